@@ -1,4 +1,4 @@
-"""The API asked by schemathesis, as its OpenAPI document says and as it does not: nothing but documented answers."""
+"""Schemathesis tests of the API: requests within and outside of its OpenAPI document get documented answers only."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ from watcher.wire import Dialect
 
 @pytest.fixture(scope="module", params=["full", "empty", "stale", "go"])
 def described(request: pytest.FixtureRequest) -> Iterator[schemathesis.BaseSchema]:
-    """The API by its own document: after a fetch, before the first, long after the last, and in Go's dialect."""
+    """The API by its own document: fresh, before the first fetch, stale, and in Go's dialect."""
     api = Api(Dialect.GO if request.param == "go" else Dialect.DOCUMENTED)
     if request.param != "empty":
         api.watcher.fetch_once()
@@ -29,13 +29,13 @@ def described(request: pytest.FixtureRequest) -> Iterator[schemathesis.BaseSchem
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 @pytest.mark.parametrize("path", document()["paths"])
-def test_nothing_but_documented_answers(described: schemathesis.BaseSchema, path: str, method: str) -> None:
-    """Whatever is asked, valid or not, status, headers and body are ones that the document has for the route."""
+def test_all_answers_are_documented(described: schemathesis.BaseSchema, path: str, method: str) -> None:
+    """Any request, valid or not, gets a status, headers and a body that the document has for the route."""
     operation = described[path][method]
     statuses = set()
-    excluded = [not_a_server_error]  # 503 is an answer; a defect is caught below
+    excluded = [not_a_server_error]  # 503 is a documented answer; 500 fails the test below
     if path == "/history":
-        excluded.append(positive_data_acceptance)  # which steps are too many no schema can say
+        excluded.append(positive_data_acceptance)  # a schema cannot express the limit on the number of steps
 
     @settings(max_examples=15, derandomize=True, database=None)
     @given(st.one_of([operation.as_strategy(generation_mode=mode) for mode in GenerationMode]))

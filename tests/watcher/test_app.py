@@ -57,7 +57,7 @@ def test_requested_window(full: Api) -> None:
 
 
 def test_grades_are_in_the_metadata(full: Api) -> None:
-    """When values come from a fallback, each node's metadata has the grade, for all nodes and for one."""
+    """Each node's metadata has the grade of values from a fallback, in answers for all nodes and for one."""
     full.fail("15m", "10m", "5m")
     full.watcher.fetch_once()
     for path in ("/watcher", "/watcher/a", "/watcher?window=10m"):

@@ -1,4 +1,4 @@
-"""The watcher as OpenShift runs it: under a user that nobody knows, on a file system that it cannot write to."""
+"""The watcher as OpenShift runs it: under a user ID without an account, on a read-only root file system."""
 
 import os
 import pwd
@@ -15,10 +15,10 @@ import yaml
 from support.servers import free_port, wait_until
 
 ROOT = Path(__file__).parents[2]
-USER, GROUP = 1000680000, 1000680000  # of the range that OpenShift gives a project; the primary group is 0
+USER, GROUP = 1000680000, 1000680000  # from the range that OpenShift assigns to a project; the primary group is 0
 POD = next(
-    each for each in yaml.safe_load_all((ROOT / "deploy/kubernetes/watcher.yaml").read_text())
-    if each["kind"] == "Deployment"
+    manifest for manifest in yaml.safe_load_all((ROOT / "deploy/kubernetes/watcher.yaml").read_text())
+    if manifest["kind"] == "Deployment"
 )["spec"]["template"]["spec"]  # fmt: skip
 CLOSED = {
     "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
@@ -28,9 +28,9 @@ SYSTEM = [folder for folder in ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc
 
 @pytest.fixture
 def started(tmp_path: Path) -> Iterator[tuple[str, int, Path]]:
-    """A watcher in a root of its own, which is read-only but for the pod's volume and /dev/shm."""
+    """A watcher in a mount namespace whose root is read-only, except for the pod's volume and /dev/shm."""
     if os.geteuid() != 0 or shutil.which("unshare") is None:
-        pytest.skip("another user's process, in a root of its own, is root's to start: run it as root")
+        pytest.skip("starting a process as another user in its own root needs root: run this test as root")
     with pytest.raises(KeyError):
         pwd.getpwuid(USER)
     port, root = free_port(), tmp_path / "root"
@@ -69,8 +69,8 @@ def started(tmp_path: Path) -> Iterator[tuple[str, int, Path]]:
         process.wait(20)
 
 
-def test_it_keeps_and_serves_under_any_user(started: tuple[str, int, Path]) -> None:
-    """Ready, healthy with its file kept, as that user with group 0; and nothing else can be written."""
+def test_store_and_api_work_under_any_user(started: tuple[str, int, Path]) -> None:
+    """Under any user with group 0 the watcher is healthy, writes its store, and cannot write anywhere else."""
     url, pid, log = started
 
     def is_ready() -> bool:
@@ -80,25 +80,25 @@ def test_it_keeps_and_serves_under_any_user(started: tuple[str, int, Path]) -> N
             return False
 
     wait_until(is_ready, f"it is ready; {log.read_text()}", 30)
-    health = wait_until(lambda: requests.get(f"{url}/watcher/health", timeout=5), "it tells of its health")
+    health = wait_until(lambda: requests.get(f"{url}/watcher/health", timeout=5), "it reports its health")
     assert (health.status_code, health.json().get("warnings", [])) == (200, []), log.read_text()
     assert "trimaran_store_works 1.0" in requests.get(f"{url}/metrics", timeout=5).text
     status = Path(f"/proc/{pid}/status").read_text()
     assert re.search(rf"^Uid:\s+{USER}\s", status, re.MULTILINE)
     assert re.search(r"^Gid:\s+0\s", status, re.MULTILINE)
     assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE)
-    seen = Path(f"/proc/{pid}/root")
-    assert (seen / "var/lib/trimaran/watcher.sqlite").stat().st_uid == USER
+    root = Path(f"/proc/{pid}/root")
+    assert (root / "var/lib/trimaran/watcher.sqlite").stat().st_uid == USER
     with pytest.raises(OSError, match="Read-only"):
-        (seen / "tmp-file").touch()
+        (root / "tmp-file").touch()
 
 
-def test_no_pod_asks_for_more_than_openshift_gives() -> None:
-    """Nothing of the host, no right of its own, and the user named for the pod as a whole, where it is left out."""
+def test_pods_meet_openshifts_restricted_policy() -> None:
+    """No deployment uses host namespaces, host volumes or extra privileges, as OpenShift's policy demands."""
     for file in (ROOT / "deploy/kubernetes").glob("*.yaml"):
-        for each in yaml.safe_load_all(file.read_text()):
-            if each["kind"] == "Deployment":
-                spec = each["spec"]["template"]["spec"]
+        for manifest in yaml.safe_load_all(file.read_text()):
+            if manifest["kind"] == "Deployment":
+                spec = manifest["spec"]["template"]["spec"]
                 assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
                 for volume in spec.get("volumes", ()):
                     assert volume.keys() - {"name"} <= {"emptyDir", "configMap", "secret"}

@@ -1,4 +1,4 @@
-"""The published snapshots, encoded."""
+"""The cache of published, encoded snapshots."""
 
 import gzip
 import math
@@ -23,15 +23,15 @@ def snapshot(value: float = 20.5, timestamp: int = 1000) -> WatcherMetrics:
 
 @pytest.mark.parametrize("default", Dialect)
 @pytest.mark.parametrize("dialect", Dialect)
-def test_bodies_are_what_the_wire_encodes(default: Dialect, dialect: Dialect) -> None:
-    """Either dialect's body equals the whole encoded at once, compressed and not, whichever is built first."""
+def test_bodies_match_the_encoder(default: Dialect, dialect: Dialect) -> None:
+    """Each dialect's body equals the whole snapshot encoded at once, plain and compressed."""
     body = Published(snapshot(), default).body(dialect)
     assert body.identity == wire.encode(snapshot(), dialect)
     assert gzip.decompress(body.gzip) == body.identity
 
 
-def test_the_columnar_body() -> None:
-    """It equals the whole encoded at once, compressed and not, and is built at the first request and once."""
+def test_columnar_body() -> None:
+    """The columnar body equals the encoder's, plain and compressed; it is built at the first request, once."""
     published = Published(snapshot())
     assert None not in published._bodies
     body = published.body(None)
@@ -41,7 +41,7 @@ def test_the_columnar_body() -> None:
 
 
 def test_entity_tags_differ_with_content_and_dialect() -> None:
-    """Equal content has an equal tag; another value, dialect or form has another."""
+    """Equal content has an equal tag; another value, dialect or form has another tag."""
     tags = {
         Published(snapshot()).body(None).etag,
         Published(snapshot()).body(Dialect.DOCUMENTED).etag,
@@ -54,7 +54,7 @@ def test_entity_tags_differ_with_content_and_dialect() -> None:
 
 @pytest.mark.parametrize("dialect", Dialect)
 def test_one_node(dialect: Dialect) -> None:
-    """A node's body is the snapshot with that node alone; there is none for an unknown node."""
+    """A node's body is the snapshot with that node alone, and None for an unknown node."""
     published = Published(snapshot())
     body = published.node_body("b", dialect)
     assert body is not None
@@ -64,7 +64,7 @@ def test_one_node(dialect: Dialect) -> None:
 
 
 def test_a_body_is_built_once() -> None:
-    """The same bytes are handed out again, also to requests that come at the same time."""
+    """Repeated and concurrent requests get the same bytes object."""
     published = Published(snapshot())
     together = threading.Barrier(4)
     bodies = []
@@ -81,8 +81,8 @@ def test_a_body_is_built_once() -> None:
     assert {id(body) for body in bodies} == {id(published.body(Dialect.GO))}
 
 
-def test_nodes_that_are_the_same_are_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A snapshot like another encodes only the nodes that differ, and has the bodies it would have without."""
+def test_unchanged_nodes_are_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot made like a previous one encodes only the nodes that differ, with the same resulting bodies."""
     first = Published(snapshot())
     other = replace(snapshot(7).data["a"])
     second = replace(first.metrics, data={**first.metrics.data, "b": other, "c": other})
@@ -94,7 +94,7 @@ def test_nodes_that_are_the_same_are_encoded_once(monkeypatch: pytest.MonkeyPatc
     assert body.identity == wire.encode(second, Dialect.GO)
 
 
-def test_publishing_replaces_only_what_is_given() -> None:
+def test_publishing_replaces_only_the_given_windows() -> None:
     """A window that is not published again keeps its snapshot."""
     cache = Cache(["15m", "5m"], 300)
     assert cache.get("15m") is None
@@ -104,19 +104,19 @@ def test_publishing_replaces_only_what_is_given() -> None:
     assert cache.get("5m").metrics.data["a"].metrics == snapshot(2).data["a"].metrics  # type: ignore[union-attr]
 
 
-def test_what_cannot_be_encoded_costs_only_its_window() -> None:
-    """A snapshot with NaN is not published and reported; the other windows are published all the same."""
+def test_encoding_failure_affects_only_its_window() -> None:
+    """A snapshot with NaN is reported and not published; the other windows are published."""
     cache = Cache(["15m", "5m"], 300)
     cache.publish({"15m": snapshot(1)}, 1000)
     failures = cache.publish({"15m": snapshot(math.nan), "5m": snapshot(2)}, 1000)
     assert list(failures) == ["15m"]
-    kept = cache.get("15m").metrics.data["a"]  # type: ignore[union-attr]
-    assert (kept.metrics, kept.metadata["grade"]) == (snapshot(1).data["a"].metrics, "last_good")
+    node = cache.get("15m").metrics.data["a"]  # type: ignore[union-attr]
+    assert (node.metrics, node.metadata["grade"]) == (snapshot(1).data["a"].metrics, "last_good")
     assert cache.get("5m") is not None
 
 
-def test_nothing_is_built_twice_while_nothing_changes() -> None:
-    """Rounds that fail one after the other, and windows that have no gap, cost no encoding."""
+def test_unchanged_snapshots_are_not_rebuilt() -> None:
+    """Consecutive failed rounds, and windows without gaps, build no new bodies."""
     cache = Cache(["15m", "5m"], 300)
     cache.publish({"15m": snapshot(1)}, 1000)
     assert cache.served(None, 1000) is cache.get("15m")
@@ -126,8 +126,8 @@ def test_nothing_is_built_twice_while_nothing_changes() -> None:
     assert cache.get("15m") is once is cache.served(None, 1120)
 
 
-def test_what_expired_since_is_served_no_more() -> None:
-    """A read decides anew when something has expired, whether or not a fetch came: at 300 s it is there, later not."""
+def test_expired_metrics_are_not_served() -> None:
+    """A read checks the expiry even without a new fetch: metrics are served at an age of 300 s, and not after it."""
     cache = Cache(["15m"], 300)
     cache.publish({"15m": snapshot(1)}, 1000)
     alone = replace(snapshot(2, 1200), data={"a": snapshot(2).data["a"]})

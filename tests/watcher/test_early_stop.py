@@ -1,4 +1,4 @@
-"""SIGTERM before the server is up."""
+"""SIGTERM before the server has started."""
 
 import os
 import signal
@@ -18,6 +18,9 @@ def _no_signal_ends_the_test_run():
 
 
 def test_sigterm_ends_watch_cleanly_before_the_server_has_its_handlers(monkeypatch):
-    """The first process of a container ignores SIGTERM without a handler, and is killed after the grace period."""
+    """SIGTERM ends ``trimaran watch`` with status 0 even before the server has installed its signal handlers.
+
+    PID 1 of a container ignores SIGTERM unless it has a handler, and would be killed after the grace period.
+    """
     monkeypatch.setattr(commands, "load_or_exit", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     assert CliRunner().invoke(main, ["watch"]).exit_code == 0

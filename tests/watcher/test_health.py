@@ -1,4 +1,4 @@
-"""Health in few words."""
+"""Reasons and warnings of the health report."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,17 +12,17 @@ from watcher.store import Store
 
 @pytest.fixture
 def store() -> Iterator[Store]:
-    """A store that works."""
+    """A store in memory."""
     with contextlib.closing(Store(None)) as opened:
         yield opened
 
 
-def test_what_is_true_of_several_windows_is_said_once() -> None:
-    """Windows that fail alike share a reason; the others have their own."""
-    found = health.reasons(
+def test_windows_with_the_same_reason_share_a_line() -> None:
+    """Windows that failed for the same reason share one line; other windows have their own."""
+    reasons = health.reasons(
         {"15m": "no route", "10m": "no route", "5m": "refused"}, {"15m": 400.4}, ["15m", "10m", "5m"]
     )
-    assert found == (
+    assert reasons == (
         "windows 15m, 10m: no route",
         "window 5m: refused",
         "window 15m: the last metrics are 400 s old",
@@ -34,8 +34,8 @@ def test_what_is_true_of_several_windows_is_said_once() -> None:
 @pytest.mark.parametrize(
     ("count", "shown"), [(2, "(n0, 5m; n1, 5m)"), (7, "(n0, 5m; n1, 5m; n2, 5m; n3, 5m; n4, 5m; ...)")]
 )
-def test_warnings_say_what_they_are_about(store: Store, count: int, shown: str) -> None:
-    """Equal findings are one warning with a few of their nodes and windows; failed fetches are reasons already."""
+def test_warnings_name_nodes_and_windows(store: Store, count: int, shown: str) -> None:
+    """Equal findings become one warning with a few nodes and windows; failed fetches are reasons, not warnings."""
     findings = [Finding(Kind.LOW_COVERAGE, "only 22% has samples", "5m", f"n{number}") for number in range(count)]
     findings += [Finding(Kind.FETCH_FAILED, "no route", "15m"), Finding(Kind.FELL_BACK, "the second answered")]
     assert health.warnings(store, findings) == (
@@ -45,6 +45,6 @@ def test_warnings_say_what_they_are_about(store: Store, count: int, shown: str) 
 
 
 def test_warnings_are_bounded(store: Store) -> None:
-    """Ten different ones at most."""
+    """The report has at most ten different warnings."""
     findings = [Finding(Kind.SPIKE, f"{number} points", "5m", "a") for number in range(100)]
     assert len(health.warnings(store, findings)) == 10

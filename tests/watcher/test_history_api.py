@@ -57,9 +57,9 @@ def test_one_node_has_all_its_metrics(api: Api) -> None:
     body = api.get("/history?host=b&since=12m").json
     first = int(START) // 60
     assert (body["start"], body["step"], body["steps"], body["nodes"]) == ((first - 3) * 60, 60, 13, ["b"])
-    values = {(each["type"], each["operator"]): each["values"] for each in body["series"]}
+    values = {(series["type"], series["operator"]): series["values"] for series in body["series"]}
     assert set(values) == {("CPU", "AVG"), ("CPU", "STD"), ("Memory", "AVG")}
-    assert values["CPU", "AVG"] == [[None] * 3 + [(first + each) % 60 + 0.25 for each in range(10)]]
+    assert values["CPU", "AVG"] == [[None] * 3 + [(first + minute) % 60 + 0.25 for minute in range(10)]]
     assert values["Memory", "AVG"][0][-1] == 33.33
 
 
@@ -68,7 +68,7 @@ def test_all_nodes_have_one_metric(api: Api) -> None:
     body = api.get("/history").json
     assert (body["nodes"], body["step"]) == (["a", "b"], 300)
     assert body["steps"] <= 300
-    assert [(each["type"], each["operator"]) for each in body["series"]] == [("CPU", "AVG")]
+    assert [(series["type"], series["operator"]) for series in body["series"]] == [("CPU", "AVG")]
     body = api.get("/history?type=Memory&operator=AVG&since=5m&step=60").json
     assert body["series"][0]["values"] == [[33.33] * 6] * 2
     assert api.get("/history?type=GPU").json["series"] == []

@@ -1,4 +1,4 @@
-"""The pace of the rounds, and the clock that is held against one that nobody sets."""
+"""The pace of the fetch loop, and the guard against a clock that was set back."""
 
 import itertools
 import threading
@@ -10,8 +10,8 @@ from watcher.pipeline.clock import ClockGuard
 from watcher.pipeline.loop import Loop
 
 
-class Pauses(threading.Event):
-    """An event that nobody waits for: it notes how long, and is set after some pauses."""
+class RecordedPauses(threading.Event):
+    """An event whose waits return at once; records each timeout and is set after a number of waits."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -25,19 +25,19 @@ class Pauses(threading.Event):
         return self.is_set()
 
 
-def test_after_a_failure_the_next_round_comes_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pause after a failure is 2 s, doubles up to the interval, and starts over with a round that works."""
+def test_backoff_after_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pause after a failure is 2 s and doubles up to the interval; a successful round resets it."""
     outcomes = iter([True, False, False, False, False, False, False, True, False])
     subject = Loop(lambda: next(outcomes), 60, 90)
-    pauses = Pauses(9)
+    pauses = RecordedPauses(9)
     monkeypatch.setattr(subject, "_stopped", pauses)
     subject.start()
     subject.join(10)
     assert pauses.seconds == [60, 2, 4, 8, 16, 32, 60, 60, 2]
 
 
-def test_the_first_round_is_waited_for_however_it_ends() -> None:
-    """A waiter goes on when the first round is done, also when that raised; before that it waits its time."""
+def test_waiting_for_the_first_round() -> None:
+    """wait_for_first returns when the first round has ended, also with an exception, or at its timeout."""
     release = threading.Event()
 
     def fail() -> bool:
@@ -55,9 +55,9 @@ def test_the_first_round_is_waited_for_however_it_ends() -> None:
     subject.join(10)
 
 
-def test_a_round_that_hangs_is_no_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop is alive while rounds begin, not once none has for an interval and a round's time, nor when stopped."""
-    now = itertools.count(0, 50)  # each look is 50 s later
+def test_a_hanging_round_is_not_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop is alive while rounds begin in time, and not after a round hangs or the loop was stopped."""
+    now = itertools.count(0, 50)  # each reading of the clock is 50 s later
     monkeypatch.setattr(time, "monotonic", lambda: next(now))
     subject = Loop(lambda: True, 60, 90)
     assert [subject.is_alive for _ in range(4)] == [True, True, False, False]
@@ -71,8 +71,8 @@ def test_a_round_that_hangs_is_no_life(monkeypatch: pytest.MonkeyPatch) -> None:
     ("clock", "steady", "back"),
     [(60, 60, 0), (3600, 60, 0), (56, 60, 0), (50, 60, 10), (-3600, 0, 3600), (0, 3600, 3600)],
 )
-def test_a_clock_that_was_set_back_is_noticed(clock: float, steady: float, back: float) -> None:
-    """What passed by the clock is held against what passed; a few seconds are a correction, ahead is no harm."""
+def test_clock_set_back_is_detected(clock: float, steady: float, back: float) -> None:
+    """The wall clock is compared with the monotonic clock; a step ahead or of a few seconds back is ignored."""
     times = iter([100.0, 100.0 + steady])
     guard = ClockGuard(1000.0, lambda: next(times))
     assert guard.seconds_set_back(1000.0 + clock) == back

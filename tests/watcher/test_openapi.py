@@ -1,4 +1,4 @@
-"""The OpenAPI document: served, complete, valid, and what the API really answers."""
+"""The OpenAPI document: valid, complete, and true of the API's real answers."""
 
 from collections.abc import Iterator
 from importlib import resources
@@ -28,7 +28,7 @@ def references(part: Any) -> Iterator[str]:
 
 
 def resolve(reference: str) -> Any:
-    """Return what a $ref of the document points to."""
+    """Return the part of the document that a $ref points to."""
     part: Any = DOCUMENT
     for key in reference.removeprefix("#/").split("/"):
         part = part[key]
@@ -36,20 +36,20 @@ def resolve(reference: str) -> Any:
 
 
 def test_the_document_is_served(api: Api) -> None:
-    """/openapi.json is the document, as OpenAPI 3.1."""
+    """/openapi.json returns the document, in OpenAPI 3.1."""
     assert api.get("/openapi.json").json == orjson.loads(orjson.dumps(DOCUMENT))
     assert DOCUMENT["openapi"] == "3.1.0"
     assert {"title", "version"} <= DOCUMENT["info"].keys()
 
 
-def test_the_file_beside_the_schemas_is_what_is_served() -> None:
-    """watcher/schemas/openapi.json is the document; `make openapi` renews it."""
+def test_openapi_file_is_up_to_date() -> None:
+    """watcher/schemas/openapi.json equals the served document; `make openapi` regenerates it."""
     text = resources.files("watcher").joinpath("schemas", "openapi.json").read_bytes()
     assert orjson.loads(text) == orjson.loads(orjson.dumps(DOCUMENT))
 
 
 def test_every_route_is_documented(api: Api) -> None:
-    """The document has each route and no other, with its path parameters and a description of each answer."""
+    """The document has exactly the API's routes, with their path parameters and a description of each answer."""
     routes = {rule.rule.replace("<", "{").replace(">", "}") for rule in api.app.url_map.iter_rules()}
     assert set(DOCUMENT["paths"]) == routes
     for path, item in DOCUMENT["paths"].items():
@@ -68,8 +68,8 @@ def test_every_route_is_documented(api: Api) -> None:
 def test_every_reference_and_schema_is_valid() -> None:
     """Each $ref resolves, and each schema is a valid JSON Schema."""
     assert all(resolve(reference) for reference in references(DOCUMENT))
-    for each in DOCUMENT["components"]["schemas"].values():
-        jsonschema.Draft202012Validator.check_schema(each)
+    for component in DOCUMENT["components"]["schemas"].values():
+        jsonschema.Draft202012Validator.check_schema(component)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_every_reference_and_schema_is_valid() -> None:
      ("/history?host=b", "/history"), ("/openapi.json", "/openapi.json")],
 )  # fmt: skip
 def test_answers_are_as_documented(full: Api, path: str, route: str) -> None:
-    """Status and body of an answer are those the document has for its route."""
+    """The status and body of an answer are documented for its route."""
     response = full.get(path)
     answer = DOCUMENT["paths"][route]["get"]["responses"][str(response.status_code)]
     wanted = answer["content"]["application/json"]["schema"]
@@ -90,7 +90,7 @@ def test_answers_are_as_documented(full: Api, path: str, route: str) -> None:
 
 @pytest.mark.parametrize("path", ["/watcher", "/compat/watcher"])
 def test_the_columnar_answer_is_as_documented(full: Api, path: str) -> None:
-    """So is the answer for those who ask for columns."""
+    """The columnar answer is documented for its route."""
     response = full.get(path, Accept=COLUMNS_TYPE)
     content = DOCUMENT["paths"][path]["get"]["responses"]["200"]["content"]
     assert response.content_type in content

@@ -1,4 +1,4 @@
-"""What operators watch the watcher with: its metrics, the alert rules and the dashboard, in a real Prometheus."""
+"""The watcher's metrics, alert rules and dashboard, in a real Prometheus."""
 
 import json
 import re
@@ -19,7 +19,7 @@ DASHBOARD = json.loads((ROOT / "deploy/grafana/trimaran.json").read_text())
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 TARGETS = [target for panel in PANELS for target in panel["targets"]]
 MANUAL = (ROOT / "docs/operations.md").read_text()
-TOKEN = "right-token-right-token"  # of the service that is scraped
+TOKEN = "right-token-right-token"  # bearer token of the scraped service
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service,
         service.wait_for("/readyz")
         service.get("/watcher")
         with start_prometheus(folder, yaml.safe_dump(config)) as url:
-            # Rates need two scrapes that differ, and an answered request before both.
+            # rate() needs two scrapes with different values, and an answered request before both.
             wait_until(lambda: query(url, "rate(trimaran_fetch_duration_seconds_count[5s]) > 0"), "it is scraped")
             wait_until(lambda: query(url, 'increase(trimaran_http_requests_total{route="/metrics"}[5s]) > 0'), "twice")
             yield service, url
@@ -62,7 +62,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service,
 
 
 def query(url: str, expression: str) -> list[dict[str, Any]]:
-    """Return what Prometheus answers to an expression."""
+    """Return the result of a PromQL expression."""
     answer = requests.get(f"{url}/api/v1/query", params={"query": expression}, timeout=10).json()
     assert answer["status"] == "success", (expression, answer)
     return list(answer["data"]["result"])
@@ -75,23 +75,23 @@ def families(service: Service) -> dict[str, Any]:
 
 
 def names(expression: str) -> set[str]:
-    """Return the names of our metrics in an expression, without what Prometheus' types append."""
-    found = re.findall(r"\b(?:trimaran|process)_[a-z_]+", expression)
-    return {re.sub(r"_(total|bucket|sum|count)$", "", name) for name in found}
+    """Return the names of trimaran's metrics in an expression, without the suffixes of Prometheus' types."""
+    matches = re.findall(r"\b(?:trimaran|process)_[a-z_]+", expression)
+    return {re.sub(r"_(total|bucket|sum|count)$", "", name) for name in matches}
 
 
 # -- metrics ------------------------------------------------------------------------------------------------------
 
 
-def test_every_metric_is_explained(scraped: tuple[Service, str]) -> None:
-    """docs/operations.md has a row for each metric, and for none that is not there."""
+def test_every_metric_is_documented(scraped: tuple[Service, str]) -> None:
+    """docs/operations.md has a row for each metric, and no other rows."""
     exposed = {name for name in families(scraped[0]) if not name.endswith("_created")}
     rows = set(re.findall(r"^\| `((?:trimaran|process)_[a-z_]+)`", MANUAL, re.MULTILINE))
     assert {re.sub(r"_total$", "", name) for name in rows} == exposed
 
 
-def test_the_series_stay_few(watch: Any, tmp_path: Path) -> None:
-    """5,000 nodes have as many series as 3, and node names are nowhere."""
+def test_number_of_series_does_not_grow_with_nodes(watch: Any, tmp_path: Path) -> None:
+    """5,000 nodes have as many series as 3 nodes, and no metric contains a node's name."""
     counts = []
     for nodes in (3, 5000):
         service = watch("--provider", "Fake", "--set", f"fake.nodes={nodes}", store=tmp_path / f"{nodes}.sqlite")
@@ -101,21 +101,21 @@ def test_the_series_stay_few(watch: Any, tmp_path: Path) -> None:
             service.get(path)
         text = service.get("/metrics").text
         assert node not in text
-        # Without those of the probe, which may have said "not yet" at first.
+        # Without the probe's series: its first answers may have been 503, which is another series.
         counts.append(sum(not line.startswith("#") and "/readyz" not in line for line in text.splitlines()))
     assert counts[0] == counts[1] < 500
 
 
-def test_scrapes_are_admitted_by_their_token(scraped: tuple[Service, str]) -> None:
-    """Prometheus' own way to send a token opens /metrics, and the target is up."""
+def test_scrapes_authenticate_with_a_token(scraped: tuple[Service, str]) -> None:
+    """Prometheus scrapes /metrics with a credentials file, and the target is up."""
     assert [result["value"][1] for result in query(scraped[1], 'up{job="trimaran"}')] == ["1"]
 
 
 # -- alerts -------------------------------------------------------------------------------------------------------
 
 
-def test_the_rules_fire_when_they_should_and_only_then() -> None:
-    """The rules and their unit tests, which name every alert, are accepted by promtool."""
+def test_alert_rules_pass_their_unit_tests() -> None:
+    """Promtool accepts the rules and their unit tests, and the tests name every alert."""
     promtool = need_server("promtool", "prometheus")
     rules = ROOT / "deploy/prometheus/alerts.yml"
     for command in (["check", "rules", str(rules)], ["test", "rules", "alerts_test.yml"]):
@@ -129,7 +129,7 @@ def test_the_rules_fire_when_they_should_and_only_then() -> None:
 
 
 def test_prometheus_loads_the_rules(scraped: tuple[Service, str]) -> None:
-    """In a running Prometheus each rule is healthy; over a watcher that is well none fires."""
+    """A running Prometheus reports each rule as healthy, and none fires for a healthy watcher."""
     (group,) = wait_until(
         lambda: [
             group
@@ -143,32 +143,32 @@ def test_prometheus_loads_the_rules(scraped: tuple[Service, str]) -> None:
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=[rule["alert"] for rule in ALERTS])
-def test_an_alert_can_be_acted_on(scraped: tuple[Service, str], rule: dict[str, Any]) -> None:
-    """Its metrics exist, it has a severity and words, and docs/operations.md a section with its name."""
+def test_every_alert_is_complete(scraped: tuple[Service, str], rule: dict[str, Any]) -> None:
+    """An alert's metrics exist; it has a severity, a summary, a description, and a section in docs/operations.md."""
     assert names(rule["expr"]) <= families(scraped[0]).keys()
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}
     assert rule["annotations"].keys() == {"summary", "description"}
     assert f"### {rule['alert']}\n" in MANUAL
 
 
-def test_no_alert_is_explained_that_is_not_there() -> None:
-    """The sections about alerts are those of the rules."""
+def test_documented_alerts_exist() -> None:
+    """The manual's sections about alerts match the rules."""
     assert re.findall(r"^### (Trimaran\w+)$", MANUAL, re.MULTILINE) == [rule["alert"] for rule in ALERTS]
 
 
 # -- the dashboard ------------------------------------------------------------------------------------------------
 
 
-def test_the_dashboard_is_what_grafana_s_provisioning_reads() -> None:
-    """A uid and a title, no id of another Grafana, unique panels within the grid that do not overlap."""
+def test_dashboard_can_be_provisioned() -> None:
+    """The dashboard has a uid, a title and no id; its panels are unique, within the grid, and do not overlap."""
     assert DASHBOARD["uid"]
     assert DASHBOARD["title"]
     assert "id" not in DASHBOARD
     assert DASHBOARD["schemaVersion"] >= 36
-    assert "__inputs" not in DASHBOARD  # only the import by hand fills them in
+    assert "__inputs" not in DASHBOARD  # Grafana fills them in at a manual import only
     panels = DASHBOARD["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
-    taken: set[tuple[int, int]] = set()
+    occupied: set[tuple[int, int]] = set()
     for panel in panels:
         place = panel["gridPos"]
         cells = {
@@ -177,8 +177,8 @@ def test_the_dashboard_is_what_grafana_s_provisioning_reads() -> None:
             for y in range(place["y"], place["y"] + place["h"])
         }
         assert 0 <= place["x"] < place["x"] + place["w"] <= 24
-        assert not cells & taken, panel["title"]
-        taken |= cells
+        assert not cells & occupied, panel["title"]
+        occupied |= cells
     for panel in PANELS:
         assert panel["type"] in {"stat", "timeseries"}
         assert panel["title"]
@@ -189,7 +189,7 @@ def test_the_dashboard_is_what_grafana_s_provisioning_reads() -> None:
 
 
 def test_the_dashboard_works_with_any_data_source() -> None:
-    """Every panel and variable asks the data source that is chosen, and every query only the chosen instances."""
+    """Panels and variables use the selected data source, and queries filter by the selected instances."""
     variables = {variable["name"]: variable for variable in DASHBOARD["templating"]["list"]}
     assert variables["datasource"]["query"] == "prometheus"
     chosen = {"type": "prometheus", "uid": "${datasource}"}
@@ -199,7 +199,7 @@ def test_the_dashboard_works_with_any_data_source() -> None:
         for target in panel["targets"]:
             assert target["datasource"] == chosen
             selectors = dict(re.findall(r"\b((?:trimaran|process)_[a-z_]+)(\{[^}]*\})?", target["expr"]))
-            for name, selector in selectors.items():  # of a node the label instance is the node's name
+            for name, selector in selectors.items():  # in a node's metrics, the label instance is the node's name
                 of_node = name.startswith("trimaran_node_")
                 assert selector.startswith('{instance=~"$node"' if of_node else '{job=~"$job", instance=~"$instance"}')
             used = set(re.findall(r"\$(\w+)", target["expr"]))
@@ -208,28 +208,28 @@ def test_the_dashboard_works_with_any_data_source() -> None:
 
 @pytest.mark.parametrize("target", TARGETS, ids=[target["expr"][:60] for target in TARGETS])
 def test_every_panel_has_data(scraped: tuple[Service, str], target: dict[str, str]) -> None:
-    """Each query returns numbers from a Prometheus that scrapes a running watcher, and the labels of its legend."""
+    """Each query of the dashboard returns numbers for a running watcher, with the labels of its legend."""
     expression = target["expr"]
     for name, value in {"$job": ".+", "$instance": ".+", "$node": "node-.+", "$__rate_interval": "5s"}.items():
         expression = expression.replace(name, value)
     result = wait_until(lambda: query(scraped[1], expression), expression)
-    assert any(each["value"][1] != "NaN" for each in result), expression
+    assert any(series["value"][1] != "NaN" for series in result), expression
     assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= result[0]["metric"].keys()
 
 
 @pytest.mark.parametrize("name", ["job", "instance", "node"])
 def test_every_variable_has_values(scraped: tuple[Service, str], name: str) -> None:
-    """The choices of a variable come from a metric that the watcher has."""
-    (variable,) = [each for each in DASHBOARD["templating"]["list"] if each["name"] == name]
+    """The values of a dashboard variable come from one of the watcher's metrics."""
+    (variable,) = [candidate for candidate in DASHBOARD["templating"]["list"] if candidate["name"] == name]
     selector, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"]).groups()
     results = query(scraped[1], selector.replace("$job", ".+"))
     assert {result["metric"][label] for result in results} != set()
 
 
-def test_the_recipe_for_a_plain_node_exporter_is_a_configuration(tmp_path: Path):
-    """The scrape configuration in docs/providers/prometheus.md is accepted by promtool.
+def test_node_exporter_scrape_config_is_valid(tmp_path: Path):
+    """Promtool accepts the scrape configuration in docs/providers/prometheus.md.
 
-    Debian's is built without Kubernetes' discovery: targets that are written down stand in for it.
+    Debian builds Prometheus without Kubernetes service discovery, so static targets replace it here.
     """
     promtool = need_server("promtool", "prometheus")
     page = (ROOT / "docs/providers/prometheus.md").read_text()

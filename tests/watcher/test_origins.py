@@ -1,4 +1,4 @@
-"""Which system metrics come from: another cluster under the same provider's name is another past."""
+"""Identity of a metrics source: another cluster under the same provider name has a separate history."""
 
 from pathlib import Path
 from typing import Any
@@ -29,20 +29,20 @@ users:
 
 
 def origin(name: str = "Prometheus", **sections: Any) -> str:
-    """Return the system that these settings name."""
+    """Return the origin of the provider with these settings."""
     provider = {"name": name, **sections.pop("provider", {})}
     settings = Settings.model_validate({"provider": provider, **sections})
     return origins(settings.for_each_provider())[name]
 
 
 def watch(path: Path, source: Source, **provider: Any) -> Watcher:
-    """Return a watcher over a store, as a restart makes it."""
+    """Return a watcher over a store, as after a restart."""
     settings = Settings.model_validate({"provider": {"name": "Prometheus", **provider}})
     return open_watcher(settings, path, provider=source, clock=lambda: START)
 
 
 def test_the_nodes_of_another_cluster_are_not_served(tmp_path: Path) -> None:
-    """After a change of provider.address nodes of the old cluster do not come back as last good ones; its own do."""
+    """After provider.address changed, the old cluster's nodes are not served; those of the new cluster are."""
     path, source = tmp_path / "store.sqlite", Source()
     east, west = {"address": "http://east:9090"}, {"address": "http://west:9090"}
     watcher = watch(path, source, **east)
@@ -77,8 +77,10 @@ def test_the_nodes_of_another_cluster_are_not_served(tmp_path: Path) -> None:
         ("Host", {"host": {"node_name": "a"}}, {"host": {"node_name": "b"}}),
     ],
 )
-def test_what_leads_to_other_nodes_is_another_origin(name: str, one: dict[str, Any], other: dict[str, Any]) -> None:
-    """An address, a cluster's name, a tenant or a selector makes another system of the same provider."""
+def test_settings_that_select_other_nodes_change_the_origin(
+    name: str, one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    """Another address, cluster name, tenant or selector makes another origin."""
     assert origin(name, **one) != origin(name, **other)
 
 
@@ -92,13 +94,13 @@ def test_what_leads_to_other_nodes_is_another_origin(name: str, one: dict[str, A
         {"prometheus": {"node_label": "node"}},
     ],
 )
-def test_what_leads_to_the_same_nodes_is_the_same_origin(change: dict[str, Any]) -> None:
-    """A renewed secret, and settings of how to fetch or of other providers, leave a source what it was."""
+def test_other_settings_keep_the_origin(change: dict[str, Any]) -> None:
+    """Renewed secrets, fetch settings and settings of other providers do not change the origin."""
     assert origin(**change) == origin()
 
 
-def test_an_origin_holds_no_secret(tmp_path: Path) -> None:
-    """Neither passwords in addresses nor what headers say is in what the store keeps."""
+def test_origins_contain_no_secrets(tmp_path: Path) -> None:
+    """Origins, which the store keeps, contain neither passwords in addresses nor values of headers."""
     kube_config = tmp_path / "kubeconfig"
     kube_config.write_text(KUBE_CONFIG)
     address = {"address": "http://me:hush@a:9090", "headers": {"X-Scope-OrgID": "hush"}, "token": "hush"}
@@ -106,8 +108,8 @@ def test_an_origin_holds_no_secret(tmp_path: Path) -> None:
     assert origin("KubernetesMetricsServer", provider={"kube_config": kube_config}) == "https://east:6443"
 
 
-def test_a_kubeconfig_counts_by_where_it_leads(tmp_path: Path) -> None:
-    """Its current context or the one that is set tells the cluster; one that cannot be read counts by its path."""
+def test_origin_of_a_kubeconfig_is_its_cluster(tmp_path: Path) -> None:
+    """The origin is the cluster of the current or the set context, and the file's path if it cannot be read."""
     kube_config = tmp_path / "kubeconfig"
     kube_config.write_text(KUBE_CONFIG)
     provider = {"kube_config": kube_config}
@@ -120,8 +122,8 @@ def test_a_kubeconfig_counts_by_where_it_leads(tmp_path: Path) -> None:
         assert origin("KubernetesMetricsServer", provider=provider) == str(kube_config)
 
 
-def test_providers_of_one_name_stand_for_all_of_theirs() -> None:
-    """Two addresses of a pair count as one system, whichever answered; providers of other names are their own."""
+def test_providers_with_one_name_share_an_origin() -> None:
+    """Providers with the same name share one origin of all their addresses; other names have their own."""
     fallback = {"providers": [{"name": "Prometheus", "address": "http://b"}, {"name": "Host"}]}
     settings = Settings.model_validate(
         {"provider": {"name": "Prometheus", "address": "http://a"}, "fallback": fallback, "host": {"node_name": "n"}}

@@ -1,4 +1,4 @@
-"""The service as a process of its own: what it answers, and what it survives."""
+"""The service as its own process: its answers, crashes, restarts and signals."""
 
 import gzip
 import json
@@ -27,15 +27,15 @@ QUICK = ("--interval", "0.2", "--set", "watch.fetch_timeout_seconds=2")
 # -- the main job -------------------------------------------------------------------------------------------------
 
 
-def test_this_machine_is_served_within_seconds(watch: Start) -> None:
-    """Without any provider named, this machine's CPU and memory come, AVG and STD, and both schemas accept them."""
+def test_host_metrics_without_a_provider(watch: Start) -> None:
+    """Without a provider setting, this machine's CPU and memory (AVG and STD) are served, valid by both schemas."""
     service = watch("--set", "host.node_name=this-machine", cold=True)
     document = service.wait_for("/watcher").json()
     jsonschema.Draft4Validator(schema("kep")).validate(document)
     jsonschema.Draft202012Validator(schema("watcher")).validate(document)
     assert document["source"] == "Host"
-    got = {(metric["type"], metric["operator"]) for metric in document["data"]["this-machine"]["metrics"]}
-    assert {("CPU", "AVG"), ("CPU", "STD"), ("Memory", "AVG"), ("Memory", "STD")} <= got
+    served = {(metric["type"], metric["operator"]) for metric in document["data"]["this-machine"]["metrics"]}
+    assert {("CPU", "AVG"), ("CPU", "STD"), ("Memory", "AVG"), ("Memory", "STD")} <= served
     one = service.get("/watcher/this-machine").json()
     assert list(one["data"]) == ["this-machine"]
     jsonschema.Draft202012Validator(schema("watcher")).validate(one)
@@ -44,7 +44,7 @@ def test_this_machine_is_served_within_seconds(watch: Start) -> None:
 
 
 def test_a_real_prometheus_end_to_end(watch: Start, prometheus_with_rules: History) -> None:
-    """100 nodes of a real Prometheus come through the whole service, compressed and with an entity tag."""
+    """100 nodes of a real Prometheus are served, compressed and with an entity tag."""
     service = watch(*pointed_at(prometheus_with_rules.url))
     response = service.wait_for("/watcher")
     assert response.headers["Content-Encoding"] == "gzip"
@@ -60,7 +60,10 @@ def test_a_real_prometheus_end_to_end(watch: Start, prometheus_with_rules: Histo
 
 @pytest.mark.slow
 def test_killed_and_restarted_with_the_provider_down(watch: Start) -> None:
-    """The last snapshot is served at once under its own timestamp, then stale; the probes are truthful throughout."""
+    """After a restart without the provider, the last snapshot is served with its own timestamp until it is stale.
+
+    The probes report each state.
+    """
     expiry = ("--set", "watch.expiry_seconds=6")
     with serving(two_nodes) as fake:
         first = watch(*pointed_at(fake), *QUICK, *expiry)
@@ -78,7 +81,7 @@ def test_killed_and_restarted_with_the_provider_down(watch: Start) -> None:
     assert second.get("/compat/watcher").json()["data"]["NodeMetricsMap"].keys() == before["data"].keys()
 
     again = second.get("/watcher").json()
-    assert again["timestamp"] == restarted["timestamp"]  # the provider is down: it stays that of the last snapshot
+    assert again["timestamp"] == restarted["timestamp"]  # unchanged, since the provider is down
     assert "cannot be reached" in check_error(second.wait_for("/watcher", 404), 404, "stale")
     assert time.time() - again["timestamp"] > 6
     check_error(second.get("/readyz"), 503, "not_ready")
@@ -91,7 +94,7 @@ def test_killed_and_restarted_with_the_provider_down(watch: Start) -> None:
 
 
 def test_a_killed_worker_is_respawned(watch: Start, prometheus: Fake) -> None:
-    """When the worker dies the master starts another one, which serves what the store has."""
+    """The master replaces a worker that died, and the new worker serves the store's snapshot."""
     service = watch(*pointed_at(prometheus), *QUICK)
     service.wait_for("/watcher/health")
     (worker,) = service.workers()
@@ -102,12 +105,12 @@ def test_a_killed_worker_is_respawned(watch: Start, prometheus: Fake) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_master_s_port_is_taken_again(watch: Start, prometheus: Fake) -> None:
-    """Started at once after the master alone was killed, it waits for the orphaned worker to leave the port."""
+def test_restart_waits_for_an_orphaned_worker(watch: Start, prometheus: Fake) -> None:
+    """A service started right after its master was killed waits until the orphaned worker has left the port."""
     first = watch(*pointed_at(prometheus), *QUICK)
     first.wait_for("/watcher")
     (orphan,) = first.workers()
-    os.kill(orphan, signal.SIGSTOP)  # it leaves when the test says so
+    os.kill(orphan, signal.SIGSTOP)  # keeps the port until SIGCONT below
     try:
         first.process.kill()
         first.process.wait(10)
@@ -121,22 +124,22 @@ def test_a_killed_master_s_port_is_taken_again(watch: Start, prometheus: Fake) -
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_cleanly(watch: Start, prometheus: Fake, tmp_path: Path, number: int) -> None:
-    """SIGTERM and SIGINT end master and worker with status 0, no traceback, and the store closed."""
+def test_signals_end_the_service_cleanly(watch: Start, prometheus: Fake, tmp_path: Path, number: int) -> None:
+    """SIGTERM and SIGINT end master and worker with status 0, without a traceback, and close the store."""
     service = watch(*pointed_at(prometheus), *QUICK)
     service.wait_for("/watcher")
-    with requests.Session() as idle:  # a connection kept open does not hold it up
+    with requests.Session() as idle:  # an idle connection must not delay the end
         idle.get(f"{service.url}/livez", timeout=5)
         service.process.send_signal(number)
         assert service.process.wait(10) == 0
     assert "Traceback" not in service.log.read_text()
     assert "cannot be fetched" not in service.log.read_text()
-    left = sorted(path.name for path in tmp_path.glob("watcher.sqlite*"))
-    assert left == ["watcher.sqlite", "watcher.sqlite.lock"]
+    files = sorted(path.name for path in tmp_path.glob("watcher.sqlite*"))
+    assert files == ["watcher.sqlite", "watcher.sqlite.lock"]
 
 
 def test_sigterm_does_not_wait_for_a_provider_that_hangs(watch: Start) -> None:
-    """While a fetch hangs in the provider, SIGTERM still ends the service cleanly, long before the fetch would."""
+    """While a fetch hangs in the provider, SIGTERM ends the service cleanly, long before the fetch times out."""
 
     def hang(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
@@ -158,7 +161,7 @@ def test_sigterm_does_not_wait_for_a_provider_that_hangs(watch: Start) -> None:
 
 
 def test_json_logs(watch: Start, prometheus: Fake) -> None:
-    """With log.format=json each line of the log is one JSON object with time, level, logger and message."""
+    """With log.format=json, each line of the log is one JSON object with time, level, logger and message."""
     service = watch(*pointed_at(prometheus), *QUICK, "--set", "log.format=json")
     service.wait_for("/watcher")
     service.terminate()
@@ -167,14 +170,14 @@ def test_json_logs(watch: Start, prometheus: Fake) -> None:
     assert any(line["message"] == "serving" and line["url"] == f"{service.url}/watcher" for line in lines)
 
 
-def test_kubernetes_service_variables_do_no_harm(watch: Start, prometheus: Fake) -> None:
-    """In a pod beside a Service called trimaran the service listens where it was told."""
+def test_kubernetes_service_variables_are_ignored(watch: Start, prometheus: Fake) -> None:
+    """Variables that Kubernetes sets for a Service named trimaran do not change the port."""
     service = watch(*pointed_at(prometheus), TRIMARAN_PORT="tcp://10.0.0.1:2020", TRIMARAN_SERVICE_PORT="2020")
     assert service.wait_for("/livez").status_code == 200
 
 
 def test_many_requests_at_once(watch: Start, prometheus: Fake) -> None:
-    """Requests from many threads, while snapshots change under them, all get whole documents."""
+    """Concurrent requests during changes of the snapshot all get complete documents."""
     service = watch(*pointed_at(prometheus), *QUICK)
     service.wait_for("/watcher")
     wrong: list[object] = []
@@ -195,7 +198,7 @@ def test_many_requests_at_once(watch: Start, prometheus: Fake) -> None:
 
 
 def test_bodies_are_compressed_on_the_wire(watch: Start, prometheus: Fake) -> None:
-    """The bytes that come for ``Accept-Encoding: gzip`` are gzip of the plain document."""
+    """The bytes sent for ``Accept-Encoding: gzip`` decompress to the plain document."""
     service = watch(*pointed_at(prometheus), "--interval", "100")
     service.wait_for("/watcher")
     request = "GET /watcher HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
@@ -205,8 +208,8 @@ def test_bodies_are_compressed_on_the_wire(watch: Start, prometheus: Fake) -> No
     assert gzip.decompress(body) == plain
 
 
-def test_port_zero_takes_a_free_one(watch: Start) -> None:
-    """With --port 0 a free port is taken, and the log says which."""
+def test_port_zero_selects_a_free_port(watch: Start) -> None:
+    """With --port 0 the service listens on a free port, and the log has its number."""
     service = watch(port=0)
     pattern = re.compile(r"url=(http://127\.0\.0\.1:[0-9]+)/watcher")
     service.url = wait_until(lambda: pattern.search(service.log.read_text()), "the log names the address")[1]
@@ -214,10 +217,10 @@ def test_port_zero_takes_a_free_one(watch: Start) -> None:
     service.wait_for("/livez")
 
 
-def test_all_addresses_of_both_families(watch: Start) -> None:
-    """Listening on ``::``, it answers over IPv4 too, as the settings promise."""
+def test_listening_on_ipv6_and_ipv4(watch: Start) -> None:
+    """A service that listens on ``::`` also answers over IPv4."""
     if not socket.has_dualstack_ipv6():
-        pytest.skip("no IPv6 here")
+        pytest.skip("IPv6 is not available")
     service = watch("--host", "::")
     service.wait_for("/livez")
     service.url = service.url.replace("127.0.0.1", "[::1]")
@@ -234,7 +237,7 @@ def test_all_addresses_of_both_families(watch: Start) -> None:
     ],
 )
 def test_an_open_port_is_warned_about(watch: Start, arguments: tuple[str, ...], warned: bool) -> None:
-    """Listening beyond this machine without asking readers for anything is one line in the log, with its settings."""
+    """Listening on a non-local address without authentication logs one warning that names the settings."""
     service = watch(*arguments)
     wait_until(lambda: "serving" in service.log.read_text(), "it serves")
     service.terminate()

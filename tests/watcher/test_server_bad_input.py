@@ -54,7 +54,7 @@ def test_an_unknown_provider(watch: Start) -> None:
 
 
 def test_an_unknown_fallback(watch: Start, tmp_path: Path) -> None:
-    """An unknown fallback provider is reported separately from an unknown provider, and ends the start with status 2."""
+    """An unknown fallback provider ends the start with status 2, reported separately from an unknown provider."""
     file = tmp_path / "trimaran.toml"
     file.write_text('[[fallback.providers]]\nname = "Host"\n[[fallback.providers]]\nname = "Prometeus"\n')
     service = watch("--settings", str(file), "--provider", "Nothing")

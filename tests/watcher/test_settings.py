@@ -1,4 +1,4 @@
-"""Settings: promised defaults, where they come from, and every problem at once."""
+"""Settings: defaults, sources, and validation that reports all problems at once."""
 
 import contextlib
 import socket
@@ -80,14 +80,14 @@ DEFAULTS = {
 
 
 def value_of(settings: Settings, name: str) -> Any:
-    """Return a setting by its name, secrets in clear."""
+    """Return a setting by its name, with secrets in plain text."""
     section, _, key = name.partition(".")
     value = getattr(getattr(settings, section), key)
     return value.get_secret_value() if hasattr(value, "get_secret_value") else value
 
 
 def problems(flags: dict[str, Any] | None = None, file: Path | None = None) -> tuple[str, ...]:
-    """Load settings that cannot be used, and return the problems."""
+    """Load invalid settings, and return the reported problems."""
     with pytest.raises(SettingsError) as caught:
         load(WatcherSettings, flags, file)
     return caught.value.problems
@@ -95,18 +95,18 @@ def problems(flags: dict[str, Any] | None = None, file: Path | None = None) -> t
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Where a settings file may be written."""
+    """Path for a settings file."""
     return tmp_path / "settings.toml"
 
 
 @pytest.mark.parametrize("name", [name for name in setting_names(WatcherSettings) if name != "store.path"])
 def test_promised_defaults(name: str) -> None:
-    """Each default is the promised one; a new setting needs a promise here."""
+    """Each default equals the documented one; a new setting needs an entry in DEFAULTS."""
     assert value_of(load(WatcherSettings).settings, name) == DEFAULTS[name]
 
 
-def test_the_stores_default_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The store is in XDG_STATE_HOME, or where that stands by default."""
+def test_default_path_of_the_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The store is in XDG_STATE_HOME, or in ~/.local/state without that variable."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     assert load(WatcherSettings).settings.store.path == tmp_path / "state" / "trimaran" / "watcher.sqlite"
     monkeypatch.delenv("XDG_STATE_HOME")
@@ -115,7 +115,7 @@ def test_the_stores_default_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 def test_the_default_provider_in_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With KUBERNETES_SERVICE_HOST set, the provider is the metrics server."""
+    """With KUBERNETES_SERVICE_HOST set, the default provider is the metrics server."""
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     assert load(WatcherSettings).settings.provider.name == "KubernetesMetricsServer"
 
@@ -137,10 +137,10 @@ def test_the_default_provider_in_a_cluster(monkeypatch: pytest.MonkeyPatch) -> N
         ("LOG_LEVEL", "log.level", "debug", "debug"),
     ],
 )
-def test_upstreams_variables(
+def test_load_watcher_variables(
     monkeypatch: pytest.MonkeyPatch, name: str, setting: str, text: str, value: object
 ) -> None:
-    """Each of load-watcher's variables sets its setting, and is named as the origin."""
+    """Each of load-watcher's variables sets its setting and is its recorded origin."""
     assert name in UPSTREAM_VARIABLES
     monkeypatch.setenv(name, text)
     loaded = load(WatcherSettings)
@@ -148,8 +148,8 @@ def test_upstreams_variables(
     assert loaded.origins == {setting: name}
 
 
-def test_all_of_upstreams_variables_are_tested() -> None:
-    """The list above is the whole list."""
+def test_all_load_watcher_variables_are_tested() -> None:
+    """The list above has all of load-watcher's variables."""
     assert len(UPSTREAM_VARIABLES) == 12
 
 
@@ -158,8 +158,8 @@ def test_all_of_upstreams_variables_are_tested() -> None:
     [("panic", "panic"), ("fatal", "fatal"), ("error", "error"), ("warn", "warning"), ("warning", "warning"),
      ("info", "info"), ("debug", "debug"), ("trace", "trace"), ("INFO", "info"), ("Warn", "warning")],
 )  # fmt: skip
-def test_the_words_of_logrus(monkeypatch: pytest.MonkeyPatch, word: str, level: str) -> None:
-    """LOG_LEVEL takes each of logrus' words, in any case."""
+def test_log_levels_of_logrus(monkeypatch: pytest.MonkeyPatch, word: str, level: str) -> None:
+    """LOG_LEVEL accepts each of logrus' level names, in any case."""
     monkeypatch.setenv("LOG_LEVEL", word)
     assert load(WatcherSettings).settings.log.level == level
 
@@ -167,14 +167,14 @@ def test_the_words_of_logrus(monkeypatch: pytest.MonkeyPatch, word: str, level: 
 @pytest.mark.parametrize(
     ("text", "value"), [("true", True), ("True", True), ("1", True), ("t", True), ("false", False), ("0", False)]
 )
-def test_what_go_reads_as_boolean(monkeypatch: pytest.MonkeyPatch, text: str, value: bool) -> None:
-    """INSECURE_SKIP_VERIFY takes what Go's ParseBool takes."""
+def test_booleans_of_go(monkeypatch: pytest.MonkeyPatch, text: str, value: bool) -> None:
+    """INSECURE_SKIP_VERIFY accepts the values of Go's ParseBool."""
     monkeypatch.setenv("INSECURE_SKIP_VERIFY", text)
     assert load(WatcherSettings).settings.provider.insecure_skip_verify is value
 
 
 def test_precedence(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
-    """Flags win over our variables, those over upstream's, those over the file, and that over the defaults."""
+    """Precedence, highest first: flags, TRIMARAN_ variables, load-watcher's variables, the file, the defaults."""
     file.write_text('[log]\nlevel = "error"\nformat = "json"\n')
     assert load(WatcherSettings, file=file).settings.log.level == "error"
     monkeypatch.setenv("LOG_LEVEL", "debug")
@@ -186,22 +186,22 @@ def test_precedence(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
     assert loaded.origins == {"log.level": "command line", "log.format": str(file)}
 
 
-def test_the_file_may_be_named_by_a_variable(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
-    """TRIMARAN_SETTINGS names the file where no flag does."""
+def test_settings_file_from_a_variable(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    """TRIMARAN_SETTINGS names the settings file when no flag does."""
     file.write_text("[server]\nport = 1\n")
     monkeypatch.setenv("TRIMARAN_SETTINGS", str(file))
     assert load(WatcherSettings).settings.server.port == 1
 
 
-def test_empty_variables_are_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty environment_variable, as manifests often have, leaves the default."""
+def test_empty_variables_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty environment variable, common in manifests, leaves the default."""
     for name in (*UPSTREAM_VARIABLES, "TRIMARAN_SERVER__PORT", "TRIMARAN_SETTINGS"):
         monkeypatch.setenv(name, "")
     assert load(WatcherSettings).origins == {}
 
 
-def test_kubernetes_service_variables_are_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What Kubernetes sets for a Service called trimaran, or trimaran-watcher, is not read as a setting."""
+def test_kubernetes_service_variables_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variables that Kubernetes sets for a Service named trimaran or trimaran-watcher are not read as settings."""
     for service in ("TRIMARAN", "TRIMARAN_WATCHER", "TRIMARAN_SERVER"):
         for suffix, value in {
             "PORT": "tcp://10.0.0.1:2020", "SERVICE_HOST": "10.0.0.1", "SERVICE_PORT": "2020",
@@ -214,7 +214,7 @@ def test_kubernetes_service_variables_are_not_ours(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("name", list(setting_names(WatcherSettings)))
 def test_each_setting_has_a_variable(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """TRIMARAN_<SECTION>__<KEY> reaches every setting."""
+    """TRIMARAN_<SECTION>__<KEY> sets every setting."""
     texts = {
         "provider.address": "http://p", "watch.windows": "5m", "watch.default_window": "5m", "log.level": "debug",
         "log.format": "json", "server.dialect": "go", "provider.insecure_skip_verify": "true",
@@ -230,7 +230,7 @@ def test_each_setting_has_a_variable(monkeypatch: pytest.MonkeyPatch, name: str)
         "server.token": "0123456789abcdef", "server.metrics_open": "true", "server.compat_open": "true",
         "dashboard.enabled": "false", "dashboard.cluster": "true", "dashboard.extender": "http://e",
     }  # fmt: skip
-    if name in {"server.key", "server.client_ca_file"}:  # of no use alone
+    if name in {"server.key", "server.client_ca_file"}:  # both require a certificate
         monkeypatch.setenv("TRIMARAN_SERVER__CERTIFICATE", "certificate.pem")
     monkeypatch.setenv(environment_variable(name), texts.get(name, "7"))
     assert load(WatcherSettings).origins[name] == environment_variable(name)
@@ -238,7 +238,7 @@ def test_each_setting_has_a_variable(monkeypatch: pytest.MonkeyPatch, name: str)
 
 
 def test_windows_are_a_comma_separated_list(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
-    """In the environment windows are separated by commas, in the file they are a list; any duration will do."""
+    """Windows are any durations, separated by commas in the environment, as a list in the file."""
     monkeypatch.setenv("TRIMARAN_WATCH__WINDOWS", " 6h, 5m,")
     assert load(WatcherSettings).settings.watch.windows == ["6h", "5m"]
     monkeypatch.delenv("TRIMARAN_WATCH__WINDOWS")
@@ -262,14 +262,14 @@ def test_fallback_order(windows: list[str], default: str, order: list[str]) -> N
 # -- problems -----------------------------------------------------------------------------------------------------
 
 
-def test_every_problem_at_once_by_name(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
-    """Problems of flags, variables and file come together, each with its setting, origin and value."""
+def test_all_problems_are_reported_at_once(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    """Problems of flags, variables and file are reported together, each with its setting, origin and value."""
     file.write_text('loose = 1\n[server]\nthreads = 0\nprot = 2020\n[wacth]\nwindows = "5m"\nx = 1\n')
     monkeypatch.setenv("LOG_LEVEL", "loud")
     monkeypatch.setenv("INSECURE_SKIP_VERIFY", "perhaps")
     monkeypatch.setenv("TRIMARAN_SERVER__PROT", "1")
-    found = problems({"server.port": "70000", "watch.windows": "15m,fortnight", "provider.address": "p:9090"}, file)
-    text = "\n".join(found)
+    reported = problems({"server.port": "70000", "watch.windows": "15m,fortnight", "provider.address": "p:9090"}, file)
+    text = "\n".join(reported)
     for words in (
         f"loose ({file}): settings belong in a section",
         f"server.threads ({file}) = '0': ",
@@ -283,27 +283,27 @@ def test_every_problem_at_once_by_name(monkeypatch: pytest.MonkeyPatch, file: Pa
         "provider.address (command line) = 'p:9090': must start with http:// or https://",
     ):
         assert words in text
-    assert len(found) == 10
+    assert len(reported) == 10
 
 
 @pytest.mark.parametrize("name", ["TRIMARAN__PORT", "TRIMARAN___PORT", "TRIMARAN_SERVER__", "TRIMARAN_A__B__C"])
-def test_variables_that_are_nearly_ours(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """A misspelled environment_variable is one problem that says there is no such setting, whatever it looks like."""
+def test_misspelled_variables(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A misspelled TRIMARAN_ variable is one problem: there is no such setting."""
     monkeypatch.setenv(name, "1")
     (problem,) = problems()
     assert "there is no such setting" in problem
 
 
-def test_the_message_counts() -> None:
-    """The exception's text begins with how many settings are wrong."""
+def test_error_message_has_the_number_of_problems() -> None:
+    """The exception's message begins with the number of invalid settings."""
     with pytest.raises(SettingsError, match=r"^2 settings cannot be used:\n  server"):
         load(WatcherSettings, {"server.port": "x", "server.threads": "y"})
     with pytest.raises(SettingsError, match=r"^1 setting cannot be used:\n  server"):
         load(WatcherSettings, {"server.port": "x"})
 
 
-def test_settings_that_do_not_go_together() -> None:
-    """A default window that is not kept, and an expiry shorter than the interval, are problems of their section."""
+def test_conflicting_settings() -> None:
+    """A default window not among the windows, and an expiry below the interval, are problems of their section."""
     assert problems({"watch.default_window": "6h"}) == (
         "watch: default_window '6h' is not one of windows: 15m, 10m, 5m",
     )
@@ -329,28 +329,28 @@ def test_settings_that_do_not_go_together() -> None:
         ("provider.address", "http://h#x"),
     ],
 )  # fmt: skip
-def test_values_that_cannot_be(name: str, value: str) -> None:
-    """Each is refused with one problem that begins with the setting's name."""
+def test_invalid_values(name: str, value: str) -> None:
+    """An invalid value is refused with one problem that begins with the setting's name."""
     (problem,) = problems({name: value})
     assert problem.startswith(f"{name} (command line) = ")
 
 
 @pytest.mark.parametrize("key", ["interval_seconds", "sample_interval_seconds", "fetch_timeout_seconds"])
-def test_what_is_too_short_names_the_least_that_is_allowed(key: str) -> None:
-    """An interval that would keep a core busy, or no answer could meet, is refused with the shortest there may be."""
+def test_too_short_intervals_name_the_minimum(key: str) -> None:
+    """Intervals and timeouts below the minimum are refused with an error that names the minimum."""
     (problem,) = problems({f"watch.{key}": "1e-9"})
     assert problem.endswith("greater than or equal to 0.1")
 
 
 @pytest.mark.parametrize("address", ["http://h", "https://h:1/path", "http://[::1]:9090", "http://u:p@h:9090/"])
-def test_addresses_that_can_be(address: str) -> None:
-    """Hosts, ports, paths, IPv6 and credentials are fine; a slash at the end goes."""
+def test_valid_addresses(address: str) -> None:
+    """Hosts, ports, paths, IPv6 and credentials are accepted; a trailing slash is removed."""
     assert ProviderSettings(name="x", address=address).address == address.rstrip("/")
 
 
 @pytest.mark.parametrize("kind", ["missing", "directory", "not TOML", "not UTF-8"])
-def test_a_file_that_cannot_be_used(file: Path, kind: str) -> None:
-    """The problem names the file and why, beside all other problems."""
+def test_unusable_settings_files(file: Path, kind: str) -> None:
+    """The problem names the file and the reason, together with all other problems."""
     match kind:
         case "directory":
             file.mkdir()
@@ -359,8 +359,8 @@ def test_a_file_that_cannot_be_used(file: Path, kind: str) -> None:
         case "not UTF-8":
             file.write_bytes(b"[server]\nhost = '\xff'\n")
     first, second = problems({"server.port": "x"}, file)
-    how = "is not TOML: " if kind.startswith("not") else "cannot be read: "
-    assert first.startswith(f"the settings file {file} {how}")
+    reason = "is not TOML: " if kind.startswith("not") else "cannot be read: "
+    assert first.startswith(f"the settings file {file} {reason}")
     assert second.startswith("server.port")
 
 
@@ -370,7 +370,7 @@ def test_a_file_that_cannot_be_used(file: Path, kind: str) -> None:
 @pytest.mark.parametrize("name", ["provider.token", "provider.app_key", "server.token"])
 @pytest.mark.parametrize("value", ["hush\nhush", "hush\x00", "hüsh-hush", 17, ["hush"], {"hush": "hush"}])
 def test_secrets_are_not_shown_in_errors(name: str, value: Any) -> None:
-    """A secret that cannot be used is named and never quoted, whatever is wrong with it."""
+    """The error about an invalid secret names the setting and never quotes the value."""
     (problem,) = problems({name: value})
     assert problem.startswith(f"{name} (command line): ")
     assert "hush" not in problem
@@ -380,14 +380,14 @@ def test_secrets_are_not_shown_in_errors(name: str, value: Any) -> None:
     "address", ["ftp://u:hush@h", "u:hush@h", "http://u:hush@h:port", "http://u:hu/hush@h", "http://u:hush@@h?x"]
 )
 def test_credentials_of_an_address_are_not_shown_in_errors(address: str) -> None:
-    """An address that cannot be used is quoted without its credentials."""
+    """An invalid address is quoted without its credentials."""
     (problem,) = problems({"provider.address": address})
     assert problem.startswith("provider.address (command line) = ")
     assert "hush" not in problem
 
 
 def test_secrets_are_not_shown_by_the_models() -> None:
-    """Neither printing the settings nor pydantic's own errors quote a secret."""
+    """Neither the settings' representation nor pydantic's own errors contain a secret."""
     settings = ProviderSettings(name="x", token="hush", app_key="hush")  # type: ignore[arg-type]
     assert "hush" not in repr(settings)
     with pytest.raises(ValueError, match="printable ASCII") as caught:
@@ -396,8 +396,8 @@ def test_secrets_are_not_shown_by_the_models() -> None:
 
 
 @pytest.mark.parametrize("token", ["hush", "hush-hush-hush-", "hush hush hush hush hush"])
-def test_a_token_that_can_be_guessed(token: str) -> None:
-    """The API's own token has 16 characters at least and no space; what was given is not quoted."""
+def test_weak_tokens_are_refused(token: str) -> None:
+    """server.token needs at least 16 characters and no space; the error does not quote the value."""
     (problem,) = problems({"server.token": token})
     assert problem.startswith("server.token (command line): must have at least 16 characters")
     assert "hush" not in problem
@@ -411,27 +411,27 @@ def test_a_token_that_can_be_guessed(token: str) -> None:
         ({"server.compat_port": "2021", "server.port": "2021"}, "compat_port 2021 is the same as port"),
     ],
 )
-def test_server_settings_go_together(flags: dict[str, Any], words: str) -> None:
-    """A key or an authority without certificate, and one port for both listeners, are refused by name."""
+def test_conflicting_server_settings(flags: dict[str, Any], words: str) -> None:
+    """A key or client CA without a certificate, and the same port for both listeners, are refused by name."""
     (problem,) = problems(flags)
     assert problem.startswith("server: ")
     assert words in problem
 
 
-def test_the_newline_of_a_token_file_goes() -> None:
-    """A token that was read from a file with its newline is the token."""
+def test_whitespace_around_tokens_is_removed() -> None:
+    """Spaces and the newline of a token file are stripped from a token."""
     assert value_of(load(WatcherSettings, {"provider.token": " hush\n"}).settings, "provider.token") == "hush"
 
 
 def test_display() -> None:
-    """What a person sees: secrets masked, credentials of addresses left out, lists with commas, nothing for None."""
+    """display() masks secrets, removes credentials from addresses, joins lists with commas, and shows None as empty."""
     settings = load(WatcherSettings, {"provider.token": "hush", "provider.address": "http://u:hush@h:9090/x"}).settings
     shown = [display(value) for value in (settings.provider.token, settings.provider.address, ["a", "b"], None, 5)]
     assert shown == ["********", "http://h:9090/x", "a,b", "", "5"]
 
 
-def test_one_underscore_too_few_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variable that misses an underscore is not left out in silence; those that Kubernetes sets for Services are."""
+def test_variables_with_a_missing_underscore(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable that lacks an underscore is refused with a suggestion; variables that Kubernetes sets are ignored."""
     monkeypatch.setenv("TRIMARAN_PORT", "tcp://10.0.0.1:2020")
     monkeypatch.setenv("TRIMARAN_SERVER_PORT", "tcp://10.0.0.1:2020")
     monkeypatch.setenv("TRIMARAN_SERVICE_HOST", "10.0.0.1")
@@ -441,21 +441,21 @@ def test_one_underscore_too_few_is_told(monkeypatch: pytest.MonkeyPatch) -> None
         load(WatcherSettings)
 
 
-def test_text_that_should_be_json_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The parser's own words would say what it expected, but not that it expected JSON."""
+def test_invalid_json_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error about text that is not JSON says that JSON is expected, which the parser's own message does not."""
     monkeypatch.setenv("TRIMARAN_PROVIDER__HEADERS", "X-Scope-OrgID=prod")
     with pytest.raises(SettingsError, match=r"provider\.headers.*must be JSON, such as"):
         load(WatcherSettings)
 
 
 def test_settings_are_frozen() -> None:
-    """No part changes settings under another one's hands."""
+    """Loaded settings cannot be changed."""
     with pytest.raises(ValueError, match="frozen"):
         load(WatcherSettings).settings.server.port = 1  # type: ignore[misc]
 
 
 def test_problems_of_tables_in_lists_name_their_place(file: Path) -> None:
-    """A mistake in one of several tables says which one, and which key of it."""
+    """A problem in one of several tables names the table's index and key."""
     file.write_text(
         '[[fallback.providers]]\nname = "Host"\n[[fallback.providers]]\naddres = "http://p"\n'
         '[[prometheus.queries]]\nname = "x"\nquery = "up"\nscale = -1\n'
@@ -468,7 +468,7 @@ def test_problems_of_tables_in_lists_name_their_place(file: Path) -> None:
 
 
 def test_the_secrets_of_fallbacks_are_not_shown(file: Path) -> None:
-    """A fallback's token stands neither in ``trimaran config`` nor in what is said of a mistake beside it."""
+    """A fallback's token is neither in ``trimaran config`` nor in the error about another key of the fallback."""
     file.write_text('[[fallback.providers]]\nname = "Prometheus"\ntoken = "hush"\naddress = "http://me:hush@p"\n')
     assert display(load(WatcherSettings, file=file).settings.fallback.providers) == "Prometheus"
     file.write_text('[[fallback.providers]]\nname = "Prometheus"\ntoken = "hush"\naddress = "me:hush@p"\n')
@@ -477,18 +477,18 @@ def test_the_secrets_of_fallbacks_are_not_shown(file: Path) -> None:
     assert "hush" not in problem
 
 
-# -- whatever comes -----------------------------------------------------------------------------------------------
+# -- arbitrary input ----------------------------------------------------------------------------------------------
 
 NAMES = st.sampled_from(list(setting_names(WatcherSettings))) | st.text()
 WORDS = st.sampled_from(
     ["5m", "15m,5m", "0", "-1", "nan", "1e999", "true", "[]", "{}", '[{"name": "Host"}]', "http://["]
 )
-GIVEN = WORDS | st.text() | st.none() | st.integers() | st.floats() | st.lists(st.text()) | st.binary()
+VALUES = WORDS | st.text() | st.none() | st.integers() | st.floats() | st.lists(st.text()) | st.binary()
 
 
-@given(st.dictionaries(NAMES, GIVEN))
+@given(st.dictionaries(NAMES, VALUES))
 def test_any_flags_are_settings_or_problems(flags: dict[str, Any]) -> None:
-    """Whatever the command line gives, the answer is settings or a SettingsError that can be shown."""
+    """Any flags load as settings or raise a SettingsError that can be encoded."""
     try:
         load(WatcherSettings, flags)
     except SettingsError as error:
@@ -497,16 +497,16 @@ def test_any_flags_are_settings_or_problems(flags: dict[str, Any]) -> None:
 
 @given(st.dictionaries(NAMES.map(environment_variable), WORDS | st.text()))
 def test_any_environment_is_settings_or_problems(variables: dict[str, str]) -> None:
-    """The same for whatever the environment holds."""
-    usable = {name: value for name, value in variables.items() if is_for_the_environment(name, value)}
+    """Any environment loads as settings or raises SettingsError."""
+    usable = {name: value for name, value in variables.items() if is_valid_in_the_environment(name, value)}
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(SettingsError):
         for name, value in usable.items():
             patch.setenv(name, value)
         load(WatcherSettings)
 
 
-def is_for_the_environment(name: str, value: str) -> bool:
-    """Return whether the operating system takes this."""
+def is_valid_in_the_environment(name: str, value: str) -> bool:
+    """Return whether the operating system accepts this variable."""
     return "=" not in name and "\0" not in name + value and (name + value).isprintable()
 
 
@@ -516,7 +516,7 @@ def is_for_the_environment(name: str, value: str) -> bool:
     | WORDS.map("x = {}".format).map(str.encode)
 )
 def test_any_file_is_settings_or_problems(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The same for whatever the file holds."""
+    """Any file loads as settings or raises SettingsError."""
     file = tmp_path_factory.getbasetemp() / "any.toml"
     file.write_bytes(content)
     with contextlib.suppress(SettingsError):
@@ -525,12 +525,12 @@ def test_any_file_is_settings_or_problems(content: bytes, tmp_path_factory: pyte
 
 @given(
     st.recursive(
-        GIVEN.filter(lambda value: isinstance(value, str | int)),
+        VALUES.filter(lambda value: isinstance(value, str | int)),
         lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     ),
     NAMES,
 )
 def test_any_table_is_settings_or_problems(value: Any, name: str) -> None:
-    """The same for any value of any setting, nested too."""
+    """Any value of any setting, also nested, loads as settings or raises SettingsError."""
     with contextlib.suppress(SettingsError):
         load(WatcherSettings, {name: value})

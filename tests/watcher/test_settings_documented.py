@@ -1,4 +1,4 @@
-"""docs/settings.md says every setting."""
+"""docs/settings.md documents every setting."""
 
 import re
 from pathlib import Path
@@ -25,7 +25,7 @@ COMPUTED = {"provider.name", "provider.address", "host.node_name", "store.path",
 
 @pytest.mark.parametrize("name", list(setting_names(WatcherSettings)))
 def test_each_setting_has_its_row(name: str) -> None:
-    """A setting's row has its variables, ours and upstream's, its default and its meaning."""
+    """A setting's row has its environment variables, including load-watcher's, its default and its meaning."""
     variables, default, meaning = (cell.strip() for cell in ROWS[name])
     upstream = [theirs for theirs, ours in UPSTREAM_VARIABLES.items() if ours == name]
     assert re.findall(r"`([A-Z_]+)`", variables) == [environment_variable(name), *upstream]
@@ -36,18 +36,18 @@ def test_each_setting_has_its_row(name: str) -> None:
         assert default == f"`{value.lower() if value in {'True', 'False'} else value}`"
 
 
-def test_no_row_is_left_over() -> None:
-    """What is documented exists."""
+def test_documented_settings_exist() -> None:
+    """Every documented setting exists."""
     assert set(ROWS) == set(setting_names(WatcherSettings))
 
 
 def test_the_files_variable_is_documented() -> None:
-    """The environment_variable that names the settings file is in the text."""
+    """The environment variable that names the settings file is documented."""
     assert FILE_VARIABLE in TEXT
 
 
 def test_every_page_names_settings_that_exist() -> None:
-    """What looks like a setting of one of the sections is one, or a value of the chart: nobody is sent astray."""
+    """Every name on a page that looks like a setting is a setting or a value of the Helm chart."""
     known = {
         *setting_names(WatcherSettings),
         *(f"extender.{key}" for key in ExtenderSection.model_fields),
@@ -55,7 +55,7 @@ def test_every_page_names_settings_that_exist() -> None:
         *(f"{part}.{key}" for part, values in CHART.items() if isinstance(values, dict) for key in values),
     }
     sections = {name.partition(".")[0] for name in known}
-    pages = [page for page in DOCS.rglob("*.md") if page.name != "scores.md"]  # where nodes is a variable
+    pages = [page for page in DOCS.rglob("*.md") if page.name != "scores.md"]  # in scores.md, nodes is a variable
     named = {
         (page.name, name)
         for page in pages
@@ -67,7 +67,7 @@ def test_every_page_names_settings_that_exist() -> None:
 
 
 def test_the_migration_page_has_every_variable_of_load_watcher() -> None:
-    """Each stands in a row with the setting that it became."""
+    """docs/migration.md has a row for each variable of load-watcher, with the setting that replaces it."""
     rows = [line for line in (DOCS / "migration.md").read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
     for theirs, ours in UPSTREAM_VARIABLES.items():
         (row,) = [row for row in rows if f"`{theirs}`" in row]

@@ -50,7 +50,7 @@ class FailingWorld:
         self.true_time += INTERVAL_SECONDS
         before = self.offset
         if self.random.random() < 0.02:
-            # Smaller steps are left out: they change a snapshot's age by less than one interval.
+            # Steps shorter than an interval are left out: they change a snapshot's age by less than one interval.
             self.offset = self.random.choice([0.0, 200.0, -200.0, 3600.0, -3600.0, 86400.0 * 400])
             self.happened["the clock was set"] += 1
         if self.random.random() < 0.1:
@@ -60,9 +60,9 @@ class FailingWorld:
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
         kinds = ["good"] * 6 + ["unavailable", "hangs", "refused", "defect", "empty", "nothing", "not finite"]
         kinds += ["nodes missing", "half a node", "wrong scale", "twice", "no name", "not a number"]
-        failure = self.outage or self.random.choice(kinds)
-        self.happened[failure] += 1
-        match failure:
+        outcome = self.outage or self.random.choice(kinds)
+        self.happened[outcome] += 1
+        match outcome:
             case "unavailable":
                 raise ProviderUnavailable("no route")
             case "refused":
@@ -76,29 +76,31 @@ class FailingWorld:
             case "empty":
                 return Fetched({})
             case "nodes missing":
-                return Fetched({name: self.node(window, failure) for name in self.some_names()})
+                return Fetched({name: self.node(window, outcome) for name in self.some_names()})
             case "no name":
-                return Fetched({**{name: self.node(window, failure) for name in self.some_names()}, "": NodeMetrics(())})
+                return Fetched(
+                    {**{name: self.node(window, outcome) for name in self.some_names()}, "": NodeMetrics(())}
+                )
             case _:
-                return Fetched({f"node-{number}": self.node(window, failure) for number in range(NODES)})
+                return Fetched({f"node-{number}": self.node(window, outcome) for number in range(NODES)})
 
     def some_names(self) -> list[str]:
         return self.random.sample([f"node-{number}" for number in range(NODES)], self.random.randint(1, NODES - 1))
 
-    def node(self, window: Window, failure: str) -> NodeMetrics:
+    def node(self, window: Window, outcome: str) -> NodeMetrics:
         value: float = self.random.uniform(0, 100)
-        if failure == "not finite" and self.random.random() < 0.7:
+        if outcome == "not finite" and self.random.random() < 0.7:
             value = self.random.choice([math.nan, math.inf, -math.inf])
-        if failure == "wrong scale":
+        if outcome == "wrong scale":
             value *= 1000
-        if failure == "not a number" and self.random.random() < 0.1:
+        if outcome == "not a number" and self.random.random() < 0.1:
             value = "17"  # type: ignore[assignment]
         metrics = [
             Metric(f"n:{type_}", type_, operator, window.duration, value if operator == "AVG" else 1.0)
-            for type_ in (("CPU",) if failure == "half a node" else ("CPU", "Memory"))
+            for type_ in (("CPU",) if outcome == "half a node" else ("CPU", "Memory"))
             for operator in ("AVG", "STD")
         ]
-        return NodeMetrics(tuple(metrics * 2 if failure == "twice" else metrics), {"measured": repr(self.true_time)})
+        return NodeMetrics(tuple(metrics * 2 if outcome == "twice" else metrics), {"measured": repr(self.true_time)})
 
     def check(self) -> Iterator[Check]:
         yield from ()

@@ -1,4 +1,4 @@
-"""The file that survives a crash."""
+"""The store: snapshots and samples in a file that survives a crash."""
 
 import contextlib
 import random
@@ -26,7 +26,7 @@ from watcher.wire import encode
 
 
 def incompressible(timestamp: int, kilobytes: int) -> WatcherMetrics:
-    """Return a snapshot that takes about that much room in the file."""
+    """Return a snapshot that takes about this many kilobytes in the file."""
     text = random.Random(timestamp).randbytes(kilobytes * 512).hex()
     return WatcherMetrics(
         timestamp,
@@ -38,7 +38,7 @@ def incompressible(timestamp: int, kilobytes: int) -> WatcherMetrics:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the file is."""
+    """Path of the store's file, in a folder that does not exist yet."""
     return tmp_path / "sub" / "watcher.sqlite"
 
 
@@ -51,7 +51,7 @@ def store(path: Path) -> Iterator[Store]:
 
 
 def execute(path: Path, statement: str, *values: object) -> None:
-    """Change the file past the store."""
+    """Change the file directly, without the store."""
     connection = sqlite3.connect(path)
     with connection:
         connection.execute(statement, values)
@@ -59,8 +59,8 @@ def execute(path: Path, statement: str, *values: object) -> None:
 
 
 @pytest.mark.parametrize("in_memory", [False, True])
-def test_what_is_saved_is_loaded(path: Path, in_memory: bool) -> None:
-    """The newest snapshot of each window comes back equal, from disk and from memory."""
+def test_newest_snapshots_are_loaded(path: Path, in_memory: bool) -> None:
+    """The newest snapshot of each window is loaded, from a file and from memory."""
     store = Store(None if in_memory else path)
     store.save_snapshots({"15m": snapshot(1000), "5m": snapshot(1000, 5)})
     store.save_snapshots({"15m": snapshot(1060, 7, nodes=3)})
@@ -70,21 +70,23 @@ def test_what_is_saved_is_loaded(path: Path, in_memory: bool) -> None:
     store.close()
 
 
-def test_what_is_saved_survives_closing(path: Path) -> None:
-    """Another process that opens the file later finds the snapshot and the samples."""
+def test_saved_data_survives_closing(path: Path) -> None:
+    """A store that opens the file later loads the snapshot and the samples."""
     first = Store(path)
     first.save_snapshots({"15m": snapshot()})
-    taken = SampleRound.of(1000.5, {"a": Sample(999.5, (Reading("cpu", "CPU", 12.5), Reading("memory", "Memory", 3)))})
-    first.save_samples("x", taken, keep_since=0)
+    samples = SampleRound.of(
+        1000.5, {"a": Sample(999.5, (Reading("cpu", "CPU", 12.5), Reading("memory", "Memory", 3)))}
+    )
+    first.save_samples("x", samples, keep_since=0)
     first.close()
     second = Store(path)
     assert loaded(second) == {"15m": snapshot()}
-    assert second.load_samples("x", since=0) == [taken]
+    assert second.load_samples("x", since=0) == [samples]
     second.close()
 
 
 def test_a_node_named_as_gos_key_is_loaded(store: Store) -> None:
-    """What is kept is in one dialect, whatever its nodes are called and whatever they lack."""
+    """A node named NodeMetricsMap is loaded as a node, with or without metrics and other nodes."""
     node = snapshot().data["node-0"]
     for data in ({"NodeMetricsMap": node}, {"NodeMetricsMap": node, "b": node}, {"NodeMetricsMap": NodeMetrics(())}):
         metrics = replace(snapshot(), data=data)
@@ -94,7 +96,7 @@ def test_a_node_named_as_gos_key_is_loaded(store: Store) -> None:
 
 
 def test_sources_are_kept_apart(store: Store) -> None:
-    """What another source wrote is not loaded."""
+    """Data of another source is not loaded."""
     store.save_snapshots({"15m": snapshot(source="x")})
     store.save_samples("x", SampleRound.of(1.0, {"a": Sample(1, (Reading("cpu", "CPU", 1),))}), keep_since=0)
     assert loaded(store, "y") == {}
@@ -102,17 +104,17 @@ def test_sources_are_kept_apart(store: Store) -> None:
 
 
 def test_the_recent_snapshots_come_newest_first(store: Store, path: Path) -> None:
-    """Those of one window and source, as many as asked for; one that cannot be read is passed over."""
+    """load_recent returns one window's snapshots of the sources, newest first, and skips unreadable ones."""
     for timestamp in (1000, 1060, 1120, 1180):
         store.save_snapshots({"5m": snapshot(timestamp), "15m": snapshot(timestamp)})
     store.save_snapshots({"5m": snapshot(1240, source="y")})
-    assert [each.timestamp for each in store.load_recent("5m", 3, "x")] == [1180, 1120, 1060]
+    assert [metrics.timestamp for metrics in store.load_recent("5m", 3, "x")] == [1180, 1120, 1060]
     execute(path, "update snapshots set body = 'garbage' where timestamp = 1120")
-    assert [each.timestamp for each in store.load_recent("5m", 3, "x", "y")] == [1240, 1180]
+    assert [metrics.timestamp for metrics in store.load_recent("5m", 3, "x", "y")] == [1240, 1180]
 
 
 def test_all_windows_of_a_fetch_are_one_transaction(store: Store, path: Path) -> None:
-    """When one window's row is refused by the database, none of the fetch is written, and failure says why."""
+    """If the database refuses one window's row, nothing of the fetch is written, and failure has the reason."""
     execute(
         path, "create trigger t before insert on snapshots when new.window = '5m' begin select raise(abort, 'no'); end"
     )
@@ -126,7 +128,7 @@ def test_all_windows_of_a_fetch_are_one_transaction(store: Store, path: Path) ->
 
 
 def test_writing_and_pruning_are_one_transaction(store: Store, path: Path) -> None:
-    """When the old cannot be deleted, the new is not written either: the file never holds half of a change."""
+    """If pruning fails, the new snapshot is not written either."""
     store.save_snapshots({"15m": snapshot(1000)})
     execute(path, "create trigger t before delete on snapshots begin select raise(abort, 'no'); end")
     store.save_snapshots({"15m": snapshot(1000 + 25 * 3600)})
@@ -143,20 +145,20 @@ def test_old_snapshots_are_pruned(path: Path) -> None:
     store.close()
 
 
-def test_the_oldest_snapshots_go_beyond_the_size(path: Path) -> None:
-    """Beyond max_megabytes the oldest go, and no more of them than needed."""
+def test_oldest_snapshots_are_pruned_beyond_the_size(path: Path) -> None:
+    """Beyond max_megabytes the oldest snapshots are deleted, and no more than necessary."""
     store = Store(path, max_megabytes=1)
     for timestamp in range(1000, 1020):
         store.save_snapshots({"15m": incompressible(timestamp, 400)})
-    kept = sorted(timestamp for (timestamp,) in rows(path, "timestamp"))
-    assert kept[-1] == 1019
+    timestamps = sorted(timestamp for (timestamp,) in rows(path, "timestamp"))
+    assert timestamps[-1] == 1019
     sizes = [length for (length,) in rows(path, "length(body)")]
     assert sum(sizes) <= 1024**2 < sum(sizes) + sizes[0]
     store.close()
 
 
-def test_the_newest_fetch_stays_however_large(path: Path) -> None:
-    """A fetch that alone is beyond max_megabytes is kept whole: a restart needs it."""
+def test_newest_fetch_is_never_pruned(path: Path) -> None:
+    """A fetch that is larger than max_megabytes stays complete, for the next restart."""
     store = Store(path, max_megabytes=1)
     for timestamp in (1000, 1060):
         store.save_snapshots({window: incompressible(timestamp, 1500) for window in ("15m", "10m", "5m")})
@@ -165,7 +167,7 @@ def test_the_newest_fetch_stays_however_large(path: Path) -> None:
 
 
 def test_memory_keeps_no_history() -> None:
-    """Without a file only the newest fetch is kept, so that memory does not grow for a day."""
+    """Without a file only the newest fetch is stored, so that memory does not grow."""
     store = Store(None)
     for timestamp in range(1000, 1010):
         store.save_snapshots({"15m": snapshot(timestamp)})
@@ -173,8 +175,8 @@ def test_memory_keeps_no_history() -> None:
     store.close()
 
 
-def test_a_clock_that_was_set_back_does_not_stick(store: Store, path: Path) -> None:
-    """Snapshots and samples of the future are deleted at the next write, else they would be the newest for ever."""
+def test_rows_from_the_future_are_deleted(store: Store, path: Path) -> None:
+    """After the clock was set back, the next write deletes snapshots and samples from the future."""
     for now in (5000, 1000):
         store.save_snapshots({"15m": snapshot(now)})
         store.save_samples(
@@ -186,22 +188,22 @@ def test_a_clock_that_was_set_back_does_not_stick(store: Store, path: Path) -> N
 
 
 def test_old_samples_are_deleted(store: Store, path: Path) -> None:
-    """Saving a sample deletes those before keep_since; loading leaves out those before since."""
+    """Saving samples deletes those before keep_since, and loading skips those before since."""
     for now in (100.0, 200.0, 300.0):
         store.save_samples("x", SampleRound.of(now, {"a": Sample(now, (Reading("c", "CPU", 1),))}), keep_since=150)
     assert rows(path, "taken_at", "samples") == [(200.0,), (300.0,)]
-    assert [taken.taken_at for taken in store.load_samples("x", since=250)] == [300.0]
+    assert [samples.taken_at for samples in store.load_samples("x", since=250)] == [300.0]
 
 
-def test_samples_that_are_no_numbers_are_gaps() -> None:
+def test_samples_that_are_not_finite_are_left_out() -> None:
     """A reading that is not finite is left out of the round."""
     sample = Sample(1, (Reading("c", "CPU", float("nan")), Reading("d", "CPU", float("inf")), Reading("e", "CPU", 1)))
     assert SampleRound.of(1.0, {"a": sample}).values == {("e", "CPU"): {"a": 1.0}}
 
 
 @pytest.mark.parametrize("garbage", [b"garbage", None, "text", 17, b"", b"x\x9cK\xcaI\xcc\x00\x00"])
-def test_a_row_of_garbage_is_passed_over(store: Store, path: Path, garbage: object) -> None:
-    """An unreadable snapshot is skipped for the next older one, an unreadable sample is a gap; neither raises."""
+def test_unreadable_rows_are_skipped(store: Store, path: Path, garbage: object) -> None:
+    """An unreadable snapshot is skipped for the next older one, and an unreadable round of samples is a gap."""
     store.save_snapshots({"15m": snapshot(1000), "5m": snapshot(1000)})
     execute(
         path, "insert into snapshots (window, timestamp, source, nodes, body) values ('15m', 1060, 'x', 1, ?)", garbage
@@ -222,13 +224,13 @@ def test_a_row_of_garbage_is_passed_over(store: Store, path: Path, garbage: obje
     "body", [b"[]", b"null", b"{}", b'{"values": 1, "timestamps": {}}', b'{"values": [[1]]}', b"1"]
 )
 def test_a_sample_of_another_shape_is_a_gap(store: Store, path: Path, body: bytes) -> None:
-    """A sample that is JSON of another shape is skipped."""
+    """Samples that are JSON of another shape are skipped."""
     execute(path, "insert into samples (source, taken_at, body) values ('x', 1060, ?)", zlib.compress(body))
     assert store.load_samples("x", since=0) == []
 
 
-def test_loading_does_not_read_a_days_bodies(path: Path) -> None:
-    """Opening a file with much history takes the memory of the newest snapshots, not of all."""
+def test_loading_reads_only_the_newest_bodies(path: Path) -> None:
+    """Loading from a long history takes the memory of the newest snapshots, not of all snapshots."""
     store = Store(path)
     store.save_snapshots({"15m": snapshot(1060)})
     for timestamp in range(1000, 1060):
@@ -252,7 +254,7 @@ def test_loading_does_not_read_a_days_bodies(path: Path) -> None:
 
 
 def test_a_snapshot_of_the_future_is_not_loaded(store: Store) -> None:
-    """The newest that is not of the future is loaded; at the very second it still is."""
+    """The newest snapshot up to the given second is loaded, and none from after it."""
     for now in (1000, 9999):
         store.save_snapshots({"15m": snapshot(now)})
     assert store.load_snapshots(["x"], WINDOWS, until=9999)["15m"].timestamp == 9999
@@ -260,8 +262,8 @@ def test_a_snapshot_of_the_future_is_not_loaded(store: Store) -> None:
     assert store.load_snapshots(["x"], WINDOWS, until=999) == {}
 
 
-def test_a_clock_that_jumps_ahead_costs_little(store: Store, path: Path) -> None:
-    """A fetch two days ahead deletes a few of the oldest and not the history; set right again, all others are there."""
+def test_a_clock_that_jumps_ahead_deletes_little(store: Store, path: Path) -> None:
+    """A write two days ahead deletes a few of the oldest rows; the others are still there after a correction."""
     for now in range(1000, 1100):
         save_both(store, now)
     save_both(store, 1100 + 2 * 86400)
@@ -271,7 +273,7 @@ def test_a_clock_that_jumps_ahead_costs_little(store: Store, path: Path) -> None
 
 
 def test_pruning_catches_up(store: Store, path: Path) -> None:
-    """After a long silence all that is old goes, though not at once."""
+    """After a long pause, later writes delete all old rows in several steps."""
     for now in range(1000, 1020):
         save_both(store, now)
     for now in range(100_000, 100_005):
@@ -281,17 +283,17 @@ def test_pruning_catches_up(store: Store, path: Path) -> None:
 
 
 def save_both(store: Store, now: int) -> None:
-    """Save a snapshot and a round of samples of which an hour is kept."""
+    """Save a snapshot and a round of samples; samples are kept for an hour."""
     store.save_snapshots({"15m": snapshot(now)})
-    taken = SampleRound.of(now, {"a": Sample(now, (Reading("c", "CPU", 1),))})
-    store.save_samples("x", taken, keep_since=now - 3600)
+    samples = SampleRound.of(now, {"a": Sample(now, (Reading("c", "CPU", 1),))})
+    store.save_samples("x", samples, keep_since=now - 3600)
 
 
 # -- files of other versions --------------------------------------------------------------------------------------
 
 
-def test_a_file_of_the_previous_schema_is_read_and_brought_up_to_date(path: Path) -> None:
-    """A file from before samples were kept serves its snapshots, and takes samples from then on."""
+def test_a_file_of_an_older_schema_is_migrated(path: Path) -> None:
+    """A file without a samples table serves its snapshots, and stores samples from then on."""
     store = Store(path)
     store.save_snapshots({"15m": snapshot()})
     store.close()
@@ -302,15 +304,15 @@ def test_a_file_of_the_previous_schema_is_read_and_brought_up_to_date(path: Path
     after = Store(path)
     assert after.set_aside is None
     assert loaded(after) == {"15m": snapshot()}
-    taken = SampleRound.of(1000.5, {"a": Sample(999.5, (Reading("cpu", "CPU", 12.5),))})
-    after.save_samples("x", taken, keep_since=0)
-    assert after.load_samples("x", since=0) == [taken]
+    samples = SampleRound.of(1000.5, {"a": Sample(999.5, (Reading("cpu", "CPU", 12.5),))})
+    after.save_samples("x", samples, keep_since=0)
+    assert after.load_samples("x", since=0) == [samples]
     assert after.failure == ""
     after.close()
 
 
 def test_a_file_of_a_newer_version_is_read_and_written(path: Path) -> None:
-    """Tables, columns and migrations we do not know are left alone: after a roll-back the older version goes on."""
+    """Unknown tables, columns and migrations stay unchanged: after a rollback the older version works on the file."""
     store = Store(path)
     store.save_snapshots({"15m": snapshot(1000)})
     store.close()
@@ -327,10 +329,10 @@ def test_a_file_of_a_newer_version_is_read_and_written(path: Path) -> None:
     assert older.set_aside is None
     assert loaded(older) == {"15m": snapshot(1000)}
     older.save_snapshots({"15m": snapshot(1060)})
-    taken = SampleRound.of(1000.5, {"a": Sample(999.5, (Reading("cpu", "CPU", 12.5),))})
-    older.save_samples("x", taken, keep_since=0)
+    samples = SampleRound.of(1000.5, {"a": Sample(999.5, (Reading("cpu", "CPU", 12.5),))})
+    older.save_samples("x", samples, keep_since=0)
     assert loaded(older) == {"15m": snapshot(1060)}
-    assert older.load_samples("x", since=0) == [taken]
+    assert older.load_samples("x", since=0) == [samples]
     assert older.failure == ""
     older.close()
     assert rows(path, "timestamp, quality") == [(1000, "fine"), (1060, "fine")]
@@ -346,10 +348,10 @@ def test_a_file_of_a_newer_version_is_read_and_written(path: Path) -> None:
         "drop table samples",
     ],
 )
-def test_a_file_of_a_newer_version_that_cannot_be_written_is_read_and_left_alone(
+def test_an_incompatible_file_of_a_newer_version_is_read_only(
     path: Path, change: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its newest snapshots are served, nothing in it is changed or moved, and the failure says why nothing is kept."""
+    """The newest snapshots are served, the file is neither changed nor moved, and failure has the reason."""
     store = Store(path)
     for timestamp in (1000, 1060):
         store.save_snapshots({"15m": snapshot(timestamp)})
@@ -374,8 +376,8 @@ def test_a_file_of_a_newer_version_that_cannot_be_written_is_read_and_left_alone
     assert caplog.text.count("the store cannot be used") == 1
 
 
-def test_a_newer_version_that_is_not_there_yet_leaves_damage_damage(path: Path) -> None:
-    """Tables that cannot be written without a newer version's migrations are damaged, and set aside."""
+def test_unusable_tables_without_newer_migrations_are_set_aside(path: Path) -> None:
+    """Tables that cannot be written count as damaged unless the file has a newer version's migrations."""
     Store(path).close()
     execute(path, "alter table samples rename column body to content")
     store = Store(path)
@@ -383,15 +385,15 @@ def test_a_newer_version_that_is_not_there_yet_leaves_damage_damage(path: Path) 
     store.close()
 
 
-# -- whose they are -----------------------------------------------------------------------------------------------
+# -- origins ------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_source_wrote_about_another_system_is_not_loaded(path: Path) -> None:
-    """A source that leads to another cluster now begins anew, in snapshots, samples and the past; both stay kept."""
-    taken = SampleRound.of(1000.5, {"a": Sample(999.5, (Reading("cpu", "CPU", 12.5),))})
+def test_data_of_another_origin_is_not_loaded(path: Path) -> None:
+    """A source whose origin changed loads nothing of the old origin; the old data stays in the file."""
+    samples = SampleRound.of(1000.5, {"a": Sample(999.5, (Reading("cpu", "CPU", 12.5),))})
     first = Store(path, origins={"x": "http://east", "y": "http://west"})
     first.save_snapshots({"15m": snapshot(1000)})
-    first.save_samples("x", taken, keep_since=0)
+    first.save_samples("x", samples, keep_since=0)
     first.close()
     other = Store(path, origins={"x": "http://west", "y": "http://east"})
     for sources in (["x"], ["x", "y"]):
@@ -402,12 +404,12 @@ def test_what_a_source_wrote_about_another_system_is_not_loaded(path: Path) -> N
     other.close()
     again = Store(path, origins={"x": "http://east"})
     assert loaded(again) == {"15m": snapshot(1000)}
-    assert again.load_samples("x", since=0) == [taken]
+    assert again.load_samples("x", since=0) == [samples]
     again.close()
 
 
-def test_what_an_earlier_version_wrote_is_loaded(path: Path) -> None:
-    """Rows that do not say which system they came from are taken for the present one's: an upgrade costs nothing."""
+def test_rows_without_an_origin_are_loaded(path: Path) -> None:
+    """Rows of an earlier version, which have no origin, count as rows of the present origin."""
     Store(path).close()
     earlier = sqlite_utils.Database(path)
     row = {"window": "15m", "timestamp": 1000, "source": "x", "nodes": 1, "body": zlib.compress(encode(snapshot(1000)))}
@@ -419,7 +421,7 @@ def test_what_an_earlier_version_wrote_is_loaded(path: Path) -> None:
 
 
 def test_migrations_only_add(path: Path) -> None:
-    """The columns that the first version reads and writes are there, and no other is required of a writer."""
+    """The columns of the first version exist, and every other column is nullable or has a default."""
     Store(path).close()
     for table, needed in {
         "snapshots": ("window", "timestamp", "source", "nodes", "body"),
@@ -449,7 +451,7 @@ def _cut(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [_overwritten, _torn, _cut])
 def test_a_corrupt_file_is_set_aside(path: Path, damage: object, caplog: pytest.LogCaptureFixture) -> None:
-    """A damaged file is renamed and logged, its content kept, and a new one works in its place; twice as well."""
+    """A damaged file is renamed with its content and logged, and a new file replaces it, repeatedly."""
     for number in (1, 2):
         store = Store(path)
         store.save_snapshots({"15m": snapshot(nodes=200)})
@@ -475,8 +477,8 @@ def test_a_corrupt_file_is_set_aside(path: Path, damage: object, caplog: pytest.
 
 
 @pytest.mark.parametrize("kind", ["directory", "below a file", "read-only"])
-def test_a_place_that_cannot_be_written_is_no_end(path: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Memory goes on without the file, and failure keeps saying so after writes that only reach memory."""
+def test_an_unwritable_path_falls_back_to_memory(path: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The store continues in memory, and failure keeps its reason after writes that only reach memory."""
     path.parent.mkdir()
     place = path
     if kind == "directory":
@@ -485,7 +487,7 @@ def test_a_place_that_cannot_be_written_is_no_end(path: Path, kind: str, caplog:
         path.write_text("")
         place = path / "watcher.sqlite"
     else:
-        place = Path("/proc/trimaran/watcher.sqlite")  # a directory where nobody may write, not even root
+        place = Path("/proc/trimaran/watcher.sqlite")  # not writable, not even for root
     store = Store(place)
     assert f"{place} cannot be opened" in store.failure
     assert "store.path" in store.failure
@@ -496,10 +498,10 @@ def test_a_place_that_cannot_be_written_is_no_end(path: Path, kind: str, caplog:
     store.close()
 
 
-def test_a_full_disk_is_reported_once_and_over_when_it_is(
+def test_a_full_disk_is_reported_until_a_write_succeeds(
     store: Store, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A write that finds no room does not raise; failure and one log line say so until a write works again."""
+    """A write to a full disk does not raise; failure and one log line report it until a write succeeds."""
     store.save_snapshots({"15m": snapshot(1000)})
     pages = store._db.execute("pragma page_count").fetchone()[0]
     store._db.execute(f"pragma max_page_count = {pages}")
@@ -514,12 +516,12 @@ def test_a_full_disk_is_reported_once_and_over_when_it_is(
 
 
 def test_a_disk_that_is_full_at_the_start(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """On a real file system without room memory goes on, said once; with room again the file is used from then on."""
+    """On a full file system the store continues in memory with one log line, and uses the file once there is room."""
     caplog.set_level("INFO")
     path.parent.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(path.parent)]
     if subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("a small file system can be mounted by root only")
+        pytest.skip("only root can mount a small file system")
     try:
         filler = path.parent / "filler"
         filler.write_bytes(b"")
@@ -550,7 +552,7 @@ def test_a_disk_that_is_full_at_the_start(path: Path, caplog: pytest.LogCaptureF
 
 
 def test_a_file_that_becomes_read_only(store: Store, path: Path) -> None:
-    """A write that is refused does not raise; what is there is still read, and written when that is possible again."""
+    """A refused write does not raise; the stored snapshots can be read, and writes succeed again later."""
     store.save_snapshots({"15m": snapshot(1000)})
     store._db.execute("pragma query_only = on")
     store.save_snapshots({"15m": snapshot(1060)})
@@ -561,8 +563,8 @@ def test_a_file_that_becomes_read_only(store: Store, path: Path) -> None:
     assert store.failure == ""
 
 
-def test_a_place_that_becomes_usable_is_used(path: Path) -> None:
-    """A file that could not be opened at the start is opened at a later write, and gets what was kept in memory."""
+def test_the_file_is_opened_later(path: Path) -> None:
+    """A file that could not be opened at the start is opened at a later write, and gets the snapshots from memory."""
     path.parent.write_text("in the way")
     store = Store(path)
     store.save_snapshots({"15m": snapshot(1000)})
@@ -575,7 +577,7 @@ def test_a_place_that_becomes_usable_is_used(path: Path) -> None:
 
 
 def test_a_locked_file_is_reported(store: Store, path: Path) -> None:
-    """While another program holds the file the write is given up, said, and works again afterwards."""
+    """While another program locks the file, a write fails with failure set, and succeeds after the lock is released."""
     store._db.execute("pragma busy_timeout = 50")
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("begin immediate")
@@ -588,7 +590,7 @@ def test_a_locked_file_is_reported(store: Store, path: Path) -> None:
 
 
 def test_a_write_after_closing_does_not_raise(path: Path) -> None:
-    """A fetch that ends after the store was closed harms nobody."""
+    """Writing to a closed store does not raise and sets failure."""
     store = Store(path)
     store.close()
     store.close()
@@ -599,7 +601,7 @@ def test_a_write_after_closing_does_not_raise(path: Path) -> None:
 
 @pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_in_the_middle_of_writes(path: Path, times: int) -> None:
-    """Kill -9 leaves whole fetches only, a sound file, and every snapshot whose write had returned."""
+    """After kill -9 the file is sound and has complete fetches only, including every committed snapshot."""
     program = WRITER.format(tests=str(Path(__file__).parents[1]), path=str(path), nodes=300)
     random_ = random.Random(903)
     done = path.parent.parent / "done"
@@ -620,10 +622,10 @@ def test_killed_in_the_middle_of_writes(path: Path, times: int) -> None:
         assert windows == []
         connection.close()
         store = Store(path)
-        found = loaded(store)
+        snapshots = loaded(store)
         store.close()
-        assert set(found) == {"15m", "10m", "5m"}
-        for metrics in found.values():
+        assert set(snapshots) == {"15m", "10m", "5m"}
+        for metrics in snapshots.values():
             assert metrics.timestamp >= committed
             assert metrics == snapshot(metrics.timestamp, metrics.timestamp % 100, nodes=300)
     assert store.set_aside is None

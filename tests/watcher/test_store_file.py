@@ -1,4 +1,4 @@
-"""The store's file: damaged, locked, shared, removed. What it holds is tested in test_store.py."""
+"""The store's file: damaged, locked, shared or removed. Its content is tested in test_store.py."""
 
 import os
 import random
@@ -20,7 +20,7 @@ from watcher.windows.samples import SampleRound
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the file is."""
+    """Path of the store's file."""
     return tmp_path / "watcher.sqlite"
 
 
@@ -28,18 +28,18 @@ pytestmark = pytest.mark.usefixtures("short_handover")
 
 
 def filled(path: Path) -> bytes:
-    """Write a file of a few fetches and samples, and return its content."""
+    """Write a file with a few fetches and samples, and return its content."""
     store = Store(path)
     for timestamp in (1000, 1060):
         store.save_snapshots({"15m": snapshot(timestamp, nodes=50), "5m": snapshot(timestamp)})
-        taken = SampleRound.of(timestamp, {"a": Sample(timestamp, (Reading("cpu", "CPU", 1),))})
-        store.save_samples("x", taken, keep_since=0)
+        samples = SampleRound.of(timestamp, {"a": Sample(timestamp, (Reading("cpu", "CPU", 1),))})
+        store.save_samples("x", samples, keep_since=0)
     store.close()
     return path.read_bytes()
 
 
-def check_it_works(path: Path) -> Store:
-    """Check that whatever the file holds, a store over it opens, reads, writes, and is good afterwards."""
+def check_store_works(path: Path) -> Store:
+    """Check that a store opens the file, whatever its content, reads and writes; return the store."""
     store = Store(path)
     loaded(store)
     list(store.load_recent("15m", 10, "x"))
@@ -58,8 +58,8 @@ def check_it_works(path: Path) -> Store:
 # -- damage -------------------------------------------------------------------------------------------------------
 
 
-def test_whatever_byte_is_damaged_the_store_works(path: Path) -> None:
-    """One damaged byte anywhere never raises: the file is set aside with its content, or can be used."""
+def test_any_damaged_byte_is_survived(path: Path) -> None:
+    """After damage to any byte, the file works or is set aside with its content, without an exception."""
     good = filled(path)
     random_ = random.Random(903)
     set_aside = 0
@@ -68,7 +68,7 @@ def test_whatever_byte_is_damaged_the_store_works(path: Path) -> None:
         damaged = bytearray(good)
         damaged[position] = random_.choice([0xFF, damaged[position] ^ (1 << random_.randrange(8))])
         path.write_bytes(damaged)
-        moved = check_it_works(path).set_aside
+        moved = check_store_works(path).set_aside
         if moved is not None:
             set_aside += 1
             assert moved.read_bytes() == damaged
@@ -80,37 +80,37 @@ def test_whatever_byte_is_damaged_the_store_works(path: Path) -> None:
     ("text", "offset"),
     [
         (b"tablesamples", 6),  # a table's name
-        (b'"name" TEXT', 1),  # a column's
+        (b'"name" TEXT', 1),  # a column's name
         (b'"body" BLOB', 1),
-        (b"create_samples", 0),  # a migration's
-        (b"SQLite format 3\0", 18),  # the version that may write, which makes the file read-only
-        (b"SQLite format 3\0", 47),  # the schema's
+        (b"create_samples", 0),  # a migration's name
+        (b"SQLite format 3\0", 18),  # the write version: an unknown one makes the file read-only
+        (b"SQLite format 3\0", 47),  # the schema's format number
     ],
 )
-def test_damage_that_is_no_broken_page_is_seen(path: Path, text: bytes, offset: int) -> None:
-    """What makes names, texts or versions unusable raises all kinds of errors, and is corruption as well."""
+def test_damage_outside_of_pages_is_detected(path: Path, text: bytes, offset: int) -> None:
+    """Damaged names, texts and versions raise various errors, which all count as corruption."""
     damaged = bytearray(filled(path))
     damaged[damaged.index(text) + offset] = 0xFF
     path.write_bytes(damaged)
-    moved = check_it_works(path).set_aside
+    moved = check_store_works(path).set_aside
     assert moved is not None
     assert moved.read_bytes() == damaged
 
 
-def test_a_damaged_text_costs_its_row_alone(path: Path) -> None:
-    """A sample whose body became a text that is no UTF-8 is a gap; the others are loaded."""
+def test_invalid_utf8_is_a_gap(path: Path) -> None:
+    """A sample's body that is not valid UTF-8 is a gap; the other samples are loaded."""
     filled(path)
     connection = sqlite3.connect(path)
     with connection:
         connection.execute("update samples set body = cast(x'ff' as text) where taken_at = 1000")
     connection.close()
     store = Store(path)
-    assert [taken.taken_at for taken in store.load_samples("x", since=0)] == [1060]
+    assert [samples.taken_at for samples in store.load_samples("x", since=0)] == [1060]
     store.close()
 
 
 def test_a_file_that_becomes_corrupt_in_use_is_set_aside(path: Path) -> None:
-    """What a write finds corrupt is set aside then, and the write goes to a new file."""
+    """A file that a write finds corrupt is set aside, and the write goes to a new file."""
     filled(path)
     store = Store(path)
     store._db.execute("pragma wal_checkpoint(truncate)")
@@ -131,7 +131,7 @@ def test_a_file_that_becomes_corrupt_in_use_is_set_aside(path: Path) -> None:
 
 
 def test_a_locked_file_is_not_set_aside(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another program's lock says nothing about the content: memory goes on, then the file is used as it is."""
+    """While another program locks the file, the store continues in memory, and then uses the same file."""
     filled(path)
     monkeypatch.setattr(schema, "_BUSY_SECONDS", 0.05)
     other = sqlite3.connect(path, isolation_level=None)
@@ -149,8 +149,8 @@ def test_a_locked_file_is_not_set_aside(path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(("suffix", "size"), [("", 0), ("", 4096), ("", 20_000), ("-wal", 0), ("-wal", 5000)])
-def test_a_file_that_is_cut_off_in_use_is_told_and_set_aside(path: Path, suffix: str, size: int) -> None:
-    """What somebody cuts off under a running watcher is not lost without a word; it goes on with a new file."""
+def test_a_file_truncated_in_use_is_set_aside(path: Path, suffix: str, size: int) -> None:
+    """A file or log that is truncated while in use is set aside and counted, and a new file replaces it."""
     filled(path)
     store = Store(path)
     store.save_snapshots({"15m": snapshot(1120, nodes=500)})
@@ -166,7 +166,7 @@ def test_a_file_that_is_cut_off_in_use_is_told_and_set_aside(path: Path, suffix:
 
 
 def test_a_file_that_is_compacted_in_use_stays(path: Path) -> None:
-    """A file that became smaller because somebody rebuilt it (VACUUM) has all that it had, and is used on."""
+    """A file that shrank because another program ran VACUUM is complete and stays in use."""
     store = Store(path)
     store.save_snapshots({"15m": snapshot(1000, nodes=5)})
     other = sqlite3.connect(path, isolation_level=None)
@@ -186,8 +186,8 @@ def test_a_file_that_is_compacted_in_use_stays(path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
-def test_what_is_no_file_is_not_waited_for(path: Path, suffix: str) -> None:
-    """A pipe at the path, which nobody writes to, is refused at once, and memory goes on."""
+def test_pipes_are_refused_at_once(path: Path, suffix: str) -> None:
+    """A named pipe at the path is refused without blocking, and the store continues in memory."""
     os.mkfifo(f"{path}{suffix}")
     store = Store(path)
     assert f"{path.name}{suffix} is not a regular file" in store.failure
@@ -200,7 +200,7 @@ def test_what_is_no_file_is_not_waited_for(path: Path, suffix: str) -> None:
 def test_a_file_that_is_too_large_to_check_is_used(
     path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reading every page of it ends when its time is up: it is used as it is, which the log says."""
+    """The integrity check of a large file ends at its time limit; the file is used, and the log says so."""
     filled(path)
     connection = sqlite3.connect(path)
     with connection:
@@ -219,8 +219,8 @@ def test_a_file_that_is_too_large_to_check_is_used(
 
 
 @pytest.mark.parametrize("how", ["removed", "replaced", "folder removed", "lost for a while"])
-def test_a_file_that_is_removed_or_replaced_is_noticed(path: Path, how: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The next write goes to what is at the path then, a new file if nothing is, and not to one that nobody finds."""
+def test_a_removed_or_replaced_file_is_detected(path: Path, how: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The next write goes to the file that is now at the path, or to a new file, not to the deleted one."""
     other = path.with_name("backup.sqlite")
     backup = Store(other)
     backup.save_snapshots({"5m": snapshot(500)})
@@ -249,12 +249,12 @@ def test_a_file_that_is_removed_or_replaced_is_noticed(path: Path, how: str, cap
     assert "another watcher" in second.failure
     second.close()
     store.close()
-    kept = {"replaced": [500, 1120], "lost for a while": [1060, 1120]}.get(how, [1120])
-    assert sorted(timestamp for (timestamp,) in rows(path, "timestamp")) == kept
+    expected_timestamps = {"replaced": [500, 1120], "lost for a while": [1060, 1120]}.get(how, [1120])
+    assert sorted(timestamp for (timestamp,) in rows(path, "timestamp")) == expected_timestamps
 
 
-def test_the_file_is_its_users_alone(path: Path) -> None:
-    """File, log and lock can be read by nobody else; a file that is there keeps the rights that it was given."""
+def test_file_permissions(path: Path) -> None:
+    """File, log and lock are readable by their owner only; an existing file keeps its permissions."""
     umask = os.umask(0o022)
     try:
         store = Store(path)
@@ -274,7 +274,7 @@ def test_the_file_is_its_users_alone(path: Path) -> None:
 
 
 def test_a_second_watcher_goes_on_in_memory(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It says why and the way out, harms nothing, and takes the file over when the first one ends."""
+    """A second watcher on the file continues in memory, names the remedy, and takes over when the first one ends."""
     first = Store(path)
     first.save_snapshots({"15m": snapshot(1001, 1)})
     second = Store(path)
@@ -292,8 +292,8 @@ def test_a_second_watcher_goes_on_in_memory(path: Path, caplog: pytest.LogCaptur
     assert (1060,) in rows(path, "timestamp")
 
 
-def test_a_watcher_waits_for_the_one_before_to_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is closing the file just now has a moment to do so."""
+def test_a_watcher_waits_for_the_previous_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watcher waits a moment for the previous one to close the file."""
     monkeypatch.setattr("watcher.store.store._HANDOVER_SECONDS", _HANDOVER_SECONDS)
     first = Store(path)
     closing = threading.Timer(0.2, first.close)
@@ -317,8 +317,8 @@ sys.stdin.readline()
 """
 
 
-def test_of_watchers_started_together_one_has_the_file(path: Path) -> None:
-    """They create it together: one uses it, the others say why not; kill -9 of the one frees it at once."""
+def test_watchers_started_together(path: Path) -> None:
+    """Of watchers that start together, one uses the file and the others report why not; kill -9 frees the file."""
     started = [
         subprocess.Popen(
             [sys.executable, "-c", OPENER.format(path=str(path))], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -347,8 +347,8 @@ def test_of_watchers_started_together_one_has_the_file(path: Path) -> None:
 
 
 @pytest.mark.parametrize("put_back", [False, True])
-def test_a_lock_file_that_is_removed_lets_no_second_in(path: Path, put_back: bool) -> None:
-    """Who finds a database without its lock file looks whether somebody has it open; its user makes a new lock."""
+def test_removing_the_lock_file_admits_no_second_watcher(path: Path, put_back: bool) -> None:
+    """Without its lock file, an open database still refuses a second watcher, and its owner creates a new lock."""
     first = Store(path)
     first.save_snapshots({"15m": snapshot(1001, 1)})
     lock = Path(f"{path}.lock")
@@ -371,8 +371,8 @@ def test_a_lock_file_that_is_removed_lets_no_second_in(path: Path, put_back: boo
     fourth.close()
 
 
-def test_who_lost_the_file_with_its_lock_yields(path: Path) -> None:
-    """Where another one got in all the same, the first gives the file up, says so, and changes nothing in it."""
+def test_a_watcher_that_lost_its_lock_yields(path: Path) -> None:
+    """If another watcher has locked the file, the first one stops using it, reports it, and changes nothing in it."""
     first = Store(path)
     first.save_snapshots({"15m": snapshot(1000)})
     lock = Path(f"{path}.lock")
@@ -390,7 +390,7 @@ def test_who_lost_the_file_with_its_lock_yields(path: Path) -> None:
 
 
 def test_a_database_without_a_lock_file_is_used(path: Path) -> None:
-    """One that was put back from a backup, which nobody has open, needs no lock file beside it."""
+    """A database without a lock file that no process has open, such as a restored backup, is used."""
     filled(path)
     Path(f"{path}.lock").unlink()
     store = Store(path)
@@ -399,7 +399,7 @@ def test_a_database_without_a_lock_file_is_used(path: Path) -> None:
 
 
 def test_a_fork_does_not_hold_the_lock(path: Path) -> None:
-    """A process that forked from a watcher and outlives it keeps nobody from the file."""
+    """A forked process that outlives the watcher does not hold the lock."""
     store = Store(path)
     reader, writer = os.pipe()
     begun, begins = os.pipe()
@@ -407,7 +407,7 @@ def test_a_fork_does_not_hold_the_lock(path: Path) -> None:
     if not child:
         os.close(writer)
         os.write(begins, b".")
-        os.read(reader, 1)  # until the parent says so
+        os.read(reader, 1)  # blocks until the parent closes its end
         os._exit(0)
     try:
         os.read(begun, 1)
@@ -416,13 +416,13 @@ def test_a_fork_does_not_hold_the_lock(path: Path) -> None:
         assert second.failure == ""
         second.close()
     finally:
-        for each in (writer, reader, begun, begins):
-            os.close(each)
+        for descriptor in (writer, reader, begun, begins):
+            os.close(descriptor)
         os.waitpid(child, 0)
 
 
 def test_a_fork_that_ends_leaves_the_lock(path: Path) -> None:
-    """The parent keeps the file when a child of its own closes its copy and ends."""
+    """The parent keeps the lock when a forked child ends."""
     store = Store(path)
     child = os.fork()
     if not child:
@@ -435,7 +435,7 @@ def test_a_fork_that_ends_leaves_the_lock(path: Path) -> None:
 
 
 def test_a_closed_store_stays_closed(path: Path) -> None:
-    """A late write to a store that could not be opened does not take the file when it becomes free."""
+    """A write to a closed store does not lock the file when it becomes free."""
     first = Store(path)
     second = Store(path)
     second.close()
@@ -446,8 +446,8 @@ def test_a_closed_store_stays_closed(path: Path) -> None:
     third.close()
 
 
-def test_without_a_lock_file_it_goes_on(path: Path) -> None:
-    """Where no lock file can be made the file is used all the same."""
+def test_a_lock_file_that_cannot_be_created(path: Path) -> None:
+    """The file is used even if its lock file cannot be created."""
     Path(f"{path}.lock").mkdir()
     store = Store(path)
     store.save_snapshots({"15m": snapshot()})

@@ -1,4 +1,4 @@
-"""What nodes used over the last hours, in the file that survives a crash."""
+"""The history of nodes' use over the last hours, in a file that survives a crash."""
 
 import random
 import signal
@@ -23,15 +23,15 @@ HOUR = 3600
 START = 1_700_000 * HOUR  # the beginning of an hour
 
 
-def kept(
+def stored(
     store: Store, start: int, minutes: int, node: str | None = None, step: int = 60, operator: str = "AVG"
 ) -> History:
-    """Read CPU."""
+    """Read the history of CPU."""
     return store.load_history(["x"], Steps(start, step, minutes * 60 // step), node, "CPU", operator)
 
 
 def rows(path: Path, statement: str) -> list[tuple[object, ...]]:
-    """Read the file past the store."""
+    """Read the file directly, without the store."""
     connection = sqlite3.connect(path)
     try:
         return connection.execute(statement).fetchall()
@@ -41,7 +41,7 @@ def rows(path: Path, statement: str) -> list[tuple[object, ...]]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the file is."""
+    """Path of the store's file."""
     return tmp_path / "watcher.sqlite"
 
 
@@ -53,18 +53,18 @@ def store(path: Path) -> Iterator[Store]:
     store.close()
 
 
-def test_minutes_come_back_as_they_were(store: Store) -> None:
-    """Each minute's values of each node, rounded to hundredths; a minute without a fetch, and a node's, is NaN."""
+def test_minutes_are_loaded(store: Store) -> None:
+    """Each node's value of each minute is loaded, rounded to hundredths; a missing value is NaN."""
     keep(store, START, {"a": 10.004, "b": 20})
     keep(store, START + 120, {"b": 40, "c": 99.99})
-    found = kept(store, START, 3)
-    assert found.nodes == ("a", "b", "c")
+    history = stored(store, START, 3)
+    assert history.nodes == ("a", "b", "c")
     expected = [[10, np.nan, np.nan], [20, np.nan, 40], [np.nan, np.nan, 99.99]]
-    np.testing.assert_array_equal(found.of("CPU"), np.array(expected, np.float32))
+    np.testing.assert_array_equal(history.of("CPU"), np.array(expected, np.float32))
 
 
-def test_hours_are_packed_and_say_the_same(store: Store, path: Path) -> None:
-    """Over the turns of hours, and of blocks of nodes, all that was written is read, in whichever form it is kept."""
+def test_packed_hours_have_the_same_values(store: Store, path: Path) -> None:
+    """Across hours and blocks of nodes, all values are loaded, whether they are packed or not."""
     random_ = np.random.default_rng(5)
     names = [f"node-{number:03}" for number in range(300)]
     loads = np.round(random_.uniform(0, 100, (300, 150)), 2)
@@ -72,66 +72,66 @@ def test_hours_are_packed_and_say_the_same(store: Store, path: Path) -> None:
         keep(store, START + 60 * minute, dict(zip(names, loads[:, minute].tolist(), strict=True)))
     assert rows(path, "select hour, count(*) from history_blocks group by 1") == [(1_700_000, 6), (1_700_001, 6)]
     assert rows(path, "select count(distinct minute) from history_minutes") == [(30,)]
-    found = kept(store, START, 150)
-    assert found.nodes == tuple(names)
-    np.testing.assert_allclose(found.of("CPU"), loads, atol=1e-4)
-    one = kept(store, START + 30 * 60, 60, "node-200")
+    history = stored(store, START, 150)
+    assert history.nodes == tuple(names)
+    np.testing.assert_allclose(history.of("CPU"), loads, atol=1e-4)
+    one = stored(store, START + 30 * 60, 60, "node-200")
     np.testing.assert_allclose(one.of("CPU"), loads[200:201, 30:90], atol=1e-4)
     assert [
-        (each.type, each.operator)
-        for each in store.load_history(["x"], Steps(START, 60, 9), "node-1", None, None).series
+        (series.type, series.operator)
+        for series in store.load_history(["x"], Steps(START, 60, 9), "node-1", None, None).series
     ] == []
     every = store.load_history(["x"], Steps(START, 60, 150), "node-001", None, None)
     np.testing.assert_allclose(every.of("Memory"), 100 - loads[1:2], atol=1e-4)
 
 
-def test_a_step_is_the_mean_of_what_there_is(store: Store) -> None:
-    """Of MAX the largest; where nothing is there, NaN."""
+def test_a_step_is_the_mean_of_its_minutes(store: Store) -> None:
+    """A step is the mean of its minutes' values, the maximum for MAX, and NaN without values."""
     for minute, load in ((0, 10), (1, 20), (3, 60), (7, 1)):
         keep(store, START + 60 * minute, {"a": load})
-    np.testing.assert_array_equal(kept(store, START, 12, step=180).of("CPU")[0], [15, 60, 1, np.nan])
+    np.testing.assert_array_equal(stored(store, START, 12, step=180).of("CPU")[0], [15, 60, 1, np.nan])
     for minute, load in ((12, 10), (13, 20)):
         keep(store, START + 60 * minute, {"a": load}, operator="MAX")
-    np.testing.assert_array_equal(kept(store, START + 720, 3, step=180, operator="MAX").of("CPU", "MAX")[0], [20])
+    np.testing.assert_array_equal(stored(store, START + 720, 3, step=180, operator="MAX").of("CPU", "MAX")[0], [20])
 
 
 def test_the_first_fetch_of_a_minute_is_kept(store: Store) -> None:
-    """A fetch a second costs no more than one a minute."""
+    """With several fetches in a minute, the first one is stored."""
     for second in range(90):
         keep(store, START + second, {"a": second})
-    np.testing.assert_array_equal(kept(store, START, 2).of("CPU")[0], [0, 60])
+    np.testing.assert_array_equal(stored(store, START, 2).of("CPU")[0], [0, 60])
 
 
 def test_sources_are_kept_apart(path: Path) -> None:
-    """What another source wrote, or the same one when it stood for another system, is not read."""
+    """Data of another source, or of another origin of the same source, is not loaded."""
     store = Store(path, origins={"x": "cluster 1"})
     keep(store, START, {"a": 10})
     keep(store, START + 60, {"a": 20}, source="y")
-    np.testing.assert_array_equal(kept(store, START, 2).of("CPU")[0], [10, np.nan])
+    np.testing.assert_array_equal(stored(store, START, 2).of("CPU")[0], [10, np.nan])
     store.close()
     other = Store(path, origins={"x": "cluster 2"})
-    assert kept(other, START, 2).nodes == ()
+    assert stored(other, START, 2).nodes == ()
     keep(other, START + 120, {"a": 30})
-    np.testing.assert_array_equal(kept(other, START, 3).of("CPU")[0], [np.nan, np.nan, 30])
+    np.testing.assert_array_equal(stored(other, START, 3).of("CPU")[0], [np.nan, np.nan, 30])
     other.close()
 
 
 def test_nodes_that_come_and_go_never_mix(store: Store, path: Path) -> None:
-    """A node's number goes to another node when nothing of it is kept any more, and not before."""
+    """A node's number is given to another node only after all data of the first one was deleted."""
     store.keep_seconds = 3 * HOUR
     for hour in range(12):
         for minute in (0, 30):
             keep(store, START + hour * HOUR + 60 * minute, {"stays": 50, f"node-{hour}": hour, f"also-{hour}": hour})
-        found = kept(store, START + max(0, hour - 2) * HOUR, 60 * min(hour + 1, 3))
-        assert {f"node-{each}" for each in range(max(0, hour - 2), hour + 1)} <= set(found.nodes)
-        for name, values in zip(found.nodes, found.of("CPU"), strict=True):
-            present = set(values[~np.isnan(values)].tolist())
-            assert present == {50 if name == "stays" else int(name.partition("-")[2])}
+        history = stored(store, START + max(0, hour - 2) * HOUR, 60 * min(hour + 1, 3))
+        assert {f"node-{each}" for each in range(max(0, hour - 2), hour + 1)} <= set(history.nodes)
+        for name, values in zip(history.nodes, history.of("CPU"), strict=True):
+            values_present = set(values[~np.isnan(values)].tolist())
+            assert values_present == {50 if name == "stays" else int(name.partition("-")[2])}
     assert rows(path, "select max(number) < 12, count(*) < 12 from history_nodes") == [(1, 1)]
 
 
-def test_what_is_too_old_goes(path: Path) -> None:
-    """Hours beyond keep_hours are deleted as new ones come."""
+def test_old_hours_are_pruned(path: Path) -> None:
+    """Hours beyond keep_hours are deleted as new hours are written."""
     store = Store(path, keep_hours=3)
     for hour in range(8):
         keep(store, START + hour * HOUR, {"a": hour})
@@ -141,7 +141,7 @@ def test_what_is_too_old_goes(path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_history_stays_within_its_size(path: Path) -> None:
-    """The oldest hours go beyond the size; of 0 there is none at all."""
+    """Beyond history_megabytes the oldest hours are deleted; with 0 no history is stored."""
     random_ = np.random.default_rng(5)
     store = Store(path, history_megabytes=1, max_megabytes=1)
     names = [f"node-{number}" for number in range(1000)]
@@ -156,32 +156,32 @@ def test_the_history_stays_within_its_size(path: Path) -> None:
     assert path.stat().st_size < 4 * 2**20
     none = Store(path.with_name("none.sqlite"), history_megabytes=0)
     keep(none, START, {"a": 1})
-    assert kept(none, START, 1).nodes == ()
+    assert stored(none, START, 1).nodes == ()
     none.close()
 
 
-def test_without_a_file_there_is_none() -> None:
-    """What is only in memory has no history."""
+def test_memory_has_no_history() -> None:
+    """A store in memory has no history."""
     store = Store(None)
     keep(store, START, {"a": 1})
-    assert kept(store, START, 1).nodes == ()
+    assert stored(store, START, 1).nodes == ()
     store.close()
 
 
-def test_what_a_clock_that_was_ahead_left_is_deleted(store: Store) -> None:
-    """When the clock is right again nothing of the future is there, and an hour that was packed too early goes on."""
+def test_history_from_the_future_is_deleted(store: Store) -> None:
+    """After the clock was set back, values from the future are deleted, and an hour packed too early continues."""
     keep(store, START, {"a": 1})
     keep(store, START + 2 * HOUR, {"a": 99})
     store.forget_snapshots(since=START + 60)
     keep(store, START + 60, {"a": 2})
     keep(store, START + HOUR, {"a": 3})
-    found = kept(store, START, 181).of("CPU")[0]
-    assert found[[0, 1, 60]].tolist() == [1, 2, 3]
-    assert np.isnan(found[61:]).all()
+    values = stored(store, START, 181).of("CPU")[0]
+    assert values[[0, 1, 60]].tolist() == [1, 2, 3]
+    assert np.isnan(values[61:]).all()
 
 
-def test_what_is_unreadable_is_a_gap(store: Store, path: Path) -> None:
-    """A damaged block, or minute, costs what is in it, also when its hour is packed."""
+def test_unreadable_history_is_a_gap(store: Store, path: Path) -> None:
+    """A damaged block or minute is a gap, also after its hour is packed."""
     for minute in (0, 60, 61):
         keep(store, START + 60 * minute, {"a": minute})
     connection = sqlite3.connect(path)
@@ -189,14 +189,14 @@ def test_what_is_unreadable_is_a_gap(store: Store, path: Path) -> None:
         connection.execute("update history_blocks set body = 'garbage'")
         connection.execute("update history_minutes set body = x'01' where minute % 60 = 0")
     connection.close()
-    assert np.flatnonzero(~np.isnan(kept(store, START, 62).of("CPU")[0])).tolist() == [61]
+    assert np.flatnonzero(~np.isnan(stored(store, START, 62).of("CPU")[0])).tolist() == [61]
     keep(store, START + 2 * HOUR, {"a": 5})
     assert store.failure == ""
-    assert np.flatnonzero(~np.isnan(kept(store, START, 121).of("CPU")[0])).tolist() == [61, 120]
+    assert np.flatnonzero(~np.isnan(stored(store, START, 121).of("CPU")[0])).tolist() == [61, 120]
 
 
-def test_a_file_of_the_version_before_gets_the_tables(path: Path) -> None:
-    """Its snapshots stay; the history begins."""
+def test_a_file_without_history_tables_is_migrated(path: Path) -> None:
+    """A file of the previous version keeps its snapshots and gets the history tables."""
     store = Store(path)
     keep(store, START, {"a": 1})
     store.close()
@@ -210,13 +210,13 @@ def test_a_file_of_the_version_before_gets_the_tables(path: Path) -> None:
     assert again.set_aside is None
     assert again.load_snapshots(["x"], ["15m"])["15m"].timestamp == START
     keep(again, START + 60, {"a": 2})
-    np.testing.assert_array_equal(kept(again, START, 2).of("CPU")[0], [np.nan, 2])
+    np.testing.assert_array_equal(stored(again, START, 2).of("CPU")[0], [np.nan, 2])
     again.close()
 
 
 @given(st.lists(st.integers(0, 0xFFFF), min_size=1, max_size=40), st.integers(0, 2**32 - 1))
-def test_packing_loses_nothing(special: list[int], seed: int) -> None:
-    """Every block comes back to the last bit, whole or in part."""
+def test_packing_round_trip(special: list[int], seed: int) -> None:
+    """Unpacking a packed block, or some of its rows, returns the same bits."""
     matrix = np.random.default_rng(seed).choice(np.array(special, np.uint16), (history_blocks.CHUNK, schema.HOUR))
     body = history_blocks.pack_block(matrix)
     np.testing.assert_array_equal(history_blocks.unpack_block(body, np.arange(history_blocks.CHUNK)), matrix)
@@ -224,8 +224,8 @@ def test_packing_loses_nothing(special: list[int], seed: int) -> None:
 
 
 @given(st.integers(0, 2**33), st.integers(0, 40 * 86400), st.integers(2, 1500), st.none() | st.integers(1, 90))
-def test_steps_hold_all_that_was_asked_for(until: int, span: int, most: int, minutes: int | None) -> None:
-    """They begin before, end after, and are no more than allowed; else the message says the shortest step."""
+def test_steps_cover_the_requested_range(until: int, span: int, most: int, minutes: int | None) -> None:
+    """Steps begin before and end after the range, within the limit; an error names the shortest valid step."""
     since = max(0, until - span)
     try:
         steps = Steps.between(since, until, minutes and 60 * minutes, most)
@@ -241,13 +241,13 @@ def test_steps_hold_all_that_was_asked_for(until: int, span: int, most: int, min
 
 @pytest.mark.parametrize("step", [0, -60, 61])
 def test_steps_are_whole_minutes(step: int) -> None:
-    """Others are refused."""
+    """Steps that are not whole minutes are refused."""
     with pytest.raises(BadHistoryQuery, match="whole minutes"):
         Steps.between(0, 600, step, 100)
 
 
-def test_times_are_said_in_two_ways() -> None:
-    """As unix seconds, or as how long; what is neither is refused."""
+def test_formats_of_times() -> None:
+    """Times are Unix seconds or durations before now; other values are refused."""
     assert (start_time(None, 1e6), start_time("6h", 1e6), start_time("900000", 1e6), start_time(5, 1e6)) == (
         913600,
         978400,
@@ -279,7 +279,7 @@ for number in range(first, first + 10**5):
 
 @pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_in_the_middle_of_writes(path: Path, times: int) -> None:
-    """Kill -9 leaves whole minutes, each with all nodes, at every turn of an hour too."""
+    """After kill -9 the history has complete minutes with all nodes, across hours."""
     program = WRITER.format(tests=str(Path(__file__).parents[1]), path=str(path))
     random_ = random.Random(903)
     done, first = path.with_name("done"), START // 60
@@ -293,9 +293,9 @@ def test_killed_in_the_middle_of_writes(path: Path, times: int) -> None:
         committed = int(done.read_text().split()[-1])
         assert rows(path, "pragma integrity_check") == [("ok",)]
         store = Store(path)
-        found = kept(store, 60 * first, committed + 1 - first)
+        history = stored(store, 60 * first, committed + 1 - first)
         store.close()
-        assert len(found.nodes) == 200
-        np.testing.assert_array_equal(found.of("CPU"), [np.arange(first, committed + 1) % 100] * 200)
+        assert len(history.nodes) == 200
+        np.testing.assert_array_equal(history.of("CPU"), [np.arange(first, committed + 1) % 100] * 200)
         first = committed + 2
     assert store.set_aside is None

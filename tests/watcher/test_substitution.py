@@ -1,4 +1,4 @@
-"""What stands in for a node's missing measurements, and for how long."""
+"""Substitutes for a node's missing measurements, and their expiry."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,18 +29,18 @@ def snapshot(window: str, end: int = NOW, **nodes: NodeMetrics) -> WatcherMetric
 
 
 def served(fetched: Mapping[str, WatcherMetrics], before: Mapping[str, WatcherMetrics], now: int = NOW) -> Any:
-    """Return the default snapshot and the exact ones."""
+    """Return the default snapshot and the snapshots of exact windows."""
     fresh = Freshness(now, EXPIRY)
     exact = {
-        name: found
+        name: substituted
         for name in ORDER
-        if (found := substitution.of_window(fetched.get(name), before.get(name), fresh)) is not None
+        if (substituted := substitution.of_window(fetched.get(name), before.get(name), fresh)) is not None
     }
     return substitution.of_default(ORDER, fetched, exact, fresh), exact
 
 
-def test_a_snapshot_without_gaps_is_served_as_it_is() -> None:
-    """Where nothing is missing, the very same snapshot is served."""
+def test_a_complete_snapshot_is_served_unchanged() -> None:
+    """A snapshot without missing values is served as the same object."""
     fetched = {name: snapshot(name, a=node(name)) for name in ORDER}
     default, exact = served(fetched, {"15m": snapshot("15m", NOW - 60, a=node("15m"))})
     assert default is fetched["15m"]
@@ -48,9 +48,9 @@ def test_a_snapshot_without_gaps_is_served_as_it_is() -> None:
 
 
 def test_another_provider_does_not_stand_in() -> None:
-    """What another source measured fills no gap, neither from before it took over nor from a window it answered."""
+    """Measurements of another source fill no gap, neither from an earlier fetch nor from another window."""
     other = {name: replace(snapshot(name, b=node(name)), source="Other") for name in ORDER}
-    before = {name: replace(each, window=Window(name, NOW - 60, NOW)) for name, each in other.items()}
+    before = {name: replace(metrics, window=Window(name, NOW - 60, NOW)) for name, metrics in other.items()}
     for fetched in (
         {name: snapshot(name, a=node(name)) for name in ORDER},
         {**other, "15m": snapshot("15m", a=node("15m", types=("CPU",)))},
@@ -61,7 +61,7 @@ def test_another_provider_does_not_stand_in() -> None:
 
 
 def test_a_missing_node_comes_from_a_shorter_window() -> None:
-    """It keeps its rollup, and says how it was obtained and which time it covers; the longest one that has it wins."""
+    """A missing node comes from the longest other window that has it, with its rollup, grade and time span."""
     fetched = {
         "15m": snapshot("15m", a=node("15m")),
         "10m": snapshot("10m", a=node("10m"), b=node("10m", 30)),
@@ -75,8 +75,8 @@ def test_a_missing_node_comes_from_a_shorter_window() -> None:
     assert exact["15m"].data["b"] == node("15m", 70, **last_good), "exactly one window never takes another's"
 
 
-def test_a_node_that_is_in_no_window_is_its_last_good_one_until_it_expires() -> None:
-    """It stays under its own time, fetch after fetch, for 300 seconds: then it is gone, as a removed node must be."""
+def test_a_node_in_no_window_is_last_good_until_it_expires() -> None:
+    """A node in no window is served as last good, with its own time span, until it is 300 seconds old."""
     exact: Mapping[str, WatcherMetrics] = {"15m": snapshot("15m", NOW, a=node("15m"), b=node("15m", 70))}
     for now in range(NOW + 60, NOW + 301, 60):
         default, exact = served({"15m": snapshot("15m", now, a=node("15m"))}, exact, now)
@@ -88,18 +88,21 @@ def test_a_node_that_is_in_no_window_is_its_last_good_one_until_it_expires() -> 
 
 
 def test_a_failed_fetch_does_not_prolong_a_node() -> None:
-    """While every fetch fails, a node that was missing before goes at its own time, earlier than the others."""
+    """While every fetch fails, a node that was missing earlier expires earlier than the others."""
     before = {"15m": snapshot("15m", NOW, a=node("15m"), b=node("15m"))}
     _, exact = served({"15m": snapshot("15m", NOW + 200, a=node("15m"))}, before, NOW + 200)
     default, exact = served({}, exact, NOW + 300)
-    assert {name: each.metadata["grade"] for name, each in default.data.items()} == {"a": "last_good", "b": "last_good"}
+    assert {name: node_metrics.metadata["grade"] for name, node_metrics in default.data.items()} == {
+        "a": "last_good",
+        "b": "last_good",
+    }
     default, exact = served({}, exact, NOW + 301)
     assert set(default.data) == {"a"}
     assert served({}, exact, NOW + 501)[0] is None
 
 
-def test_only_what_is_missing_is_replaced() -> None:
-    """A node that lost its Memory keeps the CPU of now; what is optional and absent stays absent."""
+def test_only_missing_values_are_replaced() -> None:
+    """A node without Memory keeps its current CPU; a missing optional metric is not replaced."""
     before = {"15m": snapshot("15m", NOW - 60, a=node("15m", 70, ("CPU", "Memory", "GPU")))}
     default, _ = served({"15m": snapshot("15m", a=node("15m", 20, ("CPU",)))}, before)
     assert [(m.type, m.value) for m in default.data["a"].metrics] == [("CPU", 20), ("Memory", 70)]
@@ -109,13 +112,13 @@ def test_only_what_is_missing_is_replaced() -> None:
 
 
 def test_a_source_without_memory_has_no_gaps() -> None:
-    """What no window and no earlier snapshot has is not waited for."""
+    """A metric type that no window and no earlier snapshot has is not a gap."""
     fetched = {name: snapshot(name, a=node(name, types=("CPU",))) for name in ORDER}
     assert served(fetched, {})[0] is fetched["15m"]
 
 
-def test_of_two_stand_ins_the_older_one_tells() -> None:
-    """A node made of a shorter window and a last good one has the grade and the time of the latter."""
+def test_the_older_of_two_substitutes_sets_the_grade() -> None:
+    """A node made of a shorter window and a last good one has the latter's grade and time span."""
     fetched = {"15m": snapshot("15m"), "5m": snapshot("5m", a=node("5m", types=("CPU",)))}
     before = {"15m": snapshot("15m", NOW - 60, a=node("15m", types=("Memory",)))}
     default, _ = served(fetched, before)
@@ -124,25 +127,28 @@ def test_of_two_stand_ins_the_older_one_tells() -> None:
 
 
 def test_a_whole_shorter_window_grades_each_node() -> None:
-    """When the default window failed, every node says so; one that only the failed window had is its last good one."""
+    """If the default window failed, every node of the shorter window is graded.
+
+    Nodes that only the default window had are last good.
+    """
     before = {"15m": snapshot("15m", NOW - 60, a=node("15m"), b=node("15m", 70))}
     default, exact = served({"5m": snapshot("5m", a=node("5m"))}, before)
     assert default.window.duration == "5m"
     assert default.data["a"].metadata == {"grade": "shorter_window"}
     assert default.data["b"].metadata["grade"] == "last_good"
-    assert {each.metadata["grade"] for each in exact["15m"].data.values()} == {"last_good"}
+    assert {node_metrics.metadata["grade"] for node_metrics in exact["15m"].data.values()} == {"last_good"}
 
 
-@pytest.mark.parametrize(("seconds", "found"), [(-301, False), (-300, True), (5, True), (6, False)])
-def test_a_clock_that_was_set_does_not_make_fresh(seconds: int, found: bool) -> None:
-    """What is older than the expiry, or of the future by more than clocks are corrected, stands in for nothing."""
+@pytest.mark.parametrize(("seconds", "is_substituted"), [(-301, False), (-300, True), (5, True), (6, False)])
+def test_expired_and_future_snapshots_fill_no_gap(seconds: int, is_substituted: bool) -> None:
+    """Snapshots older than the expiry, or in the future by more than a clock correction, fill no gap."""
     before = {"15m": snapshot("15m", NOW + seconds, b=node("15m"))}
     default, _ = served({"15m": snapshot("15m", a=node("15m"))}, before)
-    assert ("b" in default.data) is found
+    assert ("b" in default.data) is is_substituted
 
 
 def test_inputs_are_not_changed() -> None:
-    """Completing a snapshot leaves the ones it was made from alone."""
+    """Completing a snapshot does not change its inputs."""
     fetched = {"15m": snapshot("15m", a=node("15m", types=("CPU",)))}
     before = {"15m": snapshot("15m", NOW - 60, a=node("15m"), b=node("15m"))}
     served(fetched, before)
@@ -159,10 +165,10 @@ ROUNDS = st.lists(
 
 
 @given(ROUNDS)
-def test_whatever_fails_nothing_stale_is_served_and_nothing_fresh_is_lost(rounds: Any) -> None:
-    """Over any rounds of fetches: what is served was measured, is fresh, graded unless of now, and never worse.
+def test_substitution_over_any_rounds_of_fetches(rounds: Any) -> None:
+    """Over any rounds of fetches, served values were measured, are fresh, graded unless current, and never worse.
 
-    Every value carries the moment it was measured at, so the test can look behind grades and times.
+    Every value is the time of its measurement, so that the test can check grades and times.
     """
     exact: Mapping[str, WatcherMetrics] = {}
     measured: dict[tuple[str, str, str], int] = {}
@@ -177,25 +183,25 @@ def test_whatever_fails_nothing_stale_is_served_and_nothing_fresh_is_lost(rounds
         default, exact = served(fetched, exact, now)
         for window, view in exact.items():
             if now - view.window.end <= EXPIRY:
-                for name, each in view.data.items():
-                    check(each, view, now)
-                    assert {metric.rollup for metric in each.metrics} == {window}
-                    assert all(metric.value == measured[window, name, metric.type] for metric in each.metrics)
+                for name, node_metrics in view.data.items():
+                    check_node(node_metrics, view, now)
+                    assert {metric.rollup for metric in node_metrics.metrics} == {window}
+                    assert all(metric.value == measured[window, name, metric.type] for metric in node_metrics.metrics)
         names = {n for (_, n, t), at in measured.items() if at == now and t in substitution.REQUIRED}
         assert names <= set(default.data if default else ()), "what came now is served"
-        for name, each in (default.data if default else {}).items():
-            check(each, default, now)
-            for metric in each.metrics:
-                if metric.type in substitution.REQUIRED and "grade" in each.metadata:
-                    came = [w for w in ORDER if measured.get((w, name, metric.type)) == now]
-                    assert not came or metric.value == now, "a measurement of now beats an older one"
+        for name, node_metrics in (default.data if default else {}).items():
+            check_node(node_metrics, default, now)
+            for metric in node_metrics.metrics:
+                if metric.type in substitution.REQUIRED and "grade" in node_metrics.metadata:
+                    windows_now = [w for w in ORDER if measured.get((w, name, metric.type)) == now]
+                    assert not windows_now or metric.value == now, "a measurement of now beats an older one"
 
 
-def check(each: NodeMetrics, view: WatcherMetrics, now: int) -> None:
-    """Check that a node says the truth about itself."""
-    oldest = min(metric.value for metric in each.metrics)
-    end = each.metadata.get("window_end", view.window.end)
+def check_node(node_metrics: NodeMetrics, view: WatcherMetrics, now: int) -> None:
+    """Check that a node's grade and time span match its values."""
+    oldest = min(metric.value for metric in node_metrics.metrics)
+    end = node_metrics.metadata.get("window_end", view.window.end)
     assert end <= oldest, "its time is never younger than its values"
     assert now - int(end) <= EXPIRY
     if oldest < now:
-        assert each.metadata["grade"] == Grade.LAST_GOOD
+        assert node_metrics.metadata["grade"] == Grade.LAST_GOOD

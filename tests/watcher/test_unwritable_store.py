@@ -1,4 +1,4 @@
-"""A store whose place cannot be written: a read-only root, a volume of another user."""
+"""A store at a path that cannot be written, such as a read-only root or another user's volume."""
 
 from watcher.model import Metric, MetricType, NodeMetrics, Operator, WatcherMetrics, Window
 from watcher.store import Store
@@ -7,8 +7,8 @@ _METRIC = Metric("instance:node_cpu:ratio", MetricType.CPU, Operator.AVG, "5m", 
 _SNAPSHOT = WatcherMetrics(1000, Window("5m", 700, 1000), "test", {"node-1": NodeMetrics((_METRIC,))})
 
 
-def test_a_store_that_could_not_be_opened_says_so_for_ever(tmp_path):
-    """Memory takes the writes, and their success does not hide that nothing will survive a restart."""
+def test_an_unopened_store_keeps_its_failure(tmp_path):
+    """Successful writes to memory do not clear the failure that nothing will survive a restart."""
     (tmp_path / "a file").touch()
     store = Store(tmp_path / "a file" / "watcher.sqlite")
     try:

@@ -1,4 +1,4 @@
-"""The loop, and what is served from it. The clock is set by the test; nothing sleeps."""
+"""The fetch loop and the metrics served from it. The test sets the clock, and nothing sleeps."""
 
 import logging
 import math
@@ -20,14 +20,14 @@ from watcher.wire import MetricsCode
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    """A bench with the default settings, all in memory."""
+    """A bench with the default settings, in memory."""
     bench = Bench()
     yield bench
     bench.watcher.stop()
 
 
-def test_a_fetch_asks_for_each_window_that_ends_now(bench: Bench) -> None:
-    """Every configured window is asked for once, with its span ending at the clock's whole second."""
+def test_a_fetch_requests_each_window(bench: Bench) -> None:
+    """A fetch requests every configured window once, with its span ending at the clock's whole second."""
     bench.now = START + 0.9
     assert bench.watcher.fetch_once()
     end = int(START)
@@ -47,15 +47,17 @@ def test_a_fetch_asks_for_each_window_that_ends_now(bench: Bench) -> None:
         (("10m", "5m"), ("15m", None)),
     ],
 )
-def test_the_default_falls_back_down_to_5m(bench: Bench, failing: tuple[str, ...], expected: tuple[str, str]) -> None:
-    """Without a window asked for, the longest that came is served, down to 5m, with a grade when it is shorter."""
+def test_the_default_window_falls_back_to_shorter_ones(
+    bench: Bench, failing: tuple[str, ...], expected: tuple[str, str]
+) -> None:
+    """Without a requested window, the longest available window is served, with a grade if it is shorter."""
     bench.fail(*failing)
     assert bench.watcher.fetch_once() is (not failing)
     assert bench.served() == expected
 
 
 def test_a_fresh_shorter_window_beats_the_last_good_one(bench: Bench) -> None:
-    """When 15m fails later on, the 5m of now is served rather than the 15m of a minute ago."""
+    """If a later 15m fetch fails, the current 5m window is served rather than the previous 15m window."""
     bench.watcher.fetch_once()
     bench.fail("15m", "10m")
     bench.now += 60
@@ -64,8 +66,8 @@ def test_a_fresh_shorter_window_beats_the_last_good_one(bench: Bench) -> None:
     assert bench.watcher.published().metrics.timestamp == START + 60
 
 
-def test_the_last_good_one_is_served_until_it_expires(bench: Bench) -> None:
-    """When everything fails, the last good snapshot is served under its own timestamp, graded, for 5 minutes."""
+def test_the_last_good_snapshot_is_served_until_it_expires(bench: Bench) -> None:
+    """If every window fails, the last good snapshot is served for 5 minutes, graded, with its own timestamp."""
     bench.watcher.fetch_once()
     bench.fail("15m", "10m", "5m")
     bench.now += 300
@@ -82,8 +84,8 @@ def test_the_last_good_one_is_served_until_it_expires(bench: Bench) -> None:
     assert newest.timestamp == START
 
 
-def test_asking_for_a_window_never_falls_back(bench: Bench) -> None:
-    """?window= gets exactly that one: fresh, its last good one, stale, or none yet."""
+def test_a_requested_window_never_falls_back(bench: Bench) -> None:
+    """A requested window is fresh, last good, stale or unavailable, and never replaced by another window."""
     bench.fail("15m")
     bench.watcher.fetch_once()
     with not_served(MetricsCode.NO_METRICS, match="no route"):
@@ -103,10 +105,10 @@ def two_nodes(window: Window) -> Fetched:
     return Fetched({name: NodeMetrics((Metric("cpu", "CPU", "AVG", window.duration, 50),)) for name in "ab"})
 
 
-def test_a_node_that_one_window_lacks_is_served_from_another(bench: Bench) -> None:
-    """A node missing in 15m is served from 10m of the same fetch, then as its last good one, and gone when expired.
+def test_a_missing_node_is_served_from_another_window(bench: Bench) -> None:
+    """A node missing in 15m comes from 10m of the same fetch, then is last good, and is removed at the expiry.
 
-    Each with its own rollup and grade; what is asked for exactly takes no other window; the counters tell the grades.
+    The node keeps its own rollup and grade, an exact window takes no other window's node, and telemetry counts grades.
     """
     bench.source.answers = {"10m": two_nodes}
     bench.watcher.fetch_once()
@@ -127,8 +129,8 @@ def test_a_node_that_one_window_lacks_is_served_from_another(bench: Bench) -> No
     assert 'trimaran_served_nodes{grade="last_good"} 0.0' in bench.telemetry.exposition().decode()
 
 
-def test_what_is_kept_on_disk_is_what_was_measured(tmp_path: Path) -> None:
-    """Stand-ins are served but never stored: after a restart nothing passes for a measurement that was none."""
+def test_substitutes_are_not_stored(tmp_path: Path) -> None:
+    """Substituted values are served and never stored, so that after a restart they do not pass for measurements."""
     bench = Bench(tmp_path / "store.sqlite")
     bench.source.answers = {"15m": two_nodes}
     bench.watcher.fetch_once()
@@ -143,8 +145,8 @@ def test_what_is_kept_on_disk_is_what_was_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("window", ["6h", "", "900s", "x" * 10_000])
-def test_an_unknown_window_names_the_known(bench: Bench, window: str) -> None:
-    """A window that is not kept is refused with the list of those that are, in a bounded message."""
+def test_an_unknown_window_lists_the_known_ones(bench: Bench, window: str) -> None:
+    """An unknown window is refused with a bounded message that lists the configured windows."""
     bench.watcher.fetch_once()
     with not_served(MetricsCode.UNKNOWN_WINDOW, match="the windows are: 15m, 10m, 5m") as caught:
         bench.watcher.published(window)
@@ -152,7 +154,7 @@ def test_an_unknown_window_names_the_known(bench: Bench, window: str) -> None:
 
 
 def test_windows_and_default_are_settings() -> None:
-    """Any windows may be kept; the default is the longest, or the one that is set, and falls back to shorter only."""
+    """Windows are configurable; the default is the longest or the set one, and falls back to shorter windows only."""
     bench = Bench(windows=["6h", "30m", "90s"])
     bench.watcher.fetch_once()
     assert bench.served() == ("6h", None)
@@ -167,8 +169,8 @@ def test_windows_and_default_are_settings() -> None:
     bench.watcher.stop()
 
 
-def test_before_the_first_fetch_there_is_nothing(bench: Bench) -> None:
-    """Before the first fetch: no metrics, not ready, not healthy, but alive; and newest() is None."""
+def test_before_the_first_fetch(bench: Bench) -> None:
+    """Before the first fetch the watcher is alive, has no metrics, and is neither ready nor healthy."""
     with not_served(MetricsCode.NO_METRICS, match="the first fetch has not ended"):
         bench.watcher.published()
     assert not bench.watcher.is_ready()
@@ -186,7 +188,7 @@ def metrics_of(value: float) -> NodeMetrics:
     "nodes", [{}, {"": metrics_of(1)}, {"a": NodeMetrics(())}, {"a": metrics_of(math.nan)}, {"a": metrics_of(5000)}]
 )
 def test_an_empty_result_is_never_published(bench: Bench, nodes: dict[str, NodeMetrics]) -> None:
-    """Nothing usable is a failure of that window: the good snapshot before it stays."""
+    """A window without usable nodes is a failed window, and the previous good snapshot stays."""
     bench.watcher.fetch_once()
     bench.source.answers = dict.fromkeys(("15m", "10m", "5m"), lambda window: Fetched(nodes))
     bench.now += 60
@@ -207,8 +209,8 @@ def test_an_empty_result_is_never_published(bench: Bench, nodes: dict[str, NodeM
         lambda window: Fetched({"a": NodeMetrics((Metric([], "CPU", "AVG", "15m", 1.0),))}),  # type: ignore[arg-type]
     ],
 )
-def test_whatever_one_window_does_the_others_come(bench: Bench, answer: Callable[[Window], Any]) -> None:
-    """A provider that raises or returns anything for one window costs that window alone."""
+def test_a_failing_window_does_not_affect_the_others(bench: Bench, answer: Callable[[Window], Any]) -> None:
+    """An exception or an invalid result for one window makes only that window fail."""
     bench.source.answers = {"15m": answer}
     assert not bench.watcher.fetch_once()
     assert bench.served() == ("10m", "shorter_window")
@@ -217,14 +219,14 @@ def test_whatever_one_window_does_the_others_come(bench: Bench, answer: Callable
 
 
 def test_an_unexpected_failure_is_logged_with_its_traceback(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    """What is not a ProviderError is a defect of the provider: its traceback is in the log."""
+    """An exception other than ProviderError is a bug in the provider, and its traceback is logged."""
     bench.source.answers = {"15m": lambda window: 1 / 0}
     bench.watcher.fetch_once()
     assert "ZeroDivisionError" in "".join(str(record.exc_info) for record in caplog.records)
 
 
-def test_a_window_that_hangs_does_not_hold_up_the_others() -> None:
-    """At the deadline the windows that came are published; calls that never end are not repeated without bound."""
+def test_a_hanging_window_does_not_delay_the_others() -> None:
+    """At the deadline the finished windows are published, and hanging calls are not repeated without limit."""
     bench = Bench(fetch_timeout_seconds=0.1)
     release = threading.Event()
     hanging = []
@@ -247,8 +249,8 @@ def test_a_window_that_hangs_does_not_hold_up_the_others() -> None:
     bench.watcher.stop()
 
 
-def test_health_tells_the_truth(bench: Bench) -> None:
-    """Health is without reasons exactly when every window was fetched and is fresh; ages are the snapshots'."""
+def test_health_reasons_and_ages(bench: Bench) -> None:
+    """Health has no reasons exactly when every window was fetched and is fresh, and reports the snapshots' ages."""
     bench.watcher.fetch_once()
     bench.now += 10
     assert bench.watcher.health().reasons == ()
@@ -264,7 +266,7 @@ def test_health_tells_the_truth(bench: Bench) -> None:
 
 
 def test_findings_are_those_of_the_last_fetch(bench: Bench) -> None:
-    """What the provider and the analyzer found is reported, also as a warning of health, until it is gone."""
+    """Findings of the provider and the analyzer are reported, also as health warnings, until a fetch without them."""
     note = Finding(Kind.QUERY_FAILED, "one query failed", "15m", metric="m")
     bench.source.answers = {"15m": lambda window: fetched(window, 104, note), "5m": lambda w: fetched(w, 5000)}
     bench.watcher.fetch_once()
@@ -279,10 +281,8 @@ def test_findings_are_those_of_the_last_fetch(bench: Bench) -> None:
     assert bench.watcher.health().warnings == ()
 
 
-def test_a_finding_that_only_quotes_another_value_is_not_logged_again(
-    bench: Bench, caplog: pytest.LogCaptureFixture
-) -> None:
-    """What stays wrong with a node is one line, though its words change with the value from fetch to fetch."""
+def test_a_finding_with_another_value_is_not_logged_again(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """A lasting finding is logged once, although its message quotes a new value at each fetch."""
     for value in (5000, 6000, 7000):
         bad = NodeMetrics((Metric("c", "CPU", "AVG", "15m", value),))
         bench.source.answers = {"15m": lambda window, bad=bad: Fetched({**fetched(window).nodes, "bad": bad})}
@@ -292,7 +292,7 @@ def test_a_finding_that_only_quotes_another_value_is_not_logged_again(
 
 
 def test_thousands_of_findings_are_a_few_lines(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    """A fault of all nodes does not fill the log: some are named, the others counted."""
+    """For a fault of all nodes the log has a few lines with names and one line with the number of others."""
     bad = dict.fromkeys((f"node-{number}" for number in range(1000)), metrics_of(5000))
     bench.source.answers = {"15m": lambda window: Fetched({**fetched(window).nodes, **bad})}
     bench.watcher.fetch_once()
@@ -302,7 +302,7 @@ def test_thousands_of_findings_are_a_few_lines(bench: Bench, caplog: pytest.LogC
 
 
 def test_only_changes_are_logged(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    """A provider that stays down is logged once a window, and once more when it is back."""
+    """A provider that stays down is logged once per window, and once more when it is back."""
     caplog.set_level(logging.INFO)
     bench.fail("15m")
     for _ in range(3):

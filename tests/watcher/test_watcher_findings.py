@@ -1,4 +1,4 @@
-"""Findings in the watcher: they last from fetch to fetch, are logged once, counted, and survive a restart."""
+"""Findings in the watcher: their start, log lines, counters, and persistence across restarts."""
 
 import logging
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ WINDOWS = ("15m", "10m", "5m")
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    """A bench with the default settings, all in memory."""
+    """A bench with the default settings, in memory."""
     bench = Bench()
     yield bench
     bench.watcher.stop()
@@ -30,13 +30,13 @@ def partial(window: Window) -> Fetched:
 
 
 def test_a_finding_is_logged_when_it_begins_and_ends(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    """It keeps the time it began, and is counted by kind while it lasts and when it begins."""
+    """A lasting finding keeps its start time, is logged when it begins and ends, and is counted by kind."""
     caplog.set_level(logging.INFO)
     bench.source.answers = {"5m": partial}
     for _ in range(3):
         bench.watcher.fetch_once()
         bench.now += 60
-    assert [(each.kind, each.since) for each in bench.watcher.findings()] == [(Kind.PARTIAL_ANSWER, START)]
+    assert [(finding.kind, finding.since) for finding in bench.watcher.findings()] == [(Kind.PARTIAL_ANSWER, START)]
     text = bench.telemetry.exposition().decode()
     assert 'trimaran_findings{kind="partial_answer"} 1.0' in text
     assert 'trimaran_findings_opened_total{kind="partial_answer"} 1.0' in text
@@ -49,34 +49,34 @@ def test_a_finding_is_logged_when_it_begins_and_ends(bench: Bench, caplog: pytes
 
 
 def test_findings_of_a_window_that_fails_stay(bench: Bench) -> None:
-    """What was wrong in a window is not over because the window does not come."""
+    """Findings of a window stay open while the window cannot be fetched."""
     bench.source.answers = {"5m": partial}
     bench.watcher.fetch_once()
     bench.fail("5m")
     bench.now += 60
     bench.watcher.fetch_once()
-    assert {(each.kind, each.since) for each in bench.watcher.findings()} == {
+    assert {(finding.kind, finding.since) for finding in bench.watcher.findings()} == {
         (Kind.PARTIAL_ANSWER, START),
         (Kind.FETCH_FAILED, START + 60),
     }
 
 
 def test_samples_that_are_old_are_stale_in_all_windows(bench: Bench) -> None:
-    """What the provider says of the newest samples in one window counts for all; the metadata says so."""
+    """The newest sample that the provider reports in any window counts for all windows, and marks the node as stale."""
     bench.source.answers = {
         "15m": lambda window: Fetched(fetched(window).nodes, newest={"a": START - 400}),
         "5m": lambda window: Fetched(fetched(window).nodes, newest={"a": START - 301}),
     }
     bench.watcher.fetch_once()
-    assert [(each.kind, each.node, each.since) for each in bench.watcher.findings()] == [
+    assert [(finding.kind, finding.node, finding.since) for finding in bench.watcher.findings()] == [
         (Kind.STALE, "a", int(START) - 301)
     ]
     for window in WINDOWS:
         assert bench.watcher.published(window).metrics.data["a"].metadata == {"suspect": "stale"}
 
 
-def test_what_is_beyond_doubt_wrong_may_be_dropped() -> None:
-    """A setting makes a fetch of ratios a failed one; the last good one is served."""
+def test_a_wrong_scale_can_be_dropped() -> None:
+    """With wrong_scale_action=drop, a fetch of ratios fails, and the last good snapshot is served."""
     bench = Bench(quality=QualitySettings(wrong_scale_action=Reaction.DROP))
     for scale, works in ((1.0, True), (0.01, False)):
         nodes = {
@@ -91,8 +91,8 @@ def test_what_is_beyond_doubt_wrong_may_be_dropped() -> None:
     bench.watcher.stop()
 
 
-def test_a_restart_remembers_the_past(tmp_path: Path) -> None:
-    """A node that was frozen before is frozen after, since the same time, as the store has what it was."""
+def test_findings_survive_a_restart(tmp_path: Path) -> None:
+    """A node that was frozen before a restart is frozen after it, since the same time, from the store's history."""
     now, answers = START, dict.fromkeys(WINDOWS, lambda window: fetched(window, 41.37))
     for fetches in (25, 1):
         bench = Bench(tmp_path / "store.sqlite")
@@ -101,14 +101,16 @@ def test_a_restart_remembers_the_past(tmp_path: Path) -> None:
             bench.now = now
             bench.watcher.fetch_once()
             now += 60
-        assert [(each.kind, each.node, each.since) for each in bench.watcher.findings()] == [(Kind.FROZEN, "a", START)]
+        assert [(finding.kind, finding.node, finding.since) for finding in bench.watcher.findings()] == [
+            (Kind.FROZEN, "a", START)
+        ]
         bench.watcher.stop()
 
 
-def test_what_cannot_be_judged_is_served(
+def test_metrics_are_served_when_a_detector_fails(
     bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A defect of the detectors costs the judgement, which the log says, and not the metrics."""
+    """An exception in a detector is logged, and the metrics are served without its judgment."""
     monkeypatch.setattr(AnomalyDetector, "judge", lambda *arguments: 1 / 0)
     assert bench.watcher.fetch_once()
     assert bench.watcher.published("15m").metrics.data.keys() == {"a"}

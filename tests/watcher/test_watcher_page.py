@@ -1,4 +1,4 @@
-"""The page at ``/`` of a watcher: for browsers alone, loaded at the first look, behind the watcher's own access."""
+"""The watcher's page at ``/``: for browsers only, loaded at the first visit, with the watcher's access control."""
 
 import socket
 import subprocess
@@ -20,8 +20,8 @@ BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;
 
 @contextmanager
 def watching(folder, *settings, nodes=12, **environment):
-    """Run a watcher of made-up nodes; yields its service."""
-    arguments = [each for setting in (f"fake.nodes={nodes}", *settings) for each in ("--set", setting)]
+    """Run a watcher of fake nodes, and yield its service."""
+    arguments = [argument for setting in (f"fake.nodes={nodes}", *settings) for argument in ("--set", setting)]
     service = Service(
         folder / "watcher.sqlite", folder / "log", free_port(), "--provider", "Fake", *arguments, **environment
     )
@@ -35,15 +35,15 @@ def watching(folder, *settings, nodes=12, **environment):
 
 @pytest.fixture(scope="module")
 def open_watcher(tmp_path_factory):
-    """A watcher that asks nobody for anything."""
+    """A watcher without access control."""
     with watching(tmp_path_factory.mktemp("open")) as service:
         service.wait_for("/readyz")
         yield service
 
 
 @pytest.mark.parametrize("accept", [None, "*/*", "application/json", "application/json, text/html;q=0.9", "nonsense"])
-def test_all_but_browsers_get_json(open_watcher, accept):
-    """Who takes everything alike, as curl does, gets the index, and a cache knows what it depends on."""
+def test_other_clients_get_json(open_watcher, accept):
+    """Clients that do not prefer HTML, such as curl, get the JSON index, with Vary: Accept."""
     answer = open_watcher.get("/", headers={"Accept": accept})
     assert answer.json()["service"] == "trimaran watcher"
     assert answer.headers["Vary"] == "Accept"
@@ -51,7 +51,7 @@ def test_all_but_browsers_get_json(open_watcher, accept):
 
 @pytest.mark.parametrize("path", ["/", "/dashboard"])
 def test_browsers_are_sent_to_the_page(open_watcher, path):
-    """They get HTML with all of its parts below one path, and the policy of the page; the API is as it was."""
+    """Browsers get the page, with all of its parts below /dashboard/ and its own policy; the API is unchanged."""
     sent = open_watcher.get(path, headers=BROWSER, allow_redirects=False)
     assert (sent.status_code, sent.headers["Location"], sent.headers["Vary"]) == (302, "/dashboard/", "Accept")
     page = open_watcher.get(path, headers=BROWSER)
@@ -64,24 +64,24 @@ def test_browsers_are_sent_to_the_page(open_watcher, path):
     assert 'route="/dashboard",status="200"' in open_watcher.get("/metrics").text
 
 
-def test_the_page_shows_what_is_served(open_watcher):
-    """The table's first row has the loads of the API."""
+def test_the_page_shows_the_served_loads(open_watcher):
+    """The first row of the page's table has the loads of the API."""
     shown = callback(
         f"{open_watcher.url}/dashboard", "..nodes-table.children...nodes-status.children..",
         **{"nodes-search": {"value": ""}, "nodes-pool": {"value": ""}, "nodes-label": {"value": ""},
            "nodes-sort": {"data": "name"}, "nodes-page": {"value": 1}},
     )  # fmt: skip
     load = {
-        (each["type"], each["operator"]): each["value"]
-        for each in open_watcher.get("/watcher/node-1").json()["data"]["node-1"]["metrics"]
+        (metric["type"], metric["operator"]): metric["value"]
+        for metric in open_watcher.get("/watcher/node-1").json()["data"]["node-1"]["metrics"]
     }
     text = shown.content.decode()
     assert f"{load['CPU', 'AVG']:.1f}% ±{load['CPU', 'STD']:.1f}" in text
     assert "12 nodes, page 1 of 1" in text
 
 
-def test_what_is_beside_the_watcher_is_told_by_settings(tmp_path, monkeypatch):
-    """An extender that is named has its screen, also when it is down; no way to the cluster costs the labels alone."""
+def test_settings_add_the_extender_and_the_cluster(tmp_path, monkeypatch):
+    """A configured extender has a screen, even if it is down; an unreachable cluster removes only the labels."""
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     extender = f"http://127.0.0.1:{free_port()}"
     with watching(tmp_path, f"dashboard.extender={extender}", "dashboard.cluster=true") as service:
@@ -93,23 +93,23 @@ def test_what_is_beside_the_watcher_is_told_by_settings(tmp_path, monkeypatch):
     assert "dashboard.cluster" in (tmp_path / "log").read_text()
 
 
-def test_what_the_page_waits_for_holds_up_nobody_else(tmp_path):
-    """With all of its threads at an extender that never answers, probes and JSON are there all the same."""
+def test_a_slow_page_does_not_delay_the_api(tmp_path):
+    """While a page waits for an extender that never answers, probes and JSON are still answered."""
     with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor() as pool:
         extender = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with watching(tmp_path, "server.threads=1", f"dashboard.extender={extender}") as service:
             service.wait_for("/readyz")
             place = {"pathname": "/dashboard/decisions", "search": ""}
-            looks = pool.submit(callback, f"{service.url}/dashboard", SCREEN, location=place)
+            page_request = pool.submit(callback, f"{service.url}/dashboard", SCREEN, location=place)
             with silent.accept()[0]:
                 assert service.get("/livez").json() == {"alive": True}
                 assert service.get("/").json()["service"] == "trimaran watcher"
-                assert not looks.done()
-            assert f"the extender at {extender}".replace("/", "\\u002f") in looks.result().text
+                assert not page_request.done()
+            assert f"the extender at {extender}".replace("/", "\\u002f") in page_request.result().text
 
 
-def test_without_it_browsers_get_json(tmp_path):
-    """Where what the page needs is missing, or the setting says no, everything is as it was before there was one."""
+def test_without_the_page_browsers_get_json(tmp_path):
+    """Without the page's dependencies, or with dashboard.enabled=false, browsers get the JSON index."""
     (tmp_path / "hidden" / "dash").mkdir(parents=True)
     (tmp_path / "hidden" / "dash" / "__init__.py").write_text("raise ModuleNotFoundError('no dash', name='dash')")
     for settings, environment in (((), {"PYTHONPATH": str(tmp_path / "hidden")}), (["dashboard.enabled=false"], {})):
@@ -120,8 +120,8 @@ def test_without_it_browsers_get_json(tmp_path):
     assert "trimaran[dashboard]" in (tmp_path / "log").read_text()
 
 
-def test_where_it_is_broken_browsers_get_json(tmp_path):
-    """What it needs may be there in a version that does not fit: the log says so once, and all else is answered."""
+def test_with_a_broken_dependency_browsers_get_json(tmp_path):
+    """An incompatible version of a dependency is logged once, and everything except the page works."""
     (tmp_path / "hidden" / "dash").mkdir(parents=True)
     (tmp_path / "hidden" / "dash" / "__init__.py").write_text("raise AttributeError('dash is broken')")
     with watching(tmp_path, PYTHONPATH=str(tmp_path / "hidden")) as service:
@@ -132,8 +132,8 @@ def test_where_it_is_broken_browsers_get_json(tmp_path):
     assert (tmp_path / "log").read_text().count("AttributeError: dash is broken") == 1
 
 
-def test_it_costs_nothing_before_the_first_look():
-    """A service that answers, also at ``/``, has imported nothing of it; with a browser's first look it is there."""
+def test_the_page_is_imported_at_the_first_visit():
+    """The service imports the page's modules at the first visit of a browser, and not for other requests."""
     program = f"""
 import sys, tempfile, pathlib
 from runtime.server.access import AccessCheck
@@ -155,8 +155,8 @@ print(before, after)
     assert done.stdout.strip() == "[] ['dash', 'plotly', 'trimaran.dashboard']"
 
 
-def test_who_has_no_token_is_asked_for_it(tmp_path, monkeypatch):
-    """The form is all there is before it; a cookie then opens the page alone, and a token in a header does too."""
+def test_login_with_a_token(tmp_path, monkeypatch):
+    """Without a token there is only the login form; its cookie opens the page alone, as does a token in a header."""
     authority = Authority(tmp_path, "authority")
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority.certificate))
     certificate = f"server.certificate={authority.issue('server')}"
@@ -164,26 +164,26 @@ def test_who_has_no_token_is_asked_for_it(tmp_path, monkeypatch):
         service.wait_for("/livez")
         with requests.Session() as session:
             check_error(service.get("/"), 401, "unauthorized")
-            asked = session.get(f"{service.url}/", headers=BROWSER, timeout=30)
-            assert (asked.status_code, 'type="password"' in asked.text) == (401, True)
+            login_form = session.get(f"{service.url}/", headers=BROWSER, timeout=30)
+            assert (login_form.status_code, 'type="password"' in login_form.text) == (401, True)
             for path in ("nodes", "_dash-layout", "_dash-dependencies"):
                 refused = session.get(f"{service.url}/dashboard/{path}", timeout=10)
                 assert (refused.status_code, "node-1" in refused.text) == (401, False)
             login = f"{service.url}/dashboard/login"
             assert session.post(login, data={"token": "not the right one"}, timeout=10).status_code == 401
-            right = session.post(login, data={"token": TOKEN}, timeout=10, allow_redirects=False)
-            assert (right.status_code, right.headers["Location"]) == (303, "/dashboard/")
-            parts = {part.strip() for part in right.headers["Set-Cookie"].split(";")}
+            accepted = session.post(login, data={"token": TOKEN}, timeout=10, allow_redirects=False)
+            assert (accepted.status_code, accepted.headers["Location"]) == (303, "/dashboard/")
+            parts = {part.strip() for part in accepted.headers["Set-Cookie"].split(";")}
             assert {"HttpOnly", "Secure", "SameSite=Strict", "Path=/dashboard/"} <= parts
-            assert TOKEN not in right.headers["Set-Cookie"]
+            assert TOKEN not in accepted.headers["Set-Cookie"]
             assert session.get(f"{service.url}/dashboard/_dash-layout", timeout=10).status_code == 200
             check_error(session.get(f"{service.url}/watcher", timeout=10), 401, "unauthorized")
         bearer = {"Authorization": f"Bearer {TOKEN}"}
         assert service.get("/dashboard/_dash-layout", headers=bearer).status_code == 200
 
 
-def test_whom_the_watcher_refuses_the_page_does_not_admit(tmp_path, monkeypatch):
-    """Where client certificates are asked for, there is no form; and the port for /compat answers nothing else."""
+def test_client_certificates_protect_the_page(tmp_path, monkeypatch):
+    """With required client certificates there is no login form, and the port for /compat does not serve the page."""
     authority = Authority(tmp_path, "authority")
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority.certificate))
     certificates = [
@@ -200,20 +200,20 @@ def test_whom_the_watcher_refuses_the_page_does_not_admit(tmp_path, monkeypatch)
 
 
 @pytest.mark.slow
-def test_a_browser_looks_at_every_screen(tmp_path):
-    """With the token, which is asked for once; nothing goes wrong in it, and nothing is asked of anybody else."""
+def test_every_screen_in_a_browser(tmp_path):
+    """A browser logs in once and shows every screen, without errors or requests to other hosts."""
     with watching(tmp_path, f"server.token={TOKEN}") as service, browser() as chromium:
         service.wait_for("/readyz")
         tab = chromium.new_page()
         wrong = []
-        tab.on("console", lambda said: wrong.append(said.text) if said.type in {"error", "warning"} else None)
+        tab.on("console", lambda message: wrong.append(message.text) if message.type in {"error", "warning"} else None)
         tab.on("pageerror", lambda error: wrong.append(str(error)))
-        outside = lambda asked: not asked.url.startswith((f"{service.url}/dashboard/", "data:", "blob:"))  # noqa: E731
-        tab.on("request", lambda asked: wrong.append(asked.url) if outside(asked) else None)
+        outside = lambda request: not request.url.startswith((f"{service.url}/dashboard/", "data:", "blob:"))  # noqa: E731
+        tab.on("request", lambda request: wrong.append(request.url) if outside(request) else None)
         tab.goto(service.url)
         tab.fill("#token", TOKEN)
-        assert [each.split("/")[-1] for each in wrong[:1]] == [""]  # where it began
-        assert ["401" in each for each in wrong[1:]] == [True]  # the browser's own word of the form's status
+        assert [url.split("/")[-1] for url in wrong[:1]] == [""]  # the first address, outside of /dashboard/
+        assert ["401" in message for message in wrong[1:]] == [True]  # the browser logs the login form's status
         wrong.clear()
         tab.click("button")
         tab.wait_for_selector(".plane .scatterlayer .point")

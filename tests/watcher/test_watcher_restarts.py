@@ -1,4 +1,4 @@
-"""The loop across restarts, clock changes, a store that fails, and its own end."""
+"""The fetch loop across restarts, clock changes and store failures, and its stop."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -19,14 +19,14 @@ from watcher.wire import MetricsCode
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    """A bench with the default settings, all in memory."""
+    """A bench with the default settings, in memory."""
     bench = Bench()
     yield bench
     bench.watcher.stop()
 
 
-def test_a_restart_serves_the_last_snapshot_under_its_own_timestamp(tmp_path: Path) -> None:
-    """What the store has is served before the first fetch, goes stale in its time, and health says so throughout."""
+def test_a_restart_serves_the_last_snapshot(tmp_path: Path) -> None:
+    """The store's snapshot is served before the first fetch with its own timestamp, until it is stale."""
     path = tmp_path / "store.sqlite"
     first = Bench(path)
     first.watcher.fetch_once()
@@ -46,8 +46,8 @@ def test_a_restart_serves_the_last_snapshot_under_its_own_timestamp(tmp_path: Pa
     second.watcher.stop()
 
 
-def test_a_clock_set_back_does_not_freeze_the_old(bench: Bench) -> None:
-    """A snapshot far in the future is not fresh; the next fetch replaces it."""
+def test_a_snapshot_from_the_future_is_stale(bench: Bench) -> None:
+    """A snapshot far in the future is not fresh, and the next fetch replaces it."""
     bench.watcher.fetch_once()
     bench.now -= 3600
     with not_served(MetricsCode.STALE):
@@ -60,8 +60,8 @@ def test_a_clock_set_back_does_not_freeze_the_old(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("seconds", [10, 200, 3600])
-def test_what_a_clock_stamped_before_it_was_set_back_is_given_up(bench: Bench, seconds: int) -> None:
-    """With the provider down, a clock set back does not make the last good snapshot younger than it is."""
+def test_snapshots_are_dropped_when_the_clock_is_set_back(bench: Bench, seconds: int) -> None:
+    """With the provider down, setting the clock back does not make the last good snapshot look younger."""
     bench.watcher.fetch_once()
     bench.fail("15m", "10m", "5m")
     bench.now -= seconds
@@ -73,8 +73,8 @@ def test_what_a_clock_stamped_before_it_was_set_back_is_given_up(bench: Bench, s
         bench.watcher.fetch_once()
 
 
-def test_what_is_given_up_does_not_come_back_with_a_restart(tmp_path: Path) -> None:
-    """What an hour later has the age of a minute, as the clock was set back by the rest, is not in the store either."""
+def test_dropped_snapshots_are_deleted_from_the_store(tmp_path: Path) -> None:
+    """A snapshot that was dropped because the clock was set back is not in the store after a restart either."""
     bench = Bench(tmp_path / "store.sqlite")
     bench.watcher.fetch_once()
     bench.fail("15m", "10m", "5m")
@@ -90,19 +90,19 @@ def test_what_is_given_up_does_not_come_back_with_a_restart(tmp_path: Path) -> N
     again.watcher.stop()
 
 
-@pytest.mark.parametrize("how", ["runs on", "restarts again", "cannot write"])
-def test_what_is_of_the_future_at_a_restart_never_becomes_fresh(
-    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("scenario", ["runs on", "restarts again", "cannot write"])
+def test_stored_snapshots_from_the_future_are_never_served(
+    tmp_path: Path, scenario: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a run with a clock an hour ahead left behind is not served in an hour, nor after one more restart."""
+    """Snapshots of a run whose clock was an hour ahead are not served an hour later, nor after another restart."""
     path = tmp_path / "store.sqlite"
     ahead = Bench(path, now=START + 3600)
     ahead.watcher.fetch_once()
     ahead.watcher.stop()
-    if how == "cannot write":
+    if scenario == "cannot write":
         monkeypatch.setattr(Store, "forget_snapshots", lambda store, since: None)
     bench = Bench(path, now=START + 30)
-    if how == "restarts again":
+    if scenario == "restarts again":
         bench.watcher.stop()
         bench = Bench(path, now=START + 3660)
     bench.fail("15m", "10m", "5m")
@@ -115,8 +115,8 @@ def test_what_is_of_the_future_at_a_restart_never_becomes_fresh(
     bench.watcher.stop()
 
 
-def test_a_small_correction_of_the_clock_harms_nothing(bench: Bench) -> None:
-    """A few seconds back, as time servers correct, leave the last good snapshot in place."""
+def test_a_small_clock_correction_is_ignored(bench: Bench) -> None:
+    """A correction by a few seconds, as by time servers, keeps the last good snapshot."""
     bench.watcher.fetch_once()
     bench.fail("15m", "10m", "5m")
     bench.now -= 4
@@ -125,8 +125,8 @@ def test_a_small_correction_of_the_clock_harms_nothing(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("window", ["10m", "5m"])
-def test_after_a_restart_windows_come_from_the_store_when_asked_for(tmp_path: Path, window: str) -> None:
-    """The default window is there at once; another is read when it is asked for, and once."""
+def test_stored_windows_are_loaded_on_request(tmp_path: Path, window: str) -> None:
+    """After a restart the default window is loaded at once, and other windows at their first request."""
     path = tmp_path / "store.sqlite"
     first = Bench(path)
     first.watcher.fetch_once()
@@ -140,8 +140,8 @@ def test_after_a_restart_windows_come_from_the_store_when_asked_for(tmp_path: Pa
 
 
 @pytest.mark.parametrize("long_ago", [False, True])
-def test_after_a_restart_a_shorter_window_stands_in(tmp_path: Path, long_ago: bool) -> None:
-    """Where the store has the default window not at all, or only of long ago, a shorter one of it is served."""
+def test_a_stored_shorter_window_replaces_the_default(tmp_path: Path, long_ago: bool) -> None:
+    """If the store has no default window, or only an expired one, a shorter stored window is served."""
     first = Bench(tmp_path / "store.sqlite")
     if long_ago:
         first.now -= 400
@@ -157,8 +157,8 @@ def test_after_a_restart_a_shorter_window_stands_in(tmp_path: Path, long_ago: bo
 
 
 @pytest.mark.usefixtures("short_handover")
-def test_what_could_not_be_read_at_the_start_is_served_once_it_can(tmp_path: Path) -> None:
-    """With the provider down and the file in use for a moment, the next fetch finds the last run in it."""
+def test_a_store_locked_at_the_start_is_read_later(tmp_path: Path) -> None:
+    """With the provider down and the store locked at the start, the next fetch loads the last run's snapshots."""
     path = tmp_path / "store.sqlite"
     first = Bench(path)
     first.watcher.fetch_once()
@@ -178,8 +178,8 @@ def test_what_could_not_be_read_at_the_start_is_served_once_it_can(tmp_path: Pat
 
 @pytest.mark.usefixtures("short_handover")
 @pytest.mark.parametrize("newer", ["fetched", "clock set back"])
-def test_what_is_read_late_replaces_nothing_newer(tmp_path: Path, newer: str) -> None:
-    """What was fetched meanwhile stays; after a clock was set back nobody knows how old the last run is."""
+def test_a_late_read_replaces_nothing_newer(tmp_path: Path, newer: str) -> None:
+    """Snapshots read late do not replace fetched ones, and are not served after the clock was set back."""
     path = tmp_path / "store.sqlite"
     first = Bench(path)
     first.watcher.fetch_once()
@@ -196,7 +196,7 @@ def test_what_is_read_late_replaces_nothing_newer(tmp_path: Path, newer: str) ->
     if newer == "fetched":
         assert second.watcher.published().metrics.timestamp == START + 60
         second.watcher.stop()
-        again = Bench(path, now=START + 90)  # also what was fetched while the file was not open is kept
+        again = Bench(path, now=START + 90)  # the fetch made while the file was locked is stored too
         assert again.watcher.published().metrics.timestamp == START + 60
         again.watcher.stop()
     else:
@@ -205,8 +205,8 @@ def test_what_is_read_late_replaces_nothing_newer(tmp_path: Path, newer: str) ->
         second.watcher.stop()
 
 
-def test_a_store_that_fails_is_a_warning_and_not_the_end(tmp_path: Path) -> None:
-    """Metrics are served from memory; health stays good, with the reason why nothing is kept, and so says telemetry."""
+def test_a_failing_store_is_a_warning(tmp_path: Path) -> None:
+    """With a store that cannot be opened, metrics are served from memory, with a health warning and telemetry."""
     bench = Bench(tmp_path)
     bench.watcher.fetch_once()
     health = bench.watcher.health()
@@ -219,7 +219,7 @@ def test_a_store_that_fails_is_a_warning_and_not_the_end(tmp_path: Path) -> None
 
 
 def test_a_file_set_aside_is_a_warning_and_counted(tmp_path: Path) -> None:
-    """A corrupt file is named in health's warnings and counted."""
+    """A corrupt file is named in the health warnings and counted."""
     path = tmp_path / "store.sqlite"
     path.write_bytes(b"no database" * 500)
     bench = Bench(path)
@@ -231,7 +231,7 @@ def test_a_file_set_aside_is_a_warning_and_counted(tmp_path: Path) -> None:
 
 
 def test_a_file_set_aside_later_is_counted_too(tmp_path: Path) -> None:
-    """A corrupt file that is put there while the watcher runs is counted as well, and once."""
+    """Each corrupt file that appears while the watcher runs is counted once."""
     path = tmp_path / "sub" / "store.sqlite"
     path.parent.write_text("in the way")
     bench = Bench(path)
@@ -253,7 +253,7 @@ def test_a_file_set_aside_later_is_counted_too(tmp_path: Path) -> None:
 
 
 def test_telemetry_counts_fetches(bench: Bench) -> None:
-    """Failures, nodes and times are counted by window."""
+    """Failures, nodes and timestamps are reported by window."""
     bench.fail("15m")
     bench.watcher.fetch_once()
     text = bench.telemetry.exposition().decode()
@@ -262,8 +262,8 @@ def test_telemetry_counts_fetches(bench: Bench) -> None:
     assert f'trimaran_snapshot_timestamp_seconds{{window="5m"}} {START}' in text.replace("1.7e+09", str(START))
 
 
-def test_telemetry_tells_the_state_of_the_moment_it_is_asked(bench: Bench) -> None:
-    """What expired since the last fetch is not counted as served, though nothing was fetched or read meanwhile."""
+def test_telemetry_is_computed_at_the_scrape(bench: Bench) -> None:
+    """Snapshots that expired since the last fetch are not counted as served."""
     bench.watcher.fetch_once()
     assert 'trimaran_served_nodes{grade="measured"} 1.0' in bench.telemetry.exposition().decode()
     bench.now += 301
@@ -272,17 +272,17 @@ def test_telemetry_tells_the_state_of_the_moment_it_is_asked(bench: Bench) -> No
     assert 'trimaran_snapshot_nodes{window="15m"} 1.0' in text
 
 
-def test_what_readers_see_is_kept_already(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A snapshot is served when it is in the file, so that a killed watcher never goes back behind its readers."""
+def test_snapshots_are_stored_before_they_are_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot is served only after it is stored: a killed watcher never serves an older one after its restart."""
     bench = Bench(tmp_path / "store.sqlite")
     save, served = bench.watcher._store.save_snapshots, []
 
-    def look_and_save(*what: Any) -> None:
+    def save_and_record(*what: Any) -> None:
         save(*what)
         newest = bench.watcher.newest()
         served.append(newest and newest.timestamp)
 
-    monkeypatch.setattr(bench.watcher._store, "save_snapshots", look_and_save)
+    monkeypatch.setattr(bench.watcher._store, "save_snapshots", save_and_record)
     for _ in range(2):
         bench.watcher.fetch_once()
         bench.now += 60
@@ -293,16 +293,16 @@ def test_what_readers_see_is_kept_already(tmp_path: Path, monkeypatch: pytest.Mo
     bench.watcher.stop()
 
 
-def test_what_cannot_be_kept_is_served_all_the_same(bench: Bench) -> None:
-    """A store that cannot be written costs the restart, which health says, and not the readers."""
+def test_metrics_are_served_when_the_store_cannot_be_written(bench: Bench) -> None:
+    """With a store that cannot be written, metrics are served, and health has a warning."""
     bench.watcher._store._db.execute("pragma query_only = on")
     bench.watcher.fetch_once()
     assert bench.served() == ("15m", None)
     assert "readonly" in str(bench.watcher.health().warnings)
 
 
-def test_the_loop_goes_on_after_any_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A defect of our own in one fetch does not end the loop; stop() ends it and closes the provider."""
+def test_the_loop_continues_after_any_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unexpected exception in a fetch does not end the loop; stop() ends it and closes the provider."""
     monkeypatch.setattr(loop, "_FIRST_RETRY_SECONDS", 0.01)
     bench = Bench()
     good = bench.watcher._cache.prepare
@@ -324,14 +324,14 @@ def test_the_loop_goes_on_after_any_failure(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_loop_that_does_not_tick_is_not_alive(bench: Bench) -> None:
-    """is_alive() turns false when the loop has not begun a fetch for much longer than it may take."""
+    """is_alive() is false if the loop has not begun a fetch for much longer than a fetch may take."""
     assert bench.watcher.is_alive()
     bench.watcher._loop._ticked_at -= 60 + 2 * 30 + 31
     assert not bench.watcher.is_alive()
 
 
 def test_stopping_closes_the_store_even_if_the_provider_does_not_close(tmp_path: Path) -> None:
-    """A provider whose close() raises does not keep the store open; stopping twice is fine."""
+    """A provider whose close() raises does not keep the store open, and stop() can be called twice."""
     bench = Bench(tmp_path / "store.sqlite")
 
     def close() -> None:
@@ -344,7 +344,7 @@ def test_stopping_closes_the_store_even_if_the_provider_does_not_close(tmp_path:
 
 
 def test_a_fetch_that_ends_after_stopping_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What was under way when stop() came is neither published nor logged as a failure."""
+    """A fetch that ends after stop() is neither published nor logged as a failure."""
     bench = Bench(tmp_path / "store.sqlite")
     bench.watcher.stop()
     assert not bench.watcher.fetch_once()

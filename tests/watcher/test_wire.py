@@ -1,4 +1,4 @@
-"""The JSON of both dialects, in and out."""
+"""Encoding and decoding of the JSON in both dialects and in the columnar form."""
 
 import contextlib
 import json
@@ -25,12 +25,12 @@ STD = Metric("instance:node_cpu:ratio", "CPU", "STD", "15m", 5.1)
 
 
 def snapshot(**data: NodeMetrics) -> WatcherMetrics:
-    """Return a snapshot of some nodes."""
+    """Return a snapshot with the given nodes."""
     return WatcherMetrics(1556987522, Window("15m", 1556986622, 1556987522), "Prometheus", data)
 
 
 def payload(**changes: Any) -> dict[str, Any]:
-    """Return the contract's example with changes."""
+    """Return the API contract's example with changes."""
     metric = {"name": "n", "type": "CPU", "operator": "AVG", "rollup": "15m", "value": 20.5}
     return {
         "timestamp": 1,
@@ -41,8 +41,8 @@ def payload(**changes: Any) -> dict[str, Any]:
     }
 
 
-def test_the_contracts_example() -> None:
-    """The documented dialect is the contract's example to the letter."""
+def test_example_of_the_contract() -> None:
+    """A snapshot in the documented dialect equals the API contract's example."""
     node = NodeMetrics((CPU, STD), {}, {"dataCenter": "dc-1", "pool": "critical-apps"})
     assert json.loads(wire.encode(snapshot(**{"node-1": node}))) == {
         "timestamp": 1556987522,
@@ -62,22 +62,22 @@ def test_the_contracts_example() -> None:
 
 
 def test_the_go_dialect_has_one_more_level() -> None:
-    """In Go's dialect the nodes stand under NodeMetricsMap, and nothing else differs."""
+    """Go's dialect has the nodes under NodeMetricsMap, and no other difference."""
     metrics = snapshot(a=NodeMetrics((CPU,)))
     documented, go = json.loads(wire.encode(metrics)), json.loads(wire.encode(metrics, Dialect.GO))
     assert go == {**documented, "data": {"NodeMetricsMap": documented["data"]}}
 
 
 @pytest.mark.parametrize("dialect", Dialect)
-def test_what_is_written_is_read_back(dialect: Dialect) -> None:
-    """Reading what was written gives an equal snapshot, in either dialect."""
+def test_round_trip(dialect: Dialect) -> None:
+    """Decoding an encoded snapshot returns an equal snapshot, in either dialect."""
     node = NodeMetrics((CPU, STD), {"smoothing": "5m"}, {"pool": "a", "grade": "last_good", "coverage": 0.5})
     metrics = snapshot(a=node, b=NodeMetrics((CPU,)))
     assert wire.decode(wire.encode(metrics, dialect)) == metrics
 
 
-def test_both_schemas_accept_what_is_written() -> None:
-    """The KEP's schema and ours accept a full payload; both are valid schemas themselves."""
+def test_encoded_snapshots_are_valid_by_both_schemas() -> None:
+    """Both schemas are valid, and accept a complete encoded snapshot."""
     KEP.check_schema(KEP.schema)
     OURS.check_schema(OURS.schema)
     node = NodeMetrics((CPU, STD), {"step": "15s"}, {"dataCenter": "dc", "pool": "p", "grade": "x", "coverage": 0.25})
@@ -86,8 +86,8 @@ def test_both_schemas_accept_what_is_written() -> None:
     OURS.validate(document)
 
 
-def test_an_all_digit_name_meets_the_keps_integer_rule() -> None:
-    """The KEP's schema wants whole values under an all-digit name: a fraction is refused there, as documented."""
+def test_the_keps_schema_requires_integers_under_numeric_names() -> None:
+    """The KEP's schema refuses fractions of a node whose name has digits only, as documented."""
     whole = Metric("n", "CPU", "AVG", "15m", 20.0)
     KEP.validate(json.loads(wire.encode(snapshot(**{"17": NodeMetrics((whole, whole))}))))
     assert not KEP.is_valid(json.loads(wire.encode(snapshot(**{"17": NodeMetrics((CPU, STD))}))))
@@ -106,14 +106,14 @@ def test_an_all_digit_name_meets_the_keps_integer_rule() -> None:
         ),
     ],
 )
-def test_our_schema_refuses(wrong: dict[str, Any]) -> None:
-    """Our schema is strict enough to refuse what we never write."""
+def test_our_schema_is_strict(wrong: dict[str, Any]) -> None:
+    """Our schema refuses documents that the encoder never writes."""
     OURS.validate(payload())
     assert not OURS.is_valid(wrong)
 
 
 def test_values_have_at_most_ten_decimals() -> None:
-    """Values are rounded to ten decimals, so that no long exponent is ever written."""
+    """Values are rounded to ten decimals, so that no long exponent is written."""
     values = [1 / 3, 1e-300, 100 - 1e-14, 5e-10]
     node = NodeMetrics(tuple(Metric("n", "CPU", "AVG", "15m", value) for value in values))
     written = json.loads(wire.encode(snapshot(a=node)), parse_float=str)["data"]["a"]["metrics"]
@@ -121,7 +121,7 @@ def test_values_have_at_most_ten_decimals() -> None:
 
 
 def test_numbers_of_numpy_are_written() -> None:
-    """A provider may hand over numpy's numbers."""
+    """NumPy numbers in metrics are encoded."""
     node = NodeMetrics(
         (Metric("n", "CPU", "AVG", "15m", np.float64(1.5)), Metric("n", "CPU", "STD", "15m", np.float32(2)))
     )
@@ -130,8 +130,8 @@ def test_numbers_of_numpy_are_written() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_what_json_cannot_hold_is_refused(value: float) -> None:
-    """NaN and infinity raise an error that names node and metric."""
+def test_values_that_are_not_finite_are_refused(value: float) -> None:
+    """NaN and infinity raise an error that names the node and the metric."""
     node = NodeMetrics((Metric("load", "CPU", "AVG", "15m", value),))
     with pytest.raises(WireError, match=r"data\.a: load AVG"):
         wire.encode(snapshot(a=node))
@@ -146,8 +146,8 @@ def test_what_json_cannot_hold_is_refused(value: float) -> None:
         ("a", NodeMetrics((CPU,), metadata={"coverage": math.nan})),
     ],
 )
-def test_texts_json_cannot_hold_are_refused(name: str, node: NodeMetrics) -> None:
-    """Half a surrogate pair, NaN and foreign objects raise a WireError, which itself can be printed."""
+def test_texts_and_objects_that_are_not_json_are_refused(name: str, node: NodeMetrics) -> None:
+    """Lone surrogates, NaN and foreign objects raise a WireError whose message can be printed."""
     with pytest.raises(WireError) as caught:
         wire.encode(snapshot(**{name: node}))
     str(caught.value).encode("ascii", "backslashreplace")
@@ -155,7 +155,7 @@ def test_texts_json_cannot_hold_are_refused(name: str, node: NodeMetrics) -> Non
 
 @given(st.text())
 def test_any_message_is_a_valid_error_body(message: str) -> None:
-    """An error body is JSON of the one shape whatever the message quotes."""
+    """An error body is valid JSON for any message."""
     body = json.loads(encode_error("code", message + "\udcff"))
     assert body.keys() == {"error"}
     assert body["error"].keys() == {"code", "message"}
@@ -169,26 +169,26 @@ def test_any_message_is_a_valid_error_body(message: str) -> None:
         payload(data={}),
     ],
 )
-def test_no_nodes_are_read_as_none(document: dict[str, Any]) -> None:
-    """An empty map in either dialect, and Go's null, are a snapshot without nodes."""
+def test_empty_data_is_decoded(document: dict[str, Any]) -> None:
+    """An empty map in either dialect, and Go's null, decode to a snapshot without nodes."""
     assert wire.decode(json.dumps(document)).data == {}
 
 
-def test_what_go_leaves_out_is_read() -> None:
-    """Go writes null for nil maps and slices, may leave operator and rollup out, and adds keys of its own."""
+def test_gos_nulls_and_omissions_are_decoded() -> None:
+    """Go's null for maps and slices, missing operators and rollups, and additional keys are accepted."""
     node = {"metrics": [{"name": "n", "type": "CPU", "value": 1}], "tags": None, "metadata": {"dataCenter": ""}, "x": 1}
-    read = wire.decode(json.dumps(payload(data={"NodeMetricsMap": {"a": node, "b": {"metrics": None}}})))
-    assert read.data["a"] == NodeMetrics((Metric("n", "CPU", "", "", 1.0),), {}, {"dataCenter": ""})
-    assert read.data["b"] == NodeMetrics(())
+    decoded = wire.decode(json.dumps(payload(data={"NodeMetricsMap": {"a": node, "b": {"metrics": None}}})))
+    assert decoded.data["a"] == NodeMetrics((Metric("n", "CPU", "", "", 1.0),), {}, {"dataCenter": ""})
+    assert decoded.data["b"] == NodeMetrics(())
 
 
 @pytest.mark.parametrize("value", [-5, 250.5, 1e300, 2**70, 0])
-def test_any_finite_value_is_read(value: float) -> None:
-    """Reading keeps any finite number, as a float; the range is the writer's promise."""
+def test_any_finite_value_is_decoded(value: float) -> None:
+    """The decoder accepts any finite number and returns a float; only the encoder limits the range."""
     metric = {"name": "n", "type": "Unknown", "operator": "Median", "rollup": "1h", "value": value}
-    read = wire.decode(json.dumps(payload(data={"a": {"metrics": [metric]}}))).data["a"].metrics[0]
-    assert read == Metric("n", "Unknown", "Median", "1h", float(value))
-    assert isinstance(read.value, float)
+    decoded = wire.decode(json.dumps(payload(data={"a": {"metrics": [metric]}}))).data["a"].metrics[0]
+    assert decoded == Metric("n", "Unknown", "Median", "1h", float(value))
+    assert isinstance(decoded.value, float)
 
 
 @pytest.mark.parametrize(
@@ -217,8 +217,8 @@ def test_any_finite_value_is_read(value: float) -> None:
         (b'{"timestamp": 1, "x": NaN}', "not JSON"),
     ],
 )  # fmt: skip
-def test_what_is_no_payload(body: bytes | str, words: str) -> None:
-    """Anything else raises a WireError that names the place."""
+def test_invalid_documents_are_refused(body: bytes | str, words: str) -> None:
+    """Any other document raises a WireError that names the place of the error."""
     with pytest.raises(WireError) as caught:
         wire.decode(body)
     assert words in str(caught.value)
@@ -230,7 +230,7 @@ SCALARS = st.none() | st.booleans() | st.floats() | st.text()
 
 @given(st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner)))
 def test_reading_raises_nothing_but_wire_errors(document: Any) -> None:
-    """Whatever JSON comes, the answer is a snapshot or a WireError."""
+    """Decoding any JSON returns a snapshot or raises WireError."""
     for body in (document, payload(data=document), payload(data={"a": document}), payload(window=document)):
         with contextlib.suppress(WireError):
             wire.decode(json.dumps(body))
@@ -238,7 +238,7 @@ def test_reading_raises_nothing_but_wire_errors(document: Any) -> None:
 
 @given(st.binary() | st.text())
 def test_reading_bytes_raises_nothing_but_wire_errors(body: bytes | str) -> None:
-    """Whatever bytes or text come, too, JSON or not."""
+    """Decoding any bytes or text returns a snapshot or raises WireError."""
     with contextlib.suppress(WireError):
         wire.decode(body)
 
@@ -262,8 +262,8 @@ SNAPSHOTS = st.builds(
 
 
 @given(SNAPSHOTS, st.sampled_from(Dialect))
-def test_whatever_is_written_is_read_back(metrics: WatcherMetrics, dialect: Dialect) -> None:
-    """Any snapshot, with any texts, comes back equal, in either dialect; ten decimals of a value are kept."""
+def test_round_trip_of_any_snapshot(metrics: WatcherMetrics, dialect: Dialect) -> None:
+    """Any snapshot, with any texts, round-trips in either dialect, with ten decimals of each value."""
     assert wire.decode(wire.encode(metrics, dialect)) == metrics
 
 
@@ -280,8 +280,8 @@ DATA = st.dictionaries(st.sampled_from(["a", "b", "metrics", "NodeMetricsMap"]),
 
 
 @given(DATA | st.builds(lambda data: {"NodeMetricsMap": data}, DATA), st.sampled_from([None, *Dialect]), WHOLE | ODD)
-def test_the_fast_way_to_read_reads_nothing_else(data: Any, dialect: Dialect | None, timestamp: Any) -> None:
-    """What is read straight into structures is, to the last bit, what looking at it closely gives."""
+def test_fast_decoder_agrees_with_the_examining_one(data: Any, dialect: Dialect | None, timestamp: Any) -> None:
+    """The typed decoder returns exactly the examining decoder's result, or None."""
     body = json.dumps(payload(data=data, timestamp=timestamp)).encode()
     fast = typed.decode(body, dialect)
     if fast is not None:
@@ -293,8 +293,8 @@ def test_the_fast_way_to_read_reads_nothing_else(data: Any, dialect: Dialect | N
 
 
 @pytest.mark.parametrize("dialect", Dialect)
-def test_what_is_as_usual_is_read_the_fast_way(dialect: Dialect) -> None:
-    """What a watcher writes, and what Go leaves out, needs no close look."""
+def test_common_documents_use_the_fast_decoder(dialect: Dialect) -> None:
+    """Documents of a watcher, and Go's omissions, are decoded without the examining decoder."""
     nodes = snapshot(a=NodeMetrics((CPU, STD), {"smoothing": "5m"}, {"pool": "x"}), b=NodeMetrics(()))
     assert typed.decode(wire.encode(nodes, dialect), None) == nodes
     sparse = {"a": {"metrics": [{"name": "n", "type": "CPU", "value": 1}], "tags": None}, "b": {"metrics": None}}
@@ -306,15 +306,15 @@ def test_what_is_as_usual_is_read_the_fast_way(dialect: Dialect) -> None:
 
 
 def columnar(**changes: Any) -> dict[str, Any]:
-    """Return a small document in the columnar form with changes to its only group."""
+    """Return a small document in the columnar form, with changes to its only group."""
     series = {"name": "n", "type": "CPU", "operator": "AVG", "rollup": "15m", "values": [20.5, 3]}
     group = {"nodes": ["a", "b"], "series": [series], "tags": {}, "metadata": {}, **changes}
     head = {key: value for key, value in payload().items() if key != "data"}
     return {**head, "groups": [group]}
 
 
-def test_the_columnar_form_to_the_letter() -> None:
-    """Nodes that have the same series and tags are one group; its values stand by series, in the order of its nodes."""
+def test_example_of_the_columnar_form() -> None:
+    """Nodes with the same series and tags form one group, whose values stand by series in the order of its nodes."""
     tags = {"smoothing": "5m"}
     data = {
         "a": NodeMetrics((CPU, STD), tags, {"pool": "x"}),
@@ -338,15 +338,15 @@ def test_the_columnar_form_to_the_letter() -> None:
 
 
 @given(SNAPSHOTS)
-def test_the_columnar_form_says_the_same(metrics: WatcherMetrics) -> None:
-    """Any snapshot, with any texts, comes back equal from the columnar form, also when it was read before."""
-    read = wire.decode(wire.encode_columns(metrics))
-    assert read == metrics == wire.decode(wire.encode_columns(read))
+def test_columnar_round_trip(metrics: WatcherMetrics) -> None:
+    """Any snapshot, with any texts, round-trips through the columnar form, also when it was decoded before."""
+    decoded = wire.decode(wire.encode_columns(metrics))
+    assert decoded == metrics == wire.decode(wire.encode_columns(decoded))
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
 def test_the_columnar_form_has_the_same_numbers(values: list[float]) -> None:
-    """What is read from it is to the last bit what is read from a dialect."""
+    """Numbers decoded from the columnar form and from a dialect are identical to the last bit."""
     metrics = snapshot(a=NodeMetrics(tuple(Metric(f"n{row}", "x", "", "", v) for row, v in enumerate(values))))
     columns, nodes = wire.decode(wire.encode_columns(metrics)), wire.decode(wire.encode(metrics))
     assert [repr(metric) for metric in columns.data["a"].metrics] == [
@@ -355,8 +355,8 @@ def test_the_columnar_form_has_the_same_numbers(values: list[float]) -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_the_columnar_form_refuses_what_json_cannot_hold(value: float) -> None:
-    """NaN and infinity raise an error that names node and metric, as do texts that are not valid Unicode."""
+def test_the_columnar_form_refuses_invalid_values(value: float) -> None:
+    """NaN, infinity and invalid Unicode raise an error that names the place."""
     with pytest.raises(WireError, match=r"data\.a: load AVG"):
         wire.encode_columns(
             snapshot(b=NodeMetrics((CPU,)), a=NodeMetrics((Metric("load", "CPU", "AVG", "1m", value),)))
@@ -368,7 +368,7 @@ def test_the_columnar_form_refuses_what_json_cannot_hold(value: float) -> None:
 
 
 def series(**changes: Any) -> dict[str, Any]:
-    """Return a group's series, one of which has these changes."""
+    """Return a group's two series, the second one with these changes."""
     whole = columnar()["groups"][0]["series"][0]
     return {"series": [whole, {**whole, **changes}]}
 
@@ -403,16 +403,16 @@ def series(**changes: Any) -> dict[str, Any]:
         ({**columnar(), "timestamp": None}, "timestamp must be an integer"),
     ],
 )
-def test_what_is_no_columnar_form(document: dict[str, Any], words: str) -> None:
-    """Anything else raises a WireError that names the place."""
+def test_invalid_columnar_documents_are_refused(document: dict[str, Any], words: str) -> None:
+    """Any other document raises a WireError that names the place of the error."""
     assert wire.decode(json.dumps(columnar())).data["b"].metrics[0].value == 3
     with pytest.raises(WireError) as caught:
         wire.decode(json.dumps(document))
     assert words in str(caught.value)
 
 
-def test_numbers_that_are_too_large_are_no_json() -> None:
-    """A number beyond a float's range is refused in either form, not read as infinity."""
+def test_numbers_beyond_a_float_are_refused() -> None:
+    """A number beyond a float's range is refused in either form, and not decoded as infinity."""
     for document in (payload(), columnar()):
         with pytest.raises(WireError, match="not JSON"):
             wire.decode(json.dumps(document).replace("20.5", "1e999"))
@@ -423,15 +423,19 @@ COLUMN_KEYS = st.sampled_from(["nodes", "series", "values", "tags", "metadata", 
 
 @given(st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(COLUMN_KEYS, inner)))
 def test_reading_columns_raises_nothing_but_wire_errors(part: Any) -> None:
-    """Whatever JSON stands in its places, the answer is a snapshot or a WireError."""
+    """Any JSON in a part of the columnar form decodes to a snapshot or raises WireError."""
     parts = [{key: part} for key in ("nodes", "series", "tags", "metadata")]
-    bodies = [{**columnar(), "groups": part}, *(columnar(**each) for each in parts), columnar(**series(values=part))]
+    bodies = [
+        {**columnar(), "groups": part},
+        *(columnar(**changes) for changes in parts),
+        columnar(**series(values=part)),
+    ]
     for body in bodies:
         with contextlib.suppress(WireError):
             wire.decode(json.dumps(body)).data.items()
 
 
-# -- names and numbers that could be taken for something else -----------------------------------------------------
+# -- ambiguous names and numbers ----------------------------------------------------------------------------------
 
 NAMED = NodeMetrics((CPU,), {"smoothing": "5m"}, {"pool": "x"})
 
@@ -440,24 +444,24 @@ NAMED = NodeMetrics((CPU,), {"smoothing": "5m"}, {"pool": "x"})
 @pytest.mark.parametrize("name", ["NodeMetricsMap", "metrics", "data", "groups", "nodes", "", "a/b?c#d", "é\n\0🙂"])
 @pytest.mark.parametrize("dialect", Dialect)
 def test_a_node_may_have_any_name(dialect: Dialect, name: str, others: dict[str, NodeMetrics]) -> None:
-    """A node that is named as a key of the contract is read as a node, in every form, known or not."""
+    """A node named like a key of the contract is decoded as a node, in every form, with and without a given dialect."""
     metrics = snapshot(**{name: NAMED, **others})
     body = wire.encode(metrics, dialect)
     assert wire.decode(body) == wire.decode(body, dialect) == wire.decode(wire.encode_columns(metrics)) == metrics
 
 
-def test_a_node_without_metrics_may_be_called_as_gos_key() -> None:
-    """Go's key is told from a node of that name, also where that has no metric, or null, and where Go has no node."""
+def test_a_node_without_metrics_named_as_gos_key() -> None:
+    """Go's key NodeMetricsMap is distinguished from a node of that name, also without metrics or nodes."""
     for metrics in ([], None):
-        read = wire.decode(json.dumps(payload(data={"NodeMetricsMap": {"metrics": metrics, "tags": {}}})))
-        assert dict(read.data) == {"NodeMetricsMap": NodeMetrics(())}
+        decoded = wire.decode(json.dumps(payload(data={"NodeMetricsMap": {"metrics": metrics, "tags": {}}})))
+        assert dict(decoded.data) == {"NodeMetricsMap": NodeMetrics(())}
     assert not wire.decode(json.dumps(payload(data={"NodeMetricsMap": {}}))).data
 
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 2**64 - 1, 2**64, 10**30])
 @pytest.mark.parametrize("place", ["timestamp", "start", "end"])
 def test_times_have_64_bits(place: str, value: int) -> None:
-    """A time that no reader's integer can hold is refused where it is read."""
+    """A time beyond 64 bits is refused by the decoder."""
     document = payload()
     (document if place == "timestamp" else document["window"])[place] = value
     with pytest.raises(WireError, match=rf"{place} must be an integer of 64 bits"):

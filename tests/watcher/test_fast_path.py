@@ -1,4 +1,4 @@
-"""What is known is answered before any routing: to every request the very answer that the routes give."""
+"""The fast path before routing gives every request the answer that the routes give."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -47,16 +47,16 @@ SETTINGS: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 
 
-class Both:
-    """An API asked in both ways, on the same watcher."""
+class PathComparison:
+    """An API that is asked through its fast path and through its routes, on the same watcher."""
 
     def __init__(self, api: Api, **settings: Any) -> None:
         server = WatcherServerSettings(**settings)
         app = create_app(api.watcher, api.telemetry, open_access(server, clock=lambda: api.now), server.dialect)
-        self.front: Any = app.wsgi_app
+        self.fast_path: Any = app.wsgi_app
         self.client = app.test_client()
         self.tag = api.watcher.published().body(server.dialect).etag
-        self.known = self.front._cached
+        self.cached = self.fast_path._cached
 
     def ask(self, client: Client, method: str, target: str, port: str = "2020", **headers: str | None) -> TestResponse:
         tag = headers.get("If_None_Match")
@@ -65,16 +65,16 @@ class Both:
         fields = {name.replace("_", "-"): value for name, value in headers.items() if value is not None}
         return client.open(target, method=method, headers=fields, environ_overrides={"SERVER_PORT": port})
 
-    def check(self, *asked: Any, **headers: Any) -> bool:
-        """Check that both ways give one answer; return whether it was known before routing."""
-        found: list[Any] = []
-        self.front._cached = lambda environ: found.append(self.known(environ)) or found[-1]
-        front = self.ask(self.client, *asked, **headers)
-        self.front._cached = lambda _: None
-        routed = self.ask(self.client, *asked, **headers)
-        assert (front.status, front.data) == (routed.status, routed.data)
-        assert sorted(front.headers) == sorted(routed.headers)
-        return found[-1] is not None
+    def check(self, *request: Any, **headers: Any) -> bool:
+        """Check that both paths give the same answer; return whether the fast path had it."""
+        cached: list[Any] = []
+        self.fast_path._cached = lambda environ: cached.append(self.cached(environ)) or cached[-1]
+        fast = self.ask(self.client, *request, **headers)
+        self.fast_path._cached = lambda _: None
+        routed = self.ask(self.client, *request, **headers)
+        assert (fast.status, fast.data) == (routed.status, routed.data)
+        assert sorted(fast.headers) == sorted(routed.headers)
+        return cached[-1] is not None
 
 
 @pytest.fixture(scope="module")
@@ -87,23 +87,23 @@ def fetched() -> Iterator[Api]:
 
 
 @pytest.fixture(scope="module")
-def both(fetched: Api) -> list[Both]:
-    """That API with each of the settings."""
-    return [Both(fetched, **settings) for settings in SETTINGS]
+def comparisons(fetched: Api) -> list[PathComparison]:
+    """A comparison of both paths for each of the settings."""
+    return [PathComparison(fetched, **settings) for settings in SETTINGS]
 
 
-def test_both_ways_give_one_answer(both: list[Both]) -> None:
-    """Every path with every query, plain and by each method, has the same status, header fields and body both ways."""
-    for api, path, query in product(both, PATHS, QUERIES):
+def test_both_paths_give_the_same_answer(comparisons: list[PathComparison]) -> None:
+    """Every path with every query and method has the same status, headers and body on both paths."""
+    for api, path, query in product(comparisons, PATHS, QUERIES):
         for method in METHODS if not query else METHODS[:1]:
             api.check(method, f"{path}?{query}" if query else path, Authorization=f"Bearer {TOKEN}")
 
 
 @given(data=st.data())
-def test_header_fields(both: list[Both], data: st.DataObject) -> None:
-    """What is accepted, what is there already, who asks and on which port change both ways alike."""
+def test_header_fields(comparisons: list[PathComparison], data: st.DataObject) -> None:
+    """Accept, encoding, entity tag, token and port have the same effect on both paths."""
     one = st.sampled_from
-    api = data.draw(one(both))
+    api = data.draw(one(comparisons))
     api.check(
         data.draw(one(METHODS[:2])),
         data.draw(one(("/watcher", "/watcher/a", "/compat/watcher", "/compat/watcher/a", "/watcher?window=10m"))),
@@ -128,26 +128,28 @@ def test_header_fields(both: list[Both], data: st.DataObject) -> None:
         ("/compat/watcher/a", {"Authorization": "Bearer x"}),
     ],
 )
-def test_what_is_known(both: list[Both], target: str, headers: dict[str, str]) -> None:
-    """What readers ask for day by day is known, and does not go through any route, once a first reader had it built."""
-    both[0].ask(both[0].client, "GET", target, **headers)
-    assert both[0].check("GET", target, **headers)
-    assert both[1].check("GET", target, **{**headers, "Authorization": f"Bearer {TOKEN}"})
-    assert not both[1].check("GET", target)
+def test_common_requests_use_the_fast_path(
+    comparisons: list[PathComparison], target: str, headers: dict[str, str]
+) -> None:
+    """Common requests skip the routes once a first request has built the answer."""
+    comparisons[0].ask(comparisons[0].client, "GET", target, **headers)
+    assert comparisons[0].check("GET", target, **headers)
+    assert comparisons[1].check("GET", target, **{**headers, "Authorization": f"Bearer {TOKEN}"})
+    assert not comparisons[1].check("GET", target)
 
 
-def test_what_is_known_is_counted(full: Api) -> None:
-    """The counters know no difference."""
+def test_fast_path_requests_are_counted(full: Api) -> None:
+    """Requests on the fast path are counted by their route as well."""
     for _ in range(3):
         full.get("/watcher/a")
     assert 'trimaran_http_requests_total{route="/watcher/<host>",status="200"} 3.0' in full.get("/metrics").text
     assert 'request_duration_seconds_count{route="/watcher/<host>"} 3.0' in full.get("/metrics").text
 
 
-def test_what_has_expired_is_not_known(full: Api) -> None:
-    """From the expiry on the routes decide what is answered."""
-    both = Both(full)
-    assert both.check("GET", "/watcher")
+def test_expired_answers_leave_the_fast_path(full: Api) -> None:
+    """From the expiry on, the routes decide the answer."""
+    comparison = PathComparison(full)
+    assert comparison.check("GET", "/watcher")
     full.now = START + 301
-    assert not both.check("GET", "/watcher")
-    assert not both.check("GET", "/watcher/a")
+    assert not comparison.check("GET", "/watcher")
+    assert not comparison.check("GET", "/watcher/a")
