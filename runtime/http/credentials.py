@@ -46,7 +46,7 @@ def prepare_token(token: str, what: str) -> str:
     token = token.strip()  # files end with a newline
     masking.register_secret(token, *token.split())
     if not (token.isascii() and token.isprintable()):
-        raise UnusableToken(f"{what} must be one line of printable ASCII, as it is sent in a header")
+        raise UnusableToken(f"{what} must be one line of printable ASCII, because it is sent in a header")
     return token
 
 

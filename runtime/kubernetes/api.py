@@ -1,9 +1,9 @@
-"""The Kubernetes API: where it is, how to get in, lists of any length from it, and watches.
+"""Client of the Kubernetes API: credentials, requests, lists in pages, and watches.
 
-In a cluster the pod's service account is the way in and requests is all it takes. A kubeconfig is read by the official
-package (:mod:`~runtime.kubernetes.kubeconfig`), but what it finds is used in our own session: one place then bounds
-answers, ends late calls and tells failures apart, and a list of 5,000 nodes is not turned into the package's objects
-first, which takes many times as long and as much memory.
+In a cluster it authenticates with the pod's service account and needs no package but requests. The official package
+(:mod:`~runtime.kubernetes.kubeconfig`) reads a kubeconfig, but requests go through the project's own session. So there
+is one place that limits responses, cancels late calls and classifies failures. It also avoids converting a list of
+5,000 nodes to the package's objects, which takes many times as much time and memory.
 """
 
 import contextlib
@@ -25,30 +25,30 @@ from runtime.http.session import BoundedSession, UnexpectedResponse
 from runtime.kubernetes.kubeconfig import KubeConfig
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_PAGE = 500  # objects a request, as kubectl asks for
-_KEPT_BYTES = 1024  # of an object, by those who read page after page
+_PAGE_SIZE = 500  # objects per request, as in kubectl
+_KEPT_BYTES_PER_OBJECT = 1024  # estimate of what callers keep of an object after they processed its page
 _GONE = 410
 _HEAD_SECONDS = 30.0
 
-#: What a request, a list or a watch raises that brings no answer, or one that is no use; a list that is late, too.
+#: Exceptions of a request, a list or a watch that failed, got an unusable response, or missed its deadline.
 REQUEST_FAILURES = (requests.RequestException, OSError, InvalidApiServerConfig, UnusableToken)
 
 
 @dataclass(frozen=True, slots=True)
 class ApiServerConfig:
-    """The way in; whatever is empty is looked for.
+    """Address and credentials of an API server. Empty values are filled from a kubeconfig or the service account.
 
     Attributes:
-        address: of the API server; else that of the kubeconfig, else that of the cluster that this pod is in.
-        kube_config: a kubeconfig, which wins over the service account.
-        context: one of its contexts; empty: its current one.
-        token: sent as a bearer token; wins over one that is found.
-        token_file: where to read the token instead, at every request.
-        ca_file: the authorities to trust.
-        verify: whether to verify the server's certificate at all.
-        certificate: a PEM file that proves who we are, or its certificate and its key.
-        headers: sent with every request.
-        names: what its own options are called in errors, by the names that they have here.
+        address: URL of the API server; empty: the kubeconfig's, or that of the cluster in which this pod runs.
+        kube_config: a kubeconfig, which takes precedence over the service account.
+        context: name of a context of the kubeconfig; empty: its current context.
+        token: bearer token, which takes precedence over that of the kubeconfig or service account.
+        token_file: file to read the token from at every request, instead of ``token``.
+        ca_file: trusted CA certificates.
+        verify: whether to verify the server's certificate.
+        certificate: PEM file of the client certificate and its key, or both files.
+        headers: headers of every request.
+        option_names: the user's names of these attributes, such as settings or flags, for error messages.
     """
 
     address: str = ""
@@ -60,20 +60,20 @@ class ApiServerConfig:
     verify: bool = True
     certificate: str | tuple[str, str] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    names: Mapping[str, str] = field(default_factory=dict)
+    option_names: Mapping[str, str] = field(default_factory=dict)
 
-    def name(self, option: str) -> str:
-        """Return what an option is called in errors."""
-        return self.names.get(option, option)
+    def option_name(self, option: str) -> str:
+        """Return an attribute's name for error messages."""
+        return self.option_names.get(option, option)
 
 
 class ResourceExpired(requests.HTTPError):
-    """What was asked to go on from is too old for the API server: list anew."""
+    """The API server does not have the requested resource version or list position any more: list again."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """A part of a list: its items that are objects, and the version of the whole list, from which a watch goes on."""
+    """Page of a list: its objects, and the resource version of the whole list, from which a watch can start."""
 
     items: list[dict[str, Any]]
     resource_version: str
@@ -81,12 +81,12 @@ class ListPage:
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """One event of a watch.
+    """Event of a watch.
 
     Attributes:
-        type: ``ADDED``, ``MODIFIED``, ``DELETED``, or ``BOOKMARK``, whose object has a version alone.
-        object: the object as it is then.
-        resource_version: from which a watch goes on after this event.
+        type: ``ADDED``, ``MODIFIED``, ``DELETED``, or ``BOOKMARK``, whose object has a resource version only.
+        object: the object after the event.
+        resource_version: version from which a watch can continue after this event.
     """
 
     type: str
@@ -95,77 +95,77 @@ class WatchEvent:
 
 
 class Sender(Protocol):
-    """What those ask who only send requests: :class:`KubernetesApi` has it, and tests stand in for it."""
+    """Write-only part of :class:`KubernetesApi`, as a Protocol that tests can fake."""
 
     def send(
         self, method: str, path: str, deadline: Deadline, body: Any = None, content_type: str = "application/json"
     ) -> Any:
-        """Send a request and return the JSON that answers it."""
+        """Send a request and return the JSON of the response."""
         ...
 
 
 class KubernetesApi:
-    """The API server. Safe to use from several threads.
+    """Client of one API server. Thread-safe.
 
     Attributes:
-        address: where it is; a kubeconfig's is known once :meth:`connect` was called.
-        found: how it was found, for people.
+        address: URL of the API server; with a kubeconfig, known after :meth:`connect`.
+        source: readable source of the address, such as a kubeconfig or a setting.
     """
 
-    def __init__(self, access: ApiServerConfig) -> None:
-        """Find the way in; nothing is contacted and no exec plugin is run yet.
+    def __init__(self, config: ApiServerConfig) -> None:
+        """Choose the address and credentials, without sending a request or running an exec plugin.
 
         Raises:
-            InvalidApiServerConfig: there is none, or it cannot be used as it is.
+            InvalidApiServerConfig: there are no usable address and credentials.
         """
         self._kube_config: KubeConfig | None = None
-        self.address = access.address
-        if access.kube_config is not None:
-            file, options = access.kube_config.expanduser(), (access.name("kube_config"), access.name("context"))
-            self._kube_config = KubeConfig(file, access.context, *options)
-            self.found = f"kubeconfig {access.kube_config}" + (f", context {access.context}" if access.context else "")
-        elif access.address:
-            self.found = access.name("address").partition(" ")[0]
+        self.address = config.address
+        if config.kube_config is not None:
+            options = config.option_name("kube_config"), config.option_name("context")
+            self._kube_config = KubeConfig(config.kube_config.expanduser(), config.context, *options)
+            self.source = f"kubeconfig {config.kube_config}" + (f", context {config.context}" if config.context else "")
+        elif config.address:
+            self.source = config.option_name("address").partition(" ")[0]
         else:
-            access = _in_cluster_config(access)
-            self.found, self.address = "the pod's service account", access.address
-        self._access = access
-        verify: bool | str = str(access.ca_file) if access.ca_file else True
+            config = _in_cluster_config(config)
+            self.source, self.address = "the pod's service account", config.address
+        self._config = config
+        verify: bool | str = str(config.ca_file) if config.ca_file else True
         self._session = BoundedSession(
             self._authenticate,
-            verify=verify if access.verify else False,
-            certificate=access.certificate,
-            headers=access.headers,
+            verify=verify if config.verify else False,
+            certificate=config.certificate,
+            headers=config.headers,
         )
         self._proxies: dict[str, str] = {}
 
     def connect(self) -> None:
-        """Read the kubeconfig, if there is one; its exec plugin may take its time. Does nothing the next time.
+        """Read the kubeconfig, if there is one; this may run an exec plugin. Later calls do nothing.
 
         Raises:
-            InvalidApiServerConfig: it cannot be used any more, or leads nowhere.
+            InvalidApiServerConfig: the kubeconfig has become invalid.
         """
         if self._kube_config is None:
             return
-        found, access = self._kube_config.read(), self._access
-        self.address = access.address or str(found.host).rstrip("/")
-        if access.ca_file is None and access.verify:
+        found, config = self._kube_config.read(), self._config
+        self.address = config.address or str(found.host).rstrip("/")
+        if config.ca_file is None and config.verify:
             self._session.verify = (found.ssl_ca_cert or True) if found.verify_ssl else False
-        if access.certificate is None:
+        if config.certificate is None:
             self._session.cert = (found.cert_file, found.key_file) if found.cert_file and found.key_file else None
         if found.tls_server_name:
             pools: Any = self._session.get_adapter("https://")
             pools.poolmanager.connection_pool_kw["server_hostname"] = found.tls_server_name
-        # For each request: proxies of a session would give way to those of the environment.
+        # Passed with each request, because the environment's proxies would override those of a session.
         self._proxies = {"http": found.proxy, "https": found.proxy} if found.proxy else {}
 
     @property
     def is_verified(self) -> bool:
-        """Whether the server's certificate is verified, as far as is known before :meth:`connect`."""
+        """Return whether the server's certificate is verified. Considers the kubeconfig only after :meth:`connect`."""
         return self._session.verify is not False
 
     def get(self, path: str, deadline: Deadline, **query: str | int) -> Any:
-        """Return the JSON that a path answers with; see :meth:`send`."""
+        """Send a GET request and return the JSON of the response; see :meth:`send`."""
         return self.send("GET", path, deadline, query=query)
 
     def send(
@@ -177,20 +177,21 @@ class KubernetesApi:
         content_type: str = "application/json",
         query: Mapping[str, str | int] | None = None,
     ) -> Any:
-        """Send a request and return the JSON that answers it.
+        """Send a request and return the JSON of the response.
 
         Args:
             method: GET, POST, PUT, PATCH or DELETE.
-            path: behind the address.
-            deadline: by when the whole answer has to be there.
-            body: sent as JSON, where it is not None.
-            content_type: of the body; of a patch, its kind: ``application/merge-patch+json`` and its like.
-            query: what is empty is left out.
+            path: path below the address.
+            deadline: deadline for the whole response.
+            body: object to send as JSON; None for no body.
+            content_type: type of the body; for a patch, the kind of patch, such as ``application/merge-patch+json``.
+            query: parameters of the query; empty values are left out.
 
         Raises:
-            requests.RequestException: no answer, one of status 400 or above (:class:`Expired` for 410), or no JSON.
-            InvalidApiServerConfig: the kubeconfig cannot be used any more.
-            UnusableToken: there is no token that could be sent.
+            requests.RequestException: there is no response, it is not JSON, or its status is 400 or above
+                (:class:`ResourceExpired` for 410).
+            InvalidApiServerConfig: the kubeconfig has become invalid.
+            UnusableToken: the token cannot be read or sent.
         """
         seconds = max(0.1, deadline.remaining_seconds())
         options: dict[str, Any] = {"timeout": seconds}
@@ -207,21 +208,21 @@ class KubernetesApi:
     def pages(
         self, path: str, deadline: Deadline, *, page_seconds: float = math.inf, **query: str
     ) -> Iterator[ListPage]:
-        """Yield a list page after page.
+        """Yield a list page by page.
 
         Args:
-            path: of the list.
-            deadline: by when all pages have to be there.
-            page_seconds: how long each may take.
-            query: such as ``labelSelector``.
+            path: path of the list.
+            deadline: deadline for all pages.
+            page_seconds: maximum seconds per page.
+            query: parameters such as ``labelSelector``.
 
         Raises:
-            requests.RequestException: as :meth:`send`. :class:`Expired`: the list changed too much between two pages:
-                start over.
-            UnexpectedResponse: the answer is no list.
+            requests.RequestException: as :meth:`send`. :class:`ResourceExpired` means that the list changed too much
+                between two pages and must be started again.
+            UnexpectedResponse: the response is not a list.
             TimeoutError: the deadline passed between two pages.
         """
-        query = {"limit": str(_PAGE), **query}
+        query = {"limit": str(_PAGE_SIZE), **query}
         position = ""
         while True:
             soon = Deadline.after(min(page_seconds, deadline.remaining_seconds()))
@@ -230,64 +231,64 @@ class KubernetesApi:
                 page = self.get(path, soon, **query, **{"continue": position})
             items = page.get("items", "none") if isinstance(page, dict) else "none"
             if not isinstance(items, list | None):
-                raise UnexpectedResponse(f"{path} answers with no list")
+                raise UnexpectedResponse(f"the response of {path} is not a list")
             metadata = page.get("metadata")
             following = metadata.get("continue") if isinstance(metadata, dict) else None
             found = ListPage([item for item in items or () if isinstance(item, dict)], _version(page))
             del page, items
             yield found
-            page_budget.release(keep_bytes=_KEPT_BYTES * len(found.items))
+            page_budget.release(keep_bytes=_KEPT_BYTES_PER_OBJECT * len(found.items))
             if not isinstance(following, str) or not following:
                 return
             if following == position or not deadline.remaining_seconds():
-                raise TimeoutError(f"the list {path} does not come to an end")
+                raise TimeoutError(f"the list {path} does not end")
             position = following
 
     def list_items(self, path: str, deadline: Deadline, **query: str) -> Iterator[dict[str, Any]]:
-        """Yield the items of a list, asking for page after page; raises as :meth:`pages` does."""
+        """Yield the items of a list, page by page; raises as :meth:`pages` does."""
         for page in self.pages(path, deadline, page_seconds=math.inf, **query):
             yield from page.items
 
     def watch(self, path: str, resource_version: str, idle_seconds: float, **query: str) -> Iterator[WatchEvent]:
-        """Yield what happens from a version of a list on, until the server ends it, as it does every now and then.
+        """Yield the events since a resource version, until the server ends the watch, which it does from time to time.
 
-        Bookmarks are asked for: they tell, about once a minute, from where a watch could go on.
+        The watch requests bookmarks: about once a minute the server sends a version from which a watch can continue.
 
         Args:
-            path: of the list.
-            resource_version: that of the list, or of the last event.
-            idle_seconds: nothing for so long, not even a bookmark, is a connection that broke without a word.
-            query: such as ``labelSelector``.
+            path: path of the list.
+            resource_version: version of the list or of the last event.
+            idle_seconds: maximum time without an event or bookmark; after it the connection counts as broken.
+            query: parameters such as ``labelSelector``.
 
         Raises:
-            Expired: the version is too old; list anew.
-            UnexpectedResponse: the answer is no watch, or the server says that it failed.
-            requests.RequestException: it broke, was ended by :meth:`abort`, or nothing came for too long.
+            ResourceExpired: the version is too old: list again.
+            UnexpectedResponse: the response is not a watch, or the server reports an error.
+            requests.RequestException: the connection broke or was idle for too long, or :meth:`abort` was called.
             InvalidApiServerConfig, UnusableToken: as :meth:`send`.
         """
         self.connect()
-        asked = {**query, "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": resource_version}
+        parameters = {**query, "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": resource_version}
         url, timeout = self.address + path, min(_HEAD_SECONDS, idle_seconds)
         with self._handle_refusal():
             for line in self._session.lines(
-                url, idle_seconds=idle_seconds, timeout=timeout, **self._request_options(asked)
+                url, idle_seconds=idle_seconds, timeout=timeout, **self._request_options(parameters)
             ):
                 yield _event(path, line)
 
     def display_address(self) -> str:
-        """Return the address, or how it will be found, without credentials."""
-        return masking.without_credentials(self.address) or self.found
+        """Return the address without credentials; if it is not known yet, its source."""
+        return masking.without_credentials(self.address) or self.source
 
     def abort(self) -> None:
-        """End every request and watch that is under way."""
+        """Cancel all current requests and watches."""
         self._session.abort()
 
     def close(self) -> None:
-        """End every request and watch that is under way, and close the connections."""
+        """Cancel all current requests and watches, and close the connections."""
         self._session.close()
 
     def sent_credentials(self, refusal: requests.HTTPError) -> bool:
-        """Return whether the request that was refused carried a token or a client certificate."""
+        """Return whether a rejected request had a token or a client certificate."""
         return "Authorization" in refusal.response.request.headers or self._session.cert is not None
 
     def _request_options(self, query: Mapping[str, str | int]) -> dict[str, Any]:
@@ -295,30 +296,30 @@ class KubernetesApi:
 
     @contextlib.contextmanager
     def _handle_refusal(self) -> Iterator[None]:
-        """Have the kubeconfig read anew after a refusal, and tell what is too old from other failures."""
+        """Read the kubeconfig again after a rejection, and raise ResourceExpired for status 410."""
         try:
             yield
         except requests.HTTPError as error:
             if error.response is None:
                 raise
             if error.response.status_code == 401 and self._session.cert is not None:
-                self._session.reconnect()  # a certificate that has expired stays that of its connection
+                self._session.reconnect()  # an open connection keeps its client certificate, which may have expired
             if self._kube_config is not None and (
                 error.response.status_code == 401 or not self.sent_credentials(error)
             ):
-                self._kube_config.forget()  # what it gave is not accepted any more; the next request reads it anew
+                self._kube_config.forget()  # its credentials were rejected: read them again for the next request
             if error.response.status_code == _GONE:
                 raise ResourceExpired(*error.args, request=error.request, response=error.response) from error
             raise
 
     def _authenticate(self, request: requests.PreparedRequest) -> None:
-        access = self._access
-        token = access.token
-        if access.token_file is not None:
+        config = self._config
+        token = config.token
+        if config.token_file is not None:
             try:
-                token = read_token(access.token_file)
+                token = read_token(config.token_file)
             except UnusableToken as error:
-                raise UnusableToken(f"{error} ({access.name('token_file')})") from None
+                raise UnusableToken(f"{error} ({config.option_name('token_file')})") from None
         if token:
             request.headers["Authorization"] = f"Bearer {token}"
         elif self._kube_config is not None and (header := self._kube_config.token()):
@@ -326,48 +327,49 @@ class KubernetesApi:
 
 
 def default_kubeconfig() -> Path | None:
-    """Return the kubeconfig that kubectl would use; none in a pod."""
+    """Return the kubeconfig that kubectl would use; None in a pod or without such a file."""
     if SERVICE_ACCOUNT.exists():
         return None
     file = Path(os.environ.get("KUBECONFIG", "").partition(os.pathsep)[0] or "~/.kube/config").expanduser()
     return file if file.exists() else None
 
 
-def _in_cluster_config(access: ApiServerConfig) -> ApiServerConfig:
-    """Return the way in that a pod has, with its service account's token and CA where there are no others."""
+def _in_cluster_config(config: ApiServerConfig) -> ApiServerConfig:
+    """Return the address of the pod's cluster, with the service account's token and CA certificate by default."""
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT") or "443"
     if not host:
         raise InvalidApiServerConfig(
-            f"there is no way to the Kubernetes API: this is no pod, so set {access.name('kube_config')}, for example "
-            f"to ~/.kube/config, or {access.name('address')}"
+            f"no Kubernetes API server is known outside of a pod: set {config.option_name('kube_config')}, for example "
+            f"to ~/.kube/config, or {config.option_name('address')}"
         )
     found: dict[str, Any] = {}
-    if not access.token and access.token_file is None and access.certificate is None:
+    if not config.token and config.token_file is None and config.certificate is None:
         found["token_file"] = SERVICE_ACCOUNT / "token"
-    if access.ca_file is None and access.verify:
+    if config.ca_file is None and config.verify:
         found["ca_file"] = SERVICE_ACCOUNT / "ca.crt"
     if not all(file.exists() for file in found.values()):
         raise InvalidApiServerConfig(
             f"the pod has no service account in {SERVICE_ACCOUNT}: remove automountServiceAccountToken: false from the "
-            f"pod and its service account, or set {access.name('token_file')} and {access.name('ca_file')}"
+            f"pod and its service account, or set {config.option_name('token_file')} and "
+            f"{config.option_name('ca_file')}"
         )
     host = f"[{host}]" if ":" in host and not host.startswith("[") else host
-    return replace(access, address=f"https://{host}:{port}", **found)
+    return replace(config, address=f"https://{host}:{port}", **found)
 
 
 def _event(path: str, line: bytes) -> WatchEvent:
     try:
         event = orjson.loads(line)
     except orjson.JSONDecodeError:
-        raise UnexpectedResponse(f"{path} answers with no watch") from None
+        raise UnexpectedResponse(f"the response of {path} is not a watch") from None
     type_, object_ = (event.get("type"), event.get("object")) if isinstance(event, dict) else (None, None)
     if not isinstance(type_, str) or not isinstance(object_, dict):
-        raise UnexpectedResponse(f"{path} answers with no watch")
+        raise UnexpectedResponse(f"the response of {path} is not a watch")
     if type_ == "ERROR":
-        said = masking.to_line(object_.get("message"), 300)
+        message = masking.to_line(object_.get("message"), 300)
         if object_.get("code") == _GONE:
-            raise ResourceExpired(said)
-        raise UnexpectedResponse(f"the watch of {path} failed: {said}")
+            raise ResourceExpired(message)
+        raise UnexpectedResponse(f"the watch of {path} failed: {message}")
     return WatchEvent(type_, object_, _version(object_))
 
 

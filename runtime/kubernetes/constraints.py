@@ -1,6 +1,6 @@
-"""What keeps pods off nodes: taints and tolerations, and what a pod requires of a node's labels and name.
+"""Constraints of pods on nodes: taints and tolerations, node selectors and required node affinity.
 
-Values only; :mod:`scoring.table.node_constraints` says which nodes of many they allow.
+These are values only; :mod:`scoring.table.node_constraints` applies them to a table of nodes.
 Source: k8s.io/api/core/v1 and k8s.io/component-helpers/scheduling/corev1/nodeaffinity.
 """
 
@@ -12,26 +12,26 @@ from typing import Any, Final
 from runtime.kubernetes.k8s_fields import get, get_list
 
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
-_MOST_VALUES: Final = {"In": None, "NotIn": None, "Exists": 0, "DoesNotExist": 0, "Gt": 1, "Lt": 1}
+_MAX_VALUES: Final = {"In": None, "NotIn": None, "Exists": 0, "DoesNotExist": 0, "Gt": 1, "Lt": 1}
 _NODE_NAME = "metadata.name"
 
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """A node's taint. ``effect`` is NoSchedule, NoExecute or PreferNoSchedule; the last keeps nobody off."""
+    """Taint of a node. ``effect`` is NoSchedule, NoExecute or PreferNoSchedule; the last does not exclude pods."""
 
     key: str
     value: str = ""
     effect: str = "NoSchedule"
 
 
-# A cordoned node counts as tainted so, whether or not its controller has set the taint yet.
+# A cordoned node counts as having this taint, even if the node controller has not set it yet.
 UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable")
 
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """What taints a pod tolerates; an empty key or effect means every one. ``operator`` is Equal or Exists."""
+    """Toleration of a pod; an empty key or effect matches every taint. ``operator`` is Equal or Exists."""
 
     key: str = ""
     operator: str = "Equal"
@@ -39,7 +39,7 @@ class Toleration:
     effect: str = ""
 
     def tolerates(self, taint: Taint) -> bool:
-        """Say whether this is enough for a taint."""
+        """Return whether this toleration matches a taint."""
         if self.effect not in {"", taint.effect} or self.key not in {"", taint.key}:
             return False
         return self.operator == "Exists" or (self.operator == "Equal" and self.value == taint.value)
@@ -47,14 +47,14 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class NodeRequirement:
-    """What one label must be. ``operator`` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+    """Requirement on one label of a node. ``operator`` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
 
     key: str
     operator: str
     values: tuple[str, ...] = ()
 
     def allows(self, value: str | None) -> bool:
-        """Say whether a value will do; None stands for a node without the label."""
+        """Return whether a value of the label meets the requirement; None stands for a node without the label."""
         if self.operator == "In":
             return value in self.values
         if self.operator == "NotIn":
@@ -68,11 +68,11 @@ class NodeRequirement:
 
 @dataclass(frozen=True, slots=True)
 class NodeSelectorTerm:
-    """One way to be a node that a pod may go to: all of this must hold. A term of nothing holds nowhere.
+    """Conditions on a node, all of which must hold. A term without conditions matches no node.
 
     Attributes:
-        labels: what the labels must be.
-        names: what the name must be, under the key ``metadata.name``.
+        labels: requirements on labels.
+        names: requirements on the node's name, with the key ``metadata.name``.
     """
 
     labels: tuple[NodeRequirement, ...] = ()
@@ -83,7 +83,7 @@ def read_taints(spec: Any, where: str) -> tuple[Taint, ...]:
     """Read a node's taints.
 
     Raises:
-        ValueError: they are no list.
+        ValueError: the field is not a list.
     """
     return tuple(
         Taint(get(taint, "key") or "", get(taint, "value") or "", get(taint, "effect") or "")
@@ -95,7 +95,7 @@ def read_tolerations(spec: Any, where: str) -> tuple[Toleration, ...]:
     """Read a pod's tolerations.
 
     Raises:
-        ValueError: they are no list.
+        ValueError: the field is not a list.
     """
     return tuple(
         Toleration(
@@ -109,10 +109,10 @@ def read_tolerations(spec: Any, where: str) -> tuple[Toleration, ...]:
 
 
 def read_required_affinity(spec: Any, where: str) -> tuple[NodeSelectorTerm, ...] | None:
-    """Read the node affinity that a pod requires: terms of which one must hold; None when it requires none.
+    """Read a pod's required node affinity: terms of which one must match; None if the pod has none.
 
     Raises:
-        ValueError: a requirement has no meaning.
+        ValueError: a requirement is invalid.
     """
     required = get(get(get(spec, "affinity"), "nodeAffinity"), "requiredDuringSchedulingIgnoredDuringExecution")
     if required is None:
@@ -124,19 +124,19 @@ def read_required_affinity(spec: Any, where: str) -> tuple[NodeSelectorTerm, ...
         labels, names = (_requirements(term, kind, path) for kind in ("matchExpressions", "matchFields"))
         for requirement in names:
             if requirement.key != _NODE_NAME or requirement.operator not in {"In", "NotIn"}:
-                raise ValueError(f"{path}.matchFields: only In and NotIn of {_NODE_NAME} are possible")
+                raise ValueError(f"{path}.matchFields: only In and NotIn of {_NODE_NAME} are allowed")
         terms.append(NodeSelectorTerm(labels, names))
     return tuple(terms)
 
 
 def _requirements(term: Any, kind: str, where: str) -> tuple[NodeRequirement, ...]:
     requirements = []
-    for index, written in enumerate(get_list(term, kind, where)):
+    for index, expression in enumerate(get_list(term, kind, where)):
         path = f"{where}.{kind}[{index}]"
-        key, operator = get(written, "key"), get(written, "operator")
-        values = tuple(get_list(written, "values", path))
-        if operator not in _MOST_VALUES:
-            raise ValueError(f"{path}.operator: must be one of {', '.join(_MOST_VALUES)}, got {operator!r}")
+        key, operator = get(expression, "key"), get(expression, "operator")
+        values = tuple(get_list(expression, "values", path))
+        if operator not in _MAX_VALUES:
+            raise ValueError(f"{path}.operator: must be one of {', '.join(_MAX_VALUES)}, got {operator!r}")
         if not isinstance(key, str) or not key:
             raise ValueError(f"{path}.key: must be a label's name, got {key!r}")
         _check_values(operator, values, path)
@@ -145,8 +145,8 @@ def _requirements(term: Any, kind: str, where: str) -> tuple[NodeRequirement, ..
 
 
 def _check_values(operator: str, values: Sequence[Any], path: str) -> None:
-    most = _MOST_VALUES[operator]
-    if not all(isinstance(value, str) for value in values) or (most == 0 and values) or (most != 0 and not values):
-        raise ValueError(f"{path}.values: {operator} needs {'no values' if most == 0 else 'texts'}, got {values!r}")
-    if most == 1 and (len(values) != 1 or not _INTEGER.fullmatch(values[0])):
+    limit = _MAX_VALUES[operator]
+    if not all(isinstance(value, str) for value in values) or (limit == 0 and values) or (limit != 0 and not values):
+        raise ValueError(f"{path}.values: {operator} needs {'no values' if limit == 0 else 'texts'}, got {values!r}")
+    if limit == 1 and (len(values) != 1 or not _INTEGER.fullmatch(values[0])):
         raise ValueError(f"{path}.values: {operator} needs one whole number, got {values!r}")

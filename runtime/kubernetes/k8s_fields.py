@@ -1,7 +1,7 @@
-"""Fields of Kubernetes objects, in each of the forms that they come in.
+"""Fields of Kubernetes objects in any of their three forms.
 
-What the API server sends (dicts with camelCase keys), what ``to_dict()`` of the kubernetes client makes (snake_case
-keys), and the client's objects themselves.
+These are the API server's JSON (dicts with camelCase keys), the ``to_dict()`` of the kubernetes client (snake_case
+keys), and the client's objects.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,10 +11,10 @@ from typing import Any
 
 
 def get(owner: Any, camel_name: str) -> Any:
-    """Return a field of a dict (either spelling) or of a kubernetes-client object; None when absent."""
+    """Return a field of a dict (in either spelling) or of an object of the kubernetes client; None if it is missing."""
     if owner is None:
         return None
-    if type(owner) is dict or isinstance(owner, Mapping):  # the first is what nearly all are, and quick to tell
+    if type(owner) is dict or isinstance(owner, Mapping):  # the first check is fast, and true for nearly all objects
         if camel_name in owner:
             return owner[camel_name]
         snake = _snake(camel_name)
@@ -23,44 +23,44 @@ def get(owner: Any, camel_name: str) -> Any:
 
 
 def get_list(owner: Any, camel_name: str, where: str) -> Sequence[Any]:
-    """Return a list; an absent one is empty.
+    """Return a list field; empty if it is missing.
 
     Raises:
-        ValueError: there is something else in the field.
+        ValueError: the field is not a list.
     """
-    found = get(owner, camel_name)
-    if not found:
+    value = get(owner, camel_name)
+    if not value:
         return ()
-    if not isinstance(found, list | tuple):
-        raise ValueError(f"{where}.{camel_name}: must be a list, got {str(found)[:80]!r}")  # noqa: TRY004  a user's mistake
-    return found
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{where}.{camel_name}: must be a list, got {str(value)[:80]!r}")  # noqa: TRY004  a user's mistake
+    return value
 
 
 def get_texts(owner: Any, camel_name: str, where: str) -> dict[str, str]:
-    """Return a mapping of texts, such as labels; an absent one is empty.
+    """Return a field that maps texts to texts, such as labels; empty if it is missing.
 
     Raises:
-        ValueError: there is something else in the field.
+        ValueError: the field is not such a mapping.
     """
-    found = get(owner, camel_name)
-    if not found:
+    value = get(owner, camel_name)
+    if not value:
         return {}
-    if not isinstance(found, Mapping) or not all(isinstance(value, str) for value in found.values()):
-        raise ValueError(f"{where}.{camel_name}: must be a mapping of texts, got {str(found)[:80]!r}")
-    return dict(found)
+    if not isinstance(value, Mapping) or not all(isinstance(value, str) for value in value.values()):
+        raise ValueError(f"{where}.{camel_name}: must be a mapping of texts, got {str(value)[:80]!r}")
+    return dict(value)
 
 
 def unix_seconds(moment: Any, where: str) -> float | None:
-    """Return a time in unix seconds; None when there is none.
+    """Return a time in Unix seconds; None if there is none.
 
     Raises:
-        ValueError: the text is no time.
+        ValueError: the text is not a time.
     """
     if isinstance(moment, str):
         try:
             moment = datetime.fromisoformat(moment)
         except ValueError:
-            raise ValueError(f"{where} has no time in {moment!r}") from None
+            raise ValueError(f"{where} has an invalid time: {moment!r}") from None
     return moment.timestamp() if isinstance(moment, datetime) else None
 
 

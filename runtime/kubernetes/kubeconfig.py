@@ -1,4 +1,4 @@
-"""Kubeconfigs, read by the official ``kubernetes`` package: it knows exec plugins, certificates and contexts."""
+"""Kubeconfigs, read by the official ``kubernetes`` package, which supports exec plugins, certificates and contexts."""
 
 import threading
 from importlib.util import find_spec
@@ -9,19 +9,19 @@ from runtime.http.credentials import InvalidApiServerConfig, UnusableToken
 
 
 class KubeConfig:
-    """One context of a kubeconfig. Safe to use from several threads."""
+    """One context of a kubeconfig. Thread-safe."""
 
     def __init__(self, file: Path, context: str, file_option: str, context_option: str) -> None:
-        """Look at the file; no exec plugin is run yet.
+        """Check the file and the context, without running an exec plugin.
 
         Args:
             file: the kubeconfig.
-            context: one of its contexts; empty: its current one.
-            file_option: what the option is called, in errors, that names the file.
-            context_option: what the one is called that names the context.
+            context: name of a context; empty for the current context.
+            file_option: name of the option for the file, for error messages.
+            context_option: name of the option for the context, for error messages.
 
         Raises:
-            InvalidApiServerConfig: the package is not installed, or there is no such file or context.
+            InvalidApiServerConfig: the package is not installed, or the file or context does not exist.
         """
         self._file, self._context, self._option = file, context or None, file_option
         self._configuration: Any = None
@@ -34,9 +34,9 @@ class KubeConfig:
         """Return the package's configuration, with credentials that are valid now.
 
         Raises:
-            InvalidApiServerConfig: the package cannot make one of it.
+            InvalidApiServerConfig: the package cannot read the kubeconfig.
         """
-        from kubernetes import client, config  # an extra: only kubeconfigs need it
+        from kubernetes import client, config  # optional package, only needed for kubeconfigs
 
         with self._lock:
             if self._configuration is None:
@@ -45,17 +45,17 @@ class KubeConfig:
                     config.load_kube_config(  # type: ignore[no-untyped-call]
                         str(self._file), context=self._context, client_configuration=found, persist_config=False
                     )
-                except Exception as error:  # the package raises whatever its parts do
+                except Exception as error:  # the package documents no exceptions, and its parts raise many
                     raise InvalidApiServerConfig(f"{self._file} cannot be used: {error} ({self._option})") from error
                 self._configuration = found
             return self._configuration
 
     def token(self) -> str:
-        """Return the value of the Authorization header; the package runs an exec plugin anew when it has expired.
+        """Return the value of the Authorization header. If it has expired, the package runs the exec plugin again.
 
         Raises:
             InvalidApiServerConfig: as :meth:`read`.
-            UnusableToken: there is no new one.
+            UnusableToken: the exec plugin or token file returns no token.
         """
         configuration = self.read()
         with self._lock:
@@ -64,17 +64,17 @@ class KubeConfig:
             try:
                 header = configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
             except Exception as error:
-                raise UnusableToken(f"{self._file} gives no new token: {error} ({self._option})") from error
+                raise UnusableToken(f"{self._file} provides no new token: {error} ({self._option})") from error
             return str(header or "")
 
     def forget(self) -> None:
-        """Read the file anew next time: certificates of exec plugins and token files are renewed without notice."""
+        """Read the file again next time, since certificates of exec plugins and token files change without notice."""
         with self._lock:
             self._configuration = None
 
 
 def cluster_server(file: Path, context: str) -> str:
-    """Return the address that a context, or the current one, leads to, or nothing where that cannot be told."""
+    """Return the server's URL of a context, or of the current one; empty if the file does not tell."""
     import yaml  # only kubeconfigs need it
 
     try:
@@ -87,7 +87,7 @@ def cluster_server(file: Path, context: str) -> str:
 
 
 def _problem(file: Path, context: str, file_option: str, context_option: str) -> str:
-    """Return why the kubeconfig cannot be used, or nothing, without running its plugins."""
+    """Return the reason why the kubeconfig cannot be used, or an empty text, without running exec plugins."""
     if find_spec("kubernetes") is None:
         return f"{file_option} needs the package kubernetes: pip install kubernetes; in a cluster, leave it unset"
     import yaml  # as above
@@ -99,7 +99,7 @@ def _problem(file: Path, context: str, file_option: str, context_option: str) ->
     except OSError as error:
         return f"{file_option}: {file} cannot be read: {error.strerror}"
     except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
-        return f"{file_option}: {file} is no kubeconfig"  # what it holds is not for messages
+        return f"{file_option}: {file} is not a kubeconfig"  # without the error, which quotes the file
     if (context or current) not in contexts:
         known = f"it has: {', '.join(map(str, contexts))}"
         if context:

@@ -1,7 +1,7 @@
-"""One writer of several: a Lease of coordination.k8s.io, held as client-go's leader election holds one.
+"""Leader election with a Lease of coordination.k8s.io, compatible with client-go's.
 
-Whether another holder is gone is told by our own clock: a Lease that did not change for its whole duration while we
-looked. Clocks of other machines play no part. Source: k8s.io/client-go/tools/leaderelection.
+Another holder counts as gone when its Lease did not change for the Lease's duration, measured by the local monotonic
+clock. Clocks of other machines do not matter. Source: k8s.io/client-go/tools/leaderelection.
 """
 
 import logging
@@ -19,15 +19,15 @@ _log = logging.getLogger(__name__)
 
 
 class Lease:
-    """A Lease that is held or not. For one thread.
+    """Lease that this process may hold. Not thread-safe.
 
     Args:
-        api: the API server.
-        namespace: of the Lease.
-        name: of the Lease.
-        identity: who holds it, another for each process.
-        seconds: for which it is held after each renewal; renew it three times in that.
-        monotonic: a clock that is never set.
+        api: client of the API server.
+        namespace: namespace of the Lease.
+        name: name of the Lease.
+        identity: name of the holder, unique per process.
+        seconds: duration of the Lease after each renewal. Renew it three times within that duration.
+        monotonic: monotonic clock in seconds.
     """
 
     def __init__(
@@ -42,16 +42,19 @@ class Lease:
         self._api, self._identity, self._seconds, self._monotonic = api, identity, seconds, monotonic
         self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._path, self._metadata = f"{self._leases}/{name}", {"name": name, "namespace": namespace}
-        self._seen: tuple[object, float] = (None, 0.0)  # the last other holder's version, and since when
+        self._seen: tuple[object, float] = (None, 0.0)  # version of another holder's Lease, and when it was first seen
         self._held_until = float("-inf")
 
     @property
     def is_held(self) -> bool:
-        """Whether it is ours, for two thirds of its duration after the last renewal: others wait for all of it."""
+        """Return whether this process holds the Lease: for two thirds of its duration after the last renewal.
+
+        Other processes wait for the whole duration.
+        """
         return self._monotonic() < self._held_until
 
     def renew(self) -> bool:
-        """Take it if it is free, keep it if it is ours; return whether it is. Failures count as not renewed."""
+        """Acquire or renew the Lease; return whether this process holds it. A failed request counts as no renewal."""
         asked_at = self._monotonic()
         try:
             renewed = self._renewed()
@@ -59,12 +62,12 @@ class Lease:
             _log.warning("the Lease cannot be renewed", extra={"lease": self._path, "error": str(error)})
             return self.is_held
         if renewed and not self.is_held:
-            _log.info("this is the one that writes", extra={"lease": self._path, "identity": self._identity})
+            _log.info("acquired the Lease", extra={"lease": self._path, "identity": self._identity})
         self._held_until = asked_at + self._seconds * 2 / 3 if renewed else float("-inf")
         return renewed
 
     def release(self) -> None:
-        """Give it up, so that another one need not wait."""
+        """Release the Lease, so that another process can acquire it at once."""
         if not self.is_held:
             return
         self._held_until = float("-inf")
@@ -73,7 +76,7 @@ class Lease:
             if lease["spec"].get("holderIdentity") == self._identity:
                 self._put(lease, {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1})
         except REQUEST_FAILURES as error:
-            _log.info("the Lease cannot be given up; it ends by itself", extra={"error": str(error)})
+            _log.info("the Lease cannot be released; it will expire", extra={"error": str(error)})
 
     def _renewed(self) -> bool:
         try:
@@ -92,7 +95,7 @@ class Lease:
         return self._put(lease, {**self._spec(), "acquireTime": acquired, "leaseTransitions": transitions})
 
     def _is_over(self, lease: dict[str, Any], spec: dict[str, Any]) -> bool:
-        """Return whether another holder's Lease did not change for as long as it says that it is held."""
+        """Return whether another holder's Lease has not changed for its duration."""
         version, now = lease["metadata"].get("resourceVersion"), self._monotonic()
         if self._seen[0] != version:
             self._seen = version, now
@@ -104,7 +107,7 @@ class Lease:
         return self._won("POST", self._leases, body)
 
     def _put(self, lease: dict[str, Any], spec: dict[str, Any]) -> bool:
-        return self._won("PUT", self._path, {**lease, "spec": spec})  # with the version that was read: one wins
+        return self._won("PUT", self._path, {**lease, "spec": spec})  # with the version read before: only one PUT wins
 
     def _won(self, method: str, path: str, body: dict[str, Any]) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""Pods and nodes from files, as ``kubectl get -o yaml`` or ``-o json`` writes them."""
+"""Pods and nodes from files in the formats of ``kubectl get -o yaml`` and ``-o json``."""
 
 import sys
 from pathlib import Path
@@ -16,46 +16,46 @@ _TEMPLATES = {
 
 
 class ManifestError(ValueError):
-    """A file cannot be read, or does not hold what was asked for."""
+    """The file cannot be read, or does not hold the expected objects."""
 
 
 def parse_pods(text: str, where: str) -> list[dict[str, Any]]:
-    """Return what ``read_pods`` does, from text; ``where`` names it in errors."""
-    return [_pod_of(each, where) for each in _parse(text, "Pod", where)] or _nothing(where, "Pod")
+    """Return the pods in a text, as ``read_pods`` does for a file; ``where`` names the text in errors."""
+    return [_pod_of(each, where) for each in _parse(text, "Pod", where)] or _raise_empty(where, "Pod")
 
 
 def parse_objects(text: str, kind: str, where: str) -> list[dict[str, Any]]:
-    """Return what ``read_objects`` does, from text; ``where`` names it in errors."""
+    """Return the objects in a text, as ``read_objects`` does for a file; ``where`` names the text in errors."""
     return _of_kind(_parse(text, kind, where), kind, where)
 
 
 def read_pods(path: Path) -> list[dict[str, Any]]:
-    """Return pods, also as they would be made by a Deployment or another workload; otherwise as ``read_objects``.
+    """Return the pods of a file. Deployments and other workloads each give one pod, from their pod template.
 
     Raises:
-        ManifestError: the file cannot be read, is no YAML, or holds something else.
+        ManifestError: the file cannot be read, is neither YAML nor JSON, or holds other objects.
     """
-    return [_pod_of(each, path) for each in _read(path, "Pod")] or _nothing(path, "Pod")
+    return [_pod_of(each, path) for each in _read(path, "Pod")] or _raise_empty(path, "Pod")
 
 
 def read_objects(path: Path, kind: str) -> list[dict[str, Any]]:
-    """Return the objects of one kind, from a List, a single object, or several documents.
+    """Return the objects of one kind from a file with a List, a single object, or several documents.
 
     Args:
-        path: a YAML or JSON file; ``-`` is standard input.
+        path: YAML or JSON file; ``-`` for standard input.
         kind: ``Pod`` or ``Node``.
 
     Raises:
-        ManifestError: the file cannot be read, is no YAML, or holds something else.
+        ManifestError: the file cannot be read, is neither YAML nor JSON, or holds other objects.
     """
     return _of_kind(_read(path, kind), kind, path)
 
 
-def _of_kind(found: list[dict[str, Any]], kind: str, where: Path | str) -> list[dict[str, Any]]:
-    for item in found:
+def _of_kind(objects: list[dict[str, Any]], kind: str, where: Path | str) -> list[dict[str, Any]]:
+    for item in objects:
         if item.get("kind", kind) != kind:
-            raise _other(where, kind, item["kind"])
-    return found or _nothing(where, kind)
+            raise _unexpected_content(where, kind, item["kind"])
+    return objects or _raise_empty(where, kind)
 
 
 def _read(path: Path, kind: str) -> list[dict[str, Any]]:
@@ -69,22 +69,22 @@ def _read(path: Path, kind: str) -> list[dict[str, Any]]:
 def _parse(content: bytes | str, kind: str, path: Path | str) -> list[dict[str, Any]]:
     try:
         documents = _documents(content)
-    except (yaml.YAMLError, ValueError) as error:  # a date that does not exist, say
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: for example a date that does not exist
         raise ManifestError(f"{path} is neither YAML nor JSON: {error}") from error
-    found: list[dict[str, Any]] = []
+    objects: list[dict[str, Any]] = []
     for document in documents:
         if document is None:
             continue
         items = document.get("items", [document]) if isinstance(document, dict) else None
         for item in items if isinstance(items, list) else [document]:
             if not isinstance(item, dict):
-                raise _other(path, kind, type(item).__name__)
-            found.append(item)
-    return found
+                raise _unexpected_content(path, kind, type(item).__name__)
+            objects.append(item)
+    return objects
 
 
 def _documents(content: bytes | str) -> list[Any]:
-    """Return the documents of a text. JSON is YAML too, but is read a hundred times as fast as such."""
+    """Return the documents of a text. JSON is tried first, since parsing it as YAML takes a hundred times as long."""
     try:
         return [orjson.loads(content)]
     except orjson.JSONDecodeError:
@@ -96,20 +96,20 @@ def _pod_of(item: dict[str, Any], path: Path | str) -> dict[str, Any]:
     if kind == "Pod":
         return item
     if kind not in _TEMPLATES:
-        raise _other(path, f"Pod, {', '.join(_TEMPLATES)}", kind)
+        raise _unexpected_content(path, f"Pod, {', '.join(_TEMPLATES)}", kind)
     template: Any = item
     for key in _TEMPLATES[kind]:
         template = template.get(key) if isinstance(template, dict) else None
     if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
         raise ManifestError(f"{path}: the {kind} has no pod template at {'.'.join(_TEMPLATES[kind])}")
-    owner, own = item.get("metadata") or {}, template.get("metadata") or {}
+    owner, template_metadata = item.get("metadata") or {}, template.get("metadata") or {}
     named = {key: owner[key] for key in ("name", "namespace") if key in owner}
-    return {"kind": "Pod", "metadata": {**own, **named}, "spec": template["spec"]}
+    return {"kind": "Pod", "metadata": {**template_metadata, **named}, "spec": template["spec"]}
 
 
-def _nothing(path: Path | str, kind: str) -> NoReturn:
+def _raise_empty(path: Path | str, kind: str) -> NoReturn:
     raise ManifestError(f"{path} holds no {kind}")
 
 
-def _other(path: Path | str, kind: str, held: object) -> ManifestError:
-    return ManifestError(f"{path} should hold {kind} objects, but there is {held!r} in it")
+def _unexpected_content(path: Path | str, kind: str, content_kind: object) -> ManifestError:
+    return ManifestError(f"{path} should hold {kind} objects, but it contains {content_kind!r}")

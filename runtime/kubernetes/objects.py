@@ -1,9 +1,9 @@
-"""The Kubernetes objects that scores are made from: pods, containers, nodes and their resources.
+"""Kubernetes objects that scores are computed from: pods, containers, nodes and their resources.
 
-All are frozen. ``from_k8s`` reads what the API server sends (dicts with camelCase keys), what ``to_dict()`` of the
-kubernetes client makes (snake_case keys), or the client's objects themselves. This is a boundary: a negative or
-unreadable quantity is refused here with the name of its field, so that the formulas need not check. So is one beyond
-what any node has: then no sum of pods and no score leaves 64 bits.
+All are frozen. ``from_k8s`` reads the API server's JSON (dicts with camelCase keys), the ``to_dict()`` of the
+kubernetes client (snake_case keys), and the client's objects. All validation happens here, so that the formulas need
+none: invalid and negative quantities are rejected with the name of their field, and so are amounts larger than any
+node has, so that no sum of pods and no score exceeds 64 bits.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -30,15 +30,15 @@ CPU: Final = "cpu"
 MEMORY: Final = "memory"
 EPHEMERAL_STORAGE = "ephemeral-storage"
 GPU = "nvidia.com/gpu"
-# Kubernetes has no resource for these two. A pod's demand and a node's capacity, in bytes per second, are read from
-# an extended resource of this name or, where there is none, from an annotation of this name.
+# Kubernetes has no resource for these two. A pod's demand and a node's capacity, in bytes per second, are read from an
+# extended resource with this name or, if there is none, from an annotation with this name.
 NETWORK = "trimaran.io/network"
 DISK = "trimaran.io/disk"
 _ANNOTATED = (NETWORK, DISK)
-_LIMIT = "trimaran.io/limit-"
+_LIMIT_PREFIX = "trimaran.io/limit-"
 
 MAX_AMOUNT: Final = 2**53
-"""The largest amount of a quantity, and of a pod: 8 PiB, or nine trillion cores."""
+"""Largest amount of a quantity and of a pod: 8 PiB, or nine trillion cores."""
 
 _NANO = 10**9
 _WHOLE_POD = frozenset({CPU, MEMORY})
@@ -47,13 +47,13 @@ _TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 
 class ResourceList(Mapping[str, int]):
-    """Resource name to amount, rounded up to whole units: millicores for ``cpu``, bytes or pieces for the rest.
+    """Amounts by resource, rounded up to whole units: millicores for ``cpu``, bytes or pieces for the rest.
 
-    Kubernetes rounds each container for some scores and only the sum for others, so amounts that rounding changed are
-    also kept exactly, see :meth:`nano`.
+    Kubernetes rounds each container for some scores and only the sum for others. Amounts that rounding changed are
+    therefore also kept exactly; see :meth:`nano`.
 
     Args:
-        amounts: resource name to millicores (``cpu``), bytes or pieces.
+        amounts: amounts by resource, in millicores (``cpu``), bytes or pieces.
     """
 
     __slots__ = ("_amounts", "_nano")
@@ -67,11 +67,11 @@ class ResourceList(Mapping[str, int]):
         """Read Kubernetes quantities (``500m``, ``1.5Gi``).
 
         Args:
-            quantities: resource name to quantity; None is an empty list.
-            where: the field's path, named in errors.
+            quantities: quantities by resource; None for an empty list.
+            where: path of the field, for error messages.
 
         Raises:
-            ValueError: a quantity is unreadable or negative, or there is something else in the field.
+            ValueError: a quantity is invalid or negative, or the field is not a mapping.
         """
         if quantities is not None and not isinstance(quantities, Mapping):
             raise ValueError(f"{where}: must be a mapping, got {str(quantities)[:80]!r}")
@@ -84,7 +84,7 @@ class ResourceList(Mapping[str, int]):
             if written is None:
                 raise ValueError(f"{where}.{name}: is null; write a quantity, or leave the name out")
             try:
-                exact = quantity.nano_value(written)  # exact sums need it
+                exact = quantity.nano_value(written)  # needed for exact sums
             except ValueError as error:
                 raise ValueError(f"{where}.{name}: {error}") from None
             if exact < 0:
@@ -100,7 +100,7 @@ class ResourceList(Mapping[str, int]):
 
     @classmethod
     def highest(cls, *lists: "ResourceList") -> "ResourceList":
-        """Return of each resource the largest amount that some list has."""
+        """Return the largest amount of each resource in several lists."""
         resources = cls()
         amounts: dict[str, int] = {}
         nano: dict[str, int] = {}
@@ -114,19 +114,19 @@ class ResourceList(Mapping[str, int]):
         return resources
 
     def nano(self, name: str) -> int:
-        """Return the exact amount in billionths (of a core, a byte, a piece); 0 when the resource is not listed."""
+        """Return the exact amount in billionths (of a core, a byte, a piece); 0 if the resource is missing."""
         exact = self._nano.get(name)
         return self._amounts.get(name, 0) * _nano_per_unit(name) if exact is None else exact
 
     def amount(self, name: str) -> int:
-        """Return the amount; 0 when the resource is not listed."""
+        """Return the amount; 0 if the resource is missing."""
         return self._amounts.get(name, 0)
 
     def __getitem__(self, name: str) -> int:
         return self._amounts[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._amounts  # the inherited way makes an error and catches it
+        return name in self._amounts  # the inherited method raises and catches a KeyError
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._amounts)
@@ -135,7 +135,7 @@ class ResourceList(Mapping[str, int]):
         return len(self._amounts)
 
     def __eq__(self, other: object) -> bool:
-        if type(other) is ResourceList:  # exact amounts count; and the inherited way takes a hundred times as long
+        if type(other) is ResourceList:  # compares exact amounts, a hundred times as fast as the inherited method
             return self._amounts == other._amounts and self._nano == other._nano
         return self._amounts == other if isinstance(other, Mapping) else NotImplemented
 
@@ -148,15 +148,15 @@ class ResourceList(Mapping[str, int]):
 
 @dataclass(frozen=True)
 class Container:
-    """A container, or an init container.
+    """A container or an init container.
 
     Attributes:
-        requests: what the scheduler reserves.
-        limits: what the kubelet allows.
-        image: the image's name as written in the pod.
-        restartable: an init container with ``restartPolicy: Always``, that is, a sidecar.
-        resized: what kube-scheduler counts for requests while the container is, or was, resized in place; None: the
-            requests. Trimaran does not know of resizing.
+        requests: resources that the scheduler reserves.
+        limits: resources that the kubelet allows.
+        image: name of the image as written in the pod.
+        restartable: True for a sidecar: an init container with ``restartPolicy: Always``.
+        resized: requests that kube-scheduler counts during and after an in-place resize; None if they are
+            ``requests``. The Trimaran plugins ignore them.
     """
 
     requests: ResourceList = field(default_factory=ResourceList)
@@ -167,9 +167,9 @@ class Container:
 
 
 class Owner(NamedTuple):
-    """The controller that made a pod, such as a ReplicaSet.
+    """Controller that created a pod, such as a ReplicaSet.
 
-    A tuple, because owners are looked up for every pod of a score, and a tuple's hash is several times as fast.
+    A named tuple, because every score looks up the owners of many pods, and tuples have the fastest hash.
     """
 
     kind: str
@@ -179,13 +179,13 @@ class Owner(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class CachedRequests:
-    """What was counted of pods that all ask for the same; each part is kept by who counts it, None until then.
+    """Cache of amounts for all pods with equal requests. Each value is None or missing until it is first computed.
 
     Attributes:
-        amounts: by resource and way, see :mod:`runtime.kubernetes.pod_demand`.
-        requested: by resource, as Trimaran counts it.
-        asked: what kube-scheduler's filter asks for.
-        change: what such a pod changes in the sums of a node, beside the resources that these sums are of.
+        amounts: amounts by resource and name of the function, see :mod:`runtime.kubernetes.pod_demand`.
+        requested: amounts by resource, as the Trimaran plugins count them.
+        filter_requests: resources and amounts, as kube-scheduler's filter counts them.
+        node_change: amounts that such a pod adds to a node's sums, and before them the columns of these sums.
     """
 
     amounts: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -195,38 +195,38 @@ class CachedRequests:
 
 
 RequestKey = tuple[tuple[Container, ...], tuple[Container, ...], ResourceList, ResourceList, ResourceList]
-"""All that a pod asks for: its containers, its init containers, overhead, what is annotated and its own requests."""
+"""Everything that determines a pod's requests: containers, init containers, overhead, annotations, pod requests."""
 
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod, as far as scores and filters look at it.
+    """A pod, with the fields that scores and filters use.
 
     Attributes:
-        name: with ``namespace`` it names the pod in explanations.
-        namespace: see ``name``.
-        uid: tells pods apart in a table. When the API server gave none: ``namespace/name``, or for a pod without a
-            name, such as one with a generateName, a new one each time.
-        containers: in order.
-        init_containers: in order; sidecars are among them.
-        overhead: of the pod's runtime class.
-        annotated: demand that annotations state, for resources that no container requests.
-        node_name: the node it is bound to, "" while pending.
-        nominated_node_name: the node that preemption made room on, "" if none.
-        terminating: it has a deletion timestamp.
-        finished: its phase is Succeeded or Failed, so it uses nothing.
-        scheduled_at: when it was bound, unix seconds; None if unknown.
-        requests: of the pod as a whole (``spec.resources``), resizing counted; they replace its containers' in what
-            kube-scheduler counts. Trimaran does not know of them.
-        labels: of its metadata.
-        owner: its controller; None without one.
-        priority: higher goes first.
-        tolerations: taints that it tolerates.
-        node_selector: labels that its node must have.
-        required_affinity: terms of which its node must match one; None when it requires none.
-        scheduler_name: whose work it is to place the pod.
-        known_requests: where what was counted of it is kept; pods that ask for the same may share it. Most pods are
-            asked about too seldom to be worth one.
+        name: name of the pod.
+        namespace: namespace of the pod.
+        uid: identity of the pod. Without one from the API server it is ``namespace/name``, or a new one for each object
+            if the pod has no name, for example with a generateName.
+        containers: containers in order.
+        init_containers: init containers in order, including sidecars.
+        overhead: overhead of the pod's runtime class.
+        annotated: demand from annotations, for resources that no container requests.
+        node_name: node that the pod is bound to; empty while it is pending.
+        nominated_node_name: node on which preemption made room for the pod; empty if there is none.
+        terminating: True if the pod has a deletion timestamp.
+        finished: True if the phase is Succeeded or Failed, so that the pod uses nothing.
+        scheduled_at: time of the binding, Unix seconds; None if unknown.
+        requests: requests of the pod as a whole (``spec.resources``), after resizing. kube-scheduler counts them
+            instead of the containers' requests; the Trimaran plugins ignore them.
+        labels: labels of the pod.
+        owner: controller of the pod; None if it has none.
+        priority: pods with a higher priority are scheduled first.
+        tolerations: tolerations of the pod.
+        node_selector: labels that the pod's node must have.
+        required_affinity: terms of the required node affinity, of which one must match; None if the pod has none.
+        scheduler_name: name of the scheduler that places the pod.
+        cached_requests: cache of computed amounts, which pods with equal requests may share; None for no cache, which
+            is better for pods whose amounts are read only a few times.
     """
 
     name: str = ""
@@ -261,11 +261,11 @@ class Pod:
 
         Args:
             pod: the object.
-            known: returns where to keep what is counted of pods that ask for this; None keeps nothing.
+            known: returns the cache for pods with these requests; None for no cache.
 
         Raises:
-            ValueError: a quantity is unreadable, negative or too large, or a constraint has no meaning; the message
-                names the pod and the field.
+            ValueError: a quantity is invalid, negative or too large, or a constraint is invalid. The message names the
+                pod and the field.
         """
         metadata, spec, status = get(pod, "metadata"), get(pod, "spec"), get(pod, "status")
         namespace, name = get(metadata, "namespace") or "default", get(metadata, "name") or ""
@@ -306,18 +306,18 @@ class Pod:
 
 @dataclass(frozen=True)
 class Node:
-    """A node, as far as scores and filters look at it.
+    """A node, with the fields that scores and filters use.
 
     Attributes:
-        name: the node's name, the key of its metrics.
-        capacity: ``status.capacity``; TargetLoadPacking and Peaks measure against it.
-        allocatable: ``status.allocatable``; the other scores measure against it.
-        images: name of each container image on the node to its size in bytes.
-        created_at: when it joined the cluster, unix seconds; None if unknown.
-        labels: of its metadata.
-        taints: what pods must tolerate.
-        unschedulable: it is cordoned.
-        use_limits: what its annotations ``trimaran.io/limit-<resource>-percent`` state, as it is written.
+        name: name of the node, which is also the key of its metrics.
+        capacity: ``status.capacity``, the base of TargetLoadPacking and Peaks.
+        allocatable: ``status.allocatable``, the base of the other scores.
+        images: size in bytes of each container image on the node, by name of the image.
+        created_at: creation time of the node, Unix seconds; None if unknown.
+        labels: labels of the node.
+        taints: taints of the node.
+        unschedulable: True if the node is cordoned.
+        use_limits: values of the annotations ``trimaran.io/limit-<resource>-percent`` by resource, not parsed.
     """
 
     name: str
@@ -335,7 +335,7 @@ class Node:
         """Read a v1 Node.
 
         Raises:
-            ValueError: the name is missing, or a quantity is unreadable, negative or too large.
+            ValueError: the name is missing, or a quantity is invalid, negative or too large.
         """
         metadata, spec, status = get(node, "metadata"), get(node, "spec"), get(node, "status")
         name = get(metadata, "name")
@@ -385,7 +385,7 @@ def _containers(spec: Any, kind: str, status: Any, where: str) -> tuple[Containe
         path = f"{where}.{kind}[{index}].resources"
         written, limits = _written(container, path)
         read_limits = ResourceList.from_k8s(limits, f"{path}.limits")
-        # The API server sets a request where there is only a limit; a manifest has not been there yet.
+        # The API server sets a missing request to the limit; a manifest that was not applied yet needs the same.
         requests = ResourceList.from_k8s({**limits, **written} if limits else written, f"{path}.requests")
         restartable = get(container, "restartPolicy") == "Always"
         reported = statuses.get(get(container, "name")) if restartable or not initial else None
@@ -402,7 +402,7 @@ def _containers(spec: Any, kind: str, status: Any, where: str) -> tuple[Containe
 
 
 def _written(owner: Any, path: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return requests and limits, as they are written in the field ``resources``."""
+    """Return requests and limits of the field ``resources``, not parsed."""
     resources = get(owner, "resources")
     written = get(resources, "requests") or {}, get(resources, "limits") or {}
     for kind, amounts in zip(("requests", "limits"), written, strict=True):
@@ -412,9 +412,10 @@ def _written(owner: Any, path: str) -> tuple[Mapping[str, Any], Mapping[str, Any
 
 
 def _resized(wanted: ResourceList, reported: Any, status: Any, path: str) -> ResourceList | None:
-    """Return what kube-scheduler counts for requests that may be changed in place; None when it is just these.
+    """Return the requests that kube-scheduler counts for a container or pod that can be resized in place.
 
-    It is the most of what is wanted, set and granted, without the first where that cannot be had.
+    The result is the maximum of the desired, actual and allocated requests, without the desired ones if the resize is
+    infeasible; None if it equals the desired ones.
     Source: ``determineEffectiveRequests`` of k8s.io/component-helpers/resource.
     """
     actual, _ = _written(reported, f"{path} (status)")
@@ -431,7 +432,7 @@ def _resized(wanted: ResourceList, reported: Any, status: Any, path: str) -> Res
 
 
 def _whole_pod(spec: Any, status: Any, containers: tuple[Container, ...], where: str) -> ResourceList:
-    """Return the requests of the pod as a whole, with those that the API server derives from its limits.
+    """Return the requests of the pod as a whole, including those that the API server derives from its limits.
 
     Source: ``PodRequests`` of k8s.io/component-helpers/resource, ``defaultPodRequests`` of k8s.io/kubernetes.
     """
@@ -453,8 +454,8 @@ def _check_sum(pod: Pod, title: str) -> None:
     lists = [pod.overhead, pod.requests]
     for container in pod.containers + pod.init_containers:
         lists += (container.requests, container.limits)
-    if sum([sum(each._amounts.values()) for each in lists if each._amounts]) > MAX_AMOUNT:  # noqa: SLF001  without a view's cost
-        raise ValueError(f"{title}: spec: what its containers ask for adds up to more than any node has")
+    if sum([sum(each._amounts.values()) for each in lists if each._amounts]) > MAX_AMOUNT:  # noqa: SLF001  faster than values()
+        raise ValueError(f"{title}: spec: the requests and limits add up to more than any node has")
 
 
 def _owner(metadata: Any, title: str) -> Owner | None:
@@ -479,12 +480,12 @@ def _annotated(metadata: Any, where: str) -> ResourceList:
 
 def _use_limits(metadata: Any) -> Mapping[str, str]:
     annotations = get(metadata, "annotations") or {}
-    stated = {name: annotations.get(f"{_LIMIT}{name}-percent") for name in (CPU, MEMORY)}
+    stated = {name: annotations.get(f"{_LIMIT_PREFIX}{name}-percent") for name in (CPU, MEMORY)}
     return {name: str(text) for name, text in stated.items() if text is not None}
 
 
 def _scheduled_at(status: Any, where: str) -> float | None:
-    """Return when the PodScheduled condition became true, else the start time, in unix seconds."""
+    """Return the time at which the PodScheduled condition became true, or the start time, in Unix seconds."""
     moment = get(status, "startTime")
     for condition in get(status, "conditions") or ():
         if get(condition, "type") == "PodScheduled" and get(condition, "status") == "True":

@@ -1,4 +1,4 @@
-"""What a pod asks for, counted in each of the ways Kubernetes schedulers count it.
+"""Requests and limits of a pod, as the Trimaran plugins, Peaks and kube-scheduler count them.
 
 Amounts are integers: millicores for ``cpu``, bytes or pieces for the rest.
 """
@@ -9,34 +9,34 @@ from typing import Protocol
 
 from runtime.kubernetes.objects import CPU, MEMORY, CachedRequests, Container, Pod, RequestKey, ResourceList
 
-# kube-scheduler spreads containers without requests as if they asked for this.
+# Requests that kube-scheduler's scores assume for containers without requests, so that such pods are spread.
 NON_ZERO_REQUESTS: Mapping[str, int] = {CPU: 100, MEMORY: 200 * 1024 * 1024}
 
 
-_MOST_KEPT = 10_000
-_MOST_TEXT = 4 << 20  # of all that is kept, written out: some tens of MB, whatever pods are made up
+_MAX_ENTRIES = 10_000
+_MAX_KEY_BYTES = 4 << 20  # of all keys as text, which limits the memory to some tens of MB for any pods
 
 
 class RequestCache:
-    """Where what is counted of pods is kept, once for all that ask for the same, as a workload's replicas do.
+    """Cache of computed amounts, with one entry for all pods with equal requests, such as a workload's replicas.
 
-    Threads may share it.
+    Thread-safe.
     """
 
     def __init__(self) -> None:
-        self._known: dict[RequestKey, CachedRequests] = {}
-        self._text = 0  # about: threads may lose some of it
+        self._entries: dict[RequestKey, CachedRequests] = {}
+        self._key_bytes = 0  # approximate, since concurrent additions may be lost
 
-    def lookup(self, asks: RequestKey) -> CachedRequests:
-        """Return where it is kept of pods that ask for this."""
-        known = self._known.get(asks)
+    def lookup(self, key: RequestKey) -> CachedRequests:
+        """Return the entry for pods with these requests."""
+        known = self._entries.get(key)
         if known is not None:
             return known
-        if len(self._known) >= _MOST_KEPT or self._text >= _MOST_TEXT:
-            self._known.clear()  # pods keep what they have; what pods that are gone have left is freed
-            self._text = 0
-        self._text += len(repr(asks))
-        return self._known.setdefault(asks, CachedRequests())
+        if len(self._entries) >= _MAX_ENTRIES or self._key_bytes >= _MAX_KEY_BYTES:
+            self._entries.clear()  # frees the entries of deleted pods; existing pods keep their reference
+            self._key_bytes = 0
+        self._key_bytes += len(repr(key))
+        return self._entries.setdefault(key, CachedRequests())
 
 
 class _Amount(Protocol):
@@ -44,17 +44,17 @@ class _Amount(Protocol):
 
 
 def _cached(count: Callable[[Pod, str], int]) -> _Amount:
-    """Have an amount counted once for pods that keep what was counted."""
-    way = count.__name__
+    """Decorate a function of pod and resource so that it uses the pod's cache, if the pod has one."""
+    function_name = count.__name__
 
     @wraps(count)
     def counted(pod: Pod, resource: str) -> int:
         if pod.cached_requests is None:
             return count(pod, resource)
         known = pod.cached_requests.amounts
-        amount = known.get((resource, way))
+        amount = known.get((resource, function_name))
         if amount is None:
-            amount = known[resource, way] = count(pod, resource)
+            amount = known[resource, function_name] = count(pod, resource)
         return amount
 
     return counted
@@ -62,10 +62,10 @@ def _cached(count: Callable[[Pod, str], int]) -> _Amount:
 
 @_cached
 def requests(pod: Pod, resource: str) -> int:
-    """Return the pod's request as Trimaran counts it.
+    """Return the pod's request as the Trimaran plugins count it.
 
-    Containers are summed, each rounded up by itself; the sum is raised to each init container's; overhead is added.
-    An annotation counts when that comes to zero.
+    It is the sum of the containers, each rounded up, or the largest init container if that is more, plus the overhead.
+    If the result is zero, an annotation counts.
     """
     total = sum([container.requests.amount(resource) for container in pod.containers])
     for container in pod.init_containers:
@@ -74,7 +74,7 @@ def requests(pod: Pod, resource: str) -> int:
 
 
 def requested(pod: Pod) -> Mapping[str, int]:
-    """Return :func:`requests` by resource, of every resource that the pod names; not to be changed."""
+    """Return :func:`requests` for every resource that the pod names. Callers must not change the mapping."""
     known = pod.cached_requests
     if known is not None and known.requested is not None:
         return known.requested
@@ -85,7 +85,7 @@ def requested(pod: Pod) -> Mapping[str, int]:
 
 
 def limits(pod: Pod, resource: str) -> int:
-    """Return the pod's limit as LowRiskOverCommitment counts it: like :func:`requests`, and at least the request."""
+    """Return the pod's limit as LowRiskOverCommitment counts it: like :func:`requests`, but at least the request."""
     total = sum([container.limits.amount(resource) for container in pod.containers])
     for container in pod.init_containers:
         total = max(total, container.limits.amount(resource))
@@ -95,8 +95,8 @@ def limits(pod: Pod, resource: str) -> int:
 def peaks_cpu(pod: Pod) -> int:
     """Return the CPU request in millicores as Peaks counts it.
 
-    Source: ``GetResourceRequestQuantity`` of k8s.io/kubernetes/pkg/api/v1/resource: exact quantities are summed and
-    raised to each init container's, overhead is added only to a sum that is not zero, and the result is rounded up.
+    It is the exact sum of the containers, or the largest init container if that is more, plus the overhead unless it is
+    zero, rounded up. Source: ``GetResourceRequestQuantity`` of k8s.io/kubernetes/pkg/api/v1/resource.
     """
     total = sum(container.requests.nano(CPU) for container in pod.containers)
     total = max([total, *(container.requests.nano(CPU) for container in pod.init_containers)])
@@ -108,16 +108,17 @@ def peaks_cpu(pod: Pod) -> int:
 def in_tree_requests(pod: Pod, resource: str, *, non_zero: bool = False) -> int:
     """Return the pod's request as kube-scheduler counts it.
 
-    Source: ``PodRequests`` of k8s.io/component-helpers/resource. Sidecars (restartable init containers) run beside the
-    containers; an ordinary init container runs beside the sidecars started before it. Exact amounts are summed, the
-    result is rounded up. What the pod requests as a whole replaces that sum. What is resized in place counts as the
-    most of what is wanted and what is held.
+    Exact amounts are summed, and the result is rounded up. Sidecars (restartable init containers) run at the same time
+    as the containers, and an ordinary init container at the same time as the sidecars before it. A request of the pod
+    as a whole replaces the sum. During an in-place resize, the maximum of the desired, actual and allocated requests
+    counts. Source: ``PodRequests`` of k8s.io/component-helpers/resource.
 
     Args:
         pod: the pod.
-        resource: the resource's name.
-        non_zero: count a container without a request as :data:`NON_ZERO_REQUESTS`; beside requests of the whole pod
-            only where nobody requests the resource (``getNonMissingContainerRequests`` of kube-scheduler's framework).
+        resource: name of the resource.
+        non_zero: True to assume :data:`NON_ZERO_REQUESTS` for a container without a request. In a pod with requests as
+            a whole, this applies only to resources that neither the pod nor a container requests
+            (``getNonMissingContainerRequests`` of kube-scheduler's framework).
     """
     return _non_zero_requests(pod, resource) if non_zero else _in_tree_requests(pod, resource)
 
@@ -138,29 +139,29 @@ def _non_zero_requests(pod: Pod, resource: str) -> int:
 
 @_cached
 def fit_score_requests(pod: Pod, resource: str) -> int:
-    """Return what NodeResourcesFit's score adds for a pending pod, containers without a request counted as spread.
+    """Return the amount that NodeResourcesFit's score adds for a pending pod, with NON_ZERO_REQUESTS assumed.
 
-    The score of kube-scheduler, 1.36 included, does not know what the pod requests as a whole; its filter, its other
-    scores and its sums of placed pods do. Source: ``NewFit`` of its plugin noderesources.
+    Up to kube-scheduler 1.36, this score ignores requests of the pod as a whole. Its filter, its other scores and its
+    sums over placed pods include them. Source: ``NewFit`` of the plugin noderesources.
     """
     total = _containers_nano(pod, resource, NON_ZERO_REQUESTS.get(resource, 0)) + pod.overhead.nano(resource)
     return _round_up(total, resource) or pod.annotated.amount(resource)
 
 
 def filter_requests(pod: Pod) -> tuple[tuple[str, int], ...]:
-    """Return the resources that the pod requests any of, each with the amount as kube-scheduler counts it."""
+    """Return the resources with a nonzero request, and the amounts as kube-scheduler's filter counts them."""
     known = pod.cached_requests
     if known is not None and known.filter_requests is not None:
         return known.filter_requests
     amounts = ((name, in_tree_requests(pod, name)) for name in resource_names(pod))
-    found = tuple([each for each in amounts if each[1]])
+    nonzero = tuple([(name, amount) for name, amount in amounts if amount])
     if known is not None:
-        known.filter_requests = found
-    return found
+        known.filter_requests = nonzero
+    return nonzero
 
 
 def resource_names(pod: Pod) -> set[str]:
-    """Return every resource that the pod names."""
+    """Return the names of all resources in the pod's requests, limits, overhead and annotations."""
     found = {*pod.overhead, *pod.annotated, *pod.requests}
     for container in (*pod.containers, *pod.init_containers):
         found.update(container.requests, container.limits)
@@ -174,10 +175,10 @@ def _listed(pod: Pod, resource: str) -> bool:
 
 def _containers_nano(pod: Pod, resource: str, default: int) -> int:
     def nano(container: Container) -> int:
-        held = container.requests if container.resized is None else container.resized
-        if default and resource not in held:
+        container_requests = container.requests if container.resized is None else container.resized
+        if default and resource not in container_requests:
             return ResourceList({resource: default}).nano(resource)
-        return held.nano(resource)
+        return container_requests.nano(resource)
 
     total = sum([nano(container) for container in pod.containers])
     sidecars = peak = 0

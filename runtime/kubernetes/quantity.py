@@ -1,7 +1,7 @@
 """Kubernetes quantities: ``100m``, ``1.5Gi``, ``2e3``.
 
-Exact integer arithmetic with Kubernetes' rounding: everything is rounded away from zero, digits beyond the ninth
-decimal already when the text is read (k8s.io/apimachinery, ``resource.Quantity``).
+Exact integer arithmetic with the rounding of Kubernetes: away from zero, and digits after the ninth decimal are rounded
+when the text is parsed (k8s.io/apimachinery, ``resource.Quantity``).
 """
 
 import re
@@ -24,10 +24,10 @@ def value(text: str | float) -> int:
     """Return the quantity in whole units (cores, bytes), rounded up as Kubernetes' ``Value()`` does.
 
     Args:
-        text: a quantity as Kubernetes writes it; a bare number is taken as it is.
+        text: a quantity in the syntax of Kubernetes, or a number.
 
     Raises:
-        ValueError: the text is no quantity.
+        ValueError: the text is not a quantity.
     """
     return _round_away(nano_value(text), _NANO)
 
@@ -36,16 +36,16 @@ def milli_value(text: str | float) -> int:
     """Return the quantity in thousandths (millicores), rounded up as Kubernetes' ``MilliValue()`` does.
 
     Raises:
-        ValueError: the text is no quantity.
+        ValueError: the text is not a quantity.
     """
     return _round_away(nano_value(text), _NANO // 1000)
 
 
 def nano_value(text: str | float) -> int:
-    """Return the quantity in billionths, which is exact: Kubernetes itself rounds away from zero beyond them.
+    """Return the quantity in billionths. This is exact, because Kubernetes rounds smaller digits away from zero itself.
 
     Raises:
-        ValueError: the text is no quantity.
+        ValueError: the text is not a quantity.
     """
     written = text if isinstance(text, str) else repr(text)
     if len(written) > _MAX_LENGTH:
@@ -53,14 +53,14 @@ def nano_value(text: str | float) -> int:
     return _nano_value(written)
 
 
-@lru_cache(maxsize=4096)  # a cluster's pods ask for the same few amounts
+@lru_cache(maxsize=4096)  # the pods of a cluster have few different amounts
 def _nano_value(written: str) -> int:
     match = _QUANTITY.fullmatch(written)
-    if match is None or not (match["whole"] or match["fraction"] is not None):  # Go reads "." as zero
+    if match is None or not (match["whole"] or match["fraction"] is not None):  # like Go, accept "." as zero
         raise ValueError(f"not a quantity: {written!r}")
     fraction = match["fraction"] or ""
     mantissa = int(match["whole"] + fraction or "0")
-    # Beyond +-100 the result is at the 64-bit limit or one billionth whatever the exponent says.
+    # Beyond +-100 the result is the 64-bit limit or one billionth for any exponent.
     power = max(-100, min(100, int(match["exponent"]))) if match["exponent"] else 0
     factor = _BINARY_FACTORS.get(match["suffix"], 1)
     if factor == 1 and not match["exponent"]:
@@ -72,6 +72,6 @@ def _nano_value(written: str) -> int:
 
 
 def _round_away(number: int, divisor: int) -> int:
-    """Divide, rounded away from zero, within 64 bits."""
+    """Divide, round away from zero, and limit the result to 64 bits."""
     size = min(-(-abs(number) // divisor), _MAX_INT64)
     return size if number >= 0 else -size

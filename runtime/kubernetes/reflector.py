@@ -1,7 +1,7 @@
-"""Keeps a copy of one kind of object: list it, watch it from there on, and list it again when a watch cannot go on.
+"""Reflector: keeps a copy of one kind of object up to date by listing, watching, and listing again when needed.
 
-The same as client-go's reflector. A watch is asked to end every so often, so that a connection that fell silent is told
-from one on which nothing happens; the next goes on from the last version, which costs the API server little.
+Works like client-go's reflector. The server ends each watch after a while, so that a broken connection can be told from
+a cluster without changes. The next watch continues from the last version, which is cheap for the API server.
 """
 
 import logging
@@ -20,152 +20,152 @@ from runtime.kubernetes.api import REQUEST_FAILURES, ListPage, ResourceExpired, 
 Object = dict[str, Any]
 
 _LIST_SECONDS = 120.0
-_PAGE_SECONDS = 15.0  # of it: a server that fell silent is asked again soon
+_PAGE_SECONDS = 15.0  # per page, so that a request to a silent server is soon repeated
 _WATCH_SECONDS = 15
-_SILENCE_SECONDS = 5.0  # beyond the end that was asked for
-_SHORTEST_WATCH_SECONDS = 1.0
-_FIRST_PAUSE_SECONDS = 0.25
-_LONGEST_PAUSE_SECONDS = 8.0
+_SILENCE_SECONDS = 5.0  # after the time at which the server should have ended the watch
+_MIN_WATCH_SECONDS = 1.0
+_MIN_BACKOFF_SECONDS = 0.25
+_MAX_BACKOFF_SECONDS = 8.0
 _CLOSE_SECONDS = 3.0
-_UNAVAILABLE = {401, 403, 408, 429}  # and 500 and above: it is not the version that is refused
+_UNAVAILABLE = {401, 403, 408, 429}  # as 500 and above: these reject the request, not its resource version
 _log = logging.getLogger(__name__)
 
 
 class ListWatch(Protocol):
-    """What is asked of an API: :class:`runtime.kubernetes.api.KubernetesApi` has it."""
+    """Part of :class:`runtime.kubernetes.api.KubernetesApi` that a reflector needs, as a Protocol."""
 
     def pages(self, path: str, deadline: Deadline, *, page_seconds: float, **query: str) -> Iterator[ListPage]:
-        """Yield a list page after page, each within its seconds; raises ``Expired`` if the list grew too old."""
+        """Yield a list page by page, each within ``page_seconds``; raise ``ResourceExpired`` if the list is too old."""
         ...
 
     def watch(self, path: str, resource_version: str, idle_seconds: float, **query: str) -> Iterator[WatchEvent]:
-        """Yield what happens from a version on; raises ``Expired`` where that is too old."""
+        """Yield the events since a version; raise ``ResourceExpired`` if the version is too old."""
         ...
 
     def abort(self) -> None:
-        """End every request and watch that is under way: it raises."""
+        """Cancel all current requests and watches; they raise."""
         ...
 
 
 class ReflectorStore(Protocol):
-    """What keeps the copy. Called by one thread."""
+    """Copy of the objects. Only the reflector's thread calls it."""
 
     def replace(self, objects: Iterable[Object]) -> None:
-        """Take a whole list: what is not in it is gone. Nothing is taken for gone where reading it raises."""
+        """Replace the copy with a full list. If iterating over the list raises, keep the old content."""
         ...
 
     def put(self, changed: Object) -> None:
-        """Take an object that is new or has changed."""
+        """Add an object, or replace it if it changed."""
         ...
 
     def drop(self, deleted: Object) -> None:
-        """Take an object away."""
+        """Remove an object."""
         ...
 
 
 class Reflector:
-    """Keeps a mirror equal to what the API server has, whatever happens to the connection.
+    """Keeps a store equal to the API server's objects, through failures of the connection.
 
     Attributes:
-        synced: set once the mirror has a whole list.
-        lists: how often the whole list was read.
-        failures: how often a list or a watch failed.
+        synced: set once the store has a full list.
+        lists: number of full lists that were read.
+        failures: number of failed lists and watches.
     """
 
-    def __init__(self, api: ListWatch, path: str, mirror: ReflectorStore, **query: str) -> None:
-        """Prepare; nothing is asked yet.
+    def __init__(self, api: ListWatch, path: str, store: ReflectorStore, **query: str) -> None:
+        """Create the reflector; no request is sent yet.
 
         Args:
-            api: the API server.
-            path: of the list, such as ``/api/v1/pods``.
-            mirror: what keeps the copy.
-            query: such as ``fieldSelector``.
+            api: client of the API server.
+            path: path of the list, such as ``/api/v1/pods``.
+            store: the copy.
+            query: parameters such as ``fieldSelector``.
         """
-        self._api, self._path, self._mirror, self._query = api, path, mirror, query
-        self._version = ""  # empty: a list is due
-        self._pause = _FIRST_PAUSE_SECONDS
-        self._heard_at = time.monotonic()
+        self._api, self._path, self._store, self._query = api, path, store, query
+        self._version = ""  # resource version to watch from; empty if a list is due
+        self._backoff = _MIN_BACKOFF_SECONDS
+        self._last_response_at = time.monotonic()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.synced = threading.Event()
         self.lists = self.failures = 0
 
     def start(self) -> None:
-        """Begin in the background."""
+        """Start the thread."""
         name = f"reflector-{self._path.rpartition('/')[2]}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask for nothing more; see :meth:`join`."""
+        """Ask the thread to stop; see :meth:`join`."""
         self._stop.set()
 
     def join(self) -> None:
-        """Have the API end what it is asked, of whomever, until nothing of this is under way; after :meth:`stop`."""
+        """Wait a few seconds for the thread to end, after :meth:`stop`. Cancels all requests of the API client."""
         until = time.monotonic() + _CLOSE_SECONDS
         while self._thread is not None and self._thread.is_alive() and time.monotonic() < until:
-            self._api.abort()  # time and again: a request may have been on its way out
+            self._api.abort()  # repeatedly, because a request may have started since the last call
             self._thread.join(0.02)
 
     @property
     def age_seconds(self) -> float:
-        """How long nothing has come from the API server: an event, or the end of a watch on which nothing happened."""
-        return time.monotonic() - self._heard_at
+        """Seconds since the API server's last sign of life: a list, an event, or the regular end of a watch."""
+        return time.monotonic() - self._last_response_at
 
     def _run(self) -> None:
-        while not self._stop.wait(self.turn()):
+        while not self._stop.wait(self.run_once()):
             pass
 
-    def turn(self) -> float:
-        """Do :meth:`once`; return how many seconds to wait before the next turn, after failures ever more."""
+    def run_once(self) -> float:
+        """Call :meth:`list_and_watch`; return the backoff in seconds: 0 after success, growing with each failure."""
         try:
-            self.once()
-        except Exception as error:  # noqa: BLE001  whatever it was, the copy is to follow again
+            self.list_and_watch()
+        except Exception as error:  # noqa: BLE001  the reflector must survive every failure
             if self._stop.is_set():
                 return 0.0
             self._failed(error)
-            pause = self._pause * random.uniform(0.8, 1.2)  # noqa: S311  so that not all come back at once
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
+            pause = self._backoff * random.uniform(0.8, 1.2)  # noqa: S311  jitter spreads the load
+            self._backoff = min(2 * self._backoff, _MAX_BACKOFF_SECONDS)
             return pause
         return 0.0
 
-    def once(self) -> None:
-        """List if a list is due, then watch until the server ends that.
+    def list_and_watch(self) -> None:
+        """List if a list is due, then watch until the server ends the watch.
 
         Raises:
-            Exception: whatever asking, or keeping the copy, raises. The next call goes on from the last version, or
-                with a new list where that is too old or the copy may not be whole.
+            Exception: any failure of a request or of the store. The next call continues from the last version, or
+                lists again if the version is too old or the copy may be incomplete.
         """
         if not self._version:
             self._list()
-        version, self._version = self._version, ""  # whatever goes wrong with the copy, a list mends it
+        version, self._version = self._version, ""  # if the store fails, the next call lists again
         try:
             version = self._watch(version)
-        except _Broken as broken:
+        except _BrokenWatch as broken:
             self._version = broken.version
-            raise broken.why from None
+            raise broken.cause from None
         self._version = version
 
     def _list(self) -> None:
-        pages = _Pages(self._api, self._path, self._query)
-        self._mirror.replace(pages)
+        pages = _ListObjects(self._api, self._path, self._query)
+        self._store.replace(pages)
         if not pages.version:
-            raise UnexpectedResponse(f"{self._path} answers with a list of no version")
+            raise UnexpectedResponse(f"the list {self._path} has no resource version")
         self._version = pages.version
         self.lists += 1
-        self._heard_at = time.monotonic()
+        self._last_response_at = time.monotonic()
         self.synced.set()
 
     def _watch(self, version: str) -> str:
-        """Watch from a version on; return the last one when the server ends it.
+        """Watch from a version until the server ends the watch; return the last version.
 
         Raises:
-            Expired: the version is too old.
-            _Broken: the connection broke, or there was none; the copy is whole up to a version.
+            ResourceExpired: the version is too old.
+            _BrokenWatch: the connection failed; the copy is complete up to a version.
         """
         idle = _WATCH_SECONDS + _SILENCE_SECONDS
         query = {**self._query, "timeoutSeconds": str(_WATCH_SECONDS)}
-        began, heard = time.monotonic(), False
+        started_at, has_event = time.monotonic(), False
         events = self._api.watch(self._path, version, idle, **query)
         while not self._stop.is_set():
             try:
@@ -173,39 +173,39 @@ class Reflector:
             except REQUEST_FAILURES as error:
                 if _refuses_version(error):
                     raise
-                raise _Broken(version, error) from error
-            self._heard_at = time.monotonic()
-            lasted = self._heard_at - began
+                raise _BrokenWatch(version, error) from error
+            self._last_response_at = time.monotonic()
+            duration = self._last_response_at - started_at
             if event is None:
-                if not heard and lasted < _SHORTEST_WATCH_SECONDS:
-                    raise _Broken(version, requests.ConnectionError("the watch ended as soon as it began"))
-                self._pause = _FIRST_PAUSE_SECONDS
+                if not has_event and duration < _MIN_WATCH_SECONDS:
+                    raise _BrokenWatch(version, requests.ConnectionError("the watch ended at once"))
+                self._backoff = _MIN_BACKOFF_SECONDS
                 break
-            heard = True
+            has_event = True
             if event.type == "DELETED":
-                self._mirror.drop(event.object)
+                self._store.drop(event.object)
             elif event.type != "BOOKMARK":
-                self._mirror.put(event.object)
+                self._store.put(event.object)
             version = event.resource_version or version
-            if lasted >= _LONGEST_PAUSE_SECONDS:  # not at the first event: what fails at the second is paced too
-                self._pause = _FIRST_PAUSE_SECONDS
+            if duration >= _MAX_BACKOFF_SECONDS:  # reset late, since a watch that keeps failing early must back off
+                self._backoff = _MIN_BACKOFF_SECONDS
         return version
 
     def _failed(self, error: Exception) -> None:
         self.failures += 1
         extra = {"path": self._path, "error": f"{type(error).__name__}: {error}"}
         if isinstance(error, ResourceExpired):
-            _log.info("the copy is too far behind and is listed anew", extra=extra)
+            _log.info("the copy is out of date; listing again", extra=extra)
         elif isinstance(error, REQUEST_FAILURES):
-            _log.warning("the API server cannot be read and is tried again", extra=extra)
+            _log.warning("the API server cannot be read; retrying", extra=extra)
         else:
-            _log.exception("the copy failed and is made anew", extra=extra)
+            _log.exception("updating the copy failed; listing again", extra=extra)
 
 
 def _refuses_version(error: Exception) -> bool:
-    """Return whether a list is needed: the server answered, and would answer alike if asked to go on from there again.
+    """Return whether a list is needed, since the server would reject a watch from this version again.
 
-    A connection that broke, a server that cannot answer now, a token that is not accepted say nothing of the version.
+    Broken connections, unavailable servers and rejected tokens do not depend on the version.
     """
     if isinstance(error, requests.HTTPError):
         status = 0 if error.response is None else error.response.status_code
@@ -213,16 +213,16 @@ def _refuses_version(error: Exception) -> bool:
     return isinstance(error, UnexpectedResponse)
 
 
-class _Broken(Exception):
-    """A watch broke; the copy is whole up to ``version``."""
+class _BrokenWatch(Exception):
+    """A watch failed; the copy is complete up to ``version``."""
 
-    def __init__(self, version: str, why: Exception) -> None:
-        self.version, self.why = version, why
-        super().__init__(str(why))
+    def __init__(self, version: str, cause: Exception) -> None:
+        self.version, self.cause = version, cause
+        super().__init__(str(cause))
 
 
-class _Pages:
-    """A list's objects, one after the other, and its version once they were read."""
+class _ListObjects:
+    """Iterable of a list's objects, with the list's version after the iteration."""
 
     def __init__(self, api: ListWatch, path: str, query: dict[str, str]) -> None:
         self._api, self._path, self._query = api, path, query

@@ -49,7 +49,7 @@ def http_address(value: str) -> str:
 def _header_value(value: SecretStr) -> SecretStr:
     text = value.get_secret_value().strip()  # token files end with a newline
     if not (text.isascii() and text.isprintable()):
-        raise ValueError("must be printable ASCII, as it is sent in a header")
+        raise ValueError("must be printable ASCII, because it is sent in a header")
     return SecretStr(text)
 
 

@@ -62,7 +62,7 @@ def test_without_token(locked: Locked, path: str) -> None:
 def test_a_wrong_token(locked: Locked, header: str) -> None:
     """Anything but the very token is a 401 that says so in the challenge, and is not quoted."""
     response = locked(token=TOKEN).get("/watcher", Authorization=header)
-    assert check_error(response, 401, "unauthorized") == "the token is not known, or has expired"
+    assert check_error(response, 401, "unauthorized") == "the token is unknown or has expired"
     assert response.headers["WWW-Authenticate"] == 'Bearer realm="trimaran", error="invalid_token"'
     assert TOKEN not in response.text
 
@@ -245,7 +245,7 @@ def test_lines_of_a_tokens_file() -> None:
     ("line", "words"),
     [("hush", "at least 16 characters"), ("hush-hush-hush-h\xfcsh", "ASCII"), (f"{TOKEN} tomorrow", "2030-12-31"),
      (f"{TOKEN} 2030-13-01", "2030-12-31"), (f"{TOKEN} 9999-12-31", "2030-12-31"),
-     (f"{TOKEN} 2030-12-31 or so", "behind the expiry")],
+     (f"{TOKEN} 2030-12-31 or so", "after the expiry")],
 )  # fmt: skip
 def test_a_line_that_cannot_be_used(
     locked: Locked, tmp_path: Path, caplog: pytest.LogCaptureFixture, line: str, words: str
@@ -280,7 +280,7 @@ def test_a_file_without_tokens(locked: Locked, tmp_path: Path, caplog: pytest.Lo
     file.write_text("")
     assert api.get("/watcher", Authorization=f"Bearer {TOKEN}").status_code == 401
     told = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert ["holds no token" in record.message for record in told] == [True, True]
+    assert ["has no valid token" in record.message for record in told] == [True, True]
     assert {record.file for record in told} == {str(file)}
 
 

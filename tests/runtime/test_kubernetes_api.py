@@ -310,10 +310,10 @@ def test_no_list_is_an_error(monkeypatch: pytest.MonkeyPatch, page: Any) -> None
     """JSON of another shape is told with the address; credentials in it are not shown."""
     api = open_kubernetes(ProviderSettings(address="https://me:s3cret@127.0.0.1:9"))
     monkeypatch.setattr(api, "get", lambda *_args, **_query: page)
-    with pytest.raises(UnexpectedResponse, match="answers with no list") as caught:
+    with pytest.raises(UnexpectedResponse, match="is not a list") as caught:
         list(api.list_items("/api/v1/nodes", Deadline.after(1)))
     error = str(provider_error("test", api.address, caught.value))
-    assert error.startswith("test at https://127.0.0.1:9: /api/v1/nodes answers with no list; is provider.address")
+    assert error.startswith("test at https://127.0.0.1:9: the response of /api/v1/nodes is not a list; is provider.address")
     assert "s3cret" not in error
 
 
@@ -329,7 +329,7 @@ def test_a_list_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None
     """A server that answers every page with the same continue token does not hold us."""
     api = open_kubernetes(ProviderSettings(address="https://127.0.0.1:9"))
     monkeypatch.setattr(api, "get", lambda *_args, **_query: {"items": [], "metadata": {"continue": "again"}})
-    with pytest.raises(TimeoutError, match="does not come to an end"):
+    with pytest.raises(TimeoutError, match="does not end"):
         list(api.list_items("/api/v1/nodes", Deadline.after(5)))
 
 

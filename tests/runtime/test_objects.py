@@ -159,9 +159,9 @@ def test_other_bad_fields_are_refused():
     image = {"names": ["a"], "sizeBytes": "7"}
     with pytest.raises(ValueError, match=r"node n1: status.images\[0\].sizeBytes: must be bytes, got '7'"):
         Node.from_k8s({"metadata": {"name": "n1"}, "status": {"images": [image]}})
-    with pytest.raises(ValueError, match="node n1: metadata has no time in 'noon'"):
+    with pytest.raises(ValueError, match="node n1: metadata has an invalid time: 'noon'"):
         Node.from_k8s({"metadata": {"name": "n1", "creationTimestamp": "noon"}})
-    with pytest.raises(ValueError, match="pod default/p: status has no time in 'noon'"):
+    with pytest.raises(ValueError, match="pod default/p: status has an invalid time: 'noon'"):
         Pod.from_k8s({"metadata": {"name": "p"}, "status": {"startTime": "noon"}})
 
 

@@ -100,7 +100,7 @@ def test_amounts_that_cannot_be_counted_are_refused(amounts, message):
 
 def test_containers_that_ask_for_too_much_together_are_refused():
     """Each amount may be one that a node has while their sum is not."""
-    with pytest.raises(ValueError, match="pod default/p: spec: what its containers ask for adds up to more than any"):
+    with pytest.raises(ValueError, match="pod default/p: spec: the requests and limits add up to more than any"):
         whole(None, *[{"memory": "7Pi"}] * 2000)
 
 

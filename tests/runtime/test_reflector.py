@@ -52,9 +52,9 @@ def test_a_watch_goes_on_from_the_list_and_from_each_event() -> None:
     ]
     api = ScriptedApi(lists, [changes, [event("ADDED", "14", name="e")]])
     reflector, copy = reflect(api, fieldSelector="x")
-    reflector.once()
+    reflector.list_and_watch()
     assert copy.names == {"a", "c", "d"}
-    reflector.once()
+    reflector.list_and_watch()
     assert copy.names == {"a", "c", "d", "e"}
     assert api.asked == ["list", "10", "13"]
     assert api.queries[0] == {"fieldSelector": "x"}
@@ -67,8 +67,8 @@ def test_a_bookmark_advances_the_version_and_nothing_else() -> None:
     """A watch goes on from a bookmark, whose object has no name."""
     api = ScriptedApi([LIST], [[event("BOOKMARK", "90")], [event("BOOKMARK", "95")]])
     reflector, copy = reflect(api)
-    reflector.once()
-    reflector.once()
+    reflector.list_and_watch()
+    reflector.list_and_watch()
     assert copy.names == {"a", "b"}
     assert api.asked == ["list", "10", "90"]
 
@@ -79,9 +79,9 @@ def test_a_list_that_expires_between_its_pages_is_listed_anew() -> None:
         [[*LIST, ResourceExpired("too old")], [page("20", {"metadata": {"name": "c"}})]], [[event("BOOKMARK", "21")]]
     )
     reflector, copy = reflect(api)
-    assert reflector.turn() > 0
+    assert reflector.run_once() > 0
     assert not reflector.synced.is_set()
-    assert reflector.turn() == 0
+    assert reflector.run_once() == 0
     assert copy.names == {"c"}
     assert api.asked == ["list", "list", "20"]
 
@@ -100,8 +100,8 @@ def test_a_version_that_is_refused_is_listed_anew(watch: list[Any]) -> None:
     """At the start of a watch or as an event: deletes that were missed meanwhile are in the next list."""
     api = ScriptedApi([LIST, [page("20", {"metadata": {"name": "b"}})]], [watch, [event("BOOKMARK", "21")]])
     reflector, copy = reflect(api)
-    assert reflector.turn() > 0
-    assert reflector.turn() == 0
+    assert reflector.run_once() > 0
+    assert reflector.run_once() == 0
     assert copy.names == {"b"}
     assert api.asked[-2:] == ["list", "20"]
     assert reflector.lists == 2
@@ -118,8 +118,8 @@ def test_a_broken_watch_goes_on_from_its_last_event(fault: Exception) -> None:
     """What says nothing of the version costs no list, and no event is lost."""
     api = ScriptedApi([LIST], [[event("ADDED", "11", name="c"), fault], [event("DELETED", "12", name="a")]])
     reflector, copy = reflect(api)
-    assert reflector.turn() > 0
-    assert reflector.turn() == 0
+    assert reflector.run_once() > 0
+    assert reflector.run_once() == 0
     assert copy.names == {"b", "c"}
     assert api.asked == ["list", "10", "11"]
     assert (reflector.lists, reflector.failures) == (1, 1)
@@ -131,18 +131,18 @@ def test_a_copy_that_fails_is_made_anew(caplog: pytest.LogCaptureFixture) -> Non
     reflector, copy = reflect(api)
     copy.fails = KeyError("a bug")
     with caplog.at_level(logging.ERROR):
-        assert reflector.turn() > 0
+        assert reflector.run_once() > 0
     assert "the copy failed" in caplog.text
     copy.fails = None
-    assert reflector.turn() == 0
+    assert reflector.run_once() == 0
     assert api.asked == ["list", "10", "list", "10"]
 
 
 def test_a_list_without_a_version_is_no_list() -> None:
     """A watch from no version would start anywhere."""
     reflector, _ = reflect(ScriptedApi([[page("")]], [[]]))
-    with pytest.raises(UnexpectedResponse, match="/api/v1/nodes answers with a list of no version"):
-        reflector.once()
+    with pytest.raises(UnexpectedResponse, match="the list /api/v1/nodes has no resource version"):
+        reflector.list_and_watch()
     assert not reflector.synced.is_set()
 
 
@@ -152,9 +152,9 @@ def test_pauses_double_up_to_a_bound_and_start_over_once_a_watch_held() -> None:
     api = ScriptedApi([LIST], [*faults, [event("BOOKMARK", "11")], [refusal(503)]])
     reflector, _ = reflect(api)
     expected = [min(FIRST * 2**number, LONGEST) for number in range(7)]
-    assert [reflector.turn() for _ in range(7)] == [pytest.approx(each, rel=0.21) for each in expected]
-    assert reflector.turn() == 0
-    assert reflector.turn() == pytest.approx(FIRST, rel=0.21)
+    assert [reflector.run_once() for _ in range(7)] == [pytest.approx(each, rel=0.21) for each in expected]
+    assert reflector.run_once() == 0
+    assert reflector.run_once() == pytest.approx(FIRST, rel=0.21)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_pauses_double_up_to_a_bound_and_start_over_once_a_watch_held() -> None:
 def test_a_server_that_ends_every_watch_at_once_is_not_asked_in_a_tight_loop(watch: list[Any]) -> None:
     """Neither a list that works nor an event in between takes the pauses away."""
     reflector, _ = reflect(ScriptedApi([LIST], [watch]))
-    assert [reflector.turn() for _ in range(6)][-1] == pytest.approx(LONGEST, rel=0.21)
+    assert [reflector.run_once() for _ in range(6)][-1] == pytest.approx(LONGEST, rel=0.21)
 
 
 @pytest.mark.parametrize(
@@ -185,11 +185,11 @@ def test_stop_ends_what_is_under_way(lists: list[Any], watches: list[Any]) -> No
 
 def test_stop_ends_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """The longest pause is not waited for."""
-    monkeypatch.setattr(module, "_FIRST_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(module, "_MIN_BACKOFF_SECONDS", 3600.0)
     paused = threading.Event()
     reflector, _ = reflect(ScriptedApi([[refusal(503)]]))
-    turn = reflector.turn
-    monkeypatch.setattr(reflector, "turn", lambda: (turn(), paused.set())[0])
+    turn = reflector.run_once
+    monkeypatch.setattr(reflector, "run_once", lambda: (turn(), paused.set())[0])
     reflector.start()
     assert paused.wait(10)
     reflector.stop()

@@ -38,39 +38,32 @@ _CONTAINERS = 'container!="",container!="POD"'  # without the sum of each pod, a
     "address",
     required=True,
     metavar="URL",
-    help="Address of the Prometheus with the containers' history.",
-)
+    help="Address of the Prometheus with the containers' history.")
 @duration_option("--last", default="24h", help="Length of the recording.")
 @click.option(
     "--until",
     type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%SZ"]),
-    help="End of the recording, in UTC. [default: now]",
-)
+    help="End of the recording, in UTC. [default: now]")
 @duration_option("--warm-up", default="1h", help="First part of the recording, which replays do not measure.")
 @duration_option("--rate", default="2m", help="Range of CPU rates: at least twice the scrape interval.")
 @click.option("--matchers", default="", help='Label matchers for all series, such as cluster="north".')
 @click.option(
-    "--node-selector", default="", help="Label selector of the nodes to record, such as pool=web. [default: all nodes]"
-)
-@click.option(
+    "--node-selector", default="", help="Label selector of the nodes to record, such as pool=web. [default: all nodes]")
+@option(
     "--minutes-at-once",
     type=click.IntRange(5, 10_000),
     default=120,
-    show_default=True,
-    help="Longest time range of a query, in minutes.",
-)
-@click.option("--token-file", type=click.Path(path_type=Path), help="File with a bearer token for the Prometheus.")
-@click.option("--ca-file", type=click.Path(path_type=Path), help="Certificate authorities to trust for the Prometheus.")
+    help="Longest time range of a query, in minutes.")
+@path_option("--token-file", help="File with a bearer token for the Prometheus.")
+@path_option("--ca-file", help="Certificate authorities to trust for the Prometheus.")
 @click.option(
     "--header",
     "headers",
     multiple=True,
     metavar="NAME=VALUE",
-    help="HTTP header of each query, such as X-Scope-OrgID=a; may be repeated.",
-)
-@click.option(
-    "--kube-config", type=click.Path(path_type=Path), help="Kubeconfig file. [default: the pod's service account]"
-)
+    help="HTTP header of each query, such as X-Scope-OrgID=a; may be repeated.")
+@path_option(
+    "--kube-config", help="Kubeconfig file. [default: the pod's service account]")
 @click.option("--kube-context", default="", help="Context of the kubeconfig. [default: the current one]")
 def record(
     folder: Path,
@@ -150,7 +143,7 @@ def _session(
 def _read_kubernetes(kube_config: Path | None, context: str, selector: str) -> tuple[list[Node], dict[PodKey, PodSpec]]:
     names = {"kube_config": "--kube-config", "context": "--kube-context", "address": "--kube-config"}
     try:
-        config = ApiServerConfig(kube_config=kube_config, context=context, names=names)
+        config = ApiServerConfig(kube_config=kube_config, context=context, option_names=names)
         with contextlib.closing(KubernetesApi(config)) as api:
             deadline = Deadline.after(_LIST_SECONDS)
             nodes = [Node.from_k8s(item) for item in api.list_items(NODES, deadline, labelSelector=selector)]

@@ -42,6 +42,6 @@ def open_labels(*, cluster: bool, kube_config: Path | None = None, nodes_file: P
     """
     if cluster:
         names = {"kube_config": "--cluster needs a kubeconfig, KUBECONFIG"}
-        api = KubernetesApi(ApiServerConfig(kube_config=kube_config or default_kubeconfig(), names=names))
+        api = KubernetesApi(ApiServerConfig(kube_config=kube_config or default_kubeconfig(), option_names=names))
         return NodeLabels(labels.nodes_from_cluster(api))
     return NodeLabels(labels.nodes_from_file(nodes_file)) if nodes_file else NodeLabels()
