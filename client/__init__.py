@@ -1,4 +1,4 @@
-"""Reads a watcher: as a service over HTTP, or embedded in this process, by one setting.
+"""Client of a watcher, either of a service over HTTP or of a watcher embedded in this process.
 
 >>> from client import Collector, connect
 >>> with Collector(connect("http://trimaran:2020"), max_age_seconds=120) as metrics:  # doctest: +SKIP
@@ -47,7 +47,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is heavy when it is asked for: behind the one stands the whole watcher, behind the other numpy."""
+    """Import heavy classes on first use: LibraryClient imports the whole watcher, and AssignedPods imports numpy."""
     if name == "AssignedPods":
         from client.assigned_pods import AssignedPods
 

@@ -1,33 +1,33 @@
-"""Checks of what callers pass: a wrong number is told where it is given, not by a thread that died of it."""
+"""Validation of arguments, so that an invalid number raises at the call and not later in a background thread."""
 
 from numbers import Integral, Real
 from typing import Any
 
-_LONGEST_SECONDS = 31_536_000  # a year: no clock and no socket refuses it
-_MOST_RETRIES = 100
+_MAX_SECONDS = 31_536_000  # one year, which every clock and socket accepts
+_MAX_RETRIES = 100
 
 
 def seconds(name: str, value: Any) -> float:
-    """Return a length of time.
+    """Return a valid number of seconds.
 
     Raises:
-        ValueError: it is not a number above 0 and up to a year.
+        ValueError: the value is not a number above 0 and up to one year.
     """
-    if _is(Real, value) and 0 < value <= _LONGEST_SECONDS:
+    if _is(Real, value) and 0 < value <= _MAX_SECONDS:
         return float(value)
-    raise ValueError(f"{name} must be a number of seconds above 0 and up to {_LONGEST_SECONDS}, not {value!r}")
+    raise ValueError(f"{name} must be a number of seconds above 0 and up to {_MAX_SECONDS}, not {value!r}")
 
 
 def retries(value: Any) -> int:
-    """Return a number of further tries.
+    """Return a valid number of retries.
 
     Raises:
-        ValueError: it is not a whole number from 0 to 100.
+        ValueError: the value is not a whole number from 0 to 100.
     """
-    if _is(Integral, value) and 0 <= value <= _MOST_RETRIES:
+    if _is(Integral, value) and 0 <= value <= _MAX_RETRIES:
         return int(value)
-    raise ValueError(f"retries must be a whole number from 0 to {_MOST_RETRIES}, not {value!r}")
+    raise ValueError(f"retries must be a whole number from 0 to {_MAX_RETRIES}, not {value!r}")
 
 
 def _is(kind: type, value: Any) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)  # numpy's numbers are fine
+    return isinstance(value, kind) and not isinstance(value, bool)  # accepts numbers of numpy

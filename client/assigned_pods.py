@@ -1,12 +1,12 @@
-"""The pods that a scheduler placed a moment ago: what neither the API server's list nor the metrics show yet.
+"""Pods that a scheduler placed recently, which neither the API server's list nor the metrics show yet.
 
-A scheduler that counts such pods does not send the next ten to the same idle node. The record is fed by the scheduler
-itself (``assign``) and by watch events of the Kubernetes API (``observe``); ``add_to`` puts it on a NodeTable, where
-the scores find it.
+Without counting such pods, a scheduler would send the next ten pods to the same idle node. The scheduler records its
+placements (``assign``), and the watch of the Kubernetes API adds its events (``observe``). ``add_to`` adds the pods to
+a NodeTable, where the scores find them.
 
-A pod is kept until the metrics can have seen it: five minutes before the window's end and not before now, since a
-window that ended long ago has seen less. After a restart a pod's own timestamps decide; a pod without any is an old
-one. So an API server's first list, of every running pod, leaves no more than those placed lately.
+A pod is dropped if it was placed more than five minutes before the end of the metrics' window, because the metrics
+then show it. The current time does not matter: an old window shows fewer pods. After a restart the pods' own timestamps
+decide; a pod without timestamps counts as old. So a first list of all pods adds only the recently placed ones.
 """
 
 import threading
@@ -19,14 +19,14 @@ from scoring import NodeTable, PlacedPod, Pod
 
 
 class AssignedPods:
-    """A record of recently placed pods, by time. May be used from several threads."""
+    """Record of recently placed pods, in order of time. Thread-safe."""
 
     def __init__(self, *, keep_seconds: float = 300, max_pods: int = 10_000) -> None:
-        """Make an empty record.
+        """Create an empty record.
 
         Args:
-            keep_seconds: pods placed so long before the window's end are dropped: see :meth:`prune`.
-            max_pods: the oldest are dropped beyond this number, so that a window that never moves fills no memory.
+            keep_seconds: pods placed earlier than this before the window's end are dropped; see :meth:`prune`.
+            max_pods: maximum number of pods; above it the oldest are dropped, in case the window's end never moves.
         """
         self._keep_seconds = keep_seconds
         self._max_pods = max_pods
@@ -44,76 +44,76 @@ class AssignedPods:
         Args:
             pod: the pod; one with the same uid is replaced.
             node_name: the node.
-            at: when, unix seconds.
+            at: time of the placement, Unix seconds.
 
         Raises:
             ValueError: the time is not finite.
         """
         if not isfinite(at):
-            raise ValueError(f"pod {pod.namespace}/{pod.name} was placed at {at}: that is no time in unix seconds")
+            raise ValueError(f"pod {pod.namespace}/{pod.name}: {at} is not a time in Unix seconds")
         with self._lock:
             self._put(pod, node_name, at)
 
     def forget(self, pod: Pod) -> None:
-        """Take a pod back, told by its uid: it could not be bound, or is gone. Unknown pods are fine."""
+        """Remove a pod, identified by its uid, because it could not be bound or was deleted. Ignores unknown pods."""
         with self._lock:
             self._drop(pod.uid)
 
     def observe(self, event: Mapping[str, Any]) -> None:
-        """Take in one event of a watch on pods; events that say nothing of a bound pod change nothing.
+        """Process a watch event of a pod. Events of pods that are not bound have no effect.
 
         Args:
-            event: ``{"type": "ADDED", "object": {...}}``, the pod as a dict or an object of the kubernetes client. For
-                the pods of a list, make one of type ADDED of each.
+            event: ``{"type": "ADDED", "object": {...}}``, with the pod as a dict or an object of the kubernetes client.
+                For the pods of a list, pass an event of type ADDED for each.
 
         Raises:
-            ValueError: the pod has an unreadable quantity; the message names the pod and the field.
+            ValueError: the pod has an invalid quantity; the message names the pod and the field.
         """
         kind = event.get("type")
         if kind not in {"ADDED", "MODIFIED", "DELETED"}:
-            return  # a bookmark, or an error of the watch
+            return  # a bookmark or an error
         pod = Pod.from_k8s(event["object"])
-        nameless = Pod(name=pod.name, namespace=pod.namespace).uid  # of one that was assigned before it had a uid
+        default_uid = Pod(name=pod.name, namespace=pod.namespace).uid  # of a pod that was assigned without a uid
         with self._lock:
-            node_name, placed = self._by_uid.get(pod.uid) or self._by_uid.get(nameless) or ("", None)
-            self._drop(nameless)
+            node_name, placed = self._by_uid.get(pod.uid) or self._by_uid.get(default_uid) or ("", None)
+            self._drop(default_uid)
             if kind == "DELETED" or pod.finished:
                 self._drop(pod.uid)
             elif pod.node_name:
                 if placed is not None and node_name == pod.node_name:
-                    self._put(pod, node_name, placed.placed_at)  # when we placed it, we know best
+                    self._put(pod, node_name, placed.placed_at)  # the scheduler's own time is the most exact
                 elif pod.scheduled_at is not None:
                     self._put(pod, pod.node_name, pod.scheduled_at)
                 else:
                     self._drop(pod.uid)
 
     def prune(self, window_end: float) -> None:
-        """Drop pods that the metrics have seen, now and when they are observed again.
+        """Drop pods that the metrics have seen. They are not added again when they are observed later.
 
         Args:
-            window_end: where the window of the newest snapshot ends, unix seconds; not the time of day.
+            window_end: end of the newest snapshot's window, Unix seconds; not the current time.
         """
         with self._lock:
             self._cut_off = window_end - self._keep_seconds
-            self._shorten(bisect_left(self._order, (self._cut_off, "")))
+            self._drop_oldest(bisect_left(self._order, (self._cut_off, "")))
 
     def placed(self) -> tuple[tuple[str, PlacedPod], ...]:
-        """Return the pods with their nodes' names, in the order they were placed in."""
+        """Return the pods with the names of their nodes, in order of placement."""
         with self._lock:
             return tuple(self._by_uid[uid] for _, uid in self._order)
 
     def add_to(self, nodes: NodeTable) -> None:
-        """Count the recorded pods on a table; those that it has already on this node get the time recorded here.
+        """Add the recorded pods to a table, and set the placement time of pods that it has on the same node.
 
-        Pods that it has on another node stay there, as the API server knows best where a pod is; pods on nodes that it
-        does not have are left out. Writing to a table needs its caller's lock.
+        Pods that the table has on another node are left there, because the API server's data are more reliable. Pods on
+        nodes that the table does not have are skipped. The caller must hold the table's lock, if it uses one.
         """
         for node_name, placed in self.placed():
-            known = nodes.find(placed.pod)
-            if known is None and node_name in nodes:
+            counted = nodes.find(placed.pod)
+            if counted is None and node_name in nodes:
                 nodes.add(placed.pod, node_name, placed.placed_at)
-            elif known is not None and known[0] == node_name and known[1].placed_at != placed.placed_at:
-                nodes.add(known[1].pod, node_name, placed.placed_at)
+            elif counted is not None and counted[0] == node_name and counted[1].placed_at != placed.placed_at:
+                nodes.add(counted[1].pod, node_name, placed.placed_at)
 
     def _put(self, pod: Pod, node_name: str, at: float) -> None:
         self._drop(pod.uid)
@@ -121,14 +121,14 @@ class AssignedPods:
             return
         self._by_uid[pod.uid] = (node_name, PlacedPod(pod, at))
         insort(self._order, (at, pod.uid))
-        self._shorten(len(self._order) - self._max_pods)
+        self._drop_oldest(len(self._order) - self._max_pods)
 
     def _drop(self, uid: str) -> None:
-        known = self._by_uid.pop(uid, None)
-        if known is not None:
-            del self._order[bisect_left(self._order, (known[1].placed_at, uid))]
+        removed = self._by_uid.pop(uid, None)
+        if removed is not None:
+            del self._order[bisect_left(self._order, (removed[1].placed_at, uid))]
 
-    def _shorten(self, count: int) -> None:
+    def _drop_oldest(self, count: int) -> None:
         for _, uid in self._order[: max(0, count)]:
             del self._by_uid[uid]
         del self._order[: max(0, count)]

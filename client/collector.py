@@ -1,4 +1,4 @@
-"""A fresh copy of a watcher's metrics, kept in the background."""
+"""A recent copy of a watcher's metrics, refreshed in the background."""
 
 import logging
 import threading
@@ -18,12 +18,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Snapshot(WatcherMetrics):
-    """A watcher's metrics, and how far to trust them.
+    """A watcher's metrics, with their age and quality.
 
     Attributes:
-        age_seconds: time since they were taken, when :meth:`Collector.snapshot` was called.
-        grade: empty when they are what was asked for, else the worst :class:`~watcher.Grade` among the nodes.
-        failure: why the last refresh failed; empty when it worked.
+        age_seconds: age of the metrics when :meth:`Collector.snapshot` was called.
+        grade: empty if the metrics are as requested, else the worst :class:`~watcher.Grade` of the nodes.
+        failure: reason why the last refresh failed; empty if it succeeded.
     """
 
     age_seconds: float = 0.0
@@ -32,19 +32,19 @@ class Snapshot(WatcherMetrics):
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _CachedMetrics:
     metrics: WatcherMetrics
     grade: str
     age_when_read: float
-    read_at: float  # on the monotonic clock, which does not count while the machine is suspended
-    read_at_time: float  # unix time, which can be set
+    read_at: float  # monotonic seconds; this clock stops while the machine is suspended
+    read_at_time: float  # Unix seconds; this clock can be set
 
 
 class Collector:
-    """Refreshes every 30 seconds; a failed refresh never costs the data that are there.
+    """Refreshes metrics every 30 seconds. A failed refresh keeps the last metrics.
 
-    It owns the client: closing the collector closes it. :meth:`snapshot` may be called from any thread and never waits.
-    Use it as a context manager, or call :meth:`start` and :meth:`close`.
+    The collector owns its client: closing the collector closes the client. :meth:`snapshot` never waits, and may be
+    called from any thread. Use it as a context manager, or call :meth:`start` and :meth:`close`.
     """
 
     def __init__(
@@ -56,92 +56,92 @@ class Collector:
         window: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Prepare; nothing is read yet.
+        """Create the collector; nothing is read yet.
 
         Args:
-            client: from :func:`client.connect`.
+            client: client from :func:`client.connect`.
             interval_seconds: time between refreshes.
-            max_age_seconds: older data are refused by :meth:`snapshot`.
-            window: exactly this one, or the watcher's choice when None.
-            clock: unix time; tests inject their own.
+            max_age_seconds: age from which :meth:`snapshot` refuses metrics.
+            window: window to read, such as ``5m``; None for the watcher's choice.
+            clock: function that returns Unix seconds; for tests.
 
         Raises:
-            ValueError: a number of seconds is not above 0, or is above a year.
+            ValueError: a number of seconds is not above 0, or is above one year.
         """
         self._client = client
         self._interval = arguments.seconds("interval_seconds", interval_seconds)
         self._max_age = arguments.seconds("max_age_seconds", max_age_seconds)
         self._window = window
         self._clock = clock
-        self._held: _Held | None = None
-        self._failure = "nothing was read yet"
+        self._cached: _CachedMetrics | None = None
+        self._failure = "nothing has been read yet"
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
 
     def start(self) -> Self:
-        """Read once, then keep reading in the background. A first read that fails is repeated, not raised.
+        """Read once, then start to refresh in the background. If the first read fails, it is retried, not raised.
 
-        Started already, it does nothing.
+        If the collector is started already, this does nothing.
 
         Raises:
-            RuntimeError: it is closed, and its client with it: make new ones.
+            RuntimeError: the collector and its client are closed.
         """
         with self._starting:
             if self._stop.is_set():
-                raise RuntimeError("this collector is closed, and its client with it: make new ones")
+                raise RuntimeError("this collector and its client are closed: create new ones")
             if self._thread is None:
-                self._refresh_whatever_happens()
+                self._refresh_safely()
                 self._thread = threading.Thread(target=self._run, name="collector", daemon=True)
-                self._thread.start()  # ends at once where it was closed meanwhile
+                self._thread.start()  # ends at once if the collector was closed meanwhile
         return self
 
     def refresh(self) -> bool:
-        """Read now; return whether new data, or a word that there are none newer, came.
+        """Read now; return True if it succeeded, also if the metrics are unchanged.
 
-        What is no :class:`~client.ClientError` is raised; in the background it is logged.
+        Exceptions other than :class:`~client.ClientError` are raised here, and logged in the background.
         """
         try:
             metrics = self._client.metrics(self._window)
             if not metrics.data:
-                # What /compat answers when nothing is fresh.
-                raise NoMetrics("the watcher has nothing fresh")
+                # /compat returns an empty snapshot if no metrics are fresh.
+                raise NoMetrics("the watcher has no fresh metrics")
         except ClientError as error:
             if self._failure != str(error):
                 _log.warning("metrics cannot be refreshed", extra={"error": str(error)})
             self._failure = str(error)
             return False
-        if self._failure and self._held:
+        if self._failure and self._cached:
             _log.info("metrics are refreshed again")
-        held = self._held
-        # Replicas behind one address may differ by a fetch: do not go back in time, unless what is held is too old, or
-        # from so far in the future that the watcher's clock was wrong.
-        if held is None or metrics.timestamp >= held.metrics.timestamp or self._is_out_of_time(held):
+        cached = self._cached
+        # Replicas behind one address may be one fetch apart, so older metrics do not replace newer ones, unless the
+        # cached ones are too old, or so far in the future that the watcher's clock must have been wrong.
+        if cached is None or metrics.timestamp >= cached.metrics.timestamp or self._has_invalid_age(cached):
             age = max(0.0, self._clock() - metrics.timestamp)
-            if held is not None and metrics.timestamp == held.metrics.timestamp:
-                age = max(age, self._age_seconds(held))  # what is read again is no younger, whatever the clock says now
-            self._held = _Held(metrics, _worst_grade(metrics), age, time.monotonic(), self._clock())
+            if cached is not None and metrics.timestamp == cached.metrics.timestamp:
+                age = max(age, self._age_seconds(cached))  # unchanged metrics are not younger, even if a clock was set
+            self._cached = _CachedMetrics(metrics, _worst_grade(metrics), age, time.monotonic(), self._clock())
         self._failure = ""
         return True
 
     def snapshot(self) -> Snapshot:
-        """Return the newest data.
+        """Return the newest metrics.
 
         Raises:
-            NoMetrics: nothing could be read yet; the message says why.
-            StaleMetrics: the data are older than ``max_age_seconds``.
+            NoMetrics: no metrics have been read yet; the message has the reason.
+            StaleMetrics: the metrics are older than ``max_age_seconds``.
         """
-        held, failure = self._held, self._failure
-        if held is None:
+        cached, failure = self._cached, self._failure
+        if cached is None:
             raise NoMetrics(failure)
-        age = self._age_seconds(held)
+        age = self._age_seconds(cached)
         if age > self._max_age:
             raise StaleMetrics(
-                f"the data are {age:.0f} s old, the limit is {self._max_age:.0f} s"
+                f"the metrics are {age:.0f} s old, the limit is {self._max_age:.0f} s"
                 f"{f'; the last refresh failed: {failure}' if failure else ''}"
             )
-        values = {field.name: getattr(held.metrics, field.name) for field in fields(WatcherMetrics)}
-        return Snapshot(**values, age_seconds=age, grade=held.grade, failure=failure)
+        values = {field.name: getattr(cached.metrics, field.name) for field in fields(WatcherMetrics)}
+        return Snapshot(**values, age_seconds=age, grade=cached.grade, failure=failure)
 
     def close(self) -> None:
         """Stop refreshing and close the client."""
@@ -153,7 +153,7 @@ class Collector:
     def __enter__(self) -> Self:
         try:
             return self.start()
-        except BaseException:  # an interrupt, say: nobody else would close the client
+        except BaseException:  # for example KeyboardInterrupt: nothing else would close the client
             self.close()
             raise
 
@@ -164,23 +164,23 @@ class Collector:
 
     def _run(self) -> None:
         while not self._stop.wait(self._interval):
-            self._refresh_whatever_happens()
+            self._refresh_safely()
 
-    def _refresh_whatever_happens(self) -> None:
+    def _refresh_safely(self) -> None:
         try:
             self.refresh()
         except Exception as error:  # noqa: BLE001
-            # What is held stays good until it is too old, and snapshot() says so then.
+            # The cached metrics stay valid until snapshot() finds them too old.
             _log.exception("the refresh failed unexpectedly")
             self._failure = f"unexpected: {type(error).__name__}: {error}"
 
-    def _is_out_of_time(self, held: _Held) -> bool:
-        return self._age_seconds(held) > self._max_age or held.metrics.timestamp - self._clock() > self._max_age
+    def _has_invalid_age(self, cached: _CachedMetrics) -> bool:
+        return self._age_seconds(cached) > self._max_age or cached.metrics.timestamp - self._clock() > self._max_age
 
-    def _age_seconds(self, held: _Held) -> float:
-        # A clock that is set back makes nothing younger; neither does a machine that slept, or was paused, meanwhile.
-        passed = max(time.monotonic() - held.read_at, self._clock() - held.read_at_time)
-        return held.age_when_read + passed
+    def _age_seconds(self, cached: _CachedMetrics) -> float:
+        # The larger time of both clocks: Unix time may be set back, and the monotonic clock stops during suspension.
+        passed = max(time.monotonic() - cached.read_at, self._clock() - cached.read_at_time)
+        return cached.age_when_read + passed
 
 
 def _worst_grade(metrics: WatcherMetrics) -> str:

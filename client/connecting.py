@@ -1,4 +1,4 @@
-"""One way to a watcher, wherever it runs."""
+"""Connecting to a watcher, over HTTP or embedded in this process."""
 
 from pathlib import Path
 from types import TracebackType
@@ -21,21 +21,22 @@ class WatcherCredentials(TypedDict):
 
 
 class WatcherClient(Protocol):
-    """What :class:`~client.ServiceClient` and :class:`~client.LibraryClient` have in common.
+    """Common interface of :class:`~client.ServiceClient` and :class:`~client.LibraryClient`.
 
-    Both may be used from several threads. Both raise the errors of :mod:`client.errors`, and return equal objects.
+    Both are thread-safe, raise the errors of :mod:`client.errors`, and return equal objects.
     """
 
     def metrics(self, window: str | None = None) -> WatcherMetrics:
-        """Return all nodes' metrics.
+        """Return the metrics of all nodes.
 
         Args:
-            window: exactly this one, such as ``5m``; the watcher's default, or a shorter one, when None.
+            window: window to return, such as ``5m``; None for the watcher's default window, or a shorter one if that
+                has no fresh metrics.
         """
         ...
 
     def node_metrics(self, node: str, window: str | None = None) -> WatcherMetrics:
-        """Return one node's metrics: a snapshot with that node alone."""
+        """Return the metrics of one node: a snapshot with that node only."""
         ...
 
     def history(
@@ -47,27 +48,27 @@ class WatcherClient(Protocol):
         since: float | str | None = None,
         step: int | str | None = None,
     ) -> "History":
-        """Return what nodes used over the last hours, as arrays, in the watcher's default window.
+        """Return the use of nodes over the last hours as arrays, in the watcher's default window.
 
         Args:
-            node: one, with all its metrics; all nodes, with one metric, when None.
-            type: only this resource; of all nodes CPU when None.
-            operator: only this one; of all nodes AVG when None.
-            since: unix seconds, or how long ago, such as ``6h``; a day when None.
-            step: whole minutes, in seconds or such as ``5m``; as short as is possible when None.
+            node: node to return, with all its metrics; None for one metric of all nodes.
+            type: resource to return; None for all resources of a node, or CPU of all nodes.
+            operator: operator to return; None for all operators of a node, or AVG of all nodes.
+            since: start in Unix seconds, or as a duration before now, such as ``6h``; None for one day.
+            step: length of a step in whole minutes, as seconds or such as ``5m``; None for the shortest possible.
 
         Raises:
-            ValueError: there is no such time or step, or there would be too many steps: 1,500 of one node, 300 of all.
-            UnknownNode: there is none of this node.
+            ValueError: the start or step is invalid, or there are too many steps: 1,500 for one node, 300 for all.
+            UnknownNode: the watcher has no history of this node.
         """
         ...
 
     def health(self) -> tuple[str, ...]:
-        """Return why the watcher is not healthy; empty when it is."""
+        """Return the reasons why the watcher is not healthy; empty if it is healthy."""
         ...
 
     def close(self) -> None:
-        """Give back connections and threads."""
+        """Close connections and stop threads."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -78,22 +79,22 @@ class WatcherClient(Protocol):
 
 
 def connect(address: str | None = None, *, settings: "Settings | None" = None, **options: Any) -> WatcherClient:
-    """Return a client: of the watcher at an address, or of one embedded in this process when there is none.
+    """Return a client of the watcher at an address, or of a watcher embedded in this process if there is none.
 
     Args:
-        address: such as ``http://trimaran:2020``; also ``.../compat``, and the Go load-watcher's own address.
-        settings: for the embedded watcher; read from environment and file, as the service does it, when None.
+        address: URL such as ``http://trimaran:2020``, or ``.../compat``, or the URL of a Go load-watcher.
+        settings: settings of the embedded watcher; None to load them from environment and file as the service does.
         options: further arguments of :class:`~client.ServiceClient` or :class:`~client.LibraryClient`.
 
     Raises:
-        BadSettings: the embedded watcher's settings cannot be used.
-        ValueError: the address is no HTTP address, or an option is out of its range.
-        TypeError: settings were given together with an address: the service has settings of its own.
+        BadSettings: the embedded watcher's settings are invalid.
+        ValueError: the address is not an HTTP URL, or an option is out of range.
+        TypeError: both an address and settings were passed; the service has settings of its own.
     """
     if address:
         if settings is not None:
-            raise TypeError("settings belong to an embedded watcher; the one at an address has its own")
+            raise TypeError("settings are for an embedded watcher; the watcher at an address has its own")
         return ServiceClient(address, **options)
-    from client.library import LibraryClient  # keeps the watcher's weight out of service mode
+    from client.library import LibraryClient  # imports the whole watcher, which service mode does not need
 
     return LibraryClient(settings, **options)

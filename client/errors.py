@@ -1,14 +1,14 @@
-"""Everything the client raises on purpose, the same in service and in library mode.
+"""Exceptions of the client, the same in service and in library mode.
 
 ClientError
-├── WatcherUnavailable    it cannot be reached, does not answer in time, or failed inside
-├── AccessDenied          it wants another token or certificate
-├── BadAnswer             it answered something that is not the contract
-├── NoMetrics             it has no metrics
-│   └── StaleMetrics      it, or this client, has only metrics that are too old
-├── UnknownNode           it has metrics, but none for this node
-├── UnknownWindow         it does not keep this window
-└── BadSettings           the settings of an embedded watcher cannot be used
+├── WatcherUnavailable    the watcher cannot be reached, does not answer in time, or failed internally
+├── AccessDenied          the watcher requires another token or certificate
+├── BadAnswer             the watcher's response violates the API
+├── NoMetrics             the watcher has no metrics
+│   └── StaleMetrics      the watcher, or this client, has only metrics that are too old
+├── UnknownNode           the watcher has metrics, but not of this node
+├── UnknownWindow         the watcher does not keep this window
+└── BadSettings           the settings of an embedded watcher are invalid
 """
 
 from runtime import masking
@@ -17,22 +17,22 @@ from watcher.wire import MetricsCode
 
 
 class ClientError(TrimaranError):
-    """The root of the tree above. Its message is one line, without secrets."""
+    """Root of the client's exceptions. The message is one line, without secrets."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(masking.to_line(message))
 
 
 class WatcherUnavailable(ClientError):
-    """The watcher cannot be reached, does not answer in time, or failed inside."""
+    """The watcher cannot be reached, does not answer in time, or failed internally."""
 
 
 class AccessDenied(ClientError):
-    """The watcher wants another token or certificate."""
+    """The watcher requires another token or certificate."""
 
 
 class BadAnswer(ClientError):
-    """The watcher answered something that is not the contract."""
+    """The watcher's response violates the API."""
 
 
 class NoMetrics(ClientError):
@@ -40,11 +40,11 @@ class NoMetrics(ClientError):
 
 
 class StaleMetrics(NoMetrics):
-    """There are only metrics that are too old."""
+    """The watcher, or this client, has only metrics that are too old."""
 
 
 class UnknownNode(ClientError):
-    """There are metrics, but none for this node."""
+    """The watcher has metrics, but not of this node."""
 
 
 class UnknownWindow(ClientError):
@@ -52,13 +52,13 @@ class UnknownWindow(ClientError):
 
 
 class BadSettings(ClientError):
-    """The settings of an embedded watcher cannot be used; the message has a line for each problem."""
+    """The settings of an embedded watcher are invalid; the message has one line per problem."""
 
     def __init__(self, message: str = "") -> None:
-        Exception.__init__(self, masking.redact(message))  # of several lines, each of them safe by itself
+        Exception.__init__(self, masking.redact(message))  # keeps the lines, unlike ClientError
 
 
-#: The wire's error codes, in our words.
+#: Exceptions by the API's error codes.
 BY_CODE: dict[str, type[ClientError]] = {
     MetricsCode.NO_METRICS: NoMetrics,
     MetricsCode.STALE: StaleMetrics,

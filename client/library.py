@@ -1,4 +1,4 @@
-"""The watcher as a library: embedded in this process, no HTTP server. The one module that knows the whole watcher."""
+"""Client of a watcher that is embedded in this process, without an HTTP server. Imports the whole watcher."""
 
 import threading
 from pathlib import Path
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class LibraryClient:
-    """Embeds a watcher and reads it; several in one process do not touch each other.
+    """Runs a watcher in this process and reads it. Several clients in one process are independent of each other.
 
-    May be used from several threads.
+    Thread-safe.
 
     Attributes:
-        source: the name of the provider that it reads, and of those that it falls back to.
+        source: name of the provider, and of its fallback providers.
     """
 
     def __init__(
@@ -37,15 +37,15 @@ class LibraryClient:
         store_path: str | Path | None = None,
         provider: "WindowProvider | SampleProvider | None" = None,
     ) -> None:
-        """Start watching in the background.
+        """Start the watcher in the background.
 
         Args:
-            settings: the watcher's; read from environment and file, as the service does it, when None.
-            store_path: a database file that survives a restart; without one everything stays in memory.
-            provider: used instead of the one that the settings name.
+            settings: the watcher's settings; None to load them from environment and file as the service does.
+            store_path: database file that survives a restart; None to keep everything in memory.
+            provider: provider to use instead of the one in the settings.
 
         Raises:
-            BadSettings: they cannot be used, or name no usable provider.
+            BadSettings: the settings are invalid, or name no usable provider.
         """
         try:
             settings = settings or load(WatcherSettings).settings
@@ -53,27 +53,27 @@ class LibraryClient:
         except SettingsError as error:
             raise errors.BadSettings(str(error)) from error
         self.source = ", else ".join(view.provider.name for view in settings.for_each_provider())
-        self._patience = settings.watch.fetch_timeout_seconds
-        self._seen: dict[str | None, tuple[Published, WatcherMetrics]] = {}
+        self._timeout_seconds = settings.watch.fetch_timeout_seconds
+        self._decoded: dict[str | None, tuple[Published, WatcherMetrics]] = {}
         self._lock = threading.Lock()
         self._watcher.start()
 
     def metrics(self, window: str | None = None) -> WatcherMetrics:
-        """Return all nodes' metrics; see :class:`~client.WatcherClient`.
+        """Return the metrics of all nodes; see :class:`~client.WatcherClient`.
 
-        Waits for the first fetch, unless the store has fresh metrics of the run before.
+        Waits for the first fetch, unless the store has fresh metrics from before a restart.
         """
         published = self._published(window)
         with self._lock:
-            seen, metrics = self._seen.get(window, (None, None))
+            seen, metrics = self._decoded.get(window, (None, None))
             if metrics is None or seen is not published:
-                # Through the wire, so that both modes return equal objects by construction.
+                # Encoded and decoded, so that both modes return equal objects.
                 metrics = wire.decode(published.body(Dialect.DOCUMENTED).identity, Dialect.DOCUMENTED)
-                self._seen[window] = (published, metrics)
+                self._decoded[window] = (published, metrics)
         return metrics
 
     def node_metrics(self, node: str, window: str | None = None) -> WatcherMetrics:
-        """Return one node's metrics; see :class:`~client.WatcherClient`."""
+        """Return the metrics of one node; see :class:`~client.WatcherClient`."""
         body = self._published(window).node_body(node, Dialect.DOCUMENTED)
         if body is None:
             raise errors.UnknownNode(f"the embedded watcher has no metrics for node {node[:80]!r}")
@@ -88,20 +88,20 @@ class LibraryClient:
         since: float | str | None = None,
         step: int | str | None = None,
     ) -> "History":
-        """Return what nodes used over the last hours; see :class:`~client.WatcherClient`. None without a store."""
-        found = self._watcher.history(node, type, operator, since=since, step=step)
-        if node is not None and not found.nodes:
+        """Return the use of nodes over the last hours; see :class:`~client.WatcherClient`. Empty without a store."""
+        history = self._watcher.history(node, type, operator, since=since, step=step)
+        if node is not None and not history.nodes:
             raise errors.UnknownNode(f"the embedded watcher has no such history of node {node[:80]!r}")
-        return found
+        return history
 
     def health(self) -> tuple[str, ...]:
-        """Return why the watcher is not healthy; empty when it is. Waits as :meth:`metrics` does."""
+        """Return the reasons why the watcher is not healthy; empty if it is. Waits as :meth:`metrics` does."""
         if not self._watcher.is_ready():
-            self._watcher.wait_for_first_fetch(self._patience)
+            self._watcher.wait_for_first_fetch(self._timeout_seconds)
         return self._watcher.health().reasons
 
     def close(self) -> None:
-        """Stop watching."""
+        """Stop the watcher."""
         self._watcher.stop()
 
     def __enter__(self) -> Self:
@@ -119,8 +119,8 @@ class LibraryClient:
             except NotServed as error:
                 if not error.lacks_metrics:
                     raise
-            # Only now: a provider that hangs must not hold up what the run before left fresh.
-            self._watcher.wait_for_first_fetch(self._patience)
+            # Waits only if nothing is published: a provider that hangs must not delay fresh metrics from the store.
+            self._watcher.wait_for_first_fetch(self._timeout_seconds)
             return self._watcher.published(window)
         except NotServed as error:
             raise errors.BY_CODE[error.code](f"the embedded watcher: {error}") from error

@@ -1,4 +1,4 @@
-"""The watcher as a service: its REST API over HTTP."""
+"""Client of a watcher's REST API over HTTP."""
 
 import re
 import threading
@@ -31,18 +31,18 @@ from watcher.model import WatcherMetrics
 if TYPE_CHECKING:
     from watcher.history import History
 
-_LONGEST_MESSAGE = 300
-# What is no such tag, or very long, need not be possible to send back: without it everything is read anew.
+_MAX_MESSAGE_LENGTH = 300
+# Other values, and very long ones, may be impossible to send back. Without a valid ETag everything is read again.
 _ETAG = re.compile(r'(W/)?"[!#-~]{0,200}"')
 # Older watchers and the Go service answer plain JSON.
 _ACCEPT = f"{wire.COLUMNS_TYPE}, application/json;q=0.9"
 
 
 class ServiceClient:
-    """Reads a watcher's REST API, ours or the Go load-watcher's.
+    """Reads the REST API of a watcher, or of the Go load-watcher.
 
-    What did not change since the last call is not sent again (ETag), and the same object is returned. May be used from
-    several threads.
+    Metrics that did not change since the last call are not sent again (ETag), and the same object is returned.
+    Thread-safe.
     """
 
     def __init__(
@@ -57,21 +57,21 @@ class ServiceClient:
         client_certificate: str | Path | tuple[str | Path, str | Path] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Prepare; nothing is sent yet.
+        """Create the client; nothing is sent yet.
 
         Args:
-            address: such as ``http://trimaran:2020``, without ``/watcher``.
-            timeout_seconds: for a whole call, with all its tries and pauses; however slowly an answer comes. Only to
-                resolve the host's name, and to try another address of it, may take longer.
-            retries: further tries when the watcher cannot be reached or is overloaded, with growing pauses.
-            token: sent as a bearer token.
-            token_file: where to read the token instead, at every request, as it may be rotated.
-            ca_file: certificate authorities to trust instead of the system's.
-            client_certificate: a PEM file with certificate and key, or one of each.
-            headers: sent with every request.
+            address: URL such as ``http://trimaran:2020``, without ``/watcher``.
+            timeout_seconds: time limit of a whole call, with all retries and pauses, however slowly a response arrives.
+                Only resolving the host name and trying a second address of the host may take longer.
+            retries: number of retries when the watcher cannot be reached or is overloaded, with growing pauses.
+            token: bearer token.
+            token_file: file to read the token from at every request, since it may be rotated.
+            ca_file: CA certificates to trust instead of the system's.
+            client_certificate: PEM file with certificate and key, or a pair of files.
+            headers: headers of every request.
 
         Raises:
-            ValueError: the address is no HTTP address, the token cannot be sent in a header, or a number is out of its
+            ValueError: the address is not an HTTP URL, the token cannot be sent in a header, or a number is out of
                 range.
         """
         retries = arguments.retries(retries)
@@ -80,37 +80,37 @@ class ServiceClient:
         if client_certificate is not None:
             pair = client_certificate if isinstance(client_certificate, tuple) else (client_certificate,)
             certificate = (str(pair[0]), str(pair[1])) if len(pair) == 2 else str(pair[0])
-        given, file = prepare_token(token or "", "the token"), Path(token_file) if token_file else None
+        fixed_token, token_path = prepare_token(token or "", "the token"), Path(token_file) if token_file else None
         session = BoundedSession(
-            bearer(lambda: given if file is None else read_token(file)),
+            bearer(lambda: fixed_token if token_path is None else read_token(token_path)),
             verify=True if ca_file is None else str(ca_file),
             certificate=certificate,
             headers={"Accept": _ACCEPT, **(headers or {})},
             follow_redirects=False,
         )
         self._transport = Transport(address, session, timeout_seconds=timeout_seconds, retries=retries)
-        self._seen: dict[str | None, tuple[str, WatcherMetrics]] = {}
+        self._cache: dict[str | None, tuple[str, WatcherMetrics]] = {}
         self._lock = threading.Lock()
 
     def metrics(self, window: str | None = None) -> WatcherMetrics:
-        """Return all nodes' metrics; see :class:`~client.WatcherClient`."""
+        """Return the metrics of all nodes; see :class:`~client.WatcherClient`."""
         with self._lock:
-            etag, known = self._seen.get(window, ("", None))
-        response = self._get("/watcher", {"window": window}, {"If-None-Match": etag} if known else {})
-        if response.status_code == 304 and known is not None:
-            return known
+            etag, cached = self._cache.get(window, ("", None))
+        response = self._get("/watcher", {"window": window}, {"If-None-Match": etag} if cached else {})
+        if response.status_code == 304 and cached is not None:
+            return cached
         metrics = self._decode(response, window)
         etag = response.headers.get("ETag", "")
         with self._lock:
             if _ETAG.fullmatch(etag):
-                self._seen[window] = (etag, metrics)
+                self._cache[window] = (etag, metrics)
             else:
-                self._seen.pop(window, None)
+                self._cache.pop(window, None)
         return metrics
 
     def node_metrics(self, node: str, window: str | None = None) -> WatcherMetrics:
-        """Return one node's metrics; see :class:`~client.WatcherClient`."""
-        # As a query: a node may be called "health", and the Go service knows no other way.
+        """Return the metrics of one node; see :class:`~client.WatcherClient`."""
+        # In the query, not the path: a node may be called "health", and the Go service supports only the query.
         metrics = self._decode(self._get("/watcher", {"host": node, "window": window}), window, node)
         if node not in metrics.data:
             raise UnknownNode(f"{self._transport.where} has no metrics for node {node[:80]!r}")
@@ -125,44 +125,44 @@ class ServiceClient:
         since: float | str | None = None,
         step: int | str | None = None,
     ) -> "History":
-        """Return what nodes used over the last hours; see :class:`~client.WatcherClient`."""
-        from watcher.wire.history import decode_history  # numpy is behind it
+        """Return the use of nodes over the last hours; see :class:`~client.WatcherClient`."""
+        from watcher.wire.history import decode_history  # imports numpy
 
-        asked: dict[str, str | None] = {"host": node, "type": type, "operator": operator}
+        parameters: dict[str, str | None] = {"host": node, "type": type, "operator": operator}
         for name, value in (("since", since), ("step", step)):
-            asked[name] = value if value is None or isinstance(value, str) else str(int(value))
-        response = self._get("/history", asked)
+            parameters[name] = value if value is None or isinstance(value, str) else str(int(value))
+        response = self._get("/history", parameters)
         where = self._transport.where
         if response.status_code == 400:
-            raise ValueError(f"{where}: {self._said(response)[1]}")
+            raise ValueError(f"{where}: {self._error_of(response)[1]}")
         if response.status_code != 200:
             raise self._refusal(response, where, node)
         try:
             return decode_history(response.content)
         except wire.WireError as error:
-            raise BadAnswer(f"{where} answered something else than a history: {error}") from error
+            raise BadAnswer(f"{where} did not return a history: {error}") from error
 
     def findings(self) -> list[dict[str, Any]]:
-        """Return what the watcher finds wrong with its metrics, as ``GET /findings`` says it; nothing of an older one.
+        """Return the findings of ``GET /findings``; empty for an older watcher, which has none.
 
         Raises:
-            WatcherUnavailable, AccessDenied: it cannot be asked, or wants another token.
+            WatcherUnavailable, AccessDenied: the request failed, or the watcher requires another token.
         """
         response = self._get("/findings")
         try:
-            found = orjson.loads(response.content)["findings"]
+            findings = orjson.loads(response.content)["findings"]
             return [
-                {key: masking.to_line(each) if isinstance(each, str) else each for key, each in one.items()}
-                for one in found
+                {key: masking.to_line(value) if isinstance(value, str) else value for key, value in finding.items()}
+                for finding in findings
             ]
         except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
             return []
 
     def check_access(self) -> bool:
-        """Return whether the watcher can be asked.
+        """Return whether the watcher answers.
 
         Raises:
-            AccessDenied: it wants another token.
+            AccessDenied: the watcher requires another token.
         """
         try:
             self._get("/findings", retries=0)
@@ -173,9 +173,9 @@ class ServiceClient:
         return True
 
     def health(self) -> tuple[str, ...]:
-        """Return why the watcher is not healthy, or cannot be asked; empty when it is."""
+        """Return the reasons why the watcher is not healthy or does not answer; empty if it is healthy."""
         try:
-            # Unhealthy is said with 503: an answer, not a failure to try again.
+            # No retries: status 503 means unhealthy here, and is a valid response.
             response = self._get("/watcher/health", retries=0)
         except ClientError as error:
             return (str(error),)
@@ -188,7 +188,7 @@ class ServiceClient:
             return (masking.to_line(f"{self._transport.where} answered {response.status_code} {response.reason}"),)
 
     def close(self) -> None:
-        """Close the connections. A call that is under way ends; it and later ones raise WatcherUnavailable."""
+        """Close the connections. Current and later calls raise WatcherUnavailable."""
         self._transport.close()
 
     def __enter__(self) -> Self:
@@ -206,11 +206,11 @@ class ServiceClient:
         headers: Mapping[str, str] | None = None,
         retries: int | None = None,
     ) -> requests.Response:
-        # What is not valid Unicode is nobody's name: sent with a mark in its place, it is answered as unknown.
-        sent = {key: value and value.encode("utf-8", "replace").decode() for key, value in (params or {}).items()}
-        response = self._transport.get(path, sent, headers, retries=retries)
+        # Text that is not valid Unicode is sent with replacement characters; the watcher answers that it is unknown.
+        query = {key: value and value.encode("utf-8", "replace").decode() for key, value in (params or {}).items()}
+        response = self._transport.get(path, query, headers, retries=retries)
         if response.status_code in {401, 403}:
-            _, message = self._said(response)
+            _, message = self._error_of(response)
             raise AccessDenied(
                 f"{self._transport.where} refuses the credentials: {response.status_code} {response.reason}"
                 f"{f': {message}' if message else ''}"
@@ -224,27 +224,27 @@ class ServiceClient:
         try:
             metrics = wire.decode(response.content)
         except wire.WireError as error:
-            raise BadAnswer(f"{where} answered something else than metrics: {error}") from error
+            raise BadAnswer(f"{where} did not return metrics: {error}") from error
         if window is not None and metrics.window.duration != window:
-            raise UnknownWindow(f"{where} answered window {metrics.window.duration}: it cannot be asked for {window!r}")
+            raise UnknownWindow(f"{where} returned window {metrics.window.duration}, and does not support {window!r}")
         return metrics
 
     def _refusal(self, response: requests.Response, where: str, node: str | None) -> ClientError:
-        code, message = self._said(response)
+        code, message = self._error_of(response)
         if code in BY_CODE:
             return BY_CODE[code](f"{where}: {message}")
         message = message or f"{response.status_code} {response.reason}"
-        if response.status_code == 404:  # the Go service says no more
+        if response.status_code == 404:  # the Go service has no error codes
             return (
                 UnknownNode(f"{where}: no node {node[:80]!r}") if node is not None else NoMetrics(f"{where}: {message}")
             )
         return (WatcherUnavailable if response.status_code >= 500 else BadAnswer)(f"{where}: {message}")
 
-    def _said(self, response: requests.Response) -> tuple[str, str]:
-        """Return code and message of an error, as the contract has it; empty when it has none."""
+    def _error_of(self, response: requests.Response) -> tuple[str, str]:
+        """Return the error code and message of a response; empty if it has none."""
         try:
             error: Any = orjson.loads(response.content)["error"]
             code, message = str(error["code"]), str(error["message"])
         except (orjson.JSONDecodeError, KeyError, TypeError):
             return "", ""
-        return code, masking.to_line(message, _LONGEST_MESSAGE)  # a gateway may repeat what it was sent
+        return code, masking.to_line(message, _MAX_MESSAGE_LENGTH)  # limited, since a gateway may repeat the request

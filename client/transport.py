@@ -1,4 +1,4 @@
-"""How a watcher is asked: one time limit over all tries, no redirects, and every failure in our words."""
+"""GET requests with one time limit for all retries, without redirects, and with the client's own exceptions."""
 
 import random
 import threading
@@ -14,30 +14,30 @@ from runtime.http.failures import FailureKind, describe
 from runtime.http.gather import Deadline
 from runtime.http.session import BoundedSession
 
-_PASSING = (429, 502, 503, 504)
+_RETRYABLE = (429, 502, 503, 504)
 _FIRST_PAUSE_SECONDS = 0.2
 _PAUSE_JITTER_SECONDS = 0.1
 _NOT_METRICS = {FailureKind.TOO_LARGE, FailureKind.BAD_ENCODING}
 
 
 class Transport:
-    """GET requests to one watcher. May be used from several threads.
+    """Sends GET requests to one watcher. Thread-safe.
 
     Attributes:
-        where: the watcher in errors, without credentials.
+        where: the watcher's name in errors, without credentials.
     """
 
     def __init__(self, address: str, session: BoundedSession, *, timeout_seconds: float, retries: int) -> None:
-        """Prepare; nothing is sent yet.
+        """Create the transport; nothing is sent yet.
 
         Args:
-            address: the watcher's.
-            session: with credentials, certificates and headers; it follows no redirects.
-            timeout_seconds: for a call with all its tries and pauses.
-            retries: further tries when the watcher cannot be reached or is overloaded, with growing pauses.
+            address: URL of the watcher.
+            session: session with credentials, certificates and headers; it must not follow redirects.
+            timeout_seconds: time limit of a call, with all retries and pauses.
+            retries: number of retries when the watcher cannot be reached or is overloaded, with growing pauses.
 
         Raises:
-            ValueError: the address is no HTTP address.
+            ValueError: the address is not an HTTP URL.
         """
         shown = masking.without_credentials(address)
         parts = _split(address)
@@ -59,35 +59,35 @@ class Transport:
         *,
         retries: int | None = None,
     ) -> requests.Response:
-        """Return the answer, of any status that is no redirect, with its whole body.
+        """Return the response, of any status except a redirect, with its whole body.
 
         Args:
-            path: behind the address.
-            params: the query; those that are None are left out.
-            headers: beside the session's.
-            retries: other than the usual.
+            path: path below the address.
+            params: parameters of the query; those that are None are left out.
+            headers: headers in addition to the session's.
+            retries: number of retries; None for the default.
 
         Raises:
-            WatcherUnavailable: it cannot be reached, or did not answer in time.
-            AccessDenied: there is no token to send.
-            BadAnswer: it redirects, or its body is too large or cannot be read.
+            WatcherUnavailable: the watcher cannot be reached, or did not answer in time.
+            AccessDenied: the token cannot be read or sent.
+            BadAnswer: the response is a redirect, or its body is too large or invalid.
         """
         retries = self._retries if retries is None else retries
         deadline = Deadline.after(self._timeout)
-        tried = 0
+        tries = 0
         while True:
             try:
                 response = self._try(path, params, headers, deadline)
             except WatcherUnavailable:
-                if tried == retries or not self._pause(tried, deadline):
+                if tries == retries or not self._pause(tries, deadline):
                     raise
             else:
-                if tried == retries or response.status_code not in _PASSING or not self._pause(tried, deadline):
-                    return self._not_elsewhere(response)
-            tried += 1
+                if tries == retries or response.status_code not in _RETRYABLE or not self._pause(tries, deadline):
+                    return self._check_redirect(response)
+            tries += 1
 
     def close(self) -> None:
-        """Close the connections; a call that is under way ends with WatcherUnavailable, as does a later one."""
+        """Close the connections. Current and later calls raise WatcherUnavailable."""
         self._closed.set()
         self._session.close()
 
@@ -102,22 +102,22 @@ class Transport:
             seconds = deadline.remaining_seconds()
             return self._session.get(self._base + path, params=params, headers=headers, timeout=seconds)
         except (requests.RequestException, UnusableToken) as error:
-            raise self._translated(error, deadline) from error
+            raise self._to_client_error(error, deadline) from error
 
-    def _translated(self, error: Exception, deadline: Deadline) -> ClientError:
-        """Say why nothing came. Where the address may have the wrong scheme, say that too."""
+    def _to_client_error(self, error: Exception, deadline: Deadline) -> ClientError:
+        """Return the exception for a failure, with a hint if the URL's scheme may be wrong."""
         failure = describe(error)
         kind = failure.kind
         if kind is FailureKind.CANCELED:
-            return WatcherUnavailable(f"{self.where} is not asked any more: this client is closed")
+            return WatcherUnavailable(f"the client of {self.where} is closed")
         if kind in {FailureKind.CREDENTIALS, FailureKind.INVALID_HEADER}:
             return AccessDenied(f"{self.where} was not asked: {failure.reason}")
         if kind in _NOT_METRICS:
-            return BadAnswer(f"{self.where} answered something else than metrics: {failure.reason}")
+            return BadAnswer(f"{self.where} did not return metrics: {failure.reason}")
         if kind in {FailureKind.TIMEOUT, FailureKind.HANDSHAKE_TIMEOUT} or not deadline.remaining_seconds():
-            # A server that waits for a request in plain text takes the TLS handshake for the beginning of one.
-            silent = kind is FailureKind.HANDSHAKE_TIMEOUT
-            hint = ": not even the TLS handshake; should the address begin with http://?" if silent else ""
+            # A plain HTTP server that gets a TLS handshake waits for the rest of what it takes for a request.
+            no_handshake = kind is FailureKind.HANDSHAKE_TIMEOUT
+            hint = ": not even the TLS handshake; should the address begin with http://?" if no_handshake else ""
             return WatcherUnavailable(f"{self.where} does not answer within {self._timeout:g} s{hint}")
         if kind is FailureKind.NOT_TLS:
             return WatcherUnavailable(f"{self.where} does not speak TLS: should the address begin with http://?")
@@ -131,7 +131,7 @@ class Transport:
         )
         return WatcherUnavailable(f"{self.where} cannot be reached: {failure.reason}{hint}")
 
-    def _not_elsewhere(self, response: requests.Response) -> requests.Response:
+    def _check_redirect(self, response: requests.Response) -> requests.Response:
         if response.is_redirect:
             target = masking.redirect_target(response.headers["Location"], response.url)
             raise BadAnswer(
@@ -140,19 +140,19 @@ class Transport:
             )
         return response
 
-    def _pause(self, tried: int, deadline: Deadline) -> bool:
-        """Wait before the next try; return whether there is time for one."""
-        jitter = random.uniform(0, _PAUSE_JITTER_SECONDS)  # noqa: S311  so that not all clients come back at once
-        pause = _FIRST_PAUSE_SECONDS * 2**tried + jitter
+    def _pause(self, tries: int, deadline: Deadline) -> bool:
+        """Wait before the next try; return False if there is no time for it."""
+        jitter = random.uniform(0, _PAUSE_JITTER_SECONDS)  # noqa: S311  jitter spreads the load of many clients
+        pause = _FIRST_PAUSE_SECONDS * 2**tries + jitter
         return pause < deadline.remaining_seconds() and not self._closed.wait(pause)
 
 
 def _split(address: str) -> SplitResult | None:
-    """Return the parts of a watcher's address; None when it is none."""
+    """Return the parts of a watcher's URL; None if the URL is invalid."""
     try:
         parts = urlsplit(address)
         usable = parts.port != 0
     except ValueError:
         return None
-    whole = not (parts.query or parts.fragment) and " " not in parts.netloc
-    return parts if usable and whole and parts.scheme in {"http", "https"} and parts.hostname else None
+    complete = not (parts.query or parts.fragment) and " " not in parts.netloc
+    return parts if usable and complete and parts.scheme in {"http", "https"} and parts.hostname else None

@@ -1,4 +1,4 @@
-"""The record of recently placed pods, and what upstream's does to the same pods."""
+"""AssignedPods, compared with upstream's cache for the same pods."""
 
 import json
 import threading
@@ -38,8 +38,8 @@ def recorded(pods):
     return [(placed.pod.name, node, placed.placed_at) for node, placed in pods.placed()]
 
 
-def test_a_pod_that_was_assigned_without_a_uid_is_the_one_that_is_observed():
-    """A scheduler may place a pod by its manifest; the watch then tells the uid, and it counts once, as of then."""
+def test_a_pod_assigned_without_a_uid_is_recognized_when_observed():
+    """A pod that was assigned without a uid gets the uid of the watch, keeps its time, and counts once."""
     pods = AssignedPods()
     pods.assign(pod(), "a", NOW)
     pods.observe(event("ADDED", seconds_ago=1))
@@ -53,10 +53,9 @@ def test_a_pod_that_was_assigned_without_a_uid_is_the_one_that_is_observed():
 
 @pytest.mark.parametrize("case", CASES, ids=[case["case"] for case in CASES])
 def test_upstreams_cases(case):
-    """Upstream keeps a minute from now and forgets to purge when no entry is young; here the window's end decides.
+    """All pods that TargetLoadPacking counts are kept, and none that was placed over 300 s before the window's end.
 
-    With a window that ended as metrics of a minute ago do, every pod that TargetLoadPacking counts is kept, and none is
-    kept that was placed more than five minutes before the window's end.
+    Upstream keeps pods for a minute from now, and purges nothing if no entry is young.
     """
     ages, kept_upstream = case["args"]["ages_seconds"], case["expected"]["kept_ages_seconds"]
     window_end = NOW - 90
@@ -74,8 +73,8 @@ def test_upstreams_cases(case):
         assert 3600 in kept_upstream, "upstream leaks when all are old"
 
 
-def test_what_is_kept_depends_on_the_window_and_not_on_the_time_of_day():
-    """While no newer window comes, a pod stays however long it takes; a window five minutes later lets it go."""
+def test_the_windows_end_decides_which_pods_are_kept():
+    """A pod is kept while the window's end stays, and dropped once the end is over five minutes later."""
     pods = AssignedPods()
     pods.assign(pod(), "a", NOW)
     pods.prune(NOW - 600)
@@ -85,8 +84,8 @@ def test_what_is_kept_depends_on_the_window_and_not_on_the_time_of_day():
     assert len(pods) == 0
 
 
-def test_pods_are_kept_in_the_order_they_were_placed_in():
-    """Not in that of the calls: events come late."""
+def test_pods_are_in_order_of_placement():
+    """Pods are in order of placement, not in order of the calls, since events arrive late."""
     pods = AssignedPods()
     pods.assign(pod("second"), "a", NOW)
     pods.assign(pod("third"), "b", NOW + 5)
@@ -94,8 +93,8 @@ def test_pods_are_kept_in_the_order_they_were_placed_in():
     assert recorded(pods) == [("first", "a", NOW - 10), ("second", "a", NOW), ("third", "b", NOW + 5)]
 
 
-def test_after_a_restart_running_pods_are_not_just_placed():
-    """The first list of every running pod: only those count that were placed lately by their own timestamps."""
+def test_a_first_list_adds_only_recently_placed_pods():
+    """After a restart, only pods with a recent timestamp count as recently placed."""
     pods = AssignedPods()
     pods.prune(NOW)
     pods.observe(event("ADDED", "old", startTime="2023-11-14T20:00:00Z"))
@@ -104,8 +103,8 @@ def test_after_a_restart_running_pods_are_not_just_placed():
     assert recorded(pods) == [("new", "a", NOW - 5)]
 
 
-def test_a_first_list_may_come_before_the_first_window():
-    """The same when no window is known yet: what is old goes with the first one."""
+def test_old_pods_of_a_first_list_are_dropped_with_the_first_window():
+    """Old pods of a first list that arrives before any window are dropped with the first window."""
     pods = AssignedPods()
     pods.observe(event("ADDED", "old", startTime="2023-11-14T20:00:00Z"))
     pods.observe(event("ADDED", "new", seconds_ago=5))
@@ -113,8 +112,8 @@ def test_a_first_list_may_come_before_the_first_window():
     assert [name for name, _, _ in recorded(pods)] == ["new"]
 
 
-def test_our_own_time_stays_when_the_api_server_confirms():
-    """The bound pod comes back with a time in whole seconds and status changes: it stays where and when it was."""
+def test_an_assigned_pod_keeps_its_time_when_observed():
+    """An assigned pod keeps its exact time, although the API server has whole seconds only."""
     pods = AssignedPods()
     pods.assign(pod(uid="web"), "a", NOW + 0.25)
     for kind in ("ADDED", "MODIFIED"):
@@ -122,8 +121,8 @@ def test_our_own_time_stays_when_the_api_server_confirms():
     assert recorded(pods) == [("web", "a", NOW + 0.25)]
 
 
-def test_another_node_than_ours_is_believed():
-    """When the pod was bound elsewhere after all, the API server's word counts, with its time."""
+def test_the_api_servers_node_replaces_the_assigned_one():
+    """The API server's node and time replace those of an assigned pod that was bound elsewhere."""
     pods = AssignedPods()
     pods.assign(pod(uid="web"), "a", NOW)
     pods.observe(event(node="b", seconds_ago=2))
@@ -133,8 +132,8 @@ def test_another_node_than_ours_is_believed():
 @pytest.mark.parametrize(
     "gone", [event("DELETED"), event(phase="Succeeded"), event(phase="Failed"), event("DELETED", node="")]
 )
-def test_pods_that_are_gone_go(gone):
-    """Deleted and terminated pods use nothing."""
+def test_deleted_and_finished_pods_are_dropped(gone):
+    """Deleted and finished pods are dropped, since they use nothing."""
     pods = AssignedPods()
     pods.assign(pod(uid="web"), "a", NOW)
     pods.observe(gone)
@@ -150,16 +149,16 @@ def test_pods_that_are_gone_go(gone):
         event("DELETED", "stranger"),
     ],
 )
-def test_other_events_change_nothing(other):
-    """Bookmarks, errors, pending pods and pods that were never recorded."""
+def test_other_events_have_no_effect(other):
+    """Bookmarks, errors, pending pods and unknown pods change nothing."""
     pods = AssignedPods()
     pods.assign(pod(uid="web"), "a", NOW)
     pods.observe(other)
     assert recorded(pods) == [("web", "a", NOW)]
 
 
-def test_a_pod_that_could_not_be_bound_is_taken_back():
-    """forget() drops it, and knows no error for one that is not there."""
+def test_forget_removes_a_pod_that_could_not_be_bound():
+    """forget() removes a pod, and ignores unknown pods."""
     pods = AssignedPods()
     pods.assign(pod(), "a", NOW)
     pods.forget(pod())
@@ -168,22 +167,22 @@ def test_a_pod_that_could_not_be_bound_is_taken_back():
 
 
 @pytest.mark.parametrize("at", [float("nan"), float("inf"), float("-inf")])
-def test_a_time_must_be_one(at):
-    """What is no time would break the order: it is refused with the pod's name."""
-    with pytest.raises(ValueError, match="pod default/web was placed at"):
+def test_a_time_must_be_finite(at):
+    """A time that is not finite is rejected with the pod's name, since it would break the order."""
+    with pytest.raises(ValueError, match=r"pod default/web: .* is not a time"):
         AssignedPods().assign(pod(), "a", at)
 
 
-def test_the_record_is_bounded():
-    """When no window ever comes, the oldest go beyond the limit."""
+def test_the_number_of_pods_is_limited():
+    """The oldest pods are dropped above the limit, even if no window ever arrives."""
     pods = AssignedPods(max_pods=3)
     for number in range(10):
         pods.assign(pod(f"p{number}"), "a", NOW + number)
     assert [name for name, _, _ in recorded(pods)] == ["p7", "p8", "p9"]
 
 
-def test_a_table_gets_what_it_does_not_know():
-    """New pods are counted, known ones get our time, those it has elsewhere and unknown nodes are left alone."""
+def test_add_to_adds_unknown_pods_to_a_table():
+    """New pods are added, pods on the same node get the recorded time, other pods and unknown nodes stay unchanged."""
     nodes = NodeTable([Node("a"), Node("b")], [pod("known", node_name="a"), pod("elsewhere", node_name="b")])
     pods = AssignedPods()
     for name, node in (("known", "a"), ("elsewhere", "a"), ("new", "b"), ("lost", "gone")):
@@ -196,8 +195,8 @@ def test_a_table_gets_what_it_does_not_know():
     assert nodes.version == version, "the second time there is nothing to do"
 
 
-def test_scores_see_the_record():
-    """A pod placed after the window's end moves TargetLoadPacking's score as upstream means it to."""
+def test_scores_count_the_recorded_pods():
+    """A pod placed after the window's end counts in TargetLoadPacking's score, as upstream intends."""
     amounts = ResourceList({"cpu": 4000})
     nodes = NodeTable([Node("a", amounts, amounts)])
     load = NodeMetrics((Metric("m", "CPU", "AVG", "15m", 0.0),))
@@ -209,8 +208,8 @@ def test_scores_see_the_record():
     assert TargetLoadPacking(default_requests_multiplier=1).score(Pod(), nodes, snapshot)[0] == round(40 + 60 * 25 / 40)
 
 
-def test_threads_may_share_it():
-    """Writers, readers and pruning at once: nothing is lost, nothing breaks."""
+def test_concurrent_calls_lose_nothing():
+    """Concurrent writing, reading and pruning lose no pod and keep the order."""
     pods = AssignedPods()
     together = threading.Barrier(4)
     errors = []
@@ -247,8 +246,8 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_any_history_leaves_what_a_plain_record_would(steps):
-    """Whatever is assigned, forgotten and pruned in whatever order: the same as a mapping that is searched through."""
+def test_any_sequence_of_calls_matches_a_plain_dict(steps):
+    """Any sequence of calls gives the same pods as a plain dict that is filtered and sorted."""
     pods, plain, cut_off = AssignedPods(), {}, float("-inf")
     for what, name, at in steps:
         if what == "assign":

@@ -1,4 +1,4 @@
-"""Collector: fresh metrics in the background, from a client that the test scripts."""
+"""Collector with a scripted client."""
 
 import threading
 import time
@@ -19,17 +19,17 @@ def metrics(timestamp: int = NOW, **metadata: str) -> WatcherMetrics:
 
 
 class ScriptedClient:
-    """Answers with what it was given, the last for ever; an exception is raised."""
+    """Client that returns the given answers in order, the last one repeatedly; exceptions are raised."""
 
     def __init__(self, *answers: WatcherMetrics | Exception) -> None:
         self.answers = list(answers)
-        self.asked = threading.Semaphore(0)
+        self.requests = threading.Semaphore(0)
         self.closed = False
 
     def metrics(self, window: str | None = None) -> WatcherMetrics:
         """Return or raise the next answer."""
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        self.asked.release()
+        self.requests.release()
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -41,7 +41,7 @@ class ScriptedClient:
 
 @pytest.fixture
 def clock():
-    """A clock that the test moves; the monotonic one stands still beside it."""
+    """Return a clock that the test sets; the monotonic clock stands still."""
     return SimpleNamespace(now=float(NOW))
 
 
@@ -50,8 +50,8 @@ def collector(client: ScriptedClient, clock: SimpleNamespace, **options: object)
     return Collector(client, clock=lambda: clock.now, **options)
 
 
-def test_a_snapshot_is_the_metrics_with_their_age(clock):
-    """A snapshot is a WatcherMetrics, says how old it is, and can be passed on as one."""
+def test_a_snapshot_has_the_metrics_and_their_age(clock):
+    """A snapshot is a WatcherMetrics with the metrics' age."""
     clock.now = NOW + 12.0
     subject = collector(ScriptedClient(metrics()), clock)
     assert subject.refresh()
@@ -64,8 +64,8 @@ def test_a_snapshot_is_the_metrics_with_their_age(clock):
     assert (snapshot.grade, snapshot.failure) == ("", "")
 
 
-def test_the_age_grows_whatever_the_clock_does(clock, monkeypatch):
-    """A clock that is set back does not make data young again."""
+def test_a_clock_that_is_set_back_does_not_reduce_the_age(clock, monkeypatch):
+    """The age grows even if the clock is set back."""
     subject = collector(ScriptedClient(metrics()), clock)
     subject.refresh()
     clock.now -= 3600
@@ -74,8 +74,8 @@ def test_the_age_grows_whatever_the_clock_does(clock, monkeypatch):
     assert 49 <= subject.snapshot().age_seconds <= 51
 
 
-def test_a_machine_that_slept_has_old_data(clock):
-    """Suspended for an hour: the monotonic clock did not count it, and the data are an hour old all the same."""
+def test_the_age_includes_the_time_of_a_suspension(clock):
+    """Metrics are an hour older after an hour of suspension, which the monotonic clock does not count."""
     subject = collector(ScriptedClient(metrics()), clock)
     subject.refresh()
     clock.now += 3600
@@ -83,8 +83,8 @@ def test_a_machine_that_slept_has_old_data(clock):
         subject.snapshot()
 
 
-def test_reading_the_same_again_makes_it_no_younger(clock, monkeypatch):
-    """Nor does a clock that was set back, or runs behind the watcher's, when the same snapshot is read once more."""
+def test_reading_the_same_snapshot_again_does_not_reduce_the_age(clock, monkeypatch):
+    """Reading an unchanged snapshot again does not reduce its age, even if the clock was set back."""
     subject = collector(ScriptedClient(metrics(), metrics()), clock)
     subject.refresh()
     clock.now -= 3600
@@ -94,8 +94,8 @@ def test_reading_the_same_again_makes_it_no_younger(clock, monkeypatch):
     assert 49 <= subject.snapshot().age_seconds <= 51
 
 
-def test_a_failed_refresh_keeps_the_data(clock):
-    """Good data survive a failed refresh, which the snapshot mentions."""
+def test_a_failed_refresh_keeps_the_metrics(clock):
+    """A failed refresh keeps the last metrics, and the snapshot has the failure."""
     subject = collector(ScriptedClient(metrics(), WatcherUnavailable("it is down")), clock)
     assert subject.refresh()
     assert not subject.refresh()
@@ -103,8 +103,8 @@ def test_a_failed_refresh_keeps_the_data(clock):
     assert subject.snapshot().data == metrics().data
 
 
-def test_an_empty_answer_is_a_failed_refresh(clock):
-    """What /compat answers when nothing is fresh does not replace data."""
+def test_an_empty_response_is_a_failed_refresh(clock):
+    """An empty snapshot, which /compat returns without fresh metrics, does not replace metrics."""
     empty = WatcherMetrics(NOW + 60, Window("15m", 0, 0), "Prometheus", {})
     subject = collector(ScriptedClient(metrics(), empty), clock)
     subject.refresh()
@@ -112,8 +112,8 @@ def test_an_empty_answer_is_a_failed_refresh(clock):
     assert subject.snapshot().data == metrics().data
 
 
-def test_old_data_are_refused(clock):
-    """Data beyond max_age_seconds raise StaleMetrics, with the age, the limit and the last failure."""
+def test_metrics_above_the_maximum_age_are_refused(clock):
+    """Metrics older than max_age_seconds raise StaleMetrics with the age, the limit and the last failure."""
     clock.now = NOW + 130.0
     subject = collector(ScriptedClient(metrics(), WatcherUnavailable("it is down")), clock, max_age_seconds=120)
     subject.refresh()
@@ -122,16 +122,16 @@ def test_old_data_are_refused(clock):
         subject.snapshot()
 
 
-def test_no_data_say_why(clock):
-    """Before anything came, NoMetrics says why the read failed."""
+def test_no_metrics_has_the_reason(clock):
+    """NoMetrics has the reason why the first read failed."""
     subject = collector(ScriptedClient(BadAnswer("it is no watcher")), clock)
     subject.refresh()
     with pytest.raises(NoMetrics, match="it is no watcher"):
         subject.snapshot()
 
 
-def test_never_goes_back_in_time(clock):
-    """An older snapshot, from another replica, does not replace a newer one that is still good."""
+def test_an_older_snapshot_does_not_replace_a_newer_one(clock):
+    """An older snapshot, for example of another replica, does not replace a newer one that is still valid."""
     clock.now = NOW + 60.0
     subject = collector(ScriptedClient(metrics(NOW + 60), metrics(NOW)), clock)
     subject.refresh()
@@ -139,8 +139,8 @@ def test_never_goes_back_in_time(clock):
     assert subject.snapshot().timestamp == NOW + 60
 
 
-def test_an_older_snapshot_is_better_than_an_expired_one(clock, monkeypatch):
-    """When the watcher's clock was set back, its snapshots are taken again once ours expired."""
+def test_an_older_snapshot_replaces_an_expired_one(clock, monkeypatch):
+    """An older snapshot replaces an expired one, for example after the watcher's clock was set back."""
     subject = collector(ScriptedClient(metrics(NOW + 3600), metrics(NOW)), clock, max_age_seconds=120)
     subject.refresh()
     later = time.monotonic() + 121
@@ -149,8 +149,8 @@ def test_an_older_snapshot_is_better_than_an_expired_one(clock, monkeypatch):
     assert subject.snapshot().timestamp == NOW
 
 
-def test_a_snapshot_from_the_future_is_not_held_on_to(clock):
-    """When the watcher's clock is right again, what it says is taken at once: nobody believed what was ahead."""
+def test_a_snapshot_from_the_future_is_replaced_at_once(clock):
+    """A snapshot from the future is replaced as soon as the watcher's clock is right again."""
     subject = collector(ScriptedClient(metrics(NOW + 3600), metrics(NOW)), clock, max_age_seconds=120)
     subject.refresh()
     subject.refresh()
@@ -158,40 +158,40 @@ def test_a_snapshot_from_the_future_is_not_held_on_to(clock):
 
 
 @pytest.mark.parametrize("grade", ["last_good", "shorter_window", "something_new"])
-def test_the_grade_of_the_nodes_is_the_snapshots(clock, grade):
-    """A grade that any node carries is the snapshot's, also one that we do not know."""
+def test_a_snapshot_has_the_worst_grade_of_its_nodes(clock, grade):
+    """A snapshot has the grade of its nodes, also an unknown grade."""
     subject = collector(ScriptedClient(metrics(grade=grade)), clock)
     subject.refresh()
     assert subject.snapshot().grade == grade
 
 
-def test_refreshes_in_the_background_and_stops(clock):
-    """Started, it reads at once and then at its interval; closed, its thread and its client are gone."""
+def test_a_collector_refreshes_until_it_is_closed(clock):
+    """A collector reads at once and at its interval; closing it ends its thread and its client."""
     client = ScriptedClient(metrics())
     with collector(client, clock, interval_seconds=0.01) as subject:
         for _ in range(4):
-            assert client.asked.acquire(timeout=5)
+            assert client.requests.acquire(timeout=5)
         assert subject.snapshot().source == "Prometheus"
     assert client.closed
     assert not [thread for thread in threading.enumerate() if thread.name == "collector"]
 
 
-def test_survives_what_nobody_expected(clock):
-    """An exception of any kind in the background does not end the refreshing."""
+def test_an_unexpected_exception_does_not_end_the_refreshes(clock):
+    """An unexpected exception in the background does not end the refreshes."""
     client = ScriptedClient(metrics(), ZeroDivisionError("a defect"), metrics(NOW + 1))
     with collector(client, clock, interval_seconds=0.01) as subject:
         for _ in range(4):
-            assert client.asked.acquire(timeout=5)
+            assert client.requests.acquire(timeout=5)
         assert subject.snapshot().timestamp == NOW + 1
 
 
 def collectors() -> int:
-    """Return how many threads collect."""
+    """Return the number of collector threads."""
     return sum(thread.name == "collector" for thread in threading.enumerate())
 
 
-def test_a_defect_at_the_first_read_is_said_not_raised(clock):
-    """An unexpected exception does not escape from the start; the snapshot tells it, and the next read mends it."""
+def test_an_unexpected_exception_of_the_first_read_is_not_raised(clock):
+    """An unexpected exception of the first read is in NoMetrics, not raised by start(), and the next read recovers."""
     client = ScriptedClient(ZeroDivisionError("a defect"), ZeroDivisionError("a defect"), metrics())
     with collector(client, clock) as subject:
         with pytest.raises(NoMetrics, match="ZeroDivisionError: a defect"):
@@ -204,7 +204,7 @@ def test_a_defect_at_the_first_read_is_said_not_raised(clock):
 
 
 def test_an_interrupted_start_closes_the_client(clock):
-    """Ctrl-C during the first read leaves no client open: ``with`` has not begun, so nobody else would close it."""
+    """Ctrl-C during the first read closes the client, since the ``with`` block has not begun."""
 
     class Interrupted(ScriptedClient):
         def metrics(self, window: str | None = None) -> WatcherMetrics:
@@ -216,30 +216,30 @@ def test_an_interrupted_start_closes_the_client(clock):
     assert client.closed
 
 
-def test_started_twice_it_is_one(clock):
-    """A second start reads nothing and adds no thread: ``with Collector(...).start()`` is fine."""
+def test_a_second_start_has_no_effect(clock):
+    """A second start reads nothing and starts no thread."""
     client = ScriptedClient(metrics())
     with collector(client, clock).start() as subject:
         subject.start()
         assert collectors() == 1
-        assert client.asked.acquire(timeout=5)
-        assert not client.asked.acquire(blocking=False)
+        assert client.requests.acquire(timeout=5)
+        assert not client.requests.acquire(blocking=False)
     assert collectors() == 0
 
 
-def test_a_closed_collector_is_not_started_again(clock):
-    """It would look alive and never refresh, as its client is closed."""
+def test_a_closed_collector_cannot_be_started(clock):
+    """Starting a closed collector raises, since its client is closed and could never refresh."""
     subject = collector(ScriptedClient(metrics()), clock)
     subject.start()
     subject.close()
-    with pytest.raises(RuntimeError, match="is closed"):
+    with pytest.raises(RuntimeError, match="are closed"):
         subject.start()
     assert collectors() == 0
 
 
 @pytest.mark.parametrize("name", ["interval_seconds", "max_age_seconds"])
 @pytest.mark.parametrize("value", [-1, 0, float("nan"), float("inf"), 1e9, True, "30", None])
-def test_refuses_what_is_no_time(clock, name: str, value: object):
-    """A length of time that cannot be one is refused at once, by its name and with the range."""
+def test_an_invalid_number_of_seconds_is_rejected(clock, name: str, value: object):
+    """An invalid number of seconds is rejected with its name and range."""
     with pytest.raises(ValueError, match=f"{name} must be a number of seconds above 0 and up to 31536000, not "):
         collector(ScriptedClient(metrics()), clock, **{name: value})

@@ -1,4 +1,4 @@
-"""ServiceClient against services that misbehave: what they send is bounded, in time, in size and in whom it reaches."""
+"""ServiceClient against services that misbehave: limits on time, size and redirects."""
 
 import socket
 import ssl
@@ -24,7 +24,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n"
 
 @contextmanager
 def trickling(start: bytes, rest: bytes) -> Iterator[tuple[str, threading.Event]]:
-    """Serve a start and then for ever the rest, byte by byte; yields the address, and whether the client hung up."""
+    """Send a start, then the rest byte by byte, repeatedly; yield the URL, and an event for a client that is gone."""
     gone = threading.Event()
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
@@ -53,16 +53,16 @@ def trickling(start: bytes, rest: bytes) -> Iterator[tuple[str, threading.Event]
     ],
     ids=["status line", "headers", "body", "chunks", "gzip"],
 )
-def test_a_trickle_ends_at_the_time_limit(start: bytes, rest: bytes):
-    """A server that sends a byte now and then never lets a read time out; the call ends all the same."""
+def test_a_response_in_single_bytes_ends_at_the_time_limit(start: bytes, rest: bytes):
+    """A call ends at its time limit, although each byte restarts the read timeout."""
     with trickling(start, rest) as (address, _):
         with ServiceClient(address, timeout_seconds=0.4, retries=2) as client:
             with pytest.raises(WatcherUnavailable, match=r"does not answer within 0\.4 s"):
                 client.metrics()
 
 
-def test_the_time_limit_is_over_all_tries():
-    """A service that is overloaded for ever is not asked again when the time for that is over."""
+def test_the_time_limit_covers_all_retries():
+    """Retries end when the time limit of the call is over."""
     with serving(lambda handler: reply(handler, b"", 503)) as fake:
         with ServiceClient(fake.url, timeout_seconds=0.5, retries=100) as client:
             with pytest.raises(WatcherUnavailable, match="503"):
@@ -70,8 +70,8 @@ def test_the_time_limit_is_over_all_tries():
     assert 1 <= len(fake.requests) <= 3
 
 
-def test_a_connection_that_broke_within_an_answer_is_tried_again():
-    """Half a body is no answer; the next try gets the whole one."""
+def test_a_connection_that_breaks_in_a_response_is_retried():
+    """A response that ends in the middle is retried."""
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         if len(fake.requests) == 1:
@@ -84,8 +84,8 @@ def test_a_connection_that_broke_within_an_answer_is_tried_again():
         assert client.metrics().timestamp == 900
 
 
-def test_closing_ends_a_read_under_way():
-    """close() from another thread ends the call, and says so; a later call is not sent."""
+def test_close_cancels_a_current_call():
+    """close() from another thread cancels the current call, and later calls are not sent."""
     with trickling(HEAD + b"\r\n", b" ") as (address, gone):
         client = ServiceClient(address, timeout_seconds=60)
         failures: list[Exception] = []
@@ -102,13 +102,13 @@ def test_closing_ends_a_read_under_way():
         client.close()
         reader.join(timeout=10)
         assert not reader.is_alive()
-    assert "this client is closed" in str(failures[0])
-    with pytest.raises(WatcherUnavailable, match="this client is closed"):
+    assert "is closed" in str(failures[0])
+    with pytest.raises(WatcherUnavailable, match="is closed"):
         client.metrics()
 
 
 def spaces(handler: BaseHTTPRequestHandler, packed: bool) -> None:
-    """Answer with 3 MiB of nothing."""
+    """Send 3 MiB of spaces, with or without gzip."""
     body = b" " * (3 << 20)
     if not packed:
         reply(handler, body)
@@ -118,8 +118,8 @@ def spaces(handler: BaseHTTPRequestHandler, packed: bool) -> None:
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_a_body_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch, packed: bool):
-    """Beyond the bound, counted after decompression, reading ends and says so."""
+def test_a_too_large_body_is_given_up(monkeypatch: pytest.MonkeyPatch, packed: bool):
+    """A body above the size limit, counted after decompression, raises BadAnswer."""
     monkeypatch.setattr(session, "_MAX_BYTES", 2 << 20)
     with serving(lambda handler: spaces(handler, packed)) as fake, ServiceClient(fake.url) as client:
         with pytest.raises(BadAnswer, match="larger than 2 MiB"):
@@ -129,7 +129,7 @@ def test_a_body_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch, packed:
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_redirects_are_not_followed(status: int):
-    """Data of another host are not taken, nor are token and headers sent there; the error names the address."""
+    """A redirect is not followed, so no credentials go to another host, and the error names the target."""
     with serving(lambda handler: reply(handler, EMPTY)) as other:
         target = f"{other.url.replace('//', '//me:hush@')}/login?key=hush"
         with serving(lambda handler: reply(handler, b"", status, Location=target)) as fake:
@@ -142,15 +142,15 @@ def test_redirects_are_not_followed(status: int):
 
 
 @pytest.mark.parametrize("location", ["http://[::1", "ftp://x", "//", "\x00", "?"])
-def test_a_redirect_to_nowhere_is_no_defect(location: str):
-    """A Location that is no address is part of the same error."""
+def test_a_redirect_to_an_invalid_url_is_reported(location: str):
+    """A redirect to an invalid URL raises the same error as any redirect."""
     with serving(lambda handler: reply(handler, b"", 302, Location=location)) as fake:
         with ServiceClient(fake.url) as client, pytest.raises(BadAnswer, match="redirects to"):
             client.metrics()
 
 
-def test_a_refusal_says_what_the_service_says():
-    """The service's own words, without what it repeats of the credentials, and not all of a long story."""
+def test_a_rejection_has_the_services_message():
+    """The error has the service's message, shortened and without credentials that the service repeats."""
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         sent = f"{handler.headers['Authorization']} and {handler.headers['X-Api-Key']}"
@@ -168,8 +168,8 @@ def test_a_refusal_says_what_the_service_says():
     "value", [{"timeout_seconds": value} for value in (-1, 0, float("nan"), float("inf"), True, "10", None)]
     + [{"retries": value} for value in (-1, 1.5, True, "2", None, 10**9)],
 )  # fmt: skip
-def test_refuses_numbers_out_of_range(value: dict[str, object]):
-    """What urllib3 would stumble over at the first call is refused at once, by its name."""
+def test_numbers_out_of_range_are_rejected(value: dict[str, object]):
+    """A number that urllib3 would reject at the first call is rejected at once, with its name."""
     (name,) = value
     with pytest.raises(ValueError, match=f"{name} must be a .*number"):
         ServiceClient("http://127.0.0.1:9", **value)
@@ -180,7 +180,7 @@ def test_refuses_numbers_out_of_range(value: dict[str, object]):
 
 @contextmanager
 def accepting(answer: Callable[[socket.socket], None]) -> Iterator[str]:
-    """Accept connections and hand each to a function; yields host and port."""
+    """Accept connections and pass each to a function; yield host and port."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def accept() -> None:
@@ -200,22 +200,22 @@ def accepting(answer: Callable[[socket.socket], None]) -> Iterator[str]:
 
 
 def message_of(address: str, seconds: float = 5) -> str:
-    """Return what a client says of an address that it cannot read."""
+    """Return the error message of a client for a URL."""
     with ServiceClient(address, retries=0, timeout_seconds=seconds) as client:
         with pytest.raises(WatcherUnavailable) as caught:
             client.metrics()
     return str(caught.value)
 
 
-def test_https_to_plain_http_that_answers():
-    """A server that answers the handshake with HTTP does not speak TLS."""
+def test_https_to_a_plain_http_server_that_answers():
+    """A server that answers a TLS handshake with HTTP gets the hint to use http://."""
     with accepting(lambda peer: (peer.recv(4096), peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"))) as host:
         message = message_of(f"https://{host}")
     assert "does not speak TLS: should the address begin with http://?" in message
 
 
-def test_https_to_plain_http_that_waits():
-    """A server that waits for the rest of the request is silent; the handshake is what it does not answer."""
+def test_https_to_a_plain_http_server_that_waits():
+    """A server that does not answer the TLS handshake gets the hint to use http://."""
     done = threading.Event()
     with accepting(lambda _: done.wait(10)) as host:
         message = message_of(f"https://{host}", 0.3)
@@ -225,21 +225,21 @@ def test_https_to_plain_http_that_waits():
 
 
 @pytest.mark.parametrize("last_words", [b"", b"\x15\x03\x03\x00\x02\x02\x46"])
-def test_http_to_https(last_words: bytes):
-    """A server that hangs up, or answers with a TLS alert, may want TLS."""
+def test_http_to_a_tls_server(last_words: bytes):
+    """A server that resets the connection or answers with a TLS alert gets the hint to use https://."""
     with accepting(lambda peer: (peer.recv(4096), peer.sendall(last_words))) as host:
         message = message_of(f"http://{host}")
     assert message.endswith("; should the address begin with https://?")
     assert message.isprintable()
 
 
-def test_nobody_there_is_no_matter_of_the_scheme():
-    """A refused connection has no hint."""
+def test_a_refused_connection_has_no_hint():
+    """A refused connection has no hint about the scheme."""
     assert message_of(f"http://127.0.0.1:{free_port()}").endswith("cannot be reached: Connection refused")
 
 
-def test_over_tls_too(tmp_path):
-    """Deadline, bound and end hold over TLS; a certificate that is not trusted is said in one line."""
+def test_the_limits_hold_over_tls(tmp_path):
+    """The time limit holds over TLS, and an untrusted certificate is reported in one line."""
     authority = Authority(tmp_path, "authority")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(authority.issue("service"))

@@ -1,4 +1,4 @@
-"""LibraryClient, and that it and ServiceClient are one and the same to a caller."""
+"""LibraryClient, and its equality with ServiceClient."""
 
 import threading
 
@@ -24,7 +24,7 @@ from watcher.telemetry import WatcherTelemetry
 
 
 class Provider:
-    """Three nodes with values that need rounding on the wire; fails for the windows named."""
+    """Provider of three nodes with values that the wire format rounds; fails for the given windows."""
 
     def __init__(self, *failing: str) -> None:
         self.failing = failing
@@ -54,7 +54,7 @@ class Provider:
 
 @pytest.fixture
 def both():
-    """Return a function that opens a library client and a service client over one watcher."""
+    """Return a function that opens a library client and a service client of one watcher."""
     opened = []
 
     def open_both(*failing: str) -> tuple[LibraryClient, ServiceClient]:
@@ -79,7 +79,7 @@ def both():
 
 @pytest.mark.parametrize("failing", [(), ("15m",), ("15m", "10m")])
 def test_both_modes_return_equal_objects(both, failing):
-    """All nodes and one node are equal, also when a shorter window stands in."""
+    """All nodes and one node are equal in both modes, also with a shorter window."""
     library, service = both(*failing)
     assert library.metrics() == service.metrics()
     assert library.metrics("5m") == service.metrics("5m")
@@ -100,23 +100,23 @@ def test_both_modes_return_equal_objects(both, failing):
         (("15m",), lambda client: client.metrics("15m"), NoMetrics),
     ],
 )
-def test_both_modes_raise_the_same(both, failing, call, expected):
-    """What goes wrong is the same error in both modes."""
+def test_both_modes_raise_the_same_exception(both, failing, call, expected):
+    """Both modes raise the same exception."""
     for client in both(*failing):
         with pytest.raises(expected) as caught:
             call(client)
         assert type(caught.value) is expected
 
 
-def test_both_modes_agree_on_health(both):
-    """The reasons of an unhealthy watcher are the same texts."""
+def test_both_modes_return_the_same_health(both):
+    """Both modes return the same reasons of an unhealthy watcher."""
     library, service = both("5m")
     assert library.health() == service.health()
     assert "the source is down" in library.health()[0]
 
 
-def test_two_in_one_process_are_two():
-    """Two embedded watchers serve what their own providers say."""
+def test_two_clients_in_one_process_are_independent():
+    """Two embedded watchers serve the metrics of their own providers."""
     with (
         LibraryClient(Settings(), provider=Provider()) as one,
         LibraryClient(Settings(), provider=Provider("15m")) as two,
@@ -126,7 +126,7 @@ def test_two_in_one_process_are_two():
 
 
 def test_expired_metrics_are_stale(tmp_path):
-    """Metrics of an earlier run that expired are StaleMetrics when the provider is down now."""
+    """Expired metrics of an earlier run raise StaleMetrics while the provider is down."""
     settings = Settings(watch=WatchSettings(expiry_seconds=300))
     path = tmp_path / "kept.sqlite"
     with LibraryClient(settings, provider=Provider(), store_path=path) as client:
@@ -138,8 +138,8 @@ def test_expired_metrics_are_stale(tmp_path):
             client.metrics()
 
 
-def test_a_provider_that_hangs_does_not_hold_up_what_is_fresh(tmp_path, monkeypatch):
-    """Fresh metrics of an earlier run are returned at once; the first fetch is waited for only without any."""
+def test_a_hanging_provider_does_not_delay_fresh_metrics(tmp_path, monkeypatch):
+    """Fresh metrics of an earlier run are returned at once; without them the client waits for the first fetch."""
     path, release = tmp_path / "kept.sqlite", threading.Event()
 
     class Hanging(Provider):
@@ -158,19 +158,19 @@ def test_a_provider_that_hangs_does_not_hold_up_what_is_fresh(tmp_path, monkeypa
         release.set()
     release.clear()
     with LibraryClient(Settings(), provider=Hanging()) as client:
-        waited = []
+        waits = []
         patient = client._watcher.wait_for_first_fetch
         monkeypatch.setattr(
             client._watcher,
             "wait_for_first_fetch",
-            lambda seconds: (waited.append(seconds), release.set(), patient(seconds)),
+            lambda seconds: (waits.append(seconds), release.set(), patient(seconds)),
         )
         assert client.metrics().data == kept.data
-        assert waited == [Settings().watch.fetch_timeout_seconds]
+        assert waits == [Settings().watch.fetch_timeout_seconds]
 
 
-def test_watches_this_machine_without_any_setting():
-    """connect() without an address embeds a watcher of this machine."""
+def test_connect_without_an_address_embeds_a_watcher():
+    """connect() without an address embeds a watcher."""
     with connect(settings=Settings(provider=ProviderSettings(name="Host"))) as client:
         (node,) = client.metrics().data.values()
     assert {(metric.type, metric.operator) for metric in node.metrics} >= {
@@ -181,16 +181,16 @@ def test_watches_this_machine_without_any_setting():
     }
 
 
-def test_connect_picks_by_the_address():
-    """An address means the service; settings beside it are a mistake that is told."""
+def test_connect_with_an_address_returns_a_service_client():
+    """connect() with an address returns a ServiceClient, and rejects settings."""
     with connect("http://127.0.0.1:1") as client:
         assert isinstance(client, ServiceClient)
-    with pytest.raises(TypeError, match="settings belong"):
+    with pytest.raises(TypeError, match="settings are for an embedded watcher"):
         connect("http://127.0.0.1:1", settings=Settings())
 
 
-def test_reads_the_environment_as_the_service_does(monkeypatch):
-    """Without settings, the variables of the service count, and their problems are told by name."""
+def test_settings_are_loaded_from_the_environment(monkeypatch):
+    """Without settings, the service's environment variables apply, and errors name them."""
     monkeypatch.setenv("METRICS_PROVIDER_NAME", "Promtheus")
     with pytest.raises(BadSettings, match=r"METRICS_PROVIDER_NAME.*did you mean Prometheus"):
         connect()

@@ -1,4 +1,4 @@
-"""ServiceClient against real HTTP servers, ours and one that speaks the Go dialect."""
+"""ServiceClient against HTTP servers, including one that speaks the Go dialect."""
 
 import json
 import threading
@@ -26,7 +26,7 @@ from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
 Answer = tuple[int, dict[str, str], bytes]
 
-# What load-watcher's Go service sends: gojay's field order, the extra level, empty tags and metadata.
+# Response of load-watcher's Go service: gojay's order of fields, an extra level, empty tags and metadata.
 GO_BODY = (
     b'{"timestamp":1556987522,"window":{"duration":"15m","start":1556986622,"end":1556987522},"source":"Prometheus",'
     b'"data":{"NodeMetricsMap":{"node-1":{"metrics":[{"name":"instance:node_cpu:ratio","type":"CPU","operator":"AVG",'
@@ -37,7 +37,7 @@ GO_BODY = (
 
 @contextmanager
 def serving(answer: Callable[[BaseHTTPRequestHandler], Answer]) -> Iterator[str]:
-    """Run a server that answers every GET with what the function returns, and yield its address."""
+    """Run a server that answers every GET with the function's result, and yield its URL."""
 
     def send(handler: BaseHTTPRequestHandler) -> None:
         status, headers, body = answer(handler)
@@ -48,12 +48,12 @@ def serving(answer: Callable[[BaseHTTPRequestHandler], Answer]) -> Iterator[str]
 
 
 def error(status: int, code: str) -> Answer:
-    """Return an error as the contract has it."""
+    """Return an error response in the form of the API."""
     return status, {}, json.dumps({"error": {"code": code, "message": f"it is {code}"}}).encode()
 
 
-def test_reads_the_go_dialect():
-    """The answer of a bare Go-dialect server is read into the same objects as ours."""
+def test_the_go_dialect_is_read():
+    """The response of a server with the Go dialect gives the same objects as that of a watcher."""
     with serving(lambda _: (200, {}, GO_BODY)) as address, ServiceClient(address) as client:
         metrics = client.metrics()
     assert metrics == WatcherMetrics(
@@ -69,8 +69,8 @@ def test_reads_the_go_dialect():
     )
 
 
-def test_asks_go_services_for_a_node_as_they_know_it():
-    """One node is asked for with ?host=, and a bare 404 means that there is no such node."""
+def test_a_node_is_requested_as_the_go_service_supports_it():
+    """A node is requested with ?host=, and a 404 without a body means that the node is unknown."""
     paths = []
 
     def answer(request: BaseHTTPRequestHandler) -> Answer:
@@ -84,15 +84,15 @@ def test_asks_go_services_for_a_node_as_they_know_it():
     assert paths == ["/watcher?host=node-1", "/watcher?host=a+b"]
 
 
-def test_refuses_another_window_than_asked_for():
-    """A service that ignores ?window= is not taken for one that answered it."""
+def test_another_window_than_requested_is_refused():
+    """The response of a service that ignores ?window= raises UnknownWindow."""
     with serving(lambda _: (200, {}, GO_BODY)) as address, ServiceClient(address) as client:
-        with pytest.raises(UnknownWindow, match="cannot be asked for '5m'"):
+        with pytest.raises(UnknownWindow, match="does not support '5m'"):
             client.metrics("5m")
 
 
-def test_does_not_read_what_did_not_change():
-    """With an ETag the second answer is a 304, and the same object is returned."""
+def test_unchanged_metrics_are_not_sent_again():
+    """With an ETag the second response is a 304, and the same object is returned."""
     statuses = []
 
     def answer(request: BaseHTTPRequestHandler) -> Answer:
@@ -105,8 +105,8 @@ def test_does_not_read_what_did_not_change():
     assert statuses == [200, 304]
 
 
-def test_asks_for_columns_and_takes_what_comes():
-    """It asks for the columnar form, with the dialects as second best, and reads either into equal objects."""
+def test_columns_are_preferred_and_json_is_accepted():
+    """The client prefers the columnar format, and reads it and JSON into equal objects."""
     accepted = []
     columnar = wire.encode_columns(wire.decode(GO_BODY))
 
@@ -125,7 +125,7 @@ def test_asks_for_columns_and_takes_what_comes():
     ids=["folded", "not ASCII", "no quotes", "two", "empty", "no end", "huge"],
 )
 def test_an_etag_that_cannot_be_sent_back_is_dropped(etag: str):
-    """A bad ETag costs that the next answer is read anew, not the client; a good one after it is used again."""
+    """An invalid ETag is not sent back, so the next response is read in full; a later valid ETag is used."""
     sent = []
 
     def answer(request: BaseHTTPRequestHandler) -> Answer:
@@ -139,8 +139,8 @@ def test_an_etag_that_cannot_be_sent_back_is_dropped(etag: str):
 
 
 @pytest.mark.parametrize("name", ["NodeMetricsMap", "a/b?c#d", "\udcff", "\0", "é", "x" * 10_000])
-def test_a_node_of_any_name_can_be_asked_for(name: str):
-    """A name with odd characters is sent as it is; one that nobody can have is an unknown node."""
+def test_a_node_of_any_name_can_be_requested(name: str):
+    """A name with any characters is sent unchanged; a name that is not valid Unicode is an unknown node."""
 
     def answer(request: BaseHTTPRequestHandler) -> Answer:
         asked = parse_qs(urlsplit(request.path).query)["host"][0]
@@ -174,24 +174,24 @@ def test_a_node_of_any_name_can_be_asked_for(name: str):
         ((200, {"Content-Encoding": "gzip"}, GO_BODY), BadAnswer),
     ],
 )
-def test_names_what_went_wrong(answer: Answer, expected: type[Exception]):
-    """Every kind of bad answer raises the one error that says what it is, with the address in it."""
+def test_each_invalid_response_has_its_exception(answer: Answer, expected: type[Exception]):
+    """Every kind of invalid response raises its own exception, with the URL in the message."""
     with serving(lambda _: answer) as address, ServiceClient(address) as client:
         with pytest.raises(expected, match=address) as caught:
             client.metrics()
     assert type(caught.value) is expected
 
 
-def test_tries_again_when_the_watcher_is_overloaded():
-    """A passing 503 is tried again, without waiting for as long as Retry-After says."""
+def test_status_503_is_retried():
+    """A response of status 503 is retried soon, whatever its Retry-After."""
     answers = [(503, {"Retry-After": "3600"}, b""), (503, {}, b""), (200, {}, GO_BODY)]
     with serving(lambda _: answers.pop(0)) as address, ServiceClient(address, retries=2) as client:
         assert client.metrics().source == "Prometheus"
     assert answers == []
 
 
-def test_gives_up_after_its_retries():
-    """The tries are bounded, and the last status is named."""
+def test_the_number_of_retries_is_limited():
+    """After the last retry, the error has the status."""
     count = []
     with serving(lambda _: count.append(1) or (503, {}, b"")) as address, ServiceClient(address, retries=1) as client:
         with pytest.raises(WatcherUnavailable, match="503"):
@@ -199,16 +199,16 @@ def test_gives_up_after_its_retries():
     assert len(count) == 2
 
 
-def test_says_that_nobody_listens():
-    """An address where nobody listens is WatcherUnavailable, with the reason."""
+def test_a_refused_connection_raises_watcher_unavailable():
+    """A refused connection raises WatcherUnavailable with the reason."""
     with serving(lambda _: (200, {}, b"")) as address:
         pass
     with ServiceClient(address, retries=0) as client, pytest.raises(WatcherUnavailable, match="Connection refused"):
         client.metrics()
 
 
-def test_does_not_wait_for_ever():
-    """A server that accepts and says nothing is given up after the timeout."""
+def test_a_silent_server_is_given_up_after_the_timeout():
+    """A server that accepts and sends nothing is given up after the timeout."""
     release = threading.Event()
 
     def answer(_: BaseHTTPRequestHandler) -> Answer:
@@ -221,8 +221,8 @@ def test_does_not_wait_for_ever():
         release.set()
 
 
-def test_sends_the_token_that_is_in_the_file_now(tmp_path):
-    """A token file is read at every request, so that a rotated token is used."""
+def test_the_token_file_is_read_at_every_request(tmp_path):
+    """The token file is read at every request, so that a rotated token is used."""
     seen = []
     file = tmp_path / "token"
 
@@ -240,8 +240,8 @@ def test_sends_the_token_that_is_in_the_file_now(tmp_path):
     assert seen == [("Bearer first", "blue"), ("Bearer second", "blue")]
 
 
-def test_sends_user_and_password_of_the_address_where_there_is_no_token():
-    """As for providers: ``http://me:secret@host`` is basic authentication, and a token wins over it."""
+def test_user_and_password_of_the_url_are_sent_without_a_token():
+    """User and password of the URL are sent as basic authentication, unless there is a token."""
     seen = []
 
     def answer(request: BaseHTTPRequestHandler) -> Answer:
@@ -256,8 +256,8 @@ def test_sends_user_and_password_of_the_address_where_there_is_no_token():
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe", b"hush\nhush", "hüsh".encode()])
-def test_a_token_file_that_cannot_be_used_is_named(tmp_path, content: bytes | None):
-    """A token that cannot be read or sent is AccessDenied with the file's name, never with what is in it."""
+def test_an_unusable_token_file_is_named(tmp_path, content: bytes | None):
+    """A token that cannot be read or sent raises AccessDenied with the file's name, but not its content."""
     file = tmp_path / "token"
     if content is not None:
         file.write_bytes(content)
@@ -268,8 +268,8 @@ def test_a_token_file_that_cannot_be_used_is_named(tmp_path, content: bytes | No
     assert "sh" not in str(caught.value).replace(str(file), "")
 
 
-def test_a_token_that_cannot_be_sent_is_refused_at_once():
-    """A token with a line break or beyond ASCII is a ValueError that does not quote it; a newline at its end goes."""
+def test_a_token_that_cannot_be_sent_is_rejected_at_once():
+    """A token with a line break or beyond ASCII is a ValueError without the token; a newline at its end is allowed."""
     for token in ("one\ntwo", "hüsh"):
         with pytest.raises(ValueError, match="printable ASCII") as caught:
             ServiceClient("http://127.0.0.1:9", token=token)
@@ -277,8 +277,8 @@ def test_a_token_that_cannot_be_sent_is_refused_at_once():
     ServiceClient("http://127.0.0.1:9", token="key\n").close()
 
 
-def test_health_is_what_the_watcher_says():
-    """health() returns the reasons of a 503, nothing for a 200, and why when nobody can be asked."""
+def test_health_returns_the_watchers_reasons():
+    """health() returns the reasons of a 503, nothing for a 200, and the failure if the watcher does not answer."""
     answers = [
         (200, {}, b'{"status": "ok"}'),
         (503, {}, b'{"reasons": ["window 5m: no metrics yet"]}'),
@@ -291,7 +291,7 @@ def test_health_is_what_the_watcher_says():
         assert "503" in client.health()[0]
     assert "cannot be reached" in client.health()[0]
     client.close()
-    assert "this client is closed" in client.health()[0]
+    assert "is closed" in client.health()[0]
 
 
 @pytest.mark.parametrize(
@@ -309,15 +309,15 @@ def test_health_is_what_the_watcher_says():
         "http://[::1",
     ],
 )
-def test_refuses_what_is_no_address(address: str):
-    """An address without http and a host is refused at once."""
+def test_an_invalid_url_is_rejected(address: str):
+    """A URL without http:// or a host is rejected at once."""
     with pytest.raises(ValueError, match="looks like"):
         ServiceClient(address)
 
 
 @pytest.mark.parametrize("suffix", ["", "/", "/watcher", "/watcher/"])
-def test_forgives_how_the_address_ends(suffix: str):
-    """A slash or /watcher at the end is what people paste."""
+def test_a_slash_or_watcher_at_the_end_of_the_url_is_ignored(suffix: str):
+    """A slash or /watcher at the end of the URL is ignored."""
     paths = []
     with serving(lambda request: paths.append(request.path) or (200, {}, GO_BODY)) as address:
         with ServiceClient(address + suffix) as client:
@@ -325,8 +325,8 @@ def test_forgives_how_the_address_ends(suffix: str):
     assert paths == ["/watcher"]
 
 
-def test_never_shows_credentials_of_the_address():
-    """User and password in the address are not in any error."""
+def test_credentials_of_the_url_are_in_no_error():
+    """User and password of the URL are in no error message."""
     with serving(lambda _: (500, {}, b"")) as address:
         with ServiceClient(address.replace("//", "//me:secret@"), retries=0) as client:
             with pytest.raises(WatcherUnavailable) as caught:
