@@ -1,4 +1,4 @@
-"""Scripts that are run by hand: benchmarks, research and the soak test. Tests hold that their imports still exist."""
+"""Scripts that are run by hand, benchmarks, research and the soak tests: their imports must resolve."""
 
 import runpy
 import sys
@@ -13,14 +13,14 @@ SCRIPTS = [path for folder in FOLDERS for path in sorted(folder.glob("*.py")) if
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_script_can_be_loaded(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every import of the script resolves; nothing runs unless the script is the main program."""
+    """Every import of the script resolves; the script does nothing on import."""
     monkeypatch.setattr(sys, "path", [str(script.parent), *sys.path])
     runpy.run_path(str(script), run_name="imported")
 
 
 @pytest.mark.slow
 def test_loops_and_arrays_still_give_the_same_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plain loop and the arrays agree for every plugin: the benchmark stops where they differ."""
+    """The plain loop and the arrays agree for every plugin: the benchmark fails at the first difference."""
     folder = ROOT / "benchmarks"
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
     monkeypatch.setattr(sys, "argv", ["score_speed.py", "50"])

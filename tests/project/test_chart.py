@@ -1,4 +1,4 @@
-"""The Helm chart without Helm: its values, its schema, its version, and that it ships what lies beside it."""
+"""The Helm chart without Helm: its values, schema, version, and copies of shared files."""
 
 import copy
 import json
@@ -18,12 +18,13 @@ from watcher.settings import WatcherSettings
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy/helm/trimaran"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
-OWN = ("mode", "canary", "filter")  # values of the chart, which it writes into the file that is read anew
+#: Values of the chart; it writes them to the settings file, which the extender reloads.
+CHART_VALUES = ("mode", "canary", "filter")
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 
 
-def test_the_usual_values_are_those_of_the_schema():
-    """They are valid, and each value is in the schema and the other way round."""
+def test_the_default_values_match_the_schema():
+    """The default values are valid, and values and schema have the same keys."""
     jsonschema.Draft7Validator.check_schema(SCHEMA)
     jsonschema.Draft7Validator(SCHEMA).validate(VALUES)
     assert set(SCHEMA["properties"]) == {*VALUES, "global"}
@@ -43,46 +44,46 @@ def test_the_usual_values_are_those_of_the_schema():
     ],
 )  # fmt: skip
 def test_wrong_values_are_refused(wrong):
-    """A name that is not known, and a value of the wrong kind, do not pass."""
+    """The schema refuses unknown names and values of the wrong type."""
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.Draft7Validator(SCHEMA).validate({**copy.deepcopy(VALUES), **wrong})
 
 
-def test_any_setting_may_be_given():
-    """Every setting's name is one that the values take; those that are read anew are values of their own."""
+def test_values_accept_every_setting():
+    """The values accept every setting by name, except the reloaded settings, which are values of the chart."""
     parts = {"scheduler": ExtenderSettings, "extender": ExtenderSettings, "nodes": NodesSettings}
     values = {**VALUES, "settings": dict.fromkeys(setting_names(WatcherSettings), "x")}
     for part, settings in parts.items():
-        given = dict.fromkeys(set(setting_names(settings)) - {f"extender.{key}" for key in OWN}, "x")
-        values[part] = {**VALUES[part], "settings": given}
+        accepted = dict.fromkeys(set(setting_names(settings)) - {f"extender.{key}" for key in CHART_VALUES}, "x")
+        values[part] = {**VALUES[part], "settings": accepted}
     jsonschema.Draft7Validator(SCHEMA).validate(values)
 
 
-def test_the_plugins_are_ours():
-    """The schema takes each plugin that the extender scores by, and no other."""
+def test_the_schema_lists_our_plugins():
+    """The schema accepts exactly the plugins that the extender can score with."""
     named = SCHEMA["definitions"]["plugins"]["items"]["properties"]["name"]["enum"]
     assert named == sorted(OURS)
 
 
-def test_the_usual_values_act_on_nothing():
-    """Every part but the watcher is off, and would begin in shadow."""
+def test_the_default_values_change_nothing():
+    """By default only the watcher is enabled, and the other components would start in shadow mode."""
     assert [VALUES[part]["enabled"] for part in ("scheduler", "extender", "nodes", "dashboard")] == [False] * 4
     assert {VALUES[part]["mode"] for part in ("scheduler", "extender")} == {"shadow"}
 
 
 def test_the_chart_has_our_version():
-    """Chart and application are those of the package."""
+    """The versions of the chart and of its application equal the package's version."""
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == trimaran.__version__
 
 
-def test_alerts_and_dashboard_are_the_ones_that_there_are():
-    """Helm packs what is in the chart's folder alone: its copies are equal to what lies beside it."""
+def test_the_charts_alerts_and_dashboard_equal_the_shared_files():
+    """The chart's copies equal the files in deploy/, because Helm packs only the chart's folder."""
     for name, home in (("alerts.yml", "prometheus/alerts.yml"), ("grafana.json", "grafana/trimaran.json")):
         assert (CHART / "files" / name).read_bytes() == (ROOT / "deploy" / home).read_bytes()
 
 
-def test_the_operators_rules_are_the_alerts():
-    """Kustomize has no way to make a PrometheusRule of the file: its copy is equal."""
+def test_the_prometheus_rule_equals_the_alerts():
+    """The PrometheusRule equals the alerts file, from which Kustomize cannot generate it."""
     rule = yaml.safe_load((ROOT / "deploy/prometheus/prometheus-rule.yaml").read_text())
     assert rule["spec"] == yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text())

@@ -1,4 +1,4 @@
-"""The image, the compose file and the manifest: what they promise, without building them."""
+"""Promises of the image, the compose file and the manifest, checked without a build."""
 
 import http.server
 import json
@@ -19,10 +19,9 @@ from support.certificates import Authority
 from support.servers import need_server
 
 import trimaran
-from watcher.settings import WatcherSettings
 from runtime.settings.loading import load
 from watcher.providers.prometheus.queries import queries
-from watcher.settings import PrometheusSettings
+from watcher.settings import PrometheusSettings, WatcherSettings
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -59,33 +58,33 @@ def _run(*command: str, **options) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
 
 
-def test_hadolint_has_nothing_to_say_about_the_dockerfile():
-    """The linter comes with the development dependencies, so it is never skipped."""
+def test_hadolint_accepts_the_dockerfile():
+    """The linter, a development dependency, reports nothing about the Dockerfile."""
     done = _run(str(Path(sys.executable).with_name("hadolint")), str(ROOT / "Dockerfile"))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_everything_copied_exists_and_every_package_is_copied():
-    """A package that is new in the wheel must come into the image too."""
+    """Every copied file exists, and every package of the wheel is copied to the image."""
     copied = _copied_from_context()
     assert [source for source in copied if not (ROOT / source).exists()] == []
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert set(wheel["packages"]) <= set(copied)
 
 
-def test_the_context_holds_what_is_copied_and_nothing_else():
-    """All is left out first, so that neither .git nor a secret nor a database is ever sent."""
+def test_the_build_context_has_only_copied_files():
+    """The ignore file excludes everything first, so the context never has .git, secrets or databases."""
     lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
     assert lines[0] == "*"
-    let_in = [line.removeprefix("!") for line in lines if line.startswith("!")]
-    assert sorted(let_in) == sorted(_copied_from_context())
-    left_out_again = lines[1 + len(let_in) :]
-    assert {"**/__pycache__", "**/.env*", "**/*.sqlite*"} <= set(left_out_again)
-    assert not any(line.startswith("!") for line in left_out_again)
+    included = [line.removeprefix("!") for line in lines if line.startswith("!")]
+    assert sorted(included) == sorted(_copied_from_context())
+    excluded_again = lines[1 + len(included) :]
+    assert {"**/__pycache__", "**/.env*", "**/*.sqlite*"} <= set(excluded_again)
+    assert not any(line.startswith("!") for line in excluded_again)
 
 
 def test_the_image_installs_locked_wheels_only():
-    """Each pip that reaches the network verifies hashes; nothing is installed by apt."""
+    """Every pip install from the network verifies hashes, and apt installs nothing."""
     for name, arguments in _instructions():
         if name == "RUN":
             assert "apt" not in arguments.split()
@@ -96,7 +95,7 @@ def test_the_image_installs_locked_wheels_only():
 
 @pytest.mark.slow
 def test_the_builder_stage_builds(tmp_path):
-    """The Dockerfile's own COPY and RUN lines, in a fresh environment instead of the base image, make the program."""
+    """The Dockerfile's COPY and RUN lines build the program in a fresh environment instead of the base image."""
     base, context, target = tmp_path / "base", tmp_path / "context", tmp_path / "trimaran"
     context.mkdir()
     subprocess.run([sys.executable, "-m", "venv", base], check=True)
@@ -120,7 +119,7 @@ def test_the_builder_stage_builds(tmp_path):
 
 
 def _copy(source: Path, to: Path) -> None:
-    """Copy as COPY does: what is in a folder, or a file into a folder."""
+    """Copy like COPY: the contents of a folder, or a file into a folder."""
     if source.is_dir():
         shutil.copytree(source, to, ignore=shutil.ignore_patterns("__pycache__"))
     else:
@@ -128,20 +127,20 @@ def _copy(source: Path, to: Path) -> None:
         shutil.copy(source, to)
 
 
-@pytest.mark.parametrize(("builder", "asked"), [("docker", False), ("podman", True), ("/usr/bin/buildah", True)])
-def test_podman_is_asked_for_the_format_that_has_a_health_check(builder, asked):
-    """Its own, OCI, has none; docker does not know the option."""
+@pytest.mark.parametrize(("builder", "has_format"), [("docker", False), ("podman", True), ("/usr/bin/buildah", True)])
+def test_podman_builds_in_the_format_with_a_health_check(builder, has_format):
+    """Podman and buildah get ``--format docker``, as OCI images have no health check; docker lacks the option."""
     done = _run("make", "--no-print-directory", "--dry-run", "image", f"DOCKER={builder}", cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    assert ("build --format docker" in done.stdout) is asked
+    assert ("build --format docker" in done.stdout) is has_format
 
 
 @pytest.mark.parametrize(
     ("builder", "options"),
     [("docker", ("--sbom=true", "--push", "--tag r.io/t:")), ("podman", ("--manifest r.io/t:",))],
 )
-def test_an_image_may_be_for_several_platforms(builder, options):
-    """With docker, buildx pushes it with a list of what is in it; podman makes a manifest."""
+def test_an_image_supports_several_platforms(builder, options):
+    """For several platforms docker's buildx pushes the image with an SBOM, and podman creates a manifest."""
     done = _run(
         "make",
         "--no-print-directory",
@@ -157,7 +156,7 @@ def test_an_image_may_be_for_several_platforms(builder, options):
 
 
 def test_the_image_runs_the_watcher_as_nobody_on_all_addresses(monkeypatch):
-    """The user is a number, which Kubernetes can check; the settings in the image are settings that exist."""
+    """The image runs as a numeric user, which Kubernetes can check, and sets only existing settings."""
     stage = dict(_final_stage())
     assert stage["USER"] == "65532:65532"
     assert json.loads(stage["ENTRYPOINT"]) == ["trimaran"]
@@ -178,7 +177,7 @@ def _watcher_that_answers(status: int, certificate: Path | None = None):
             self.end_headers()
 
         def log_message(self, *_):
-            """Say nothing."""
+            """Log nothing."""
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         if certificate is not None:
@@ -192,8 +191,8 @@ def _watcher_that_answers(status: int, certificate: Path | None = None):
 
 @pytest.mark.parametrize("secured", [False, True])
 @pytest.mark.parametrize(("status", "healthy"), [(200, True), (503, False)])
-def test_the_health_check_asks_livez_on_the_port_of_the_settings_without_a_proxy(tmp_path, status, healthy, secured):
-    """The very command of the image, against a server that is alive and one that is not, in HTTP and in HTTPS."""
+def test_the_health_check_requests_livez_on_the_configured_port_without_a_proxy(tmp_path, status, healthy, secured):
+    """The image's own command succeeds only for a live server, by HTTP and by HTTPS."""
     _, _, words = dict(_final_stage())["HEALTHCHECK"].partition("CMD ")
     program, *arguments = json.loads(words)
     assert program == "python"
@@ -203,11 +202,11 @@ def test_the_health_check_asks_livez_on_the_port_of_the_settings_without_a_proxy
         if secured:
             environment["TRIMARAN_SERVER__CERTIFICATE"] = str(certificate)
         assert (_run(sys.executable, *arguments, env=environment).returncode == 0) is healthy
-    assert _run(sys.executable, *arguments, env=environment).returncode != 0  # nobody there
+    assert _run(sys.executable, *arguments, env=environment).returncode != 0  # no server
 
 
 def test_docker_compose_accepts_the_file():
-    """Also the old docker-compose of stable distributions."""
+    """docker-compose, also the old one of stable distributions, accepts the file."""
     if shutil.which("docker-compose") is None and _has_compose_plugin():
         command = [shutil.which("docker"), "compose"]
     else:
@@ -223,8 +222,8 @@ def _has_compose_plugin() -> bool:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_every_service_is_pinned_confined_and_watched(name):
-    """A version, no right that is not needed, a restart, a limit, a health check, and no door but to this machine."""
+def test_every_service_is_pinned_confined_and_checked(name):
+    """Each service has a version, minimal rights, a restart policy, a limit, a health check and only local ports."""
     service = SERVICES[name]
     assert re.search(r":v?\d+\.\d+\.\d+$", service["image"])
     assert service["read_only"] is True
@@ -234,14 +233,14 @@ def test_every_service_is_pinned_confined_and_watched(name):
     assert service["mem_limit"]
     assert not {"privileged", "network_mode", "pid", "cap_add", "devices"} & set(service)
     assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
-    assert "healthcheck" in service or service["image"] == IMAGE  # ours is in the image
+    assert "healthcheck" in service or service["image"] == IMAGE  # our image defines its own
     for volume in service.get("volumes", []):
         source, _, target = volume.partition(":")
         assert source in COMPOSE["volumes"] or ((ROOT / source).is_file() and target.endswith(":ro"))
 
 
-def test_compose_serves_the_watcher_where_the_readme_says(monkeypatch):
-    """localhost:2020, from Prometheus by the name and the port it has there; each setting exists."""
+def test_compose_serves_the_watcher_at_the_readmes_address(monkeypatch):
+    """The watcher listens on localhost:2020 and reads from the prometheus service; each setting exists."""
     watcher = SERVICES["watcher"]
     assert watcher["ports"] == ["127.0.0.1:2020:2020"]
     assert watcher["volumes"] == ["watcher:/var/lib/trimaran"]
@@ -252,7 +251,7 @@ def test_compose_serves_the_watcher_where_the_readme_says(monkeypatch):
 
 
 def test_prometheus_scrapes_node_exporter_under_the_name_of_a_node():
-    """Soon, and with a label that reads like a node's and not like a container's."""
+    """Prometheus scrapes every 5 s, and labels node_exporter with a node's name, not a container's."""
     config = yaml.safe_load((ROOT / "deploy/compose/prometheus.yml").read_text())
     assert config["global"] == {"scrape_interval": "5s", "evaluation_interval": "5s"}
     jobs = {job["job_name"]: job["static_configs"] for job in config["scrape_configs"]}
@@ -261,10 +260,10 @@ def test_prometheus_scrapes_node_exporter_under_the_name_of_a_node():
     assert set(config["rule_files"]) <= mounted
 
 
-def test_the_recording_rules_have_the_provider_s_names_and_the_right_values(tmp_path):
-    """Two processors, busy 18 of 120 seconds together; 4 of 16 bytes in use, with and without MemAvailable.
+def test_the_recording_rules_have_the_providers_names_and_the_right_values(tmp_path):
+    """The rules yield the right ratios for two processors that are busy for 18 of 120 seconds.
 
-    The second node is two minutes old.
+    4 of 16 bytes of memory are used, with and without MemAvailable. The second node is two minutes old.
     """
     rules = yaml.safe_load((ROOT / "deploy/compose/rules.yml").read_text())["groups"][0]["rules"]
     assert [rule["record"] for rule in rules] == [q.name for q in queries(PrometheusSettings()) if q.required]
@@ -298,7 +297,7 @@ def test_the_recording_rules_have_the_provider_s_names_and_the_right_values(tmp_
                 "input_series": series,
                 "promql_expr_test": [
                     {
-                        "expr": f"round({record}, 1e-6)",  # a sum depends on the order of what is added
+                        "expr": f"round({record}, 1e-6)",  # a floating-point sum depends on the order
                         "eval_time": "10m",
                         "exp_samples": [
                             {"labels": f"{{{_node(node)}}}", "value": value} for node, value in values.items()
@@ -319,13 +318,13 @@ def _node(number: int) -> str:
 
 
 def test_compose_and_manifest_name_the_version_of_the_project():
-    """One place to forget at a release less."""
+    """The compose file and the manifest use the image with the project's version."""
     assert SERVICES["watcher"]["image"] == IMAGE
     assert [container["image"] for container in POD["containers"]] == [IMAGE]
 
 
-def test_the_pod_is_restarted_when_the_loop_stops_and_served_while_fresh():
-    """Liveness never depends on the provider, readiness does."""
+def test_liveness_and_readiness_use_their_own_routes():
+    """The liveness probe requests /livez, which ignores the provider; the readiness probe requests /readyz."""
     (container,) = POD["containers"]
     assert container["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "http"}
     assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
@@ -334,7 +333,7 @@ def test_the_pod_is_restarted_when_the_loop_stops_and_served_while_fresh():
 
 
 def test_the_pod_meets_the_restricted_pod_security_standard():
-    """The namespace enforces it, so a pod that asks for more would not start."""
+    """The pod meets the restricted standard, which its namespace enforces."""
     labels = MANIFEST["Namespace", "trimaran"]["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
     security = POD["securityContext"]
@@ -351,8 +350,8 @@ def test_the_pod_meets_the_restricted_pod_security_standard():
     assert {volume["name"] for volume in POD["volumes"]} == {mount["name"]}
 
 
-def test_the_account_may_read_nodes_and_their_metrics_and_no_more():
-    """No verb that changes, no wildcard, no secret."""
+def test_the_account_may_only_read_nodes_and_their_metrics():
+    """The watcher's role has no write verbs, no wildcards and no secrets."""
     rules = MANIFEST["ClusterRole", "trimaran-watcher"]["rules"]
     rights = {
         (group, resource): set(rule["verbs"])
@@ -365,11 +364,11 @@ def test_the_account_may_read_nodes_and_their_metrics_and_no_more():
     assert (subject["name"], subject["namespace"]) == (POD["serviceAccountName"], "trimaran")
 
 
-@pytest.mark.parametrize(("name", "also_when_not_ready"), [("trimaran", False), ("trimaran-compat", True)])
-def test_the_services_lead_to_the_pod(name, also_when_not_ready):
-    """Go's plugins must reach the watcher also when it has nothing fresh: they keep old metrics for ever otherwise."""
+@pytest.mark.parametrize(("name", "publishes_not_ready"), [("trimaran", False), ("trimaran-compat", True)])
+def test_the_services_select_the_pod(name, publishes_not_ready):
+    """Both services select the pod; the one for Go plugins also if not ready, or they keep old metrics forever."""
     service = MANIFEST["Service", name]["spec"]
     deployment = MANIFEST["Deployment", "trimaran-watcher"]["spec"]
     assert service["selector"] == deployment["selector"]["matchLabels"] == deployment["template"]["metadata"]["labels"]
     assert service["ports"] == [{"name": "http", "port": 2020, "targetPort": "http", "protocol": "TCP"}]
-    assert service.get("publishNotReadyAddresses", False) is also_when_not_ready
+    assert service.get("publishNotReadyAddresses", False) is publishes_not_ready

@@ -1,4 +1,4 @@
-"""The cache of Go programs, without building any."""
+"""The cache of Go programs, without a build."""
 
 import shutil
 from pathlib import Path
@@ -17,7 +17,7 @@ def without_go(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_missing_go_is_one_line(without_go: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A machine without Go is told in one line what is missing, and nothing else."""
+    """Without Go a build ends with one line that says so, and prints nothing else."""
     with pytest.raises(SystemExit) as ended:
         builds.main(["etcd", "kwok"])
     assert str(ended.value).startswith("go is not installed: ")
@@ -26,14 +26,14 @@ def test_missing_go_is_one_line(without_go: Path, capsys: pytest.CaptureFixture[
 
 
 def test_built_program_needs_no_go(without_go: Path) -> None:
-    """What is in the cache is used as it is."""
-    made = without_go / f"etcd-{PROGRAMS['etcd'].key}"
-    made.mkdir(parents=True)
-    assert builds.binary("etcd") == made / "etcd"
+    """A program in the cache is used without Go."""
+    cached = without_go / f"etcd-{PROGRAMS['etcd'].key}"
+    cached.mkdir(parents=True)
+    assert builds.binary("etcd") == cached / "etcd"
 
 
 def test_other_version_is_another_program(without_go: Path, tmp_path: Path) -> None:
-    """A change of ``go.sum`` alone makes the cache's program another one."""
+    """A change of only ``go.sum`` changes the program's key in the cache."""
     folder = tmp_path / "module"
     shutil.copytree(MODULES / "etcd", folder)
     program = Program(folder, PROGRAMS["etcd"].module)
@@ -47,14 +47,14 @@ def test_other_version_is_another_program(without_go: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_version_is_that_of_its_module(name: str) -> None:
-    """Every program has a version, from a ``go.mod`` with checksums beside it; Kubernetes' own are told theirs."""
+def test_every_program_has_its_modules_version(name: str) -> None:
+    """Each program has a version from a ``go.mod`` with checksums; only Kubernetes' programs get it by linker flag."""
     program = PROGRAMS[name]
     assert program.version.startswith("v")
     assert (program.folder / "go.sum").exists()
     assert (program.version in program.linker_flags) == (program.module == "k8s.io/kubernetes")
 
 
-def test_no_module_is_left_over() -> None:
-    """Every folder of ``programs/`` is built by someone."""
+def test_every_module_is_used() -> None:
+    """Every folder of ``programs/`` belongs to a program."""
     assert {program.folder for program in PROGRAMS.values()} == set(MODULES.iterdir())

@@ -1,4 +1,4 @@
-"""The source distribution: whoever unpacks it has all that the repository has."""
+"""The source distribution: it has all files of the repository."""
 
 import fnmatch
 import subprocess
@@ -11,24 +11,24 @@ import trimaran
 ROOT = Path(__file__).parents[2]
 
 
-def left_out() -> list[str]:
-    """Return the patterns of what is no part of the repository."""
+def ignored_patterns() -> list[str]:
+    """Return the patterns of files that do not belong to the repository."""
     lines = (ROOT / ".gitignore").read_text().split()
     return [".git", "PKG-INFO", *(line.strip("/") for line in lines)]
 
 
 def source_files(folder: Path) -> set[str]:
-    """Return the files in a folder, as paths relative to the repository, without what is ignored."""
-    found = set()
+    """Return the files in a folder, as paths relative to the repository, without ignored files."""
+    files = set()
     for path in folder.iterdir():
-        if any(fnmatch.fnmatch(path.name, pattern) for pattern in left_out()):
+        if any(fnmatch.fnmatch(path.name, pattern) for pattern in ignored_patterns()):
             continue
-        found |= source_files(path) if path.is_dir() else {str(path.relative_to(ROOT))}
-    return found
+        files |= source_files(path) if path.is_dir() else {str(path.relative_to(ROOT))}
+    return files
 
 
 def test_the_source_distribution_is_complete(tmp_path: Path) -> None:
-    """Tests, documentation, Makefile, locks, image and manifests are all there, so that what the README says works."""
+    """The archive has the tests, documentation, Makefile, locks, Dockerfile and manifests, so the README works."""
     command = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Every command in the documentation can be called so, and those that need nothing but a watcher are called."""
+"""Every command in the documentation is valid, and those that need only a watcher are run."""
 
 import importlib.util
 import json
@@ -24,23 +24,25 @@ from trimaran.soft_taints.settings import NodesSettings
 from watcher.settings import UPSTREAM_VARIABLES, WatcherSettings
 
 COMMANDS = documented_commands()
-#: What stands for the watchers of the pages.
+#: Addresses of watchers on the pages, which tests replace.
 ADDRESS = re.compile(r"(?:http://)?(?:127\.0\.0\.1|localhost|trimaran|trimaran\.trimaran|load-watcher):20\d\d")
 
 
 def of(program: str) -> list[Command]:
-    """Return the commands of a program, each once; test_cli has those that complete others."""
-    own = (command for command in COMMANDS if command.words[0] == program)
-    return list({command.words: command for command in own if "_TRIMARAN_COMPLETE" not in command.variables}.values())
+    """Return the distinct commands of a program; test_cli covers those for shell completion."""
+    commands = (command for command in COMMANDS if command.words[0] == program)
+    return list(
+        {command.words: command for command in commands if "_TRIMARAN_COMPLETE" not in command.variables}.values()
+    )
 
 
 def parse(words: tuple[str, ...], *, whole: bool) -> None:
-    """Parse a command line as ``trimaran`` would; what is only mentioned may leave out what it needs."""
+    """Parse a command line as ``trimaran`` does; unless it is ``whole``, required arguments may be missing."""
     group, arguments, context = main, list(words[1:]), None
     try:
         while True:
             context = group.make_context(group.name, arguments, parent=context)
-            rest = [*getattr(context, "_protected_args", ()), *context.args]  # click 9 will have all in args
+            rest = [*getattr(context, "_protected_args", ()), *context.args]  # click 9 will have everything in args
             if not isinstance(group, click.Group) or not rest:
                 assert not rest, rest
                 return
@@ -52,8 +54,8 @@ def parse(words: tuple[str, ...], *, whole: bool) -> None:
         assert not whole
 
 
-def test_the_pages_show_commands() -> None:
-    """They are found: in blocks, in text, behind variables and in pipes."""
+def test_commands_are_found_on_the_pages() -> None:
+    """Commands are found in code blocks, in text, after variables and in pipes."""
     whole = {command.words for command in COMMANDS if command.whole}
     assert ("trimaran", "compare", "http://load-watcher:2020", "http://trimaran:2020", "--for", "1h") in whole
     assert ("make", "image") in whole
@@ -65,8 +67,8 @@ def test_the_pages_show_commands() -> None:
 
 
 @pytest.mark.parametrize("command", of("trimaran"), ids=str)
-def test_trimaran_takes_it(command: Command) -> None:
-    """The command exists, and so does each option, with a value that it takes."""
+def test_trimaran_accepts_the_command(command: Command) -> None:
+    """The command and its options exist, and accept the given values."""
     words = tuple(word.strip("[]").removesuffix("...") for word in command.words)
     try:
         parse(words, whole=command.whole)
@@ -84,22 +86,22 @@ def test_trimaran_takes_it(command: Command) -> None:
         ("trimaran", "config", "check", "file", "--quick"),
     ],
 )
-def test_what_trimaran_does_not_take_is_seen(words: tuple[str, ...]) -> None:
+def test_invalid_commands_are_detected(words: tuple[str, ...]) -> None:
     """The parser that checks the pages refuses what the command line refuses."""
     with pytest.raises((click.UsageError, AssertionError)):
         parse(words, whole=True)
 
 
 def test_variables_before_a_command_are_settings() -> None:
-    """Each is one that the settings read."""
+    """Each environment variable before a command belongs to a setting."""
     known = {*UPSTREAM_VARIABLES, *map(environment_variable, setting_names(WatcherSettings)), "_TRIMARAN_COMPLETE"}
     named = {name for command in COMMANDS if command.words[0] in {"trimaran", "export"} for name in command.variables}
     assert "METRICS_PROVIDER_ADDRESS" in named
     assert named <= known
 
 
-def test_what_is_set_is_a_setting() -> None:
-    """``--set`` names settings of the watcher, or of the service that is started."""
+def test_set_names_existing_settings() -> None:
+    """``--set`` names settings of the watcher or of the started service."""
     known = {*setting_names(WatcherSettings), *setting_names(ExtenderSettings), *setting_names(NodesSettings)}
     named = {
         assignment.partition("=")[0]
@@ -112,8 +114,8 @@ def test_what_is_set_is_a_setting() -> None:
 
 
 @pytest.mark.parametrize("command", of("make"), ids=str)
-def test_make_knows_it(command: Command) -> None:
-    """Targets and variables are the Makefile's."""
+def test_make_has_the_targets(command: Command) -> None:
+    """The targets and variables exist in the Makefile."""
     makefile = (ROOT / "Makefile").read_text()
     for word in command.words[1:]:
         name, equals, _ = word.partition("=")
@@ -124,17 +126,17 @@ def test_make_knows_it(command: Command) -> None:
 
 
 @pytest.mark.parametrize("command", of("pip"), ids=str)
-def test_pip_can_install_it(command: Command) -> None:
-    """Folders are there, and extras are those of pyproject.toml."""
+def test_pip_can_install_the_packages(command: Command) -> None:
+    """The folders exist, and the extras are defined in pyproject.toml."""
     assert command.words[1] == "install"
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    for what in command.words[2:]:
-        if what.startswith("."):
-            folder, _, named = what.rstrip("]").partition("[")
+    for package in command.words[2:]:
+        if package.startswith("."):
+            folder, _, named = package.rstrip("]").partition("[")
             assert (ROOT / folder / "pyproject.toml").is_file()
             assert set(filter(None, named.split(","))) <= set(extras)
         else:
-            requirement = Requirement(what)
+            requirement = Requirement(package)
             assert requirement.name == "trimaran"
             assert requirement.extras <= set(extras)
 
@@ -144,7 +146,7 @@ PYTHON = [*of("python"), *of("python3")]
 
 @pytest.mark.parametrize("command", [each for each in PYTHON if not each.words[1].startswith("-")], ids=str)
 def test_python_can_run_the_script(command: Command) -> None:
-    """The script exists, and names each option that it is given."""
+    """The script exists and defines each given option."""
     path, *rest = command.words[1:]
     script = (ROOT / path).read_text()
     for option in (word for word in rest if word.startswith("--")):
@@ -153,7 +155,7 @@ def test_python_can_run_the_script(command: Command) -> None:
 
 @pytest.mark.parametrize("command", [each for each in PYTHON if each.words[1].startswith("-")], ids=str)
 def test_python_can_run_the_module(command: Command) -> None:
-    """The module exists."""
+    """The module can be found."""
     option, module = command.words[1:3]
     assert option == "-m"
     assert importlib.util.find_spec(module)
@@ -166,7 +168,7 @@ NODES = ("node-1", "node-2", "node-3", "worker-1", "worker-2")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the files that the pages name."""
+    """Return a folder with the files named on the pages."""
     folder = tmp_path_factory.mktemp("documented")
     (folder / "examples").symlink_to(ROOT / "examples")
     loads = {name: {"cpu": 20 + 5 * place, "memory": 40} for place, name in enumerate(NODES)}
@@ -194,19 +196,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).write_text(yaml.safe_dump(document))
         (folder / name).with_suffix(".json").write_text(json.dumps(document))
     (folder / "token").write_text("a token of sixteen letters\n")
-    made = CliRunner().invoke(main, ["extender", "config", str(folder / "scheduler.yaml")])
-    (folder / "kube-scheduler.yaml").write_text(made.output)
+    rendered = CliRunner().invoke(main, ["extender", "config", str(folder / "scheduler.yaml")])
+    (folder / "kube-scheduler.yaml").write_text(rendered.output)
     return folder
 
 
-#: Those that end by themselves, and need a watcher, files and nothing else.
+#: Commands that end, and need only a watcher and files.
 ONCE = {"top", "score", "compare", "doctor", "config", "place"}
-#: What needs a cluster, certificates, somebody's input, a real address, or more time than a test has.
+#: Options that need a cluster, certificates, input, a real address, or more time than a test has.
 ELSEWHERE = {"--cluster", "--nodes=-", "--ca-file", "--client-certificate", "--watch", "--bind"}
 
 
 def can_run(command: Command) -> bool:
-    """Say whether a command ends by itself over a watcher and the files of ``folder``."""
+    """Return whether a command ends and needs only a watcher and the files of ``folder``."""
     words = command.words[1:]
     if not words or command.fed or ELSEWHERE & set(words) or any(word.isupper() for word in words):
         return False
@@ -220,11 +222,11 @@ def can_run(command: Command) -> bool:
 
 @pytest.fixture(scope="module")
 def address(folder: Path) -> Iterator[str]:
-    """Run a watcher that knows the nodes of the pages; yields its address."""
+    """Run a watcher with the nodes named on the pages; yield its address."""
     service = Service(
         folder / "watcher.sqlite", folder / "watcher.log", free_port(), "--provider", "Fake",
         "--set", f"fake.file={folder / 'loads.json'}", "--interval", "1",
-        # What placement asks for besides.
+        # Windows and operators that placement needs in addition.
         "--set", "watch.windows=24h,15m,10m,5m", "--set", "watch.default_window=15m",
         "--set", "watch.operators=AVG,STD,MAX",
     )  # fmt: skip
@@ -238,21 +240,21 @@ def address(folder: Path) -> Iterator[str]:
 RUN = [command for command in of("trimaran") if can_run(command)]
 
 
-def test_what_runs_is_not_little() -> None:
-    """Each of the commands that can is among those that run."""
+def test_enough_commands_are_run() -> None:
+    """Every command in ``ONCE`` is run at least once."""
     assert {command.words[1] for command in RUN} == ONCE | {"extender"}
     assert len(RUN) >= 25
 
 
 @pytest.mark.parametrize("command", RUN, ids=str)
-def test_it_runs(command: Command, address: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked of a watcher, in a folder with the files that it names, it ends with status 0."""
+def test_the_command_succeeds(command: Command, address: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a watcher and the files that it names, the command exits with status 0."""
     monkeypatch.chdir(folder)
     for name, value in {"METRICS_PROVIDER_NAME": "Fake", "TRIMARAN_FAKE__FILE": "loads.json"}.items():
         monkeypatch.setenv(name, value)
     words = [ADDRESS.sub(address, word) for word in command.words[1:]]
     if "--for" in words:
-        del words[words.index("--for") : words.index("--for") + 2]  # once, in place of an hour
+        del words[words.index("--for") : words.index("--for") + 2]  # one comparison instead of an hour
     if words[0] == "place":
         words += ["--rounds", "1"]
     result = CliRunner().invoke(main, words)
@@ -261,8 +263,8 @@ def test_it_runs(command: Command, address: str, folder: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("command", of("curl"), ids=str)
-def test_curl_is_answered(command: Command, address: str) -> None:
-    """The route is the watcher's."""
+def test_the_watcher_serves_the_route(command: Command, address: str) -> None:
+    """The watcher responds to the documented curl command with status 200."""
     words = list(command.words[1:])
     headers = {}
     if "--header" in words:

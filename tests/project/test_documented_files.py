@@ -1,4 +1,4 @@
-"""The files and programs that the documentation shows can be used as they stand."""
+"""Configuration files and programs in the documentation: they can be used unchanged."""
 
 import importlib
 import re
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Block(NamedTuple):
-    """A block of a page, without the spaces that are before all of its lines."""
+    """A code block of a page, without its indentation."""
 
     page: str
     line: int
@@ -27,28 +27,28 @@ class Block(NamedTuple):
 
 
 def blocks(language: str) -> list[Block]:
-    """Return the blocks of a language in README.md and docs/."""
-    found = []
+    """Return the code blocks of a language in README.md and docs/."""
+    result = []
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         text = page.read_text(encoding="utf-8")
         for match in re.finditer(rf"^( *)```{language}\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL):
             lines = (line.removeprefix(match[1]) for line in match[2].splitlines())
-            found.append(Block(str(page.relative_to(ROOT)), text.count("\n", 0, match.start()) + 1, "\n".join(lines)))
-    assert found
-    return found
+            result.append(Block(str(page.relative_to(ROOT)), text.count("\n", 0, match.start()) + 1, "\n".join(lines)))
+    assert result
+    return result
 
 
 @pytest.mark.parametrize("block", [block for block in blocks("toml") if "[project" not in block.text], ids=str)
 def test_settings_files_can_be_used(block: Block, tmp_path: Path) -> None:
-    """Each is one that the watcher starts with, or the extender."""
+    """Each settings file is valid for the watcher or the extender."""
     file = tmp_path / "settings.toml"
     file.write_text(block.text)
-    load(ExtenderSettings, {}, file)  # it has all of the watcher's, too
+    load(ExtenderSettings, {}, file)  # these include the watcher's settings
 
 
 @pytest.mark.parametrize("block", blocks("yaml"), ids=str)
 def test_yaml_is_yaml(block: Block) -> None:
-    """Each is read, and what is a scheduler's configuration is one for the scores: no key is one that nothing knows."""
+    """Each YAML block can be parsed, and scheduler configurations have no unknown keys."""
     for document in yaml.safe_load_all(block.text):
         if isinstance(document, dict) and document.get("kind") == "KubeSchedulerConfiguration":
             notes = read_configuration(document).notes
@@ -57,7 +57,7 @@ def test_yaml_is_yaml(block: Block) -> None:
 
 @pytest.mark.parametrize("block", [block for block in blocks("python") if ">>>" not in block.text], ids=str)
 def test_python_is_python(block: Block) -> None:
-    """Each is compiled, and what it imports of ours is there; those with ``>>>`` are run by other tests."""
+    """Each Python block compiles and imports existing names; other tests run the blocks with ``>>>``."""
     compile(block.text, str(block), "exec")
     for module, names in re.findall(r"^from (\S+) import ([\w, ]+)$", block.text, re.MULTILINE):
         if (ROOT / module.partition(".")[0]).is_dir():
@@ -65,8 +65,8 @@ def test_python_is_python(block: Block) -> None:
             assert [name for name in names.split(", ") if not hasattr(imported, name)] == []
 
 
-def test_the_sizes_are_the_charts() -> None:
-    """docs/sizing.md asks for what the chart's sizes ask for."""
+def test_the_documented_sizes_equal_the_charts() -> None:
+    """docs/sizing.md lists the requests and limits of the chart's sizes."""
     sizes = yaml.safe_load((ROOT / "deploy/helm/trimaran/files/sizes.yaml").read_text())["watcher"]
     chart = {
         name: (size["requests"]["memory"], size["limits"]["memory"], size["requests"]["cpu"])

@@ -1,4 +1,4 @@
-"""The examples run as they stand."""
+"""The examples: they run unchanged."""
 
 import json
 import re
@@ -23,7 +23,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_scheduler_plugin_embeds_a_watcher():
-    """Without an address the example watches by itself, and places both pods with a reason each."""
+    """Without an address the example embeds a watcher, and places both pods with an explanation."""
     result = run(str(EXAMPLES / "scheduler_plugin.py"))
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("LoadVariationRiskBalancing: default/web-") == 2
@@ -32,7 +32,7 @@ def test_the_scheduler_plugin_embeds_a_watcher():
 
 
 def test_the_scheduler_plugin_spreads_a_gang(monkeypatch, tmp_path):
-    """Pods placed a moment ago count, so that ten of them do not all go to the node that was idle in the metrics."""
+    """Recently placed pods count, so nine pods do not all go to the node that is idle in the metrics."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     from scheduler_plugin import LoadAwarePlacement, _node, _pod
 
@@ -51,24 +51,24 @@ def test_the_scheduler_plugin_spreads_a_gang(monkeypatch, tmp_path):
     assert sorted(placed.values()) == sorted("abc" * 3)
 
 
-def test_the_scheduler_plugin_says_that_an_address_is_none():
-    """Without http:// it ends with the usage and the reason."""
+def test_the_scheduler_plugin_refuses_an_address_without_a_scheme():
+    """An address without http:// ends the example with the usage and the reason."""
     result = run(str(EXAMPLES / "scheduler_plugin.py"), "--watcher", "foo")
     assert result.returncode == 2
     assert "foo" in result.stderr
     assert "Traceback" not in result.stderr
 
 
-def test_the_scheduler_plugin_says_that_there_is_no_watcher():
-    """With the address of nobody it ends with one line that says so."""
+def test_the_scheduler_plugin_reports_a_missing_watcher():
+    """If no watcher listens at the address, the example ends with one line that says so."""
     result = run(str(EXAMPLES / "scheduler_plugin.py"), "--watcher", "http://127.0.0.1:1")
     assert result.returncode == 1
     assert "cannot be reached" in result.stderr
     assert "Traceback" not in result.stderr
 
 
-def test_the_readme_s_python_runs(watch, tmp_path):
-    """With the nodes that kubectl lists and the example's pod it explains the best node, as it stands there."""
+def test_the_readmes_python_runs(watch, tmp_path):
+    """The README's program explains the best node, with nodes listed by kubectl and the example's pod."""
     service = watch("--provider", "Fake")
     names = list(service.wait_for("/watcher").json()["data"])
     node = "- {metadata: {name: %s}, status: {capacity: {cpu: 4, memory: 16Gi}, allocatable: {cpu: 4, memory: 16Gi}}}"
@@ -83,7 +83,7 @@ def test_the_readme_s_python_runs(watch, tmp_path):
 
 @pytest.mark.slow
 def test_the_notebook_runs(monkeypatch, tmp_path):
-    """Over a watcher that has seen a day each cell runs, and shows what the watcher says."""
+    """Each cell of the notebook runs on a watcher with a day of history, and shows its metrics."""
     import nbclient
     import nbformat
 
@@ -101,7 +101,7 @@ def test_the_notebook_runs(monkeypatch, tmp_path):
     ]
     text = "\n".join(data["text/plain"] for data in shown)
     assert "WatcherMetrics(15m of 3 nodes from Fake" in text
-    assert "(3, 145)" in text  # a day, ten minutes a step
+    assert "(3, 145)" in text  # a day in steps of ten minutes
     assert "History(CPU AVG, CPU STD, Memory AVG, Memory STD of 1 node, 73 x 300 s from" in text
     assert "1 x " in text  # the explanation
     tables = [data["text/html"] for data in shown if "text/html" in data]
@@ -111,8 +111,8 @@ def test_the_notebook_runs(monkeypatch, tmp_path):
     assert sorted(int(number) for number in re.findall(r"web-(\d)", placed)) == list(range(6))
 
 
-def test_notebooks_are_kept_without_what_they_showed():
-    """No output is committed, which would tell of another machine and time."""
+def test_notebooks_are_committed_without_output():
+    """The notebook has no outputs, which would depend on the machine and the time."""
     cells = json.loads((EXAMPLES / "notebook.ipynb").read_text())["cells"]
     code = [cell for cell in cells if cell["cell_type"] == "code"]
     assert code

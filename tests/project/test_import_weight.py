@@ -1,4 +1,4 @@
-"""What importing the light parts brings along."""
+"""Imports of the light modules: they do not load heavy packages."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ HEAVY = ("flask", "gunicorn", "pydantic", "pandas", "kubernetes", "sqlite_utils"
 
 
 def modules_behind(statement: str) -> set[str]:
-    """Return the top packages that a statement imports in a fresh interpreter."""
+    """Return the top-level packages that a statement imports in a fresh interpreter."""
     program = f"{statement}\nimport sys\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
     return set(
         subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
@@ -24,34 +24,34 @@ def modules_behind(statement: str) -> set[str]:
      "import watcher.findings"],
 )  # fmt: skip
 def test_the_leaves_are_light(statement: str) -> None:
-    """Importing the package or a leaf brings no web framework, no settings, no database and no numpy."""
+    """The package and its leaf modules import no web framework, no settings, no database and no numpy."""
     assert modules_behind(statement).isdisjoint(HEAVY)
 
 
 def test_the_command_line_is_light() -> None:
-    """``trimaran --help`` needs none of them before a command is called."""
+    """``trimaran --help`` imports no heavy package; commands import them when they are called."""
     assert modules_behind("import trimaran.cli.main").isdisjoint(HEAVY)
 
 
-def test_a_watcher_is_without_the_page() -> None:
-    """What the service imports brings neither the page nor data frames, whether they are installed or not."""
+def test_a_watcher_does_not_import_the_dashboard() -> None:
+    """The service imports neither the dashboard nor pandas, even if they are installed."""
     behind = modules_behind("import watcher.commands, watcher.api.service, watcher.api.app, client.library")
     assert behind.isdisjoint({"dash", "plotly", "pandas"})
 
 
-def test_a_watcher_answers_before_what_only_fetches_need() -> None:
-    """What a restarted watcher imports before its first answer brings neither numpy nor HTTP to providers."""
+def test_a_restarted_watcher_answers_before_it_imports_providers() -> None:
+    """Until its first response a restarted watcher imports neither numpy nor the HTTP client for providers."""
     behind = modules_behind("import watcher.commands, watcher.api.service, watcher.providers.fake")
     assert behind.isdisjoint({"numpy", "requests", "urllib3", "yaml", "flask"})
 
 
-def test_sqlite_utils_is_without_data_frames_and_numpy() -> None:
-    """The store keeps them from being imported for types that it does not use, and leaves them there for others."""
+def test_sqlite_utils_does_not_import_pandas_and_numpy() -> None:
+    """The store prevents their import by sqlite_utils, and other code can still import numpy."""
     behind = modules_behind("import sys, watcher.store; print('numpy' in sys.modules)\nimport numpy, watcher.store")
     assert {"False", "numpy"} <= behind
     assert "pandas" not in behind
 
 
-def test_the_check_sees_what_is_imported() -> None:
-    """The same check does see a heavy package where there is one."""
+def test_the_check_detects_heavy_packages() -> None:
+    """The same check detects a heavy package that is imported."""
     assert {"pydantic", "watcher"} <= modules_behind("import watcher.settings")

@@ -1,4 +1,4 @@
-"""The commands of the Makefile that tests do not run themselves."""
+"""Commands of the Makefile that other tests do not run."""
 
 import re
 import shutil
@@ -11,20 +11,20 @@ MAKEFILE = (ROOT / "Makefile").read_text()
 
 
 def run(*command: object) -> subprocess.CompletedProcess[str]:
-    """Run a program here."""
+    """Run a program in the repository."""
     words = [str(word) for word in command]
     return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_help_lists_every_command() -> None:
-    """Each target that is no file stands there with what it does, but for the step of another one."""
+    """``make help`` lists every phony target with a description, except osv, a step of another target."""
     (phony,) = re.findall(r"^\.PHONY: (.+)$", MAKEFILE, re.MULTILINE)
     listed = re.findall(r"^make ([a-z0-9-]+) +\S", run("make", "help").stdout, re.MULTILINE)
     assert sorted(listed) == sorted(set(phony.split()) - {"osv"})
 
 
 def test_an_audit_without_a_network_is_one_line() -> None:
-    """Before anything else it says which service could not be asked, without a traceback, and fails."""
+    """Without a network the audit first prints one line that names the unreachable service, and fails."""
     plan = run("make", "--dry-run", "--always-make", "audit").stdout
     assert 0 < plan.index("requirements/reachable.py https://api.osv.dev") < plan.index("bin/pip-audit")
     done = run(sys.executable, "requirements/reachable.py", "http://nowhere.invalid/v1/query")
@@ -33,8 +33,8 @@ def test_an_audit_without_a_network_is_one_line() -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_pip_s_progress_and_its_status_are_handed_on(tmp_path: Path) -> None:
-    """What pip collects is counted where somebody looks on, and its failure is the command's."""
+def test_pips_progress_and_status_are_passed_on(tmp_path: Path) -> None:
+    """The script counts collected packages on a terminal, and exits with pip's status."""
     pip = tmp_path / "python"
     pip.write_text("#!/bin/sh\necho 'Collecting numpy==2.0'\necho 'Collecting six'\necho broken >&2\nexit 3\n")
     pip.chmod(0o755)
@@ -46,8 +46,8 @@ def test_pip_s_progress_and_its_status_are_handed_on(tmp_path: Path) -> None:
     assert "package 2: six" in shown.stdout
 
 
-def test_the_benchmarks_are_summed_up(tmp_path: Path) -> None:
-    """What cannot run here is left out with the way out; what fails is said, and makes the status 1."""
+def test_the_benchmarks_end_with_a_summary(tmp_path: Path) -> None:
+    """The summary lists skipped benchmarks with the remedy, and failed ones, for which the status is 1."""
     shutil.copy(ROOT / "benchmarks" / "__main__.py", tmp_path)
     (tmp_path / "good.py").write_text("print('1 us')")
     (tmp_path / "left.py").write_text("raise SystemExit('prometheus is not installed: apt-get install prometheus')")

@@ -1,4 +1,4 @@
-"""What other people's programs import stays where it is, wherever its home moves."""
+"""Public imports: names that other programs may import stay in the same modules."""
 
 import re
 import subprocess
@@ -28,7 +28,7 @@ PROMISED = {
         SchedulerConfiguration ScorePlugin Scores ShapePoint TailRisk TargetLoadPacking UseLevels WeightedPlugin fits
         plugin_from_config read_configuration
     """,
-    # What docs/extending.md has told the authors of providers to import, at any time.
+    # Names that docs/extending.md has documented for authors of providers, now or earlier.
     "watcher.errors": "ProviderAnswerError ProviderError ProviderRefused ProviderUnavailable SettingsError",
     "watcher.findings": "Finding",
     "watcher.providers.base": "Check Fetched Reading Sample SampleProvider Samples WindowProvider",
@@ -42,29 +42,29 @@ PROMISED = {
 
 
 @pytest.mark.parametrize("module", PROMISED)
-def test_what_was_promised_is_there(module: str) -> None:
-    """Every name can be imported; a package lists it as its own."""
+def test_promised_names_exist(module: str) -> None:
+    """Every promised name can be imported, and is in ``__all__`` if the module has it."""
     names = set(PROMISED[module].split())
-    found = import_module(module)
-    assert {name for name in names if not hasattr(found, name)} == set()
-    assert names <= set(getattr(found, "__all__", names))
+    imported = import_module(module)
+    assert {name for name in names if not hasattr(imported, name)} == set()
+    assert names <= set(getattr(imported, "__all__", names))
 
 
 @pytest.mark.parametrize("package", ["watcher", "client", "scoring"])
 def test_every_export_is_promised(package: str) -> None:
-    """What is new in a package's list is written down here, so that nothing is public by mistake."""
+    """Every name in a package's ``__all__`` is promised here, so nothing becomes public by mistake."""
     assert set(import_module(package).__all__) == set(PROMISED[package].split())
 
 
 @pytest.mark.parametrize("package", ["watcher", "client", "scoring"])
 def test_the_aliases_are_the_packages(package: str) -> None:
-    """``trimaran.client`` and its like export what the packages do, the very same objects."""
+    """``trimaran.client`` and the other aliases export the same objects as the packages."""
     ours, alias = import_module(package), import_module(f"trimaran.{package}")
     assert {name for name in ours.__all__ if getattr(alias, name) is not getattr(ours, name)} == set()
 
 
-def test_another_package_of_that_name_is_not_taken_for_ours(tmp_path: Path) -> None:
-    """Where somebody else's ``client`` comes first, the alias says where that is, and what to do."""
+def test_the_alias_refuses_another_package_of_the_same_name(tmp_path: Path) -> None:
+    """If another ``client`` is first on the path, the alias reports its place and the remedy."""
     (tmp_path / "client").mkdir()
     (tmp_path / "client" / "__init__.py").write_text("")
     program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import trimaran.client"
@@ -74,8 +74,8 @@ def test_another_package_of_that_name_is_not_taken_for_ours(tmp_path: Path) -> N
     assert "put trimaran first on the path" in done.stderr
 
 
-def test_the_page_for_authors_imports_nothing_else() -> None:
-    """docs/extending.md imports from modules above only, and names that they promise."""
+def test_the_page_for_authors_imports_only_promised_names() -> None:
+    """docs/extending.md imports only promised names."""
     page = (ROOT / "docs" / "extending.md").read_text()
     imports = re.findall(r"^from (watcher[\w.]*) import (.+)$", page, re.MULTILINE)
     assert imports

@@ -1,4 +1,4 @@
-"""What the image is made of: a list of it, and that there is all of it for each kind of processor."""
+"""Packages in the image: their bill of materials, and wheels for each processor architecture."""
 
 import json
 import re
@@ -12,11 +12,11 @@ import trimaran
 
 ROOT = Path(__file__).parents[2]
 LOCK = (ROOT / "requirements/run.txt").read_text()
-FROM_SOURCE = "pyformance"  # all Python, and published without a wheel; the Dockerfile builds it
+FROM_SOURCE = "pyformance"  # pure Python, published without a wheel; the Dockerfile builds it
 
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run a program here."""
+    """Run a program in the repository."""
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
 
 
@@ -26,20 +26,24 @@ def normal(name: str) -> str:
 
 @pytest.mark.slow
 def test_the_bill_of_materials_is_the_lock(tmp_path: Path) -> None:
-    """CycloneDX with every locked package in its version, as the image has it, what each needs, and nothing of here."""
+    """The CycloneDX file lists every locked package with its version and dependencies, and no local paths."""
     file = tmp_path / "bill.json"
     done = run("make", "sbom", f"SBOM={file}")
     assert done.returncode == 0, done.stderr
     bill = json.loads(file.read_text())
     assert bill["bomFormat"] == "CycloneDX"
-    ours = bill["metadata"]["component"]
-    assert (ours["name"], ours["version"], ours["type"]) == ("trimaran", trimaran.__version__, "application")
+    image = bill["metadata"]["component"]
+    assert (image["name"], image["version"], image["type"]) == (
+        "trimaran",
+        trimaran.__version__,
+        "application",
+    )
     listed = {(normal(each["name"]), each["version"]) for each in bill["components"]}
     locked = {(normal(name), version) for name, version in re.findall(r"^([\w.-]+)==([\w.]+)", LOCK, re.MULTILINE)}
     only_elsewhere = {normal(name) for name in re.findall(r"^([\w.-]+)==[^;\n]+;", LOCK, re.MULTILINE)}
     assert listed <= locked
     missing = {name for name, _ in locked} - {name for name, _ in listed}
-    assert missing - only_elsewhere == {"pip"}  # which the image has not either
+    assert missing - only_elsewhere == {"pip"}  # the image does not have it either
     needed = {each["ref"].partition("==")[0]: str(each.get("dependsOn", "")) for each in bill["dependencies"]}
     assert "numpy==" in needed["scipy"]
     licensed = [each for each in bill["components"] if each.get("licenses")]
@@ -49,8 +53,8 @@ def test_the_bill_of_materials_is_the_lock(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_there_is_a_wheel_for_each_kind_of_processor(machine: str, tmp_path: Path) -> None:
-    """By a locked hash for every package, as the base image's pip would find it: nothing needs a compiler."""
+def test_every_package_has_a_wheel_for_each_architecture(machine: str, tmp_path: Path) -> None:
+    """Every package but one has a wheel with a locked hash, so no compiler is needed."""
     packages = re.split(r"^(?=[\w.-]+==)", LOCK, flags=re.MULTILINE)
     assert sum(each.startswith(f"{FROM_SOURCE}==") for each in packages) == 1
     wheels = tmp_path / "wheels.txt"

@@ -1,4 +1,4 @@
-"""What is asked of every test, so that none can pass without having looked."""
+"""Rules for every test, so that no test passes without a check."""
 
 import ast
 import os
@@ -22,42 +22,42 @@ def each_test(source: str) -> Iterator[ast.FunctionDef]:
 
 
 def statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what is in a function itself and not in those that it defines."""
+    """Yield the nodes of a function, without those of nested functions and classes."""
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, ast.FunctionDef | ast.Lambda | ast.ClassDef):
             yield child
             yield from statements(child)
 
 
-def endings(source: str) -> list[str]:
-    """Return the tests that may end early."""
+def returning_tests(source: str) -> list[str]:
+    """Return the names of tests that contain a return statement."""
     return [test.name for test in each_test(source) if any(isinstance(part, ast.Return) for part in statements(test))]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_no_test_ends_early(file: Path) -> None:
-    """A test that does not apply is not parametrized; ``return`` would show it as passed."""
-    assert endings(file.read_text()) == []
+    """No test contains ``return``, which would show a test that does not apply as passed."""
+    assert returning_tests(file.read_text()) == []
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_every_test_says_what_it_proves(file: Path) -> None:
-    """It has a docstring."""
+def test_every_test_has_a_docstring(file: Path) -> None:
+    """Every test has a docstring."""
     assert [test.name for test in each_test(file.read_text()) if not ast.get_docstring(test)] == []
 
 
-def test_the_check_sees_an_early_end() -> None:
-    """A return in a branch is seen, and one in a function inside the test is not."""
+def test_the_check_detects_an_early_return() -> None:
+    """A return in a branch is detected; a return in a nested function is not."""
     early = "def test_a(x):\n    if x:\n        return\n    assert x\n"
-    inside = "def test_a(x):\n    def f():\n        return x\n    assert f()\n"
-    assert endings(early) == ["test_a"]
-    assert endings(inside) == []
+    nested = "def test_a(x):\n    def f():\n        return x\n    assert f()\n"
+    assert returning_tests(early) == ["test_a"]
+    assert returning_tests(nested) == []
 
 
 @pytest.mark.parametrize(("ci", "refused"), [("true", 3), ("false", 0)])
 @pytest.mark.slow
 def test_a_skip_fails_in_ci(tmp_path: Path, ci: str, refused: int) -> None:
-    """With CI=true a skip fails the run, whether of a module, of a test or in a fixture."""
+    """With CI=true a skip in a module, a test or a fixture fails the run."""
     for name, skips in {
         "module": "pytest.skip('no server', allow_module_level=True)",
         "test": "def test_a():\n    pytest.skip('no server')",
@@ -68,6 +68,6 @@ def test_a_skip_fails_in_ci(tmp_path: Path, ci: str, refused: int) -> None:
     command += ["--continue-on-collection-errors"]
     environment = {**os.environ, "CI": ci, "PYTHONPATH": str(TESTS)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
-    said = done.stdout.partition("short test summary info")[2]
-    assert said.count("no server") == 3, done.stdout + done.stderr
-    assert len(re.findall(r"^(?:FAILED|ERROR)", said, re.MULTILINE)) == refused
+    summary = done.stdout.partition("short test summary info")[2]
+    assert summary.count("no server") == 3, done.stdout + done.stderr
+    assert len(re.findall(r"^(?:FAILED|ERROR)", summary, re.MULTILINE)) == refused
