@@ -1,7 +1,7 @@
 """``trimaran compare``: comparison of two watchers, such as load-watcher in Go and this one before a migration."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,8 @@ import numpy as np
 from client.connecting import WatcherCredentials
 from client.errors import ClientError
 from runtime.terminal import duration_option, echo_document, echo_table, output_option
-from trimaran.cli.options import access_options, connected, fail
+from scoring.arrays import Float64s
+from trimaran.cli.options import connected, credential_options, fail, option
 from watcher.model import AVERAGES, WatcherMetrics
 
 _MAX_NAMED = 5
@@ -47,12 +48,10 @@ class Differences:
     help="Repeat the comparison for this long, such as 1h. [default: once]",
 )
 @duration_option("--interval", default="1m", help="Time between two rounds.")
-@click.option(
-    "--tolerance", default=5.0, show_default=True, help="Largest accepted mean difference, in percentage points."
-)
+@option("--tolerance", default=5.0, help="Largest accepted mean difference, in percentage points.")
 @click.option("--window", help="Window to compare. [default: the default window of each watcher]")
 @output_option("text", "json", "yaml")
-@access_options
+@credential_options("watcher OURS")
 def compare(
     theirs: str,
     ours: str,
@@ -95,10 +94,8 @@ def _report(rounds: list[tuple[WatcherMetrics, WatcherMetrics]], tolerance: floa
     theirs, ours = rounds[-1]
     kinds = sorted({kind for pair in rounds for kind in _values(pair[0]).keys() & _values(pair[1]).keys()})
     values = {" ".join(kind): each for kind in kinds if (each := _differences(rounds, kind)) is not None}
-    only_theirs, only_ours = (
-        sorted(theirs.data.keys() - ours.data.keys()),
-        sorted(ours.data.keys() - theirs.data.keys()),
-    )
+    only_theirs = sorted(theirs.data.keys() - ours.data.keys())
+    only_ours = sorted(ours.data.keys() - theirs.data.keys())
     apart = [name for name, differences in values.items() if differences.mean > tolerance]
     return {
         "rounds": len(rounds),
@@ -124,7 +121,8 @@ def _values(metrics: WatcherMetrics) -> dict[tuple[str, str], dict[str, float]]:
 def _differences(rounds: list[tuple[WatcherMetrics, WatcherMetrics]], kind: tuple[str, str]) -> Differences | None:
     """Return the differences in a kind of value; None if no node has it on both sides."""
     means, largest, nodes, rank = [], (-1.0, ""), 0, None
-    for theirs, ours in _pairs(rounds, kind):
+    for pair in rounds:
+        theirs, ours = (_values(metrics).get(kind, {}) for metrics in pair)
         names = sorted(theirs.keys() & ours.keys())
         nodes = len(names)
         if not names:
@@ -140,24 +138,12 @@ def _differences(rounds: list[tuple[WatcherMetrics, WatcherMetrics]], kind: tupl
     return Differences(nodes, round(mean, 3), round(largest[0], 3), largest[1], rank)
 
 
-def _pairs(
-    rounds: list[tuple[WatcherMetrics, WatcherMetrics]], kind: tuple[str, str]
-) -> Iterator[tuple[dict[str, float], dict[str, float]]]:
-    for theirs, ours in rounds:
-        yield _values(theirs).get(kind, {}), _values(ours).get(kind, {})
+def _rank_correlation(left: Float64s, right: Float64s) -> float | None:
+    """Return Spearman's rank correlation; ties share their mean rank. None if all nodes of one side are equal."""
+    from scipy.stats import rankdata  # slow to import
 
-
-def _rank_correlation(left: "np.ndarray[Any, np.dtype[np.float64]]", right: Any) -> float | None:
-    """Return Spearman's rank correlation; ties share their mean rank."""
-    ranks = []
-    for values in (left, right):
-        _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-        ranks.append((np.cumsum(counts) - (counts - 1) / 2)[inverse])
-    spread = ranks[0].std() * ranks[1].std()
-    if len(left) < 2 or not spread:
-        return None
-    covariance = float(((ranks[0] - ranks[0].mean()) * (ranks[1] - ranks[1].mean())).mean())
-    return round(covariance / float(spread), 4)
+    ranks = rankdata([left, right], axis=1)
+    return round(float(np.corrcoef(ranks)[0, 1]), 4) if np.ptp(ranks, axis=1).all() else None
 
 
 def _show(report: Mapping[str, Any]) -> None:

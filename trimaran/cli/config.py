@@ -6,7 +6,8 @@ import click
 import yaml
 
 from runtime.terminal import colorize
-from scoring import KUBERNETES_VERSIONS, SchedulerConfiguration, read_configuration
+from scoring import SchedulerConfiguration, read_configuration
+from trimaran.cli.options import kubernetes_version_option
 from trimaran.cli.yaml_lines import KeyLines
 from watcher.commands import setting_options, show_settings
 
@@ -25,12 +26,7 @@ def config(context: click.Context, file: Path | None, assignments: tuple[str, ..
 @config.command()
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 @click.option("--all", "show_all", is_flag=True, help="Also show the keys that are honored unchanged.")
-@click.option(
-    "--kubernetes-version",
-    default=KUBERNETES_VERSIONS[-1],
-    show_default=True,
-    help=f"Version of kube-scheduler whose scores are used: {', '.join(KUBERNETES_VERSIONS)}.",
-)
+@kubernetes_version_option
 def check(file: Path, kubernetes_version: str, *, show_all: bool) -> None:
     """Check a KubeSchedulerConfiguration: which keys trimaran honors, changes or ignores.
 

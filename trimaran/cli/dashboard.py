@@ -8,7 +8,7 @@ import click
 from client.connecting import WatcherCredentials
 from runtime import logs
 from runtime.settings.fields import http_address
-from trimaran.cli.options import access_options, fail
+from trimaran.cli.options import credential_options, fail, option, path_option
 from watcher.commands import exit_early
 from watcher.errors import WatcherError
 
@@ -29,20 +29,12 @@ def _http_address(_context: click.Context, _option: click.Parameter, address: st
     required=True,
     help="Address of the watcher.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=2022, show_default=True, help="Port to listen on.")
-@click.option(
-    "--nodes",
-    "nodes_file",
-    type=click.Path(path_type=Path),
-    help="Output of kubectl get nodes -o yaml: nodes for the Pod page, and their labels.",
+@option("--host", default="127.0.0.1", help="Address to listen on.")
+@option("--port", default=2022, help="Port to listen on.")
+@path_option(
+    "--nodes", "nodes_file", help="Output of kubectl get nodes -o yaml: nodes for the Pod page, and their labels."
 )
-@click.option(
-    "--pods",
-    "pods_file",
-    type=click.Path(path_type=Path),
-    help="Output of kubectl get pods -A -o yaml, for the Pod page.",
-)
+@path_option("--pods", "pods_file", help="Output of kubectl get pods -A -o yaml, for the Pod page.")
 @click.option("--cluster", is_flag=True, help="Read node labels from the API server, with kubectl's configuration.")
 @click.option(
     "--extender",
@@ -51,17 +43,9 @@ def _http_address(_context: click.Context, _option: click.Parameter, address: st
     callback=_http_address,
     help="Address of an extender, to show its decisions.",
 )
-@click.option("--extender-token-file", type=click.Path(path_type=Path), help="File with a token for the extender.")
-@click.option(
-    "--extender-ca-file", type=click.Path(path_type=Path), help="Certificate authorities to trust for the extender."
-)
-@click.option(
-    "--extender-client-certificate",
-    type=click.Path(path_type=Path),
-    help="PEM file with a certificate and its key for the extender.",
-)
+@credential_options("extender", "extender-", "extender_access")
 @click.option("--secure-cookie", is_flag=True, help="Mark the cookie as HTTPS-only: for a proxy that terminates TLS.")
-@access_options
+@credential_options("watcher")
 def dashboard(
     address: str,
     host: str,
@@ -69,9 +53,7 @@ def dashboard(
     nodes_file: Path | None,
     pods_file: Path | None,
     extender: str | None,
-    extender_token_file: Path | None,
-    extender_ca_file: Path | None,
-    extender_client_certificate: Path | None,
+    extender_access: dict[str, Path | None],
     access: WatcherCredentials,
     *,
     cluster: bool,
@@ -101,8 +83,7 @@ def dashboard(
     logs.configure()
     try:
         viewers = service.open_access(address, access)
-        credentials = extender_token_file, extender_ca_file, extender_client_certificate
-        decisions = Decisions(DecisionsClient(extender, *credentials)) if extender else None
+        decisions = Decisions(DecisionsClient(extender, **extender_access)) if extender else None
         labels = open_labels(cluster=cluster, nodes_file=nodes_file)
         service.serve(viewers, PageContext(nodes_file, pods_file, labels, decisions), host, port, secure=secure_cookie)
     except (ValueError, InvalidApiServerConfig) as error:

@@ -3,53 +3,38 @@
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from runtime.terminal import echo_document, echo_table, output_option
+from trimaran.cli.options import credential_options, fail, option
 from trimaran.extender.decisions import EXPLAIN, REGRET
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 
-
-def extender_options(command: Command) -> Command:
-    """Add the options for access to an extender to a command."""
-    for option in (
-        output_option("text", "json", "yaml"),
-        click.option(
-            "--client-certificate", type=click.Path(path_type=Path), help="PEM file with a certificate and its key."
-        ),
-        click.option("--ca-file", type=click.Path(path_type=Path), help="Certificate authorities to trust."),
-        click.option(
-            "--token-file", type=click.Path(path_type=Path), help="File with a token: kubectl create token NAME."
-        ),
-        click.option(
-            "--extender",
-            "address",
-            envvar="TRIMARAN_EXTENDER_ADDRESS",
-            default="http://127.0.0.1:2021",
-            show_default=True,
-            show_envvar=True,
-            help="Address of the extender.",
-        ),
-    ):
-        command = option(command)
-    return command
+def extender_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command ``address``, ``access`` and ``output``: access to an extender, and a form of output."""
+    decorated = credential_options("extender")(output_option("text", "json", "yaml")(command))
+    return option(
+        "--extender",
+        "address",
+        envvar="TRIMARAN_EXTENDER_ADDRESS",
+        default="http://127.0.0.1:2021",
+        show_envvar=True,
+        help="Address of the extender.",
+    )(decorated)
 
 
 @click.command()
 @click.argument("pod", metavar="NAMESPACE/NAME")
 @extender_options
-def explain(
-    pod: str, address: str, token_file: Path | None, ca_file: Path | None, client_certificate: Path | None, output: str
-) -> None:
+def explain(pod: str, address: str, access: dict[str, Path | None], output: str) -> None:
     """Explain a pod's placement: its candidate nodes, their scores and terms, and the load afterwards.
 
     \b
-    Example: trimaran explain default/web-7d4b9 --token-file token
+    Example: kubectl create token NAME > token; trimaran explain default/web-7d4b9 --token-file token
     """
-    decision = _get(address, EXPLAIN, {"pod": pod}, token_file, ca_file, client_certificate)
+    decision = _get(address, access, EXPLAIN, pod=pod)
     if output == "text":
         _show_decision(decision)
     else:
@@ -58,40 +43,24 @@ def explain(
 
 @click.command()
 @extender_options
-def regret(
-    address: str, token_file: Path | None, ca_file: Path | None, client_certificate: Path | None, output: str
-) -> None:
+def regret(address: str, access: dict[str, Path | None], output: str) -> None:
     """Show the load of the chosen nodes after placement, compared with the extender's best nodes."""
-    summary = _get(address, REGRET, {}, token_file, ca_file, client_certificate)
+    summary = _get(address, access, REGRET)
     if output == "text":
         _show_regret(summary)
     else:
         echo_document(summary, output)
 
 
-def _get(
-    address: str,
-    path: str,
-    query: Mapping[str, str],
-    token_file: Path | None,
-    ca_file: Path | None,
-    client_certificate: Path | None,
-) -> dict[str, Any]:
+def _get(address: str, access: dict[str, Path | None], path: str, **query: str) -> dict[str, Any]:
     """Return the extender's answer; exit with status 1 and the reason if there is none."""
-    from trimaran.extender.decisions.decisions_client import (  # so that --help is quick
-        DecisionsClient,
-        DecisionsUnavailable,
-    )
+    # Imported here so that --help is quick.
+    from trimaran.extender.decisions.decisions_client import DecisionsClient, DecisionsUnavailable
 
     try:
-        return DecisionsClient(address, token_file, ca_file, client_certificate).get(path, **query)
+        return DecisionsClient(address, **access).get(path, **query)
     except DecisionsUnavailable as error:
-        raise SystemExit(_failed(str(error))) from None
-
-
-def _failed(message: str) -> int:
-    click.echo(f"trimaran: {message}", err=True)
-    return 1
+        fail(error, 1)
 
 
 def _show_decision(decision: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ import yaml
 from runtime import logs
 from runtime.errors import SettingsError
 from trimaran.cli.explain import regret
+from trimaran.cli.options import option
 from trimaran.extender.settings import ExtenderSettings
 from watcher.commands import (
     errors_or_exit,
@@ -68,17 +69,13 @@ def extender(
 
 @extender.command()
 @click.argument("source", metavar="FILE", type=click.Path(path_type=Path, allow_dash=True))
-@click.option(
-    "--url", default="http://127.0.0.1:2021", show_default=True, help="URL of the extender for kube-scheduler."
-)
+@option("--url", default="http://127.0.0.1:2021", help="URL of the extender for kube-scheduler.")
 @click.option(
     "--ca-file", default="", help="Certificate authority of an https URL, as a path on kube-scheduler's host."
 )
 @click.option("--certificate", default="", help="Client certificate, as a path on kube-scheduler's host.")
 @click.option("--key", default="", help="Key of the client certificate, as a path on kube-scheduler's host.")
-@click.option(
-    "--timeout-ms", default=500, show_default=True, help="Timeout after which kube-scheduler ignores the extender."
-)
+@option("--timeout-ms", default=500, help="Timeout after which kube-scheduler ignores the extender.")
 @click.option(
     "--filter", "filters", is_flag=True, help="Let kube-scheduler also filter by the extender; see extender.filter."
 )

@@ -1,12 +1,10 @@
 """``trimaran simulate import``: import of a public data set as a trace."""
 
-from math import isfinite
 from pathlib import Path
-from typing import Any
 
 import click
 
-from trimaran.cli.options import fail
+from trimaran.cli.options import FiniteRange, fail, option
 from trimaran.cli.trace_output import check_new, write_or_fail
 from trimaran.traces.loaders.alibaba2018 import Alibaba2018
 from trimaran.traces.loaders.azure2019 import Azure2019
@@ -29,39 +27,15 @@ FORMATS: dict[str, DatasetFormat] = {
 }
 
 
-class _Hours(click.FloatRange):
-    """Number of hours in a range; NaN is refused."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the hours."""
-        hours = float(super().convert(value, param, ctx))
-        return hours if isfinite(hours) else self.fail(f"{value} is not a number of hours.", param, ctx)
-
-
-_HOURS = _Hours(0)
-
-
 @click.command("import")
 @click.argument("form", type=click.Choice(list(FORMATS)), metavar="FORMAT")
 @click.argument("folder", type=click.Path(path_type=Path), metavar="SOURCE")
 @click.argument("out", type=click.Path(path_type=Path, file_okay=False))
-@click.option(
-    "--nodes",
-    default=60,
-    show_default=True,
-    type=click.IntRange(1, 100_000),
-    help="Largest number of machines, sampled at random.",
-)
-@click.option("--from-hour", default=0.0, show_default=True, type=_HOURS, help="Start of the span.")
-@click.option("--hours", default=60.0, show_default=True, type=_Hours(0.1, 10_000), help="Length of the span.")
-@click.option(
-    "--warm-up-hours",
-    default=12.0,
-    show_default=True,
-    type=_HOURS,
-    help="First part of the span, which is not measured.",
-)
-@click.option("--seed", default=0, show_default=True, help="Random seed of the sample.")
+@option("--nodes", default=60, type=click.IntRange(1, 100_000), help="Largest number of machines, sampled at random.")
+@option("--from-hour", default=0.0, type=FiniteRange(0), help="Start of the span.")
+@option("--hours", default=60.0, type=FiniteRange(0.1, 10_000), help="Length of the span.")
+@option("--warm-up-hours", default=12.0, type=FiniteRange(0), help="First part of the span, which is not measured.")
+@option("--seed", default=0, help="Random seed of the sample.")
 def import_(
     form: str, folder: Path, out: Path, nodes: int, from_hour: float, hours: float, warm_up_hours: float, seed: int
 ) -> None:

@@ -1,77 +1,140 @@
-"""Options and exits that commands share: the watcher's address and credentials, errors, renamed options."""
+"""Options that the commands share, the clients that these options describe, and the exit with an error."""
 
+import contextlib
 import logging
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Iterator
+from functools import partial, wraps
+from math import isfinite
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from client.connecting import WatcherClient, WatcherCredentials
-from client.errors import AccessDenied, BadSettings
-from client.service import ServiceClient
+from runtime import masking
+
+if TYPE_CHECKING:
+    from client.connecting import WatcherClient, WatcherCredentials
+    from runtime.kubernetes.api import KubernetesApi
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-_ACCESS = (
-    click.option("--token-file", type=click.Path(path_type=Path), help="A file with the watcher's bearer token."),
-    click.option("--ca-file", type=click.Path(path_type=Path), help="Certificate authorities to trust."),
-    click.option(
-        "--client-certificate", type=click.Path(path_type=Path), help="A PEM file with a certificate and its key."
-    ),
-)
-_WATCHER = click.option(
-    "--watcher",
-    "address",
-    envvar="TRIMARAN_WATCHER_ADDRESS",
-    show_envvar=True,
-    help="The watcher's address. [default: none; the command embeds a watcher and says so]",
-)
+Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+KubernetesOpener = Callable[[], contextlib.AbstractContextManager["KubernetesApi"]]
+_CREDENTIALS = {
+    "client_certificate": "PEM file with a certificate and its key",
+    "ca_file": "Certificate authorities to trust",
+    "token_file": "File with a bearer token",
+}
+
+#: Option whose help shows its default.
+option = partial(click.option, show_default=True)
+#: Option with the path of a file or folder.
+path_option = partial(click.option, type=click.Path(path_type=Path))
 
 
-def access_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of the watcher's credentials to a command, which receives them as ``access``."""
+class FiniteRange(click.FloatRange):
+    """Number in a range; NaN and infinity are refused."""
 
-    @wraps(command)
-    def with_access(
-        *arguments: Any,
-        token_file: Path | None,
-        ca_file: Path | None,
-        client_certificate: Path | None,
-        **options: Any,
-    ) -> None:
-        access = WatcherCredentials(token_file=token_file, ca_file=ca_file, client_certificate=client_certificate)
-        command(*arguments, access=access, **options)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number."""
+        number = float(super().convert(value, param, ctx))
+        return number if isfinite(number) else self.fail(f"{value} is not a finite number.", param, ctx)
 
-    found: Callable[..., None] = with_access
-    for option in reversed(_ACCESS):
-        found = option(found)
-    return found
+
+def credential_options(server: str, prefix: str = "", argument: str = "access") -> Decorator:
+    """Return a decorator that adds the options for a server's credentials to a command.
+
+    Args:
+        server: name of the server, for the help.
+        prefix: beginning of the options' names, such as ``extender-``.
+        argument: argument of the command that gets the credentials: keyword arguments of the server's client.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def with_credentials(*arguments: Any, **options: Any) -> None:
+            credentials = {name: options.pop(f"{argument}_{name}") for name in _CREDENTIALS}
+            command(*arguments, **{argument: credentials}, **options)
+
+        decorated: Callable[..., None] = with_credentials
+        for name, text in _CREDENTIALS.items():
+            flag = f"--{prefix}{name.replace('_', '-')}"
+            decorated = path_option(flag, f"{argument}_{name}", help=f"{text} for the {server}.")(decorated)
+        return decorated
+
+    return decorate
 
 
 def watcher_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of the watcher's address and credentials; :func:`connected` takes both."""
-    return _WATCHER(access_options(command))
+    """Give a command ``address`` and ``access``, the arguments of :func:`connected`."""
+    return click.option(
+        "--watcher",
+        "address",
+        envvar="TRIMARAN_WATCHER_ADDRESS",
+        show_envvar=True,
+        help="Address of a watcher. [default: an embedded watcher, which the command reports]",
+    )(credential_options("watcher")(command))
 
 
-def connected(address: str | None, access: WatcherCredentials | None = None) -> WatcherClient:
-    """Return a client, or exit with status 2. Without an address, embed a watcher and say so on stderr."""
-    # Errors are printed once, at the end. Without a handler Python would print the watcher's warnings as raw text.
+def kubernetes_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command ``kubernetes``, which is :func:`kubernetes_api` with the values of two options."""
+
+    @path_option("--kube-config", help="Kubeconfig file. [default: the pod's service account]")
+    @click.option("--kube-context", default="", help="Context of the kubeconfig. [default: the current one]")
+    @wraps(command)
+    def with_kubernetes(*arguments: Any, kube_config: Path | None, kube_context: str, **options: Any) -> None:
+        command(*arguments, kubernetes=partial(kubernetes_api, kube_config, kube_context), **options)
+
+    return with_kubernetes
+
+
+def kubernetes_version_option(command: Command) -> Command:
+    """Add the option for the version of kube-scheduler whose scores are used."""
+    from scoring import KUBERNETES_VERSIONS
+
+    help_ = f"Version of kube-scheduler whose scores are used: {', '.join(KUBERNETES_VERSIONS)}."
+    return option("--kubernetes-version", default=KUBERNETES_VERSIONS[-1], help=help_)(command)
+
+
+def connected(address: str | None, access: "WatcherCredentials | None" = None) -> "WatcherClient":
+    """Return a client of the watcher, or one that embeds a watcher if there is no address, and report that.
+
+    Exits with status 2 if the address or the settings are invalid.
+    """
+    from client.errors import BadSettings
+    from client.service import ServiceClient
+
+    # Errors are reported once, at the end. Without a handler Python would also print the watcher's warnings.
     logging.getLogger("watcher").addHandler(logging.NullHandler())
     try:
         if not address:
             from client.library import LibraryClient  # imports the whole watcher
 
             client = LibraryClient()
-            machine = ", this machine" if client.source == "Host" else ""
-            click.echo(
-                f"trimaran: no --watcher (TRIMARAN_WATCHER_ADDRESS): embedding one that reads {client.source}{machine}",
-                err=True,
-            )
+            source = f"{client.source}, this machine" if client.source == "Host" else client.source
+            message = f"trimaran: no --watcher (TRIMARAN_WATCHER_ADDRESS): embedding one that reads {source}"
+            click.echo(message, err=True)
             return client
         return ServiceClient(address, **access) if access else ServiceClient(address)
     except (BadSettings, ValueError) as error:
         fail(error, status=2)
+
+
+@contextlib.contextmanager
+def kubernetes_api(kube_config: Path | None, context: str) -> Iterator["KubernetesApi"]:
+    """Yield a client of the Kubernetes API; exit with status 2 if it is not configured, with status 1 if it fails."""
+    from runtime.http.credentials import InvalidApiServerConfig
+    from runtime.kubernetes.api import REQUEST_FAILURES, ApiServerConfig, KubernetesApi
+
+    names = {"kube_config": "--kube-config", "context": "--kube-context", "address": "--kube-config"}
+    config = ApiServerConfig(kube_config=kube_config, context=context, option_names=names)
+    try:
+        with contextlib.closing(KubernetesApi(config)) as api:
+            api.connect()
+            yield api
+    except InvalidApiServerConfig as error:
+        fail(error, 2)
+    except REQUEST_FAILURES as error:
+        fail(f"the Kubernetes API cannot be used: {masking.to_line(error)}", 1)
 
 
 def renamed_option(old: str, new: str) -> Callable[[Command], Command]:
@@ -85,7 +148,9 @@ def renamed_option(old: str, new: str) -> Callable[[Command], Command]:
 
 
 def fail(error: Exception | str, status: int) -> NoReturn:
-    """Print one line on stderr and exit."""
+    """Print an error in one line, and exit."""
+    from client.errors import AccessDenied
+
     hint = "; see --token-file and --client-certificate" if isinstance(error, AccessDenied) else ""
     click.echo(f"trimaran: {error}{hint}", err=True)
     raise SystemExit(status)

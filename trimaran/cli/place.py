@@ -1,9 +1,8 @@
 """``trimaran place``: a plan for many pods at once."""
 
 import contextlib
-import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,20 @@ import yaml
 
 from client.connecting import WatcherCredentials, connect
 from client.errors import BadSettings, ClientError, UnknownWindow
-from runtime import masking
-from runtime.http.credentials import InvalidApiServerConfig
 from runtime.http.gather import Deadline
-from runtime.kubernetes.api import REQUEST_FAILURES, ApiServerConfig, KubernetesApi
+from runtime.kubernetes.api import KubernetesApi
 from runtime.kubernetes.manifests import ManifestError, read_objects
 from runtime.terminal import echo_table
 from scoring import NodeTable
-from trimaran.cli.options import fail, watcher_options
+from trimaran.cli.options import (
+    FiniteRange,
+    KubernetesOpener,
+    fail,
+    kubernetes_options,
+    option,
+    path_option,
+    watcher_options,
+)
 from trimaran.cluster.view import ClusterView
 from trimaran.planning.binding import BindResult, as_bindings, bind, partly_bound_gangs
 from trimaran.planning.cluster import Batch, PendingPod, read_batch, read_pending_pods
@@ -47,60 +52,54 @@ _MORE_TIME = {
 
 
 @click.command()
-@click.option("--nodes", "nodes_file", type=click.Path(path_type=Path), help="Output of kubectl get nodes -o yaml.")
-@click.option(
+@path_option("--nodes", "nodes_file", help="Output of kubectl get nodes -o yaml.")
+@path_option(
     "--pods",
     "pods_file",
-    type=click.Path(path_type=Path),
     help="Output of kubectl get pods -A -o yaml. Bound pods count on their nodes; pending pods are placed.",
 )
 @click.option("--live", is_flag=True, help="Read nodes and pods from the Kubernetes API instead.")
-@click.option("--kube-config", type=click.Path(path_type=Path), help="[default: the pod's service account]")
-@click.option("--kube-context", default="", help="Context of the kubeconfig. [default: the current one]")
+@kubernetes_options
 @click.option("--scheduler", "scheduler_name", default="", help="Only pods with this schedulerName. [default: all]")
-@click.option("--window", default="24h", show_default=True, help="The watcher's window to take peaks from.")
-@click.option(
+@option("--window", default="24h", help="The watcher's window to take peaks from.")
+@option(
     "--limit",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=FiniteRange(0, 1, min_open=True),
     default=1.0,
-    show_default=True,
     help="Largest use of a node at its peak, as a share of its capacity.",
 )
 @click.option("--gangs-within", default="", help="Node label, such as a rack's; a gang's nodes share one value.")
-@click.option(
+@option(
     "--spread-weight",
-    type=click.FloatRange(0, 1000),
+    type=FiniteRange(0, 1000),
     default=1.0,
-    show_default=True,
     help="Weight of the spread between nodes next to the imbalance within nodes; 0 counts imbalance alone.",
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(0.1, 3600),
+    type=FiniteRange(0.1, 3600),
     help="Time limit of the search. [default: 20, beyond 2,000 pods one more for each 86 pods: 230 for 20,000]",
 )
-@click.option(
+@option(
     "--bound-seconds",
-    type=click.FloatRange(0, 3600),
+    type=FiniteRange(0, 3600),
     default=BOUND_SECONDS,
-    show_default=True,
     help="Time limit of the lower bound, which the gap is relative to.",
 )
 @click.option(
     "--rounds", type=click.IntRange(1), default=1_000_000, help="Limit of the search in rounds, for reproducible plans."
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@option("--seed", type=click.IntRange(0), default=0)
 @click.option("--exact", is_flag=True, help="Continue with CP-SAT, for as long again; it proves some 64 pairs.")
 @click.option("--compare", is_flag=True, help="Also measure the plans of other methods, such as TBESK.")
-@click.option("--write", "plan_file", type=click.Path(path_type=Path), help="File for the plan, as v1 Bindings.")
+@path_option("--write", "plan_file", help="File for the plan, as v1 Bindings.")
 @click.option("--bind", "bind_pods", is_flag=True, help="Bind the pods. [default: dry run]")
-@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@option("--output", type=click.Choice(["text", "json"]), default="text")
 @watcher_options
 def place(
     nodes_file: Path | None,
     pods_file: Path | None,
-    kube_config: Path | None,
-    kube_context: str,
+    kubernetes: KubernetesOpener,
     scheduler_name: str,
     window: str,
     limit: float,
@@ -130,20 +129,12 @@ def place(
     """
     if live == bool(nodes_file or pods_file) or (not live and not (nodes_file and pods_file)):
         raise click.UsageError("give --nodes and --pods, or --live")
-    for option, value in (
-        ("--limit", limit), ("--spread-weight", spread_weight), ("--seconds", seconds or 0.0),
-        ("--bound-seconds", bound_seconds),
-    ):  # fmt: skip
-        if not math.isfinite(value):
-            raise click.UsageError(f"{option} must be a number, not {value}")
     peaks = _peaks(address, window, access)
     with contextlib.ExitStack() as stack:
-        api = None
-        if live or bind_pods:
-            api = stack.enter_context(_kubernetes(kube_config, kube_context))
+        api = stack.enter_context(kubernetes()) if live or bind_pods else None
         try:
             if api is not None and live:
-                nodes, (pending, skipped) = _from_api(api, kube_config, kube_context, scheduler_name)
+                nodes, (pending, skipped) = _from_api(api, kubernetes, scheduler_name)
             else:
                 nodes, (pending, skipped) = _from_files(nodes_file, pods_file, scheduler_name)
             batch = read_batch(nodes, pending, skipped, peaks=peaks, limit=limit, gangs_within=gangs_within)
@@ -201,18 +192,6 @@ def _peaks(address: str | None, window: str, access: WatcherCredentials) -> Watc
         fail(error, 1)
 
 
-@contextlib.contextmanager
-def _kubernetes(kube_config: Path | None, context: str) -> Iterator[KubernetesApi]:
-    names = {"kube_config": "--kube-config", "context": "--kube-context"}
-    try:
-        api = KubernetesApi(ApiServerConfig(kube_config=kube_config, context=context, names=names))
-        api.connect()
-    except InvalidApiServerConfig as error:
-        fail(error, 2)
-    with contextlib.closing(api):
-        yield api
-
-
 def _from_files(
     nodes_file: Path | None, pods_file: Path | None, scheduler_name: str
 ) -> tuple[NodeTable, tuple[list[PendingPod], dict[str, str]]]:
@@ -223,20 +202,14 @@ def _from_files(
 
 
 def _from_api(
-    api: KubernetesApi, kube_config: Path | None, context: str, scheduler_name: str
+    api: KubernetesApi, kubernetes: KubernetesOpener, scheduler_name: str
 ) -> tuple[NodeTable, tuple[list[PendingPod], dict[str, str]]]:
-    try:
-        with (
-            _kubernetes(kube_config, context) as watched,
-            contextlib.closing(ClusterView(watched).start()) as view,
-        ):
-            pods = list(api.list_items("/api/v1/pods", Deadline.after(_SYNC_SECONDS), fieldSelector=_PENDING))
-            if not view.wait(_SYNC_SECONDS):
-                fail("the Kubernetes API did not return a complete list of nodes and pods within a minute", 1)
-            with view.reading() as table:
-                return table.copy(), read_pending_pods(pods, scheduler_name, skip_unreadable=True)
-    except REQUEST_FAILURES as error:
-        fail(f"the Kubernetes API cannot be used: {masking.to_line(error)}", 1)
+    with kubernetes() as watched, contextlib.closing(ClusterView(watched).start()) as view:
+        pods = list(api.list_items("/api/v1/pods", Deadline.after(_SYNC_SECONDS), fieldSelector=_PENDING))
+        if not view.wait(_SYNC_SECONDS):
+            fail("the Kubernetes API did not return a complete list of nodes and pods within a minute", 1)
+        with view.reading() as table:
+            return table.copy(), read_pending_pods(pods, scheduler_name, skip_unreadable=True)
 
 
 def _show_plan(

@@ -12,13 +12,11 @@ import click
 
 from runtime import masking
 from runtime.http import credentials
-from runtime.http.credentials import InvalidApiServerConfig
 from runtime.http.gather import Deadline
 from runtime.http.session import BoundedSession
-from runtime.kubernetes.api import REQUEST_FAILURES, ApiServerConfig, KubernetesApi
 from runtime.terminal import duration_option
 from scoring import Node
-from trimaran.cli.options import fail
+from trimaran.cli.options import KubernetesOpener, fail, kubernetes_options, option, path_option
 from trimaran.cli.trace_output import check_new, write_or_fail
 from trimaran.cluster.view import NODES, PODS
 from trimaran.traces.recording.assembly import RecordingCounts, assemble
@@ -38,22 +36,23 @@ _CONTAINERS = 'container!="",container!="POD"'  # without the sum of each pod, a
     "address",
     required=True,
     metavar="URL",
-    help="Address of the Prometheus with the containers' history.")
+    help="Address of the Prometheus with the containers' history.",
+)
 @duration_option("--last", default="24h", help="Length of the recording.")
 @click.option(
     "--until",
     type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%SZ"]),
-    help="End of the recording, in UTC. [default: now]")
+    help="End of the recording, in UTC. [default: now]",
+)
 @duration_option("--warm-up", default="1h", help="First part of the recording, which replays do not measure.")
 @duration_option("--rate", default="2m", help="Range of CPU rates: at least twice the scrape interval.")
 @click.option("--matchers", default="", help='Label matchers for all series, such as cluster="north".')
 @click.option(
-    "--node-selector", default="", help="Label selector of the nodes to record, such as pool=web. [default: all nodes]")
+    "--node-selector", default="", help="Label selector of the nodes to record, such as pool=web. [default: all nodes]"
+)
 @option(
-    "--minutes-at-once",
-    type=click.IntRange(5, 10_000),
-    default=120,
-    help="Longest time range of a query, in minutes.")
+    "--minutes-at-once", type=click.IntRange(5, 10_000), default=120, help="Longest time range of a query, in minutes."
+)
 @path_option("--token-file", help="File with a bearer token for the Prometheus.")
 @path_option("--ca-file", help="Certificate authorities to trust for the Prometheus.")
 @click.option(
@@ -61,10 +60,9 @@ _CONTAINERS = 'container!="",container!="POD"'  # without the sum of each pod, a
     "headers",
     multiple=True,
     metavar="NAME=VALUE",
-    help="HTTP header of each query, such as X-Scope-OrgID=a; may be repeated.")
-@path_option(
-    "--kube-config", help="Kubeconfig file. [default: the pod's service account]")
-@click.option("--kube-context", default="", help="Context of the kubeconfig. [default: the current one]")
+    help="HTTP header of each query, such as X-Scope-OrgID=a; may be repeated.",
+)
+@kubernetes_options
 def record(
     folder: Path,
     address: str,
@@ -78,8 +76,7 @@ def record(
     token_file: Path | None,
     ca_file: Path | None,
     headers: tuple[str, ...],
-    kube_config: Path | None,
-    kube_context: str,
+    kubernetes: KubernetesOpener,
 ) -> None:
     """Record a cluster into FOLDER as a trace: its nodes, its pods, and the measured use of each pod.
 
@@ -102,7 +99,7 @@ def record(
     if end > now:
         raise click.UsageError(f"--until {until} is in the future")
     with _session(address, token_file, ca_file, headers) as session:
-        nodes, specs = _read_kubernetes(kube_config, kube_context, node_selector)
+        nodes, specs = _read_kubernetes(kubernetes, node_selector)
         history = PrometheusHistory(session, address, end - minutes * STEP_SECONDS, minutes, minutes_at_once)
         try:
             usage = _read_usage(history, round(rate), matchers)
@@ -140,18 +137,12 @@ def _session(
         yield session
 
 
-def _read_kubernetes(kube_config: Path | None, context: str, selector: str) -> tuple[list[Node], dict[PodKey, PodSpec]]:
-    names = {"kube_config": "--kube-config", "context": "--kube-context", "address": "--kube-config"}
+def _read_kubernetes(kubernetes: KubernetesOpener, selector: str) -> tuple[list[Node], dict[PodKey, PodSpec]]:
     try:
-        config = ApiServerConfig(kube_config=kube_config, context=context, option_names=names)
-        with contextlib.closing(KubernetesApi(config)) as api:
+        with kubernetes() as api:
             deadline = Deadline.after(_LIST_SECONDS)
             nodes = [Node.from_k8s(item) for item in api.list_items(NODES, deadline, labelSelector=selector)]
             specs = specs_from_api(api.list_items(PODS, deadline))
-    except InvalidApiServerConfig as error:
-        fail(error, 2)
-    except REQUEST_FAILURES as error:
-        fail(f"the Kubernetes API cannot be used: {masking.to_line(error)}", 1)
     except ValueError as error:
         fail(f"the answer of the Kubernetes API cannot be read: {error}", 1)
     if not nodes:

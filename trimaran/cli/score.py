@@ -16,7 +16,6 @@ from runtime.kubernetes.manifests import read_objects, read_pods
 from runtime.terminal import colorize, echo_document, echo_table, output_option
 from scoring import (
     INFEASIBLE,
-    KUBERNETES_VERSIONS,
     FallbackPolicy,
     Judgment,
     NodeGrade,
@@ -29,7 +28,7 @@ from scoring import (
 )
 from scoring.profiles.configuration.plugins import RENAMED
 from scoring.table.feasibility import fitting
-from trimaran.cli.options import connected, fail, watcher_options
+from trimaran.cli.options import connected, fail, kubernetes_version_option, option, path_option, watcher_options
 from watcher.model import WatcherMetrics
 
 PLUGINS = ("TargetLoadPacking", "LoadVariationRiskBalancing", "LowRiskOverCommitment")
@@ -39,23 +38,14 @@ _FILTERED = "Filtered by room, cordons, taints and node affinity; kube-scheduler
 
 
 @click.command()
-@click.option(
-    "--pod",
-    "pod_file",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="Pod, or a workload with a pod template such as a Deployment; - for stdin.",
+@path_option(
+    "--pod", "pod_file", required=True, help="Pod, or a workload with a pod template such as a Deployment; - for stdin."
 )
-@click.option(
-    "--nodes", "nodes_file", required=True, type=click.Path(path_type=Path), help="Output of kubectl get nodes -o yaml."
-)
-@click.option(
-    "--pods", "pods_file", type=click.Path(path_type=Path), help="Running pods: output of kubectl get pods -A -o yaml."
-)
-@click.option(
+@path_option("--nodes", "nodes_file", required=True, help="Output of kubectl get nodes -o yaml.")
+@path_option("--pods", "pods_file", help="Running pods: output of kubectl get pods -A -o yaml.")
+@path_option(
     "--config",
     "config_file",
-    type=click.Path(path_type=Path),
     help="KubeSchedulerConfiguration: score by the plugins of its profile, with their weights and arguments.",
 )
 @click.option("--scheduler", help="Profile of --config, by scheduler name. [default: the only one]")
@@ -67,18 +57,12 @@ _FILTERED = "Filtered by room, cordons, taints and node affinity; kube-scheduler
     help="Plugin to score by without --config. If repeated, scores are added with a weight of 1. "
     "[default: LoadVariationRiskBalancing]",
 )
-@click.option(
-    "--kubernetes-version",
-    default=KUBERNETES_VERSIONS[-1],
-    show_default=True,
-    help=f"Version of kube-scheduler whose scores are used: {', '.join(KUBERNETES_VERSIONS)}.",
-)
+@kubernetes_version_option
 @click.option("--window", help="Window of the metrics. [default: the watcher's default window]")
-@click.option(
+@option(
     "--fallback",
     type=click.Choice(["open", "closed", "off"]),
     default="open",
-    show_default=True,
     help="Nodes without metrics: open uses other data such as requests, closed excludes the nodes, off scores as the "
     "Go plugins do.",
 )

@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 import click
 
 from trimaran.cli.import_traces import import_
-from trimaran.cli.options import fail, renamed_option
+from trimaran.cli.options import fail, option, renamed_option
 from trimaran.cli.trace_output import check_new, write_or_fail
 from trimaran.simulator.autoscaling import Autoscaling
 from trimaran.simulator.comparison import SchedulerError
@@ -33,6 +34,7 @@ from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import TraceError, absolute_path, write_trace
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+_FILE = click.Path(path_type=Path, dir_okay=False)
 _FACTORS = "1,1.2,1.4,1.6,1.8,2"
 _POLICIES = click.option("--policy", "policies", multiple=True, help="Policy to replay; repeatable. [default: all]")
 _OVERCOMMIT = click.option("--overcommit", type=Overcommit(), help="Divisor of requests. [default: that of each trace]")
@@ -62,67 +64,66 @@ class _Folder(click.Path):
         return super().convert(value, parameter, context)
 
 
-def _jobs(context: click.Context, option: click.Parameter, value: int) -> int:
+def _jobs(_context: click.Context, _option: click.Parameter, value: int) -> int:
     """Refuse 0; negative numbers count down from the number of processors, as in joblib."""
     if value == 0:
-        raise click.BadParameter("0 is not a number of processes", context, option)
+        raise click.BadParameter("0 is not a number of processes")
     return value
+
+
+_SHARED: tuple[Callable[[Any], Any], ...] = (
+    click.option(
+        "--trace",
+        "traces",
+        multiple=True,
+        type=_Folder(path_type=Path),
+        metavar="DIR...",
+        help="Folder of a trace; repeatable, or followed by more. [default: a synthetic world]",
+    ),
+    click.argument("more", nargs=-1, type=_Folder(path_type=Path), metavar="[DIR]..."),
+    option("--seed", default=0, type=click.IntRange(0), help="Random seed of tie-breaks."),
+    click.option(
+        "--faults", type=_FILE, help="CSV file of faults in metrics: start_minute,end_minute,node,fault,value."
+    ),
+    *_WINDOWS.values(),
+    click.option(
+        "--events", type=_FILE, help="CSV file of nodes that fail and join, instead of the traces' events.csv."
+    ),
+    click.option("--autoscale", is_flag=True, help="Add nodes when pods do not fit, and remove idle ones."),
+    option(
+        "--lead-minutes", default=3, type=click.IntRange(0), help="Minutes until a node that --autoscale adds is ready."
+    ),
+    option("--spare-nodes", default=0, type=click.IntRange(0), help="Number of empty nodes that --autoscale keeps."),
+    click.option(
+        "--move-trigger",
+        "move_triggers",
+        multiple=True,
+        type=click.Choice([each.value for each in Trigger]),
+        help="Event on which policies that move pods look for moves; repeatable. [default: time]",
+    ),
+    renamed_option("--moves-at", "--move-trigger"),
+    option("--jobs", default=1, callback=_jobs, help="Number of processes; -1 for all processors."),
+    click.option(
+        "--scheduler", default="", help="Address of a Dask scheduler to replay on, such as tcp://10.0.0.1:8786."
+    ),
+    click.option(
+        "--resume-file",
+        type=_FILE,
+        help="File that stores finished replays; a later run with the same file continues from there.",
+    ),
+    renamed_option("--keep", "--resume-file"),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+    click.option(
+        "--html",
+        type=click.Path(path_type=Path, dir_okay=False, writable=True),
+        help="File for a report with figures; its data is written as JSON to the same path with suffix .json.",
+    ),
+)
 
 
 def shared_options(command: Command) -> Command:
     """Add the options of replays to a command."""
-    for decorate in reversed(
-        (
-            click.option(
-                "--trace", "traces", multiple=True, type=_Folder(path_type=Path), metavar="DIR...",
-                help="Folder of a trace; repeatable, or followed by more. [default: a synthetic world]",
-            ),
-            click.argument("more", nargs=-1, type=_Folder(path_type=Path), metavar="[DIR]..."),
-            click.option(
-                "--seed", default=0, show_default=True, type=click.IntRange(0), help="Random seed of tie-breaks."
-            ),
-            click.option(
-                "--faults", type=click.Path(path_type=Path, dir_okay=False),
-                help="CSV file of faults in metrics: start_minute,end_minute,node,fault,value.",
-            ),
-            *_WINDOWS.values(),
-            click.option(
-                "--events", type=click.Path(path_type=Path, dir_okay=False),
-                help="CSV file of nodes that fail and join, instead of the traces' events.csv.",
-            ),
-            click.option("--autoscale", is_flag=True, help="Add nodes when pods do not fit, and remove idle ones."),
-            click.option("--lead-minutes", default=3, show_default=True, type=click.IntRange(0),
-                help="Minutes until a node that --autoscale adds is ready.",
-            ),
-            click.option("--spare-nodes", default=0, show_default=True, type=click.IntRange(0),
-                help="Number of empty nodes that --autoscale keeps.",
-            ),
-            click.option(
-                "--move-trigger", "move_triggers", multiple=True, type=click.Choice([each.value for each in Trigger]),
-                help="Event on which policies that move pods look for moves; repeatable. [default: time]",
-            ),
-            renamed_option("--moves-at", "--move-trigger"),
-            click.option(
-                "--jobs", default=1, show_default=True, callback=_jobs,
-                help="Number of processes; -1 for all processors.",
-            ),
-            click.option(
-                "--scheduler", default="", help="Address of a Dask scheduler to replay on, such as tcp://10.0.0.1:8786."
-            ),
-            click.option(
-                "--resume-file", type=click.Path(path_type=Path, dir_okay=False),
-                help="File that stores finished replays; a later run with the same file continues from there.",
-            ),
-            renamed_option("--keep", "--resume-file"),
-            click.option("--json", "as_json", is_flag=True, help="Print JSON."),
-            click.option(
-                "--html", type=click.Path(path_type=Path, dir_okay=False, writable=True),
-                help="File for a report with figures; its data is written as JSON to the same path with suffix .json.",
-            ),
-        )
-    ):  # fmt: skip
-        command = decorate(command)
-    return command
+    return reduce(lambda decorated, decorate: decorate(decorated), reversed(_SHARED), command)
 
 
 @click.group()
@@ -139,7 +140,7 @@ simulate.add_command(import_)
 
 @simulate.command()
 @shared_options
-@click.option("--policy", default=CONGESTION, show_default=True, help="Policy to replay.")
+@option("--policy", default=CONGESTION, help="Policy to replay.")
 @_OVERCOMMIT
 @_NODES_SAVED
 def run(policy: str, **options: Any) -> None:
@@ -178,13 +179,8 @@ def compare(*, listing: bool, **options: Any) -> None:
 @simulate.command()
 @shared_options
 @_POLICIES
-@click.option(
-    "--overcommit",
-    "factors",
-    type=Factors(),
-    default=_FACTORS,
-    show_default=True,
-    help="Values to compare, for CPU and memory alike.",
+@option(
+    "--overcommit", "factors", type=Factors(), default=_FACTORS, help="Values to compare, for CPU and memory alike."
 )
 def sweep(factors: tuple[float, ...], *, as_json: bool, **shared: Any) -> None:
     """Compare policies at several values of overcommit.
@@ -208,20 +204,16 @@ def sweep(factors: tuple[float, ...], *, as_json: bool, **shared: Any) -> None:
 
 @simulate.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Random seed.")
-@click.option("--nodes", default=60, show_default=True, type=click.IntRange(1, 100_000), help="Number of nodes.")
-@click.option("--hours", default=60, show_default=True, type=click.IntRange(2, 10_000), help="Length of the trace.")
+@option("--seed", default=0, type=click.IntRange(0), help="Random seed.")
+@option("--nodes", default=60, type=click.IntRange(1, 100_000), help="Number of nodes.")
+@option("--hours", default=60, type=click.IntRange(2, 10_000), help="Length of the trace.")
 @click.option(
     "--warm-up-hours",
     type=click.IntRange(0),
     help="First hours, which are not measured. [default: a fifth of the hours, at most 12]",
 )
-@click.option(
-    "--rollouts",
-    default=0.0,
-    show_default=True,
-    type=click.FloatRange(0, 1),
-    help="Share of the owners that replace all their pods once.",
+@option(
+    "--rollouts", default=0.0, type=click.FloatRange(0, 1), help="Share of the owners that replace all their pods once."
 )
 def generate(folder: Path, seed: int, nodes: int, hours: int, warm_up_hours: int | None, rollouts: float) -> None:
     """Write the trace of a synthetic world with published statistics.
@@ -300,8 +292,7 @@ def _open_report(path: Path) -> None:
     """Check that the report can be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a"):
-            pass
+        path.open("a").close()
     except OSError as error:
         fail(f"cannot write {path}: {error.strerror}", 2)
 

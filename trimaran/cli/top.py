@@ -1,8 +1,7 @@
 """``trimaran top``: load of nodes, with age, coverage and grade of the data."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -10,7 +9,7 @@ import click
 from client.connecting import WatcherClient, WatcherCredentials
 from client.errors import ClientError, NoMetrics, UnknownNode, UnknownWindow
 from runtime.terminal import colorize, duration_option, echo_document, echo_table, load_color, output_option
-from trimaran.cli.options import connected, fail, watcher_options
+from trimaran.cli.options import connected, fail, option, watcher_options
 from watcher.model import Load, MetricType, NodeMetrics, WatcherMetrics
 
 _Snapshots = Mapping[str, WatcherMetrics]
@@ -22,12 +21,11 @@ _SPARKS = 48
 @click.command()
 @click.argument("node", required=False)
 @watcher_options
-@click.option("--windows", default="15m,10m,5m", show_default=True, help="Windows to show, comma-separated.")
-@click.option(
+@option("--windows", default="15m,10m,5m", help="Windows to show, comma-separated.")
+@option(
     "--sort",
     type=click.Choice(["name", "cpu", "memory", "cpu-std", "memory-std", "age", "coverage", "grade"]),
     default="name",
-    show_default=True,
     help="Order: by name, or highest load, oldest, least covered or worst grade first.",
 )
 @click.option("-w", "--watch", is_flag=True, help="Repeat until Ctrl-C.")
@@ -57,15 +55,19 @@ def top(
     Exit status: 0, or 1 without metrics or for an unknown node, or 2 if an option cannot be used.
     """
     wanted = [name.strip() for name in windows.split(",") if name.strip()]
-    show = partial(_show_node, node=node, output=output) if node else partial(_show_all, sort=sort, output=output)
     with connected(address, access) as client:
-        if not watch:
-            show(client, _read(client, wanted, node))
-            return
         while True:
             snapshots = _read(client, wanted, node)
-            click.clear()
-            show(client, snapshots)
+            if watch:
+                click.clear()
+            if output in {"json", "yaml"}:
+                echo_document([*snapshots.values()], output)
+            elif node:
+                _show_node(client, snapshots, node)
+            else:
+                _show_all(snapshots, sort, output)
+            if not watch:
+                return
             _sleep(interval)
 
 
@@ -85,14 +87,11 @@ def _read(client: WatcherClient, windows: Sequence[str], node: str | None) -> _S
     return snapshots or fail(missing, status=1 if isinstance(missing, NoMetrics | UnknownNode) else 2)
 
 
-def _show_all(_client: WatcherClient, snapshots: _Snapshots, sort: str, output: str) -> None:
-    if output in {"json", "yaml"}:
-        echo_document([_document(metrics) for metrics in snapshots.values()], output)
-        return
+def _show_all(snapshots: _Snapshots, sort: str, output: str) -> None:
     now = time.time()
     newest = next(iter(snapshots.values()))
     names = sorted({name for metrics in snapshots.values() for name in metrics.data})
-    names.sort(key=lambda name: _ORDERS[sort](newest, name, now))
+    names.sort(key=lambda name: _sort_key(sort, newest, name, now))
     present = {
         metric.type for metrics in snapshots.values() for node in metrics.data.values() for metric in node.metrics
     }
@@ -112,10 +111,7 @@ def _show_all(_client: WatcherClient, snapshots: _Snapshots, sort: str, output: 
     click.echo(f"\n{count} from {newest.source}{f', grade: {grades}' if grades else ''}")
 
 
-def _show_node(client: WatcherClient, snapshots: _Snapshots, node: str, output: str) -> None:
-    if output in {"json", "yaml"}:
-        echo_document([_document(metrics) for metrics in snapshots.values()], output)
-        return
+def _show_node(client: WatcherClient, snapshots: _Snapshots, node: str) -> None:
     now = time.time()
     newest = next(iter(snapshots.values()))
     known = newest.data[node]
@@ -145,19 +141,6 @@ def _show_day(client: WatcherClient, node: str) -> None:
             for value in series.values[0, -_SPARKS:].tolist()
         )
         click.echo(f"{series.type + ' AVG':14}|{line}| 24 h, 0 to 100%")
-
-
-def _document(metrics: WatcherMetrics) -> dict[str, Any]:
-    window = metrics.window
-    return {
-        "timestamp": metrics.timestamp,
-        "window": {"duration": window.duration, "start": window.start, "end": window.end},
-        "source": metrics.source,
-        "data": {
-            name: {"metrics": node.metrics, "tags": dict(node.tags), "metadata": dict(node.metadata)}
-            for name, node in metrics.data.items()
-        },
-    }
 
 
 def _cell(node: NodeMetrics | None, type_: str, output: str) -> str:
@@ -207,23 +190,13 @@ def _grade_rank(node: NodeMetrics | None) -> int:
     return worst_first.index(grade if grade in worst_first else "suspect")
 
 
-def _highest_first(value: float | None) -> float:
-    return 1.0 if value is None else -value
-
-
-#: Sort keys by value of --sort: functions of a snapshot, a node's name and the current time.
-_ORDERS: Mapping[str, Callable[[WatcherMetrics, str, float], Any]] = {
-    "name": lambda _metrics, name, _now: name,
-    "cpu": lambda metrics, name, _now: _highest_first(_load(metrics, name, MetricType.CPU).avg),
-    "memory": lambda metrics, name, _now: _highest_first(_load(metrics, name, MetricType.MEMORY).avg),
-    "cpu-std": lambda metrics, name, _now: _highest_first(_load(metrics, name, MetricType.CPU).std),
-    "memory-std": lambda metrics, name, _now: _highest_first(_load(metrics, name, MetricType.MEMORY).std),
-    "age": lambda metrics, name, now: -_age(metrics, metrics.data.get(name), now),
-    "coverage": lambda metrics, name, _now: _coverage(metrics.data.get(name)),
-    "grade": lambda metrics, name, _now: _grade_rank(metrics.data.get(name)),
-}
-
-
-def _load(metrics: WatcherMetrics, name: str, type_: str) -> Load:
+def _sort_key(sort: str, metrics: WatcherMetrics, name: str, now: float) -> Any:
+    """Return a node's sort key by a value of --sort."""
     node = metrics.data.get(name)
-    return node.load(type_) if node else Load()
+    keys = {"name": name, "age": -_age(metrics, node, now), "coverage": _coverage(node), "grade": _grade_rank(node)}
+    if sort in keys:
+        return keys[sort]
+    resource, _, deviation = sort.partition("-")
+    load = node.load(MetricType[resource.upper()]) if node else Load()
+    value = load.std if deviation else load.avg
+    return 1.0 if value is None else -value  # the highest first

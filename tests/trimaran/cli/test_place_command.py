@@ -125,7 +125,7 @@ def test_the_bound_has_its_own_time_limit(place) -> None:
     for enough in (place(NODES, pods, "--seconds", "0.1"), place(NODES, pods)):
         assert "--bound-seconds" not in enough.output
     assert json.loads(place(NODES, pods, "--output", "json").stdout)["bound_exact"] is True
-    assert "--bound-seconds must be a number" in place(NODES, pods, "--bound-seconds", "nan").output
+    assert "'--bound-seconds': nan is not a finite number" in place(NODES, pods, "--bound-seconds", "nan").output
 
 
 def test_if_no_pod_fits_the_empty_plan_is_the_best(place) -> None:

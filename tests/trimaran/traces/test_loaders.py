@@ -577,7 +577,7 @@ def test_hours_are_numbers(tmp_path: Path, option: str) -> None:
     azure2019(tmp_path)
     result = run("azure2019", tmp_path, tmp_path / "out", option, "nan")
     assert result.exit_code == 2
-    assert f"Invalid value for '{option}': nan is not a number of hours" in result.stderr
+    assert f"Invalid value for '{option}': nan is not a finite number" in result.stderr
 
 
 def test_an_import_can_be_replayed(tmp_path: Path) -> None:
