@@ -1,4 +1,4 @@
-"""Who may read what: every route, with and without token, and what an outsider is told."""
+"""Access control of every route by bearer tokens, client certificates and ports."""
 
 import math
 import socket
@@ -25,14 +25,14 @@ from watcher.settings import WatcherServerSettings
 
 TOKEN, OTHER = "right-token-right-token", "other-token-other-token"
 PATHS = [route.replace("<host>", "a").replace("query", "query?query=trimaran_node_load_ratio") for route in ROUTES]
-LOCKED = [path for path in (*PATHS, "/nowhere", "/watcher?host=a") if path not in {"/livez", "/readyz"}]
+PRIVATE_PATHS = [path for path in (*PATHS, "/nowhere", "/watcher?host=a") if path not in {"/livez", "/readyz"}]
 
-Locked = Callable[..., Api]
+ConfigureAccess = Callable[..., Api]
 
 
 @pytest.fixture
-def locked(full: Api) -> Locked:
-    """An API after a fetch, with settings of access."""
+def locked(full: Api) -> ConfigureAccess:
+    """Return a function that configures access control of an API after a fetch."""
 
     def lock(**settings: Any) -> Api:
         server = WatcherServerSettings(**settings)
@@ -43,9 +43,9 @@ def locked(full: Api) -> Locked:
     return lock
 
 
-@pytest.mark.parametrize("path", LOCKED)
-def test_without_token(locked: Locked, path: str) -> None:
-    """Every route but the probes answers 401 with the challenge to those without a token, and tells them nothing."""
+@pytest.mark.parametrize("path", PRIVATE_PATHS)
+def test_a_request_without_a_token(locked: ConfigureAccess, path: str) -> None:
+    """Every route except the probes answers 401 with a challenge to requests without a token."""
     response = locked(token=TOKEN).get(path)
     assert check_error(response, 401, "unauthorized") == "a bearer token is needed"
     assert response.headers["WWW-Authenticate"] == 'Bearer realm="trimaran"'
@@ -59,8 +59,8 @@ def test_without_token(locked: Locked, path: str) -> None:
      f"Bearer {TOKEN} {TOKEN}", f"Bearer {TOKEN}, Bearer {TOKEN}", "Bearer \xe9\xe9\xe9\xe9\xe9\xe9\xe9\xe9",
      f"Bearer {'x' * 8000}"],
 )  # fmt: skip
-def test_a_wrong_token(locked: Locked, header: str) -> None:
-    """Anything but the very token is a 401 that says so in the challenge, and is not quoted."""
+def test_a_wrong_token(locked: ConfigureAccess, header: str) -> None:
+    """Any other token is a 401 with invalid_token in the challenge, and is not quoted."""
     response = locked(token=TOKEN).get("/watcher", Authorization=header)
     assert check_error(response, 401, "unauthorized") == "the token is unknown or has expired"
     assert response.headers["WWW-Authenticate"] == 'Bearer realm="trimaran", error="invalid_token"'
@@ -68,35 +68,35 @@ def test_a_wrong_token(locked: Locked, header: str) -> None:
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", TOKEN, f"Basic {TOKEN}", f"Bearer{TOKEN}", "Negotiate x"])
-def test_no_token_in_the_header(locked: Locked, header: str) -> None:
-    """Another scheme, or none, is as good as no header."""
+def test_a_header_without_a_bearer_token(locked: ConfigureAccess, header: str) -> None:
+    """Another authentication scheme, or none, counts as no token."""
     response = locked(token=TOKEN).get("/watcher", Authorization=header)
     assert check_error(response, 401, "unauthorized") == "a bearer token is needed"
 
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER "])
-def test_the_right_token(locked: Locked, path: str, scheme: str) -> None:
-    """With the token every route answers as without any setting; the scheme's case does not matter."""
+def test_a_valid_token(locked: ConfigureAccess, path: str, scheme: str) -> None:
+    """Every route answers a valid token, whatever the case of the scheme."""
     assert locked(token=TOKEN).get(path, Authorization=f"{scheme} {TOKEN}").status_code == 200
 
 
 @pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "POST", "PUT", "DELETE"])
-def test_other_methods_are_locked_too(locked: Locked, method: str) -> None:
-    """No method tells more than a 401 without a token."""
+def test_other_methods_need_a_token(locked: ConfigureAccess, method: str) -> None:
+    """All methods answer 401 without a token."""
     assert locked(token=TOKEN).client.open("/watcher", method=method).status_code == 401
 
 
-def test_a_token_elsewhere_is_none(locked: Locked) -> None:
-    """A token in the query or a cookie opens nothing: such places end up in logs."""
+def test_a_token_outside_the_header_is_ignored(locked: ConfigureAccess) -> None:
+    """A token in the query or a cookie is ignored, since such places end up in logs."""
     api = locked(token=TOKEN)
     for path in (f"/watcher?token={TOKEN}", f"/watcher?access_token={TOKEN}"):
         assert api.get(path).status_code == 401
     assert api.get("/watcher", Cookie=f"token={TOKEN}").status_code == 401
 
 
-def test_probes_are_open_and_tell_nothing(locked: Locked) -> None:
-    """/livez and /readyz answer everyone, also when they fail, without the reasons."""
+def test_probes_are_open_without_reasons(locked: ConfigureAccess) -> None:
+    """/livez and /readyz answer everyone, and do not tell the reasons of a failure."""
     api = locked(token=TOKEN)
     assert api.get("/livez").json == {"alive": True}
     assert api.get("/readyz").json == {"ready": True}
@@ -106,19 +106,19 @@ def test_probes_are_open_and_tell_nothing(locked: Locked) -> None:
     assert "no route" not in check_error(api.get("/readyz"), 503, "not_ready")
 
 
-def test_what_may_be_opened(locked: Locked) -> None:
-    """/metrics and /compat are open by a setting each, and by no other."""
+def test_metrics_and_compat_can_be_opened(locked: ConfigureAccess) -> None:
+    """One setting each opens /metrics and /compat, and nothing else."""
     for settings, opened in (
         ({}, set()),
         ({"metrics_open": True}, {"/metrics"}),
         ({"compat_open": True}, {"/compat/watcher", "/compat/watcher/a"}),
     ):
         api = locked(token=TOKEN, **settings)
-        assert {path for path in LOCKED if api.get(path).status_code == 200} == opened
+        assert {path for path in PRIVATE_PATHS if api.get(path).status_code == 200} == opened
 
 
-def test_an_outsider_is_not_told_why(locked: Locked) -> None:
-    """What is open says that there are no metrics and not why, as reasons name providers' addresses."""
+def test_clients_without_a_token_get_no_reasons(locked: ConfigureAccess) -> None:
+    """Open routes tell reasons only to clients with a token, because reasons name providers' addresses."""
     api = locked(token=TOKEN, compat_open=True)
     api.fail("15m", "10m", "5m")
     api.now += 301
@@ -131,8 +131,8 @@ def test_an_outsider_is_not_told_why(locked: Locked) -> None:
     assert api.get("/compat/watcher").json["data"] == {"NodeMetricsMap": {}}
 
 
-def test_a_caches_copy_is_its_readers_own(locked: Locked) -> None:
-    """What is locked must not be kept by shared caches; the entity tag still saves the body."""
+def test_shared_caches_must_not_keep_private_responses(locked: ConfigureAccess) -> None:
+    """Private responses are for the client's own cache only, and an ETag still saves the body."""
     api = locked(token=TOKEN)
     first = api.get("/watcher", Authorization=f"Bearer {TOKEN}")
     assert first.headers["Cache-Control"] == "private, no-cache"
@@ -142,8 +142,8 @@ def test_a_caches_copy_is_its_readers_own(locked: Locked) -> None:
     assert locked().get("/watcher").headers["Cache-Control"] == "no-cache"
 
 
-def test_every_answer_has_the_security_headers(locked: Locked) -> None:
-    """Nothing is sniffed; what has no entity tag is not kept; no answer names a version."""
+def test_every_response_has_the_security_headers(locked: ConfigureAccess) -> None:
+    """Every response has nosniff and Cache-Control, and none names the server."""
     api = locked(token=TOKEN)
     for path in (*PATHS, "/nowhere"):
         for headers in ({}, {"Authorization": f"Bearer {TOKEN}"}):
@@ -155,8 +155,8 @@ def test_every_answer_has_the_security_headers(locked: Locked) -> None:
             assert "Server" not in response.headers
 
 
-def test_refusals_are_counted_by_route(locked: Locked) -> None:
-    """A refused request counts for its route with status 401."""
+def test_rejected_requests_are_counted_by_route(locked: ConfigureAccess) -> None:
+    """A rejected request is counted for its route with status 401."""
     api = locked(token=TOKEN)
     api.get("/watcher/a")
     metrics = api.get("/metrics", Authorization=f"Bearer {TOKEN}").text
@@ -166,8 +166,8 @@ def test_refusals_are_counted_by_route(locked: Locked) -> None:
 # -- the file of tokens -------------------------------------------------------------------------------------------
 
 
-def test_tokens_rotate_without_a_restart(locked: Locked, tmp_path: Path) -> None:
-    """A token that is written to the file opens at once, one that is taken out no longer does; none means nobody."""
+def test_tokens_rotate_without_a_restart(locked: ConfigureAccess, tmp_path: Path) -> None:
+    """Tokens that are added to the file or removed from it take effect at once."""
     file = tmp_path / "tokens"
     file.write_text(f"{TOKEN}\n")
     api = locked(tokens_file=file)
@@ -186,8 +186,8 @@ def test_tokens_rotate_without_a_restart(locked: Locked, tmp_path: Path) -> None
     assert opened() == [False, False]
 
 
-def test_an_expired_token(locked: Locked, tmp_path: Path) -> None:
-    """A token opens until its time and not from then on."""
+def test_an_expired_token(locked: ConfigureAccess, tmp_path: Path) -> None:
+    """A token is valid before its expiry, and not from then on."""
     file = tmp_path / "tokens"
     api = locked()
     until = datetime.fromtimestamp(api.now + 10, UTC).isoformat()
@@ -200,8 +200,8 @@ def test_an_expired_token(locked: Locked, tmp_path: Path) -> None:
     check_error(api.get("/watcher", Authorization=f"Bearer {TOKEN}"), 401, "unauthorized")
 
 
-def test_the_token_of_the_settings_and_those_of_the_file(locked: Locked, tmp_path: Path) -> None:
-    """Both count; when the file is emptied, the one of the settings stays."""
+def test_the_tokens_of_the_setting_and_the_file_are_valid(locked: ConfigureAccess, tmp_path: Path) -> None:
+    """The setting's token and the file's tokens are valid; the setting's stays when the file is emptied."""
     file = tmp_path / "tokens"
     file.write_text(OTHER)
     api = locked(token=TOKEN, tokens_file=file)
@@ -221,8 +221,8 @@ def test_the_token_of_the_settings_and_those_of_the_file(locked: Locked, tmp_pat
         ("2030-12-31T12:00:00+02:00", datetime(2030, 12, 31, 10, tzinfo=UTC)),
     ],
 )
-def test_expiries(monkeypatch: pytest.MonkeyPatch, expiry: str, when: datetime) -> None:
-    """A day counts with all its hours; times are UTC unless they say otherwise, wherever the machine is."""
+def test_formats_of_an_expiry(monkeypatch: pytest.MonkeyPatch, expiry: str, when: datetime) -> None:
+    """A day counts to its end, and times are in UTC unless they have an offset, in any time zone of the machine."""
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()
     try:
@@ -235,7 +235,7 @@ def test_expiries(monkeypatch: pytest.MonkeyPatch, expiry: str, when: datetime) 
 
 
 def test_lines_of_a_tokens_file() -> None:
-    """Comments, empty lines, spaces and Windows' ends of line are fine; a token without expiry lasts for ever."""
+    """Comments, empty lines, spaces and Windows line ends are allowed; a token without expiry never expires."""
     tokens, problems = parse_tokens(f"# who: build\r\n\r\n   {TOKEN}  # a comment\r\n{OTHER}")
     assert (len(tokens), problems) == (2, [])
     assert set(tokens.values()) == {math.inf}
@@ -247,10 +247,10 @@ def test_lines_of_a_tokens_file() -> None:
      (f"{TOKEN} 2030-13-01", "2030-12-31"), (f"{TOKEN} 9999-12-31", "2030-12-31"),
      (f"{TOKEN} 2030-12-31 or so", "after the expiry")],
 )  # fmt: skip
-def test_a_line_that_cannot_be_used(
-    locked: Locked, tmp_path: Path, caplog: pytest.LogCaptureFixture, line: str, words: str
+def test_an_invalid_line_of_the_tokens_file(
+    locked: ConfigureAccess, tmp_path: Path, caplog: pytest.LogCaptureFixture, line: str, words: str
 ) -> None:
-    """At the start it is an error with its number; later it is logged and admits nobody; it is never quoted."""
+    """An invalid line is an error with its number at the start, and later it is logged; it is never quoted."""
     file = tmp_path / "tokens"
     file.write_text(f"{OTHER}\n{line}\n")
     with pytest.raises(SettingsError, match="line 2") as caught:
@@ -269,8 +269,8 @@ def test_a_line_that_cannot_be_used(
         assert line.split(maxsplit=1)[0] not in text
 
 
-def test_a_file_without_tokens(locked: Locked, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A file that holds no token admits nobody, and the log says so, at the start and when it is emptied."""
+def test_a_file_without_tokens(locked: ConfigureAccess, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A file without tokens admits nobody, and the log says so."""
     file = tmp_path / "tokens"
     file.write_text("# none yet\n")
     api = locked(tokens_file=file)
@@ -279,14 +279,14 @@ def test_a_file_without_tokens(locked: Locked, tmp_path: Path, caplog: pytest.Lo
     assert api.get("/watcher", Authorization=f"Bearer {TOKEN}").status_code == 200
     file.write_text("")
     assert api.get("/watcher", Authorization=f"Bearer {TOKEN}").status_code == 401
-    told = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert ["has no valid token" in record.message for record in told] == [True, True]
-    assert {record.file for record in told} == {str(file)}
+    errors = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert ["has no valid token" in record.message for record in errors] == [True, True]
+    assert {record.file for record in errors} == {str(file)}
 
 
 @pytest.mark.parametrize("kind", ["missing", "directory", "not UTF-8"])
 def test_a_file_that_cannot_be_read(tmp_path: Path, kind: str) -> None:
-    """At the start the setting is named, and nothing is served without the tokens that were meant."""
+    """A file that cannot be read at the start is an error that names the setting."""
     file = tmp_path / "tokens"
     match kind:
         case "directory":
@@ -300,10 +300,12 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, kind: str) -> None:
 # -- ports and certificates ---------------------------------------------------------------------------------------
 
 
-def test_the_port_for_the_go_dialect(locked: Locked) -> None:
-    """What comes in by that port gets /compat and the probes without token, and nothing else even with one."""
+def test_the_port_for_the_go_dialect(locked: ConfigureAccess) -> None:
+    """The port for the Go dialect serves /compat and the probes without a token, and nothing else."""
     api = locked(token=TOKEN, compat_port=2021)
-    status = {path: api.client.get(path, environ_overrides={"SERVER_PORT": "2021"}).status_code for path in LOCKED}
+    status = {
+        path: api.client.get(path, environ_overrides={"SERVER_PORT": "2021"}).status_code for path in PRIVATE_PATHS
+    }
     assert {path for path, each in status.items() if each == 200} == {"/compat/watcher", "/compat/watcher/a"}
     assert set(status.values()) == {200, 404}
     headers = {"Authorization": f"Bearer {TOKEN}"}
@@ -312,17 +314,17 @@ def test_the_port_for_the_go_dialect(locked: Locked) -> None:
     assert api.get("/compat/watcher").status_code == 401
 
 
-def test_the_port_cannot_be_pretended(locked: Locked) -> None:
-    """Headers that name the open port open nothing."""
+def test_headers_do_not_change_the_port(locked: ConfigureAccess) -> None:
+    """Headers that name the open port have no effect."""
     api = locked(token=TOKEN, compat_port=2021)
     pretended = {"Host": "x:2021", "X-Forwarded-Port": "2021", "Server-Port": "2021", "X-Forwarded-For": "127.0.0.1"}
-    # Werkzeug's test client makes SERVER_PORT of Host, a server does not.
+    # Werkzeug's test client sets SERVER_PORT from Host; a server does not.
     overrides = {"SERVER_PORT": "2020"}
     assert api.client.get("/compat/watcher", headers=pretended, environ_overrides=overrides).status_code == 401
 
 
-def test_without_a_client_certificate(locked: Locked, tmp_path: Path) -> None:
-    """Where certificates are asked for, a request without is a 403, whatever token it has; probes are open."""
+def test_a_request_without_a_client_certificate(locked: ConfigureAccess, tmp_path: Path) -> None:
+    """Without a client certificate, a request with a token is a 403, and probes are open."""
     api = locked(token=TOKEN, certificate=tmp_path, client_ca_file=tmp_path)
     response = api.get("/watcher", Authorization=f"Bearer {TOKEN}")
     assert check_error(response, 403, "forbidden") == "a client certificate is needed"
@@ -330,8 +332,8 @@ def test_without_a_client_certificate(locked: Locked, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_a_client_certificate_that_expires(locked: Locked, tmp_path: Path, version: ssl.TLSVersion) -> None:
-    """A connection is trusted no longer than its client's certificate, also one that takes up its session again."""
+def test_a_client_certificate_that_expires(locked: ConfigureAccess, tmp_path: Path, version: ssl.TLSVersion) -> None:
+    """A connection and a resumed session are trusted no longer than the client's certificate."""
     authority = Authority(tmp_path, "authority")
     settings = {"certificate": authority.issue("server"), "client_ca_file": authority.certificate}
     api = locked(**settings)
@@ -340,9 +342,9 @@ def test_a_client_certificate_that_expires(locked: Locked, tmp_path: Path, versi
     context.load_cert_chain(authority.issue("reader"))
     context.minimum_version = context.maximum_version = version
 
-    with shaken(tls, context) as (ours, theirs), shaken(tls, context, theirs.session) as (again, _):
+    with handshaken(tls, context) as (ours, theirs), handshaken(tls, context, theirs.session) as (again, _):
         assert not theirs.session.has_ticket
-        for connection in (ours, again):  # TLS 1.2 can do without a ticket
+        for connection in (ours, again):  # TLS 1.2 can resume without a ticket
             environ = {"gunicorn.socket": connection}
             until = certificate_expiry(connection)
             assert until is not None
@@ -354,8 +356,8 @@ def test_a_client_certificate_that_expires(locked: Locked, tmp_path: Path, versi
 
 
 @contextmanager
-def shaken(tls: TlsContext, context: ssl.SSLContext, session: Any = None) -> Iterator[tuple[ssl.SSLSocket, Any]]:
-    """Yield both ends of a connection after the handshake, and a byte, with which tickets come."""
+def handshaken(tls: TlsContext, context: ssl.SSLContext, session: Any = None) -> Iterator[tuple[ssl.SSLSocket, Any]]:
+    """Yield both ends of a TLS connection after the handshake and one byte, which brings the session tickets."""
     ours, theirs = socket.socketpair()
     with ThreadPoolExecutor() as pool, tls.wrap(ours) as secured:
         client = pool.submit(context.wrap_socket, theirs, server_hostname="localhost", session=session)
@@ -366,8 +368,8 @@ def shaken(tls: TlsContext, context: ssl.SSLContext, session: Any = None) -> Ite
             yield secured, opposite
 
 
-def test_nothing_is_asked_for_by_default(full: Api) -> None:
-    """Without any setting every route is open, and reasons are told."""
+def test_everything_is_open_by_default(full: Api) -> None:
+    """Without settings every route is open, with reasons."""
     full.fail("15m", "10m", "5m")
     full.now += 301
     full.watcher.fetch_once()

@@ -1,4 +1,4 @@
-"""Durations as Prometheus writes them."""
+"""Durations in the syntax of Prometheus."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from runtime import duration
      ("05m", 300), ("1w1d1h1m1s", 694861)],
 )  # fmt: skip
 def test_durations(text: str, seconds: int) -> None:
-    """Each unit and their combination in falling order is read."""
+    """Units are read alone and combined in falling order."""
     assert duration.seconds(text) == seconds
 
 
@@ -19,8 +19,8 @@ def test_durations(text: str, seconds: int) -> None:
     "text", ["", "0", "0s", "0h0m", "15", "m", "-5m", "1.5h", "5 m", "5M", "1m1h", "5m5m", "5m\n",
              "\u0665m", "1" * 10 + "s", "x" * 10_000]
 )  # fmt: skip
-def test_what_is_no_duration(text: str) -> None:
-    """Anything else, and zero, is refused in a short message that shows an example."""
+def test_other_texts_are_rejected(text: str) -> None:
+    """Any other text, and zero, is rejected with a short message that has an example."""
     with pytest.raises(ValueError, match="not a duration such as 15m") as caught:
         duration.seconds(text)
     assert len(str(caught.value)) < 120

@@ -1,4 +1,4 @@
-"""The fake API server, as the official client and kubectl see it: it is only worth what they say."""
+"""The fake API server, checked with the official client and kubectl."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ AT = 1_700_000_000
 
 @pytest.fixture
 def fake(kubernetes_folder: Path) -> Iterator[FakeKubernetes]:
-    """A cluster of five nodes and a pod."""
+    """Run a fake API server with five nodes and a pod."""
     with run_fake_kubernetes(kubernetes_folder) as fake:
         for number in range(5):
             name = f"node-{number}"
@@ -29,13 +29,13 @@ def fake(kubernetes_folder: Path) -> Iterator[FakeKubernetes]:
 
 @pytest.fixture
 def api(fake: FakeKubernetes) -> Iterator[client.ApiClient]:
-    """The official client, by kubeconfig."""
+    """Return the official client with the fake's kubeconfig."""
     with config.new_client_from_config(str(fake.kube_config()), persist_config=False) as api:
         yield api
 
 
 def test_the_official_client_lists_in_pages(api: client.ApiClient) -> None:
-    """Limit and continue walk through all nodes, and remainingItemCount counts down."""
+    """A list with limit and continue returns all nodes, with a falling remainingItemCount."""
     core, found, position, remaining = client.CoreV1Api(api), [], None, []
     while True:
         page = core.list_node(limit=2, _continue=position)
@@ -49,7 +49,7 @@ def test_the_official_client_lists_in_pages(api: client.ApiClient) -> None:
 
 
 def test_the_official_client_reads_metrics_and_pods(api: client.ApiClient) -> None:
-    """NodeMetrics are custom objects; a node, a pod and label selectors work as in a cluster."""
+    """NodeMetrics, nodes, pods and label selectors work as in a cluster."""
     metrics = client.CustomObjectsApi(api).list_cluster_custom_object("metrics.k8s.io", "v1beta1", "nodes")
     assert metrics["items"][0]["usage"] == {"cpu": "1234567890n", "memory": "4194304Ki"}
     core = client.CoreV1Api(api)
@@ -60,7 +60,7 @@ def test_the_official_client_reads_metrics_and_pods(api: client.ApiClient) -> No
 
 
 def test_the_official_client_watches(fake: FakeKubernetes, api: client.ApiClient) -> None:
-    """A watch begins with what is there and goes on with what changes, under rising versions."""
+    """A watch yields existing objects first, and then changes."""
     core = client.CoreV1Api(api)
     seen = []
     changes = threading.Timer(0.3, lambda: (fake.put("nodes", node("new")), fake.delete("nodes", node("new"))))
@@ -74,8 +74,8 @@ def test_the_official_client_watches(fake: FakeKubernetes, api: client.ApiClient
     assert seen[5:] == [("ADDED", "new"), ("DELETED", "new")]
 
 
-def test_old_versions_are_gone(fake: FakeKubernetes, api: client.ApiClient) -> None:
-    """After a compaction, a watch from before it and an expired continue token are 410 for the client."""
+def test_old_versions_and_continue_tokens_expire(fake: FakeKubernetes, api: client.ApiClient) -> None:
+    """After a compaction, a watch from an old version and an old continue token get status 410."""
     fake.put("nodes", node("new"))
     fake.forget_history()
     core = client.CoreV1Api(api)
@@ -89,8 +89,8 @@ def test_old_versions_are_gone(fake: FakeKubernetes, api: client.ApiClient) -> N
     assert caught.value.status == 410
 
 
-def test_refusals_are_status_objects(fake: FakeKubernetes, api: client.ApiClient) -> None:
-    """401, 403 and 404 carry reason and message as the API server writes them."""
+def test_rejections_are_status_objects(fake: FakeKubernetes, api: client.ApiClient) -> None:
+    """401, 403 and 404 have reason and message as from the API server."""
     core = client.CoreV1Api(api)
     with pytest.raises(ApiException) as missing:
         core.read_node("none")
@@ -105,10 +105,10 @@ def test_refusals_are_status_objects(fake: FakeKubernetes, api: client.ApiClient
     assert unknown.value.status == 401
 
 
-def test_the_official_client_gets_in_as_a_pod(
+def test_the_official_client_works_in_a_pod(
     fake: FakeKubernetes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The in-cluster loader's lower-case bearer is accepted."""
+    """The lower-case bearer of the official in-cluster configuration is accepted."""
     account = fake.service_account(tmp_path)
     host, _, port = fake.url.removeprefix("https://").rpartition(":")
     environment = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
@@ -122,8 +122,8 @@ def test_the_official_client_gets_in_as_a_pod(
 
 
 @pytest.mark.parametrize("user", ["token", "certificate"])
-def test_kubectl_reads_it_as_a_cluster(fake: FakeKubernetes, tmp_path: Path, user: str) -> None:
-    """``kubectl top`` and ``kubectl get`` print the fake's objects, and of refusals what they say of a cluster's."""
+def test_kubectl_works_as_with_a_cluster(fake: FakeKubernetes, tmp_path: Path, user: str) -> None:
+    """``kubectl top`` and ``kubectl get`` print the fake's objects, and its errors as a cluster's."""
     binary = need_server("kubectl", "kubernetes-client")
     file = fake.kube_config(user=fake.client_certificate() if user == "certificate" else None)
 

@@ -1,4 +1,4 @@
-"""Calls side by side under one deadline."""
+"""Concurrent calls under one deadline."""
 
 import threading
 import time
@@ -6,8 +6,8 @@ import time
 from runtime.http.gather import Deadline, gather
 
 
-def test_results_come_in_the_order_of_the_calls() -> None:
-    """Whichever call ends first, the results stand in the order of the calls."""
+def test_results_are_in_the_order_of_the_calls() -> None:
+    """Results are in the order of the calls, whichever call ends first."""
     first_may_end = threading.Event()
 
     def slow() -> str:
@@ -21,15 +21,15 @@ def test_results_come_in_the_order_of_the_calls() -> None:
     assert list(gather({"a": slow, "b": quick}, Deadline.after(5)).items()) == [("a", "slow"), ("b", "quick")]
 
 
-def test_calls_run_side_by_side() -> None:
-    """Calls that wait for each other all end: none waits for its turn."""
+def test_calls_run_concurrently() -> None:
+    """Calls that wait for each other all end."""
     together = threading.Barrier(8)
     results = gather({number: lambda: together.wait(5) for number in range(8)}, Deadline.after(10))
     assert sorted(results.values()) == list(range(8))
 
 
-def test_a_failure_is_the_result_of_its_call_alone() -> None:
-    """A call that raises has its exception as result; the others have theirs."""
+def test_an_exception_is_the_result_of_its_call_only() -> None:
+    """A call that raises has its exception as the result, and other calls have theirs."""
     failure = KeyError("x")
 
     def fail() -> int:
@@ -38,8 +38,8 @@ def test_a_failure_is_the_result_of_its_call_alone() -> None:
     assert gather({"bad": fail, "good": lambda: 1}, Deadline.after(5)) == {"bad": failure, "good": 1}
 
 
-def test_a_late_call_is_a_timeout_and_what_came_counts() -> None:
-    """At the deadline a late call has a TimeoutError, a quick one its result, and give_up ran once."""
+def test_a_late_call_has_a_timeout_error() -> None:
+    """A late call has a TimeoutError, a quick one its result, and give_up is called once."""
     release = threading.Event()
     given_up = []
     calls = {"late": lambda: release.wait(30), "quick": lambda: True}
@@ -50,19 +50,19 @@ def test_a_late_call_is_a_timeout_and_what_came_counts() -> None:
     assert given_up == [1]
 
 
-def test_give_up_is_not_run_when_all_came() -> None:
-    """Without a late call nothing is given up."""
+def test_give_up_is_not_called_without_a_late_call() -> None:
+    """Without a late call, give_up is not called."""
     given_up = []
     gather({"quick": lambda: 1}, Deadline.after(5), give_up=lambda: given_up.append(1))
     assert given_up == []
 
 
 def test_no_calls_give_no_results() -> None:
-    """An empty mapping is answered at once."""
+    """An empty mapping gives an empty result."""
     assert gather({}, Deadline.after(5)) == {}
 
 
-def test_a_deadline_never_has_less_than_nothing_left() -> None:
-    """remaining_seconds counts down to 0 and stays there."""
+def test_the_remaining_time_is_never_negative() -> None:
+    """The remaining time of a deadline stops at 0."""
     assert 0 < Deadline.after(5).remaining_seconds() <= 5
     assert Deadline(time.monotonic() - 1).remaining_seconds() == 0

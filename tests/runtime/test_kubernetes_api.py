@@ -1,4 +1,4 @@
-"""The ways to the Kubernetes API: service account, kubeconfig, address."""
+"""Access to the Kubernetes API by service account, kubeconfig or address."""
 
 import json
 import logging
@@ -28,14 +28,14 @@ from watcher.settings import ProviderSettings, Settings
 
 @pytest.fixture
 def fake(kubernetes_folder: Path) -> Iterator[FakeKubernetes]:
-    """A cluster of one node."""
+    """Run a fake API server with one node."""
     with run_fake_kubernetes(kubernetes_folder) as fake:
         fake.nodes["a"] = node("a")
         yield fake
 
 
 def in_cluster(monkeypatch: pytest.MonkeyPatch, fake: FakeKubernetes, tmp_path: Path) -> Path:
-    """Set up this process as a pod; return the service account's folder."""
+    """Make this process look like a pod; return the service account's folder."""
     host, _, port = fake.url.removeprefix("https://").rpartition(":")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host.strip("[]"))
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
@@ -45,7 +45,7 @@ def in_cluster(monkeypatch: pytest.MonkeyPatch, fake: FakeKubernetes, tmp_path: 
 
 
 def names(settings: ProviderSettings, context: str = "") -> list[str]:
-    """Return the nodes an API that was found by the settings lists."""
+    """Return the names of the nodes that the API lists, with access by these settings."""
     api = open_kubernetes(settings, context)
     try:
         return [item["metadata"]["name"] for item in api.list_items("/api/v1/nodes", Deadline.after(10))]
@@ -54,7 +54,7 @@ def names(settings: ProviderSettings, context: str = "") -> list[str]:
 
 
 def failure(settings: ProviderSettings) -> ProviderError:
-    """Return what a provider makes of a failed list."""
+    """Return the provider's error for a list that fails."""
     with pytest.raises(Exception) as caught:  # noqa: PT011  whatever it is: the translation is looked at
         names(settings)
     return provider_error("test", settings.address or "", caught.value)
@@ -67,26 +67,24 @@ def problem(settings: ProviderSettings, context: str = "") -> str:
 
 
 def exec_user(script: Path, status: dict[str, Any]) -> dict[str, Any]:
-    """Return a kubeconfig's user whose plugin prints this status, and counts its calls beside it."""
+    """Return a kubeconfig's user with an exec plugin that prints this status and counts its calls."""
     version = "client.authentication.k8s.io/v1"
     answer = json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": status})
     script.write_text(f"open({str(script) + '.calls'!r}, 'a').write('x')\nprint({answer!r})")
     return {"exec": {"apiVersion": version, "command": sys.executable, "args": [str(script)]}}
 
 
-def test_a_pod_is_let_in_by_its_service_account(
-    fake: FakeKubernetes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """In a pod the environment, the mounted token and the mounted CA are all it takes."""
+def test_a_pod_uses_its_service_account(fake: FakeKubernetes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A pod finds the API by its environment, and uses the mounted token and CA."""
     in_cluster(monkeypatch, fake, tmp_path)
     assert names(ProviderSettings()) == ["a"]
     assert fake.requests[-1][2] == f"Bearer {TOKEN}"
 
 
-def test_the_metrics_server_is_a_pods_provider(
+def test_the_metrics_server_is_the_default_provider_of_a_pod(
     fake: FakeKubernetes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Without any setting, a pod opens KubernetesMetricsServer, found by its entry point."""
+    """Without settings, a pod uses KubernetesMetricsServer."""
     in_cluster(monkeypatch, fake, tmp_path)
     provider = open_provider(Settings())
     assert type(provider).__name__ == "KubernetesMetricsServerProvider"
@@ -94,7 +92,7 @@ def test_the_metrics_server_is_a_pods_provider(
 
 
 def test_a_rotated_token_is_read_again(fake: FakeKubernetes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The kubelet renews the token's file; the next request carries the new one."""
+    """A token file that the kubelet renewed is read for the next request."""
     account = in_cluster(monkeypatch, fake, tmp_path)
     api = open_kubernetes(ProviderSettings())
     assert len(list(api.list_items("/api/v1/nodes", Deadline.after(10)))) == 1
@@ -105,51 +103,51 @@ def test_a_rotated_token_is_read_again(fake: FakeKubernetes, monkeypatch: pytest
 
 
 def test_an_ipv6_cluster_is_reached(kubernetes_folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """KUBERNETES_SERVICE_HOST holds a bare IPv6 address; it goes into brackets."""
+    """A bare IPv6 address in KUBERNETES_SERVICE_HOST gets brackets."""
     with run_fake_kubernetes(kubernetes_folder, host="::1") as fake:
         fake.nodes["six"] = node("six")
         in_cluster(monkeypatch, fake, tmp_path)
         assert names(ProviderSettings()) == ["six"]
 
 
-def test_a_pod_without_service_account_is_told(
+def test_a_pod_without_a_service_account_is_an_error(
     fake: FakeKubernetes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """automountServiceAccountToken: false is named at construction, with the settings to use instead."""
+    """A pod without a service account gets an error with automountServiceAccountToken and the settings to use."""
     (in_cluster(monkeypatch, fake, tmp_path) / "token").unlink()
     message = problem(ProviderSettings())
     assert "automountServiceAccountToken" in message
     assert "TRIMARAN_PROVIDER__TOKEN_FILE" in message
 
 
-def test_settings_win_over_the_service_account(
+def test_settings_override_the_service_account(
     fake: FakeKubernetes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A token that is set is sent instead of the pod's, and its CA still verifies the server."""
+    """A configured token replaces the pod's, and the pod's CA is still used."""
     in_cluster(monkeypatch, fake, tmp_path)
     fake.tokens = {"another"}
     assert names(ProviderSettings(token="another")) == ["a"]
 
 
-def test_the_pods_token_is_not_sent_elsewhere(
+def test_the_pods_token_is_not_sent_to_a_configured_address(
     fake: FakeKubernetes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """To an address from the settings goes only a token from the settings."""
+    """The pod's token is not sent to an address from the settings."""
     in_cluster(monkeypatch, fake, tmp_path)
     with pytest.raises(requests.HTTPError):
         names(ProviderSettings(address=fake.url, ca_file=fake.ca_file))
     assert fake.requests[-1][2] == ""
 
 
-def test_nothing_to_go_by_is_a_settings_error() -> None:
-    """Outside a cluster the two settings that lead to one are named with their variables."""
+def test_no_api_server_is_a_settings_error() -> None:
+    """Outside of a cluster, the error names the settings for the kubeconfig and the address."""
     message = problem(ProviderSettings(name="KubernetesMetricsServer"))
     assert "provider.kube_config (KUBE_CONFIG)" in message
     assert "provider.address (METRICS_PROVIDER_ADDRESS)" in message
 
 
-def test_a_server_that_is_not_trusted_is_refused(fake: FakeKubernetes) -> None:
-    """Without the cluster's CA nothing is sent; insecure_skip_verify is a choice."""
+def test_an_untrusted_server_gets_no_request(fake: FakeKubernetes) -> None:
+    """Without the cluster's CA nothing is sent, unless insecure_skip_verify is set."""
     with pytest.raises(requests.exceptions.SSLError):
         names(ProviderSettings(address=fake.url, token=TOKEN))
     assert not fake.requests
@@ -157,34 +155,34 @@ def test_a_server_that_is_not_trusted_is_refused(fake: FakeKubernetes) -> None:
 
 
 def test_a_kubeconfig_with_a_token(fake: FakeKubernetes) -> None:
-    """Server, CA and token come from the kubeconfig."""
+    """Server, CA and token are read from the kubeconfig."""
     assert names(ProviderSettings(kube_config=fake.kube_config())) == ["a"]
 
 
-def test_a_kubeconfig_that_trusts_anyone_is_a_finding(fake: FakeKubernetes, tmp_path: Path) -> None:
-    """insecure-skip-tls-verify of the kubeconfig is used, and said with the setting that does better."""
+def test_a_kubeconfig_without_verification_is_a_finding(fake: FakeKubernetes, tmp_path: Path) -> None:
+    """insecure-skip-tls-verify of the kubeconfig gives a finding that names provider.ca_file."""
     fake.metrics["a"] = node_metrics("a", "1", "1Gi", time.time())
     path = fake.kube_config(**{"insecure-skip-tls-verify": True})
     config = json.loads(path.read_text())
     config["clusters"][0]["cluster"].pop("certificate-authority-data", None)
     path.write_text(json.dumps(config))
     provider = open_provider(Settings(provider=ProviderSettings(name="KubernetesMetricsServer", kube_config=path)))
-    taken = provider.sample(Deadline.after(10))
+    sample = provider.sample(Deadline.after(10))
     provider.close()
-    (finding,) = taken.findings
+    (finding,) = sample.findings
     assert finding.kind is Kind.UNVERIFIED
     assert "provider.ca_file" in finding.message
 
 
 def test_a_kubeconfig_with_a_client_certificate(fake: FakeKubernetes) -> None:
-    """A certificate and key in the kubeconfig identify us, without any token."""
+    """A client certificate of the kubeconfig is used without a token."""
     fake.tokens.clear()
     assert names(ProviderSettings(kube_config=fake.kube_config(user=fake.client_certificate()))) == ["a"]
     assert fake.requests[-1][2] == ""
 
 
 def test_a_kubeconfig_with_an_exec_plugin(fake: FakeKubernetes, tmp_path: Path) -> None:
-    """The plugin is run once, not at construction, and its token sent while it is valid."""
+    """An exec plugin runs once, at the first request, and its token is used while it is valid."""
     script = tmp_path / "plugin.py"
     status = {"token": TOKEN, "expirationTimestamp": "2099-01-01T00:00:00Z"}
     api = open_kubernetes(ProviderSettings(kube_config=fake.kube_config(user=exec_user(script, status))))
@@ -197,7 +195,7 @@ def test_a_kubeconfig_with_an_exec_plugin(fake: FakeKubernetes, tmp_path: Path) 
 
 
 def test_an_expired_exec_token_is_renewed(fake: FakeKubernetes, tmp_path: Path) -> None:
-    """A token whose time is over is asked for again before the request."""
+    """An expired token of an exec plugin is renewed before the request."""
     script = tmp_path / "plugin.py"
     user = exec_user(script, {"token": TOKEN, "expirationTimestamp": "2020-01-01T00:00:00Z"})
     api = open_kubernetes(ProviderSettings(kube_config=fake.kube_config(user=user)))
@@ -209,10 +207,10 @@ def test_an_expired_exec_token_is_renewed(fake: FakeKubernetes, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("way", ["token", "exec", "failed plugin"])
-def test_a_kubeconfig_is_read_anew_after_a_refusal(
+def test_a_kubeconfig_is_read_again_after_a_rejection(
     fake: FakeKubernetes, tmp_path: Path, way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Credentials that are refused, or that a plugin failed to give, do not stay for ever."""
+    """Credentials that were rejected, or that a plugin failed to return, are read again."""
     script = tmp_path / "plugin.py"
 
     def user(token: str) -> dict[str, Any]:
@@ -231,8 +229,8 @@ def test_a_kubeconfig_is_read_anew_after_a_refusal(
     api.close()
 
 
-def test_a_server_name_for_tls_is_used(fake: FakeKubernetes) -> None:
-    """tls-server-name of the kubeconfig is what the certificate must be for, not the address."""
+def test_the_tls_server_name_of_a_kubeconfig_is_used(fake: FakeKubernetes) -> None:
+    """The certificate must match tls-server-name of the kubeconfig instead of the address."""
     good = fake.kube_config(**{"tls-server-name": "kubernetes.default.svc"})
     assert names(ProviderSettings(kube_config=good)) == ["a"]
     bad = fake.kube_config(**{"tls-server-name": "somewhere.else"})
@@ -240,21 +238,21 @@ def test_a_server_name_for_tls_is_used(fake: FakeKubernetes) -> None:
         names(ProviderSettings(kube_config=bad))
 
 
-def test_a_proxy_of_the_kubeconfig_is_used(fake: FakeKubernetes) -> None:
-    """proxy-url of the kubeconfig is asked, and nobody else."""
+def test_the_proxy_of_a_kubeconfig_is_used(fake: FakeKubernetes) -> None:
+    """Requests go through proxy-url of the kubeconfig only."""
     with pytest.raises(requests.exceptions.ProxyError):
         names(ProviderSettings(kube_config=fake.kube_config(**{"proxy-url": "http://127.0.0.1:9"})))
     assert not fake.requests
 
 
-def test_settings_win_over_the_kubeconfig(fake: FakeKubernetes) -> None:
-    """Address, token and CA from the settings stand instead of the kubeconfig's."""
+def test_settings_override_the_kubeconfig(fake: FakeKubernetes) -> None:
+    """Address, token and CA of the settings replace those of the kubeconfig."""
     path = fake.kube_config(user={"token": "wrong"}, server="https://127.0.0.1:9", **{"certificate-authority-data": ""})
     assert names(ProviderSettings(kube_config=path, address=fake.url, token=TOKEN, ca_file=fake.ca_file)) == ["a"]
 
 
-def test_another_context_can_be_named(fake: FakeKubernetes) -> None:
-    """metrics_server.kube_context selects; a name that is not there is answered with those that are."""
+def test_a_context_can_be_selected(fake: FakeKubernetes) -> None:
+    """metrics_server.kube_context selects a context, and the error about an unknown one lists the contexts."""
     path = fake.kube_config()
     assert names(ProviderSettings(kube_config=path), "fake") == ["a"]
     message = problem(ProviderSettings(kube_config=path), "prod")
@@ -265,8 +263,8 @@ def test_another_context_can_be_named(fake: FakeKubernetes) -> None:
 @pytest.mark.parametrize(
     "content", ["", "[]", "{", "kind: Config", "contexts: [3]", "contexts: {}", "{contexts: [], current-context: x}"]
 )
-def test_a_file_that_is_no_kubeconfig_is_told(tmp_path: Path, content: str) -> None:
-    """Whatever the file holds, the error is about the setting and does not quote the file."""
+def test_an_invalid_kubeconfig_is_an_error(tmp_path: Path, content: str) -> None:
+    """The error about an invalid kubeconfig names the setting and the file, but not its content."""
     path = tmp_path / "config"
     path.write_text(content)
     message = problem(ProviderSettings(kube_config=path))
@@ -274,20 +272,20 @@ def test_a_file_that_is_no_kubeconfig_is_told(tmp_path: Path, content: str) -> N
     assert str(path) in message
 
 
-def test_a_kubeconfig_that_is_not_there_is_told(tmp_path: Path) -> None:
-    """A missing file is named with the system's reason."""
+def test_a_missing_kubeconfig_is_an_error(tmp_path: Path) -> None:
+    """The error about a missing kubeconfig has the operating system's reason."""
     message = problem(ProviderSettings(kube_config=tmp_path / "none"))
     assert "No such file" in message
 
 
-def test_the_missing_extra_is_told(fake: FakeKubernetes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the package, a kubeconfig is answered with the command that installs it."""
+def test_a_missing_kubernetes_package_is_an_error(fake: FakeKubernetes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error about the missing package has the command that installs it."""
     monkeypatch.setattr(kubeconfig, "find_spec", lambda _name: None)
     assert "pip install kubernetes" in problem(ProviderSettings(kube_config=fake.kube_config()))
 
 
-def test_a_kubeconfig_that_breaks_later_is_a_provider_error(fake: FakeKubernetes, tmp_path: Path) -> None:
-    """A CA file that the kubeconfig names and that is gone is told with the setting, and nothing is sent."""
+def test_a_kubeconfig_that_becomes_invalid_is_a_provider_error(fake: FakeKubernetes, tmp_path: Path) -> None:
+    """A missing CA file of the kubeconfig is an error with the setting, and nothing is sent."""
     path = fake.kube_config(**{"certificate-authority-data": None, "certificate-authority": str(tmp_path / "gone")})
     config = json.loads(path.read_text())
     del config["clusters"][0]["cluster"]["certificate-authority-data"]
@@ -297,8 +295,8 @@ def test_a_kubeconfig_that_breaks_later_is_a_provider_error(fake: FakeKubernetes
     assert "provider.kube_config" in str(error)
 
 
-def test_a_token_file_that_is_gone_is_refused(fake: FakeKubernetes, tmp_path: Path) -> None:
-    """A token file that cannot be read is an error of its own and not an anonymous request."""
+def test_a_missing_token_file_is_an_error(fake: FakeKubernetes, tmp_path: Path) -> None:
+    """A missing token file is an error, not a request without a token."""
     error = failure(ProviderSettings(address=fake.url, ca_file=fake.ca_file, token_file=tmp_path / "none"))
     assert isinstance(error, ProviderRefused)
     assert "provider.token_file" in str(error)
@@ -306,27 +304,29 @@ def test_a_token_file_that_is_gone_is_refused(fake: FakeKubernetes, tmp_path: Pa
 
 
 @pytest.mark.parametrize("page", [None, [], 7, {}, {"items": 7}, {"items": {"a": 1}}, {"items": "none"}])
-def test_no_list_is_an_error(monkeypatch: pytest.MonkeyPatch, page: Any) -> None:
-    """JSON of another shape is told with the address; credentials in it are not shown."""
+def test_a_response_that_is_not_a_list_is_an_error(monkeypatch: pytest.MonkeyPatch, page: Any) -> None:
+    """A response that is not a list is an error with the address, without credentials."""
     api = open_kubernetes(ProviderSettings(address="https://me:s3cret@127.0.0.1:9"))
     monkeypatch.setattr(api, "get", lambda *_args, **_query: page)
     with pytest.raises(UnexpectedResponse, match="is not a list") as caught:
         list(api.list_items("/api/v1/nodes", Deadline.after(1)))
     error = str(provider_error("test", api.address, caught.value))
-    assert error.startswith("test at https://127.0.0.1:9: the response of /api/v1/nodes is not a list; is provider.address")
+    assert error.startswith(
+        "test at https://127.0.0.1:9: the response of /api/v1/nodes is not a list; is provider.address"
+    )
     assert "s3cret" not in error
 
 
 def test_a_null_list_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Go writes an empty list as null; items that are no objects are left out."""
+    """A null list counts as empty, and items that are not objects are skipped."""
     api = open_kubernetes(ProviderSettings(address="https://127.0.0.1:9"))
     pages = iter([{"items": None, "metadata": {"continue": "x"}}, {"items": [1, None, {"a": 1}], "metadata": None}])
     monkeypatch.setattr(api, "get", lambda *_args, **_query: next(pages))
     assert list(api.list_items("/api/v1/nodes", Deadline.after(1))) == [{"a": 1}]
 
 
-def test_a_list_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that answers every page with the same continue token does not hold us."""
+def test_a_list_with_a_repeated_continue_token_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that repeats its continue token gets no further requests."""
     api = open_kubernetes(ProviderSettings(address="https://127.0.0.1:9"))
     monkeypatch.setattr(api, "get", lambda *_args, **_query: {"items": [], "metadata": {"continue": "again"}})
     with pytest.raises(TimeoutError, match="does not end"):
@@ -334,8 +334,8 @@ def test_a_list_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(("has_certificate", "connections"), [(True, 2), (False, 1)])
-def test_a_refused_certificate_gets_another_connection(tmp_path: Path, has_certificate: bool, connections: int) -> None:
-    """Its file may hold a new one by now, which only another handshake shows; a token needs none."""
+def test_a_rejected_certificate_gets_a_new_connection(tmp_path: Path, has_certificate: bool, connections: int) -> None:
+    """After a 401, a client certificate causes a new connection that reads its file again; a token does not."""
     own, ports = tmp_path / "own.pem", []
     own.write_text("")
 

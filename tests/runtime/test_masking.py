@@ -1,4 +1,4 @@
-"""Nothing that is said holds a secret or a control character: log, findings, errors, health, the doctor's output."""
+"""Redaction of secrets and control characters in logs, findings, errors, health and the doctor's output."""
 
 import json
 import logging
@@ -29,8 +29,8 @@ SECRET = "s3cr3t-t0ken/with+signs=="
 ESCAPE = "\x1b[31mred\x9b\r\nforged line\u202e\x00"
 
 
-def everything_said(settings: Settings, caplog: pytest.LogCaptureFixture) -> str:
-    """Fetch once, let the doctor look, and return all that either says, in both shapes of the log."""
+def all_output(settings: Settings, caplog: pytest.LogCaptureFixture) -> str:
+    """Return all output of a fetch and of the doctor, including both formats of the log."""
     caplog.set_level(logging.DEBUG, "watcher")
     watcher = open_watcher(settings, None)
     watcher.fetch_once()
@@ -56,14 +56,14 @@ def settings_for(address: str, **provider: object) -> Settings:
     )
 
 
-def check_harmless(said: str) -> None:
-    """Check that neither the secret nor a control character is in what was said."""
-    assert SECRET not in said
-    assert "s3cr3t" not in said
-    assert all(each.isprintable() or each == "\n" for each in said), [
-        line for line in said.split("\n") if not line.isprintable()
+def check_redacted(output: str) -> None:
+    """Check that a text has no secret and no control character."""
+    assert SECRET not in output
+    assert "s3cr3t" not in output
+    assert all(each.isprintable() or each == "\n" for each in output), [
+        line for line in output.split("\n") if not line.isprintable()
     ]
-    assert not re.search("^forged", said, re.MULTILINE)
+    assert not re.search("^forged", output, re.MULTILINE)
 
 
 def in_reason(handler: BaseHTTPRequestHandler) -> None:
@@ -96,32 +96,30 @@ def in_long_error(handler: BaseHTTPRequestHandler) -> None:
 
 
 @pytest.mark.parametrize("answer", [in_reason, in_error, in_warnings, in_labels, in_redirect, in_long_error])
-def test_what_a_provider_repeats_is_masked(
+def test_a_token_in_a_providers_response_is_redacted(
     answer: Callable[[BaseHTTPRequestHandler], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A token that comes back in any part of an answer is said nowhere, nor are control characters."""
+    """A token that any part of a provider's response repeats is redacted, and so are control characters."""
     with serving(answer) as fake:
-        said = everything_said(settings_for(fake.url, token=SECRET), caplog)
+        output = all_output(settings_for(fake.url, token=SECRET), caplog)
     assert fake.requests[0][1]["Authorization"] == f"Bearer {SECRET}"
-    assert said
-    check_harmless(said)
+    assert output
+    check_redacted(output)
 
 
 @pytest.mark.parametrize(
     "content", [f"{SECRET}\n{SECRET}", f"{SECRET}\r{SECRET}", f"{SECRET}\r\n {SECRET}", f"{SECRET}\u20ac"]
 )
-def test_a_token_file_of_several_lines_lands_nowhere(
-    content: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A file that cannot be sent in a header is named with its setting; nothing of it is said, and nothing is sent."""
+def test_an_invalid_token_file_is_not_quoted(content: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A token that cannot be sent in a header is not quoted or sent; the error names the file and the setting."""
     file = tmp_path / "token"
     file.write_bytes(content.encode())
     with serving(in_labels) as fake:
-        said = everything_said(settings_for(fake.url, token_file=file), caplog)
+        output = all_output(settings_for(fake.url, token_file=file), caplog)
     assert not fake.requests
-    assert str(file) in said
-    assert "provider.token_file" in said
-    check_harmless(said)
+    assert str(file) in output
+    assert "provider.token_file" in output
+    check_redacted(output)
 
 
 @pytest.mark.parametrize(
@@ -131,34 +129,34 @@ def test_a_token_file_of_several_lines_lands_nowhere(
         f"h:9090/?api_key={SECRET}", f"http://h/?X-Amz-Signature={SECRET}", f"me:{SECRET}@h",
     ],
 )  # fmt: skip
-def test_a_refused_address_is_shown_without_what_may_be_secret(address: str) -> None:
-    """Settings and client refuse an address with a query; neither quotes it, nor user and password."""
+def test_a_rejected_url_is_shown_without_secrets(address: str) -> None:
+    """The error about a rejected URL quotes neither its query nor its user and password."""
     with pytest.raises(SettingsError) as caught:
         load(WatcherSettings, {"provider.address": address})
-    check_harmless(str(caught.value))
+    check_redacted(str(caught.value))
     with pytest.raises(ValueError, match="looks like") as refused:
         ServiceClient(address)
-    check_harmless(str(refused.value))
+    check_redacted(str(refused.value))
 
 
-def test_every_way_to_say_something_masks() -> None:
-    """Errors, findings, checks, health and the client's errors leave the secret out, whatever they were given."""
+def test_errors_findings_checks_and_health_are_redacted() -> None:
+    """Errors, findings, checks and health redact their texts."""
     masking.register_secret(SECRET)
     text = f"not {SECRET} {ESCAPE}"
     finding = Finding(Kind.BAD_VALUE, text, "5m", text, text)
     check = Check(text, ok=False, message=text, setting="x.y", details=(text,))
     health = Health((text,), (text,), {})
-    said = [finding.message, finding.node, finding.metric, check.step, check.message, *check.details]
-    said += [*health.reasons, *health.warnings, str(ProviderError(text)), str(ClientError(text))]
-    said += [*SettingsError([text]).problems, str(SettingsError([text]))]
-    for each in said:
-        check_harmless(each)
+    output = [finding.message, finding.node, finding.metric, check.step, check.message, *check.details]
+    output += [*health.reasons, *health.warnings, str(ProviderError(text)), str(ClientError(text))]
+    output += [*SettingsError([text]).problems, str(SettingsError([text]))]
+    for each in output:
+        check_redacted(each)
         assert masking.MASK in each
 
 
 @pytest.mark.parametrize("shape", ["text", "json"])
-def test_a_log_record_is_safe_in_all_its_parts(shape: str) -> None:
-    """Message, fields and tracebacks: no secret, no control character; a record of the text log forges no other."""
+def test_all_parts_of_a_log_record_are_redacted(shape: str) -> None:
+    """Message, fields and traceback of a record are redacted, and cannot forge another record."""
     masking.register_secret(SECRET)
     formatter = logs.TextFormatter() if shape == "text" else logs.JsonFormatter()
     try:
@@ -169,7 +167,7 @@ def test_a_log_record_is_safe_in_all_its_parts(shape: str) -> None:
             extra={"address": f"http://me:{SECRET}@h/?token=abc", "list": [SECRET, ESCAPE], "count": 3},
         )  # fmt: skip
     line = formatter.format(record)
-    check_harmless(line)
+    check_redacted(line)
     if shape == "json":
         fields = json.loads(line)
         assert "\n" not in line
@@ -184,7 +182,7 @@ def test_a_log_record_is_safe_in_all_its_parts(shape: str) -> None:
 
 
 def test_log_times_have_date_and_zone() -> None:
-    """Both shapes begin with a time that can be read anywhere."""
+    """Both log formats have times with date and time zone."""
     record = logging.makeLogRecord({"created": 0.5, "msg": "x", "levelname": "INFO"})
     pattern = r"(1969|1970)-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?[+-]\d\d:\d\d"
     assert re.match(rf"{pattern} info", logs.TextFormatter().format(record))
@@ -192,7 +190,7 @@ def test_log_times_have_date_and_zone() -> None:
 
 
 def test_warnings_of_python_go_to_the_log() -> None:
-    """A library's warning becomes one line of the log, never raw text on the terminal."""
+    """A Python warning becomes one line of the log."""
     program = (
         "import warnings; from runtime import logs\nlogs.configure(); warnings.warn('be careful\\x1b', UserWarning)"
     )
@@ -203,8 +201,8 @@ def test_warnings_of_python_go_to_the_log() -> None:
     assert line.isprintable()
 
 
-def test_a_certificate_that_is_not_verified_is_one_finding(tmp_path: Path) -> None:
-    """insecure_skip_verify warns nobody's terminal: a finding names the setting, once for all windows and fetches."""
+def test_an_unverified_certificate_is_one_finding(tmp_path: Path) -> None:
+    """insecure_skip_verify gives one finding for all windows and fetches, and no Python warning."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(Authority(tmp_path, "authority").issue("service"))
     with serving(in_error, context) as fake, warnings.catch_warnings(record=True) as caught:
@@ -224,20 +222,20 @@ def test_a_certificate_that_is_not_verified_is_one_finding(tmp_path: Path) -> No
     plain.stop()
 
 
-def test_the_client_says_nothing_of_what_a_gateway_repeats() -> None:
-    """Reason phrases and reasons of a service go through the same place."""
+def test_errors_of_the_client_are_redacted() -> None:
+    """A token that a gateway repeats in a status or reason is redacted in the client's errors."""
     sent = {"token": SECRET, "retries": 0}
     with serving(in_reason) as fake, ServiceClient(fake.url, **sent) as client:
         with pytest.raises(ClientError) as caught:
             client.metrics()
-        check_harmless("\n".join([str(caught.value), *client.health()]))
+        check_redacted("\n".join([str(caught.value), *client.health()]))
     with serving(lambda handler: reply(handler, json.dumps({"reasons": [f"{SECRET} {ESCAPE}"]}).encode(), 503)) as fake:
         with ServiceClient(fake.url, **sent) as client:
-            check_harmless("\n".join(client.health()))
+            check_redacted("\n".join(client.health()))
 
 
-def test_a_word_that_is_no_secret_is_left_alone() -> None:
-    """A tenant's name in a header is not masked out of node names, and short words never are."""
+def test_ordinary_words_are_not_redacted() -> None:
+    """A tenant's name in a header is not redacted elsewhere, and neither are short words."""
     with serving(in_labels) as fake:
         settings = settings_for(fake.url, headers={"X-Scope-OrgID": "production-1", "X-Tenant": "blue"})
         provider = open_provider(settings)
@@ -248,8 +246,8 @@ def test_a_word_that_is_no_secret_is_left_alone() -> None:
     assert masking.to_line("blue production-1 abc") == "blue production-1 abc"
 
 
-def test_rotated_tokens_do_not_pile_up() -> None:
-    """Only so many secrets are kept; the oldest go first."""
+def test_the_number_of_registered_secrets_is_limited() -> None:
+    """The oldest of many registered secrets are forgotten."""
     for number in range(5000):
         masking.register_secret(f"token-{number:05}")
     assert masking.to_line("token-04999") == masking.MASK

@@ -1,4 +1,4 @@
-"""Pods and nodes from what Kubernetes sends."""
+"""Pods and nodes read from Kubernetes objects."""
 
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -35,31 +35,31 @@ POD = {
 
 
 def snake(value):
-    """What to_dict() of the kubernetes client makes of it; resource names and annotations stay."""
+    """Return the dict as ``to_dict()`` of the kubernetes client does, with snake_case keys."""
     if isinstance(value, list):
         return [snake(item) for item in value]
     if not isinstance(value, dict):
         return value
-    kept = {"requests", "limits", "annotations", "overhead"}
+    unchanged = {"requests", "limits", "annotations", "overhead"}
     return {
-        "".join("_" + c.lower() if c.isupper() else c for c in key): item if key in kept else snake(item)
+        "".join("_" + c.lower() if c.isupper() else c for c in key): item if key in unchanged else snake(item)
         for key, item in value.items()
     }
 
 
 def as_objects(value):
-    """What the kubernetes client itself returns: attributes, dicts only for maps, and parsed times."""
+    """Return the dict as the kubernetes client's objects: attributes, and dicts only for maps."""
     if isinstance(value, list):
         return [as_objects(item) for item in value]
     if not isinstance(value, dict):
         return value
-    kept = {"requests", "limits", "annotations", "overhead"}
-    fields = {key: item if key in kept else as_objects(item) for key, item in value.items()}
+    unchanged = {"requests", "limits", "annotations", "overhead"}
+    fields = {key: item if key in unchanged else as_objects(item) for key, item in value.items()}
     return SimpleNamespace(**fields)
 
 
 def test_a_pod_is_read():
-    """Every field that scores look at comes out of a pod as the API server writes it."""
+    """All fields that scores use are read from a pod."""
     pod = Pod.from_k8s(POD)
     assert (pod.name, pod.namespace, pod.uid, pod.node_name) == ("web-1", "shop", "u-1", "n1")
     assert dict(pod.containers[0].requests) == {"cpu": 1500, "memory": 2**30}
@@ -75,27 +75,27 @@ def test_a_pod_is_read():
 
 
 @pytest.mark.parametrize("spelling", [snake, lambda pod: as_objects(snake(pod))], ids=["snake_case", "objects"])
-def test_spellings_agree(spelling):
-    """snake_case dicts and kubernetes-client objects give the pod that camelCase dicts give."""
+def test_all_forms_give_the_same_pod(spelling):
+    """snake_case dicts and objects of the kubernetes client give the same pod as camelCase dicts."""
     read, expected = Pod.from_k8s(spelling(POD)), Pod.from_k8s(POD)
     assert repr(read) == repr(expected)
 
 
-def test_an_object_time_is_read():
-    """A datetime, as the kubernetes client parses it, gives the same moment as text."""
+def test_a_datetime_is_read():
+    """A datetime gives the same time as its text."""
     status = {"start_time": datetime(2026, 1, 1, tzinfo=UTC)}
     assert Pod.from_k8s({"status": status}).scheduled_at == datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
 
 def test_a_limit_without_a_request_is_a_request():
-    """As the API server defaults it, so that a manifest scores as it will in the cluster."""
+    """A limit without a request sets the request, as the API server does."""
     resources = {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "500m"}}
     pod = Pod.from_k8s({"spec": {"containers": [{"resources": resources}]}})
     assert dict(pod.containers[0].requests) == {"cpu": 500, "memory": 2**30}
 
 
-def test_a_pod_without_anything_is_read():
-    """Absent and null sections are empty, not errors."""
+def test_an_empty_pod_is_read():
+    """Missing and null sections count as empty."""
     pod = Pod.from_k8s({"metadata": {"name": "p"}, "spec": {"containers": None}, "status": None})
     assert (pod.containers, pod.uid, pod.scheduled_at) == ((), "default/p", None)
 
@@ -111,14 +111,14 @@ def test_a_pod_without_anything_is_read():
         ({"limits": {"memory": float("nan")}}, r"spec.containers\[0\].resources.limits.memory: not a quantity"),
     ],
 )
-def test_bad_quantities_are_refused(resources, message):
-    """A negative or unreadable quantity is refused with the pod's name and the field's path."""
+def test_invalid_quantities_are_rejected(resources, message):
+    """A negative or invalid quantity is rejected with the pod's name and the field's path."""
     with pytest.raises(ValueError, match=message):
         Pod.from_k8s({"metadata": {"name": "p"}, "spec": {"containers": [{"resources": resources}]}})
 
 
 def test_a_node_is_read():
-    """Capacity, allocatable, images and annotated capacities come out of a node."""
+    """Capacity, allocatable, images and annotated capacities are read from a node."""
     node = Node.from_k8s(
         {
             "metadata": {"name": "n1", "annotations": {"trimaran.io/disk": "200M"}},
@@ -139,23 +139,23 @@ def test_a_node_is_read():
     assert dict(node.images) == {"a:1": 7, "a@sha256:x": 7}
 
 
-def test_bad_nodes_are_refused():
-    """A node without a name, or with a negative amount, is refused by name."""
+def test_invalid_nodes_are_rejected():
+    """A node without a name or with a negative amount is rejected."""
     with pytest.raises(ValueError, match=r"node: metadata.name is missing"):
         Node.from_k8s({"metadata": {}})
     with pytest.raises(ValueError, match=r"node n1: status.allocatable.cpu: must not be negative"):
         Node.from_k8s({"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "-1m"}}})
 
 
-def test_amounts_finer_than_a_unit_are_kept():
-    """Each amount is rounded up by itself, and the exact one is still known."""
+def test_exact_amounts_are_kept():
+    """Amounts are rounded up, and their exact values are kept."""
     amounts = ResourceList.from_k8s({"cpu": "100.5m", "memory": "1.5"}, "x")
     assert dict(amounts) == {"cpu": 101, "memory": 2}
     assert (amounts.nano("cpu"), amounts.nano("memory"), amounts.nano("gpu")) == (100_500_000, 1_500_000_000, 0)
 
 
-def test_other_bad_fields_are_refused():
-    """An image's size and a pod's times are told by name too."""
+def test_other_invalid_fields_are_rejected():
+    """An invalid image size or time is rejected with the object's name."""
     image = {"names": ["a"], "sizeBytes": "7"}
     with pytest.raises(ValueError, match=r"node n1: status.images\[0\].sizeBytes: must be bytes, got '7'"):
         Node.from_k8s({"metadata": {"name": "n1"}, "status": {"images": [image]}})
@@ -165,8 +165,8 @@ def test_other_bad_fields_are_refused():
         Pod.from_k8s({"metadata": {"name": "p"}, "status": {"startTime": "noon"}})
 
 
-def test_objects_are_values():
-    """Equal pods are equal and hash alike."""
+def test_equal_pods_have_equal_hashes():
+    """Equal pods have equal hashes."""
     assert Pod.from_k8s(POD) == Pod.from_k8s(POD)
     assert len({Pod.from_k8s(POD), Pod.from_k8s(POD)}) == 1
 
@@ -180,8 +180,8 @@ def pod(containers, init=(), overhead=None):
     return Pod.from_k8s({"spec": {**spec, "overhead": overhead and {"cpu": overhead}}})
 
 
-def test_ways_of_counting_differ_as_upstream():
-    """Trimaran rounds each container, the others only the sum; only kube-scheduler counts sidecars as running."""
+def test_rounding_and_sidecars_count_as_upstream():
+    """The Trimaran plugins round each container, others the sum, and only kube-scheduler adds sidecars."""
     fine = pod(["100.5m", "100.5m"])
     assert pod_demand.requests(fine, "cpu") == 202
     assert pod_demand.peaks_cpu(fine) == pod_demand.in_tree_requests(fine, "cpu") == 201
@@ -190,14 +190,14 @@ def test_ways_of_counting_differ_as_upstream():
     assert pod_demand.in_tree_requests(sidecar, "cpu") == 1800
 
 
-def test_overhead_alone_is_nothing_to_peaks():
-    """Peaks adds overhead only to a pod that requests CPU; Trimaran's other plugins always do."""
+def test_peaks_ignores_overhead_without_a_request():
+    """Peaks adds overhead only to a pod that requests CPU; the other Trimaran plugins always add it."""
     alone = pod([None], overhead="100m")
     assert (pod_demand.peaks_cpu(alone), pod_demand.requests(alone, "cpu")) == (0, 100)
 
 
 def test_containers_without_requests_count_for_spreading():
-    """kube-scheduler's fit score takes a container without a request as 100m CPU and 200 MiB."""
+    """kube-scheduler's scores assume 100m CPU and 200 MiB for a container without a request."""
     silent = pod([None, "0"])
     assert pod_demand.in_tree_requests(silent, "cpu", non_zero=True) == 100
     assert pod_demand.in_tree_requests(silent, "memory", non_zero=True) == 2 * 200 * 2**20
@@ -205,14 +205,14 @@ def test_containers_without_requests_count_for_spreading():
 
 
 @pytest.mark.parametrize("moment", ["2023-11-14T22:13:20Z", datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)])
-def test_a_node_knows_when_it_joined(moment):
-    """creationTimestamp, as the API server sends it or as the kubernetes client holds it; None where there is none."""
+def test_the_creation_time_of_a_node(moment):
+    """The creation time of a node is read from text or datetime; None if it is missing."""
     assert Node.from_k8s({"metadata": {"name": "n1", "creationTimestamp": moment}}).created_at == 1_700_000_000
     assert Node.from_k8s({"metadata": {"name": "n1"}}).created_at is None
 
 
-def test_lists_are_equal_by_exact_amounts() -> None:
-    """Half a millicore less is another request, though it is rounded up to the same."""
+def test_resource_lists_compare_exact_amounts() -> None:
+    """Resource lists that differ by half a millicore are different."""
     half, whole = (ResourceList.from_k8s({"cpu": written}, "x") for written in ("100.5m", "101m"))
     assert half != whole
     assert half == ResourceList.from_k8s({"cpu": "100500u"}, "x")

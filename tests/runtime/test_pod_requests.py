@@ -1,4 +1,4 @@
-"""What pods ask for as a whole, or while they are resized, and what no table can count."""
+"""Requests of pods as a whole, in-place resizing, and amounts that are too large."""
 
 import pytest
 
@@ -23,9 +23,9 @@ def whole(resources, *containers, status=None, **spec):
 
 
 def test_requests_of_the_whole_pod_replace_those_of_its_containers():
-    """kube-scheduler counts them for CPU and memory, overhead on top; Trimaran's sums stay the containers'."""
-    asked = {"cpu": "2", "nvidia.com/gpu": "4"}
-    pod = whole({"requests": asked}, {"cpu": "100m", "memory": "1Gi"}, {"cpu": "1"}, overhead={"cpu": "50m"})
+    """kube-scheduler counts the pod's own requests plus overhead; the Trimaran plugins count its containers."""
+    requests = {"cpu": "2", "nvidia.com/gpu": "4"}
+    pod = whole({"requests": requests}, {"cpu": "100m", "memory": "1Gi"}, {"cpu": "1"}, overhead={"cpu": "50m"})
     assert pod_demand.in_tree_requests(pod, "cpu") == 2050
     assert pod_demand.in_tree_requests(pod, "memory") == 2**30
     assert pod_demand.in_tree_requests(pod, "nvidia.com/gpu") == 0
@@ -36,15 +36,15 @@ def test_requests_of_the_whole_pod_replace_those_of_its_containers():
     assert table.requests("cpu").tolist() == [1150]
 
 
-def test_limits_of_the_whole_pod_are_its_requests_where_nothing_is_requested():
-    """As the API server sets them: only for a resource that neither the pod nor a container requests."""
+def test_limits_of_the_whole_pod_set_missing_requests():
+    """A limit of the pod sets its request, unless the pod or a container requests the resource."""
     pod = whole({"limits": {"cpu": "4", "memory": "2Gi"}, "requests": {"memory": "1Gi"}}, {})
     assert dict(pod.requests) == {"cpu": 4000, "memory": 2**30}
     assert dict(whole({"limits": {"cpu": "4"}}, {"cpu": "1"}).requests) == {}
 
 
-def test_containers_without_requests_beside_requests_of_the_whole_pod():
-    """On a node they count as 200 MiB where nobody requests any; pending, to the fit score, each by itself."""
+def test_containers_without_requests_in_a_pod_with_its_own_requests():
+    """NON_ZERO_REQUESTS apply to resources that nobody requests, and in the fit score to each container."""
     pod = whole({"requests": {"cpu": "1"}}, {"memory": "256Mi"}, {})
     assert pod_demand.in_tree_requests(pod, "memory", non_zero=True) == 256 << 20
     assert pod_demand.in_tree_requests(whole({"requests": {"cpu": "1"}}, {}), "memory", non_zero=True) == 200 << 20
@@ -56,8 +56,8 @@ def test_containers_without_requests_beside_requests_of_the_whole_pod():
     ("reason", "expected"),
     [(None, 3000), ("Deferred", 3000), ("Infeasible", 2000)],
 )
-def test_a_container_being_resized_counts_as_the_most(reason, expected):
-    """Wanted, set or granted, whichever is most; what is wanted and cannot be had does not count."""
+def test_a_resized_container_counts_its_maximum(reason, expected):
+    """A resized container counts the maximum of desired, actual and allocated; an infeasible desire does not count."""
     status = {
         "containerStatuses": [
             {"name": "c0", "resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "2"}},
@@ -69,8 +69,8 @@ def test_a_container_being_resized_counts_as_the_most(reason, expected):
     assert pod_demand.requests(pod, "cpu") == 3000
 
 
-def test_a_pod_being_resized_as_a_whole_counts_as_the_most():
-    """The same for the requests of the whole pod, by its own status."""
+def test_a_resized_pod_counts_its_maximum():
+    """A pod that is resized as a whole counts the maximum of desired, actual and allocated requests."""
     status = {"resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "4"}}
     assert pod_demand.in_tree_requests(whole({"requests": {"cpu": "3"}}, {}, status=status), "cpu") == 4000
     shrinking = {"resources": {"requests": {"cpu": "4"}}, "allocatedResources": {"cpu": "1"}}
@@ -87,8 +87,8 @@ def test_a_pod_being_resized_as_a_whole_counts_as_the_most():
         ("all", r"requests: must be a mapping, got 'all'"),
     ],
 )
-def test_amounts_that_cannot_be_counted_are_refused(amounts, message):
-    """Too much and nothing at all are refused with the pod's or node's name and the path of the field."""
+def test_invalid_amounts_are_rejected(amounts, message):
+    """Amounts that are null or too large are rejected with the object's name and the field's path."""
     with pytest.raises(ValueError, match=rf"pod default/p: spec\.containers\[0\]\.resources\.{message}"):
         whole(None, amounts)
     with pytest.raises(ValueError, match=rf"pod default/p: spec\.resources\.{message}"):
@@ -98,17 +98,17 @@ def test_amounts_that_cannot_be_counted_are_refused(amounts, message):
         Node.from_k8s({"metadata": {"name": "n1"}, "status": {"allocatable": amounts}})
 
 
-def test_containers_that_ask_for_too_much_together_are_refused():
-    """Each amount may be one that a node has while their sum is not."""
+def test_a_too_large_sum_of_containers_is_rejected():
+    """Containers whose requests add up to more than any node has are rejected."""
     with pytest.raises(ValueError, match="pod default/p: spec: the requests and limits add up to more than any"):
         whole(None, *[{"memory": "7Pi"}] * 2000)
 
 
-def test_sums_of_a_node_never_wrap():
-    """Pods that together ask for more than can be counted are refused by name, and the sums stay right."""
+def test_sums_of_a_node_do_not_overflow():
+    """A pod whose requests would overflow a node's sums is rejected, and the sums stay correct."""
     table = NodeTable([Node("n1", allocatable=ResourceList({"memory": 2**53}))])
     far = [Pod(name=f"far{n}", containers=(Container(ResourceList({"memory": 2**61})),)) for n in range(3)]
-    with pytest.raises(ValueError, match="pod default/far2: .* would overflow"):
+    with pytest.raises(ValueError, match=r"pod default/far2: .* would overflow"):
         for pod in far:
             table.add(pod, "n1")
     assert table.requests("memory").tolist() == [2**62]
@@ -120,16 +120,16 @@ def test_sums_of_a_node_never_wrap():
     assert table.requests("memory").tolist() == [0]
 
 
-def test_weighted_amounts_never_wrap():
-    """Large weights of large amounts give their mean, not a wrapped product."""
+def test_weighted_amounts_do_not_overflow():
+    """Large weights of large amounts give the correct mean."""
     amounts = ResourceList({"cpu": 4000, "memory": 2**50})
     nodes = NodeTable([Node("n1", allocatable=amounts)])
     plugin = NodeResourcesAllocatable("Most", (ResourceWeight("memory", 2**30), ResourceWeight("cpu", 2**30)))
     assert plugin.score(Pod(name="p"), nodes, MetricsTable.empty(nodes)).tolist() == [(2**50 + 4000) // 2]
 
 
-def test_pods_of_one_generate_name_are_two_pods():
-    """Without a name and a uid each pod read is one of its own, under what its name will begin with."""
+def test_pods_with_a_generate_name_are_distinct():
+    """Pods without name and uid are distinct, and are named by their generateName."""
     written = {"metadata": {"generateName": "web-"}, "spec": {"containers": []}}
     first, second = Pod.from_k8s(written), Pod.from_k8s(written)
     assert first.name == second.name == "web-"
@@ -142,18 +142,18 @@ def test_pods_of_one_generate_name_are_two_pods():
         Pod.from_k8s({"metadata": written["metadata"], "spec": {"overhead": {"cpu": None}}})
 
 
-def test_what_is_kept_of_pods_is_bounded():
-    """Whoever makes up pods, each with a great many containers, does not fill the memory: the others' are let go."""
-    counted = pod_demand.RequestCache()
+def test_the_request_cache_is_limited():
+    """Many different pods with many containers clear the cache."""
+    cache = pod_demand.RequestCache()
 
-    def known(image):
+    def cached(image):
         containers = [{"name": f"c{n}", "image": f"{n}-{image}"} for n in range(100)]
         return Pod.from_k8s(
-            {"metadata": {"name": "p"}, "spec": {"containers": containers}}, counted.lookup
+            {"metadata": {"name": "p"}, "spec": {"containers": containers}}, cache.lookup
         ).cached_requests
 
-    kept = known("image")
-    assert known("image") is kept
+    first = cached("image")
+    assert cached("image") is first
     for number in range(10):
-        known(f"{number}-{'x' * 10_000}")
-    assert known("image") is not kept
+        cached(f"{number}-{'x' * 10_000}")
+    assert cached("image") is not first

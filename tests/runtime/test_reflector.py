@@ -1,4 +1,4 @@
-"""A copy of what an API server has, whatever goes wrong on the way."""
+"""Reflector with a scripted API server that fails in all ways."""
 
 import logging
 import threading
@@ -20,7 +20,7 @@ LIST = [page("10", {"metadata": {"name": "a"}}, {"metadata": {"name": "b"}})]
 
 
 class Copy:
-    """The names of what there is; ``fails`` is raised at each put."""
+    """Store of the objects' names; ``fails`` is raised by each put."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -39,13 +39,13 @@ class Copy:
 
 
 def reflect(api: ScriptedApi, **query: str) -> tuple[Reflector, Copy]:
-    """Return what is tested, and its copy."""
+    """Return a reflector and its store."""
     copy = Copy()
     return Reflector(api, "/api/v1/nodes", copy, **query), copy
 
 
-def test_a_watch_goes_on_from_the_list_and_from_each_event() -> None:
-    """Pages make one copy, events change it, and the next watch goes on from the last event's version."""
+def test_a_watch_continues_from_the_list_and_from_each_event() -> None:
+    """A list's pages and a watch's events change the copy, and the next watch continues from the last event."""
     changes = [event("ADDED", "11", name="d"), event("MODIFIED", "12", name="a"), event("DELETED", "13", name="b")]
     lists = [
         [page("10", {"metadata": {"name": "a"}}, {"metadata": {"name": "b"}}), page("10", {"metadata": {"name": "c"}})]
@@ -63,8 +63,8 @@ def test_a_watch_goes_on_from_the_list_and_from_each_event() -> None:
     assert reflector.synced.is_set()
 
 
-def test_a_bookmark_advances_the_version_and_nothing_else() -> None:
-    """A watch goes on from a bookmark, whose object has no name."""
+def test_a_bookmark_changes_only_the_version() -> None:
+    """A bookmark changes the version to continue from, but not the copy."""
     api = ScriptedApi([LIST], [[event("BOOKMARK", "90")], [event("BOOKMARK", "95")]])
     reflector, copy = reflect(api)
     reflector.list_and_watch()
@@ -73,8 +73,8 @@ def test_a_bookmark_advances_the_version_and_nothing_else() -> None:
     assert api.asked == ["list", "10", "90"]
 
 
-def test_a_list_that_expires_between_its_pages_is_listed_anew() -> None:
-    """410 in a list's middle: no half copy counts as whole, and the next turn lists from the start."""
+def test_a_list_that_expires_between_pages_is_repeated() -> None:
+    """A list that expires between two pages changes nothing, and is read again from the start."""
     api = ScriptedApi(
         [[*LIST, ResourceExpired("too old")], [page("20", {"metadata": {"name": "c"}})]], [[event("BOOKMARK", "21")]]
     )
@@ -96,8 +96,8 @@ def test_a_list_that_expires_between_its_pages_is_listed_anew() -> None:
         [refusal(404)],
     ],
 )
-def test_a_version_that_is_refused_is_listed_anew(watch: list[Any]) -> None:
-    """At the start of a watch or as an event: deletes that were missed meanwhile are in the next list."""
+def test_a_rejected_version_causes_a_list(watch: list[Any]) -> None:
+    """A rejected version causes a new list, so that no missed deletion is lost."""
     api = ScriptedApi([LIST, [page("20", {"metadata": {"name": "b"}})]], [watch, [event("BOOKMARK", "21")]])
     reflector, copy = reflect(api)
     assert reflector.run_once() > 0
@@ -114,8 +114,8 @@ def test_a_version_that_is_refused_is_listed_anew(watch: list[Any]) -> None:
         refusal(401), refusal(403), refusal(429), refusal(500), refusal(503),
     ],
 )  # fmt: skip
-def test_a_broken_watch_goes_on_from_its_last_event(fault: Exception) -> None:
-    """What says nothing of the version costs no list, and no event is lost."""
+def test_a_broken_watch_continues_from_its_last_event(fault: Exception) -> None:
+    """A failure that does not depend on the version causes no list and loses no event."""
     api = ScriptedApi([LIST], [[event("ADDED", "11", name="c"), fault], [event("DELETED", "12", name="a")]])
     reflector, copy = reflect(api)
     assert reflector.run_once() > 0
@@ -125,8 +125,8 @@ def test_a_broken_watch_goes_on_from_its_last_event(fault: Exception) -> None:
     assert (reflector.lists, reflector.failures) == (1, 1)
 
 
-def test_a_copy_that_fails_is_made_anew(caplog: pytest.LogCaptureFixture) -> None:
-    """An event that the copy could not take may have left it half changed: a list mends it, and the log says why."""
+def test_a_failing_store_is_listed_again(caplog: pytest.LogCaptureFixture) -> None:
+    """A list follows after the store failed to process an event, and the log has the reason."""
     api = ScriptedApi([LIST], [[event("ADDED", "11", name="c")], [event("BOOKMARK", "12")]])
     reflector, copy = reflect(api)
     copy.fails = KeyError("a bug")
@@ -138,16 +138,16 @@ def test_a_copy_that_fails_is_made_anew(caplog: pytest.LogCaptureFixture) -> Non
     assert api.asked == ["list", "10", "list", "10"]
 
 
-def test_a_list_without_a_version_is_no_list() -> None:
-    """A watch from no version would start anywhere."""
+def test_a_list_without_a_version_is_rejected() -> None:
+    """A list without a resource version is rejected, because a watch could not continue from it."""
     reflector, _ = reflect(ScriptedApi([[page("")]], [[]]))
     with pytest.raises(UnexpectedResponse, match="the list /api/v1/nodes has no resource version"):
         reflector.list_and_watch()
     assert not reflector.synced.is_set()
 
 
-def test_pauses_double_up_to_a_bound_and_start_over_once_a_watch_held() -> None:
-    """Failures are retried ever later; a watch that the server ended in its own time resets that."""
+def test_the_backoff_grows_and_is_reset_by_a_regular_watch() -> None:
+    """The backoff doubles up to a limit, and is reset by a watch that the server ended regularly."""
     faults: list[list[Any]] = [[refusal(503)] for _ in range(7)]
     api = ScriptedApi([LIST], [*faults, [event("BOOKMARK", "11")], [refusal(503)]])
     reflector, _ = reflect(api)
@@ -160,8 +160,8 @@ def test_pauses_double_up_to_a_bound_and_start_over_once_a_watch_held() -> None:
 @pytest.mark.parametrize(
     "watch", [[ResourceExpired("always")], [], [event("ADDED", "11", name="c"), ResourceExpired("always")]]
 )
-def test_a_server_that_ends_every_watch_at_once_is_not_asked_in_a_tight_loop(watch: list[Any]) -> None:
-    """Neither a list that works nor an event in between takes the pauses away."""
+def test_watches_that_end_at_once_keep_the_backoff(watch: list[Any]) -> None:
+    """Neither a successful list nor a single event resets the backoff."""
     reflector, _ = reflect(ScriptedApi([LIST], [watch]))
     assert [reflector.run_once() for _ in range(6)][-1] == pytest.approx(LONGEST, rel=0.21)
 
@@ -171,20 +171,20 @@ def test_a_server_that_ends_every_watch_at_once_is_not_asked_in_a_tight_loop(wat
     [([[*LIST, SILENCE]], []), ([LIST], [[SILENCE]]), ([LIST], [[event("ADDED", "11", name="c"), SILENCE]])],
     ids=["listing", "watching", "between events"],
 )
-def test_stop_ends_what_is_under_way(lists: list[Any], watches: list[Any]) -> None:
-    """A list or a watch on which nothing comes is ended, and no failure is counted for it."""
+def test_stop_cancels_a_silent_list_or_watch(lists: list[Any], watches: list[Any]) -> None:
+    """stop() and join() cancel a silent list or watch, which is not counted as a failure."""
     api = ScriptedApi(lists, watches)
     reflector, _ = reflect(api)
     reflector.start()
     assert api.silent.wait(10)
     reflector.stop()
     reflector.join()
-    assert not of_reflectors()
+    assert not reflector_threads()
     assert reflector.failures == 0
 
 
-def test_stop_ends_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The longest pause is not waited for."""
+def test_stop_ends_a_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    """stop() ends the wait of a backoff."""
     monkeypatch.setattr(module, "_MIN_BACKOFF_SECONDS", 3600.0)
     paused = threading.Event()
     reflector, _ = reflect(ScriptedApi([[refusal(503)]]))
@@ -194,16 +194,16 @@ def test_stop_ends_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     assert paused.wait(10)
     reflector.stop()
     reflector.join()
-    assert not of_reflectors()
+    assert not reflector_threads()
 
 
 def test_stop_before_start_returns() -> None:
-    """There is nothing to wait for."""
+    """stop() and join() return at once before start()."""
     reflector, _ = reflect(ScriptedApi())
     reflector.stop()
     reflector.join()
 
 
-def of_reflectors() -> list[threading.Thread]:
-    """Return the threads of reflectors that are there."""
+def reflector_threads() -> list[threading.Thread]:
+    """Return the running threads of reflectors."""
     return [each for each in threading.enumerate() if each.name.startswith("reflector-")]

@@ -1,4 +1,4 @@
-"""What is made of files is made anew when they change."""
+"""Values that are rebuilt when their files change."""
 
 from pathlib import Path
 
@@ -7,24 +7,24 @@ import pytest
 from runtime.server.reloading import ReloadingValue
 
 
-def test_it_is_made_anew_when_a_file_changes(tmp_path: Path) -> None:
-    """A changed file is read once, at the next use; one that is the same is not read again."""
-    file, made = tmp_path / "file", []
+def test_a_changed_file_is_read_once(tmp_path: Path) -> None:
+    """A changed file is read once at the next use, and an unchanged one is not read again."""
+    file, builds = tmp_path / "file", []
     file.write_text("one")
 
-    def make() -> str:
-        made.append(file.read_text())
-        return made[-1]
+    def build() -> str:
+        builds.append(file.read_text())
+        return builds[-1]
 
-    value = ReloadingValue([file], make)
+    value = ReloadingValue([file], build)
     assert [value.get(), value.get()] == ["one", "one"]
     file.write_text("three")
     assert [value.get(), value.get()] == ["three", "three"]
-    assert made == ["one", "three"]
+    assert builds == ["one", "three"]
 
 
-def test_what_a_volume_swaps_is_seen(tmp_path: Path) -> None:
-    """A file behind symbolic links that are swapped, as Kubernetes does with secrets, is read anew."""
+def test_a_swapped_symbolic_link_is_noticed(tmp_path: Path) -> None:
+    """A file behind swapped symbolic links, as in Kubernetes' Secret volumes, is read again."""
     for name, text in (("first", "one"), ("second", "two")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text(text)
@@ -37,8 +37,8 @@ def test_what_a_volume_swaps_is_seen(tmp_path: Path) -> None:
     assert value.get() == "two"
 
 
-def test_what_cannot_be_used_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """While a file is gone or wrong the last value stays and the log says why, once; then the file counts again."""
+def test_an_invalid_file_keeps_the_last_value(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """While a file is missing or invalid, the last value stays, and the log has the reason once."""
     file = tmp_path / "number"
     file.write_text("1")
     value = ReloadingValue([file], lambda: int(file.read_text()))
@@ -53,7 +53,7 @@ def test_what_cannot_be_used_changes_nothing(tmp_path: Path, caplog: pytest.LogC
     assert "No such file" in caplog.records[1].error
 
 
-def test_the_first_time_it_must_be_there(tmp_path: Path) -> None:
-    """A file that cannot be read at the start is an error, not an empty value."""
+def test_a_missing_file_is_an_error_at_the_start(tmp_path: Path) -> None:
+    """A file that cannot be read at the start is an error."""
     with pytest.raises(OSError, match="No such file"):
         ReloadingValue([tmp_path / "file"], (tmp_path / "file").read_text)

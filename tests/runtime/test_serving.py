@@ -1,4 +1,4 @@
-"""Another program's application, served by the same parts: it takes bodies, and knows nothing of the watcher."""
+"""The server with another program's application, which takes bodies and does not depend on the watcher."""
 
 import json
 import socket
@@ -46,7 +46,7 @@ HEADERS = {"Authorization": "Bearer right-token-right-token"}
 
 @pytest.fixture(scope="module")
 def other() -> Iterator[str]:
-    """The program as a process of its own; at the end it is asked to stop, while a client is amid its request."""
+    """Run the program as a process, and stop it while a client is in the middle of a request."""
     port = free_port()
     command = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(port)]
     process = subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True)
@@ -65,7 +65,7 @@ def other() -> Iterator[str]:
 
 
 def pieces(data: bytes) -> Iterator[bytes]:
-    """Yield the data in pieces, which are sent as chunks."""
+    """Yield the data in pieces, which requests sends as chunks."""
     for at in range(0, len(data), 100_000):
         yield data[at : at + 100_000]
 
@@ -73,7 +73,7 @@ def pieces(data: bytes) -> Iterator[bytes]:
 @pytest.mark.parametrize("size", [0, 1, 300_000, 8 << 20])
 @pytest.mark.parametrize("chunked", [False, True])
 def test_bodies(other: str, size: int, chunked: bool) -> None:
-    """Bodies up to 8 MiB arrive whole, with a length or in chunks, one after another on a connection."""
+    """Bodies up to 8 MiB arrive complete, with a length or in chunks, several on one connection."""
     body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
     with requests.Session() as session:
         for _ in range(2):
@@ -83,14 +83,14 @@ def test_bodies(other: str, size: int, chunked: bool) -> None:
             assert answer.headers["Connection"] == "keep-alive"
 
 
-def test_a_body_beyond_the_limit(other: str) -> None:
-    """One byte more than 8 MiB is a 413 of the one shape."""
+def test_a_body_above_the_limit(other: str) -> None:
+    """A body above 8 MiB is a 413 with the usual error body."""
     refused = requests.post(f"{other}/digest", data=b"x" * ((8 << 20) + 1), headers=HEADERS, timeout=20)
     check_error(refused, 413, "too_large")
 
 
 def test_access_probes_and_counters(other: str) -> None:
-    """AccessCheck, probes, errors and counters are those of the watcher."""
+    """Access control, probes, errors and counters work as in the watcher."""
     check_error(requests.post(f"{other}/digest", data=b"x", timeout=20), 401, "unauthorized")
     check_error(requests.get(f"{other}/digest", headers=HEADERS, timeout=20), 405, "method_not_allowed")
     assert json.loads(requests.get(f"{other}/livez", timeout=20).content) == {"alive": True}

@@ -1,4 +1,4 @@
-"""Streams and writes: what a session does beyond whole answers to GET, on real sockets; watches of the API server."""
+"""Streams and writes of a session over real sockets, and watches of the API server."""
 
 import threading
 import time
@@ -35,7 +35,7 @@ def lines_of(session: BoundedSession, url: str, idle_seconds: float = 5) -> Iter
 
 
 def chunked(handler: BaseHTTPRequestHandler, *parts: bytes, then: Callable[[], Any] = lambda: None) -> None:
-    """Answer with chunks, do something, and end."""
+    """Send a response in chunks, call a function, and end the response."""
     handler.protocol_version = "HTTP/1.1"
     handler.send_response(200)
     handler.send_header("Transfer-Encoding", "chunked")
@@ -47,8 +47,8 @@ def chunked(handler: BaseHTTPRequestHandler, *parts: bytes, then: Callable[[], A
     handler.close_connection = True
 
 
-def test_lines_come_whole_however_they_are_cut() -> None:
-    """Lines are put together from pieces, empty ones left out, and the last needs no end."""
+def test_lines_are_joined_from_pieces() -> None:
+    """Lines are joined from pieces without empty lines, and the last needs no line end."""
     with (
         serving(lambda handler: chunked(handler, b"on", b"e\ntwo\n\nth", b"ree\r\n", b"four")) as fake,
         opened() as session,
@@ -56,8 +56,8 @@ def test_lines_come_whole_however_they_are_cut() -> None:
         assert list(lines_of(session, fake.url)) == [b"one", b"two", b"three\r", b"four"]
 
 
-def test_a_line_comes_before_the_stream_ends() -> None:
-    """What was sent is there at once, while the server has more to say."""
+def test_a_line_is_yielded_before_the_stream_ends() -> None:
+    """A line is yielded at once, while the stream goes on."""
     more = threading.Event()
     with serving(lambda handler: chunked(handler, b"one\n", then=lambda: more.wait(10))) as fake, opened() as session:
         lines = lines_of(session, fake.url)
@@ -67,8 +67,8 @@ def test_a_line_comes_before_the_stream_ends() -> None:
         assert list(lines) == []
 
 
-def test_a_silent_stream_ends_by_the_idle_time() -> None:
-    """A server that goes silent without closing is given up, as late."""
+def test_a_silent_stream_times_out() -> None:
+    """A stream without data for the idle time fails as a timeout."""
     done = threading.Event()
     with serving(lambda handler: chunked(handler, b"one\n", then=lambda: done.wait(10))) as fake, opened() as session:
         lines = lines_of(session, fake.url, idle_seconds=0.2)
@@ -79,8 +79,8 @@ def test_a_silent_stream_ends_by_the_idle_time() -> None:
     assert describe(caught.value).kind is FailureKind.TIMEOUT
 
 
-def test_a_lively_stream_has_no_end() -> None:
-    """A stream goes on beyond the time that its head was given, as long as something comes."""
+def test_a_stream_with_data_has_no_time_limit() -> None:
+    """A stream may take longer than the timeout of its head."""
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         chunked(handler, b"0\n", then=lambda: [pause(handler, number) for number in range(1, 8)])
@@ -95,8 +95,8 @@ def test_a_lively_stream_has_no_end() -> None:
 
 
 @pytest.mark.parametrize("end", ["abort", "close"])
-def test_a_stream_is_ended_from_another_thread(end: str) -> None:
-    """abort() and close() end a waiting stream, and it says so."""
+def test_a_stream_is_canceled_from_another_thread(end: str) -> None:
+    """abort() and close() cancel a waiting stream."""
     done = threading.Event()
     with serving(lambda handler: chunked(handler, b"one\n", then=lambda: done.wait(10))) as fake, opened() as session:
         lines = lines_of(session, fake.url, idle_seconds=30)
@@ -107,8 +107,8 @@ def test_a_stream_is_ended_from_another_thread(end: str) -> None:
         done.set()
 
 
-def test_half_a_body_never_passes_for_a_whole_one() -> None:
-    """A body without a length ends with its connection: ended by us, it is an error and not a short answer."""
+def test_a_canceled_body_is_not_taken_for_a_complete_one() -> None:
+    """A canceled body without a length is an error, not a short response."""
     done = threading.Event()
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
@@ -123,8 +123,8 @@ def test_half_a_body_never_passes_for_a_whole_one() -> None:
         done.set()
 
 
-def test_a_line_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line is bounded, while any number of short ones passes."""
+def test_the_length_of_a_line_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A too long line is an error, while any number of short lines is read."""
     monkeypatch.setattr(transport_session, "_MAX_LINE_BYTES", 100_000)
     with opened() as session:
         with serving(lambda handler: chunked(handler, *[b"x" * 9999 + b"\n"] * 50)) as fake:
@@ -133,16 +133,16 @@ def test_a_line_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None
             list(lines_of(session, fake.url))
 
 
-def test_a_refused_stream_tells_why() -> None:
-    """A status of 400 and above raises with its body, which is bounded as any."""
+def test_a_rejected_stream_has_the_reason() -> None:
+    """A status of 400 or above raises with the body's message."""
     with serving(lambda handler: reply(handler, {"message": "not you"}, 403)) as fake, opened() as session:
         with pytest.raises(requests.HTTPError) as caught:
             next(lines_of(session, fake.url))
     assert describe(caught.value).reason == "403 Forbidden: not you"
 
 
-def test_a_closed_session_asks_nobody() -> None:
-    """After close() a request ends before it begins."""
+def test_a_closed_session_sends_nothing() -> None:
+    """A request after close() is not sent."""
     with serving(lambda handler: reply(handler, {})) as fake:
         with opened() as session:
             assert session.get(fake.url).json() == {}
@@ -151,8 +151,8 @@ def test_a_closed_session_asks_nobody() -> None:
     assert len(fake.requests) == 1
 
 
-def test_the_time_limit_is_over_all_redirects() -> None:
-    """A timeout is for the whole call: redirects that each come in time do not add up beyond it."""
+def test_the_timeout_covers_all_redirects() -> None:
+    """The timeout covers all redirects of a call together."""
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         time.sleep(0.15)
@@ -169,7 +169,7 @@ def test_the_time_limit_is_over_all_redirects() -> None:
 
 @pytest.fixture
 def fake(kubernetes_folder: Path) -> Iterator[FakeKubernetes]:
-    """A cluster of one node."""
+    """Run a fake API server with one node."""
     with run_fake_kubernetes(kubernetes_folder) as fake:
         fake.put("nodes", node("a"))
         yield fake
@@ -177,14 +177,14 @@ def fake(kubernetes_folder: Path) -> Iterator[FakeKubernetes]:
 
 @pytest.fixture
 def api(fake: FakeKubernetes) -> Iterator[KubernetesApi]:
-    """A way to it."""
+    """Return a client of the fake API server."""
     api = KubernetesApi(ApiServerConfig(address=fake.url, token=TOKEN, ca_file=fake.ca_file))
     yield api
     api.close()
 
 
-def test_a_watch_goes_on_from_a_list(fake: FakeKubernetes, api: KubernetesApi) -> None:
-    """What happens after a list comes as events, each with the version to go on from; nothing is lost between."""
+def test_a_watch_continues_from_a_list(fake: FakeKubernetes, api: KubernetesApi) -> None:
+    """A watch from a list's version yields all later changes, each with a version to continue from."""
     (page,) = api.pages("/api/v1/nodes", Deadline.after(10))
     assert [item["metadata"]["name"] for item in page.items] == ["a"]
     fake.put("nodes", node("b"))
@@ -198,16 +198,16 @@ def test_a_watch_goes_on_from_a_list(fake: FakeKubernetes, api: KubernetesApi) -
     assert next(again) == second
 
 
-def test_a_version_that_is_too_old_has_expired(fake: FakeKubernetes, api: KubernetesApi) -> None:
-    """410, as a status or as an event, says to list anew."""
+def test_a_too_old_version_raises_resource_expired(fake: FakeKubernetes, api: KubernetesApi) -> None:
+    """A version that is too old raises ResourceExpired."""
     fake.put("nodes", node("b"))
     fake.forget_history()
     with pytest.raises(ResourceExpired):
         next(api.watch("/api/v1/nodes", "1", idle_seconds=10))
 
 
-def test_an_idle_watch_is_late_and_an_aborted_one_ended(api: KubernetesApi, fake: FakeKubernetes) -> None:
-    """Both end a watch in which nothing happens."""
+def test_an_idle_watch_times_out_and_abort_cancels_it(api: KubernetesApi, fake: FakeKubernetes) -> None:
+    """An idle watch fails as a timeout, and abort() cancels a watch."""
     (page,) = api.pages("/api/v1/nodes", Deadline.after(10))
     with pytest.raises(requests.RequestException) as caught:
         next(api.watch("/api/v1/nodes", page.resource_version, idle_seconds=0.2))
@@ -235,14 +235,14 @@ def plain_api(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[Kube
         (b'{"type":"ADDED"}', UnexpectedResponse),
     ],
 )
-def test_what_is_no_event_is_an_error(line: bytes, error: type[Exception]) -> None:
-    """An ERROR event raises, as does whatever else a watch does not send."""
+def test_an_invalid_event_is_an_error(line: bytes, error: type[Exception]) -> None:
+    """An ERROR event, and anything that is not an event, raises."""
     with plain_api(lambda handler: chunked(handler, line + b"\n")) as api, pytest.raises(error):
         next(api.watch("/api/v1/nodes", "1", idle_seconds=5))
 
 
 def test_a_bookmark_has_a_version() -> None:
-    """Bookmarks are asked for, and tell where to go on."""
+    """A watch requests bookmarks, and a bookmark has the version to continue from."""
     seen = []
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
@@ -256,8 +256,8 @@ def test_a_bookmark_has_a_version() -> None:
     assert "fieldSelector=spec.nodeName%21%3D" in seen[0]
 
 
-def test_writes_carry_their_json_and_its_type() -> None:
-    """POST, PUT, PATCH and DELETE send a body as JSON, a patch under the type of its kind, and read the answer."""
+def test_writes_send_json_with_its_content_type() -> None:
+    """POST, PUT, PATCH and DELETE send JSON with the given content type and return the response."""
     seen: list[tuple[str, str, bytes]] = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""The service against slow, silent and greedy clients: everyone else is served."""
+"""The service with slow, silent and greedy clients, while other clients are served."""
 
 import http.client
 import json
@@ -31,7 +31,7 @@ FEW = ("--provider", "Fake", "--set", f"server.threads={THREADS}")
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with few threads, which outlives whatever a test sends it."""
+    """Run a service with few threads for all tests of the module."""
     folder = tmp_path_factory.mktemp("worker")
     service = Service(folder / "watcher.sqlite", folder / "watch.log", free_port(), *FEW)
     try:
@@ -42,13 +42,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def connect(service: Service) -> socket.socket:
-    """Open a connection."""
+    """Open a connection to the service."""
     return socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2])), timeout=10)
 
 
 @contextmanager
 def trickling(connections: list[socket.socket], data: bytes) -> Iterator[None]:
-    """Send on each connection a byte now and then, for as long as the block lasts and bytes are taken."""
+    """Send data on each connection one byte at a time, until the block ends."""
     done = threading.Event()
 
     def trickle() -> None:
@@ -71,16 +71,16 @@ def trickling(connections: list[socket.socket], data: bytes) -> Iterator[None]:
 
 
 def check_served(service: Service, **options: object) -> None:
-    """Check that requests are answered, also on new connections, before slow ones are given up."""
+    """Check that requests on new connections are answered before slow ones time out."""
     for _ in range(5):
-        began = time.monotonic()
+        started_at = time.monotonic()
         assert service.get("/watcher", **options).status_code == 200
-        assert time.monotonic() - began < HEAD_SECONDS
+        assert time.monotonic() - started_at < HEAD_SECONDS
 
 
 @pytest.mark.slow
-def test_clients_that_send_a_byte_now_and_then(service: Service) -> None:
-    """More clients than threads that never end their request's head keep nobody out, and are hung up on in the end."""
+def test_slow_request_heads_do_not_block_other_clients(service: Service) -> None:
+    """Many clients with a slow, endless head do not block others, and their connections are closed."""
     with ExitStack() as stack:
         slow = [stack.enter_context(connect(service)) for _ in range(THREADS * 10)]
         with trickling(slow, HEAD + b"X-Slow: " + b"x" * 1000):
@@ -89,8 +89,8 @@ def test_clients_that_send_a_byte_now_and_then(service: Service) -> None:
     assert closed
 
 
-def test_a_slow_client_is_answered_when_it_ends_in_time(service: Service) -> None:
-    """A head that comes byte by byte, and another one on the same connection, get their answers."""
+def test_a_slow_client_within_the_time_limit_is_answered(service: Service) -> None:
+    """Two heads that arrive byte by byte on one connection are answered."""
     with connect(service) as slow:
         for _ in range(2):
             for byte in HEAD + b"\r\n":
@@ -102,16 +102,16 @@ def test_a_slow_client_is_answered_when_it_ends_in_time(service: Service) -> Non
                 rest += slow.recv(65536)
 
 
-def test_several_requests_in_one_piece(service: Service) -> None:
-    """Requests that come together are answered one after another."""
+def test_pipelined_requests(service: Service) -> None:
+    """Requests that arrive together are answered in order."""
     last = HEAD.replace(b"/watcher", b"/livez") + b"Connection: close\r\n\r\n"
     _, _, answers = raw(service, b"\r\n" + (HEAD + b"\r\n") * 3 + last)
-    assert answers.count(b"HTTP/1.1 200 OK") == 3  # and the first one, whose head raw() has cut off
+    assert answers.count(b"HTTP/1.1 200 OK") == 3  # without the first, whose head raw() has removed
     assert answers.endswith(b'{"alive":true}')
 
 
 def test_silent_connections(service: Service) -> None:
-    """Connections on which nothing is said, before or after a request, take no thread."""
+    """Connections that are silent before or after a request occupy no thread."""
     with ExitStack() as stack:
         for _ in range(THREADS * 20):
             stack.enter_context(connect(service))
@@ -122,7 +122,7 @@ def test_silent_connections(service: Service) -> None:
 
 
 def test_clients_that_do_not_close(service: Service) -> None:
-    """Clients that keep their side open after an answer that ends the connection hold up nobody."""
+    """Clients that do not close their side after the last response do not block others."""
     with ExitStack() as stack:
         for _ in range(THREADS * 5):
             stubborn = stack.enter_context(connect(service))
@@ -132,9 +132,9 @@ def test_clients_that_do_not_close(service: Service) -> None:
 
 
 @pytest.mark.parametrize("first", [b"", b"G", HEAD.replace(b"/watcher", b"/livez") + b"\r\n"])
-def test_more_connections_than_there_may_be(watch: Start, first: bytes) -> None:
-    """Clients that send nothing, begin a request, or idle after one, keep nobody out however many they are."""
-    service = watch(*FEW, open_files=256)  # of which 132 are for connections
+def test_more_connections_than_the_limit(watch: Start, first: bytes) -> None:
+    """Above the limit of connections, the oldest waiting ones are closed and others are served."""
+    service = watch(*FEW, open_files=256)  # which leaves 132 for connections
     service.wait_for("/watcher")
     worker = service.workers()
     with ExitStack() as stack:
@@ -143,14 +143,14 @@ def test_more_connections_than_there_may_be(watch: Start, first: bytes) -> None:
             connections.append(stack.enter_context(connect(service)))
             connections[-1].sendall(first)
         check_served(service)
-        wait_until(lambda: all(map(_is_closed, connections[:150])), "the oldest have made room")
+        wait_until(lambda: all(map(_is_closed, connections[:150])), "the oldest are closed")
         check_served(service)
     assert service.workers() == worker
 
 
 @pytest.mark.parametrize("first", [b"", HEAD + b"\r\n"])
-def test_more_connections_than_files(watch: Start, first: bytes) -> None:
-    """At the limit of open files, which others of the process use too, the worker lives and everyone is served."""
+def test_more_connections_than_open_files(watch: Start, first: bytes) -> None:
+    """At the limit of open files the worker keeps running and serves requests."""
     service = watch(*FEW, open_files=64)
     service.wait_for("/watcher")
     worker = service.workers()
@@ -162,10 +162,10 @@ def test_more_connections_than_files(watch: Start, first: bytes) -> None:
 
 
 @pytest.mark.parametrize("line", [b"X-Slow: yes\r\n", b"\r\n"])
-def test_clients_that_send_a_line_now_and_then(watch: Start, line: bytes) -> None:
-    """Hundreds that send heads, or nothing but empty lines, line by line while others take their place kill no worker.
+def test_clients_that_send_line_by_line(watch: Start, line: bytes) -> None:
+    """Hundreds of clients that send line by line while others connect do not crash the worker.
 
-    A connection that makes room may have an event of its own in the batch that is being worked on.
+    A connection that is closed to make room may have an event in the current batch.
     """
     service = watch(*FEW, open_files=256)
     service.wait_for("/watcher")
@@ -185,18 +185,18 @@ def test_clients_that_send_a_line_now_and_then(watch: Start, line: bytes) -> Non
 
 @pytest.mark.slow
 def test_silent_connections_are_closed(service: Service) -> None:
-    """A connection on which no request comes is not kept for as long as one that idles after a request."""
+    """A new connection without a request is closed sooner than one that is idle after a request."""
     with connect(service) as silent, requests.Session() as idle:
         assert idle.get(f"{service.url}/livez", timeout=10).status_code == 200
-        wait_until(lambda: _is_closed(silent), "the silent one is closed", HEAD_SECONDS + 15)
+        wait_until(lambda: _is_closed(silent), "the silent connection is closed", HEAD_SECONDS + 15)
         with connect(service) as beginning:
             beginning.sendall(b"GET /")
-            wait_until(lambda: _is_closed(beginning), "so is the one that stopped in its request", HEAD_SECONDS + 15)
+            wait_until(lambda: _is_closed(beginning), "the incomplete request is closed", HEAD_SECONDS + 15)
 
 
 @pytest.fixture(params=["http", "https"])
 def large(request: pytest.FixtureRequest, watch: Start, tmp_path: Path) -> tuple[Service, Connect, str]:
-    """A service with one thread and answers of megabytes, how to connect to it, and what to trust."""
+    """Run a service with one thread and large responses; return it, a function that connects, and the CA file."""
     settings = ["server.threads=1", "fake.nodes=5000"]
     context, trusted = None, ""
     if request.param == "https":
@@ -210,7 +210,7 @@ def large(request: pytest.FixtureRequest, watch: Start, tmp_path: Path) -> tuple
 
     def open_() -> socket.socket:
         plain = socket.socket()
-        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # so that little is on its way
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # limits the data in the kernel
         plain.settimeout(10)
         plain.connect(("127.0.0.1", int(service.url.rpartition(":")[2])))
         return context.wrap_socket(plain, server_hostname="127.0.0.1") if context else plain
@@ -219,15 +219,15 @@ def large(request: pytest.FixtureRequest, watch: Start, tmp_path: Path) -> tuple
 
 
 def test_clients_that_do_not_read(large: tuple[Service, Connect, str]) -> None:
-    """Clients that do not take their answers have no thread, and get them whole when they do after all."""
+    """Clients that do not read their responses occupy no thread, and get all when they read later."""
     service, open_, trusted = large
     with ExitStack() as stack:
-        takers = [stack.enter_context(open_()) for _ in range(10)]
-        for taker in takers:
-            taker.sendall((HEAD + b"\r\n") * 2 + HEAD + b"Connection: close\r\n\r\n")
+        clients = [stack.enter_context(open_()) for _ in range(10)]
+        for client in clients:
+            client.sendall((HEAD + b"\r\n") * 2 + HEAD + b"Connection: close\r\n\r\n")
         check_served(service, verify=trusted)
         answers = b""
-        while chunk := takers[5].recv(1 << 20):
+        while chunk := clients[5].recv(1 << 20):
             answers += chunk
         lengths = [int(length) for length in re.findall(rb"Content-Length: (\d+)\r\n", answers)]
         assert len(lengths) == 3
@@ -240,20 +240,20 @@ def test_clients_that_do_not_read(large: tuple[Service, Connect, str]) -> None:
 
 
 def test_many_clients_that_do_not_read(large: tuple[Service, Connect, str]) -> None:
-    """Only so many answers are kept for clients that do not take them: those that took nothing for longest go."""
+    """The number of unsent responses is limited, and the connections with the longest wait are closed."""
     service, open_, trusted = large
     with ExitStack() as stack:
-        takers = []
+        clients = []
         for _ in range(80):
-            takers.append(stack.enter_context(open_()))
-            takers[-1].sendall((HEAD + b"\r\n") * 3)  # one answer may be on its way
+            clients.append(stack.enter_context(open_()))
+            clients[-1].sendall((HEAD + b"\r\n") * 3)  # one response may be in the kernel
         check_served(service, verify=trusted)
         worker = psutil.Process(service.workers()[0])
 
-        def open_ones() -> int:
+        def open_count() -> int:
             return [each.status for each in worker.net_connections()].count("ESTABLISHED")
 
-        wait_until(lambda: open_ones() <= 64, "some are closed")
+        wait_until(lambda: open_count() <= 64, "some are closed")
 
 
 POST = b"POST /watcher HTTP/1.1\r\nHost: x\r\n"
@@ -266,8 +266,8 @@ POST = b"POST /watcher HTTP/1.1\r\nHost: x\r\n"
         b"Transfer-Encoding: chunked\r\n\r\n2;x=y\r\nab\r\n3\r\ncde\r\n0\r\nT: x\r\n\r\n",
     ],
 )
-def test_a_connection_is_kept_after_a_body(service: Service, body: bytes) -> None:
-    """A body is read, also byte by byte, and what follows it is the next request."""
+def test_a_connection_stays_open_after_a_body(service: Service, body: bytes) -> None:
+    """The data after a body is read as the next request."""
     with connect(service) as client:
         for byte in POST + body:
             client.send(bytes([byte]))
@@ -287,21 +287,21 @@ def test_a_connection_is_kept_after_a_body(service: Service, body: bytes) -> Non
         b"Transfer-Encoding: chunked\r\n\r\n" + b"1000\r\n" + b"x" * 4096 + b"\r\n" + b"ffff\r\n",
     ],
 )
-def test_a_body_that_is_too_large(service: Service, body: bytes) -> None:
-    """A body that announces more than is read is refused at once, in the one shape, and ends the connection."""
+def test_a_too_large_body_is_rejected_at_once(service: Service, body: bytes) -> None:
+    """A body that announces a too large size is a 413 that closes the connection."""
     status, headers, answer = raw(service, POST + body)
     assert (status, headers["connection"], headers["content-type"]) == (413, "close", "application/json")
     assert json.loads(answer)["error"]["code"] == ErrorCode.TOO_LARGE
     check_served(service)
 
 
-def test_a_large_body_that_comes_all_the_same(service: Service) -> None:
-    """A client that sends megabytes without waiting gets its refusal whole."""
+def test_a_client_that_sends_a_too_large_body_gets_the_response(service: Service) -> None:
+    """A client that sends megabytes without waiting gets the complete 413."""
     check_error(requests.post(f"{service.url}/watcher", data=b"x" * 3_000_000, timeout=10), 413, "too_large")
 
 
-def test_a_client_that_asks_whether_to_send_its_body(service: Service) -> None:
-    """Expect: 100-continue is answered when the head is there, then the request, and the connection is kept."""
+def test_expect_100_continue(service: Service) -> None:
+    """Expect: 100-continue is answered after the head, then the request, on a connection that stays open."""
     with connect(service) as client:
         for _ in range(2):
             client.sendall(POST + b"Content-Length: 5\r\nExpect: 100-continue\r\n\r\n")
@@ -309,7 +309,10 @@ def test_a_client_that_asks_whether_to_send_its_body(service: Service) -> None:
             client.sendall(b"abcde")
             answer = http.client.HTTPResponse(client, method="POST")
             answer.begin()
-            assert (answer.status, bool(answer.read())) == (405, True)  # all of it: head and body may come apart
+            assert (answer.status, bool(answer.read())) == (
+                405,
+                True,
+            )  # the body may arrive after the head
 
 
 @pytest.mark.parametrize(
@@ -324,8 +327,8 @@ def test_a_client_that_asks_whether_to_send_its_body(service: Service) -> None:
         b"1\r\nx\r\n" * 40000,
     ],
 )
-def test_chunks_that_are_none(service: Service, body: bytes) -> None:
-    """What is not made of chunks, or of too many, is a 400 of the one shape that ends the connection."""
+def test_malformed_chunks(service: Service, body: bytes) -> None:
+    """Malformed or too many chunks are a 400 that closes the connection."""
     status, headers, answer = raw(service, POST + b"Transfer-Encoding: chunked\r\n\r\n" + body)
     assert (status, headers["connection"]) == (400, "close")
     assert b'"code":"bad_request"' in answer
@@ -341,21 +344,21 @@ def test_chunks_that_are_none(service: Service, body: bytes) -> None:
     ],
 )
 def test_requests_that_are_too_long(service: Service, request_: bytes, status: int) -> None:
-    """Too many or too long headers, or a long path, are refused in the one shape, also when the head does not end."""
+    """Too long paths and headers, and too many headers, are rejected with the usual error body."""
     got, headers, body = raw(service, request_)
     assert (got, headers["content-type"], headers["connection"]) == (status, "application/json", "close")
     assert headers["x-content-type-options"] == "nosniff"
     assert b'"code":"bad_request"' in body
 
 
-def test_no_answer_names_a_version(service: Service) -> None:
-    """The server's software may be told, its version not."""
+def test_no_response_has_the_servers_version(service: Service) -> None:
+    """The Server header has no version."""
     for path in ("/watcher", "/nowhere", "/metrics"):
         assert not any(character.isdigit() for character in service.get(path).headers.get("Server", ""))
 
 
-def test_slow_clients_and_tls(watch: Start, tmp_path: Path) -> None:
-    """Clients that stop within the handshake, or send a byte now and then after it, keep nobody out."""
+def test_slow_clients_over_tls(watch: Start, tmp_path: Path) -> None:
+    """Clients that are slow during or after the TLS handshake do not block others."""
     authority = Authority(tmp_path, "authority")
     certificate = authority.issue("server")
     service = watch(*FEW, "--set", f"server.certificate={certificate}", port=free_port())
@@ -365,8 +368,8 @@ def test_slow_clients_and_tls(watch: Start, tmp_path: Path) -> None:
     context = ssl.create_default_context(cafile=trusted)
     with ExitStack() as stack:
         for index in range(THREADS * 4):
-            unshaken = stack.enter_context(connect(service))
-            unshaken.send(b"\x16\x03\x01\x02\x00" if index % 2 else b"GET / HTTP/1.1\r\n")
+            without_handshake = stack.enter_context(connect(service))
+            without_handshake.send(b"\x16\x03\x01\x02\x00" if index % 2 else b"GET / HTTP/1.1\r\n")
         slow = [
             stack.enter_context(context.wrap_socket(connect(service), server_hostname="127.0.0.1"))
             for _ in range(THREADS * 4)
@@ -388,9 +391,9 @@ def _is_closed(connection: socket.socket) -> bool:
     return True
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no priority of their own")
-def test_a_history_gives_way(service: Service) -> None:
-    """What takes long is answered by threads that run when no others want to; all else at the usual priority."""
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own on Linux only")
+def test_a_history_is_computed_at_low_priority(service: Service) -> None:
+    """Slow requests are processed in threads of the lowest priority, others at the usual one."""
     (worker,) = service.workers()
     usual = os.getpriority(os.PRIO_PROCESS, worker)
     assert service.get("/findings").ok
@@ -400,5 +403,5 @@ def test_a_history_gives_way(service: Service) -> None:
 
 
 def priorities(process: int) -> set[int]:
-    """Return the niceness of each of its threads."""
+    """Return the niceness values of a process's threads."""
     return {os.getpriority(os.PRIO_PROCESS, int(each.name)) for each in Path(f"/proc/{process}/task").iterdir()}
