@@ -85,7 +85,7 @@ def drawing(theme: Theme) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
         'role="img" font-family="system-ui, sans-serif" text-anchor="middle">'
-        "<title>Providers feed the watcher; client, scoring and all that acts, proves and shows stand on it</title>"
+        "<title>Providers feed the watcher. The client, the scores and all tools read from it.</title>"
         f"<defs>{head}</defs>{''.join(body)}</svg>\n"
     )
 
