@@ -175,15 +175,17 @@ class Collector:
             self._failure = f"unexpected: {type(error).__name__}: {error}"
 
     def _has_invalid_age(self, cached: _CachedMetrics) -> bool:
+        """Return whether metrics are too old, or too far in the future."""
         return self._age_seconds(cached) > self._max_age or cached.metrics.timestamp - self._clock() > self._max_age
 
     def _age_seconds(self, cached: _CachedMetrics) -> float:
-        # The larger time of both clocks: Unix time may be set back, and the monotonic clock stops during suspension.
+        # The larger difference counts: Unix time may be set back, and the monotonic clock stops during suspension.
         passed = max(time.monotonic() - cached.read_at, self._clock() - cached.read_at_time)
         return cached.age_when_read + passed
 
 
 def _worst_grade(metrics: WatcherMetrics) -> str:
+    """Return the worst grade of the nodes: last_good, then shorter_window, then any unknown grade."""
     grades = {str(each["grade"]) for each in metrics.metadata.values() if "grade" in each}
     return next(
         (grade for grade in (Grade.LAST_GOOD, Grade.SHORTER_WINDOW) if grade in grades), min(grades, default="")

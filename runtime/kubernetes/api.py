@@ -147,17 +147,18 @@ class KubernetesApi:
         """
         if self._kube_config is None:
             return
-        found, config = self._kube_config.read(), self._config
-        self.address = config.address or str(found.host).rstrip("/")
+        kubeconfig, config = self._kube_config.read(), self._config
+        self.address = config.address or str(kubeconfig.host).rstrip("/")
         if config.ca_file is None and config.verify:
-            self._session.verify = (found.ssl_ca_cert or True) if found.verify_ssl else False
+            self._session.verify = (kubeconfig.ssl_ca_cert or True) if kubeconfig.verify_ssl else False
         if config.certificate is None:
-            self._session.cert = (found.cert_file, found.key_file) if found.cert_file and found.key_file else None
-        if found.tls_server_name:
+            files = kubeconfig.cert_file, kubeconfig.key_file
+            self._session.cert = files if all(files) else None
+        if kubeconfig.tls_server_name:
             pools: Any = self._session.get_adapter("https://")
-            pools.poolmanager.connection_pool_kw["server_hostname"] = found.tls_server_name
+            pools.poolmanager.connection_pool_kw["server_hostname"] = kubeconfig.tls_server_name
         # Passed with each request, because the environment's proxies would override those of a session.
-        self._proxies = {"http": found.proxy, "https": found.proxy} if found.proxy else {}
+        self._proxies = {"http": kubeconfig.proxy, "https": kubeconfig.proxy} if kubeconfig.proxy else {}
 
     @property
     def is_verified(self) -> bool:
@@ -225,19 +226,20 @@ class KubernetesApi:
         query = {"limit": str(_PAGE_SIZE), **query}
         position = ""
         while True:
-            soon = Deadline.after(min(page_seconds, deadline.remaining_seconds()))
+            # Each page has a budget of its own, most of which is released once the caller has processed the page.
+            page_deadline = Deadline.after(min(page_seconds, deadline.remaining_seconds()))
             page_budget = (budget.current() or budget.Budget(math.inf)).child()
             with budget.use_budget(page_budget):
-                page = self.get(path, soon, **query, **{"continue": position})
+                page = self.get(path, page_deadline, **query, **{"continue": position})
             items = page.get("items", "none") if isinstance(page, dict) else "none"
             if not isinstance(items, list | None):
                 raise UnexpectedResponse(f"the response of {path} is not a list")
             metadata = page.get("metadata")
             following = metadata.get("continue") if isinstance(metadata, dict) else None
-            found = ListPage([item for item in items or () if isinstance(item, dict)], _version(page))
-            del page, items
-            yield found
-            page_budget.release(keep_bytes=_KEPT_BYTES_PER_OBJECT * len(found.items))
+            list_page = ListPage([item for item in items or () if isinstance(item, dict)], _version(page))
+            del page, items  # frees the memory while the caller processes the page
+            yield list_page
+            page_budget.release(keep_bytes=_KEPT_BYTES_PER_OBJECT * len(list_page.items))
             if not isinstance(following, str) or not following:
                 return
             if following == position or not deadline.remaining_seconds():
@@ -342,19 +344,19 @@ def _in_cluster_config(config: ApiServerConfig) -> ApiServerConfig:
             f"no Kubernetes API server is known outside of a pod: set {config.option_name('kube_config')}, for example "
             f"to ~/.kube/config, or {config.option_name('address')}"
         )
-    found: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     if not config.token and config.token_file is None and config.certificate is None:
-        found["token_file"] = SERVICE_ACCOUNT / "token"
+        defaults["token_file"] = SERVICE_ACCOUNT / "token"
     if config.ca_file is None and config.verify:
-        found["ca_file"] = SERVICE_ACCOUNT / "ca.crt"
-    if not all(file.exists() for file in found.values()):
+        defaults["ca_file"] = SERVICE_ACCOUNT / "ca.crt"
+    if not all(file.exists() for file in defaults.values()):
         raise InvalidApiServerConfig(
             f"the pod has no service account in {SERVICE_ACCOUNT}: remove automountServiceAccountToken: false from the "
             f"pod and its service account, or set {config.option_name('token_file')} and "
             f"{config.option_name('ca_file')}"
         )
     host = f"[{host}]" if ":" in host and not host.startswith("[") else host
-    return replace(config, address=f"https://{host}:{port}", **found)
+    return replace(config, address=f"https://{host}:{port}", **defaults)
 
 
 def _event(path: str, line: bytes) -> WatchEvent:

@@ -79,12 +79,14 @@ class Lease:
             _log.info("the Lease cannot be released; it will expire", extra={"error": str(error)})
 
     def _renewed(self) -> bool:
+        """Acquire or renew the Lease; return False if another process holds it."""
         try:
             lease = self._api.send("GET", self._path, self._deadline())
         except requests.HTTPError as error:
             if error.response is None or error.response.status_code != requests.codes.not_found:
                 raise
             return self._posted()
+        # Another holder keeps the Lease until it expires; otherwise it is taken, or renewed if this process holds it.
         spec = lease.get("spec") or {}
         holder = spec.get("holderIdentity") or ""
         if holder not in {"", self._identity} and not self._is_over(lease, spec):
@@ -110,6 +112,7 @@ class Lease:
         return self._won("PUT", self._path, {**lease, "spec": spec})  # with the version read before: only one PUT wins
 
     def _won(self, method: str, path: str, body: dict[str, Any]) -> bool:
+        """Send a change of the Lease; return False if another process changed it first."""
         try:
             self._api.send(method, path, self._deadline(), body)
         except requests.HTTPError as error:

@@ -162,24 +162,28 @@ def filter_requests(pod: Pod) -> tuple[tuple[str, int], ...]:
 
 def resource_names(pod: Pod) -> set[str]:
     """Return the names of all resources in the pod's requests, limits, overhead and annotations."""
-    found = {*pod.overhead, *pod.annotated, *pod.requests}
+    resources = {*pod.overhead, *pod.annotated, *pod.requests}
     for container in (*pod.containers, *pod.init_containers):
-        found.update(container.requests, container.limits)
-    return found
+        resources.update(container.requests, container.limits)
+    return resources
 
 
 def _listed(pod: Pod, resource: str) -> bool:
+    """Return whether the overhead or a container requests the resource."""
     containers = (*pod.containers, *pod.init_containers)
     return resource in pod.overhead or any(resource in each.requests for each in containers)
 
 
 def _containers_nano(pod: Pod, resource: str, default: int) -> int:
+    """Return the containers' exact request in billionths, with a default for containers without one."""
+
     def nano(container: Container) -> int:
         container_requests = container.requests if container.resized is None else container.resized
         if default and resource not in container_requests:
             return ResourceList({resource: default}).nano(resource)
         return container_requests.nano(resource)
 
+    # An init container runs with the sidecars started before it; the containers run with all sidecars.
     total = sum([nano(container) for container in pod.containers])
     sidecars = peak = 0
     for container in pod.init_containers:

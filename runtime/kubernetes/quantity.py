@@ -58,6 +58,7 @@ def _nano_value(written: str) -> int:
     match = _QUANTITY.fullmatch(written)
     if match is None or not (match["whole"] or match["fraction"] is not None):  # like Go, accept "." as zero
         raise ValueError(f"not a quantity: {written!r}")
+    # The value is mantissa * factor * 10**power; decimals of the mantissa lower the power.
     fraction = match["fraction"] or ""
     mantissa = int(match["whole"] + fraction or "0")
     # Beyond +-100 the result is the 64-bit limit or one billionth for any exponent.

@@ -109,11 +109,11 @@ class AccessCheck:
 
     def _is_known(self, token: str) -> bool:
         assert self._tokens is not None  # noqa: S101  checked by the caller
-        given = _digest(token)
+        digest_of_request = _digest(token)
         now = self._clock()
         known = False
         for digest, expires in self._tokens.get().items():  # compares all, in constant time: timing reveals nothing
-            known |= hmac.compare_digest(digest, given) and now < expires
+            known |= hmac.compare_digest(digest, digest_of_request) and now < expires
         return known
 
     def _is_open(self, route: str) -> bool:
@@ -161,16 +161,16 @@ def parse_tokens(text: str) -> tuple[dict[bytes, float], list[str]]:
 
 
 def _tokens(token: str | None, file: Path | None, section: str) -> ReloadingValue[Mapping[bytes, float]] | None:
-    own = {} if token is None else {_digest(token): math.inf}
+    fixed = {} if token is None else {_digest(token): math.inf}
     if file is None:
-        return ReloadingValue((), lambda: own) if own else None
+        return ReloadingValue((), lambda: fixed) if fixed else None
     try:
         _, problems = parse_tokens(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         problems = [getattr(error, "strerror", None) or str(error)]
     if problems:
         raise SettingsError([f"{section}.tokens_file = {str(file)!r}: {problem}" for problem in problems])
-    return ReloadingValue((file,), lambda: own | _usable(file))
+    return ReloadingValue((file,), lambda: fixed | _usable(file))
 
 
 def _usable(file: Path) -> dict[bytes, float]:

@@ -165,6 +165,7 @@ class Connection:
             self._unsent.clear()
 
     def _try(self, step: Callable[[float], None], now: float) -> None:
+        """Run a step that uses the socket, and handle the socket's errors."""
         try:
             step(now)
         except _WOULD_BLOCK:

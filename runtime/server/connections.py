@@ -162,6 +162,7 @@ class Connections:
         self._close(list(self._registered))
 
     def _step(self, connection: Connection, step: Callable[[float], None], now: float) -> None:
+        """Run a step of a connection, then update its registration."""
         try:
             step(now)
         except Exception:  # noqa: BLE001  a bug must not end the other connections
@@ -194,6 +195,7 @@ class Connections:
         registered = self._registered.get(connection)
         if registered is None:
             return  # closed before
+        # Events of the poller, which depend on the state only.
         before, file = registered
         events = _EVENTS.get(connection.state, 0)
         if events != before:
@@ -205,16 +207,18 @@ class Connections:
                 self._poller.unregister(file)
             self._registered[connection] = events, file
             (self._sending.add if events == selectors.EVENT_WRITE else self._sending.discard)(connection)
+        # Backlog, and bytes of incomplete requests.
         (self._backlog.add if connection.has_backlog else self._backlog.discard)(connection)
-        held = connection.buffered_bytes if connection.state is ConnectionState.READING else 0
-        if held or connection in self._buffered:
-            self._buffered_bytes += held - self._buffered.pop(connection, 0)
-            if held:
-                self._buffered[connection] = held
+        buffered = connection.buffered_bytes if connection.state is ConnectionState.READING else 0
+        if buffered or connection in self._buffered:
+            self._buffered_bytes += buffered - self._buffered.pop(connection, 0)
+            if buffered:
+                self._buffered[connection] = buffered
         if connection.state is ConnectionState.CLOSED:
             del self._registered[connection]
 
     def _make_room_for_files(self, error: OSError, now: float) -> None:
+        """Close waiting connections after file descriptors ran out, or pause accepting if no connection waits."""
         _log.warning("a connection cannot be accepted", extra={"error": error.strerror, "open": len(self)})
         waiting = self._waiting(now - _MIN_WAIT_SECONDS)
         self._close(_longest(waiting, 1 + len(self) // 8))

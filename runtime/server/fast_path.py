@@ -78,33 +78,33 @@ class FastPath:
     def _finished(
         self, find: Callable[["WSGIEnvironment"], RoutedResponse], environ: "WSGIEnvironment"
     ) -> FinishedResponse | None:
-        began = time.perf_counter()
-        found = find(environ)
-        if found is None:
+        started_at = time.perf_counter()
+        routed = find(environ)
+        if routed is None:
             return None
-        route, answer = found
-        fields = answer.header_fields()
+        route, response = routed
+        fields = response.header_fields()
         responses.add_common_headers(fields, private=self._private)
-        self._count(route, answer.status, time.perf_counter() - began)
-        body = b"" if environ["REQUEST_METHOD"] == "HEAD" else answer.body
-        return FinishedResponse(answer.status, fields, body, answer.on_sent)
+        self._count(route, response.status, time.perf_counter() - started_at)
+        body = b"" if environ["REQUEST_METHOD"] == "HEAD" else response.body
+        return FinishedResponse(response.status, fields, body, response.on_sent)
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         """Answer a request as a WSGI application."""
-        found = self.cached(environ) or self.handler(environ)
-        if found is not None:
-            body = _Body(found)
+        finished = self.cached(environ) or self.handler(environ)
+        if finished is not None:
+            body = _Body(finished)
             try:
-                start_response(responses.status_line(found.status), found.fields)
+                start_response(responses.status_line(finished.status), finished.fields)
             except BaseException:  # the server never gets the body, so it cannot close it
                 body.close()
                 raise
             return body
-        began = time.perf_counter()
+        started_at = time.perf_counter()
 
         def start(status: str, headers: list[tuple[str, str]], *failure: Any) -> Any:
             responses.add_common_headers(headers, private=self._private)
-            self._count(_route(environ), int(status[:3]), time.perf_counter() - began)
+            self._count(_route(environ), int(status[:3]), time.perf_counter() - started_at)
             return start_response(status, headers, *failure)
 
         return self._application(environ, start)
@@ -113,8 +113,8 @@ class FastPath:
 class _Body:
     """Response body for WSGI. Its callback runs on the first ``close``; some servers and middlewares close twice."""
 
-    def __init__(self, found: FinishedResponse) -> None:
-        self._body, self._on_sent = found.body, found.on_sent
+    def __init__(self, finished: FinishedResponse) -> None:
+        self._body, self._on_sent = finished.body, finished.on_sent
 
     def __iter__(self) -> Iterator[bytes]:
         return iter([self._body])

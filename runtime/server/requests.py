@@ -129,13 +129,15 @@ class RequestReader:
             stripped = data.lstrip(b"\r\n")
             self._blank += len(data) - len(stripped)
             self._data = data = stripped
-        found = data.find(_END_OF_HEAD, self._searched)
-        end = len(data) if found < 0 else found + len(_END_OF_HEAD)
+        # Find the end of the head, without searching the same bytes again. Its size is limited before it is complete.
+        head_end = data.find(_END_OF_HEAD, self._searched)
+        end = len(data) if head_end < 0 else head_end + len(_END_OF_HEAD)
         if end + self._blank > MAX_HEAD_BYTES:
             raise RejectedRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, head_only=data.startswith(b"HEAD "))
-        if found < 0:
+        if head_end < 0:
             self._searched = max(0, end - len(_END_OF_HEAD) + 1)
             return None
+        # The head is complete: take it from the buffer and parse it.
         text, self._blank, self._searched = bytes(data[:end]), 0, 0
         del data[:end]
         try:
@@ -182,6 +184,7 @@ class _Chunks:
             OverflowError: the body is too large.
             ValueError: the chunks are malformed or too small.
         """
+        # Find the next chunks, up to the last one, which is empty.
         for _ in range(_CHUNKS_AT_ONCE):
             self.has_backlog = self._take_chunk(data)
             if not self.has_backlog:
@@ -192,6 +195,7 @@ class _Chunks:
             raise ValueError("a line is too long")
         if end < 0 or not self._ended:
             return None
+        # The trailers are complete: join the chunks, and remove the body from the buffer.
         body = b"".join([data[begin:end_] for begin, end_ in self._found])
         del data[: end + len(_END_OF_HEAD)]
         return body
@@ -261,7 +265,7 @@ def make_environ(head: RequestHead, body: bytes, client: Any, server: Any, sock:
         server: local address of the connection.
         sock: the connection's socket.
     """
-    made = {
+    environment = {
         **head.environ,
         "wsgi.url_scheme": "https" if isinstance(sock, ssl.SSLSocket) else "http",
         "REMOTE_ADDR": client[0],
@@ -272,8 +276,8 @@ def make_environ(head: RequestHead, body: bytes, client: Any, server: Any, sock:
         "wsgi.input": io.BytesIO(body),
     }
     if head.content_length is None:
-        made["CONTENT_LENGTH"] = str(len(body))
-    return made
+        environment["CONTENT_LENGTH"] = str(len(body))
+    return environment
 
 
 def _status(error: Exception) -> HTTPStatus:

@@ -62,9 +62,9 @@ def listen(host: str, port: int, host_setting: str = "server.host", port_setting
             both = host == "::" and socket.has_dualstack_ipv6()
             return socket.create_server((host, port), family=family, backlog=1024, dualstack_ipv6=both)
         except (OSError, OverflowError) as error:
-            taken = getattr(error, "errno", None) == errno.EADDRINUSE
-            if not taken or time.monotonic() > until:
-                why = "is in use; is another one running?" if taken else f"cannot be used: {error}."
+            in_use = getattr(error, "errno", None) == errno.EADDRINUSE
+            if not in_use or time.monotonic() > until:
+                why = "is in use; is another one running?" if in_use else f"cannot be used: {error}."
                 flags = " with --host and --port" if port_setting == "server.port" else ""
                 raise ServerError(
                     f"{host} port {port} {why} Choose another{flags} ({host_setting}, {port_setting})"

@@ -113,19 +113,22 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
             # After expiry the client must connect again, as only a handshake can verify a renewed certificate.
             keep_alive = keep_alive and (until is None or time.time() < until)
         environ = make_environ(head, body, connection.client, connection.server, connection.sock)
-        found = self.wsgi.cached(environ)
-        if found is None:
+        finished = self.wsgi.cached(environ)
+        if finished is None:
             pool = self._background if self.wsgi.is_background(environ) else self._pool
             pool.submit(self._process, connection, head, environ, keep_alive)
             return None
-        return self._encode(found, head, keep_alive)
+        return self._encode(finished, head, keep_alive)
 
     def _process(self, connection: Connection, head: RequestHead, environ: dict[str, Any], keep_alive: bool) -> None:
         """Compute a response in a thread, by the fast path's handler or by the application, and send it."""
-        found = None
+        finished = None
         try:
-            found = self.wsgi.handler(environ)
-            encoded = self._route(head, environ, keep_alive) if found is None else self._encode(found, head, keep_alive)
+            finished = self.wsgi.handler(environ)
+            if finished is None:
+                encoded = self._route(head, environ, keep_alive)
+            else:
+                encoded = self._encode(finished, head, keep_alive)
         except Exception:  # noqa: BLE001  a failed request must not end the thread
             _log.exception("a request failed", extra={"path": head.request.path[:200]})
             message = "the service failed to answer; its log says why"
@@ -137,15 +140,15 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
             with contextlib.suppress(OSError):  # if the pipe is full, its content wakes the loop anyway
                 os.write(self.PIPE[1], b".")
         finally:
-            if found is not None and found.on_sent is not None:
-                found.on_sent()
+            if finished is not None and finished.on_sent is not None:
+                finished.on_sent()
 
-    def _encode(self, found: FinishedResponse, head: RequestHead, keep_alive: bool) -> EncodedResponse:
+    def _encode(self, finished: FinishedResponse, head: RequestHead, keep_alive: bool) -> EncodedResponse:
         version = head.request.version
         encoded = responses.encode_head(
-            found.status, found.fields, date=self._now(), keep_alive=keep_alive, version=version
+            finished.status, finished.fields, date=self._now(), keep_alive=keep_alive, version=version
         )
-        return EncodedResponse((encoded, found.body), keep_alive)
+        return EncodedResponse((encoded, finished.body), keep_alive)
 
     def _route(self, head: RequestHead, environ: dict[str, Any], keep_alive: bool) -> EncodedResponse:
         """Return the application's response."""
@@ -153,14 +156,14 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         response = Response(head.request, sent, self.cfg)
         if not keep_alive:
             response.force_close()
-        found = self.wsgi(environ, response.start_response)
+        body = self.wsgi(environ, response.start_response)
         try:
-            for piece in found:
+            for piece in body:
                 response.write(piece)
             response.close()
         finally:
-            if hasattr(found, "close"):
-                found.close()
+            if hasattr(body, "close"):
+                body.close()
         return EncodedResponse(sent.pieces, not response.should_close())
 
     def _reject(self, rejected: RejectedRequest) -> EncodedResponse:

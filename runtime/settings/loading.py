@@ -167,8 +167,8 @@ def _describe(
     # An invalid value, which is quoted unless it is a secret.
     name = f"{section}.{key}"
     origin = f" ({origins[name]})" if name in origins else ""
-    given = str(error["input"])
-    shown = without_credentials(given) if key == "address" or "://" in given else given
+    text = str(error["input"])
+    shown = without_credentials(text) if key == "address" or "://" in text else text
     value = "" if _holds_secret(model, section, key) or error["type"] == "missing" else f" = {shown[:80]!r}"
     place = _place(error["loc"]) if len(error["loc"]) > 3 else name  # names the invalid item of a list
     yield f"{place}{origin}{value}: {message}"
