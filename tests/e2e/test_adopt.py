@@ -1,4 +1,4 @@
-"""How an operator adopts the extender, on a real kube-scheduler: shadow, canary, and back by one edit."""
+"""Adoption of the extender with a real kube-scheduler: shadow mode, canary, and rollback by one edit."""
 
 import json
 import random
@@ -26,7 +26,7 @@ WINDOW_SECONDS = 5
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[ControlPlane]:
-    """A cluster of nodes that are all alike."""
+    """A cluster of identical nodes."""
     with ControlPlane(tmp_path) as cluster:
         cluster.api.create(*(node(f"node-{number}", "64", "256Gi") for number in range(NODES)))
         yield cluster
@@ -34,14 +34,14 @@ def cluster(tmp_path: Path) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def loads() -> dict[str, dict[str, dict[str, float]]]:
-    """What the nodes use, whatever runs on them."""
+    """Loads of the nodes, independent of the pods on them."""
     dice = random.Random(4)
     return {f"node-{n}": {kind: {"average": dice.uniform(5, 95)} for kind in ("cpu", "memory")} for n in range(NODES)}
 
 
 @pytest.fixture
 def watcher(watch: Callable[..., Service], loads: Mapping[str, Any], tmp_path: Path) -> str:
-    """The address of a watcher with windows of some seconds."""
+    """Address of a watcher with a window of 5 seconds."""
     file = tmp_path / "loads.json"
     file.write_text(json.dumps(loads))
     service = watch("--provider", "Fake", "--interval", "1", "--set", f"watch.windows={WINDOW_SECONDS}s",
@@ -50,35 +50,35 @@ def watcher(watch: Callable[..., Service], loads: Mapping[str, Any], tmp_path: P
     return service.url
 
 
-def written(file: Path, text: str) -> None:
-    """Write a file as one whole, as a ConfigMap's volume does."""
+def replace_file(file: Path, text: str) -> None:
+    """Replace a file atomically, as a ConfigMap's volume does."""
     new = file.with_suffix(".new")
     new.write_text(text)
     new.replace(file)
 
 
-def wanted(name: str) -> dict[str, Any]:
+def load_aware_pod(name: str) -> dict[str, Any]:
     return pod(name, container(requests={"cpu": "100m", "memory": "64Mi"}), schedulerName="load-aware")
 
 
-def bound(cluster: ControlPlane, count: int) -> list[dict[str, Any]]:
-    """Wait until so many pods are bound, all that there are; return them."""
+def wait_for_bound_pods(cluster: ControlPlane, count: int) -> list[dict[str, Any]]:
+    """Wait until the cluster has exactly so many pods, all of them bound; return the pods."""
 
     def all_bound() -> list[dict[str, Any]]:
         pods = cluster.api.items("/api/v1/pods")
-        return pods if len(pods) == count and all(each["spec"].get("nodeName") for each in pods) else []
+        return pods if len(pods) == count and all(item["spec"].get("nodeName") for item in pods) else []
 
-    found: list[dict[str, Any]] = wait_until(all_bound, f"{count} pods are bound", 180)
-    return found
+    pods: list[dict[str, Any]] = wait_until(all_bound, f"{count} pods are bound", 180)
+    return pods
 
 
-def explained(extender: Extender, name: str, token: str) -> requests.Response:
+def request_explanation(extender: Extender, name: str, token: str) -> requests.Response:
     headers = {"Authorization": f"Bearer {token}"}
     return requests.get(f"{extender.url}/explain", {"pod": f"default/{name}"}, headers=headers, timeout=10)
 
 
 def reader(cluster: ControlPlane) -> Api:
-    """Return the way in of an account that may get the pods of one namespace, and nothing else."""
+    """Return an API client of an account that may only get the pods of one namespace."""
     group = "rbac.authorization.k8s.io"
     cluster.api.create(
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "reader", "namespace": "default"}},
@@ -95,42 +95,42 @@ def reader(cluster: ControlPlane) -> Api:
     return cluster.service_account("default", "reader")
 
 
-def test_shadow_decides_nothing_and_says_what_it_would_have_been_worth(
+def test_shadow_mode_decides_nothing_and_measures_its_regret(
     cluster: ControlPlane, watcher: str, loads: Mapping[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By kube-scheduler's own log all nodes get the same; each pod is explained; the table is the recorded use's."""
+    """By kube-scheduler's log all nodes score the same; decisions and the regret table match the recorded loads."""
     file = tmp_path / "trimaran.toml"
-    written(file, "[extender]\nmode = 'shadow'\n")
+    replace_file(file, "[extender]\nmode = 'shadow'\n")
     count = 60
     account = reader(cluster)
     with (
         Extender(cluster, LOAD_AWARE, watcher, file, **SETTINGS) as extender,
         extender.scheduler("10s") as scheduler,
     ):
-        cluster.api.create(*(wanted(f"pod-{number}") for number in range(count)))
-        pods = {each["metadata"]["name"]: each for each in bound(cluster, count)}
+        cluster.api.create(*(load_aware_pod(f"pod-{number}") for number in range(count)))
+        pods = {each["metadata"]["name"]: each for each in wait_for_bound_pods(cluster, count)}
         wait_until(lambda: regrets(extender)["schedulers"] and not regrets(extender)["waiting"], "all measured", 60)
-        found = {name: explained(extender, name, account.token).json() for name in pods}
+        decisions = {name: request_explanation(extender, name, account.token).json() for name in pods}
         table = regrets(extender)
         elsewhere = requests.get(
             f"{extender.url}/explain", {"pod": "kube-system/x"},
             headers={"Authorization": f"Bearer {account.token}"}, timeout=10,
         )  # fmt: skip
-        nobody = explained(extender, "pod-0", "no-token-of-theirs")
+        unknown = request_explanation(extender, "pod-0", "unknown-token")
         shadowed = extender.outcome("shadow")
     attempts = [each for each in scheduler.attempts() if each.extenders]
-    given = {score for attempt in attempts for scores in attempt.extenders.values() for score in scores.values()}
-    assert given == {50}
+    logged = {score for attempt in attempts for scores in attempt.extenders.values() for score in scores.values()}
+    assert logged == {50}
     assert len(attempts) == shadowed == count
-    assert (elsewhere.status_code, nobody.status_code) == (403, 401)
+    assert (elsewhere.status_code, unknown.status_code) == (403, 401)
     differences = []
-    for name, decision in found.items():
+    for name, decision in decisions.items():
         assert decision["mode"] == "shadow"
         assert decision["chosen"]["node"] == pods[name]["spec"]["nodeName"]
         best, chosen = decision["best"]["node"], decision["chosen"]["node"]
         request = {"cpu": 100 * 0.1 / 64, "memory": 100 * 64 / (256 * 1024)} if best != chosen else {}
-        ours = max(use["average"] + request.get(kind, 0.0) for kind, use in loads[best].items())
-        differences.append(max(use["average"] for use in loads[chosen].values()) - ours)
+        best_load = max(use["average"] + request.get(kind, 0.0) for kind, use in loads[best].items())
+        differences.append(max(use["average"] for use in loads[chosen].values()) - best_load)
         assert decision["after"]["regret"] == pytest.approx(differences[-1], abs=0.002)
         assert decision["after"]["window"]["start"] >= decision["chosen"]["bound_at"]
     (row,) = table["schedulers"]
@@ -142,34 +142,34 @@ def test_shadow_decides_nothing_and_says_what_it_would_have_been_worth(
 
 
 def regrets(extender: Extender) -> dict[str, Any]:
-    found: dict[str, Any] = requests.get(f"{extender.url}/regret", timeout=10).json()
-    return found
+    document: dict[str, Any] = requests.get(f"{extender.url}/regret", timeout=10).json()
+    return document
 
 
-def test_a_canary_acts_for_its_share_and_is_turned_back_by_one_edit(
+def test_a_canary_acts_for_its_share_and_is_rolled_back_by_one_edit(
     cluster: ControlPlane, watcher: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of 1,000 pods those are acted for whose uid says so; turned back in the middle of a burst, no pod is lost."""
+    """Scores go to the pods that the hash of the uid selects of 1,000; a rollback during a burst loses no pod."""
     file = tmp_path / "trimaran.toml"
-    written(file, "[extender]\ncanary = 10\n")
+    replace_file(file, "[extender]\ncanary = 10\n")
     with Extender(cluster, LOAD_AWARE, watcher, file, **SETTINGS) as extender, extender.scheduler("10s"):
-        cluster.api.create(*(wanted(f"pod-{number}") for number in range(1000)))
-        pods = bound(cluster, 1000)
+        cluster.api.create(*(load_aware_pod(f"pod-{number}") for number in range(1000)))
+        pods = wait_for_bound_pods(cluster, 1000)
         acted, shadowed = extender.outcome("scored"), extender.outcome("shadow")
         expected = sum(Rollout("active", 10).is_active(each["metadata"]["uid"]) for each in pods)
         assert (acted, shadowed) == (expected, 1000 - expected)
-        written(file, "[extender]\ncanary = 100\n")
-        cluster.api.create(*(wanted(f"more-{number}") for number in range(100)))
-        written(file, "[extender]\nmode = 'shadow'\n")
-        bound(cluster, 1100)
+        replace_file(file, "[extender]\ncanary = 100\n")
+        cluster.api.create(*(load_aware_pod(f"more-{number}") for number in range(100)))
+        replace_file(file, "[extender]\nmode = 'shadow'\n")
+        wait_for_bound_pods(cluster, 1100)
         before = extender.outcome("scored")
-        cluster.api.create(*(wanted(f"last-{number}") for number in range(50)))
-        bound(cluster, 1150)
+        cluster.api.create(*(load_aware_pod(f"last-{number}") for number in range(50)))
+        wait_for_bound_pods(cluster, 1150)
         assert extender.outcome("scored") == before
         assert extender.metrics()["trimaran_extender_acting_percent"] == 0
     with capsys.disabled():
         share = 100 * acted / 1000
         sys.stdout.write(
-            f"\ncanary of 10 %: {share:.1f} % of 1,000 pods; turned back {before - acted:.0f} pods after\n"
+            f"\ncanary of 10 %: {share:.1f} % of 1,000 pods; rolled back {before - acted:.0f} pods after\n"
         )
-    assert share == pytest.approx(10, abs=4)  # the uids are drawn: who is acted for is held exactly above
+    assert share == pytest.approx(10, abs=4)  # uids are random; the exact count is checked above

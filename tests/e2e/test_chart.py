@@ -1,4 +1,4 @@
-"""The Helm chart, by Helm itself: linted, and installed on a real Kubernetes API."""
+"""The Helm chart with Helm itself: linted, and installed in a real Kubernetes API."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ from control_plane.api import collection, names
 from control_plane.cluster import ControlPlane
 
 from trimaran.cli.dashboard import dashboard
-from trimaran.extender.kube_scheduler import ExtenderEndpoint, validate_config, render_config
+from trimaran.extender.kube_scheduler import ExtenderEndpoint, render_config, validate_config
 from trimaran.extender.settings import ExtenderSettings
 from trimaran.soft_taints.settings import NodesSettings
 from watcher.settings import WatcherSettings
@@ -48,40 +48,40 @@ def helm(*arguments: str | Path) -> str:
     return done.stdout
 
 
-def rendered(*arguments: str) -> dict[tuple[str, str], dict]:
-    """Return what the chart makes, by kind and name."""
+def render(*arguments: str) -> dict[tuple[str, str], dict]:
+    """Return the objects of the chart, by kind and name."""
     text = helm("template", "trimaran", CHART, "--kube-version", "1.36.0", "--namespace", "trimaran", *arguments)
     return {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(text) if each}
 
 
-def test_the_chart_is_linted():
-    """Strictly, as it is and with everything on."""
+def test_helm_lint_accepts_the_chart():
+    """Strict linting passes with default values and with everything enabled."""
     helm("lint", "--strict", CHART)
     helm("lint", "--strict", CHART, "--set", ALL)
     helm("lint", "--strict", CHART, "--set", f"{ALL},{PARTS}")
 
 
 def container(objects: dict[tuple[str, str], dict], part: str, name: str = "") -> dict:
-    """Return a container of a part's pod."""
+    """Return a container of a component's pod, the main one by default."""
     containers = objects["Deployment", f"trimaran-{part}"]["spec"]["template"]["spec"]["containers"]
     return next(each for each in containers if each["name"] == (name or part))
 
 
-def settings_of(of: dict) -> dict[str, dict[str, str]]:
-    """Return what a container's variables set, by section and key."""
+def settings_of(container: dict) -> dict[str, dict[str, str]]:
+    """Return the settings in a container's environment variables, by section and key."""
     sections: dict[str, dict[str, str]] = {}
-    for variable in of.get("env", ()):
+    for variable in container.get("env", ()):
         section, _, key = variable["name"].removeprefix("TRIMARAN_").lower().partition("__")
         sections.setdefault(section, {})[key] = variable.get("value", "from-the-pod")
     return sections
 
 
-def test_its_settings_are_settings():
-    """Each variable of each pod is one that its program knows, with a value that it takes."""
-    objects = rendered("--set", f"{ALL},{PARTS}")
+def test_environment_variables_are_valid_settings():
+    """Each pod's environment variables are settings of its program, with valid values."""
+    objects = render("--set", f"{ALL},{PARTS}")
     watcher = container(objects, "watcher")
     settings = WatcherSettings.model_validate(settings_of(watcher))
-    assert (settings.server.compat_open, settings.server.metrics_open) == (True, False)  # Prometheus has a token
+    assert (settings.server.compat_open, settings.server.metrics_open) == (True, False)  # Prometheus sends a token
     assert settings.store.history_megabytes == 64
     assert watcher["resources"]["requests"]["memory"] == "384Mi"
     for part, name in (("scheduler", "extender"), ("extender", "extender")):
@@ -90,20 +90,20 @@ def test_its_settings_are_settings():
         assert extender.filter_cpu_percent == (85 if part == "scheduler" else 90)
     nodes = NodesSettings.model_validate(settings_of(container(objects, "nodes"))).nodes
     assert (nodes.hot_percent, nodes.lease_name) == (85, "trimaran-nodes")
-    page = settings.dashboard
-    assert (page.enabled, page.cluster) == (True, True)
-    assert page.extender == "https://trimaran-extender.trimaran.svc:2021"
+    dashboard_settings = settings.dashboard
+    assert (dashboard_settings.enabled, dashboard_settings.cluster) == (True, True)
+    assert dashboard_settings.extender == "https://trimaran-extender.trimaran.svc:2021"
     assert files_of(objects, "watcher") == {
-        str(page.extender_token_file): ("reader", "token"),
-        str(page.extender_ca_file): ("trimaran-extender-tls", "ca.crt"),
-        str(page.extender_client_certificate): ("reader", "client.pem"),
+        str(dashboard_settings.extender_token_file): ("reader", "token"),
+        str(dashboard_settings.extender_ca_file): ("trimaran-extender-tls", "ca.crt"),
+        str(dashboard_settings.extender_client_certificate): ("reader", "client.pem"),
     }
-    open_to_all = rendered("--set", ALL)
+    open_to_all = render("--set", ALL)
     assert WatcherSettings.model_validate(settings_of(container(open_to_all, "watcher"))).server.metrics_open
 
 
 def files_of(objects: dict[tuple[str, str], dict], part: str) -> dict[str, tuple[str, str]]:
-    """Return what a part asks the extender with: paths, and the secret's name and key that each is of."""
+    """Return a component's credentials for the extender: path to the name and key of its secret."""
     spec = objects["Deployment", f"trimaran-{part}"]["spec"]["template"]["spec"]
     (volume,) = (each for each in spec["volumes"] if each["name"] == "decisions")
     (mount,) = (each for each in spec["containers"][0]["volumeMounts"] if each["name"] == "decisions")
@@ -114,25 +114,25 @@ def files_of(objects: dict[tuple[str, str], dict], part: str) -> dict[str, tuple
     }
 
 
-def test_the_page_takes_its_arguments():
-    """The command of its own pod is one that the program takes, with the files that are mounted; without them, too."""
-    objects = rendered("--set", f"{ALL},{PARTS}")
-    _, *given = container(objects, "dashboard")["args"]
-    taken = dashboard.make_context("dashboard", list(given)).params
-    assert (taken["address"], taken["host"]) == ("http://trimaran.trimaran:2020", "0.0.0.0")
-    assert (taken["port"], taken["cluster"], taken["secure_cookie"]) == (2022, True, True)
-    files = [taken[f"extender_{name}"] for name in ("token_file", "ca_file", "client_certificate")]
+def test_the_dashboard_accepts_its_arguments():
+    """The program accepts the arguments of the dashboard's pod, with and without files, which are mounted."""
+    objects = render("--set", f"{ALL},{PARTS}")
+    _, *arguments = container(objects, "dashboard")["args"]
+    parameters = dashboard.make_context("dashboard", list(arguments)).params
+    assert (parameters["address"], parameters["host"]) == ("http://trimaran.trimaran:2020", "0.0.0.0")
+    assert (parameters["port"], parameters["cluster"], parameters["secure_cookie"]) == (2022, True, True)
+    files = [parameters[f"extender_{name}"] for name in ("token_file", "ca_file", "client_certificate")]
     assert sorted(map(str, files)) == sorted(files_of(objects, "dashboard"))
-    plain = rendered("--set", "dashboard.enabled=true,dashboard.labels=false")
+    plain = render("--set", "dashboard.enabled=true,dashboard.labels=false")
     assert container(plain, "dashboard")["args"][1:] == ["--watcher=http://trimaran.trimaran:2020", "--host=0.0.0.0"]
     pod = plain["Deployment", "trimaran-dashboard"]["spec"]["template"]["spec"]
     assert (pod["automountServiceAccountToken"], "volumes" in pod) == (False, False)
     assert ("ClusterRole", "trimaran-trimaran-dashboard") not in plain
 
 
-def test_the_watcher_may_go_without_the_page():
-    """Then nothing of what the page reads is mounted or set."""
-    watcher = rendered("--set", f"{ALL},{PARTS},dashboard.inWatcher=false")["Deployment", "trimaran-watcher"]
+def test_the_watcher_can_run_without_the_dashboard():
+    """Without the dashboard in the watcher, its files are not mounted and its settings not set."""
+    watcher = render("--set", f"{ALL},{PARTS},dashboard.inWatcher=false")["Deployment", "trimaran-watcher"]
     spec = watcher["spec"]["template"]["spec"]
     assert settings_of(spec["containers"][0])["dashboard"] == {"enabled": "false"}
     assert "decisions" not in str(spec["volumes"])
@@ -145,50 +145,50 @@ def test_the_watcher_may_go_without_the_page():
         TWO_PLUGINS,
     ],
 )  # fmt: skip
-def test_the_schedulers_file_is_what_the_product_writes(values):
-    """kube-scheduler gets what ``trimaran extender config`` makes of the extender's file, without any danger."""
-    data = rendered("--set", f"scheduler.enabled=true,{values}")["ConfigMap", "trimaran-scheduler"]["data"]
-    made, source = (yaml.safe_load(data[name]) for name in ("kube-scheduler.yaml", "scheduler.yaml"))
+def test_the_schedulers_file_equals_the_rendered_configuration(values):
+    """kube-scheduler's file equals the output of ``trimaran extender config`` and passes its checks."""
+    data = render("--set", f"scheduler.enabled=true,{values}")["ConfigMap", "trimaran-scheduler"]["data"]
+    shipped, source = (yaml.safe_load(data[name]) for name in ("kube-scheduler.yaml", "scheduler.yaml"))
     expected = render_config(source, ExtenderEndpoint("http://127.0.0.1:2021", filters="filter=open" in values))
-    for each in (made, expected):
-        each["profiles"][0]["plugins"]["score"]["enabled"].sort(key=lambda plugin: plugin["name"])
-        if not each["profiles"][0].get("pluginConfig"):
-            each["profiles"][0].pop("pluginConfig", None)
-    assert made == expected
-    assert list(validate_config(made)) == []
+    for document in (shipped, expected):
+        document["profiles"][0]["plugins"]["score"]["enabled"].sort(key=lambda plugin: plugin["name"])
+        if not document["profiles"][0].get("pluginConfig"):
+            document["profiles"][0].pop("pluginConfig", None)
+    assert shipped == expected
+    assert list(validate_config(shipped)) == []
 
 
 @pytest.mark.parametrize("part", ["scheduler", "extender"])
-def test_pods_are_made_anew_for_what_is_read_at_the_start_alone(part):
-    """Plugins and the filter are; mode and canary are read as the pods run, so that turning back needs no restart."""
+def test_only_values_read_at_startup_replace_the_pods(part):
+    """New plugins or a filter change the pod template; mode and canary do not, so a rollback needs no restart."""
     pods = {
-        values: rendered("--set", f"{part}.enabled=true{values}")["Deployment", f"trimaran-{part}"]["spec"]["template"]
+        values: render("--set", f"{part}.enabled=true{values}")["Deployment", f"trimaran-{part}"]["spec"]["template"]
         for values in (
             "", f",{part}.mode=active,{part}.canary=50", f",{part}.filter=open",
             f",{part}.plugins[0].name=Peaks,{part}.plugins[0].weight=1",
         )
     }  # fmt: skip
-    usual, turned_on, *others = pods.values()
-    assert turned_on == usual
-    assert [pod for pod in others if pod == usual] == []
+    default, active, *others = pods.values()
+    assert active == default
+    assert [pod for pod in others if pod == default] == []
 
 
-def test_the_right_to_wake_pods_comes_with_the_filter_that_needs_it():
-    """Patching nodes is for a filter that lets pods wait, and for soft taints, alone."""
+def test_only_a_closed_filter_and_soft_taints_may_patch_nodes():
+    """The right to patch nodes comes only with a filter that makes pods wait, and with soft taints."""
     for values, patching in (
         ("scheduler.enabled=true,extender.enabled=true", set()),
         ("scheduler.enabled=true,scheduler.filter=closed,extender.enabled=true", {"trimaran-trimaran-scheduler"}),
         ("extender.enabled=true,extender.filter=closed", {"trimaran-trimaran-extender"}),
         ("nodes.enabled=true", {"trimaran-trimaran-nodes"}),
     ):
-        roles = {name: each for (kind, name), each in rendered("--set", values).items() if kind == "ClusterRole"}
+        roles = {name: each for (kind, name), each in render("--set", values).items() if kind == "ClusterRole"}
         may = {name for name, role in roles.items() if any("patch" in rule["verbs"] for rule in role["rules"])}
         assert may == patching
 
 
-def test_what_does_not_go_together_is_refused():
-    """A watcher with tokens beside parts without one; one of the two files of a scheduler without the other."""
-    for values, said in (
+def test_conflicting_values_are_refused():
+    """The chart refuses a watcher with tokens but components without one, and only one of a scheduler's two files."""
+    for values, message in (
         ("nodes.enabled=true,readersSecret.name=readers,readersSecret.key=tokens", "clientSecret"),
         ("scheduler.enabled=true,scheduler.configuration=x", "kubeSchedulerConfiguration"),
         ("nodes.taints=false", "nodes"),
@@ -197,11 +197,11 @@ def test_what_does_not_go_together_is_refused():
         command = [builds.binary("helm"), "template", "trimaran", CHART, "--kube-version", "1.36.0", "--set", values]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode != 0
-        assert said in done.stderr
+        assert message in done.stderr
 
 
 def kind(group: str, name: str, plural: str) -> dict:
-    """Return a kind of the Prometheus operator, which takes anything."""
+    """Return a CustomResourceDefinition that accepts any fields, for a kind of the Prometheus operator."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     return {
@@ -218,28 +218,28 @@ def cluster(tmp_path):
     """A cluster with the kinds of the Prometheus operator."""
     with ControlPlane(tmp_path) as cluster:
         for name in ("ServiceMonitor", "PodMonitor", "PrometheusRule"):
-            made = kind("monitoring.coreos.com", name, f"{name.lower()}s")
-            cluster.api.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json=made)
+            definition = kind("monitoring.coreos.com", name, f"{name.lower()}s")
+            cluster.api.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json=definition)
         yield cluster
 
 
-def test_every_object_is_known_to_the_api_server(cluster):
-    """With everything on, no field of any object is one that Kubernetes does not have."""
+def test_the_api_server_knows_every_field(cluster):
+    """With everything enabled the API server accepts all objects under strict field validation."""
     cluster.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "trimaran"}})
-    objects = rendered("--set", f"{ALL},{PARTS}")
+    objects = render("--set", f"{ALL},{PARTS}")
     for each in objects.values():
         cluster.api.request("POST", collection(each), json=each, params={"fieldValidation": "Strict"})
     kinds = {kind for kind, _ in objects}
     assert {"PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor", "PodMonitor", "PrometheusRule"} <= kinds
 
 
-def test_it_is_installed_changed_and_removed(cluster):
-    """A real API server takes every object, also of a second release; nothing is left after both are removed."""
+def test_the_chart_is_installed_upgraded_and_removed(cluster):
+    """The API server accepts two releases and an upgrade; uninstalling them leaves no objects."""
     at = ("--kubeconfig", str(cluster.kubeconfig()))
     install = ("install", "trimaran", CHART, *at, "--create-namespace")
     helm(*install, "--namespace", "one", "--set", "replicas=1")
     deployments = "/apis/apps/v1/deployments"
-    assert names(cluster.api.items(deployments)) == ["trimaran-watcher"]  # every other part is off
+    assert names(cluster.api.items(deployments)) == ["trimaran-watcher"]  # every other component is disabled
     helm("upgrade", "trimaran", CHART, *at, "--namespace", "one", "--set", f"{ALL},{PARTS}")
     helm(*install, "--namespace", "two", "--set", "scheduler.enabled=true")
     deployment = cluster.api.get("/apis/apps/v1/namespaces/one/deployments/trimaran-watcher")

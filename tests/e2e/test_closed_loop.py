@@ -1,4 +1,4 @@
-"""From what pods use to what the watcher serves, and to where new pods go, through a real metrics-server and API."""
+"""From the usage of pods to the watcher's metrics and the placement of new pods, with a real API and metrics-server."""
 
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -20,47 +20,49 @@ NODES = 10
 PODS_A_NODE = 3
 CORES, GIBIBYTES = 8, 32
 MANIFESTS = Path(__file__).parents[2] / "deploy/kubernetes/watcher.yaml"
-OF_THE_WATCHER = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"}
+WATCHER_KINDS = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"}
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """Ten nodes whose pods use what their annotations say, as a metrics-server sees them."""
+    """Ten nodes with pods whose usage comes from their annotations, as metrics-server reports it."""
     with ControlPlane(tmp_path_factory.mktemp("cluster")) as cluster, Kwok(cluster) as kwok:
         nodes = [node(f"node-{n}", str(CORES), f"{GIBIBYTES}Gi", reserved_cpu="7500m") for n in range(NODES)]
         cluster.api.create(*map(kwok.played, nodes))
         cluster.api.create(
-            *(using(f"pod-{n}-{k}", f"node-{n}", *use(n, k)) for n in range(NODES) for k in range(PODS_A_NODE))
+            *(pod_with_usage(f"pod-{n}-{k}", f"node-{n}", *use(n, k)) for n in range(NODES) for k in range(PODS_A_NODE))
         )
         running = {"fieldSelector": "status.phase=Running"}
         wait_until(lambda: len(cluster.api.items("/api/v1/pods", **running)) == PODS_A_NODE * NODES, "all pods run")
-        with MetricsServer(cluster) as metrics_server:  # last, so that it never sees a pod on its way up
+        with MetricsServer(cluster) as metrics_server:  # last, so that it never reads a starting pod
             metrics_server.wait_for(NODES)
             yield cluster
 
 
 def use(node: int, pod: int) -> tuple[int, int]:
-    """Return what a pod uses, millicores and MiB: some nodes nearly idle, others nearly full."""
+    """Return the usage of a pod in millicores and MiB; some nodes are nearly idle, others nearly full."""
     return 20 + 230 * node + 15 * pod, 100 + 900 * (NODES - 1 - node) + 50 * pod
 
 
-def using(name: str, node_name: str, milli_cpu: int, mebibytes: int) -> Object:
-    """Return a pod that uses so much of the node that it is bound to."""
+def pod_with_usage(name: str, node_name: str, milli_cpu: int, mebibytes: int) -> Object:
+    """Return a pod on a node with this usage in its annotations."""
     annotations = {CPU_ANNOTATION: f"{milli_cpu}m", MEMORY_ANNOTATION: f"{mebibytes}Mi"}
     return pod(name, annotations=annotations, nodeName=node_name)
 
 
 @cache
 def watcher_account(cluster: ControlPlane) -> Api:
-    """Return the way in that the shipped manifests give the watcher."""
-    for wanted in yaml.safe_load_all(MANIFESTS.read_text()):
-        if wanted["kind"] in OF_THE_WATCHER:
-            cluster.api.create(wanted)
+    """Return an API client with the watcher's account from the shipped manifests."""
+    for manifest in yaml.safe_load_all(MANIFESTS.read_text()):
+        if manifest["kind"] in WATCHER_KINDS:
+            cluster.api.create(manifest)
     return cluster.service_account("trimaran", "trimaran-watcher")
 
 
-def test_watcher_serves_what_pods_use(cluster: ControlPlane, watch: Callable[..., Service], tmp_path: Path) -> None:
-    """What pods use is what ``/watcher/<node>`` serves, with no more rights than the shipped manifests give."""
+def test_the_watcher_serves_the_usage_of_pods(
+    cluster: ControlPlane, watch: Callable[..., Service], tmp_path: Path
+) -> None:
+    """``/watcher/<node>`` serves the usage of the node's pods, with the rights of the shipped manifests."""
     token = tmp_path / "token"
     token.write_text(watcher_account(cluster).token)
     service = watch(
@@ -74,16 +76,16 @@ def test_watcher_serves_what_pods_use(cluster: ControlPlane, watch: Callable[...
         used = [use(number, k) for k in range(PODS_A_NODE)]
         cpu = 100 * sum(milli_cpu for milli_cpu, _ in used) / (CORES * 1000)
         memory = 100 * sum(mebibytes for _, mebibytes in used) / (GIBIBYTES * 1024)
-        # A rate over ten seconds, between moments that a busy machine tells apart from those it counts at: within 3
-        # percent. It would be 7 percent off if it were of what is allocatable.
+        # A rate over ten seconds, with timestamps that are inexact on a busy machine: within 3 percent. A share of the
+        # allocatable CPU instead of the capacity would be 7 percent off.
         assert served["CPU", "AVG"] == pytest.approx(cpu, rel=0.03)
         assert served["CPU", "STD"] < 0.05 * cpu
         assert served["Memory", "AVG"] == pytest.approx(memory, abs=1e-9)
         assert served["Memory", "STD"] == 0
 
 
-def test_one_process_does_it_all(cluster: ControlPlane, tmp_path: Path) -> None:
-    """An extender that watches by itself: kube-scheduler's pods go to the nodes whose pods use little of them."""
+def test_an_extender_with_an_embedded_watcher_places_pods_by_load(cluster: ControlPlane, tmp_path: Path) -> None:
+    """With an extender that embeds its watcher, new pods avoid the most loaded nodes."""
     token = tmp_path / "token"
     token.write_text(watcher_account(cluster).token)
     library = {
@@ -93,15 +95,15 @@ def test_one_process_does_it_all(cluster: ControlPlane, tmp_path: Path) -> None:
         "extender__refresh_seconds": 1, "extender__deadline_seconds": 0.4,
     }  # fmt: skip
     with Extender(cluster, CONFIGURATION, **library) as extender, extender.scheduler(verbosity=2):
-        asked = pod("probe", schedulerName="load-aware")
-        everywhere = [f"node-{n}" for n in range(NODES)]
+        probe = pod("probe", schedulerName="load-aware")
+        node_names = [f"node-{n}" for n in range(NODES)]
 
         def scored() -> dict[str, int]:
-            scores = extender.scores(asked, everywhere)
+            scores = extender.scores(probe, node_names)
             return scores if len(set(scores.values())) > 1 else {}
 
-        scores = wait_until(scored, "nodes are scored by what their pods use", 60)
-        # Memory falls while CPU rises from node to node, so those in the middle have most of both left.
+        scores = wait_until(scored, "nodes are scored by the usage of their pods", 60)
+        # From node to node memory falls while CPU rises, so the middle nodes have most of both left.
         assert max(scores, key=lambda name: scores[name]) in {"node-4", "node-5"}
         assert min(scores, key=lambda name: scores[name]) in {"node-0", "node-9"}
         before = extender.outcome("scored")
@@ -109,8 +111,8 @@ def test_one_process_does_it_all(cluster: ControlPlane, tmp_path: Path) -> None:
 
         def placed() -> list[str]:
             pods = cluster.api.items("/api/v1/pods")
-            found = [each["spec"].get("nodeName", "") for each in pods if each["metadata"]["name"].startswith("new-")]
-            return found if all(found) else []
+            nodes = [item["spec"].get("nodeName", "") for item in pods if item["metadata"]["name"].startswith("new-")]
+            return nodes if all(nodes) else []
 
         chosen = wait_until(placed, "the pods are placed", 60)
         assert extender.outcome("scored") == before + 20

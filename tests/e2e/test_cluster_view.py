@@ -1,4 +1,4 @@
-"""The view of a real API server, whatever happens to that: it is what a fresh list says again soon after."""
+"""The cluster view with a real API server: after each fault it soon equals a fresh list again."""
 
 import contextlib
 import time
@@ -22,22 +22,22 @@ pytestmark = pytest.mark.e2e
 
 NODES, PODS = 100, 300
 SOON = 30.0
-WATCH = 15.0  # how long the view asks a watch to last, so how old it grows where nothing happens
+WATCH = 15.0  # requested duration of a watch, so the view's maximum age without events
 RIGHTS = {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list", "watch"]}
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """Return a hundred nodes, and pods on them and on none."""
+    """A cluster with a hundred nodes, pods on them, and a pending pod."""
     with ControlPlane(tmp_path_factory.mktemp("cluster")) as cluster:
         cluster.api.create(*(node(f"node-{number}") for number in range(NODES)))
-        cluster.api.create(*(bound(f"pod-{number}", number) for number in range(PODS)), pod("waits"))
+        cluster.api.create(*(bound_pod(f"pod-{number}", number) for number in range(PODS)), pod("waits"))
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def token(cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the file with the token of an account that may list and watch nodes and pods and do nothing else."""
+    """File with the token of an account that may only list and watch nodes and pods."""
     file = tmp_path_factory.mktemp("account") / "token"
     file.write_text(cluster.account("view", RIGHTS).token)
     return file
@@ -45,20 +45,20 @@ def token(cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 @pytest.fixture(scope="module")
 def view(cluster: ControlPlane, token: Path) -> Iterator[ClusterView]:
-    """Return a view that follows the cluster through all of these tests."""
+    """A view that follows the cluster through all tests of this module."""
     access = ApiServerConfig(address=cluster.url, token_file=token, ca_file=cluster.certificates.certificate)
     with contextlib.closing(KubernetesApi(access)) as api, contextlib.closing(ClusterView(api).start()) as view:
         assert view.wait(SOON)
         yield view
 
 
-def bound(name: str, number: int, cpu: str = "10m") -> Object:
-    """Return a pod on the node of that number."""
+def bound_pod(name: str, number: int, cpu: str = "10m") -> Object:
+    """Return a pod on the node with this number."""
     return pod(name, container(requests={"cpu": cpu, "memory": "16Mi"}), nodeName=f"node-{number % NODES}")
 
 
 def differences(view: ClusterView, api: Api) -> str:
-    """Say how the view is not what a fresh list says; "" when it is."""
+    """Return the first difference between the view and a fresh list, or ""."""
     running = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
     nodes, pods = api.items("/api/v1/nodes"), api.items("/api/v1/pods", **running)
     fresh = NodeTable.from_k8s(nodes, pods)
@@ -73,152 +73,154 @@ def differences(view: ClusterView, api: Api) -> str:
             return f"other pods on {name}"
     rows = table.rows_of(fresh.names)
     for resource in fresh.resources:
-        for of in (NodeTable.capacity, NodeTable.allocatable, NodeTable.requests, NodeTable.limits):
-            if not np.array_equal(of(table, resource)[rows], of(fresh, resource)):
-                return f"other {of.__name__} of {resource}"
+        for column in (NodeTable.capacity, NodeTable.allocatable, NodeTable.requests, NodeTable.limits):
+            if not np.array_equal(column(table, resource)[rows], column(fresh, resource)):
+                return f"other {column.__name__} of {resource}"
     return ""
 
 
-def same_again(view: ClusterView, api: Api) -> None:
-    """Wait until the view is what a fresh list says, and follows both nodes and pods."""
+def wait_until_equal(view: ClusterView, api: Api) -> None:
+    """Wait until the view equals a fresh list and is not older than a watch."""
     last = [""]
 
     def same() -> bool:
-        last[0] = differences(view, api) or ("not been heard of" if view.age_seconds > WATCH else "")
+        last[0] = differences(view, api) or ("no recent watch event" if view.age_seconds > WATCH else "")
         return not last[0]
 
     try:
-        wait_until(same, "the view is that of a fresh list", SOON)
+        wait_until(same, "the view equals a fresh list", SOON)
     except pytest.fail.Exception:
         pytest.fail(f"after {SOON:.0f} s the view has {last[0]}")
 
 
-def test_follows_what_happens(cluster: ControlPlane, view: ClusterView) -> None:
-    """Pods are made, bound, finished and deleted; a node grows, goes, and comes back under its name as another."""
+def test_the_view_follows_changes(cluster: ControlPlane, view: ClusterView) -> None:
+    """The view follows new, bound, finished and deleted pods, and a resized, deleted and recreated node."""
     api = cluster.api
-    same_again(view, api)
+    wait_until_equal(view, api)
     binding = {
         "apiVersion": "v1", "kind": "Binding", "metadata": {"name": "waits"},
         "target": {"apiVersion": "v1", "kind": "Node", "name": "node-7"},
     }  # fmt: skip
     api.request("POST", "/api/v1/namespaces/default/pods/waits/binding", json=binding)
-    api.create(*(bound(f"more-{number}", number, "20m") for number in range(50)), pod("waits-too"))
+    api.create(*(bound_pod(f"more-{number}", number, "20m") for number in range(50)), pod("waits-too"))
     api.patch("/api/v1/namespaces/default/pods/more-1/status", {"status": {"phase": "Succeeded"}})
     for number in range(10, 20):
         api.delete(f"/api/v1/namespaces/default/pods/more-{number}")
     api.patch("/api/v1/nodes/node-3/status", {"status": {"capacity": {"cpu": "8"}, "allocatable": {"cpu": "7"}}})
     api.delete("/api/v1/nodes/node-5")
-    same_again(view, api)
+    wait_until_equal(view, api)
     api.create(node("node-5", "16", "64Gi"))
-    same_again(view, api)
+    wait_until_equal(view, api)
     with view.reading() as table:
         assert table.capacity("cpu")[table.row("node-5")] == 16_000
         assert len(table.pods("node-7")) == PODS // NODES + 2
-    assert view.lists == 2, "a watch was not enough"
+    assert view.lists == 2, "the view had to relist"
 
 
-def changed(api: Api, name: str) -> None:
-    """Delete a pod and make another, so that there is something to miss."""
-    api.create(bound(name, 42, "30m"))
+def change_pods(api: Api, name: str) -> None:
+    """Create and delete a pod and create another, so that a view can miss changes."""
+    api.create(bound_pod(name, 42, "30m"))
     api.delete(f"/api/v1/namespaces/default/pods/{name}")
-    api.create(bound(f"{name}-stays", 43, "40m"))
+    api.create(bound_pod(f"{name}-stays", 43, "40m"))
 
 
-def test_an_api_server_that_is_killed(cluster: ControlPlane, view: ClusterView) -> None:
-    """It comes back on the same port; what happens from then on is seen."""
+def test_the_view_recovers_from_a_killed_api_server(cluster: ControlPlane, view: ClusterView) -> None:
+    """After a restart of the API server on the same port the view follows changes again."""
     cluster.apiserver.restart()
-    cluster.apiserver.wait_until(lambda: answers(cluster.api), "the API answers again", 60)
-    changed(cluster.api, "restarted")
-    same_again(view, cluster.api)
+    cluster.apiserver.wait_until(lambda: is_ready(cluster.api), "the API answers again", 60)
+    change_pods(cluster.api, "restarted")
+    wait_until_equal(view, cluster.api)
 
 
-def test_an_api_server_that_stands_still(cluster: ControlPlane, view: ClusterView) -> None:
-    """Twenty seconds without a byte; requests that waited are answered then."""
+def test_the_view_recovers_from_a_paused_api_server(cluster: ControlPlane, view: ClusterView) -> None:
+    """After the API server was paused for twenty seconds the view follows changes again."""
     cluster.apiserver.pause()
     try:
         time.sleep(20)
     finally:
         cluster.apiserver.resume()
-    changed(cluster.api, "paused")
-    same_again(view, cluster.api)
+    change_pods(cluster.api, "paused")
+    wait_until_equal(view, cluster.api)
 
 
-def test_a_version_that_was_compacted_away(cluster: ControlPlane, view: ClusterView, token: Path) -> None:
-    """While no watch is possible, a pod is deleted and etcd forgets that: only a list tells."""
+def test_the_view_relists_after_compaction(cluster: ControlPlane, view: ClusterView, token: Path) -> None:
+    """If etcd compacted a pod's deletion while no watch was possible, the view finds it by a relist."""
     api, good, lists = cluster.api, token.read_text(), view.lists
     token.write_text("nobody")
-    cluster.apiserver.restart()  # ends the watches that are under way, and loses its memory of past events
-    cluster.apiserver.wait_until(lambda: answers(api), "the API answers again", 60)
+    cluster.apiserver.restart()  # ends the open watches, and clears the API server's watch cache
+    cluster.apiserver.wait_until(lambda: is_ready(api), "the API answers again", 60)
     try:
         api.delete("/api/v1/namespaces/default/pods/pod-1")
-        revision = int(api.create(bound("after-the-compaction", 44))[0]["metadata"]["resourceVersion"])
+        revision = int(api.create(bound_pod("after-the-compaction", 44))[0]["metadata"]["resourceVersion"])
         compact(cluster, revision)
         cluster.apiserver.restart()
-        cluster.apiserver.wait_until(lambda: answers(api), "the API answers again", 60)
+        cluster.apiserver.wait_until(lambda: is_ready(api), "the API answers again", 60)
         assert differences(view, api)
     finally:
         token.write_text(good)
-    same_again(view, api)
+    wait_until_equal(view, api)
     assert view.lists > lists
 
 
-def test_a_token_that_is_not_accepted(cluster: ControlPlane, view: ClusterView, token: Path) -> None:
-    """The view stays as it was, and its age tells; with the right token it follows again."""
+def test_the_view_ages_while_its_token_is_refused(cluster: ControlPlane, view: ClusterView, token: Path) -> None:
+    """While its token is refused the view keeps its contents and ages; with a valid token it follows again."""
     good = token.read_text()
     token.write_text("nobody")
     try:
-        wait_until(lambda: view.age_seconds > 2 * WATCH + 5, "what was under way ended, both are refused", 90)
-        changed(cluster.api, "refused")
+        wait_until(lambda: view.age_seconds > 2 * WATCH + 5, "both watches ended and are refused", 90)
+        change_pods(cluster.api, "refused")
         assert differences(view, cluster.api)
     finally:
         token.write_text(good)
-    same_again(view, cluster.api)
+    wait_until_equal(view, cluster.api)
     assert view.age_seconds < SOON
 
 
-def test_a_client_certificate_that_expires(cluster: ControlPlane) -> None:
-    """A view that comes with a certificate is refused when that has expired, and follows again with a new one."""
-    name = "system:kube-scheduler"  # whose rights are there by default
-    own = cluster.certificates.issue(name, 20)
+def test_the_view_reloads_an_expired_client_certificate(cluster: ControlPlane) -> None:
+    """A view with an expired client certificate is refused, and follows again with a new certificate."""
+    name = "system:kube-scheduler"  # RBAC grants its rights by default
+    certificate = cluster.certificates.issue(name, 20)
     expires = time.monotonic() + 20
-    access = ApiServerConfig(address=cluster.url, certificate=str(own), ca_file=cluster.certificates.certificate)
+    access = ApiServerConfig(
+        address=cluster.url, certificate=str(certificate), ca_file=cluster.certificates.certificate
+    )
     with contextlib.closing(KubernetesApi(access)) as api, contextlib.closing(ClusterView(api).start()) as view:
         assert view.wait(SOON)
-        same_again(view, cluster.api)
+        wait_until_equal(view, cluster.api)
         time.sleep(max(0.0, expires - time.monotonic()))
-        wait_until(lambda: view.age_seconds > WATCH + 5, "the watches that were under way ended, and are refused", 60)
-        changed(cluster.api, "expired")
+        wait_until(lambda: view.age_seconds > WATCH + 5, "both watches ended and are refused", 60)
+        change_pods(cluster.api, "expired")
         assert differences(view, cluster.api)
         cluster.certificates.issue(name)
-        same_again(view, cluster.api)
+        wait_until_equal(view, cluster.api)
 
 
-def test_a_serving_certificate_that_expires(cluster: ControlPlane, token: Path) -> None:
-    """The view asks no server that it cannot verify, and follows again when there is a new certificate."""
-    own = cluster.certificates.issue("relay")
-    with Relay(cluster, own) as relay:
+def test_the_view_refuses_an_expired_serving_certificate(cluster: ControlPlane, token: Path) -> None:
+    """The view reads nothing from a server with an expired certificate, and follows again with a new one."""
+    certificate = cluster.certificates.issue("relay")
+    with Relay(cluster, certificate) as relay:
         access = ApiServerConfig(address=relay.url, token_file=token, ca_file=cluster.certificates.certificate)
         with contextlib.closing(KubernetesApi(access)) as api, contextlib.closing(ClusterView(api).start()) as view:
             assert view.wait(SOON)
-            same_again(view, cluster.api)
+            wait_until_equal(view, cluster.api)
             cluster.certificates.issue("relay", -1)
-            relay.cut()  # a connection that is there already may stay
-            changed(cluster.api, "unverified")
-            wait_until(lambda: view.age_seconds > WATCH + 5, "the view hears nothing", 60)
+            relay.cut()  # open connections would outlive the certificate
+            change_pods(cluster.api, "unverified")
+            wait_until(lambda: view.age_seconds > WATCH + 5, "the view gets no events", 60)
             assert differences(view, cluster.api)
             cluster.certificates.issue("relay")
-            same_again(view, cluster.api)
+            wait_until_equal(view, cluster.api)
 
 
-def answers(api: Api) -> bool:
-    """Return whether the API is there."""
+def is_ready(api: Api) -> bool:
+    """Return whether the API server is ready."""
     try:
         return api.request("GET", "/readyz").text == "ok"
-    except OSError:  # as what requests raises is
+    except OSError:  # base class of the exceptions of requests
         return False
 
 
 def compact(cluster: ControlPlane, revision: int) -> None:
-    """Have etcd forget what was before a revision."""
-    answer = requests.post(f"{cluster.etcd_url}/v3/kv/compaction", json={"revision": revision}, timeout=10)
-    answer.raise_for_status()
+    """Compact etcd's history before a revision."""
+    response = requests.post(f"{cluster.etcd_url}/v3/kv/compaction", json={"revision": revision}, timeout=10)
+    response.raise_for_status()

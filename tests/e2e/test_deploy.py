@@ -1,4 +1,4 @@
-"""The manifests under deploy/kubernetes: applied to a real API server, the sidecar set driven as it stands there."""
+"""The manifests in deploy/kubernetes: applied to a real API server, with their own commands, files and accounts."""
 
 import json
 import subprocess
@@ -18,14 +18,14 @@ from control_plane.pods import InAPod
 from control_plane.scheduler import Scheduler
 from support.servers import Service, wait_until
 
-from trimaran.extender.kube_scheduler import ExtenderEndpoint, validate_config, render_config
+from trimaran.extender.kube_scheduler import ExtenderEndpoint, render_config, validate_config
 
 pytestmark = pytest.mark.e2e
 
 FOLDER = Path(__file__).parents[2] / "deploy/kubernetes"
 FILES = ("watcher.yaml", "scheduler.yaml", "nodes.yaml", "extender.yaml", "dashboard.yaml")
 NODES = 8
-# The manifests say these ports and this name; in a pod they are the pod's own.
+# Ports and host from the manifests, where they are local to the pod.
 EXTENDER, WATCHER_PORT = "http://127.0.0.1:2021", 2020
 
 
@@ -33,13 +33,13 @@ def documents(name: str) -> list[dict[str, Any]]:
     return [each for each in yaml.safe_load_all((FOLDER / name).read_text()) if each]
 
 
-def one(name: str, kind: str) -> dict[str, Any]:
-    (found,) = (each for each in documents(name) if each["kind"] == kind)
-    return found
+def only_document(name: str, kind: str) -> dict[str, Any]:
+    (document,) = (each for each in documents(name) if each["kind"] == kind)
+    return document
 
 
 def apply(cluster: ControlPlane, name: str) -> int:
-    """Apply a file's objects, of which nothing may be unknown to the API server; return how many."""
+    """Apply the objects of a file under strict field validation; return their number."""
     for each in documents(name):
         cluster.api.request("POST", collection(each), json=each, params={"fieldValidation": "Strict"})
     return len(documents(name))
@@ -47,7 +47,7 @@ def apply(cluster: ControlPlane, name: str) -> int:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[ControlPlane]:
-    """A cluster to which every manifest was applied."""
+    """A cluster with every manifest applied."""
     with ControlPlane(tmp_path) as cluster:
         for name in FILES:
             assert apply(cluster, name)
@@ -56,25 +56,25 @@ def cluster(tmp_path: Path) -> Iterator[ControlPlane]:
 
 
 def test_every_manifest_is_applied(cluster: ControlPlane) -> None:
-    """The API server takes each file as it stands, strictly."""
+    """The API server accepts every file in the folder under strict field validation."""
     assert {each.name for each in FOLDER.glob("*.yaml")} == {*FILES, "kustomization.yaml"}
     names = {each["metadata"]["name"] for each in cluster.api.items("/apis/apps/v1/deployments")}
     assert names == {f"trimaran-{part}" for part in ("watcher", "scheduler", "nodes", "extender", "dashboard")}
 
 
-def test_the_schedulers_file_is_what_the_product_writes() -> None:
-    """kube-scheduler.yaml in the ConfigMap is ``trimaran extender config`` of scheduler.yaml, without any danger."""
-    data = one("scheduler.yaml", "ConfigMap")["data"]
-    made = yaml.safe_load(data["kube-scheduler.yaml"])
-    assert made == render_config(yaml.safe_load(data["scheduler.yaml"]), ExtenderEndpoint(EXTENDER))
-    assert list(validate_config(made)) == []
+def test_the_schedulers_file_equals_the_rendered_configuration() -> None:
+    """kube-scheduler.yaml equals ``trimaran extender config`` of scheduler.yaml and passes its checks."""
+    data = only_document("scheduler.yaml", "ConfigMap")["data"]
+    shipped = yaml.safe_load(data["kube-scheduler.yaml"])
+    assert shipped == render_config(yaml.safe_load(data["scheduler.yaml"]), ExtenderEndpoint(EXTENDER))
+    assert list(validate_config(shipped)) == []
 
 
-def test_the_sidecar_set_schedules_as_it_stands(
+def test_the_unchanged_sidecar_manifest_schedules(
     cluster: ControlPlane, watch: Callable[..., Service], tmp_path: Path
 ) -> None:
-    """The commands, files and account of the manifest, with the real kube-scheduler: in shadow, then turned on."""
-    containers = one("scheduler.yaml", "Deployment")["spec"]["template"]["spec"]["containers"]
+    """The manifest's commands, files and account schedule with a real kube-scheduler, in shadow mode, then active."""
+    containers = only_document("scheduler.yaml", "Deployment")["spec"]["template"]["spec"]["containers"]
     commands = {each["name"]: [*each.get("command", ()), *each.get("args", ())] for each in containers}
     for each in containers:
         assert {"name": "configuration", "mountPath": "/etc/trimaran", "readOnly": True} in each["volumeMounts"]
@@ -82,7 +82,7 @@ def test_the_sidecar_set_schedules_as_it_stands(
     inside = InAPod(cluster, documents("scheduler.yaml"))
     program, *arguments = commands["kube-scheduler"]
     started = [
-        # As long as kube-scheduler waits: a machine that tests run on is busy with more than this.
+        # Nearly as long as kube-scheduler waits, because the tests' machine is busy.
         inside.run(sys.executable, "-m", "trimaran", *commands["extender"], TRIMARAN_EXTENDER__DEADLINE_SECONDS="0.4"),
         inside.run(str(binary(program)), *arguments),
     ]
@@ -94,13 +94,13 @@ def test_the_sidecar_set_schedules_as_it_stands(
         assert outcome("shadow") == 20
         reader = cluster.account("reader", {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]})
         headers = {"Authorization": f"Bearer {reader.token}"}
-        explained = requests.get(f"{EXTENDER}/explain", {"pod": "default/shadow-0"}, headers=headers, timeout=10)
-        assert explained.json()["mode"] == "shadow"
-        settings = one("scheduler.yaml", "ConfigMap")["data"]["trimaran.toml"]
+        explanation = requests.get(f"{EXTENDER}/explain", {"pod": "default/shadow-0"}, headers=headers, timeout=10)
+        assert explanation.json()["mode"] == "shadow"
+        settings = only_document("scheduler.yaml", "ConfigMap")["data"]["trimaran.toml"]
         inside.write("trimaran/trimaran.toml", settings.replace('"shadow"', '"active"').replace("10", "100"))
-        placed = place(cluster, "active", 20)
+        chosen = place(cluster, "active", 20)
         assert outcome("scored") == 20
-        assert set(placed) <= {f"node-{NODES - 1}", f"node-{NODES - 2}"}
+        assert set(chosen) <= {f"node-{NODES - 1}", f"node-{NODES - 2}"}
         leases = cluster.api.items("/apis/coordination.k8s.io/v1/namespaces/trimaran/leases")
         assert [each["metadata"]["name"] for each in leases] == ["trimaran-scheduler"]
         for process in started:
@@ -112,7 +112,7 @@ def test_the_sidecar_set_schedules_as_it_stands(
 
 
 def start_watcher(watch: Callable[..., Service], folder: Path) -> None:
-    """Start a watcher where the manifests look for one: two nodes have little to do."""
+    """Start a watcher at the manifests' address; two nodes have little load."""
     loads = folder / "loads.json"
     use = {f"node-{n}": 90 if n < NODES - 2 else 10 for n in range(NODES)}
     loads.write_text(json.dumps({k: {"cpu": {"average": v}, "memory": {"average": v}} for k, v in use.items()}))
@@ -121,7 +121,7 @@ def start_watcher(watch: Callable[..., Service], folder: Path) -> None:
 
 
 def documented_certificates(folder: Path) -> None:
-    """Run the commands of docs/deploy.md that make the certificates, for an extender at 127.0.0.1."""
+    """Run the commands of docs/deploy.md that create certificates, for an extender at 127.0.0.1."""
     page = (FOLDER.parent.parent / "docs/deploy.md").read_text()
     block = page.partition("### Certificates of the extender")[2].partition("```console\n")[2].partition("```")[0]
     commands = block.replace("$ ", "").replace("\\\n", "")
@@ -129,24 +129,24 @@ def documented_certificates(folder: Path) -> None:
     subprocess.run(["bash", "-ec", f"IP=127.0.0.1\n{script}"], cwd=folder, check=True, capture_output=True)
 
 
-def test_the_deployment_set_answers_over_mtls(
+def test_the_extender_deployment_requires_mtls(
     cluster: ControlPlane, watch: Callable[..., Service], tmp_path: Path
 ) -> None:
-    """Its arguments, files and account, with the documented certificates: kube-scheduler is let in, others not."""
+    """With the manifest's arguments and the documented certificates only kube-scheduler is admitted."""
     start_watcher(watch, tmp_path)
     inside = InAPod(cluster, documents("extender.yaml"))
     documented_certificates(inside.tls)
-    made = {"tls.crt": "server.crt", "tls.key": "server.key"}  # as the documented Secret has them
-    for name, file in made.items():
+    renamed = {"tls.crt": "server.crt", "tls.key": "server.key"}  # as in the documented Secret
+    for name, file in renamed.items():
         (inside.tls / name).write_bytes((inside.tls / file).read_bytes())
-    (spec,) = one("extender.yaml", "Deployment")["spec"]["template"]["spec"]["containers"]
+    (spec,) = only_document("extender.yaml", "Deployment")["spec"]["template"]["spec"]["containers"]
     process = inside.run(sys.executable, "-m", "trimaran", *spec["args"])
     url, ca = EXTENDER.replace("http://", "https://"), str(inside.tls / "ca.crt")
     try:
         ready = lambda: requests.get(f"{url}/readyz", verify=ca, timeout=5).ok  # noqa: E731
         process.wait_until(ready, "the extender is ready", 40)
         assert requests.post(f"{url}/prioritize", b"{}", verify=ca, timeout=5).status_code == 403
-        source = yaml.safe_load(one("extender.yaml", "ConfigMap")["data"]["scheduler.yaml"])
+        source = yaml.safe_load(only_document("extender.yaml", "ConfigMap")["data"]["scheduler.yaml"])
         certificate = [str(inside.tls / f"kube-scheduler.{end}") for end in ("crt", "key")]
         configuration = render_config(source, ExtenderEndpoint(url, ca, *certificate))
         with Scheduler(cluster, configuration["profiles"], extenders=configuration["extenders"], verbosity=2):
@@ -159,17 +159,17 @@ def test_the_deployment_set_answers_over_mtls(
 
 
 def place(cluster: ControlPlane, name: str, count: int, scheduler: str = "trimaran") -> list[str]:
-    """Create pods for a scheduler; return where they went."""
+    """Create pods for a scheduler; return their nodes once all are bound."""
     request = container(requests={"cpu": "50m"})
     cluster.api.create(*(pod(f"{name}-{n}", request, schedulerName=scheduler) for n in range(count)))
 
     def bound() -> list[str]:
         pods = cluster.api.items("/api/v1/pods")
-        nodes = [each["spec"].get("nodeName") for each in pods if each["metadata"]["name"].startswith(name)]
+        nodes = [item["spec"].get("nodeName") for item in pods if item["metadata"]["name"].startswith(name)]
         return nodes if all(nodes) else []
 
-    found: list[str] = wait_until(bound, f"{count} pods are placed", 60)
-    return found
+    nodes: list[str] = wait_until(bound, f"{count} pods are placed", 60)
+    return nodes
 
 
 def outcome(name: str) -> float:
@@ -178,35 +178,36 @@ def outcome(name: str) -> float:
     return float(next(line for line in text.splitlines() if line.startswith(series)).removeprefix(series))
 
 
-def attempts(account: Api) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield what the extender's account must not be able to do."""
+def forbidden_requests(account: Api) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield requests that the extender's account must not be able to make."""
     yield "change a node", lambda: account.patch("/api/v1/nodes/node-1", {"metadata": {"labels": {"a": "b"}}})
     yield "delete a pod", lambda: account.delete("/api/v1/namespaces/default/pods/x")
     yield "get one node", lambda: account.get("/api/v1/nodes/node-1")
     yield "read secrets", lambda: account.items("/api/v1/namespaces/trimaran/secrets")
     yield "read config maps", lambda: account.items("/api/v1/namespaces/trimaran/configmaps")
-    yield "write Events elsewhere", lambda: account.create(an_event("default"))
+    yield "write Events elsewhere", lambda: account.create(event("default"))
     yield "bind a pod", lambda: account.request("POST", "/api/v1/namespaces/default/pods/x/binding", json={})
     yield "read Leases", lambda: account.items("/apis/coordination.k8s.io/v1/namespaces/trimaran/leases")
 
 
-def an_event(namespace: str) -> dict[str, Any]:
-    about = {"kind": "Namespace", "name": namespace, "namespace": namespace}
+def event(namespace: str) -> dict[str, Any]:
+    subject = {"kind": "Namespace", "name": namespace, "namespace": namespace}
     return {
-        "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": namespace}, "involvedObject": about,
+        "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": namespace},
+        "involvedObject": subject,
     }  # fmt: skip
 
 
-def test_the_extenders_account_can_do_no_more(cluster: ControlPlane) -> None:
-    """What it needs is granted, and everything else refused."""
+def test_the_extenders_account_has_only_the_needed_rights(cluster: ControlPlane) -> None:
+    """The account may make the extender's own requests, and others are refused."""
     account = cluster.service_account("trimaran", "trimaran-extender")
     assert account.items("/api/v1/nodes")
     account.items("/api/v1/pods")
-    account.create(an_event("trimaran"))
+    account.create(event("trimaran"))
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": account.token}}
     path = "/apis/authentication.k8s.io/v1/tokenreviews"
     assert account.request("POST", path, json=review).json()["status"]["authenticated"]
-    for what, attempt in attempts(account):
+    for action, send in forbidden_requests(account):
         with pytest.raises(requests.HTTPError) as refusal:
-            attempt()
-        assert refusal.value.response.status_code == 403, what
+            send()
+        assert refusal.value.response.status_code == 403, action

@@ -1,4 +1,4 @@
-"""The real descheduler moves pods off the nodes that are hot here, with the watcher in place of a Prometheus."""
+"""The real descheduler moves pods off hot nodes, with the watcher in place of a Prometheus server."""
 
 import json
 import os
@@ -28,29 +28,29 @@ PODS_A_NODE = 3
 
 
 def policy(address: str) -> dict[str, Any]:
-    """Return the policy of docs/nodes.md, with the address of a watcher."""
+    """Return the policy in docs/nodes.md with another Prometheus address."""
     text = PAGE.read_text().partition("```yaml\n")[2].partition("```")[0]
-    written: dict[str, Any] = yaml.safe_load(text)
-    (provider,) = written["metricsProviders"]
+    document: dict[str, Any] = yaml.safe_load(text)
+    (provider,) = document["metricsProviders"]
     provider["prometheus"]["url"] = address
-    (arguments,) = (each["args"] for each in written["profiles"][0]["pluginConfig"])
+    (arguments,) = (each["args"] for each in document["profiles"][0]["pluginConfig"])
     assert arguments["metricsUtilization"]["prometheus"]["query"] == LOAD
     assert arguments["targetThresholds"] == {"MetricResource": HOT_PERCENT - 1}
-    return written
+    return document
 
 
 def owned(name: str, node_name: str) -> dict[str, Any]:
-    """Return a pod of a ReplicaSet, which the descheduler may evict, on a node."""
-    made = pod(name, container(requests={"cpu": "100m"}), nodeName=node_name)
+    """Return a pod of a ReplicaSet on a node, which the descheduler may evict."""
+    plain = pod(name, container(requests={"cpu": "100m"}), nodeName=node_name)
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "1", "controller": True}
-    return {**made, "metadata": {**made["metadata"], "ownerReferences": [owner]}}
+    return {**plain, "metadata": {**plain["metadata"], "ownerReferences": [owner]}}
 
 
 @pytest.mark.parametrize("through", ["the watcher itself", "a Prometheus that scrapes it"])
-def test_it_evicts_from_hot_nodes_and_from_no_others(
+def test_the_descheduler_evicts_only_from_hot_nodes(
     tmp_path: Path, watch: Callable[..., Service], through: str
 ) -> None:
-    """By the documented policy, pods leave each node that is hot here, and none of the others."""
+    """With the documented policy pods are evicted from each hot node and from no other node."""
     file = tmp_path / "loads.json"
     loads = {name: {"cpu": {"average": load}, "memory": {"average": 5}} for name, load in LOADS.items()}
     file.write_text(json.dumps(loads))
@@ -72,24 +72,24 @@ def test_it_evicts_from_hot_nodes_and_from_no_others(
                       "metrics_path": "/metrics/nodes",
                       "static_configs": [{"targets": [service.url.removeprefix("http://")]}]}  # fmt: skip
             with start_prometheus(tmp_path, yaml.safe_dump({"scrape_configs": [scrape]})) as prometheus:
-                wait_until(lambda: len(asked(prometheus)) == len(LOADS), "it is scraped")
-                assert asked(prometheus) == asked(service.url)
+                wait_until(lambda: len(query(prometheus)) == len(LOADS), "it is scraped")
+                assert query(prometheus) == query(service.url)
                 deschedule(cluster, prometheus)
-        pods = cluster.api.items("/api/v1/pods")  # an evicted one waits for a kubelet that is not there
+        pods = cluster.api.items("/api/v1/pods")  # evicted pods remain, as there is no kubelet
         left = Counter(each["spec"]["nodeName"] for each in pods if "deletionTimestamp" not in each["metadata"])
     assert {name for name in LOADS if left[name] < PODS_A_NODE} == {
         name for name, load in LOADS.items() if load >= HOT_PERCENT
     }
 
 
-def asked(address: str) -> dict[str, float]:
-    """Return what the descheduler's query is answered with."""
-    found = requests.get(f"{address}/api/v1/query", {"query": LOAD}, timeout=10).json()["data"]["result"]
-    return {each["metric"]["instance"]: float(each["value"][1]) for each in found}
+def query(address: str) -> dict[str, float]:
+    """Return the result of the descheduler's query, by node."""
+    result = requests.get(f"{address}/api/v1/query", {"query": LOAD}, timeout=10).json()["data"]["result"]
+    return {each["metric"]["instance"]: float(each["value"][1]) for each in result}
 
 
 def deschedule(cluster: ControlPlane, address: str) -> None:
-    """Run the descheduler once, as in a pod: it asks no Prometheus without a service account's files."""
+    """Run the descheduler once, as in a pod: it queries Prometheus only with a service account's files."""
     file = cluster.folder / "policy.yaml"
     file.write_text(yaml.safe_dump(policy(address)))
     (cluster.folder / "token").write_text(cluster.service_account("default", "descheduler").token)
@@ -97,7 +97,7 @@ def deschedule(cluster: ControlPlane, address: str) -> None:
         binary("descheduler"), "--policy-config-file", file, "--kubeconfig", cluster.kubeconfig(), "--v", "4",
         "--secure-port", "0", "--descheduling-interval", "0",
     ]  # fmt: skip
-    # In a mount namespace of its own, so that this machine has none of it.
+    # In its own mount namespace, so that these files do not appear on this machine.
     staged = (
         "mount -t tmpfs tmpfs /run && mkdir -p /run/secrets/kubernetes.io/serviceaccount && "
         f"cp {cluster.folder}/token /run/secrets/kubernetes.io/serviceaccount/token && "

@@ -1,4 +1,4 @@
-"""The commands that pages about deployment show: each is one that its program takes, as it stands there."""
+"""Commands on the pages about deployment: their programs accept them unchanged."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from trimaran.cli.main import main
 pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).parents[2]
 PAGES = (*sorted((ROOT / "docs/clusters").glob("*.md")), ROOT / "docs/deploy.md", ROOT / "docs/nodes.md")
-# Where no API server listens: what kubectl has understood ends there.
+# No API server listens here: a command that kubectl accepts fails with this address.
 NOWHERE = """
 apiVersion: v1
 kind: Config
@@ -24,7 +24,7 @@ current-context: nowhere
 clusters: [{name: nowhere, cluster: {server: "http://127.0.0.1:9"}}]
 contexts: [{name: nowhere, context: {cluster: nowhere}}]
 """
-# What stands for the reader's own files.
+# Stand-ins for the reader's own files.
 FILES = {
     "scheduler.yaml": "a: b",
     "kube-scheduler.yaml": "a: b",
@@ -46,20 +46,20 @@ def commands() -> list[tuple[str, str]]:
     ]
 
 
-def parts(program: str) -> list[tuple[str, str]]:
-    """Return the calls of a program, as its words stand within commands of a shell."""
-    found = []
+def calls_of(program: str) -> list[tuple[str, str]]:
+    """Return the calls of a program within the shell commands, with the page's name."""
+    result = []
     for page, command in commands():
         inner = re.findall(r"\$\(([^)]*)\)", command)
         for text in (re.sub(r"\$\([^)]*\)", "x", command), *inner):
             calls = re.findall(rf"(?:^|&& |\| )({program} [^|&>]*)", text)
-            found += [(page, call.strip()) for call in calls]
-    return found
+            result += [(page, call.strip()) for call in calls]
+    return result
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The reader's folder: a checkout with files of their own."""
+    """Folder like the reader's: a checkout with the reader's own files."""
     (tmp_path / "deploy").symlink_to(ROOT / "deploy")
     (tmp_path / "nowhere").write_text(NOWHERE)
     for name, text in FILES.items():
@@ -67,55 +67,55 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_command_is_a_command_of_a_shell() -> None:
-    """Quotes and brackets are closed, of all of them, whatever they call."""
+def test_every_command_is_valid_shell_syntax() -> None:
+    """Every command has valid shell syntax by ``bash -n``."""
     assert len(commands()) > 40
     for page, command in commands():
         done = subprocess.run(["bash", "-nc", command], capture_output=True, text=True, check=False)
         assert done.returncode == 0, (page, command, done.stderr)
 
 
-def test_kubectl_takes_its_commands(folder: Path) -> None:
-    """Verbs, flags, files, patches: each gets as far as asking the API server."""
-    calls = parts("kubectl")
+def test_kubectl_accepts_its_commands(folder: Path) -> None:
+    """Each kubectl command gets as far as a request to the API server."""
+    calls = calls_of("kubectl")
     assert len({call for _, call in calls}) > 15
     for page, call in calls:
         words = [str(builds.binary("kubectl")), *shlex.split(call.replace("$IP", "10.0.0.1"))[1:]]
-        if words[1] == "patch":  # the object is read first
+        if words[1] == "patch":  # patch reads the object first
             words.append("--dry-run=client")
         environment = {**os.environ, "KUBECONFIG": str(folder / "nowhere")}
         done = subprocess.run(
             words, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
         )
-        asked = "127.0.0.1:9" in done.stderr or "github.com" in call
-        assert asked, (page, call, done.stderr)
+        has_sent = "127.0.0.1:9" in done.stderr or "github.com" in call
+        assert has_sent, (page, call, done.stderr)
 
 
-def test_helm_takes_its_commands(folder: Path) -> None:
-    """Each install and upgrade makes objects of the chart, with values that the schema knows."""
-    calls = [(page, call) for page, call in parts("helm") if "uninstall" not in call]
+def test_helm_accepts_its_commands(folder: Path) -> None:
+    """Each install and upgrade renders the chart with valid values."""
+    calls = [(page, call) for page, call in calls_of("helm") if "uninstall" not in call]
     assert len(calls) > 5
     for page, call in calls:
         verb, *words = shlex.split(call)[1:]
         assert verb in {"install", "upgrade"}
-        given = [word for word in words if word != "--reuse-values"]
-        command = [builds.binary("helm"), "template", "--kube-version", "1.36.0", *given]
+        options = [word for word in words if word != "--reuse-values"]
+        command = [builds.binary("helm"), "template", "--kube-version", "1.36.0", *options]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, (page, call, done.stderr)
 
 
-def test_trimaran_takes_its_commands() -> None:
+def test_trimaran_accepts_its_commands() -> None:
     """Each command and option exists."""
-    calls = parts("trimaran")
+    calls = calls_of("trimaran")
     assert len(calls) > 5
     for page, call in calls:
         words = shlex.split(call.replace("$IP", "10.0.0.1"))[1:]
         context = click.Context(main)
         command: click.Command = main
         while isinstance(command, click.Group) and words and not words[0].startswith("-"):
-            found = command.get_command(context, words[0])
-            assert found is not None, (page, call)
-            command, words = found, words[1:]
+            subcommand = command.get_command(context, words[0])
+            assert subcommand is not None, (page, call)
+            command, words = subcommand, words[1:]
         parser = command.make_parser(click.Context(command))
         try:
             parser.parse_args(words)

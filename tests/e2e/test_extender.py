@@ -1,4 +1,4 @@
-"""A stock kube-scheduler made load-aware by the extender: what it scores, chooses, and survives."""
+"""The extender with a stock kube-scheduler: scores, choices, bursts and outages."""
 
 import json
 import os
@@ -54,7 +54,7 @@ SCHEDULERS = ("balancing", "packing", "default-scheduler")
 
 
 def watching(watch: Callable[..., Service], folder: Path, loads: Mapping[str, Any]) -> str:
-    """Return the address of a watcher that fetched once and will not again while the test runs."""
+    """Start a watcher that fetches only once during the test; return its address."""
     file = folder / "loads.json"
     file.write_text(json.dumps(loads))
     frozen = {"TRIMARAN_FAKE__FILE": str(file), "TRIMARAN_WATCH__EXPIRY_SECONDS": "3600"}
@@ -63,8 +63,8 @@ def watching(watch: Callable[..., Service], folder: Path, loads: Mapping[str, An
     return service.url
 
 
-def restless(dice: random.Random) -> Mapping[str, Any]:
-    """Return loads of all kinds, idle to full and steady to restless."""
+def varied_loads(dice: random.Random) -> Mapping[str, Any]:
+    """Return random loads, from idle to full and from constant to strongly varying."""
     return {
         f"node-{number}": {
             kind: {"average": dice.uniform(0, 100), "deviation": dice.choice((0, dice.uniform(0, 30)))}
@@ -89,22 +89,22 @@ def all_bound(cluster: ControlPlane) -> bool:
     return all(each["spec"].get("nodeName") for each in cluster.api.items("/api/v1/pods"))
 
 
-def test_scores_and_choices_are_those_of_the_profile(
+def test_scores_and_choices_follow_the_profile(
     cluster: ControlPlane, watch: Callable[..., Service], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every score that kube-scheduler counts for us is recomputed from the API; its choice is best, and was assumed."""
+    """The extender's logged scores equal scores computed from the API; the best node is chosen, and was assumed."""
     dice = random.Random(12)
     cluster.api.create(RUNTIME_CLASS)
     cluster.api.create(*nodes(dice, NODES))
-    watcher = watching(watch, tmp_path, restless(dice))
+    watcher = watching(watch, tmp_path, varied_loads(dice))
     with Extender(cluster, CONFIGURATION, watcher, **PATIENT) as extender, extender.scheduler("10s") as scheduler:
         scored = 0
         for number in range(PODS):
-            wanted = SHAPES[number % len(SHAPES)](dice, f"pod-{number}")
-            wanted["spec"]["schedulerName"] = SCHEDULERS[number // len(SHAPES) % len(SCHEDULERS)]
-            (created,) = cluster.api.create(wanted)
+            manifest = SHAPES[number % len(SHAPES)](dice, f"pod-{number}")
+            manifest["spec"]["schedulerName"] = SCHEDULERS[number // len(SHAPES) % len(SCHEDULERS)]
+            (created,) = cluster.api.create(manifest)
             wait_until(lambda created=created: is_bound(cluster, created), f"pod-{number} is placed", 60)
-            # One at a time: what the watch has told when the next one is scored is then known.
+            # One at a time, so that it is known which events the view had seen when it scored the next pod.
             scored = int(extender.outcome("scored"))
             wait_until(lambda scored=scored: extender.assumed()[1] == scored, "the view has seen the binding")
         attempts = [attempt for attempt in scheduler.attempts() if attempt.extenders]
@@ -116,13 +116,14 @@ def test_scores_and_choices_are_those_of_the_profile(
         chosen = [(each, each.totals[placed[each.pod]["spec"]["nodeName"]]) for each in attempts]
         best = sum(total == max(attempt.totals.values()) for attempt, total in chosen)
         hits, _ = extender.assumed()
-        ours = [each for each in attempts if placed[each.pod]["spec"]["schedulerName"] in SCHEDULERS[:2]]
-        draws = sum(1 / list(each.totals.values()).count(max(each.totals.values())) for each in ours)
+        scored_attempts = [each for each in attempts if placed[each.pod]["spec"]["schedulerName"] in SCHEDULERS[:2]]
+        # The extender's guess among n best nodes is right with probability 1 / n.
+        draws = sum(1 / list(each.totals.values()).count(max(each.totals.values())) for each in scored_attempts)
     with capsys.disabled():
         sys.stdout.write(
             f"\nextender: {rows - len(different)} of {rows} scores as recomputed, choice among the best {best} of "
-            f"{len(attempts)}, assumed right {hits} of {scored} ({draws:.0f} "
-            f"with every sum known), not asked about {PODS - len(attempts)}\n"
+            f"{len(attempts)}, {hits} of {scored} assumptions right ({draws:.0f} "
+            f"expected with every sum known), {PODS - len(attempts)} pods without a request\n"
         )
     assert not different, f"of {rows} rows {len(different)} differ: {different[:3]}"
     assert not sums
@@ -131,24 +132,24 @@ def test_scores_and_choices_are_those_of_the_profile(
 
 
 def compare(cluster: ControlPlane, watcher: str, attempts: list[Attempt]) -> tuple[int, list[str]]:
-    """Compute all scores anew, in the log's order; return how many there are, and which are otherwise."""
+    """Compute all scores again in the log's order; return the number of scores, and the different ones."""
     table = NodeTable.from_k8s(cluster.api.items("/api/v1/nodes"))
     with client.connect(watcher) as reading:
         judgment = FallbackPolicy(max_age_seconds=3600).judge(table, reading.metrics(), time.time())
     by_scheduler = Profiles.read(CONFIGURATION).by_scheduler
     prepared = {name: each.profile.prepare(table, judgment) for name, each in by_scheduler.items()}
     placed = {f"default/{each['metadata']['name']}": each for each in cluster.api.items("/api/v1/pods")}
-    not_asked = placed.keys() - {attempt.pod for attempt in attempts}
-    assert not not_asked, "each pod has more than one node to choose from"
+    unscored = placed.keys() - {attempt.pod for attempt in attempts}
+    assert not unscored, "each pod has more than one feasible node"
     rows, different, seen = 0, [], set()
     for attempt in attempts:
-        found = Pod.from_k8s(placed[attempt.pod])
+        bound_pod = Pod.from_k8s(placed[attempt.pod])
         scheduler = placed[attempt.pod]["spec"]["schedulerName"]
         (logged,) = attempt.extenders.values()
         candidates = list(logged)
         if scheduler in prepared:
-            totals = prepared[scheduler].score(found, among=candidates).total
-            computed = by_scheduler[scheduler].answered(totals).tolist()
+            totals = prepared[scheduler].score(bound_pod, among=candidates).total
+            computed = by_scheduler[scheduler].to_points(totals).tolist()
         else:
             computed = [50] * len(candidates)
         rows += len(candidates)
@@ -156,13 +157,13 @@ def compare(cluster: ControlPlane, watcher: str, attempts: list[Attempt]) -> tup
         for name, score in zip(candidates, computed, strict=True):
             if logged[name] != score:
                 different.append(f"{attempt.pod} ({scheduler}) on {name}: {logged[name]}, computed {score}")
-        table.add(found)
+        table.add(bound_pod)
     assert len(seen) > 50
     return rows, different
 
 
 def wrong_sums(attempts: list[Attempt], weight: int) -> list[str]:
-    """Return which of the scheduler's sums are not its plugins' scores and ours times weight times ten."""
+    """Return the scheduler's totals that differ from its plugins' scores plus the weighted extender scores."""
     return [
         f"{attempt.pod} on {name}"
         for attempt in attempts
@@ -181,28 +182,28 @@ def test_a_burst_spreads(
     capsys: pytest.CaptureFixture[str],
     assume: bool,
 ) -> None:
-    """Of a burst no node gets much more than placement one by one gives it; without assumptions is shown beside it."""
+    """In a burst no node gets many more pods than with placement one by one; the test also runs without assumptions."""
     cluster.api.create(*(node(f"node-{number}", "16", "64Gi") for number in range(NODES)))
     dice = random.Random(5)
     loads = {f"node-{n}": {each: {"average": dice.uniform(5, 60)} for each in ("cpu", "memory")} for n in range(NODES)}
     watcher = watching(watch, tmp_path, loads)
-    wanted = [pod(f"pod-{n}", container(requests={"cpu": "1", "memory": "2Gi"})) for n in range(BURST)]
-    for each in wanted:
+    burst = [pod(f"pod-{n}", container(requests={"cpu": "1", "memory": "2Gi"})) for n in range(BURST)]
+    for each in burst:
         each["spec"]["schedulerName"] = "balancing"
     with Extender(cluster, CONFIGURATION, watcher, extender__assume=assume, **PATIENT) as extender:
-        cluster.api.create(*wanted)
+        cluster.api.create(*burst)
         with extender.scheduler("10s", verbosity=2):
             wait_until(lambda: all_bound(cluster), "the burst is placed", 120)
         right, known = extender.assumed()
     placed = cluster.api.items("/api/v1/pods")
     got = Counter(each["spec"]["nodeName"] for each in placed)
-    ideal = one_by_one(cluster, watcher, [Pod.from_k8s(each) for each in wanted])
+    ideal = one_by_one(cluster, watcher, [Pod.from_k8s(each) for each in burst])
     over = max(got[name] - (1.5 * ideal[name] + 2) for name in got)
     with capsys.disabled():
         sys.stdout.write(
             f"\nburst of {BURST}, {'with' if assume else 'without'} assumptions: at most {max(got.values())} on one "
             f"({max(ideal.values())} one by one), on {len(got)} nodes ({len(ideal)}), "
-            f"the worst node {over:+.1f} beside 1.5 times its own share + 2, assumed right {right} of {known}\n"
+            f"the worst node {over:+.1f} over 1.5 times its share + 2, {right} of {known} assumptions right\n"
         )
     assert len(placed) == BURST
     assert bool(known) is assume
@@ -211,17 +212,17 @@ def test_a_burst_spreads(
 
 
 def one_by_one(cluster: ControlPlane, watcher: str, pods: list[Pod]) -> Counter[str]:
-    """Return how many pods each node gets when each is placed by all that counts, with all before it known."""
+    """Return the number of pods per node if each pod is placed by all scores with all earlier pods known."""
     table = NodeTable.from_k8s(cluster.api.items("/api/v1/nodes"))
     with client.connect(watcher) as reading:
         judgment = FallbackPolicy(max_age_seconds=3600).judge(table, reading.metrics(), time.time())
     profiles = Profiles.read(CONFIGURATION)
-    ours = profiles.by_scheduler["balancing"]
-    prepared = ours.profile.prepare(table, judgment)
+    balancing = profiles.by_scheduler["balancing"]
+    prepared = balancing.profile.prepare(table, judgment)
     in_tree_prepared = in_tree_by_scheduler(profiles)["balancing"].profile.prepare(table, MetricsTable.empty(table))
     dice, got = np.random.default_rng(7), Counter[str]()
     for each in pods:
-        sums = ours.answered(prepared.score(each).total) * profiles.weight * SCORE_FACTOR
+        sums = balancing.to_points(prepared.score(each).total) * profiles.weight * SCORE_FACTOR
         sums += in_tree_prepared.score(each).total
         best = table.names[dice.choice(np.flatnonzero(sums == sums.max()))]
         table.assume(each, best)
@@ -229,25 +230,25 @@ def one_by_one(cluster: ControlPlane, watcher: str, pods: list[Pod]) -> Counter[
     return got
 
 
-def test_the_scheduler_binds_when_the_extender_dies(
+def test_the_scheduler_binds_pods_after_the_extender_is_killed(
     cluster: ControlPlane, watch: Callable[..., Service], tmp_path: Path
 ) -> None:
-    """Killed in the middle of a burst, the extender holds up nobody: it is ignorable."""
+    """A kill of the extender during a burst delays no pod, because the extender is ignorable."""
     cluster.api.create(*(node(f"node-{number}", "16", "64Gi") for number in range(10)))
-    watcher = watching(watch, tmp_path, restless(random.Random(3)))
-    wanted = [pod(f"pod-{n}", schedulerName="balancing") for n in range(100)]
+    watcher = watching(watch, tmp_path, varied_loads(random.Random(3)))
+    burst = [pod(f"pod-{n}", schedulerName="balancing") for n in range(100)]
     with Extender(cluster, CONFIGURATION, watcher, **PATIENT) as extender, extender.scheduler():
-        cluster.api.create(*wanted[:50])
+        cluster.api.create(*burst[:50])
         children = Path(f"/proc/{extender.process.pid}/task/{extender.process.pid}/children").read_text().split()
         for pid in (extender.process.pid, *map(int, children)):
             os.kill(pid, signal.SIGKILL)
-        cluster.api.create(*wanted[50:])
+        cluster.api.create(*burst[50:])
         wait_until(lambda: all_bound(cluster), "all pods are placed", 60)
-    assert len(names(cluster.api.items("/api/v1/pods"))) == len(wanted)
+    assert len(names(cluster.api.items("/api/v1/pods"))) == len(burst)
 
 
-def test_an_outage_is_told_by_an_event(cluster: ControlPlane) -> None:
-    """Without a watcher pods are placed all the same, and one Event says that their nodes' load is not known."""
+def test_an_outage_is_reported_as_an_event(cluster: ControlPlane) -> None:
+    """Without a watcher pods are still placed, and one Event reports that the nodes' load is unknown."""
     cluster.api.create(*(node(f"node-{number}") for number in range(5)))
     nowhere = f"http://127.0.0.1:{free_port()}"
     with Extender(cluster, CONFIGURATION, nowhere, **PATIENT) as extender, extender.scheduler("10s"):
@@ -255,10 +256,10 @@ def test_an_outage_is_told_by_an_event(cluster: ControlPlane) -> None:
         wait_until(lambda: all_bound(cluster), "all pods are placed", 60)
         assert extender.outcome("no_metrics") == 10
 
-        def told() -> list[Object]:
+        def outage_events() -> list[Object]:
             events = cluster.api.items("/api/v1/namespaces/default/events")
             return [each for each in events if each["reason"] == "LoadUnknown"]
 
-        (event,) = wait_until(told, "the Event is there")
+        (event,) = wait_until(outage_events, "the Event exists")
     assert event["type"] == "Warning"
     assert "load" in event["message"]

@@ -1,6 +1,6 @@
-"""Placing pods by load on a real cluster while something fails: pods are bound all the same, and it mends by itself.
+"""Faults while a real cluster places pods by load: pods are still bound, and the extender recovers.
 
-After each fault the extender's scores are soon those of a fresh list of nodes and pods, to the point.
+Soon after each fault the extender's scores exactly equal scores from a fresh list of nodes and pods.
 """
 
 import itertools
@@ -33,9 +33,9 @@ from trimaran.extender.profiles import Profiles
 pytestmark = pytest.mark.e2e
 
 SOON = 30.0
-TIMEOUT = 0.5  # kube-scheduler's httpTimeout, as the product writes it
+TIMEOUT = 0.5  # kube-scheduler's httpTimeout, as in ``render_config``
 LIFETIME = 40.0
-BUSY = 5.0  # what a machine with other work to do may take beside it
+BUSY = 5.0  # tolerance for a busy machine
 NODES = [f"node-{number}" for number in range(20)]
 CONFIGURATION: Mapping[str, Any] = {
     "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -50,18 +50,18 @@ CONFIGURATION: Mapping[str, Any] = {
 }
 
 
-def wanted(name: str) -> dict[str, Any]:
-    """Return a pod that shows in the score of the node that it is on."""
+def balancing_pod(name: str) -> dict[str, Any]:
+    """Return a pod with requests that change the score of its node."""
     return pod(name, container(requests={"cpu": "100m", "memory": "256Mi"}), schedulerName="balancing")
 
 
-PROBE = wanted("probe")  # with an UID of its own: where it is assumed is taken back when it is asked about again
+PROBE = balancing_pod("probe")  # with a fixed UID: the next request for it withdraws its assumption
 PROBE["metadata"]["uid"] = "probe"
 
 
 @dataclass
-class Placing:
-    """A cluster in which a stock kube-scheduler asks an extender, which asks a watcher."""
+class System:
+    """A cluster with a stock kube-scheduler, an extender and a watcher."""
 
     cluster: ControlPlane
     relay: Relay
@@ -70,27 +70,28 @@ class Placing:
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def create(self, count: int) -> None:
-        self.cluster.api.create(*(wanted(f"pod-{next(self.numbers)}") for _ in range(count)))
+        self.cluster.api.create(*(balancing_pod(f"pod-{next(self.numbers)}") for _ in range(count)))
 
     def all_bound(self) -> bool:
         return all(each["spec"].get("nodeName") for each in self.cluster.api.items("/api/v1/pods"))
 
     def place(self, count: int, seconds: float = 60) -> float:
-        """Create pods; return how long it took until they were bound, in seconds."""
+        """Create pods; return the seconds until all pods are bound."""
         began = time.monotonic()
         self.create(count)
         wait_until(self.all_bound, f"{count} pods are placed", seconds)
         return time.monotonic() - began
 
     def difference(self) -> str:
-        """Say where the extender scores a pod otherwise than a fresh list of nodes and pods has it, "" if nowhere."""
+        """Return the nodes whose extender score differs from one computed from a fresh list, or ""."""
         table = NodeTable.from_k8s(self.cluster.api.items("/api/v1/nodes"), self.cluster.api.items("/api/v1/pods"))
         with client.connect(self.watcher.url) as reading:
             judgment = FallbackPolicy(max_age_seconds=3600).judge(table, reading.metrics(), time.time())
-        ours = Profiles.read(CONFIGURATION).by_scheduler["balancing"]
-        total = ours.profile.prepare(table, judgment).score(Pod.from_k8s(PROBE), among=NODES).total
-        fresh, found = dict(zip(NODES, ours.answered(total).tolist(), strict=True)), self.extender.scores(PROBE, NODES)
-        return ", ".join(f"{name}: {found[name]}, not {fresh[name]}" for name in NODES if found[name] != fresh[name])
+        balancing = Profiles.read(CONFIGURATION).by_scheduler["balancing"]
+        total = balancing.profile.prepare(table, judgment).score(Pod.from_k8s(PROBE), among=NODES).total
+        fresh = dict(zip(NODES, balancing.to_points(total).tolist(), strict=True))
+        served = self.extender.scores(PROBE, NODES)
+        return ", ".join(f"{name}: {served[name]}, not {fresh[name]}" for name in NODES if served[name] != fresh[name])
 
     def is_scored(self) -> bool:
         """Place a pod; return whether it was scored by load."""
@@ -98,8 +99,8 @@ class Placing:
         self.place(1)
         return self.extender.outcome("scored") > before
 
-    def mends(self) -> None:
-        """Wait until the extender scores by what there is again, and place pods by that."""
+    def check_recovery(self) -> None:
+        """Wait until the extender's scores are right again, and check that pods are placed by them."""
         until, last = time.monotonic() + SOON, "unknown"
         while last:
             try:
@@ -115,22 +116,22 @@ class Placing:
 
 
 @contextmanager
-def placing(
+def running_system(
     folder: Path,
     *,
     interval: str = "3000",
     clocks: Mapping[str, Clock] | None = None,
     lifetime: float | None = None,
     **settings: object,
-) -> Iterator[Placing]:
-    """Run all of it.
+) -> Iterator[System]:
+    """Run a cluster, a scheduler, an extender and a watcher; yield them as a system.
 
     Args:
-        folder: for all that it writes.
-        interval: of the watcher's fetches, seconds; by default it fetches once.
-        clocks: of the extender and the watcher, by their names; the machine's by default.
-        lifetime: of the scheduler's certificate for the extender, seconds; by default they talk without any.
-        settings: of the extender.
+        folder: folder for all files.
+        interval: seconds between the watcher's fetches; by default it fetches once.
+        clocks: clocks of the extender and the watcher, by their names; the machine's clock by default.
+        lifetime: seconds of validity of the scheduler's certificate for the extender; None is plain HTTP.
+        settings: settings of the extender.
     """
     dice, clocks = random.Random(9), clocks or {}
     loads = {name: {kind: {"average": dice.uniform(5, 60)} for kind in ("cpu", "memory")} for name in NODES}
@@ -138,29 +139,29 @@ def placing(
     with ControlPlane(folder) as cluster, Relay(cluster) as relay:
         cluster.api.create(*map(node, NODES))
         watcher = watching(folder, free_port(), interval, clocks.get("watcher"))
-        issue, tls, of_scheduler = cluster.certificates.issue, {}, None
+        issue, tls, scheduler_certificate = cluster.certificates.issue, {}, None
         if lifetime is not None:
             tls = {"certificate": issue("extender"), "client_certificate": issue("probe")}
-            of_scheduler = issue("scheduler", lifetime)
+            scheduler_certificate = issue("scheduler", lifetime)
         extender = Extender(
             cluster, CONFIGURATION, watcher.url, kubeconfig=cluster.kubeconfig(server=relay.url),
             environment=clocks["extender"].environment if "extender" in clocks else None,
             extender__refresh_seconds=1, extender__deadline_seconds=0.4, **tls, **settings,
         )  # fmt: skip
-        made = Placing(cluster, relay, watcher, extender)
+        system = System(cluster, relay, watcher, extender)
         try:
-            with extender, extender.scheduler(certificate=of_scheduler, verbosity=2):
-                made.mends()
-                yield made
+            with extender, extender.scheduler(certificate=scheduler_certificate, verbosity=2):
+                system.check_recovery()
+                yield system
         finally:
-            made.watcher.kill()
+            system.watcher.kill()
 
 
 def watching(folder: Path, port: int, interval: str = "3000", clock: Clock | None = None) -> Service:
-    """Start a watcher of the loads in the folder; cold, as one that was forked has this machine's clock and network."""
+    """Start a watcher of the loads in the folder; cold, as a forked process keeps the machine's clock and network."""
     environment = {
         "TRIMARAN_FAKE__FILE": str(folder / "loads.json"), "TRIMARAN_WATCH__EXPIRY_SECONDS": "3600",
-        "TRIMARAN_QUALITY__FROZEN_ACTION": "report",  # these loads do stand still
+        "TRIMARAN_QUALITY__FROZEN_ACTION": "report",  # these loads are constant
         **(clock.environment if clock else {}),
     }  # fmt: skip
     arguments = ("--provider", "Fake", "--interval", interval)
@@ -170,167 +171,168 @@ def watching(folder: Path, port: int, interval: str = "3000", clock: Clock | Non
 
 
 @pytest.fixture(scope="module")
-def still(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Placing]:
-    """All of it, through all faults of a process or a watch; the load stands still."""
-    with placing(tmp_path_factory.mktemp("cluster"), extender__max_age_seconds=3600) as made:
-        yield made
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    """A system with constant load, for all faults of processes and watches."""
+    with running_system(tmp_path_factory.mktemp("cluster"), extender__max_age_seconds=3600) as system:
+        yield system
 
 
-def test_an_extender_that_is_killed(still: Placing) -> None:
-    """The worker, or all of it, by kill -9 in a burst: the burst is placed, and the next one is scored."""
-    (worker,) = children(still.extender.process.pid)
-    still.create(20)
+def test_pods_are_bound_after_the_extender_is_killed(system: System) -> None:
+    """After SIGKILL of the worker or the whole extender in a burst all pods are bound, and later pods scored."""
+    (worker,) = children(system.extender.process.pid)
+    system.create(20)
     os.kill(worker, signal.SIGKILL)
-    assert still.place(20) < 40 * TIMEOUT + BUSY
-    still.mends()
-    still.create(20)
-    still.extender.process.kill()
-    assert still.place(20) < BUSY  # nobody listens, which is told at once
-    still.extender.process.restart()
-    still.mends()
+    assert system.place(20) < 40 * TIMEOUT + BUSY
+    system.check_recovery()
+    system.create(20)
+    system.extender.process.kill()
+    assert system.place(20) < BUSY  # connections are refused at once
+    system.extender.process.restart()
+    system.check_recovery()
 
 
-def test_an_extender_that_stands_still(still: Placing) -> None:
-    """Each pod waits for the scheduler's httpTimeout and no longer."""
-    before = still.extender.outcome("scored")
-    still.extender.process.pause()
+def test_a_paused_extender_delays_pods_by_the_timeout(system: System) -> None:
+    """With a paused extender each pod waits for the scheduler's httpTimeout and no longer."""
+    before = system.extender.outcome("scored")
+    system.extender.process.pause()
     try:
-        took = still.place(10)
+        took = system.place(10)
     finally:
-        still.extender.process.resume()
+        system.extender.process.resume()
     assert 10 * TIMEOUT <= took < 10 * TIMEOUT + BUSY
-    still.mends()
-    assert still.extender.outcome("deadline") + still.extender.outcome("scored") > before
+    system.check_recovery()
+    assert system.extender.outcome("deadline") + system.extender.outcome("scored") > before
 
 
-def test_a_watcher_that_is_killed(still: Placing) -> None:
-    """Pods are scored by the last metrics; the watcher comes back with what it had."""
-    still.watcher.kill()
-    before = still.extender.outcome("scored")
-    assert still.place(10) < BUSY
-    assert still.extender.outcome("scored") == before + 10
-    folder, port = still.cluster.folder, int(still.watcher.url.rpartition(":")[2])
-    still.watcher = watching(folder, port)
-    still.mends()
+def test_pods_are_scored_after_the_watcher_is_killed(system: System) -> None:
+    """Without the watcher pods are scored by the last metrics; after a restart it serves its stored metrics."""
+    system.watcher.kill()
+    before = system.extender.outcome("scored")
+    assert system.place(10) < BUSY
+    assert system.extender.outcome("scored") == before + 10
+    folder, port = system.cluster.folder, int(system.watcher.url.rpartition(":")[2])
+    system.watcher = watching(folder, port)
+    system.check_recovery()
 
 
-def test_a_watcher_that_stands_still(still: Placing) -> None:
-    """Pods are scored by the last metrics, and nobody waits for the watcher."""
-    before = still.extender.outcome("scored")
-    os.killpg(still.watcher.process.pid, signal.SIGSTOP)
+def test_a_paused_watcher_delays_no_pods(system: System) -> None:
+    """With a paused watcher pods are scored by the last metrics without delay."""
+    before = system.extender.outcome("scored")
+    os.killpg(system.watcher.process.pid, signal.SIGSTOP)
     try:
-        time.sleep(3)  # some reads are under way, and wait
-        assert still.place(10) < BUSY
-        assert still.extender.outcome("scored") == before + 10
+        time.sleep(3)  # so that some reads are in flight and wait
+        assert system.place(10) < BUSY
+        assert system.extender.outcome("scored") == before + 10
     finally:
-        os.killpg(still.watcher.process.pid, signal.SIGCONT)
-    still.mends()
+        os.killpg(system.watcher.process.pid, signal.SIGCONT)
+    system.check_recovery()
 
 
-def test_events_that_come_late(still: Placing) -> None:
-    """One event of five comes half a minute late, and those behind it wait: pods are scored and bound meanwhile."""
-    before, late, until = still.extender.outcome("scored"), [], time.monotonic() + 45
-    still.relay.delayed_share, still.relay.delay_seconds = 0.2, 30.0
+def test_pods_are_scored_while_events_are_late(system: System) -> None:
+    """Pods are scored and bound while one watch event of five, and all behind it, are half a minute late."""
+    before, late, until = system.extender.outcome("scored"), [], time.monotonic() + 45
+    system.relay.delayed_share, system.relay.delay_seconds = 0.2, 30.0
     try:
         while time.monotonic() < until:
-            assert still.place(5) < BUSY
+            assert system.place(5) < BUSY
             time.sleep(2)
-            late.append(bool(still.difference()))
+            late.append(bool(system.difference()))
     finally:
-        still.relay.delayed_share = 0.0
+        system.relay.delayed_share = 0.0
     assert any(late)
-    assert still.extender.outcome("scored") >= before + 5 * len(late)
-    still.mends()
+    assert system.extender.outcome("scored") >= before + 5 * len(late)
+    system.check_recovery()
 
 
-def test_packets_that_are_dropped(tmp_path: Path) -> None:
-    """Of each connection a third of the packets, then all: pods are bound, and it mends when packets come through."""
-    with private_network() as network, placing(tmp_path, extender__max_age_seconds=3600) as made:
-        network.drop(30, made.extender.url, made.relay.url, made.watcher.url)
-        took = [made.place(5) for _ in range(4)]
+def test_pods_are_bound_despite_dropped_packets(tmp_path: Path) -> None:
+    """Pods are bound with a third and with all packets of a connection lost; the extender recovers afterwards."""
+    with private_network() as network, running_system(tmp_path, extender__max_age_seconds=3600) as system:
+        network.drop(30, system.extender.url, system.relay.url, system.watcher.url)
+        took = [system.place(5) for _ in range(4)]
         network.heal()
         assert max(took) < 5 * TIMEOUT + BUSY
-        made.mends()
-        network.drop(100, made.extender.url)
-        took = [made.place(10)]
+        system.check_recovery()
+        network.drop(100, system.extender.url)
+        took = [system.place(10)]
         network.heal()
         assert 10 * TIMEOUT <= took[0] < 10 * TIMEOUT + BUSY
-        made.mends()
-        network.drop(100, made.relay.url)
-        assert made.place(10) < BUSY  # which may all be where they were assumed; of others nothing was
-        made.cluster.api.create(*(pod(f"other-{number}", container(requests={"cpu": "1"})) for number in range(5)))
-        wait_until(made.all_bound, "pods of another profile are placed", BUSY)
-        assert made.difference()
-        time.sleep(25)  # long enough that the view gives its watches up
-        assert made.place(10) < BUSY
+        system.check_recovery()
+        network.drop(100, system.relay.url)
+        assert system.place(10) < BUSY
+        # These pods may all be on their assumed nodes, without a difference; pods of other profiles are not assumed.
+        system.cluster.api.create(*(pod(f"other-{number}", container(requests={"cpu": "1"})) for number in range(5)))
+        wait_until(system.all_bound, "pods of another profile are placed", BUSY)
+        assert system.difference()
+        time.sleep(25)  # long enough for the view to give up its watches
+        assert system.place(10) < BUSY
         network.heal()
-        made.mends()
-        network.drop(100, made.watcher.url)
-        time.sleep(3)  # some reads are under way, and hear nothing
-        before = made.extender.outcome("scored")
-        assert made.place(10) < BUSY
-        assert made.extender.outcome("scored") == before + 10  # by the last metrics
+        system.check_recovery()
+        network.drop(100, system.watcher.url)
+        time.sleep(3)  # so that some reads are in flight without a response
+        before = system.extender.outcome("scored")
+        assert system.place(10) < BUSY
+        assert system.extender.outcome("scored") == before + 10  # by the last metrics
         network.heal()
-        made.mends()
+        system.check_recovery()
 
 
-def test_clocks_that_jump(tmp_path: Path) -> None:
-    """The extender's or the watcher's is an hour off: pods are bound, and scored by load when it is right again."""
+def test_pods_are_bound_despite_wrong_clocks(tmp_path: Path) -> None:
+    """With a clock an hour off pods are bound; with the right clock they are scored by load again."""
     clocks = {name: Clock(tmp_path, name) for name in ("extender", "watcher")}
-    # What a watcher says whose clock is behind is older than what the extender has, which serves for a while.
+    # The metrics of a watcher whose clock is behind are older than the extender's, which it uses for a while.
     cases = (("extender", 3600, True), ("extender", -3600, True), ("watcher", 3600, True), ("watcher", -3600, False))
-    with placing(tmp_path, interval="4", clocks=clocks) as made:
+    with running_system(tmp_path, interval="4", clocks=clocks) as system:
         for name, seconds, is_blind in cases:
             clocks[name].set(seconds)
-            assert made.place(10) < BUSY, f"the {name}'s clock is off by {seconds} s"
+            assert system.place(10) < BUSY, f"the {name}'s clock is off by {seconds} s"
             if is_blind:
-                wait_until(lambda: outage(made), f"metrics are too old or too new, {name} {seconds:+d} s", SOON)
+                wait_until(lambda: outage(system), f"metrics are too old or too new, {name} {seconds:+d} s", SOON)
             else:
-                time.sleep(6)  # it has fetched since
-                assert not outage(made)
-            assert made.place(10) < BUSY
+                time.sleep(6)  # the watcher has fetched since
+                assert not outage(system)
+            assert system.place(10) < BUSY
             clocks[name].set(0)
-            wait_until(lambda: not outage(made), f"metrics are fresh again, {name} {seconds:+d} s", SOON)
-            made.mends()
+            wait_until(lambda: not outage(system), f"metrics are fresh again, {name} {seconds:+d} s", SOON)
+            system.check_recovery()
 
 
-def outage(made: Placing) -> bool:
-    """Return whether the extender has nothing to score by, as of a pod that it is asked about now."""
-    before = made.extender.outcome("no_metrics")
-    made.extender.scores(PROBE, NODES)
-    return made.extender.outcome("no_metrics") > before
+def outage(system: System) -> bool:
+    """Return whether the extender has no metrics for a pod that is scored now."""
+    before = system.extender.outcome("no_metrics")
+    system.extender.scores(PROBE, NODES)
+    return system.extender.outcome("no_metrics") > before
 
 
-def test_certificates_that_expire(tmp_path: Path) -> None:
-    """The scheduler's, then the extender's: pods are bound without scores, and with them once there are new ones."""
-    with placing(tmp_path, lifetime=LIFETIME, extender__max_age_seconds=3600) as made:
-        authority, began = made.cluster.certificates, time.monotonic()
-        assert made.extender.outcome("scored") > 0
+def test_pods_are_bound_with_expired_certificates(tmp_path: Path) -> None:
+    """With an expired certificate of scheduler or extender pods are bound unscored; with a new one they are scored."""
+    with running_system(tmp_path, lifetime=LIFETIME, extender__max_age_seconds=3600) as system:
+        authority, began = system.cluster.certificates, time.monotonic()
+        assert system.extender.outcome("scored") > 0
         time.sleep(LIFETIME - (time.monotonic() - began))
-        before = made.extender.outcome("scored")
-        assert made.place(10) < BUSY
-        assert made.extender.outcome("scored") == before
+        before = system.extender.outcome("scored")
+        assert system.place(10) < BUSY
+        assert system.extender.outcome("scored") == before
         authority.issue("scheduler")
-        made.mends()
+        system.check_recovery()
 
         expires = time.monotonic() + 5
         authority.issue("extender", 5)
         time.sleep(max(0.0, expires - time.monotonic()) + 1)
-        (worker,) = children(made.extender.process.pid)
-        os.kill(worker, signal.SIGKILL)  # a connection that is there already may stay
-        assert made.place(10) < BUSY
+        (worker,) = children(system.extender.process.pid)
+        os.kill(worker, signal.SIGKILL)  # open connections would outlive the certificate
+        assert system.place(10) < BUSY
         with pytest.raises(requests.exceptions.SSLError, match="expired"):
-            made.extender.outcome("scored")
+            system.extender.outcome("scored")
         authority.issue("extender")
-        wait_until(lambda: not problem(made), "the new certificate is served", SOON)
-        assert made.extender.outcome("scored") == 0
-        made.mends()
+        wait_until(lambda: not problem(system), "the new certificate is served", SOON)
+        assert system.extender.outcome("scored") == 0
+        system.check_recovery()
 
 
-def problem(made: Placing) -> str:
-    """Return why the extender cannot be asked, "" when it can be."""
+def problem(system: System) -> str:
+    """Return the error of a request to the extender, or ""."""
     try:
-        made.extender.outcome("scored")
+        system.extender.outcome("scored")
     except requests.RequestException as error:
         return str(error)
     return ""

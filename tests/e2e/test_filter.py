@@ -1,4 +1,4 @@
-"""The filter on a real kube-scheduler: no pod on a node that is over its limit, none waits too long, none is killed."""
+"""The filter with a real kube-scheduler: no pod exceeds a node's limit, waits too long, or preempts in vain."""
 
 import json
 import sys
@@ -29,7 +29,7 @@ SETTINGS = {
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[ControlPlane]:
-    """A cluster of nodes that are all alike."""
+    """A cluster of identical nodes."""
     with ControlPlane(tmp_path) as cluster:
         cluster.api.create(*(node(f"node-{number}", str(CORES), "64Gi") for number in range(NODES)))
         yield cluster
@@ -37,7 +37,7 @@ def cluster(tmp_path: Path) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def load(tmp_path: Path) -> Callable[[Mapping[str, float]], Path]:
-    """Sets what the nodes use of their CPU; returns the file."""
+    """A function that sets the CPU load of the nodes and returns the file with the loads."""
 
     def write(percents: Mapping[str, float]) -> Path:
         file = tmp_path / "loads.json"
@@ -58,45 +58,45 @@ def watching(watch: Callable[..., Service], file: Path) -> str:
 
 
 def scheduling(cluster: ControlPlane, extender: Extender) -> Scheduler:
-    """A stock kube-scheduler with the file that the product writes."""
-    made = render_config(LOAD_AWARE, ExtenderEndpoint(extender.url, filters=True))
-    assert made["percentageOfNodesToScore"] == 100
-    return Scheduler(cluster, made["profiles"], extenders=made["extenders"], verbosity=4)
+    """Return a stock kube-scheduler with the rendered configuration."""
+    configuration = render_config(LOAD_AWARE, ExtenderEndpoint(extender.url, filters=True))
+    assert configuration["percentageOfNodesToScore"] == 100
+    return Scheduler(cluster, configuration["profiles"], extenders=configuration["extenders"], verbosity=4)
 
 
-def wanted(name: str, cpu: str = "400m", **spec: Any) -> dict[str, Any]:
+def load_aware_pod(name: str, cpu: str = "400m", **spec: Any) -> dict[str, Any]:
     return pod(name, container(requests={"cpu": cpu, "memory": "64Mi"}), schedulerName="load-aware", **spec)
 
 
-def placed(cluster: ControlPlane, count: int, seconds: float = 60) -> Counter[str]:
-    """Wait until so many pods are bound; return how many are on which node."""
+def wait_for_bound_pods(cluster: ControlPlane, count: int, seconds: float = 60) -> Counter[str]:
+    """Wait until the cluster has exactly so many pods, all of them bound; return the number of pods per node."""
 
     def all_bound() -> Counter[str] | None:
         names = [each["spec"].get("nodeName") for each in cluster.api.items("/api/v1/pods")]
         return Counter(names) if len(names) == count and all(names) else None
 
-    found: Counter[str] = wait_until(all_bound, f"{count} pods are bound", seconds)
-    return found
+    counts: Counter[str] = wait_until(all_bound, f"{count} pods are bound", seconds)
+    return counts
 
 
-def test_no_pod_lands_on_a_node_over_its_limit_and_a_hot_cluster_schedules(
+def test_pods_avoid_nodes_over_their_limit_unless_all_nodes_are_over(
     cluster: ControlPlane, watch: Callable[..., Service], load: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By expected use, pods in flight among it, in one burst; with all nodes over it all pods are placed too."""
+    """In a burst no node's expected load exceeds the limit; if all nodes are over it, pods are still placed."""
     loads = {f"node-{n}": 80.0 if n < 5 else 95.0 if n < 8 else 20.0 for n in range(NODES)}
     watcher = watching(watch, load(loads))
     with Extender(cluster, LOAD_AWARE, watcher, extender__filter="open", **SETTINGS) as extender:
         with scheduling(cluster, extender):
-            cluster.api.create(*(wanted(f"pod-{number}") for number in range(40)))
-            got = placed(cluster, 40)
-            expected = {name: loads[name] + 100 * 0.4 * count / CORES for name, count in got.items()}
+            cluster.api.create(*(load_aware_pod(f"pod-{number}") for number in range(40)))
+            counts_by_node = wait_for_bound_pods(cluster, 40)
+            expected = {name: loads[name] + 100 * 0.4 * count / CORES for name, count in counts_by_node.items()}
             assert max(expected.values()) <= LIMIT
-            assert set(got).isdisjoint({"node-5", "node-6", "node-7"})
+            assert set(counts_by_node).isdisjoint({"node-5", "node-6", "node-7"})
             load(dict.fromkeys(loads, 95.0))
             wait_until(lambda: extender_sees_hot(extender, cluster), "all nodes are hot", 40)
             before = len(cluster.api.items("/api/v1/pods"))
-            cluster.api.create(*(wanted(f"more-{number}") for number in range(20)))
-            placed(cluster, before + 20)
+            cluster.api.create(*(load_aware_pod(f"more-{number}") for number in range(20)))
+            wait_for_bound_pods(cluster, before + 20)
         counts = extender.metrics()
     narrowed, all_over = (
         counts[f'trimaran_extender_filtered_total{{outcome="{name}"}}'] for name in ("narrowed", "all_over")
@@ -111,54 +111,56 @@ def test_no_pod_lands_on_a_node_over_its_limit_and_a_hot_cluster_schedules(
 
 
 def extender_sees_hot(extender: Extender, cluster: ControlPlane) -> bool:
-    """Place one pod more; return whether all nodes were over their limit for it."""
+    """Place another pod; return whether all nodes were over their limit for it."""
     name = f"probe-{time.monotonic_ns()}"
-    cluster.api.create(wanted(name))
-    placed(cluster, len(cluster.api.items("/api/v1/pods")))
+    cluster.api.create(load_aware_pod(name))
+    wait_for_bound_pods(cluster, len(cluster.api.items("/api/v1/pods")))
     return bool(extender.metrics()['trimaran_extender_filtered_total{outcome="all_over"}'])
 
 
-def left(cluster: ControlPlane) -> int:
-    """Return how many of the cheap pods are there, and not about to go."""
+def cheap_pods(cluster: ControlPlane) -> int:
+    """Return the number of cheap pods that are not being deleted."""
     pods = [each["metadata"] for each in cluster.api.items("/api/v1/pods")]
     return sum(each["name"].startswith("cheap-") and "deletionTimestamp" not in each for each in pods)
 
 
-def test_a_pod_waits_for_a_node_to_cool_or_for_its_time_and_kills_nobody(
+def test_a_rejected_pod_waits_for_a_cool_node_or_its_time_limit_without_preemption(
     cluster: ControlPlane, watch: Callable[..., Service], load: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Fail-closed: woken when a node cools, else placed within its time; preemption finds nothing that would help."""
+    """A fail-closed filter retries a pod when a node cools, else places it in time, and preempts no pod."""
     hot = {f"node-{n}": 95.0 for n in range(NODES)}
     watcher = watching(watch, load(hot))
-    # Full by requests, so that preemption would make room; hot by what others use, so that it would be for nothing.
-    full = [wanted(f"solid-{n}", "15", priority=2000, nodeName=f"node-{n}") for n in range(NODES)]
-    gone = {"terminationGracePeriodSeconds": 0}
-    cheap = [wanted(f"cheap-{n}", "1", priority=1, nodeName=f"node-{n}", **gone) for n in range(NODES)]
-    cluster.api.create(*full, *cheap)
+    # Full by requests, so that preemption would free requests; hot by other load, so that preemption would not help.
+    solid = [load_aware_pod(f"solid-{n}", "15", priority=2000, nodeName=f"node-{n}") for n in range(NODES)]
+    no_grace = {"terminationGracePeriodSeconds": 0}
+    cheap = [load_aware_pod(f"cheap-{n}", "1", priority=1, nodeName=f"node-{n}", **no_grace) for n in range(NODES)]
+    cluster.api.create(*solid, *cheap)
     with Extender(cluster, LOAD_AWARE, watcher, extender__filter="closed", **SETTINGS) as extender:
         with scheduling(cluster, extender):
-            cluster.api.create(wanted("dear", priority=1000))
-            wait_until(lambda: extender.metrics()["trimaran_extender_waiting"], "preemption was refused")
+            cluster.api.create(load_aware_pod("dear", priority=1000))
+            wait_until(
+                lambda: extender.metrics()["trimaran_extender_waiting"], "the pod is rejected and preemption refused"
+            )
             time.sleep(3)
-            assert left(cluster) == NODES
+            assert cheap_pods(cluster) == NODES
             cluster.api.delete("/api/v1/namespaces/default/pods/dear")
             for n in range(NODES):
                 cluster.api.delete(f"/api/v1/namespaces/default/pods/cheap-{n}")
-            wait_until(lambda: not left(cluster), "there is room")
+            wait_until(lambda: not cheap_pods(cluster), "the cheap pods are deleted")
             began = time.monotonic()
-            cluster.api.create(wanted("first", priority=1000))
-            placed(cluster, NODES + 1)
+            cluster.api.create(load_aware_pod("first", priority=1000))
+            wait_for_bound_pods(cluster, NODES + 1)
             waited = time.monotonic() - began
             assert WAIT_SECONDS <= waited <= WAIT_SECONDS + 15
-            cluster.api.create(wanted("second", priority=1000))
-            wait_until(lambda: extender.metrics()["trimaran_extender_waiting"], "it is rejected")
+            cluster.api.create(load_aware_pod("second", priority=1000))
+            wait_until(lambda: extender.metrics()["trimaran_extender_waiting"], "the pod is rejected")
             load({**hot, "node-4": 10.0})
             began = time.monotonic()
-            placed(cluster, NODES + 2)
-            woken = time.monotonic() - began
+            wait_for_bound_pods(cluster, NODES + 2)
+            requeued = time.monotonic() - began
             second = cluster.api.get("/api/v1/namespaces/default/pods/second")
             assert second["spec"]["nodeName"] == "node-4"
     with capsys.disabled():
         sys.stdout.write(
-            f"\nfilter, fail-closed: passed after {waited:.1f} s of {WAIT_SECONDS}; woken after {woken:.1f} s\n"
+            f"\nfilter, fail-closed: placed after {waited:.1f} s of {WAIT_SECONDS}; requeued after {requeued:.1f} s\n"
         )

@@ -1,7 +1,7 @@
-"""From nothing to shadow as docs/clusters/kind.md has it: its own commands, in its order, timed.
+"""The first steps in docs/clusters/kind.md, from an empty machine to shadow mode: its own commands in order, timed.
 
-What kind, the controllers and a kubelet would do, tests do: they start the control plane and the metrics server, make
-the pods of a Deployment, and run the containers of the manifests with their commands, files and accounts.
+The test replaces kind, the controllers and the kubelet: it starts the control plane and the metrics server, creates
+the pods of a Deployment, and runs the containers of the manifests with their commands, files and accounts.
 """
 
 import os
@@ -31,19 +31,19 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/clusters/kind.md").read_text()
 NODES = 4
 WATCHER, EXTENDER = "http://127.0.0.1:2020", "http://127.0.0.1:2021"
-# What there is no cluster for here: kind itself, images, controllers that roll out, the kubelet's forwarding.
+# Commands that need a full cluster: kind itself, images, rollouts by controllers, port forwarding by the kubelet.
 ELSEWHERE = ("kind ", "make image", "rollout status", "port-forward", "metrics-server")
 
 
 def documented() -> list[str]:
-    """Return the page's commands, each on one line, without their comments."""
+    """Return the page's commands, each on one line, without comments."""
     blocks = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
     lines = "".join(blocks).replace("\\\n", "").splitlines()
     return [re.sub(r"\s{2,}#.*$", "", line.removeprefix("$ ")) for line in lines if line.startswith("$ ")]
 
 
 class User:
-    """Types commands into a shell that knows kubectl and trimaran."""
+    """A user with a shell that finds kubectl and trimaran."""
 
     def __init__(self, cluster: ControlPlane) -> None:
         folders = [str(binary("kubectl").parent), str(Path(sys.executable).parent), os.environ["PATH"]]
@@ -52,7 +52,8 @@ class User:
         self._folder = cluster.folder
         (self._folder / "deploy").symlink_to(ROOT / "deploy")
 
-    def types(self, command: str) -> str:
+    def run(self, command: str) -> str:
+        """Run a command in the shell; return its output."""
         done = subprocess.run(
             ["bash", "-ec", command], cwd=self._folder, env=self._environment, capture_output=True, text=True,
             timeout=120, check=False,
@@ -62,25 +63,25 @@ class User:
 
 
 class Stopwatch:
-    """Prints how long each step took."""
+    """Durations of the steps, as a table."""
 
     def __init__(self) -> None:
         self.steps: dict[str, float] = {}
 
     @contextmanager
-    def step(self, what: str) -> Iterator[None]:
+    def step(self, title: str) -> Iterator[None]:
         began = time.monotonic()
         yield
-        self.steps[what] = time.monotonic() - began
+        self.steps[title] = time.monotonic() - began
 
     def table(self) -> str:
-        lines = [f"{seconds:6.1f} s  {what}" for what, seconds in self.steps.items()]
-        return "\n".join([*lines, f"{sum(self.steps.values()):6.1f} s  together"])
+        lines = [f"{seconds:6.1f} s  {title}" for title, seconds in self.steps.items()]
+        return "\n".join([*lines, f"{sum(self.steps.values()):6.1f} s  in total"])
 
 
 @contextmanager
-def started(cluster: ControlPlane, name: str, **environment: str) -> Iterator[list[Process]]:
-    """Run all containers of a manifest's pod, as a kubelet would."""
+def pod_processes(cluster: ControlPlane, name: str, **environment: str) -> Iterator[list[Process]]:
+    """Run all containers of a manifest's pod as a kubelet would; yield their processes."""
     documents = [each for each in yaml.safe_load_all((ROOT / f"deploy/kubernetes/{name}.yaml").read_text()) if each]
     inside = InAPod(cluster, documents)
     processes = []
@@ -96,19 +97,19 @@ def started(cluster: ControlPlane, name: str, **environment: str) -> Iterator[li
             process.terminate()
 
 
-def pods_of(cluster: ControlPlane, deployment: str) -> None:
-    """Make a Deployment's pods, as its controllers would."""
-    made = cluster.api.get(f"/apis/apps/v1/namespaces/default/deployments/{deployment}")["spec"]
-    for number in range(made["replicas"]):
-        wanted = pod(f"{deployment}-{number}", **made["template"]["spec"])
-        wanted["spec"] = made["template"]["spec"]
+def create_pods(cluster: ControlPlane, deployment: str) -> None:
+    """Create the pods of a Deployment, as its controllers would."""
+    spec = cluster.api.get(f"/apis/apps/v1/namespaces/default/deployments/{deployment}")["spec"]
+    for number in range(spec["replicas"]):
+        replica = pod(f"{deployment}-{number}", **spec["template"]["spec"])
+        replica["spec"] = spec["template"]["spec"]
         cluster.api.create(
-            {**wanted, "metadata": {**wanted["metadata"], "labels": made["template"]["metadata"]["labels"]}}
+            {**replica, "metadata": {**replica["metadata"], "labels": spec["template"]["metadata"]["labels"]}}
         )
 
 
-def test_a_new_user_comes_from_nothing_to_shadow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every documented command works, and what it is for happens: pods are placed in shadow, and each is explained."""
+def test_a_new_user_gets_from_nothing_to_shadow_mode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every documented command works and has its effect: pods are placed in shadow mode, and one is explained."""
     watch, commands = Stopwatch(), [each for each in documented() if not any(word in each for word in ELSEWHERE)]
     apply = next(each for each in commands if each.startswith("kubectl apply"))
     later = commands[commands.index(apply) + 1 :]
@@ -120,33 +121,33 @@ def test_a_new_user_comes_from_nothing_to_shadow(tmp_path: Path, capsys: pytest.
         with watch.step("the metrics server knows every node"):
             stack.enter_context(MetricsServer(cluster, 15)).wait_for(NODES)
         with watch.step(apply):
-            user.types(apply)
+            user.run(apply)
         with watch.step("the watcher is ready: two samples of the metrics server"):
-            (process,) = stack.enter_context(started(cluster, "watcher", **of_the_image(tmp_path)))
+            (process,) = stack.enter_context(pod_processes(cluster, "watcher", **image_environment(tmp_path)))
             process.wait_until(lambda: ready(WATCHER), "the watcher is ready", 150)
         with watch.step("kube-scheduler and the extender are ready"):
-            processes = stack.enter_context(started(cluster, "scheduler"))
+            processes = stack.enter_context(pod_processes(cluster, "scheduler"))
             processes[1].wait_until(lambda: ready(EXTENDER), "the extender is ready", 60)
         with watch.step("five pods are placed, in shadow, and one is explained"):
-            asking = [each for each in later if each.startswith("trimaran ")]
-            for each in later[: later.index(asking[0])]:
-                user.types(each)
-            pods_of(cluster, "web")
+            explanations = [command for command in later if command.startswith("trimaran ")]
+            for command in later[: later.index(explanations[0])]:
+                user.run(command)
+            create_pods(cluster, "web")
             wait_until(lambda: len(placed(cluster)) == 5, "all pods are placed", 60)
-            explained, _ = (user.types(each) for each in asking)
+            explained, _ = (user.run(command) for command in explanations)
         assert "shadow" in explained
-        assert busy in user.types("trimaran top --watcher http://127.0.0.1:2020")
+        assert busy in user.run("trimaran top --watcher http://127.0.0.1:2020")
     with capsys.disabled():
-        print(f"\n{watch.table()}")  # noqa: T201  docs/adopt.md has it
+        print(f"\n{watch.table()}")  # noqa: T201  docs/adopt.md quotes the table
     assert sum(watch.steps.values()) < 600
 
 
 def run_nodes(stack: ExitStack, cluster: ControlPlane) -> str:
-    """Let KWOK play nodes, of which one is busy; return its name."""
+    """Simulate nodes with KWOK, one of them busy; return the busy node's name."""
     kubelets = Kwok(cluster)
     cluster.api.create(*(kubelets.played(node(f"node-{number}")) for number in range(NODES)))
     stack.enter_context(kubelets)
-    default = {"name": "default", "namespace": "default"}  # controllers make it elsewhere
+    default = {"name": "default", "namespace": "default"}  # usually created by a controller
     cluster.api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": default})
     use = {CPU_ANNOTATION: "3", MEMORY_ANNOTATION: "8Gi"}
     system = [
@@ -157,11 +158,11 @@ def run_nodes(stack: ExitStack, cluster: ControlPlane) -> str:
     return "node-1"
 
 
-def of_the_image(folder: Path) -> dict[str, str]:
-    """Return what the image sets, with a volume of this test's own."""
+def image_environment(folder: Path) -> dict[str, str]:
+    """Return the environment variables of the image, with a store in the test's folder."""
     text = (ROOT / "Dockerfile").read_text()
-    set_there = dict(re.findall(r"(TRIMARAN_(?:SERVER|LOG)\w+)=(\S+)", text))
-    return {**set_there, "TRIMARAN_STORE__PATH": str(folder / "volume.sqlite")}
+    variables = dict(re.findall(r"(TRIMARAN_(?:SERVER|LOG)\w+)=(\S+)", text))
+    return {**variables, "TRIMARAN_STORE__PATH": str(folder / "volume.sqlite")}
 
 
 def ready(url: str) -> bool:

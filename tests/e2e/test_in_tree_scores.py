@@ -1,7 +1,7 @@
-"""kube-scheduler's own scores, as its log says them, against those of ``scoring``.
+"""kube-scheduler's logged scores of in-tree plugins against the scores of ``scoring``.
 
-A real kube-scheduler places pods of every shape on mixed nodes, first without pods that request resources as a whole,
-then with them. Each score in its log is computed again, in its order, from the nodes and pods as the API has them.
+A real kube-scheduler places pods of every shape on mixed nodes, first without and then with pod-level resources. Each
+score in its log is computed again in the log's order, from the nodes and pods in the API.
 """
 
 import random
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.e2e
 
 NODES = 100
 PODS = 400
-PODS_AFTER = 100  # with resources of whole pods among them
+PODS_AFTER = 100  # with pods with pod-level resources among them
 FILTERS = "filters"
 PLUGINS = ("NodeResourcesFit", "NodeResourcesBalancedAllocation", "ImageLocality")
 _CPU, _MEMORY, _GPU = ({"name": name, "weight": weight} for name, weight in (("cpu", 1), ("memory", 2), (GPU, 3)))
@@ -52,13 +52,13 @@ CONFIGURATION: Mapping[str, Any] = {
         ),
     ],
 }
-# Whose rules each program follows.
+# Version of the rules that each program follows.
 VERSIONS = {"kube-scheduler": KUBERNETES_VERSIONS[-1], "kube-scheduler-oldest": "1.34"}
 
 
 @dataclass
 class Comparison:
-    """How many scores were computed, and which of them kube-scheduler has otherwise."""
+    """Number of compared scores, and a description of each different score."""
 
     compared: int = 0
     different: list[str] = field(default_factory=list)
@@ -66,14 +66,14 @@ class Comparison:
 
 @dataclass
 class Run:
-    """What a kube-scheduler did.
+    """Results of a kube-scheduler's run.
 
     Attributes:
-        program: which one.
-        nodes: as the API has them.
-        pods: as the API had them at the end, by ``namespace/name``.
-        attempts: what the log says, in order.
-        first: how many attempts were over before there was a pod that requests resources as a whole.
+        program: name of the program.
+        nodes: nodes from the API.
+        pods: pods from the API at the end, by ``namespace/name``.
+        attempts: attempts in the log, in order.
+        first: number of attempts before the first pod with pod-level resources.
     """
 
     program: str
@@ -83,15 +83,17 @@ class Run:
     first: int
 
     def compare(self, wanted: range) -> dict[str, Comparison]:
-        """Follow all attempts, compute the scores of those wanted, and return how each plugin's compare."""
-        last = {attempt.pod: number for number, attempt in enumerate(self.attempts)}  # the one that succeeded
+        """Replay all attempts and compute the scores of the wanted attempts; return the comparison per plugin."""
+        last = {
+            attempt.pod: number for number, attempt in enumerate(self.attempts)
+        }  # the successful attempt of each pod
         table = NodeTable.from_k8s(self.nodes, [each for name, each in self.pods.items() if name not in last])
         profiles = self._prepare(table)
         result = {name: Comparison() for name in (*PLUGINS, FILTERS)}
         for number, attempt in enumerate(self.attempts):
             pod = Pod.from_k8s(self.pods[attempt.pod])
             plugins = profiles[self.pods[attempt.pod]["spec"]["schedulerName"]] if number in wanted else {}
-            if plugins and attempt.totals:  # nothing is scored where only one node is left
+            if plugins and attempt.totals:  # a single feasible node is not scored
                 result[FILTERS].compared += 1
                 computed_nodes = {table.names[row] for row in table.feasible(pod).nonzero()[0]}
                 if computed_nodes != attempt.totals.keys():
@@ -123,7 +125,7 @@ class Run:
     scope="module", params=["kube-scheduler", pytest.param("kube-scheduler-oldest", marks=pytest.mark.oldest)]
 )
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """What a kube-scheduler does with the pods."""
+    """Results of a kube-scheduler's run over all pods."""
     dice = random.Random(36)
     with ControlPlane(tmp_path_factory.mktemp("cluster")) as cluster:
         cluster.api.create(RUNTIME_CLASS)
@@ -138,7 +140,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def add_old_pods(cluster: ControlPlane) -> None:
-    """Add pods from before the scheduler came: some run, some have ended, some are on their way out."""
+    """Add pods from before the scheduler's start: running, ended and terminating pods."""
     old = [pod(f"old-{n}", container(requests={"cpu": "300m"}), nodeName=f"node-{n}") for n in range(30)]
     for leaving in old[10:20]:
         leaving["metadata"]["finalizers"] = ["example.com/something-to-do"]
@@ -150,7 +152,7 @@ def add_old_pods(cluster: ControlPlane) -> None:
 
 
 def place(cluster: ControlPlane, dice: random.Random, prefix: str, shapes: Sequence[Shape], count: int) -> None:
-    """Create pods of all shapes, for all profiles in turn, and wait until each is placed or cannot be."""
+    """Create pods of all shapes, for all profiles in turn, and wait until each is placed or unschedulable."""
     schedulers = [profile["schedulerName"] for profile in CONFIGURATION["profiles"]]
     pods = [shapes[number % len(shapes)](dice, f"{prefix}-{number}") for number in range(count)]
     for number, each in enumerate(pods):
@@ -160,35 +162,35 @@ def place(cluster: ControlPlane, dice: random.Random, prefix: str, shapes: Seque
 
 
 def decided(pod: Object) -> bool:
-    """Say whether a pod is placed, or the scheduler has said that it cannot be."""
+    """Return whether a pod is placed or has a condition from the scheduler."""
     return bool(pod["spec"].get("nodeName") or pod["status"].get("conditions"))
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
-def test_scores_equal_those_of_the_scheduler(run: Run, plugin: str) -> None:
-    """Every score of pods of every shape is computed as kube-scheduler has it, for every strategy."""
+def test_scores_equal_the_schedulers(run: Run, plugin: str) -> None:
+    """Every computed score equals kube-scheduler's, for pods of every shape and every strategy."""
     comparison = run.compare(range(run.first))[plugin]
     assert not comparison.different, f"of {comparison.compared} rows {len(comparison.different)} differ"
     assert comparison.compared > NODES * PODS / 2
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
-def test_scores_equal_beside_pods_with_resources_of_their_own(run: Run, plugin: str) -> None:
-    """Pods that request resources as a whole are counted as kube-scheduler counts them, when placed and afterwards."""
+def test_scores_equal_with_pod_level_resources(run: Run, plugin: str) -> None:
+    """Scores of pods with pod-level resources, and of later pods, equal kube-scheduler's."""
     comparison = run.compare(range(run.first, len(run.attempts)))[plugin]
     assert not comparison.different, f"of {comparison.compared} rows {len(comparison.different)} differ"
     assert comparison.compared > NODES * PODS_AFTER / 4
 
 
-def test_feasible_nodes_are_those_that_the_scheduler_scores(run: Run) -> None:
-    """Free resources, taints and node selectors leave the nodes that kube-scheduler's filters leave, for every pod."""
+def test_feasible_nodes_equal_the_schedulers(run: Run) -> None:
+    """For every pod the computed feasible nodes are those that pass kube-scheduler's filters."""
     comparison = run.compare(range(len(run.attempts)))[FILTERS]
     assert not comparison.different
     assert comparison.compared > (PODS + PODS_AFTER) * 0.9
 
 
-def test_scheduler_takes_a_best_node(run: Run) -> None:
-    """What the log calls the sum of the scores is what kube-scheduler chooses by, so comparing scores is enough."""
+def test_the_scheduler_chooses_a_node_with_the_highest_total(run: Run) -> None:
+    """The logged totals decide kube-scheduler's choice, so a comparison of scores is sufficient."""
     placed = {attempt.pod: attempt.totals for attempt in run.attempts if attempt.totals}
     chosen = {name: run.pods[name]["spec"]["nodeName"] for name in placed}
     assert all(totals[chosen[name]] == max(totals.values()) for name, totals in placed.items())

@@ -1,4 +1,4 @@
-"""Chart and manifests say the same: what Helm and Kustomize make of equal settings, object by object."""
+"""Chart and manifests are equal: objects of Helm and Kustomize for the same settings, one by one."""
 
 import json
 import os
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).parents[2]
 CHART, KUSTOMIZE = ROOT / "deploy/helm/trimaran", ROOT / "deploy/kustomize"
 PARTS = ("scheduler", "extender", "nodes", "dashboard")
-# Kustomize's components, and the values that are said to be the same.
+# Kustomize's components, and the equivalent values of the chart.
 FEATURES = {
     "disruption-budgets": "podDisruptionBudget.enabled=true",
     "network-policies": "networkPolicy.enabled=true",
@@ -25,7 +25,7 @@ FEATURES = {
     "medium": "size=medium",
     "large": "size=large",
 }
-SCHEDULER_VERSION = "1.36.3"  # the manifests name it; the chart takes the cluster's
+SCHEDULER_VERSION = "1.36.3"  # the version in the manifests; the chart uses the cluster's version
 Objects = dict[tuple[str, str, str], dict[str, Any]]
 
 
@@ -38,48 +38,48 @@ def run(program: str, *arguments: str | Path) -> str:
 
 
 def by_helm(*values: str) -> Objects:
-    """Return what the chart makes, released as ``trimaran`` in the namespace ``trimaran``."""
-    given = [word for value in values for word in ("--set", value)]
+    """Return the chart's objects for a release ``trimaran`` in the namespace ``trimaran``."""
+    options = [word for value in values for word in ("--set", value)]
     place = ("--namespace", "trimaran", "--kube-version", SCHEDULER_VERSION)
-    return compared(run("helm", "template", "trimaran", CHART, *place, *given))
+    return comparable(run("helm", "template", "trimaran", CHART, *place, *options))
 
 
 def by_kustomize(folder: Path) -> Objects:
-    """Return what Kustomize makes of a folder."""
-    return compared(run("kubectl", "kustomize", folder))
+    """Return the objects that Kustomize builds from a folder."""
+    return comparable(run("kubectl", "kustomize", folder))
 
 
 def kustomization(folder: Path, *components: str) -> Path:
-    """Write a user's own kustomization, over the base, with these components in this order."""
+    """Write a user's kustomization of the base with these components in this order; return its folder."""
     to = lambda path: os.path.relpath(path, folder)  # noqa: E731
-    wanted = {
+    document = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
         "resources": [to(ROOT / "deploy/kubernetes")],
         "components": [to(KUSTOMIZE / "components" / name) for name in components],
     }  # fmt: skip
-    (folder / "kustomization.yaml").write_text(yaml.safe_dump(wanted))
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(document))
     return folder
 
 
-def compared(text: str) -> Objects:
-    """Return objects by kind, namespace and name, without what is meant to differ.
+def comparable(text: str) -> Objects:
+    """Return objects by kind, namespace and name, without intended differences.
 
-    That is: Helm's labels and the ones of a release, the namespace in names of cluster-wide objects, the annotation
-    that makes new pods, the namespace itself, and one variable's name.
+    These are: labels of Helm and of a release, the namespace in names of cluster-wide objects, the annotation that
+    replaces pods after changes, the namespace itself, and the name of one environment variable.
     """
-    found: Objects = {}
+    objects: Objects = {}
     for each in yaml.safe_load_all(text.replace("trimaran-trimaran-", "trimaran-")):
         if each and each["kind"] != "Namespace":
             simplify(each)
             if each["kind"] == "ConfigMap":
                 each["data"] = {name: parsed(name, value) for name, value in each["data"].items()}
             metadata = each["metadata"]
-            found[each["kind"], metadata.get("namespace", ""), metadata["name"]] = each
-    return found
+            objects[each["kind"], metadata.get("namespace", ""), metadata["name"]] = each
+    return objects
 
 
 def simplify(value: Any) -> None:
-    """Take out of an object, at every depth, what is meant to differ."""
+    """Remove the intended differences from an object, at every depth."""
     if isinstance(value, dict):
         value.pop("annotations", None) if "trimaran.io/scoring" in str(value.get("annotations")) else None
         for label in ("instance", "version", "managed-by"):
@@ -89,64 +89,64 @@ def simplify(value: Any) -> None:
             value["name"] = "TRIMARAN_PROVIDER__NAME"
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         simplify(inner)
-    if isinstance(value, dict) and "env" in value:  # no variable is made of another: their order says nothing
+    if isinstance(value, dict) and "env" in value:  # no variable refers to another, so their order is irrelevant
         value["env"].sort(key=lambda variable: variable["name"])
 
 
 def parsed(name: str, text: str) -> Any:
-    """Return what a file of a ConfigMap says; the order of plugins is of no meaning."""
+    """Return the parsed file of a ConfigMap, with plugins sorted, because their order is irrelevant."""
     if name.endswith(".toml"):
         return tomllib.loads(text)
-    made = json.loads(text) if name.endswith(".json") else yaml.safe_load(text)
-    for profile in made.get("profiles", ()):
+    document = json.loads(text) if name.endswith(".json") else yaml.safe_load(text)
+    for profile in document.get("profiles", ()):
         profile["plugins"]["score"]["enabled"].sort(key=lambda plugin: plugin["name"])
-    return made
+    return document
 
 
-def without(*kept: str) -> list[str]:
-    return [f"without-{part}" for part in PARTS if part not in kept]
+def without_others(*parts: str) -> list[str]:
+    return [f"without-{part}" for part in PARTS if part not in parts]
 
 
 @pytest.mark.parametrize("part", ["watcher", *PARTS])
-def test_each_overlay_is_the_chart_with_one_part(part: str) -> None:
-    """Every object of one is in the other, and says the same."""
+def test_each_overlay_equals_the_chart_with_one_component(part: str) -> None:
+    """Overlay and chart contain the same objects with the same contents."""
     values = [] if part == "watcher" else [f"{part}.enabled=true"]
     assert by_kustomize(KUSTOMIZE / "overlays" / part) == by_helm(*values)
 
 
 @pytest.mark.parametrize("feature", FEATURES)
-def test_each_component_is_a_value_of_the_chart(feature: str, tmp_path: Path) -> None:
-    """With all parts."""
+def test_each_kustomize_component_equals_a_value_of_the_chart(feature: str, tmp_path: Path) -> None:
+    """With all parts enabled a component has the same effect as its value in the chart, and changes objects."""
     values = [f"{part}.enabled=true" for part in PARTS]
     changed = by_kustomize(kustomization(tmp_path, feature))
     assert changed == by_helm(*values, FEATURES[feature])
     assert changed != by_kustomize(kustomization(tmp_path))
 
 
-def test_components_leave_out_what_they_added(tmp_path: Path) -> None:
-    """With all features, and two parts left out behind them, nothing of those parts is there."""
+def test_removed_parts_leave_no_objects(tmp_path: Path) -> None:
+    """Components that remove parts also remove the objects that earlier components added to these parts."""
     features = ["disruption-budgets", "network-policies", "monitoring", "large"]
-    made = by_kustomize(kustomization(tmp_path, *features, *without("nodes")))
-    assert made == by_helm("nodes.enabled=true", *(FEATURES[each] for each in features))
-    assert not [name for name in made if "scheduler" in str(name) or "extender" in str(name)]
+    objects = by_kustomize(kustomization(tmp_path, *features, *without_others("nodes")))
+    assert objects == by_helm("nodes.enabled=true", *(FEATURES[each] for each in features))
+    assert not [name for name in objects if "scheduler" in str(name) or "extender" in str(name)]
 
 
-def test_the_plain_manifests_are_the_base() -> None:
-    """The files that `kubectl apply -f` takes are all that the base is made of, each object in one of them."""
+def test_the_plain_manifests_equal_the_base() -> None:
+    """The manifest files together contain exactly the objects of the Kustomize base, each once."""
     files = [each for each in (ROOT / "deploy/kubernetes").glob("*.yaml") if each.name != "kustomization.yaml"]
-    plain = [compared(each.read_text()) for each in files]
+    plain = [comparable(each.read_text()) for each in files]
     together: Objects = {name: each for objects in plain for name, each in objects.items()}
     assert together == by_kustomize(ROOT / "deploy/kubernetes")
     assert len(together) == sum(map(len, plain))
 
 
-def test_the_documented_overlay_is_built(tmp_path: Path) -> None:
-    """The one that docs/deploy.md shows: another registry, a large cluster, monitored, with the second scheduler."""
+def test_the_documented_overlay_can_be_built(tmp_path: Path) -> None:
+    """Kustomize builds the overlay in docs/deploy.md with its registry, size and second scheduler."""
     page = (ROOT / "docs/deploy.md").read_text()
     text = page.partition("### With Kustomize")[2].partition("```yaml\n")[2].partition("```")[0]
     (tmp_path / "kustomization.yaml").write_text(text.replace("../trimaran", os.path.relpath(ROOT, tmp_path)))
-    made = by_kustomize(tmp_path)
-    deployments = {name: each for (kind, _, name), each in made.items() if kind == "Deployment"}
+    objects = by_kustomize(tmp_path)
+    deployments = {name: each for (kind, _, name), each in objects.items() if kind == "Deployment"}
     assert deployments.keys() == {"trimaran-watcher", "trimaran-scheduler"}
     (watcher,) = deployments["trimaran-watcher"]["spec"]["template"]["spec"]["containers"]
     assert watcher["image"].startswith("registry.example.com/trimaran:")

@@ -1,4 +1,4 @@
-"""Nodes that say so themselves: soft taints that a stock kube-scheduler heeds, by an account with no right to spare."""
+"""Soft taints on hot nodes with a stock kube-scheduler, written with the minimal rights of the manifests."""
 
 import json
 import sys
@@ -27,20 +27,20 @@ RIGHTS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBi
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[ControlPlane]:
-    """A cluster with the account that the shipped manifests make."""
+    """A cluster with the service account of the shipped manifests."""
     with ControlPlane(tmp_path) as cluster:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "trimaran"}}
         cluster.api.create(namespace)
-        for wanted in yaml.safe_load_all((MANIFESTS / "nodes.yaml").read_text()):
-            if wanted["kind"] in RIGHTS:
-                cluster.api.create(wanted)
+        for manifest in yaml.safe_load_all((MANIFESTS / "nodes.yaml").read_text()):
+            if manifest["kind"] in RIGHTS:
+                cluster.api.create(manifest)
         cluster.api.create(*(node(f"node-{number}", "16", "64Gi") for number in range(NODES)))
         yield cluster
 
 
 @contextmanager
 def watching(watch: Callable[..., Service], folder: Path) -> Iterator[tuple[str, Callable[[dict[str, float]], None]]]:
-    """A watcher whose nodes' loads are set by a function."""
+    """Run a watcher; yield its address and a function that sets the nodes' loads."""
     file = folder / "loads.json"
 
     def load(percents: dict[str, float]) -> None:
@@ -57,7 +57,7 @@ def watching(watch: Callable[..., Service], folder: Path) -> Iterator[tuple[str,
 
 
 class Writer:
-    """A ``trimaran nodes`` with the account's token."""
+    """A ``trimaran nodes`` process with the account's token."""
 
     def __init__(self, cluster: ControlPlane, watcher: str, token: str, **settings: object) -> None:
         port = free_port()
@@ -76,7 +76,7 @@ class Writer:
         return float(next(line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(name + " ")))
 
     def wait(self) -> "Writer":
-        self.process.wait_until(lambda: requests.get(f"{self.url}/readyz", timeout=5).ok, "it is ready", 40)
+        self.process.wait_until(lambda: requests.get(f"{self.url}/readyz", timeout=5).ok, "the writer is ready", 40)
         return self
 
 
@@ -88,10 +88,10 @@ def tainted(cluster: ControlPlane) -> set[str]:
     }  # fmt: skip
 
 
-def test_hot_nodes_are_avoided_by_a_stock_scheduler(
+def test_a_stock_scheduler_avoids_hot_nodes(
     cluster: ControlPlane, watch: Callable[..., Service], tmp_path: Path
 ) -> None:
-    """Two writers, one of which writes; pods go elsewhere while there is room, and anywhere when all nodes are hot."""
+    """One of two writers taints hot nodes; pods avoid these nodes unless all nodes are hot."""
     token = cluster.service_account("trimaran", "trimaran-nodes").token
     with watching(watch, tmp_path) as (watcher, load):
         writers = [Writer(cluster, watcher, token, max_hot_fraction=1).wait() for _ in range(2)]
@@ -100,8 +100,8 @@ def test_hot_nodes_are_avoided_by_a_stock_scheduler(
             wait_until(lambda: sum(each.metric("trimaran_nodes_writes_here") for each in writers) == 1, "one writes")
             writing = [each for each in writers if each.metric("trimaran_nodes_writes_here")]
             (idle,) = (each for each in writers if each not in writing)
-            wrote = 'trimaran_nodes_writes_total{of="taints"}'
-            assert (writing[0].metric(wrote), idle.metric(wrote)) == (2, 0)
+            taint_writes = 'trimaran_nodes_writes_total{of="taints"}'
+            assert (writing[0].metric(taint_writes), idle.metric(taint_writes)) == (2, 0)
             annotations = cluster.api.get(f"/api/v1/nodes/{HOT[0]}")["metadata"]["annotations"]
             assert annotations["load.trimaran.io/15m"] == "cpu=95,memory=95"
             with Scheduler(cluster, [{"schedulerName": "default-scheduler"}], verbosity=2):
@@ -111,13 +111,13 @@ def test_hot_nodes_are_avoided_by_a_stock_scheduler(
                 load({f"node-{number}": 95.0 for number in range(NODES)})
                 wait_until(lambda: len(tainted(cluster)) == NODES, "all nodes are tainted", 30)
                 cluster.api.create(*(pod(f"more-{n}", container(requests={"cpu": "100m"})) for n in range(40)))
-                wait_until(lambda: all_bound(cluster, 80), "pods are placed all the same", 60)
+                wait_until(lambda: all_bound(cluster, 80), "pods are still placed", 60)
             writing[0].process.terminate()
-            wait_until(lambda: idle.metric("trimaran_nodes_writes_here"), "the other one takes over", 30)
+            wait_until(lambda: idle.metric("trimaran_nodes_writes_here"), "the other writer takes over", 30)
             load({f"node-{number}": 10.0 for number in range(NODES)})
             wait_until(lambda: not tainted(cluster), "the nodes have cooled", 30)
             assert idle.metric('trimaran_nodes_writes_total{of="failures"}') == 0
-            assert not any(map(refusals, writers))  # see below: each right is needed
+            assert not any(map(refusals, writers))  # each right is needed: see the last test
         finally:
             for each in writers:
                 each.process.terminate()
@@ -128,8 +128,8 @@ def all_bound(cluster: ControlPlane, count: int) -> list[str]:
     return names if len(names) == count and all(names) else []
 
 
-def attempts(account: Api) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield what the account must not be able to do."""
+def forbidden_requests(account: Api) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield requests that the account must not be able to make."""
     yield "delete a node", lambda: account.delete("/api/v1/nodes/node-1")
     yield "read pods", lambda: account.items("/api/v1/pods")
     yield "read secrets", lambda: account.items("/api/v1/namespaces/trimaran/secrets")
@@ -141,29 +141,29 @@ def attempts(account: Api) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "delete the Lease", lambda: account.delete(f"{leases}/trimaran/leases/trimaran-nodes")
 
 
-def test_the_account_can_do_no_more(cluster: ControlPlane) -> None:
-    """Everything beside what it needs is refused; that it can do what it needs, the test above shows."""
+def test_the_account_has_only_the_needed_rights(cluster: ControlPlane) -> None:
+    """Requests beyond the writer's needs are refused; the test above covers the needed rights."""
     account = cluster.service_account("trimaran", "trimaran-nodes")
-    for what, attempt in attempts(account):
+    for action, send in forbidden_requests(account):
         with pytest.raises(requests.HTTPError) as refusal:
-            attempt()
-        assert refusal.value.response.status_code == 403, what
+            send()
+        assert refusal.value.response.status_code == 403, action
 
 
 def test_each_right_is_needed(cluster: ControlPlane, watch: Callable[..., Service], tmp_path: Path) -> None:
-    """Without any one of its verbs the writer cannot do its work: nothing to spare."""
+    """Without any single verb of its roles the writer gets status 403."""
     roles = {
         "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles/trimaran-nodes",
         "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/trimaran/roles/trimaran-nodes",
     }
-    whole = {kind: cluster.api.get(path)["rules"] for kind, path in roles.items()}
+    original = {kind: cluster.api.get(path)["rules"] for kind, path in roles.items()}
     token = cluster.service_account("trimaran", "trimaran-nodes").token
     lease = "/apis/coordination.k8s.io/v1/namespaces/trimaran/leases/trimaran-nodes"
     with watching(watch, tmp_path) as (watcher, _):
         for kind, path in roles.items():
-            for number, rule in enumerate(whole[kind]):
+            for number, rule in enumerate(original[kind]):
                 for verb in rule["verbs"]:
-                    rules = [dict(each) for each in whole[kind]]
+                    rules = [dict(each) for each in original[kind]]
                     rules[number]["verbs"] = [each for each in rule["verbs"] if each != verb] or ["none"]
                     cluster.api.patch(path, {"rules": rules})
                     writer = Writer(cluster, watcher, token)
@@ -171,7 +171,7 @@ def test_each_right_is_needed(cluster: ControlPlane, watch: Callable[..., Servic
                         lambda writer=writer: refusals(writer), f"without {verb} of {rule['resources']} it fails", 40
                     )
                     writer.process.kill()
-                    cluster.api.patch(path, {"rules": whole[kind]})
+                    cluster.api.patch(path, {"rules": original[kind]})
                     clean(cluster, lease)
 
 
@@ -180,8 +180,8 @@ def refusals(writer: Writer) -> bool:
 
 
 def clean(cluster: ControlPlane, lease: str) -> None:
-    """Take away what a writer left, so that the next one has all of its work to do."""
-    with suppress(requests.HTTPError):  # without the right to make it there is none
+    """Remove the objects of a writer, so that the next writer needs all of its rights."""
+    with suppress(requests.HTTPError):  # without the right to create the Lease there is none
         cluster.api.delete(lease)
     for name in tainted(cluster):
         cluster.api.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}, "metadata": {"annotations": None}})

@@ -1,4 +1,4 @@
-"""``trimaran place --live --bind`` against a real API server, with no more rights than it says it needs."""
+"""``trimaran place --live --bind`` with a real API server and only the documented rights."""
 
 import json
 from collections.abc import Iterator
@@ -25,17 +25,17 @@ RIGHTS = [
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """Return six nodes in three racks, one of them full, and nobody who schedules."""
+    """A cluster of six nodes in three racks, one node full, without a scheduler."""
     with ControlPlane(tmp_path_factory.mktemp("cluster")) as cluster:
         cluster.api.create(*(node(f"node-{number}", labels={RACKS: f"rack-{number // 2}"}) for number in range(6)))
         cluster.api.create(pod("full", container(requests={"cpu": "4", "memory": "16Gi"}), nodeName="node-0"))
         for name, rules in (("placer", RIGHTS), ("reader", RIGHTS[:1])):
-            permit(cluster.api, name, rules)
+            create_account(cluster.api, name, rules)
         yield cluster
 
 
-def permit(api: Api, name: str, rules: list[Object]) -> None:
-    """Make a service account that may do so much."""
+def create_account(api: Api, name: str, rules: list[Object]) -> None:
+    """Create a service account with these RBAC rules."""
     group = "rbac.authorization.k8s.io"
     api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "default"}})
     api.create({"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules})
@@ -48,26 +48,26 @@ def permit(api: Api, name: str, rules: list[Object]) -> None:
 
 @pytest.fixture
 def place(cluster: ControlPlane):
-    """Return what calls ``trimaran place --live`` for an account, for pods of one scheduler."""
+    """Return a function that runs ``trimaran place --live`` with an account, for pods of one scheduler."""
 
     def call(scheduler: str, *arguments: str, account: str = "placer") -> Result:
         token = cluster.service_account("default", account).token
-        way = ["--live", "--kube-config", str(cluster.kubeconfig(token=token)), "--scheduler", scheduler]
-        return CliRunner().invoke(main, ["place", *way, "--rounds", "200", *arguments])
+        options = ["--live", "--kube-config", str(cluster.kubeconfig(token=token)), "--scheduler", scheduler]
+        return CliRunner().invoke(main, ["place", *options, "--rounds", "200", *arguments])
 
     return call
 
 
-def wanted(name: str, scheduler: str, gang: str = "", cpu: str = "1") -> Object:
-    """Return a pod that waits for us."""
-    made = pod(name, container(requests={"cpu": cpu, "memory": "4Gi"}), schedulerName=scheduler)
+def pending_pod(name: str, scheduler: str, gang: str = "", cpu: str = "1") -> Object:
+    """Return a pod that waits for ``trimaran place``."""
+    manifest = pod(name, container(requests={"cpu": cpu, "memory": "4Gi"}), schedulerName=scheduler)
     if gang:
-        made["metadata"]["labels"] = {GANG: gang}
-    return made
+        manifest["metadata"]["labels"] = {GANG: gang}
+    return manifest
 
 
 def places(api: Api, scheduler: str) -> dict[str, str]:
-    """Return the node of each pod of a scheduler, "" where it has none."""
+    """Return the node of each pod of a scheduler, "" for a pending pod."""
     items = api.items("/api/v1/namespaces/default/pods")
     return {
         each["metadata"]["name"]: each["spec"].get("nodeName", "")
@@ -76,16 +76,16 @@ def places(api: Api, scheduler: str) -> dict[str, str]:
     }
 
 
-def test_a_dry_run_changes_nothing_and_bind_carries_the_plan_out(cluster: ControlPlane, place) -> None:
-    """Without --bind no pod has a node; with it each is where the plan says, the full node gets nothing."""
-    cluster.api.create(*(wanted(f"batch-{number}", "batch") for number in range(10)))
+def test_a_dry_run_changes_nothing_and_bind_binds_the_plan(cluster: ControlPlane, place) -> None:
+    """Without --bind no pod is bound; with --bind each pod is bound by the plan, none to the full node."""
+    cluster.api.create(*(pending_pod(f"batch-{number}", "batch") for number in range(10)))
     dry = place("batch", "--output", "json")
     assert dry.exit_code == 0, dry.output
     assert len(json.loads(dry.stdout)["plan"]) == 10
     assert set(places(cluster.api, "batch").values()) == {""}
     done = place("batch", "--bind", "--output", "json")
     assert done.exit_code == 0, done.output
-    plan = {name.removeprefix("default/"): where for name, where in json.loads(done.stdout)["plan"].items()}
+    plan = {name.removeprefix("default/"): node_name for name, node_name in json.loads(done.stdout)["plan"].items()}
     assert places(cluster.api, "batch") == plan
     assert set(plan.values()) == {f"node-{number}" for number in range(1, 6)}
     again = place("batch")
@@ -94,9 +94,9 @@ def test_a_dry_run_changes_nothing_and_bind_carries_the_plan_out(cluster: Contro
 
 
 def test_a_gang_goes_to_one_rack(cluster: ControlPlane, place) -> None:
-    """All of its pods are bound, to nodes of one rack; what is bound already counts."""
-    cluster.api.create(*(wanted(f"gang-{number}", "gangs", gang="a") for number in range(3)))
-    cluster.api.create(wanted("huge", "gangs", cpu="1e18"))  # which anybody may ask for
+    """All pods of a gang are bound to nodes of one rack, and a huge pod is left to the scheduler."""
+    cluster.api.create(*(pending_pod(f"gang-{number}", "gangs", gang="a") for number in range(3)))
+    cluster.api.create(pending_pod("huge", "gangs", cpu="1e18"))  # any user may request this much
     done = place("gangs", "--bind", "--gangs-within", RACKS)
     assert done.exit_code == 0, done.output
     assert "3 of 3 pods are bound" in done.output
@@ -105,12 +105,12 @@ def test_a_gang_goes_to_one_rack(cluster: ControlPlane, place) -> None:
     cluster.api.delete("/api/v1/namespaces/default/pods/huge")
 
 
-def test_a_plan_file_is_what_the_api_takes(cluster: ControlPlane, place, tmp_path: Path) -> None:
-    """The Bindings of --write can be posted as they are, as by kubectl create; as we do it, no namesake is bound."""
-    cluster.api.create(wanted("filed", "files", cpu="100m"), wanted("renewed", "files", cpu="100m"))
+def test_the_api_accepts_a_plan_file(cluster: ControlPlane, place, tmp_path: Path) -> None:
+    """The API accepts the Bindings of --write; the UID in a Binding protects a new pod of the same name."""
+    cluster.api.create(pending_pod("filed", "files", cpu="100m"), pending_pod("renewed", "files", cpu="100m"))
     assert place("files", "--write", str(tmp_path / "plan.yaml")).exit_code == 0
     cluster.api.delete("/api/v1/namespaces/default/pods/renewed")
-    cluster.api.create(wanted("renewed", "files", cpu="100m"))
+    cluster.api.create(pending_pod("renewed", "files", cpu="100m"))
     by_name = {each["metadata"]["name"]: each for each in yaml.safe_load((tmp_path / "plan.yaml").read_text())["items"]}
     cluster.api.request("POST", "/api/v1/namespaces/default/bindings", json=by_name["filed"])
     with pytest.raises(OSError, match="409"):
@@ -118,9 +118,9 @@ def test_a_plan_file_is_what_the_api_takes(cluster: ControlPlane, place, tmp_pat
     assert places(cluster.api, "files") == {"filed": by_name["filed"]["target"]["name"], "renewed": ""}
 
 
-def test_who_may_not_bind_is_told(cluster: ControlPlane, place) -> None:
-    """One line with the right that is missing, status 1, and nothing is bound."""
-    cluster.api.create(wanted("refused", "nobody", cpu="100m"))
+def test_a_missing_right_to_bind_is_reported(cluster: ControlPlane, place) -> None:
+    """Without the right to bind, the command names it, exits with status 1 and binds nothing."""
+    cluster.api.create(pending_pod("refused", "nobody", cpu="100m"))
     result = place("nobody", "--bind", account="reader")
     assert result.exit_code == 1
     assert "binding needs the right to create pods/binding" in result.output
@@ -128,9 +128,9 @@ def test_who_may_not_bind_is_told(cluster: ControlPlane, place) -> None:
     assert places(cluster.api, "nobody") == {"refused": ""}
 
 
-def test_a_pod_that_somebody_else_bound_costs_itself_alone(cluster: ControlPlane, tmp_path: Path) -> None:
-    """The plan was made from a list of before: that pod is told with what the API said, the other one is bound."""
-    cluster.api.create(*(wanted(f"raced-{number}", "race", cpu="100m") for number in range(2)))
+def test_a_pod_bound_by_another_scheduler_does_not_affect_others(cluster: ControlPlane, tmp_path: Path) -> None:
+    """With an outdated list of pods the bound pod is reported with the API's error, and the other pod is bound."""
+    cluster.api.create(*(pending_pod(f"raced-{number}", "race", cpu="100m") for number in range(2)))
     pods = cluster.api.items("/api/v1/namespaces/default/pods")
     for name, items in (("nodes", cluster.api.items("/api/v1/nodes")), ("pods", pods)):
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump({"items": items}))

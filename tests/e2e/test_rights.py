@@ -1,6 +1,7 @@
-"""The accounts in deploy/kubernetes of extender, watcher, scheduler and dashboard: each right is needed, verb by verb.
+"""Accounts of extender, watcher, scheduler and dashboard in deploy/kubernetes: each verb is needed.
 
-That they have no more: test_e2e_deploy.py, test_container.py. For ``trimaran nodes``: test_e2e_nodes.py.
+test_deploy.py and test_container.py check that the accounts have no other rights; test_nodes.py checks the account of
+``trimaran nodes``.
 """
 
 import sys
@@ -35,18 +36,18 @@ WATCHER_ROLE = f"{GROUP}/clusterroles/trimaran-watcher"
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[ControlPlane]:
-    """A cluster with the accounts that the shipped manifests make."""
+    """A cluster with the service accounts of the shipped manifests."""
     with ControlPlane(tmp_path) as cluster:
         cluster.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "trimaran"}})
         for file in (MANIFESTS / "watcher.yaml", MANIFEST, SCHEDULER, MANIFESTS / "dashboard.yaml"):
-            for wanted in yaml.safe_load_all(file.read_text()):
-                if wanted["kind"] in RIGHTS:
-                    cluster.api.create(wanted)
+            for manifest in yaml.safe_load_all(file.read_text()):
+                if manifest["kind"] in RIGHTS:
+                    cluster.api.create(manifest)
         yield cluster
 
 
-class Asked:
-    """An extender with the account's token, whose watcher is gone, asked for everything that needs a right."""
+class ExtenderClient:
+    """A client of an extender without a watcher; its requests need every right of the extender's account."""
 
     def __init__(self, cluster: ControlPlane, url: str, process: Process) -> None:
         self._cluster = cluster
@@ -54,27 +55,27 @@ class Asked:
         self._process = process
         self._reader = cluster.service_account("default", "reader").token
 
-    def explained(self) -> requests.Response:
+    def explain(self) -> requests.Response:
         headers = {"Authorization": f"Bearer {self._reader}"}
         return requests.get(f"{self._url}/explain", {"pod": "default/web"}, headers=headers, timeout=10)
 
     def is_refused(self) -> bool:
-        with suppress(requests.RequestException):  # it does not answer yet
-            asked = {"Pod": pod("web"), "NodeNames": ["node-0", "node-1"]}
-            requests.post(f"{self._url}/prioritize", json=asked, timeout=10).raise_for_status()
-            self.explained()
+        with suppress(requests.RequestException):  # the extender is still starting
+            arguments = {"Pod": pod("web"), "NodeNames": ["node-0", "node-1"]}
+            requests.post(f"{self._url}/prioritize", json=arguments, timeout=10).raise_for_status()
+            self.explain()
         return "403" in self._process.log.read_text()
 
     def did_everything(self) -> bool:
         self.is_refused()
         events = self._cluster.api.items("/api/v1/namespaces/trimaran/events")
         ready = requests.get(f"{self._url}/readyz", timeout=10).ok
-        return ready and self.explained().status_code == 200 and events != []
+        return ready and self.explain().status_code == 200 and events != []
 
 
 @contextmanager
-def asked(cluster: ControlPlane) -> Iterator[Asked]:
-    """Start the extender as the manifest has it, but for TLS, with a kubeconfig in the place of a pod's files."""
+def running_extender(cluster: ControlPlane) -> Iterator[ExtenderClient]:
+    """Run the extender with the manifest's configuration and account, without TLS; yield a client."""
     (data,) = (each["data"] for each in yaml.safe_load_all(MANIFEST.read_text()) if each["kind"] == "ConfigMap")
     configuration = cluster.folder / "scheduler.yaml"
     configuration.write_text(data["scheduler.yaml"])
@@ -87,34 +88,34 @@ def asked(cluster: ControlPlane) -> Iterator[Asked]:
     ]  # fmt: skip
     process = Process(command, cluster.folder / f"extender-{port}.log")
     try:
-        yield Asked(cluster, f"http://127.0.0.1:{port}", process)
+        yield ExtenderClient(cluster, f"http://127.0.0.1:{port}", process)
     finally:
         process.kill()
 
 
 def test_each_right_of_the_extender_is_needed(cluster: ControlPlane) -> None:
-    """With all of them it does everything and is refused nothing; without any one verb it is refused."""
+    """With all rights no request of the extender is refused; without any single verb one is."""
     cluster.account("reader", {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]})
     cluster.api.create(*(node(f"node-{number}") for number in range(2)))
-    with asked(cluster) as whole:
-        wait_until(whole.did_everything, "it follows the cluster, explains, and told of the outage", 60)
-        assert not whole.is_refused()
-    tried = 0
+    with running_extender(cluster) as extender:
+        wait_until(extender.did_everything, "it follows the cluster, explains, and reports the outage", 60)
+        assert not extender.is_refused()
+    removed = 0
     for path in ROLES:
         rules: list[dict[str, Any]] = cluster.api.get(path)["rules"]
         for number, resource, verb in [
             (number, resource, verb)
             for number, rule in enumerate(rules) for resource in rule["resources"] for verb in rule["verbs"]
         ]:  # fmt: skip
-            cluster.api.patch(path, {"rules": lessened(rules, number, resource, verb)})
-            with asked(cluster) as extender:
+            cluster.api.patch(path, {"rules": without_verb(rules, number, resource, verb)})
+            with running_extender(cluster) as extender:
                 wait_until(extender.is_refused, f"without {verb} of {resource} it is refused", 60)
             cluster.api.patch(path, {"rules": rules})
-            tried += 1
-    assert tried == 7
+            removed += 1
+    assert removed == 7
 
 
-def lessened(rules: list[dict[str, Any]], number: int, resource: str, verb: str) -> list[dict[str, Any]]:
+def without_verb(rules: list[dict[str, Any]], number: int, resource: str, verb: str) -> list[dict[str, Any]]:
     """Return the rules without one verb of one resource."""
     rule = rules[number]
     others = [each for each in rule["resources"] if each != resource]
@@ -126,7 +127,7 @@ def lessened(rules: list[dict[str, Any]], number: int, resource: str, verb: str)
 
 @contextmanager
 def watching(cluster: ControlPlane) -> Iterator[tuple[str, Process]]:
-    """Start a watcher of the metrics server with its account's token."""
+    """Run a watcher of the metrics server with its account's token; yield its address and process."""
     token = cluster.service_account("trimaran", "trimaran-watcher").token
     port = free_port()
     command = [
@@ -142,7 +143,7 @@ def watching(cluster: ControlPlane) -> Iterator[tuple[str, Process]]:
 
 
 def test_each_right_of_the_watcher_is_needed(cluster: ControlPlane) -> None:
-    """It lists nodes and their metrics, and gets a node that is new; without the last a new node is not served."""
+    """Without any single right the watcher is refused; with all it serves nodes, also a new node."""
     kubelets = Kwok(cluster)
 
     def join(name: str) -> None:
@@ -155,7 +156,7 @@ def test_each_right_of_the_watcher_is_needed(cluster: ControlPlane) -> None:
         metrics.wait_for(1)
         rules: list[dict[str, Any]] = cluster.api.get(WATCHER_ROLE)["rules"]
         for number, rule in enumerate(rules):
-            cluster.api.patch(WATCHER_ROLE, {"rules": lessened(rules, number, "nodes", "list")})
+            cluster.api.patch(WATCHER_ROLE, {"rules": without_verb(rules, number, "nodes", "list")})
             with watching(cluster) as (_, process):
                 wait_until(
                     lambda process=process: "403" in process.log.read_text(), f"refused: {rule['apiGroups']}", 60
@@ -164,39 +165,39 @@ def test_each_right_of_the_watcher_is_needed(cluster: ControlPlane) -> None:
         with watching(cluster) as (url, process):
             process.wait_until(lambda: requests.get(f"{url}/watcher/node-0", timeout=5).ok, "it serves a node", 60)
             join("node-1")
-            process.wait_until(lambda: requests.get(f"{url}/watcher/node-1", timeout=5).ok, "and one that is new", 90)
+            process.wait_until(lambda: requests.get(f"{url}/watcher/node-1", timeout=5).ok, "it serves a new node", 90)
             assert "403" not in process.log.read_text()
-            cluster.api.patch(WATCHER_ROLE, {"rules": lessened(rules, 0, "nodes", "get")})
+            cluster.api.patch(WATCHER_ROLE, {"rules": without_verb(rules, 0, "nodes", "get")})
             join("node-2")
-            process.wait_until(lambda: "403" in process.log.read_text(), "refused a node that is new", 90)
+            process.wait_until(lambda: "403" in process.log.read_text(), "the request for a new node is refused", 90)
 
 
 def test_each_right_of_the_scheduler_is_needed(cluster: ControlPlane) -> None:
-    """Beside what every kube-scheduler may: without a verb on its Lease, or the reader's role, it is refused."""
+    """Without a verb on its Lease, or without the authentication reader role, the scheduler is refused."""
     inside = InAPod(cluster, [each for each in yaml.safe_load_all(SCHEDULER.read_text()) if each])
     program, *arguments = inside.spec["containers"][0]["command"]
-    own = f"{GROUP}/namespaces/trimaran/roles/trimaran-scheduler"
-    (rule,) = cluster.api.get(own)["rules"]
+    role = f"{GROUP}/namespaces/trimaran/roles/trimaran-scheduler"
+    (rule,) = cluster.api.get(role)["rules"]
 
-    def is_refused(what: str) -> None:
+    def check_refused(message: str) -> None:
         process = inside.run(str(binary(program)), *arguments)
         refusals = lambda: [line for line in process.log.read_text().splitlines() if "forbidden" in line]  # noqa: E731
         try:
-            process.wait_until(lambda: any(what in line for line in refusals()), f"it is refused: {what}", 60)
+            process.wait_until(lambda: any(message in line for line in refusals()), f"it is refused: {message}", 60)
         finally:
             process.kill()
 
     for verb in rule["verbs"]:
         others = [each for each in rule["verbs"] if each != verb]
-        cluster.api.patch(own, {"rules": [{**rule, "verbs": others}]})
-        is_refused(f'cannot {verb} resource \\"leases\\"')
-    cluster.api.patch(own, {"rules": [rule]})
+        cluster.api.patch(role, {"rules": [{**rule, "verbs": others}]})
+        check_refused(f'cannot {verb} resource \\"leases\\"')
+    cluster.api.patch(role, {"rules": [rule]})
     cluster.api.delete(f"{GROUP}/namespaces/kube-system/rolebindings/trimaran-scheduler-authentication-reader")
-    is_refused("extension-apiserver-authentication")
+    check_refused("extension-apiserver-authentication")
 
 
-def test_the_page_may_list_nodes_alone(cluster: ControlPlane) -> None:
-    """With that one verb it has the labels of nodes, without it none; it sees no pod, no secret, and no single node."""
+def test_the_dashboard_may_only_list_nodes(cluster: ControlPlane) -> None:
+    """The dashboard reads node labels with this verb only, and cannot read pods, secrets or a single node."""
     cluster.api.create(node("node-0", labels={"zone": "a"}))
     account = cluster.service_account("trimaran", "trimaran-dashboard")
     role = f"{GROUP}/clusterroles/trimaran-dashboard"
@@ -206,7 +207,7 @@ def test_the_page_may_list_nodes_alone(cluster: ControlPlane) -> None:
         read = open_labels(cluster=True, kube_config=cluster.kubeconfig("dashboard", token=account.token))
         return dict(read.by_node(nothing).get("node-0", {}))
 
-    wait_until(lambda: labels().get("zone") == "a", "the page has labels", 30)
+    wait_until(lambda: labels().get("zone") == "a", "the dashboard has labels", 30)
     for path in ("/api/v1/pods", "/api/v1/namespaces/trimaran/secrets", "/api/v1/nodes/node-0"):
         with pytest.raises(requests.HTTPError) as refusal:
             account.get(path)

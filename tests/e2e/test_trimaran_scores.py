@@ -1,7 +1,7 @@
-"""The scores of the real Trimaran scheduler, fed by our watcher, against those of ``scoring``.
+"""Scores of the upstream Trimaran scheduler, with metrics from our watcher, against the scores of ``scoring``.
 
-The scheduler of sigs.k8s.io/scheduler-plugins asks ``/compat/watcher`` as it asks load-watcher. Each score in its log
-is computed again, from the watcher's snapshot and from the nodes and pods as the API has them.
+The scheduler of sigs.k8s.io/scheduler-plugins requests ``/compat/watcher`` as it would request load-watcher. Each
+score in its log is computed again, from the watcher's snapshot and the nodes and pods in the API.
 """
 
 import json
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.e2e
 
 NODES = 100
 PODS = 2 * len(SHAPES)
-# Arguments that are not the plugins' defaults.
+# Arguments that differ from the plugins' defaults.
 ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "TargetLoadPacking": {
         "targetUtilization": 55, "defaultRequests": {"cpu": "700m"}, "defaultRequestsMultiplier": "1.3",
@@ -36,7 +36,7 @@ ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A hundred mixed nodes, some with pods."""
+    """A cluster with a hundred mixed nodes and pods on some of them."""
     dice = random.Random(33)
     with ControlPlane(tmp_path_factory.mktemp("cluster")) as cluster:
         cluster.api.create(RUNTIME_CLASS)
@@ -49,20 +49,20 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 def loads(dice: random.Random) -> Mapping[str, Any]:
-    """Return loads of all kinds: idle to full, steady to restless, of one resource alone, and unknown."""
-    found: dict[str, Any] = {}
+    """Return random loads, idle to full and constant to varying; some nodes have only CPU, some no load."""
+    result: dict[str, Any] = {}
     for number in range(NODES):
         cpu, memory = (
             {"average": dice.uniform(0, 100), "deviation": dice.choice((0, dice.uniform(0, 30)))} for _ in "12"
         )
-        found[f"node-{number}"] = {"cpu": cpu, "memory": memory} if number % 9 else {"cpu": cpu}
+        result[f"node-{number}"] = {"cpu": cpu, "memory": memory} if number % 9 else {"cpu": cpu}
     for number in range(5, NODES, 20):
-        del found[f"node-{number}"]
-    return found
+        del result[f"node-{number}"]
+    return result
 
 
 def watching(watch: Callable[..., Service], folder: Path) -> Service:
-    """Return a watcher that fetched once and will not again while the test runs."""
+    """Start a watcher that fetches only once during the test."""
     file = folder / "loads.json"
     file.write_text(json.dumps(loads(random.Random(7))))
     frozen = {"TRIMARAN_FAKE__FILE": str(file), "TRIMARAN_WATCH__EXPIRY_SECONDS": "3600"}
@@ -72,20 +72,20 @@ def watching(watch: Callable[..., Service], folder: Path) -> Service:
 
 
 def profile(name: str, address: str) -> Object:
-    """Return a profile in which one plugin alone scores."""
-    alone = {"score": {"disabled": [{"name": "*"}], "enabled": [{"name": name}]}}
+    """Return a profile with a single score plugin."""
+    score_only = {"score": {"disabled": [{"name": "*"}], "enabled": [{"name": name}]}}
     return {
         "schedulerName": name,
-        "plugins": {"multiPoint": {"enabled": [{"name": name}]}, **alone},
+        "plugins": {"multiPoint": {"enabled": [{"name": name}]}, **score_only},
         "pluginConfig": [{"name": name, "args": {"watcherAddress": address, **ARGUMENTS[name]}}],
     }
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
-def test_scores_equal_those_of_the_trimaran_scheduler(
+def test_scores_equal_the_trimaran_schedulers(
     cluster: ControlPlane, watch: Callable[..., Service], tmp_path: Path, name: str
 ) -> None:
-    """Every score that upstream's plugin gives from our ``/compat/watcher`` is the one that ``scoring`` computes."""
+    """Every score of upstream's plugin from our ``/compat/watcher`` equals the score of ``scoring``."""
     service = watching(watch, tmp_path)
     dice = random.Random(11)
     with Scheduler(cluster, [profile(name, f"{service.url}/compat")], "trimaran-scheduler") as scheduler:
@@ -97,7 +97,7 @@ def test_scores_equal_those_of_the_trimaran_scheduler(
 
     table = NodeTable.from_k8s(cluster.api.items("/api/v1/nodes"))
     for pod in map(Pod.from_k8s, cluster.api.items("/api/v1/pods")):
-        table.assume(pod, pod.node_name)  # upstream takes what it finds when it starts for just placed
+        table.assume(pod, pod.node_name)  # upstream treats pods from before its start as just placed
     with client.connect(service.url) as watcher:
         plugin = plugin_from_config(name, ARGUMENTS[name]).prepare(table, watcher.metrics())
     rows: list[int] = []
@@ -111,13 +111,13 @@ def test_scores_equal_those_of_the_trimaran_scheduler(
         table.add(pod)
     assert not different, f"of {len(rows)} rows {len(different)} differ"
     assert len(rows) > NODES * PODS / 2
-    assert len(set(rows)) > 20  # with no metrics at all they would be equal too
+    assert len(set(rows)) > 20  # without metrics all scores would be the same
 
 
 def place(cluster: ControlPlane, pod: Object, scheduler: Scheduler, scheduler_name: str) -> Object:
-    """Create one pod; return it when it is placed and the scheduler has heard so: upstream's cache of pods lags."""
+    """Create a pod; return it once it is placed and in upstream's cache of pods, which lags."""
     pod["spec"]["schedulerName"] = scheduler_name
     path = path_of(*cluster.api.create(pod))
-    told = f'"Add event for scheduled pod" pod="default/{pod["metadata"]["name"]}"'
-    scheduler.process.wait_until(lambda: told in scheduler.log.read_text(), told)
+    event = f'"Add event for scheduled pod" pod="default/{pod["metadata"]["name"]}"'
+    scheduler.process.wait_until(lambda: event in scheduler.log.read_text(), event)
     return cluster.api.get(path)
