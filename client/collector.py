@@ -41,7 +41,7 @@ class _CachedMetrics:
 
 
 class Collector:
-    """Refreshes metrics every 30 seconds. A failed refresh keeps the last metrics.
+    """Background refresh of metrics, by default every 30 seconds. A failed refresh keeps the last metrics.
 
     The collector owns its client: closing the collector closes the client. :meth:`snapshot` never waits, and may be
     called from any thread. Use it as a context manager, or call :meth:`start` and :meth:`close`.
@@ -97,7 +97,7 @@ class Collector:
         return self
 
     def refresh(self) -> bool:
-        """Read now; return True if it succeeded, also if the metrics are unchanged.
+        """Read now; return True if it succeeded, even if the watcher has nothing newer.
 
         Exceptions other than :class:`~client.ClientError` are raised here, and logged in the background.
         """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class LibraryClient:
-    """Runs a watcher in this process and reads it. Several clients in one process are independent of each other.
+    """Client of a watcher that runs in this process. Several clients in one process are independent of each other.
 
     Thread-safe.
 

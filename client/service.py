@@ -39,7 +39,7 @@ _ACCEPT = f"{wire.COLUMNS_TYPE}, application/json;q=0.9"
 
 
 class ServiceClient:
-    """Reads the REST API of a watcher, or of the Go load-watcher.
+    """Client of the REST API of a watcher, or of the Go load-watcher.
 
     Metrics that did not change since the last call are not sent again (ETag), and the same object is returned.
     Thread-safe.

@@ -21,7 +21,7 @@ _NOT_METRICS = {FailureKind.TOO_LARGE, FailureKind.BAD_ENCODING}
 
 
 class Transport:
-    """Sends GET requests to one watcher. Thread-safe.
+    """GET requests to one watcher. Thread-safe.
 
     Attributes:
         where: the watcher's name in errors, without credentials.

@@ -82,7 +82,7 @@ class Call:
 
 
 class BoundedAdapter(HTTPAdapter):
-    """Sends requests within the limits of their :class:`Call`. Thread-safe."""
+    """Transport adapter that keeps each request within the limits of its :class:`Call`. Thread-safe."""
 
     def __init__(self) -> None:
         self._sockets: weakref.WeakSet[Any] = weakref.WeakSet()

@@ -62,7 +62,7 @@ def bearer(token: Callable[[], str]) -> Authenticate:
 
 
 class Authentication(requests.auth.AuthBase):
-    """Sets the credentials of each request: those of a function, or else the user and password of the URL.
+    """Credentials of each request: those that a function sets, or else the user and password of the URL.
 
     Every session has one, even if there are no credentials, because requests would otherwise read .netrc.
     """

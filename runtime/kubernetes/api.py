@@ -68,7 +68,7 @@ class ApiServerConfig:
 
 
 class ResourceExpired(requests.HTTPError):
-    """The API server does not have the requested resource version or list position any more: list again."""
+    """The resource version or list position is too old for the API server: list again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ class KubeConfig:
 
 
 def cluster_server(file: Path, context: str) -> str:
-    """Return the server's URL of a context, or of the current one; empty if the file does not tell."""
+    """Return the server's URL of a context, or of the current one; empty if the file cannot be read."""
     import yaml  # only kubeconfigs need it
 
     try:

@@ -64,7 +64,7 @@ class ReflectorStore(Protocol):
 
 
 class Reflector:
-    """Keeps a store equal to the API server's objects, through failures of the connection.
+    """Background thread that keeps a store equal to the API server's objects, and survives failures.
 
     Attributes:
         synced: set once the store has a full list.

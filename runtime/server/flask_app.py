@@ -17,7 +17,7 @@ _CODES = {404: ErrorCode.NOT_FOUND, 405: ErrorCode.METHOD_NOT_ALLOWED, 413: Erro
 
 
 def flask_response(response: HttpResponse) -> Response:
-    """Return a response as Flask's."""
+    """Convert a response to Flask's."""
     converted = Response(response.body, response.status, response.headers, content_type=response.content_type)
     if response.content_type is None:
         del converted.headers["Content-Type"]
@@ -44,7 +44,7 @@ def is_admitted() -> bool:
 
 
 def register_error_handlers(app: Flask) -> None:
-    """Return errors, also unknown paths and exceptions of routes, in the body that all APIs use."""
+    """Register handlers that return errors, also of unknown paths, in the body that all APIs use."""
 
     @app.errorhandler(HTTPException)
     def refused(error: HTTPException) -> Response:
