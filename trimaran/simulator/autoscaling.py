@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trimaran.simulator.cluster import Cluster, requested
-from trimaran.traces.events import Amounts
+from trimaran.traces.events import Amounts, EventKind, NodeEvent
 
 
 @dataclass(frozen=True)
@@ -55,21 +55,6 @@ class Autoscaling:
                 raise ValueError(f"{name} = {getattr(self, name)}: must be at least 0")
 
 
-@dataclass(frozen=True, slots=True)
-class OrderedNode:
-    """A node that was ordered and has not arrived yet.
-
-    Attributes:
-        minute: the minute in which the node arrives.
-        name: the node's name.
-        amounts: capacity, millicores and bytes.
-    """
-
-    minute: int
-    name: str
-    amounts: Amounts
-
-
 class Autoscaler:
     """Autoscaler of one replay.
 
@@ -83,13 +68,13 @@ class Autoscaler:
         trace = cluster.trace
         self._max_nodes = scaling.max_nodes or 2 * len(trace.nodes)
         self._shapes = [shape for shape, _ in Counter(trace.amounts().values()).most_common()]
-        self._ordered: list[OrderedNode] = []
+        self._ordered: list[NodeEvent] = []  # joins of nodes that have not arrived yet
         self._order_count = 0
         self._rest_until = -1
         self._unneeded_since: dict[str, int] = {}
 
-    def pop_arrived(self) -> list[OrderedNode]:
-        """Return the ordered nodes that arrive now, and forget them."""
+    def pop_arrived(self) -> list[NodeEvent]:
+        """Return the joins of the ordered nodes that arrive now, and forget them."""
         now = self._cluster.minute
         arrived = [node for node in self._ordered if node.minute <= now]
         self._ordered = [node for node in self._ordered if node.minute > now]
@@ -143,7 +128,7 @@ class Autoscaler:
             if left is None:
                 if len(free) == len(self._ordered) and not self._order_for(cpu, memory):
                     continue
-                left = list(self._ordered[len(free)].amounts)
+                left = list(self._ordered[len(free)].capacity or (0, 0))
                 if left[0] < cpu or left[1] < memory:
                     continue
                 free.append(left)
@@ -161,7 +146,7 @@ class Autoscaler:
             return False
         self._order_count += 1
         minute = self._cluster.minute + self._scaling.lead_minutes
-        self._ordered.append(OrderedNode(minute, f"scaled-{self._order_count}", amounts))
+        self._ordered.append(NodeEvent(minute, EventKind.JOIN, f"scaled-{self._order_count}", amounts))
         return True
 
     def _underused(self) -> list[str]:

@@ -178,10 +178,8 @@ class Replay:
     def _change_nodes(self) -> bool:
         """Apply failures and joins of nodes; return whether any node joined."""
         cluster, joined = self.cluster, False
-        for ordered in [] if self._autoscaler is None else self._autoscaler.pop_arrived():
-            cluster.join(ordered.name, ordered.amounts)
-            joined = True
-        for event in self._events.pop(cluster.minute, ()):
+        ordered = [] if self._autoscaler is None else self._autoscaler.pop_arrived()
+        for event in (*ordered, *self._events.pop(cluster.minute, ())):
             if event.kind is EventKind.JOIN:
                 cluster.join(event.node, event.capacity)
                 joined = True

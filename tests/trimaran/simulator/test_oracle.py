@@ -10,7 +10,7 @@ import pytest
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.measures import measures
 from trimaran.simulator.moving.base import MovePolicy
-from trimaran.simulator.policies.clairvoyant import Clairvoyant, ClairvoyantChooser
+from trimaran.simulator.policies.clairvoyant import Clairvoyant
 from trimaran.simulator.policies.offline import OfflineSearch
 from trimaran.simulator.policies.oracle import Oracle, OracleChooser
 from trimaran.simulator.replay import Replay, ReplayOptions, ReplayOutcome
@@ -33,7 +33,7 @@ class Planned:
     def begin(self, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> OracleChooser:
         """Return a chooser for one replay."""
         plan = {pod: deque(nodes) for pod, nodes in enumerate(self.plan)}
-        return OracleChooser(plan, cluster, ClairvoyantChooser(GREEDY, cluster))
+        return OracleChooser(plan, GREEDY, cluster)
 
 
 def roomy() -> Trace:

@@ -44,24 +44,21 @@ class Oracle:
         plan: dict[int, deque[int]] = defaultdict(deque)
         for run, node in zip(search.pod_runs, search.nodes.tolist(), strict=True):
             plan[run.pod].append(node)
-        return OracleChooser(plan, cluster, ClairvoyantChooser(greedy, cluster))
+        return OracleChooser(plan, greedy, cluster)
 
 
-class OracleChooser:
-    """Choices by a plan in one replay.
+class OracleChooser(ClairvoyantChooser):
+    """Choices by a plan in one replay; the greedy chooses if the plan has no placement or it does not fit.
 
     Args:
         plan: node numbers in the ledger by pod number, one for each placement of the pod, in order.
+        greedy: the greedy policy.
         cluster: the simulated cluster.
-        greedy: fallback for placements that the plan does not have or that do not fit.
     """
 
-    def __init__(self, plan: dict[int, deque[int]], cluster: Cluster, greedy: ClairvoyantChooser) -> None:
-        self._plan, self._cluster, self._greedy = plan, cluster, greedy
-
-    def admit(self, number: int) -> Pod:
-        """Return the pod unchanged."""
-        return self._cluster.pod(number)
+    def __init__(self, plan: dict[int, deque[int]], greedy: Clairvoyant, cluster: Cluster) -> None:
+        super().__init__(greedy, cluster)
+        self._plan = plan
 
     def choose(self, number: int, pod: Pod, candidates: Int64s) -> int:
         """Return the planned node if it is a candidate, otherwise the greedy's choice."""
@@ -70,4 +67,4 @@ class OracleChooser:
             row = candidates[self._cluster.numbers[candidates] == planned.popleft()]
             if len(row):
                 return int(row[0])
-        return self._greedy.choose(number, pod, candidates)
+        return super().choose(number, pod, candidates)
