@@ -56,14 +56,14 @@ def import_(
     try:
         source = DatasetFiles(folder, FORMATS[form].title)
         try:
-            trace, omitted = build_trace(world_name(out), source, FORMATS[form], options)
+            trace, without_use = build_trace(world_name(out), source, FORMATS[form], options)
         finally:
             _report_bad_rows(source)
     except LoadError as error:
         fail(error, 2)
     write_or_fail(trace, out)
-    if omitted.without_use:
-        click.echo(f"trimaran: {omitted.without_use} pods are left out: their use is not in the data set", err=True)
+    if without_use:
+        click.echo(f"trimaran: {without_use} pods are left out: their use is not in the data set", err=True)
     if trace.minutes < options.minutes:
         click.echo(
             f"trimaran: the data set ends after {_hours(trace.minutes)} of these {_hours(options.minutes)} hours: the "

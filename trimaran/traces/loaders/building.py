@@ -86,17 +86,8 @@ class _DataRange:
         return f"from hour {self.begin // 36 / 100:g} to {-(-self.end // 36) / 100:g}"
 
 
-@dataclass
-class OmittedTasks:
-    """Number of tasks that are left out because the data set has no use of them."""
-
-    without_use: int = 0
-
-
-def build_trace(
-    name: str, source: DatasetFiles, form: DatasetFormat, options: ImportOptions
-) -> tuple[Trace, OmittedTasks]:
-    """Build a trace of a part of a data set; also return the number of omitted tasks.
+def build_trace(name: str, source: DatasetFiles, form: DatasetFormat, options: ImportOptions) -> tuple[Trace, int]:
+    """Build a trace of a part of a data set; also return the number of tasks left out because they have no use.
 
     Raises:
         LoadError: the data cannot be read, or the span is empty.
@@ -122,13 +113,13 @@ def build_trace(
     # Read the use of the selected tasks, and leave out those without any.
     use_range = _read_uses(source, form, options, pods)
     used_pods = [pod for pod in (_fill_gaps(pod, form) for pod in pods) if pod is not None]
-    omitted = OmittedTasks(len(pods) - len(used_pods))
     if not used_pods:
         hint = f"the data set has use {use_range}" if use_range else "check that its files with use are complete"
         raise LoadError(f"{source.folder}: no task has use in these hours; {hint}")
     options = _trim_span(used_pods, options)
     machines = machines if form.has_machines else _generate_machines(used_pods, options)
-    return _trace(name, machines, sorted(used_pods, key=lambda pod: (pod.start, pod.task.key)), options), omitted
+    trace = _trace(name, machines, sorted(used_pods, key=lambda pod: (pod.start, pod.task.key)), options)
+    return trace, len(pods) - len(used_pods)
 
 
 def _sample_machines(source: DatasetFiles, form: DatasetFormat, options: ImportOptions) -> tuple[list[Machine], float]:

@@ -11,8 +11,8 @@ The files have no header. CPU and memory are relative to the largest machine, wh
 Source: Google cluster-usage traces: format + schema, version 2.1 (Reiss, Wilkes, Hellerstein).
 """
 
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
 
 from trimaran.traces.loaders.dataset import LARGEST_BYTES, LARGEST_MILLI, DatasetFormat, DatasetTask, Machine, TaskUse
 from trimaran.traces.loaders.rows import DatasetFiles, amount, amount_or_nan, number
@@ -49,11 +49,8 @@ class Google2011(DatasetFormat):
             requests = amount(row[9] or 0), amount(row[10] or 0)
             return (row[2], row[3]), TaskEvent(number(row[0]) * _MICRO, row[5] == _SCHEDULE, *requests, int(row[7]))
 
-        events: dict[tuple[str, str], list[TaskEvent]] = defaultdict(list)
-        for path in source.reading("task_events"):
-            for key, event in source.rows(path, parse):
-                events[key].append(event)
-        yield from task_runs(events)
+        files = source.reading("task_events")
+        yield from task_runs(chain.from_iterable(source.rows(path, parse) for path in files))
 
     def uses(self, source: DatasetFiles, requests: Mapping[str, tuple[float, float]]) -> Iterator[TaskUse]:
         """Yield the use of these tasks."""

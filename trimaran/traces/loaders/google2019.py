@@ -12,8 +12,8 @@ Rows may be in any order. CPU and memory are relative to the largest machine, wh
 Source: github.com/google/cluster-data, clusterdata_trace_format_v3.proto and ClusterData2019.md.
 """
 
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
 from math import isnan
 from typing import Any
 
@@ -60,11 +60,8 @@ class Google2019(DatasetFormat):
             )
             return (str(row["collection_id"]), str(row["instance_index"])), event
 
-        events: dict[tuple[str, str], list[TaskEvent]] = defaultdict(list)
-        for path in source.reading("instance_events"):
-            for key, event in source.records(path, parse):
-                events[key].append(event)
-        yield from task_runs(events)
+        files = source.reading("instance_events")
+        yield from task_runs(chain.from_iterable(source.records(path, parse) for path in files))
 
     def uses(self, source: DatasetFiles, requests: Mapping[str, tuple[float, float]]) -> Iterator[TaskUse]:
         """Yield the average use of these tasks."""

@@ -1,6 +1,7 @@
 """Runs of tasks from the event tables of Google's data sets."""
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from trimaran.traces.loaders.dataset import JOB, LARGEST_BYTES, LARGEST_MILLI, SERVICE, DatasetTask
@@ -18,12 +19,15 @@ class TaskEvent(NamedTuple):
     scheduling_class: int
 
 
-def task_runs(events: dict[tuple[str, str], list[TaskEvent]]) -> Iterator[DatasetTask]:
-    """Yield each run of the tasks; events are by collection and index, in any order.
+def task_runs(events: Iterable[tuple[tuple[str, str], TaskEvent]]) -> Iterator[DatasetTask]:
+    """Yield each run of the tasks; each event comes with the task's collection and index, in any order.
 
     A task whose first event is an end ran from the start of the data set; a task without an end runs to its end.
     """
-    for (collection, index), task_events in events.items():
+    by_task: dict[tuple[str, str], list[TaskEvent]] = defaultdict(list)
+    for task, event in events:
+        by_task[task].append(event)
+    for (collection, index), task_events in by_task.items():
         running: TaskEvent | None = None
         for position, event in enumerate(sorted(task_events, key=lambda event: (event.seconds, event.starts))):
             if event.starts:
