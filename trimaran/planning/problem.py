@@ -172,8 +172,7 @@ def imbalances(use: Float64s) -> Float64s:
     Args:
         use: shares of capacity, shape (nodes, R).
     """
-    length: Float64s = np.linalg.norm(use - use.mean(axis=1, keepdims=True), axis=1)
-    return length
+    return np.asarray(np.linalg.norm(use - use.mean(axis=1, keepdims=True), axis=1))
 
 
 def why_unplaced(problem: Problem, pod: int) -> str:

@@ -124,8 +124,7 @@ class Cluster:
     def free(self) -> Float64s:
         """Capacity of each row's node that no pod requests, millicores and bytes, shape (2, nodes)."""
         requested = [self.nodes.in_tree_requests(CPU), self.nodes.in_tree_requests(MEMORY)]
-        free: Float64s = self.capacity - np.array(requested)
-        return free
+        return np.asarray(self.capacity - np.array(requested))
 
     def runs_since(self, minute: int) -> Iterator[PodRun]:
         """Yield the runs that started in a minute or later, latest first."""

@@ -174,8 +174,7 @@ class UseHistory:
         over_time = np.maximum(self.squares / weights - means**2, 0)
         over_time[1] = np.maximum(over_time[1], (self.highest_memory - means[1]) ** 2)
         unknown = (np.array(_UNKNOWN)[:, None] * levels) ** 2 / (1 + self.watched / _UNKNOWN_MINUTES)
-        deviations: Float64s = np.sqrt(over_time * factors**2 + unknown)
-        return deviations
+        return np.asarray(np.sqrt(over_time * factors**2 + unknown))
 
     def _cluster_level(self) -> Float64s:
         """Return the level of all running pods together, from the nodes' recent use, shape (2, 1)."""
@@ -189,5 +188,4 @@ class UseHistory:
         if end - start < 2 * _UPDATE_MINUTES or not requests.all():
             return 1 / np.array(cluster.overcommit)[:, None]  # assume that use equals the request after overcommit
         used = cluster.ledger.use[:, :, start:end].mean(axis=2).sum(axis=1)
-        level: Float64s = np.clip(used / requests, _LOWEST_LEVEL, _HIGHEST_LEVEL)[:, None]
-        return level
+        return np.asarray(np.clip(used / requests, _LOWEST_LEVEL, _HIGHEST_LEVEL)[:, None])

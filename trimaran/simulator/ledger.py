@@ -35,20 +35,17 @@ class UseLedger:
 
         A node that left keeps its row. A node that comes back gets a new row.
         """
-        use: Float64s = self._use[:, : self.capacity.shape[1]]
-        return use
+        return np.asarray(self._use[:, : self.capacity.shape[1]])
 
     @property
     def cpu_milli(self) -> Float64s:
         """CPU use, millicores, shape (nodes, minutes)."""
-        cpu: Float64s = self.use[CPU_ROW]
-        return cpu
+        return np.asarray(self.use[CPU_ROW])
 
     @property
     def memory_bytes(self) -> Float64s:
         """Memory use, bytes, shape (nodes, minutes)."""
-        memory: Float64s = self.use[MEMORY_ROW]
-        return memory
+        return np.asarray(self.use[MEMORY_ROW])
 
     def add(self, node: int, minute: int, series: Float64s) -> None:
         """Add a pod's use to a node from a minute on; negative use subtracts.
@@ -63,8 +60,7 @@ class UseLedger:
     def present(self) -> Bools:
         """Return a mask of the minutes in which each node is part of the cluster, shape (nodes, minutes)."""
         minutes = np.arange(self._use.shape[2])
-        present: Bools = (self.since[:, None] <= minutes) & (minutes < self.until[:, None])
-        return present
+        return np.asarray((self.since[:, None] <= minutes) & (minutes < self.until[:, None]))
 
     def join(self, minute: int, cpu_milli: float, memory_bytes: float) -> int:
         """Add a node without use and return its number."""

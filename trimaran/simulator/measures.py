@@ -27,12 +27,11 @@ waited_pod_minutes            as above
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import numpy as np
 
 from scoring.arrays import Bools, Float64s
-from trimaran.simulator.cluster import PodRun
 from trimaran.simulator.queue_waits import QueueWait, queue_waits
 from trimaran.simulator.replay import ReplayOutcome
 
@@ -86,8 +85,7 @@ def _hot(cpu: Float64s, percent: int) -> float:
 def _cpu_use(outcome: ReplayOutcome) -> Float64s:
     """Return CPU use after the warm-up as a share of capacity, shape (nodes, minutes)."""
     ledger = outcome.cluster.ledger
-    use: Float64s = ledger.cpu_milli[:, outcome.cluster.trace.warm_up_minutes :] / ledger.capacity[0][:, None]
-    return use
+    return np.asarray(ledger.cpu_milli[:, outcome.cluster.trace.warm_up_minutes :] / ledger.capacity[0][:, None])
 
 
 def fragmentation_percent(outcome: ReplayOutcome) -> float:
@@ -145,18 +143,21 @@ def _by_kind(outcome: ReplayOutcome, cpu: Float64s, overrun: Bools, waits: Itera
         overrun: mask of memory use above capacity, the same shape.
         waits: waits for a node, cut to the time after the warm-up.
     """
-    cluster = outcome.cluster
+    cluster, warm_up = outcome.cluster, outcome.cluster.trace.warm_up_minutes
     # Cumulative counts make the number of such minutes in any span of a run a difference.
     hot_before, overrun_before = _counts_before(cpu >= 0.8), _counts_before(overrun)
     throttled_share = np.maximum(1 - 1 / np.maximum(cpu, 1), 0)
     throttled_before = _counts_before(cpu > 1)
     total: dict[str, float] = defaultdict(float)
-    for run, start, end in _measured(outcome):
+    for run in cluster.pod_runs:
+        start, end = max(run.start - warm_up, 0), run.end - warm_up  # counted from the end of the warm-up
+        if end <= start:
+            continue
         kind, span = _kind(outcome, run.pod), (run.node, start, end)
         total[f"{kind}_hot_pod_minutes"] += _count(hot_before, *span)
         total[f"{kind}_overrun_pod_minutes"] += _count(overrun_before, *span)
         if _count(throttled_before, *span):
-            skipped = start + cluster.trace.warm_up_minutes - run.start
+            skipped = start + warm_up - run.start
             used = cluster.series(run.pod, run.start)[0, skipped : skipped + end - start]
             total[f"{kind}_throttled_core_seconds"] += float(used @ throttled_share[run.node, start:end]) * 60 / 1000
     for wait in waits:
@@ -167,14 +168,6 @@ def _by_kind(outcome: ReplayOutcome, cpu: Float64s, overrun: Bools, waits: Itera
 
 def _kind(outcome: ReplayOutcome, pod: int) -> str:
     return "job" if outcome.cluster.is_job(pod) else "service"
-
-
-def _measured(outcome: ReplayOutcome) -> Iterator[tuple[PodRun, int, int]]:
-    """Yield each run that ends after the warm-up, with its first minute and its end, counted from the warm-up's end."""
-    warm_up = outcome.cluster.trace.warm_up_minutes
-    for run in outcome.cluster.pod_runs:
-        if run.end > max(run.start, warm_up):
-            yield run, max(run.start - warm_up, 0), run.end - warm_up
 
 
 def _counts_before(flags: Bools) -> Float64s:

@@ -146,5 +146,4 @@ def _samples(use: Float64s, numbers: Int64s, capacity: Float64s, span: _Span, sm
     total = np.concatenate([np.zeros((len(numbers), 1)), total], axis=1)
     at = np.arange(start - first, end - first) + 1
     before = np.maximum(at - smoothing, 0)
-    rates: Float64s = (total[:, at] - total[:, before]) / (at - before)
-    return rates
+    return np.asarray((total[:, at] - total[:, before]) / (at - before))

@@ -174,8 +174,7 @@ class MovePlanner:
             np.take(table, (of_resource * steps).astype(np.int32), mode="clip").mean(axis=-1)
             for table, of_resource, steps in zip(self._costs, use, scale, strict=True)
         )
-        total: Float64s = cpu + memory
-        return total
+        return np.asarray(cpu + memory)
 
 
 def _sum_by_row(use: Float64s, rows: Int64s, count: int) -> Float64s:

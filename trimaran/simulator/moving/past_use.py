@@ -73,8 +73,7 @@ class PastUse:
         shift = last_hour_share * (hourly[:, -1:] - hourly)
 
         expected = use + shift[:, (minutes - 1 - back) // hour]
-        millicores: Float64s = np.maximum(expected, 0) * self._cluster.trace.cpu_request_milli[pods][:, None]
-        return millicores
+        return np.asarray(np.maximum(expected, 0) * self._cluster.trace.cpu_request_milli[pods][:, None])
 
     def highest_memory(self, pods: Int64s, minutes: int) -> Float64s:
         """Return the highest memory use in each past quarter of an hour.
@@ -98,8 +97,7 @@ class PastUse:
 
         # Minutes before the first one count with the mean.
         before = np.where(starts_within, mean[:, None], 0.0)
-        highest: Float64s = np.maximum(peak, before) * self._cluster.trace.memory_request_bytes[pods][:, None]
-        return highest
+        return np.asarray(np.maximum(peak, before) * self._cluster.trace.memory_request_bytes[pods][:, None])
 
     def _known_spans(self, pods: Int64s, before: Float64s, minutes: int) -> tuple[Int64s, Int64s, Float64s]:
         """Return the known span of each pod's use and its mean.

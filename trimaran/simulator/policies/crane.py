@@ -69,15 +69,13 @@ def scores(usages: Float64s, hot: Int64s, metrics: tuple[UsageMetric, ...] = USA
     weights = np.array([usage.weight for usage in metrics])
     terms = np.nan_to_num((1 - usages) * weights[:, None] * MAX_NODE_SCORE, nan=0.0)
     score = (terms.sum(axis=(0, 1)) / (2 * weights.sum())).astype(np.int64) - _HOT_PENALTY * hot
-    clipped: Int64s = np.clip(score, 0, MAX_NODE_SCORE)
-    return clipped
+    return np.asarray(np.clip(score, 0, MAX_NODE_SCORE))
 
 
 def overloaded(usages: Float64s, metrics: tuple[UsageMetric, ...] = USAGE_METRICS) -> Bools:
     """Return a mask of the excluded nodes, shape (nodes,); for the arguments see :func:`scores`."""
     limits = np.array([usage.limit for usage in metrics])[:, None]
-    above: Bools = np.any(usages > limits, axis=(0, 1))
-    return above
+    return np.asarray(np.any(usages > limits, axis=(0, 1)))
 
 
 class NodeAnnotations:

@@ -57,8 +57,7 @@ class PodTopologySpread(WithoutNodeTerms):
         if not scores.size:
             return scores
         highest = scores.max()
-        result: Int64s = MAX_NODE_SCORE * (highest + scores.min() - scores) // highest
-        return result
+        return np.asarray(MAX_NODE_SCORE * (highest + scores.min() - scores) // highest)
 
     def skips(self, pod: Pod) -> bool:
         """Return whether the pod has no owner or belongs to a job, so that it is not spread."""

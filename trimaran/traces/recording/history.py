@@ -28,11 +28,7 @@ _HINTS = {
     FailureKind.TIMEOUT: "see --minutes-at-once",
     FailureKind.TOO_LARGE: "see --minutes-at-once",
 }
-_STATUS_HINTS = {
-    401: "see --token-file and --header",
-    403: "see --token-file and --header",
-    404: "check the address",
-}
+_STATUS_HINTS = {401: "see --token-file and --header", 403: "see --token-file and --header", 404: "check the address"}
 
 Labels = Mapping[str, str]
 

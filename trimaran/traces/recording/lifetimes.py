@@ -108,5 +108,4 @@ class UsageCollector:
             known = ~np.isnan(values)
             total[target] += np.where(known, values, 0.0)
             count[target] += known
-        mean: Float64s = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
-        return mean
+        return np.asarray(np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0))
