@@ -17,7 +17,7 @@ class Assumption:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AssumptionOutcomes:
     """Number of assumptions by the way they ended.
 
@@ -39,12 +39,15 @@ class Assumptions:
 
     Args:
         keep_seconds: time until an assumption expires.
+
+    Attributes:
+        outcomes: number of assumptions by the way they ended.
     """
 
     def __init__(self, keep_seconds: float = 30.0) -> None:
         self._keep_seconds = keep_seconds
         self._by_uid: dict[str, Assumption] = {}
-        self._hits = self._misses = self._dropped = self._expired = 0
+        self.outcomes = AssumptionOutcomes()
 
     def __len__(self) -> int:
         return len(self._by_uid)
@@ -61,13 +64,13 @@ class Assumptions:
         """Count a hit or a miss for a pod that was bound, if the pod was assumed."""
         assumption = self._by_uid.pop(uid, None)
         if assumption is not None:
-            self._hits += assumption.node_name == node_name
-            self._misses += assumption.node_name != node_name
+            self.outcomes.hits += assumption.node_name == node_name
+            self.outcomes.misses += assumption.node_name != node_name
 
     def drop(self, uid: str) -> bool:
         """Drop the assumption of a pod; return whether there was one."""
         existed = self._by_uid.pop(uid, None) is not None
-        self._dropped += existed
+        self.outcomes.dropped += existed
         return existed
 
     def expire(self, now: float) -> list[str]:
@@ -79,10 +82,5 @@ class Assumptions:
             expired.append(uid)
         for uid in expired:
             del self._by_uid[uid]
-        self._expired += len(expired)
+        self.outcomes.expired += len(expired)
         return expired
-
-    @property
-    def outcomes(self) -> AssumptionOutcomes:
-        """Number of assumptions by the way they ended."""
-        return AssumptionOutcomes(self._hits, self._misses, self._dropped, self._expired)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Generic, Self, TypeVar
 
@@ -94,7 +95,7 @@ class ClusterView:
     def outcomes(self) -> AssumptionOutcomes:
         """Number of assumed placements by the way they ended."""
         with self._lock:
-            return self._state.assumptions.outcomes
+            return replace(self._state.assumptions.outcomes)
 
     @property
     def in_flight(self) -> int:
