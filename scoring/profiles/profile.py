@@ -49,10 +49,7 @@ class Profile:
         return cls(tuple(map(WeightedPlugin, plugins)))
 
     def prepare(
-        self,
-        nodes: NodeTable,
-        metrics: MetricsTable | WatcherMetrics | Judgment,
-        levels: UseLevels | None = None,
+        self, nodes: NodeTable, metrics: MetricsTable | WatcherMetrics | Judgment, levels: UseLevels | None = None
     ) -> "PreparedProfile":
         """Compute the terms that do not depend on the pod. See :class:`PreparedProfile`.
 
@@ -115,12 +112,7 @@ class PreparedProfile:
         self._slices = RowSliceCache()
         self._prepared = [(w, PreparedPlugin(w.plugin, nodes, self.metrics)) for w in profile.plugins]
 
-    def score(
-        self,
-        pod: Pod,
-        feasible: Bools | None = None,
-        among: Sequence[str] | Int64s | None = None,
-    ) -> Scores:
+    def score(self, pod: Pod, feasible: Bools | None = None, among: Sequence[str] | Int64s | None = None) -> Scores:
         """Return the pod's scores.
 
         Args:
@@ -241,11 +233,7 @@ class PreparedProfile:
         return ~refused if feasible is None else feasible & ~refused
 
     def _normalized(
-        self,
-        plugin: ScorePlugin,
-        raw: Int64s,
-        feasible: Bools | None,
-        replacement: tuple[Bools, Int64s] | None,
+        self, plugin: ScorePlugin, raw: Int64s, feasible: Bools | None, replacement: tuple[Bools, Int64s] | None
     ) -> Int64s:
         # Normalize over feasible nodes whose scores are not replaced, then insert the replacements.
         replaced, fallback_scores = replacement if replacement and plugin.reads_metrics else (None, None)

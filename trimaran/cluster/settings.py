@@ -41,7 +41,9 @@ class ClusterSection(Section):
 
         names = {"kube_config": f"{section}.kube_config", "context": f"{section}.kube_context"}
         try:
-            return KubernetesApi(ApiServerConfig(kube_config=self.kube_config, context=self.kube_context, option_names=names))
+            return KubernetesApi(
+                ApiServerConfig(kube_config=self.kube_config, context=self.kube_context, option_names=names)
+            )
         except InvalidApiServerConfig as error:
             raise SettingsError([str(error)]) from error
 

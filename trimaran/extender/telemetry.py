@@ -153,11 +153,7 @@ class _FilterCollector(Collector):
         for name in FILTER_OUTCOMES:
             family.add_metric([name], self._filtering.counts[name])
         yield family
-        yield _gauge(
-            "trimaran_extender_waiting",
-            "pods whose nodes were all rejected",
-            len(self._filtering.waiting),
-        )
+        yield _gauge("trimaran_extender_waiting", "pods whose nodes were all rejected", len(self._filtering.waiting))
 
 
 def _mode(active: bool) -> str:

@@ -47,9 +47,7 @@ class _WriterCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         counts = self._counts
         yield GaugeMetricFamily(
-            "trimaran_nodes_writes_here",
-            "1 if this replica holds the Lease, else 0",
-            int(self._lease.is_held),
+            "trimaran_nodes_writes_here", "1 if this replica holds the Lease, else 0", int(self._lease.is_held)
         )
         yield GaugeMetricFamily("trimaran_nodes_hot", "nodes that are hot now", counts.hot)
         yield GaugeMetricFamily(

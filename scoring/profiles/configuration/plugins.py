@@ -299,8 +299,7 @@ def _balanced_allocation(reader: FieldReader) -> NodeResourcesBalancedAllocation
 
 def _allocatable(reader: FieldReader) -> NodeResourcesAllocatable:
     return NodeResourcesAllocatable(
-        mode=reader.choice("mode", ("Least", "Most")),
-        resources=_weights(reader, NodeResourcesAllocatable.resources),
+        mode=reader.choice("mode", ("Least", "Most")), resources=_weights(reader, NodeResourcesAllocatable.resources)
     )
 
 
