@@ -20,13 +20,13 @@ from typing import Literal
 
 import numpy as np
 
-from client import ClientError
+from client import ClientError, Collector
 from runtime.kubernetes import pod_demand
 from scoring import MetricsTable, NodeTable, Pod, PreparedPlugin
 from scoring.arrays import Bools, Float64s
 from scoring.table.node_rows import NodeRows
+from trimaran.cluster.view import ClusterView
 from trimaran.extender.expected_use import ExpectedUse
-from trimaran.extender.prioritizer import LiveCluster, SnapshotSource
 from trimaran.extender.wire import ExtenderArgs
 from watcher.model import WatcherMetrics
 
@@ -96,8 +96,8 @@ class NodeFilter:
     def __init__(
         self,
         schedulers: Mapping[str, object],
-        view: LiveCluster,
-        metrics: SnapshotSource,
+        view: ClusterView,
+        metrics: Collector,
         options: FilterOptions,
         is_active: Callable[[str], bool] = lambda _: True,
         monotonic: Callable[[], float] = time.monotonic,

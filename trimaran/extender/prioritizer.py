@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as DeadlineExceeded
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, Protocol
+from typing import Literal
 
-from client import ClientError
-from scoring import FallbackPolicy, Judgment, NodeGrade, NodeTable, Pod, PreparedProfile, Profile
+from client import ClientError, Collector
+from scoring import FallbackPolicy, Judgment, NodeGrade, NodeTable, PreparedProfile, Profile
+from trimaran.cluster.view import ClusterView
 from trimaran.extender.answer import PrioritizeOutcome, ScoredCandidates, ScoringDetails
 from trimaran.extender.placement_predictor import InTreePlugins, PlacementPredictor
 from trimaran.extender.profiles import ExtenderProfile, Profiles
@@ -28,43 +28,6 @@ from watcher.model import WatcherMetrics
 
 _STUCK_SECONDS = 30.0
 _log = logging.getLogger(__name__)
-
-
-class LiveCluster(Protocol):
-    """Part of the cluster view that the extender uses: :class:`trimaran.cluster.view.ClusterView` implements it."""
-
-    @property
-    def is_synced(self) -> bool:
-        """True once the first full lists have arrived."""
-        ...
-
-    @property
-    def in_flight(self) -> int:
-        """Number of pods that are assumed on nodes."""
-        ...
-
-    def reading(self, pod: Pod | None = None, *, wait: bool = True) -> AbstractContextManager[NodeTable]:
-        """Yield the table, locked until the block ends, without the earlier assumption of a pod.
-
-        Raises ``BlockingIOError`` if the lock is held by another thread and ``wait`` is false.
-        """
-        ...
-
-    def remember_departed(self, seconds: float) -> None:
-        """Remember pods that leave their nodes for this time."""
-        ...
-
-    def assume(self, pod: Pod, node_name: str) -> None:
-        """Count a pod that is about to be bound on a node."""
-        ...
-
-
-class SnapshotSource(Protocol):
-    """Source of the newest metrics: :class:`client.Collector` implements it."""
-
-    def snapshot(self) -> WatcherMetrics:
-        """Return the newest metrics. Raises ``ClientError`` if there are none, or none fresh enough."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +80,8 @@ class Prioritizer:
     def __init__(
         self,
         profiles: Profiles,
-        view: LiveCluster,
-        metrics: SnapshotSource,
+        view: ClusterView,
+        metrics: Collector,
         options: PrioritizerOptions | None = None,
         report_outage: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
@@ -215,7 +178,7 @@ class Prioritizer:
         except Exception as error:  # a defect costs one pod its scores, not its placement
             if isinstance(error, BlockingIOError) and not wait:
                 raise
-            _log.exception("a pod could not be scored", extra={"pod": f"{args.pod.namespace}/{args.pod.name}"})
+            _log.exception("a pod could not be scored; all its nodes get the same score", extra={"pod": f"{args.pod.namespace}/{args.pod.name}"})
             return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.FAILED)
 
     def _compute_scores(
@@ -291,7 +254,7 @@ class Prioritizer:
             if is_active and self._options.assume and answer.outcome is PrioritizeOutcome.SCORED:
                 self._view.assume(pod, node_name)
         except Exception:  # noqa: BLE001  the response is sent already, so no caller would report the error
-            _log.exception("a pod could not be recorded and assumed", extra={"pod": f"{pod.namespace}/{pod.name}"})
+            _log.exception("a scored pod could not be recorded or counted on a node; later scores may ignore it", extra={"pod": f"{pod.namespace}/{pod.name}"})
         finally:
             self._unlock()
 

@@ -22,7 +22,7 @@ from trimaran.extender.filter_routes import filter_routes
 from trimaran.extender.filtering import FilterOptions, NodeFilter
 from trimaran.extender.kube_scheduler import in_tree_by_scheduler
 from trimaran.extender.outage import EventRecorder
-from trimaran.extender.prioritizer import Prioritizer, PrioritizerOptions, SnapshotSource
+from trimaran.extender.prioritizer import Prioritizer, PrioritizerOptions
 from trimaran.extender.profiles import Profiles
 from trimaran.extender.requeuer import Requeuer
 from trimaran.extender.settings import ExtenderSettings
@@ -91,7 +91,7 @@ class ExtenderWorker:
         return create_app(prioritizer, telemetry, lambda: view.is_synced, self._access, routes)
 
     def _filter(
-        self, view: ClusterView, metrics: SnapshotSource, telemetry: ExtenderTelemetry, is_active: Callable[[str], bool]
+        self, view: ClusterView, metrics: Collector, telemetry: ExtenderTelemetry, is_active: Callable[[str], bool]
     ) -> Blueprint:
         section = self._settings.extender
         fail: Literal["open", "closed"] = "closed" if section.filter == "closed" else "open"

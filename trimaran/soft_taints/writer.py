@@ -17,24 +17,12 @@ from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
 from trimaran.soft_taints import annotations
 from trimaran.soft_taints.hysteresis import HotNodeRule, node_loads
-from trimaran.soft_taints.node_state import NodeState, Object
+from trimaran.soft_taints.node_state import NodeState, NodeStateCache, Object
 from watcher.model import WatcherMetrics, averages
 
 MERGE_PATCH = "application/merge-patch+json"
 _WRITE_SECONDS = 10.0
 _log = logging.getLogger(__name__)
-
-
-class NodeStateStore(Protocol):
-    """Source of the nodes' current state: :class:`trimaran.soft_taints.node_state.NodeStateCache` implements it."""
-
-    def all(self) -> Mapping[str, NodeState]:
-        """Return the state of every node by name."""
-        ...
-
-    def put(self, changed: Object) -> None:
-        """Update a node."""
-        ...
 
 
 class MetricsSource(Protocol):
@@ -106,7 +94,7 @@ class NodeWriter:
     def __init__(
         self,
         api: Sender,
-        nodes: NodeStateStore,
+        nodes: NodeStateCache,
         watcher: MetricsSource,
         plan: WritePlan,
         is_held: Callable[[], bool] = lambda: True,

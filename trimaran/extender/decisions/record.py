@@ -14,16 +14,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from client import ClientError
+from client import ClientError, Collector
 from scoring import NodeTable, Pod
+from trimaran.cluster.view import ClusterView
 from trimaran.extender.answer import PrioritizeOutcome, ScoredCandidates
 from trimaran.extender.decisions import manifest
 from trimaran.extender.decisions.decision import Decision, OpenDecision
 from trimaran.extender.decisions.regret import PlacementRegret, regret_table
-from trimaran.extender.prioritizer import LiveCluster, SnapshotSource
 from trimaran.extender.wire import ExtenderArgs
+
+if TYPE_CHECKING:
+    from trimaran.extender.telemetry import ExtenderTelemetry
 
 MEGABYTE = 1 << 20
 _MAX_QUEUED = 5_000  # answers without a decision yet
@@ -31,22 +34,6 @@ _HERD_PODS = 100
 _BATCH = 4  # decisions closed between two pauses
 _PAUSE_SECONDS = 0.001
 _log = logging.getLogger(__name__)
-
-
-class DecisionCounters(Protocol):
-    """Counters of decisions: :class:`trimaran.extender.telemetry.ExtenderTelemetry` implements it."""
-
-    def count_answer(self, answer: ScoredCandidates, age_seconds: float | None) -> None:
-        """Count the stages of an answer and the age of its metrics."""
-        ...
-
-    def count_placement(self, decision: Decision, herd_ratio: float) -> None:
-        """Count the rank and margin of a chosen node, and the herd ratio."""
-        ...
-
-    def count_regret(self, regret: PlacementRegret) -> None:
-        """Count the regret of a placement."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +67,9 @@ class DecisionRecord:
 
     def __init__(
         self,
-        view: LiveCluster,
-        metrics: SnapshotSource,
-        telemetry: DecisionCounters,
+        view: ClusterView,
+        metrics: Collector,
+        telemetry: "ExtenderTelemetry",
         limits: RecordLimits | None = None,
         hot_percent: float = 80.0,
         clock: Callable[[], float] = time.time,

@@ -8,10 +8,10 @@ from runtime.server import responses
 from runtime.server.errors import ErrorCode
 from runtime.server.flask_app import flask_response
 from runtime.server.responses import HttpResponse
+from trimaran.cluster.view import ClusterView
 from trimaran.extender.decisions import DECISIONS, EXPLAIN, REGRET
 from trimaran.extender.decisions.authorizer import PodReadAuthorizer, ReadVerdict
 from trimaran.extender.decisions.record import DecisionRecord, explain_undecided
-from trimaran.extender.prioritizer import LiveCluster
 
 MOST = 1000
 _ALL_NAMESPACES = ""
@@ -23,7 +23,7 @@ _REFUSALS = {
 }
 
 
-def decision_routes(record: DecisionRecord, view: LiveCluster, authorizer: PodReadAuthorizer) -> Blueprint:
+def decision_routes(record: DecisionRecord, view: ClusterView, authorizer: PodReadAuthorizer) -> Blueprint:
     """Return the routes.
 
     Args:
@@ -55,7 +55,7 @@ def decision_routes(record: DecisionRecord, view: LiveCluster, authorizer: PodRe
 class _PodHandler:
     """Handler of the requests about pods, for authorized callers."""
 
-    def __init__(self, record: DecisionRecord, view: LiveCluster, authorizer: PodReadAuthorizer) -> None:
+    def __init__(self, record: DecisionRecord, view: ClusterView, authorizer: PodReadAuthorizer) -> None:
         self._record, self._view, self._authorizer = record, view, authorizer
 
     def explained(self, pod: str, authorization: str) -> HttpResponse:
