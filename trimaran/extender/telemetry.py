@@ -1,6 +1,8 @@
 """Prometheus metrics of the extender."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -25,49 +27,40 @@ class ExtenderTelemetry:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
+        histogram, gauge = partial(Histogram, registry=self._registry), partial(Gauge, registry=self._registry)
         self.answered = RequestMetrics(self._registry).observe
         self._answers = Counter(
-            "trimaran_extender_answers", "prioritized pods by outcome", ["outcome"],
-            registry=self._registry,
-        )  # fmt: skip
+            "trimaran_extender_answers", "prioritized pods by outcome", ["outcome"], registry=self._registry
+        )
         for outcome in PrioritizeOutcome:  # creates every series at 0, so that rates include the first increment
             self._answers.labels(outcome)
-        self._seconds = Histogram(
-            "trimaran_extender_answer_seconds", "time from receiving a request to its scores", buckets=_BUCKETS,
-            registry=self._registry,
-        )  # fmt: skip
-        self._outages = Counter(
-            "trimaran_extender_outages", "outages, in which nodes were not scored by their load",
-            registry=self._registry,
-        )  # fmt: skip
-        self._outage = Gauge(
-            "trimaran_extender_outage", "1 if nodes are not scored by their load, else 0", registry=self._registry
+        self._seconds = histogram(
+            "trimaran_extender_answer_seconds", "time from receiving a request to its scores", buckets=_BUCKETS
         )
-        stages = Histogram(
-            "trimaran_extender_stage_seconds", "time of a prioritize request's stages", ["stage"], buckets=_BUCKETS,
-            registry=self._registry,
-        )  # fmt: skip
+        outages = "outages, in which nodes were not scored by their load"
+        self._outages = Counter("trimaran_extender_outages", outages, registry=self._registry)
+        self._outage = gauge("trimaran_extender_outage", "1 if nodes are not scored by their load, else 0")
+        stages = histogram(
+            "trimaran_extender_stage_seconds", "time of a prioritize request's stages", ["stage"], buckets=_BUCKETS
+        )
         self._waited, self._scored = map(stages.labels, ("wait", "score"))
-        self._ages = Histogram(
-            "trimaran_extender_data_age_seconds", "age of the metrics when a pod was scored", buckets=_AGES,
-            registry=self._registry,
-        )  # fmt: skip
-        self._ranks = Histogram(
-            "trimaran_extender_chosen_rank", "rank of the chosen node by our scores",
-            ["mode"], buckets=_RANKS, registry=self._registry,
-        )  # fmt: skip
-        self._margins = Histogram(
+        self._ages = histogram(
+            "trimaran_extender_data_age_seconds", "age of the metrics when a pod was scored", buckets=_AGES
+        )
+        self._ranks = histogram(
+            "trimaran_extender_chosen_rank", "rank of the chosen node by our scores", ["mode"], buckets=_RANKS
+        )
+        self._margins = histogram(
             "trimaran_extender_chosen_margin", "points of the chosen node below the best score", ["mode"],
-            buckets=_POINTS, registry=self._registry,
+            buckets=_POINTS,
         )  # fmt: skip
-        self._regrets = Histogram(
+        self._regrets = histogram(
             "trimaran_extender_regret_points", "load of the chosen node minus expected load of our best node", ["mode"],
-            buckets=sorted({*_POINTS, *(-each for each in _POINTS)}), registry=self._registry,
+            buckets=sorted({*_POINTS, *(-each for each in _POINTS)}),
         )  # fmt: skip
-        self._herd = Gauge(
-            "trimaran_extender_herd_ratio", "share of the last 100 pods that went to the most chosen node",
-            registry=self._registry,
-        )  # fmt: skip
+        self._herd = gauge(
+            "trimaran_extender_herd_ratio", "share of the last 100 pods that went to the most chosen node"
+        )
         ProcessCollector(registry=self._registry)
 
     def watch(self, view: ClusterView) -> None:
@@ -130,16 +123,12 @@ class _ViewCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         view = self._view
-        yield _gauge("trimaran_cluster_synced", "1 if nodes and pods are known, else 0", view.is_synced)
-        yield _gauge("trimaran_cluster_age_seconds", "time without news from the API server", view.age_seconds)
-        yield CounterMetricFamily("trimaran_cluster_lists", "full lists of nodes and pods that were read", view.lists)
-        outcomes = view.outcomes
-        family = CounterMetricFamily(
-            "trimaran_assumptions", "assumed placements by the way they ended", labels=["outcome"]
+        yield GaugeMetricFamily("trimaran_cluster_synced", "1 if nodes and pods are known, else 0", view.is_synced)
+        yield GaugeMetricFamily(
+            "trimaran_cluster_age_seconds", "time without news from the API server", view.age_seconds
         )
-        for name in ("hits", "misses", "dropped", "expired"):
-            family.add_metric([name], getattr(outcomes, name))
-        yield family
+        yield CounterMetricFamily("trimaran_cluster_lists", "full lists of nodes and pods that were read", view.lists)
+        yield _counters("trimaran_assumptions", "assumed placements by the way they ended", asdict(view.outcomes))
 
 
 class _FilterCollector(Collector):
@@ -149,16 +138,19 @@ class _FilterCollector(Collector):
         self._filtering = filtering
 
     def collect(self) -> Iterator[Metric]:
-        family = CounterMetricFamily("trimaran_extender_filtered", "filtered pods by outcome", labels=["outcome"])
-        for name in FILTER_OUTCOMES:
-            family.add_metric([name], self._filtering.counts[name])
-        yield family
-        yield _gauge("trimaran_extender_waiting", "pods whose nodes were all rejected", len(self._filtering.waiting))
+        counts = {name: self._filtering.counts[name] for name in FILTER_OUTCOMES}
+        yield _counters("trimaran_extender_filtered", "filtered pods by outcome", counts)
+        yield GaugeMetricFamily(
+            "trimaran_extender_waiting", "pods whose nodes were all rejected", len(self._filtering.waiting)
+        )
 
 
 def _mode(active: bool) -> str:
     return "active" if active else "shadow"
 
 
-def _gauge(name: str, documentation: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, documentation, value=value)
+def _counters(name: str, documentation: str, counts: Mapping[str, int]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, documentation, labels=["outcome"])
+    for outcome, count in counts.items():
+        family.add_metric([outcome], count)
+    return family
