@@ -44,7 +44,7 @@ def load_or_exit(
         model: the settings model to load.
         file: the TOML file, if any.
         assignments: the values of ``--set``.
-        flags: values of other options by setting; None where an option was not given.
+        flags: setting name to the value of the command-line option for it; None if the option was not given.
     """
     values = {name: value for name, value in (flags or {}).items() if value is not None}
     given_flags = set(values)
@@ -60,7 +60,11 @@ def load_or_exit(
 
 @contextlib.contextmanager
 def yaml_or_exit(file: Path) -> Iterator[Any]:
-    """Yield the content of a YAML file; exit with status 2 if the file, or a value that the block reads, is invalid."""
+    """Yield the parsed content of a YAML file.
+
+    Exits with status 2 if the file cannot be read or parsed, or if the ``with`` block raises a ValueError about its
+    content.
+    """
     import yaml  # not needed to run a watcher
 
     try:
@@ -77,7 +81,10 @@ def yaml_or_exit(file: Path) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def errors_or_exit() -> Iterator[None]:
-    """Print errors of the block and exit: with status 2 for invalid settings, with status 1 for other errors."""
+    """Print an error that the ``with`` block raises, and exit.
+
+    The status is 2 for invalid settings (SettingsError) and 1 for any other TrimaranError.
+    """
     try:
         yield
     except SettingsError as error:
@@ -201,7 +208,9 @@ def doctor(
     verbose: bool,
     as_json: bool,
 ) -> None:
-    """Check every provider step by step, and name the setting that fixes each problem.
+    """Check the metrics provider, its fallbacks and the store step by step, or with --watcher a running watcher.
+
+    For each problem, names the setting that fixes it.
 
     \b
     Example: trimaran doctor --provider Prometheus --address http://prometheus:9090 --cluster --verbose
@@ -237,14 +246,17 @@ def doctor(
 
 
 def _remedy(setting: str) -> str:
-    """Return the setting, with its variable, or the option that fixes a step; empty if there is neither."""
+    """Return text that names the setting, with its environment variable, or the option that fixes a failed check.
+
+    Return an empty text if no setting or option is known to fix it.
+    """
     if "." in setting:
         return f"  -> {setting} ({environment_variable(setting)})"
     return f"  -> {setting}" if setting.startswith("--") else ""
 
 
 def _node_names(file: Path | None, cluster_settings: Settings | None) -> frozenset[str]:
-    """Return the names of the nodes in a file or in the cluster; empty if neither is given.
+    """Return the names of the nodes in a file or in the cluster; an empty set if both arguments are None.
 
     Exits with status 2 if the nodes cannot be read.
     """

@@ -27,11 +27,11 @@ __all__ = [
 
 
 class WatcherError(TrimaranError):
-    """Root of the watcher's exceptions."""
+    """Base class of the watcher's exceptions."""
 
 
 class ProviderError(WatcherError):
-    """A metrics provider failed. The provider's own message is reduced to one line."""
+    """Failure of a metrics provider. The message is reduced to one line."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(masking.to_line(message))
@@ -46,24 +46,24 @@ class ProviderRefused(ProviderError):
 
 
 class ProviderAnswerError(ProviderError):
-    """The provider's response cannot be used."""
+    """The provider answered, but its response cannot be used."""
 
 
 class NotServed(WatcherError):
     """There are no metrics to serve.
 
     Attributes:
-        code: reason, in the error body.
-        what: message without details, which every caller may read.
+        code: reason, which the error body of the HTTP response contains.
+        what: message without details, for clients without valid credentials.
     """
 
     def __init__(self, code: MetricsCode, what: str, why: str = "") -> None:
         """Compose the message.
 
         Args:
-            code: reason, in the error body.
-            what: message without details, which every caller may read.
-            why: details, which may name a provider; only for authorized callers.
+            code: reason, which the error body of the HTTP response contains.
+            what: message without details, for clients without valid credentials.
+            why: details, which may name a provider; only clients with valid credentials get them.
         """
         self.code = code
         self.what = what

@@ -7,7 +7,7 @@ from runtime import masking
 
 
 class Kind(StrEnum):
-    """Kind of problem. docs/quality.md has a table of all kinds."""
+    """Kind of a finding, a problem with metrics. docs/quality.md has a table of all kinds."""
 
     FETCH_FAILED = "fetch_failed"
     FELL_BACK = "fell_back"
@@ -40,7 +40,7 @@ class Kind(StrEnum):
 
 
 class Action(StrEnum):
-    """Action that was taken on the affected metrics."""
+    """Action that the watcher took on the metrics that a finding is about."""
 
     REPORTED = "reported"  # nothing was changed
     MARKED = "marked"  # the node's metadata names the kind
@@ -55,12 +55,12 @@ class Finding:
 
     Attributes:
         kind: the kind of problem.
-        window: the window that has the problem, such as ``15m``.
+        window: the affected window, such as ``15m``; empty if the problem concerns the whole fetch.
         node: the affected node; empty if the problem concerns the whole fetch.
         metric: the metric's name at the provider; empty if the problem concerns all metrics.
         message: a description of the problem, with a remedy where one is known.
         action: the action that was taken.
-        since: start of the problem, Unix seconds; 0 if only the present moment is known.
+        since: start of the problem, Unix seconds; 0 if unknown.
     """
 
     kind: Kind
@@ -82,8 +82,8 @@ class Changes:
 
     Attributes:
         current: all findings that are open now, each with the time it was opened.
-        opened: the findings that were not open before, one for each problem.
-        closed: the findings that are no longer open.
+        opened: the findings that were not open after the previous fetch, without repetitions of the same problem.
+        closed: the findings that were open after the previous fetch and are no longer open.
     """
 
     current: tuple[Finding, ...] = ()

@@ -1,4 +1,4 @@
-"""Freshness of measurements, by a wall clock that may be changed."""
+"""Check whether measurements are recent enough to be served, by a system clock that may be set back."""
 
 from dataclasses import dataclass
 
@@ -10,15 +10,20 @@ CLOCK_CORRECTION_SECONDS = 5.0  # size of the corrections by time servers; large
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """Freshness check at a moment: measurements are fresh for ``expiry_seconds`` after their end.
+    """Check whether measurements are fresh, that is, recent enough to be served, at the time ``now``.
 
-    Measurements that end in the future are not fresh, except for small clock corrections: the clock was set back, so
-    their age is unknown.
+    Measurements are fresh until ``expiry_seconds`` after the end of the time that they cover. If this end is more than
+    5 seconds in the future, the clock was set back and their age is unknown, so they are not fresh. Smaller differences
+    are corrections by time servers.
+
+    Attributes:
+        now: Unix seconds.
+        expiry_seconds: age above which measurements are not fresh.
     """
 
     now: float
     expiry_seconds: float
 
     def is_fresh(self, end: float) -> bool:
-        """Return whether measurements that end at ``end``, Unix seconds, are fresh."""
+        """Return whether measurements over a time that ends at ``end``, Unix seconds, are fresh."""
         return -CLOCK_CORRECTION_SECONDS <= self.now - end <= self.expiry_seconds

@@ -1,4 +1,4 @@
-"""History of the nodes' load over the last hours: equal steps of time, and an array of nodes by steps per series."""
+"""History of the nodes' load over the last hours: for each metric, an array of shape (nodes, steps of time)."""
 
 import math
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ def start_time(since: float | str | None, now: float) -> float:
     """Return the start of a history, Unix seconds.
 
     Args:
-        since: Unix seconds, or a duration before ``now`` such as ``6h``; None means a day before.
+        since: Unix seconds, or a duration before ``now`` such as ``6h``; None means one day before ``now``.
         now: Unix seconds.
 
     Raises:
@@ -48,10 +48,13 @@ def start_time(since: float | str | None, now: float) -> float:
 
 
 def step_seconds(step: int | str | None) -> int | None:
-    """Convert the length of a step, seconds or a duration such as ``5m``, into seconds.
+    """Return the length of a step in seconds.
+
+    Args:
+        step: seconds, or a duration such as ``5m``; None is returned unchanged.
 
     Raises:
-        BadHistoryQuery: ``step`` is neither.
+        BadHistoryQuery: ``step`` is neither a number of seconds nor a duration.
     """
     if not isinstance(step, str):
         return step
@@ -63,7 +66,7 @@ def step_seconds(step: int | str | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Equal steps of time.
+    """Division of a span of time into steps of equal length.
 
     Attributes:
         start: start of the first step, Unix seconds; a multiple of ``seconds``.
@@ -82,11 +85,13 @@ class Steps:
         Args:
             since: start, Unix seconds.
             until: end, Unix seconds; the last step may reach beyond it.
-            seconds: length of a step, whole minutes; None selects the shortest possible length.
+            seconds: length of a step in seconds, a multiple of 60; None selects the shortest length that needs at most
+                ``max_steps`` steps.
             max_steps: maximum number of steps.
 
         Raises:
-            BadHistoryQuery: there would be no step or too many, or the length is not whole minutes.
+            BadHistoryQuery: ``since`` is later than ``until``, there would be more than ``max_steps`` steps, or
+                ``seconds`` is not a positive multiple of 60.
         """
         if since > until:
             raise BadHistoryQuery("since is later than now")
@@ -105,14 +110,14 @@ class Steps:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HistorySeries:
-    """One metric of all nodes of a history.
+    """One metric of a :class:`History`, for all nodes and steps.
 
     Attributes:
         name: the metric's name at the provider.
         type: the resource, see :class:`~watcher.MetricType`.
         operator: see :class:`~watcher.Operator`.
-        values: percent of capacity, float32, shape (nodes, steps): the mean of the values published in a step (for MAX,
-            the largest); NaN if there are none.
+        values: percent of capacity, float32, shape (nodes, steps): the mean of the values published in a step, or for
+            the operator MAX the largest of these values; NaN if a step has no value.
     """
 
     name: str
@@ -123,12 +128,12 @@ class HistorySeries:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class History:
-    """Load of nodes over time, step by step.
+    """Load of nodes over time, in steps of equal length.
 
     Attributes:
         nodes: sorted names of the nodes that have a value in the requested time.
         steps: the steps of time.
-        series: the series, each with an array of shape (nodes, steps).
+        series: one entry per metric, with an array of shape (nodes, steps).
     """
 
     nodes: tuple[str, ...]
@@ -143,10 +148,14 @@ class History:
         return self.steps.start + self.steps.seconds * np.arange(self.steps.count)
 
     def of(self, type_: str, operator: str = "AVG") -> "NDArray[np.float32]":
-        """Return the values of a metric, shape (nodes, steps).
+        """Return the values of a metric in percent of capacity, shape (nodes, steps); NaN if a step has no value.
+
+        Args:
+            type_: the resource, see :class:`~watcher.MetricType`.
+            operator: see :class:`~watcher.Operator`.
 
         Raises:
-            KeyError: the history does not have the metric; the message lists those it has.
+            KeyError: the history does not have the metric; the message lists the metrics of the history.
         """
         for series in self.series:
             if (series.type, series.operator) == (type_, operator):

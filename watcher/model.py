@@ -2,8 +2,8 @@
 
 Names and meanings follow load-watcher's documented payload, see docs/api.md.
 
-Snapshots that were read from JSON are stored as columns (:class:`NodeColumns`): creating an object for every metric of
-a large cluster would take longer than all computations on them.
+Snapshots that were read from JSON are stored as columns (:class:`NodeColumns`). Creating an object for every metric of
+a large cluster would take longer than all computations with the values.
 """
 
 from array import array
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class MetricType(StrEnum):
-    """Resources that the watcher publishes. Readers also accept any other string."""
+    """Resources whose load the watcher publishes. Snapshots read from JSON may contain any other string as well."""
 
     CPU = "CPU"
     MEMORY = "Memory"
@@ -33,7 +33,7 @@ class MetricType(StrEnum):
 
 
 class Operator(StrEnum):
-    """Operators that reduce a window of samples to one value. Readers also accept any other string."""
+    """Operators that reduce the samples of a window to one value. Snapshots read from JSON may have others."""
 
     AVG = "AVG"
     STD = "STD"
@@ -44,7 +44,7 @@ class Operator(StrEnum):
     MAX = "MAX"
 
 
-#: Operators of an average load; a metric without one of them cannot be used.
+#: Operators of an average load; a resource without a value of one of these operators cannot be used.
 AVERAGES = frozenset({Operator.AVG, Operator.LATEST})
 
 #: Resources that every node must have; a node without one of them is incomplete.
@@ -58,7 +58,12 @@ QUANTILES = {Operator.P90: 0.9, Operator.P95: 0.95, Operator.P99: 0.99, Operator
 
 
 class Grade(StrEnum):
-    """Origin of values that were not measured over the requested window; part of a node's metadata."""
+    """Mark for a node whose values the last fetch did not measure over the requested window; stored in its metadata.
+
+    Attributes:
+        SHORTER_WINDOW: the values cover a shorter window.
+        LAST_GOOD: the values are from an earlier fetch.
+    """
 
     SHORTER_WINDOW = "shorter_window"
     LAST_GOOD = "last_good"
@@ -66,7 +71,7 @@ class Grade(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One value of one node.
+    """One measured value of one node, with its resource, operator and window.
 
     Attributes:
         name: the metric's name at the provider, such as ``instance:node_cpu:ratio``.
@@ -84,7 +89,7 @@ class Metric:
 
 
 class SeriesKey(NamedTuple):
-    """Key of a series: a :class:`Metric` without its value."""
+    """Key of a series: the fields of a :class:`Metric` without its value."""
 
     name: str
     type: str
@@ -128,7 +133,8 @@ class NodeMetrics:
 
     Attributes:
         metrics: the metrics, in the order they were received.
-        tags: properties of the series, if known: ``step``, ``smoothing``.
+        tags: durations such as ``5m``, if known: ``step``, the distance of the provider's data points, and
+            ``smoothing``, the span that each point is an average over.
         metadata: location of the node (``dataCenter``, ``pool``), and, only if not normal, ``grade`` (how the values
             were obtained), ``coverage`` (share of the window that has samples, 0 to 1) and ``suspect`` (the kinds of
             findings that make the values suspect, comma-separated).
@@ -139,24 +145,27 @@ class NodeMetrics:
     metadata: Mapping[str, str | float] = field(default_factory=dict)
 
     def load(self, type_: str) -> Load:
-        """Return the load on a resource, see :class:`MetricType`."""
+        """Return the node's load on one resource, see :class:`MetricType`."""
         values = {metric.operator.lower(): metric.value for metric in self.metrics if metric.type == type_}
         average = values.get("avg", values.get("latest"))
         return Load(average, *(values.get(name) for name in ("std", "p90", "p95", "p99", "max")))
 
     @property
     def cpu(self) -> Load:
-        """Load on the CPU."""
+        """The node's CPU load."""
         return self.load(MetricType.CPU)
 
     @property
     def memory(self) -> Load:
-        """Load on the memory."""
+        """The node's memory load."""
         return self.load(MetricType.MEMORY)
 
 
 def averages(node: NodeMetrics) -> dict[str, float]:
-    """Return a node's average load on the required resources by type, percent; the last metric of a type counts."""
+    """Return a node's average CPU and memory load by type, in percent of its capacity.
+
+    A resource without an average is left out. If a resource has several averages, the last one counts.
+    """
     return {
         metric.type: metric.value for metric in node.metrics if metric.type in REQUIRED and metric.operator in AVERAGES
     }
@@ -173,7 +182,7 @@ class Framed(Protocol):
 def notebook_table(shown: Framed) -> str | None:
     """Return HTML for notebooks: the object's repr, and at most ten rows of its data frame.
 
-    None if pandas is not installed; notebooks then show only the repr.
+    Return None if pandas is not installed; notebooks then show only the repr.
     """
     try:
         frame = shown.to_frame()
@@ -209,7 +218,7 @@ class WatcherMetrics:
         return self.data[node]
 
     def to_frame(self) -> "pd.DataFrame":
-        """Return a data frame with one row per node and one column per metric (``CPU AVG``), then the metadata.
+        """Return a data frame with one row per node, and a column per metric (``CPU AVG``) and per metadata key.
 
         Raises:
             ImportError: pandas is not installed (``pip install 'trimaran[notebook]'``).
@@ -233,13 +242,13 @@ class WatcherMetrics:
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """Group of nodes that have the same series in the same order.
+    """Group of nodes that have the same series in the same order, as a part of :class:`NodeColumns`.
 
     Attributes:
         names: names of the nodes.
         series: the series, in the order they were received.
-        start: index of the group's first value in ``NodeColumns.numbers``. The values of the first series for every
-            node come first, then those of the second series, and so on.
+        start: index of the group's first value in ``NodeColumns.numbers``. The first series has one value per node,
+            in the order of ``names``; the values of the second series follow, and so on.
     """
 
     names: tuple[str, ...]
@@ -248,7 +257,7 @@ class NodeGroup:
 
     @property
     def end(self) -> int:
-        """Index after the group's last value, where the next group begins."""
+        """Index after the group's last value in ``NodeColumns.numbers``, where the next group begins."""
         return self.start + len(self.names) * len(self.series)
 
 
@@ -258,16 +267,17 @@ _VALUE = attrgetter("value")
 
 
 class NodeColumns(Mapping[str, NodeMetrics]):
-    """Metrics of many nodes in a few arrays; the :class:`NodeMetrics` of a node are created when they are requested.
+    """Mapping of node name to metrics that stores the values of all nodes in one array.
 
-    Nodes are in the order of the groups. Objects are immutable and safe to read from several threads.
+    The :class:`NodeMetrics` object of a node is created at the first lookup of the node. Nodes are in the order of the
+    groups. The mapping is immutable and safe to read from several threads.
 
     Attributes:
         groups: nodes grouped by their series; nearly always there are only a few groups.
-        numbers: all values, see :class:`NodeGroup`.
-        rows: node name to its number, counted through all groups.
-        tags: tags of the nodes that have any, by name.
-        metadata: metadata of the nodes that have any, by name.
+        numbers: values of all nodes in percent, in the order that :class:`NodeGroup` describes.
+        rows: node name to the node's position, counted from 0 through all groups.
+        tags: node name to the node's tags, for nodes that have any.
+        metadata: node name to the node's metadata, for nodes that have any.
     """
 
     __slots__ = ("_created", "_firsts", "groups", "metadata", "numbers", "rows", "tags")
@@ -278,7 +288,12 @@ class NodeColumns(Mapping[str, NodeMetrics]):
         tags: Mapping[str, Mapping[str, str]],
         metadata: Mapping[str, Mapping[str, str | float]],
     ) -> None:
-        """Build the columns from groups: names, series, and for each series its values in the order of the names.
+        """Build the columns from groups of nodes that have the same series.
+
+        Args:
+            groups: for each group the node names, the series, and per series its values in the order of the names.
+            tags: node name to the node's tags, for nodes that have any.
+            metadata: node name to the node's metadata, for nodes that have any.
 
         Raises:
             ValueError: a node occurs twice, or a series does not have one value per node.
@@ -305,7 +320,7 @@ class NodeColumns(Mapping[str, NodeMetrics]):
 
     @classmethod
     def of(cls, data: Mapping[str, NodeMetrics]) -> "NodeColumns":
-        """Convert nodes into columns; return the same object if it is a ``NodeColumns``."""
+        """Convert a mapping of node name to metrics into columns; return ``data`` itself if it is a ``NodeColumns``."""
         if isinstance(data, NodeColumns):
             return data
         rows = ((name, tuple(map(_SERIES, node.metrics)), [*map(_VALUE, node.metrics)]) for name, node in data.items())
@@ -319,7 +334,13 @@ class NodeColumns(Mapping[str, NodeMetrics]):
         tags: Mapping[str, Mapping[str, str]],
         metadata: Mapping[str, Mapping[str, str | float]],
     ) -> Self:
-        """Build the columns from single nodes: name, series, and one value per series."""
+        """Build the columns from single nodes, and group the nodes that have the same series.
+
+        Args:
+            nodes: for each node its name, its series, and one value per series.
+            tags: node name to the node's tags, for nodes that have any.
+            metadata: node name to the node's metadata, for nodes that have any.
+        """
         groups: dict[tuple[_Labels, ...], tuple[list[str], list[Sequence[float]]]] = {}
         last: tuple[_Labels, ...] | None = None
         for name, series, values in nodes:

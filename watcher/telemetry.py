@@ -1,4 +1,4 @@
-"""Prometheus metrics of the service itself, in a registry of their own."""
+"""Prometheus metrics about the watcher itself (requests, fetches, findings, store), in a separate registry."""
 
 import platform
 import time
@@ -19,7 +19,7 @@ _FETCH_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120)
 
 @dataclass(frozen=True, slots=True)
 class LastFetch:
-    """Time (Unix seconds) and number of nodes of the newest snapshot of a window; 0 if there is none."""
+    """Time (Unix seconds) and number of nodes of a window's newest snapshot; both are 0 if there is no snapshot."""
 
     timestamp: int = 0
     nodes: int = 0
@@ -27,16 +27,16 @@ class LastFetch:
 
 @dataclass(frozen=True, slots=True)
 class WatcherState:
-    """State of a watcher at one time.
+    """State of a watcher at the time of a Prometheus scrape.
 
     Attributes:
-        expiry_seconds: age from which a snapshot is not served.
-        fetches: window to its newest snapshot.
-        served: grade to the number of nodes that are served with it by default; ``measured`` counts nodes without a
-            grade.
-        findings: kind to the number of findings.
+        expiry_seconds: age in seconds above which a snapshot is not served.
+        fetches: window to the time and the number of nodes of its newest snapshot.
+        served: grade (``shorter_window``, ``last_good``) to the number of nodes that have it in the snapshot that is
+            served by default; ``measured`` counts the nodes without a grade.
+        findings: kind of problem to the number of open findings of this kind.
         store_works: whether snapshots are stored on disk.
-        set_aside: number of corrupt files that were set aside.
+        set_aside: number of corrupt database files that were renamed and replaced by a new file.
     """
 
     expiry_seconds: float
@@ -48,10 +48,12 @@ class WatcherState:
 
 
 class WatcherTelemetry:
-    """Counters of requests, fetches and findings. Labels are windows and routes, never nodes, so the series stay few.
+    """Counters of HTTP requests, fetches and findings, in a registry that /metrics exposes.
+
+    No label is a node name, so that the number of series does not grow with the cluster.
 
     Attributes:
-        answered: counts one request; it is ``RequestMetrics.observe``.
+        answered: function that counts one answered HTTP request, ``RequestMetrics.observe``.
     """
 
     def __init__(self) -> None:
@@ -83,13 +85,24 @@ class WatcherTelemetry:
         self._registry.register(self._state)
 
     def watch(self, state: Callable[[], WatcherState], windows: Iterable[str]) -> None:
-        """Set the function that every scrape reads the state from, and create the series of the windows at 0."""
+        """Begin to export a watcher's state, and create the failure counter of each window at 0.
+
+        Args:
+            state: function that returns the watcher's state; called at every scrape.
+            windows: names of the windows, such as ``15m``.
+        """
         self._state.read = state
         for window in windows:
             self._failures.labels(window)
 
     def fetched(self, seconds: float, failed_windows: Iterable[str], opened: Iterable[Finding]) -> None:
-        """Count one fetch of all windows, and the findings that the previous fetch did not have."""
+        """Count one fetch of all windows.
+
+        Args:
+            seconds: duration of the fetch.
+            failed_windows: windows that could not be fetched.
+            opened: findings that the previous fetch did not have.
+        """
         self._duration.observe(seconds)
         for window in failed_windows:
             self._failures.labels(window).inc()
@@ -102,10 +115,10 @@ class WatcherTelemetry:
 
 
 class _StateCollector(Collector):
-    """Collector of the gauges of a watcher's state, which are computed at every scrape.
+    """Collector that exports a watcher's state as gauges, computed at every scrape.
 
     Attributes:
-        read: returns the state; None until there is a watcher.
+        read: function that returns the state; None until a watcher sets it.
     """
 
     def __init__(self) -> None:
