@@ -1,10 +1,10 @@
 """Reader of a mapping's fields that records a note for every key."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeGuard, TypeVar
 
 T = TypeVar("T")
 Word = TypeVar("Word", bound=str)
@@ -28,6 +28,11 @@ class ConfigNote:
 
     def __str__(self) -> str:
         return f"{self.status:8} {self.path}" + (f": {self.detail}" if self.detail else "")
+
+
+def is_list(value: Any) -> TypeGuard[Sequence[Any]]:
+    """Return whether a value is a list, as YAML and JSON have it."""
+    return isinstance(value, Sequence) and not isinstance(value, str)
 
 
 @dataclass
@@ -143,6 +148,20 @@ class FieldReader:
         """
         value = self.raw(key)
         return None if value is None else FieldReader(f"{self.path}.{key}", value, self.notes)
+
+    def entries(self, key: str) -> "list[FieldReader]":
+        """Read a list of mappings; empty if absent. Their readers add notes to those of this reader.
+
+        Raises:
+            ValueError: the value is not a list of mappings; the message has the field's path.
+        """
+        listed = self.raw(key)
+        if listed is None:
+            return []
+        if not is_list(listed):
+            raise self.error(key, f"must be a list, got {listed!r}")
+        self.honored(key, None)
+        return [FieldReader(f"{self.path}.{key}[{i}]", entry, self.notes) for i, entry in enumerate(listed)]
 
     def honored(self, key: str, value: T) -> T:
         """Record that a key's value applies unchanged, and return the value."""

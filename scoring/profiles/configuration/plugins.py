@@ -5,7 +5,7 @@ refused with the field's name, and a note is recorded for every key. Docstrings 
 not have; a stock kube-scheduler refuses a file that contains them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import isfinite
 from typing import Any
@@ -31,7 +31,7 @@ from scoring.plugins.peaks import Peaks, PowerModel
 from scoring.plugins.pod_state import PodState
 from scoring.plugins.tail_risk import TailRisk
 from scoring.plugins.target_load_packing import TargetLoadPacking
-from scoring.profiles.configuration.fields import ConfigNote, FieldReader
+from scoring.profiles.configuration.fields import ConfigNote, FieldReader, is_list
 
 _PERCENTILES = ("", "P90", "P95", "P99", "MAX")
 _DEFAULT_REQUESTS = {CPU: TargetLoadPacking.default_requests, MEMORY: 200 * 1024 * 1024}
@@ -109,8 +109,7 @@ def _measured_weights(reader: FieldReader) -> tuple[ResourceWeight, ...]:
     weights = _weights(reader, (), at_most=100, twice=False)
     for index, weight in enumerate(weights):
         if weight.name not in MEASURED_RESOURCES:
-            known = ", ".join(MEASURED_RESOURCES)
-            raise reader.error(f"resources[{index}].name", f"{weight.name!r} has no measured load; known: {known}")
+            raise _not_measured(reader, f"resources[{index}].name", weight.name)
     return weights
 
 
@@ -185,13 +184,16 @@ def _resources(reader: FieldReader) -> tuple[MeasuredResource, ...]:
     names = reader.raw("resources")
     if names is None:
         return CPU_AND_MEMORY
-    if not isinstance(names, Sequence) or isinstance(names, str) or not names:
+    if not is_list(names) or not names:
         raise reader.error("resources", f"must be a list of resource names, got {names!r}")
     for name in names:
         if name not in MEASURED_RESOURCES:
-            known = ", ".join(MEASURED_RESOURCES)
-            raise reader.error("resources", f"{name!r} has no measured load; known: {known}")
+            raise _not_measured(reader, "resources", name)
     return reader.honored("resources", tuple(MEASURED_RESOURCES[name] for name in names))
+
+
+def _not_measured(reader: FieldReader, key: str, name: object) -> ValueError:
+    return reader.error(key, f"{name!r} has no measured load; known: {', '.join(MEASURED_RESOURCES)}")
 
 
 def _tail_risk(reader: FieldReader) -> TailRisk:
@@ -212,10 +214,10 @@ def _congestion_cost(reader: FieldReader) -> CongestionCost:
     usual = CONGESTED_CPU_AND_MEMORY[0]
     by_name = {each.resource.name: each for each in CONGESTED_CPU_AND_MEMORY}
     resources: list[CongestedResource] = []
-    for entry in _mappings(reader, "resources"):
+    for entry in reader.entries("resources"):
         name = entry.raw("name")
         if name not in MEASURED_RESOURCES:
-            raise entry.error("name", f"{name!r} has no measured load; known: {', '.join(MEASURED_RESOURCES)}")
+            raise _not_measured(entry, "name", name)
         if any(name == other.resource.name for other in resources):
             raise entry.error("name", f"{name} is listed twice")
         entry.honored("name", name)
@@ -306,11 +308,8 @@ def _allocatable(reader: FieldReader) -> NodeResourcesAllocatable:
 def _weights(
     reader: FieldReader, default: tuple[ResourceWeight, ...], *, at_most: int | None = None, twice: bool = True
 ) -> tuple[ResourceWeight, ...]:
-    listed = _mappings(reader, "resources")
-    if not listed:
-        return default
     weights: list[ResourceWeight] = []
-    for entry in listed:
+    for entry in reader.entries("resources"):
         name = entry.raw("name")
         if not isinstance(name, str) or not name:
             raise entry.error("name", f"must be a resource's name, got {name!r}")
@@ -322,12 +321,12 @@ def _weights(
         weights.append(ResourceWeight(name, weight))
         entry.honored("name", name)
         entry.finish()
-    return tuple(weights)
+    return tuple(weights) or default
 
 
 def _shape(reader: FieldReader) -> tuple[ShapePoint, ...]:
     points: list[ShapePoint] = []
-    for entry in _mappings(reader, "shape"):
+    for entry in reader.entries("shape"):
         utilization, score = entry.number("utilization", 0), entry.number("score", 0)
         if utilization > 100 or utilization % 1 or (points and utilization <= points[-1].utilization):
             raise entry.error("utilization", f"must be whole, at most 100 and ascending, got {utilization:g}")
@@ -338,16 +337,6 @@ def _shape(reader: FieldReader) -> tuple[ShapePoint, ...]:
     if not points:
         raise reader.error("shape", "must have at least one point")
     return tuple(points)
-
-
-def _mappings(reader: FieldReader, key: str) -> list[FieldReader]:
-    listed = reader.raw(key)
-    if listed is None:
-        return []
-    if not isinstance(listed, Sequence) or isinstance(listed, str):
-        raise reader.error(key, f"must be a list, got {listed!r}")
-    reader.honored(key, None)
-    return [FieldReader(f"{reader.path}.{key}[{i}]", entry, reader.notes) for i, entry in enumerate(listed)]
 
 
 _READERS: Mapping[str, Callable[[FieldReader], ScorePlugin]] = {

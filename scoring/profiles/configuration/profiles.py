@@ -5,12 +5,12 @@ profile's ``plugins.score`` and ``plugins.multiPoint`` as kube-scheduler merges 
 k8s.io/kubernetes/pkg/scheduler/apis/config and ``expandMultiPointPlugins`` of its framework runtime.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from scoring.kubernetes_version import LATEST_VERSION, known_version
-from scoring.profiles.configuration.fields import ConfigNote, FieldReader
+from scoring.profiles.configuration.fields import ConfigNote, FieldReader, is_list
 from scoring.profiles.configuration.plugins import PLUGINS, RENAMED, plugin_from_config
 from scoring.profiles.profile import Profile
 from scoring.profiles.scores import WeightedPlugin
@@ -79,10 +79,13 @@ class SchedulerConfiguration:
         names = [profile.scheduler_name for profile in self.profiles]
         if scheduler_name is None:
             if len(names) > 1:
-                raise ValueError(f"which profile? There are several: {', '.join(names)}")
+                raise ValueError(
+                    f"there are several profiles ({', '.join(names)}): select one with --scheduler, or in Python with "
+                    "scheduler_name"
+                )
             return self.profiles[0]
         if scheduler_name not in names:
-            raise KeyError(f"no profile for scheduler {scheduler_name!r}; there are: {', '.join(names)}")
+            raise KeyError(f"no profile for scheduler {scheduler_name!r}; known schedulers: {', '.join(names)}")
         return self.profiles[names.index(scheduler_name)]
 
 
@@ -107,7 +110,7 @@ def read_configuration(
     listed = reader.raw("profiles")
     if listed is None:
         listed = [{}]
-    if not _is_list(listed) or not listed:
+    if not is_list(listed) or not listed:
         raise reader.error("profiles", f"must be a list of profiles, got {listed!r}")
     reader.ignored("percentageOfNodesToScore", "every node is scored")
     for key in configuration:
@@ -200,14 +203,14 @@ class _ProfileReader:
             return {}, set()
         plugins.honored(point, None)
         enabled: dict[str, int] = {}
-        for entry in self._entries(plugin_set, "enabled"):
+        for entry in plugin_set.entries("enabled"):
             name = self._name(entry)
             if name in enabled:
                 raise entry.error("name", f"{name} is enabled twice")
             enabled[name] = entry.integer("weight", 1, at_most=_MAX_WEIGHT, negative_is_default=False)
             entry.finish()
         disabled = set()
-        for entry in self._entries(plugin_set, "disabled"):
+        for entry in plugin_set.entries("disabled"):
             disabled.add(self._name(entry))
             entry.finish()
         plugin_set.finish()
@@ -215,7 +218,7 @@ class _ProfileReader:
 
     def _arguments(self, weights: Mapping[str, int]) -> dict[str, Mapping[str, Any] | None]:
         arguments: dict[str, Mapping[str, Any] | None] = {}
-        for entry in self._entries(self.reader, "pluginConfig"):
+        for entry in self.reader.entries("pluginConfig"):
             name = self._name(entry)
             if name in arguments:
                 raise entry.error("name", f"{name} is configured twice")
@@ -230,16 +233,6 @@ class _ProfileReader:
         return arguments
 
     @staticmethod
-    def _entries(reader: FieldReader, key: str) -> list[FieldReader]:
-        listed = reader.raw(key)
-        if listed is None:
-            return []
-        if not _is_list(listed):
-            raise reader.error(key, f"must be a list, got {listed!r}")
-        reader.honored(key, None)
-        return [FieldReader(f"{reader.path}.{key}[{i}]", entry, reader.notes) for i, entry in enumerate(listed)]
-
-    @staticmethod
     def _name(entry: FieldReader) -> str:
         name = entry.raw("name")
         if not isinstance(name, str) or not name:
@@ -248,7 +241,3 @@ class _ProfileReader:
 
     def _note(self, status: Any, key: str, detail: str) -> None:
         self.reader.notes.append(ConfigNote(f"{self.reader.path}.{key}", status, detail))
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str)
