@@ -153,10 +153,7 @@ class ScorePlugin(ABC):
 class WithoutNodeTerms(ScorePlugin):
     """Base of the plugins without node terms: every value depends on the pending pod or on the current pods."""
 
-    @property
-    def reads_pods(self) -> bool:
-        """False: there are no node terms to recompute."""
-        return False
+    reads_pods: ClassVar[bool] = False  # there are no node terms to recompute
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
         """Return no terms."""

@@ -37,11 +37,7 @@ class NodeResourcesAllocatable(ScorePlugin):
 
     name: ClassVar[str] = "NodeResourcesAllocatable"
     normalizes: ClassVar[bool] = True
-
-    @property
-    def reads_pods(self) -> bool:
-        """False: the pods on a node do not matter."""
-        return False
+    reads_pods: ClassVar[bool] = False  # the pods on a node do not matter
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
         """Return the allocatable amounts and their weighted mean."""

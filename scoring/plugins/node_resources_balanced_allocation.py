@@ -50,6 +50,7 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
     kubernetes_version: str = LATEST_VERSION
 
     name: ClassVar[str] = "NodeResourcesBalancedAllocation"
+    reads_pods: ClassVar[bool] = False  # the pods' requests are read when a pod is scored
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kubernetes_version", known_version(self.kubernetes_version))
@@ -58,11 +59,6 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
     def scores_difference(self) -> bool:
         """True if this version scores the change that the pod makes, not the resulting balance."""
         return at_least(self.kubernetes_version, "1.36")
-
-    @property
-    def reads_pods(self) -> bool:
-        """False: the pods' requests are read when a pod is scored."""
-        return False
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
         """Return the allocatable amount of each resource."""

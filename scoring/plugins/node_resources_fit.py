@@ -70,11 +70,7 @@ class NodeResourcesFit(ScorePlugin):
     shape: tuple[ShapePoint, ...] = (ShapePoint(0, 0), ShapePoint(100, 10))
 
     name: ClassVar[str] = "NodeResourcesFit"
-
-    @property
-    def reads_pods(self) -> bool:
-        """False: the pods' requests are read when a pod is scored."""
-        return False
+    reads_pods: ClassVar[bool] = False  # the pods' requests are read when a pod is scored
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
         """Return the allocatable amount of each resource."""

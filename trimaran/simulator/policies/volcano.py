@@ -34,11 +34,7 @@ class VolcanoUsage(ScorePlugin):
 
     name: ClassVar[str] = "VolcanoUsage"
     reads_metrics: ClassVar[bool] = True
-
-    @property
-    def reads_pods(self) -> bool:
-        """Always False: pods do not affect the score, not even those in flight."""
-        return False
+    reads_pods: ClassVar[bool] = False  # pods do not affect the score, not even those in flight
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
         """Return CPU and memory use, percent."""
