@@ -22,7 +22,7 @@ from multiprocessing import get_context
 import numpy as np
 import orjson
 from common import Table, options
-from support.extending import HeldMetrics, StillView, asked, profiles
+from support.extending import SettableMetrics, StaticView, extender_args, profiles
 from support.servers import free_port, wait_until
 
 from runtime.server import serving
@@ -39,7 +39,7 @@ PAUSES = {"5 ms apart": 0.005, "without a pause": 0.0}
 HEAD = b"POST /prioritize HTTP/1.1\r\nHost: me\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 
 
-class BindingView(StillView):
+class BindingView(StaticView):
     """A cluster that binds each pod at once to the node where it was assumed."""
 
     def assume(self, pod: Pod, node_name: str) -> None:
@@ -49,7 +49,7 @@ class BindingView(StillView):
             self.state.put_pod(replace(pod, node_name=node_name, scheduled_at=time.time()))
 
 
-def cluster(nodes: int) -> StillView:
+def cluster(nodes: int) -> StaticView:
     view = BindingView(*(f"node-{number}" for number in range(nodes)))
     requests = (Container(ResourceList({"cpu": 50, "memory": 1 << 26})),)
     for number in range(nodes * PODS_A_NODE):
@@ -61,7 +61,7 @@ def cluster(nodes: int) -> StillView:
 
 def start(nodes: int) -> FastPath:
     dice = random.Random(1)
-    metrics = HeldMetrics({f"node-{n}": dice.uniform(0, 100) for n in range(nodes)})
+    metrics = SettableMetrics({f"node-{n}": dice.uniform(0, 100) for n in range(nodes)})
     view, telemetry = cluster(nodes), ExtenderTelemetry()
     record = DecisionRecord(view, metrics, telemetry)
     record.start()
@@ -106,7 +106,7 @@ def measure(port: int, nodes: int, counts: tuple[int, int], calls: int) -> dict[
             for kind in KINDS:
                 names = [f"node-{n}" for n in dice.sample(range(nodes), count)]
                 scheduler = "load-aware" if kind == "scored" else "another"
-                body = orjson.dumps(asked(*names, pod=f"pod-{number}-{count}", scheduler=scheduler))
+                body = orjson.dumps(extender_args(*names, pod=f"pod-{number}-{count}", scheduler=scheduler))
                 time.sleep(PAUSES[pause])
                 milliseconds, answer = call(connection, body)
                 scores = {entry["Score"] for entry in orjson.loads(answer)}

@@ -108,7 +108,7 @@ def loop(folder: Path, run: str) -> Iterator[ControlPlane]:
     with ExitStack() as stack:
         cluster = stack.enter_context(ControlPlane(folder))
         kwok = stack.enter_context(Kwok(cluster))
-        cluster.api.create(*(kwok.played(node(f"node-{n}", str(CORES), "32Gi")) for n in range(NODES)))
+        cluster.api.create(*(kwok.for_kwok(node(f"node-{n}", str(CORES), "32Gi")) for n in range(NODES)))
         for n in range(NODES):
             memory = dice.randint(6000, 16000)  # a watcher suspects a cluster that uses none
             cluster.api.create(using(f"resident-{n}", 1000, dice.randint(500, 5600), f"node-{n}", memory))

@@ -48,7 +48,7 @@ class ControlPlane:
         self.certificates = Authority(folder, "cluster")
         self.serving_certificate = self.certificates.issue("localhost")
         self._tokens = {user: secrets.token_hex(16) for user in _USERS}
-        self.api = self.as_token(self._tokens[ADMINISTRATOR])
+        self.api = self.client_for_token(self._tokens[ADMINISTRATOR])
 
     def __enter__(self) -> Self:
         self.etcd_url = f"http://127.0.0.1:{free_port()}"
@@ -63,7 +63,7 @@ class ControlPlane:
                 process.kill()
         shutil.rmtree(self.folder / "etcd", ignore_errors=True)
 
-    def as_token(self, token: str) -> Api:
+    def client_for_token(self, token: str) -> Api:
         """Return an API client with this token; "" is anonymous."""
         return Api(self.url, self.certificates.certificate, token)
 
@@ -80,9 +80,9 @@ class ControlPlane:
         }  # fmt: skip
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         answer = self.api.request("POST", path, json=request).json()
-        return self.as_token(answer["status"]["token"])
+        return self.client_for_token(answer["status"]["token"])
 
-    def account(self, name: str, *rules: Mapping[str, Any]) -> Api:
+    def create_account(self, name: str, *rules: Mapping[str, Any]) -> Api:
         """Create a service account in ``default`` with these RBAC rules; return its API client."""
         group, role = "rbac.authorization.k8s.io", {"kind": "ClusterRole", "metadata": {"name": f"tests-{name}"}}
         account = {"kind": "ServiceAccount", "metadata": {"name": name, "namespace": "default"}}

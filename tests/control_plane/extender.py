@@ -115,7 +115,7 @@ class Extender:
         response.raise_for_status()
         return {priority["Host"]: priority["Score"] for priority in response.json()}
 
-    def assumed(self) -> tuple[int, int]:
+    def assumption_hits(self) -> tuple[int, int]:
         """Return the number of correct assumptions and the number of checked assumptions."""
         metrics = self.metrics()
         hits, misses = (int(metrics[f'trimaran_assumptions_total{{outcome="{name}"}}']) for name in ("hits", "misses"))

@@ -8,7 +8,7 @@ from control_plane.cluster import ControlPlane
 from control_plane.processes import Process
 
 
-class InAPod:
+class PodRunner:
     """Runner for the containers of a manifest's Deployment, each as a process in its own mount namespace.
 
     The pod's files exist only in these namespaces, not elsewhere on this machine.

@@ -24,7 +24,7 @@ _SETTINGS = (
 
 
 class Kwok:
-    """Simulated kubelets of all nodes. Use it as a context manager, with nodes prepared by :meth:`played`.
+    """Simulated kubelets of all nodes. Use it as a context manager, with nodes from :meth:`for_kwok`.
 
     Args:
         cluster: cluster with the nodes.
@@ -36,7 +36,7 @@ class Kwok:
         self._cluster = cluster
         self._port = free_port()
 
-    def played(self, node: Mapping[str, Any]) -> dict[str, Any]:
+    def for_kwok(self, node: Mapping[str, Any]) -> dict[str, Any]:
         """Return a Node with the addresses and annotations that direct metrics-server to KWOK."""
         name, status = node["metadata"]["name"], node["status"]
         path = {"metrics.k8s.io/resource-metrics-path": f"/metrics/nodes/{name}/metrics/resource"}

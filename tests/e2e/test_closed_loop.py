@@ -28,7 +28,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """Ten nodes with pods whose usage comes from their annotations, as metrics-server reports it."""
     with ControlPlane(tmp_path_factory.mktemp("cluster")) as cluster, Kwok(cluster) as kwok:
         nodes = [node(f"node-{n}", str(CORES), f"{GIBIBYTES}Gi", reserved_cpu="7500m") for n in range(NODES)]
-        cluster.api.create(*map(kwok.played, nodes))
+        cluster.api.create(*map(kwok.for_kwok, nodes))
         cluster.api.create(
             *(pod_with_usage(f"pod-{n}-{k}", f"node-{n}", *use(n, k)) for n in range(NODES) for k in range(PODS_A_NODE))
         )

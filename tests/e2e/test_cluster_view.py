@@ -39,7 +39,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 def token(cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """File with the token of an account that may only list and watch nodes and pods."""
     file = tmp_path_factory.mktemp("account") / "token"
-    file.write_text(cluster.account("view", RIGHTS).token)
+    file.write_text(cluster.create_account("view", RIGHTS).token)
     return file
 
 

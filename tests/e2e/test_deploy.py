@@ -14,7 +14,7 @@ from control_plane.api import Api, collection
 from control_plane.builds import binary
 from control_plane.cluster import ControlPlane
 from control_plane.manifests import container, node, pod
-from control_plane.pods import InAPod
+from control_plane.pods import PodRunner
 from control_plane.scheduler import Scheduler
 from support.servers import Service, wait_until
 
@@ -79,7 +79,7 @@ def test_the_unchanged_sidecar_manifest_schedules(
     for each in containers:
         assert {"name": "configuration", "mountPath": "/etc/trimaran", "readOnly": True} in each["volumeMounts"]
     start_watcher(watch, tmp_path)
-    inside = InAPod(cluster, documents("scheduler.yaml"))
+    inside = PodRunner(cluster, documents("scheduler.yaml"))
     program, *arguments = commands["kube-scheduler"]
     started = [
         # Nearly as long as kube-scheduler waits, because the tests' machine is busy.
@@ -92,7 +92,7 @@ def test_the_unchanged_sidecar_manifest_schedules(
         assert subprocess.run([sys.executable, *probe[1:]], check=False).returncode == 0
         place(cluster, "shadow", 20)
         assert outcome("shadow") == 20
-        reader = cluster.account("reader", {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]})
+        reader = cluster.create_account("reader", {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]})
         headers = {"Authorization": f"Bearer {reader.token}"}
         explanation = requests.get(f"{EXTENDER}/explain", {"pod": "default/shadow-0"}, headers=headers, timeout=10)
         assert explanation.json()["mode"] == "shadow"
@@ -134,7 +134,7 @@ def test_the_extender_deployment_requires_mtls(
 ) -> None:
     """With the manifest's arguments and the documented certificates only kube-scheduler is admitted."""
     start_watcher(watch, tmp_path)
-    inside = InAPod(cluster, documents("extender.yaml"))
+    inside = PodRunner(cluster, documents("extender.yaml"))
     documented_certificates(inside.tls)
     renamed = {"tls.crt": "server.crt", "tls.key": "server.key"}  # as in the documented Secret
     for name, file in renamed.items():

@@ -106,7 +106,7 @@ def test_scores_and_choices_follow_the_profile(
             wait_until(lambda created=created: is_bound(cluster, created), f"pod-{number} is placed", 60)
             # One at a time, so that it is known which events the view had seen when it scored the next pod.
             scored = int(extender.outcome("scored"))
-            wait_until(lambda scored=scored: extender.assumed()[1] == scored, "the view has seen the binding")
+            wait_until(lambda scored=scored: extender.assumption_hits()[1] == scored, "the view has seen the binding")
         attempts = [attempt for attempt in scheduler.attempts() if attempt.extenders]
         assert extender.outcome("deadline") == extender.outcome("failed") == extender.outcome("no_metrics") == 0
         weight = Profiles.read(CONFIGURATION).weight
@@ -115,7 +115,7 @@ def test_scores_and_choices_follow_the_profile(
         placed = {f"default/{each['metadata']['name']}": each for each in cluster.api.items("/api/v1/pods")}
         chosen = [(each, each.totals[placed[each.pod]["spec"]["nodeName"]]) for each in attempts]
         best = sum(total == max(attempt.totals.values()) for attempt, total in chosen)
-        hits, _ = extender.assumed()
+        hits, _ = extender.assumption_hits()
         scored_attempts = [each for each in attempts if placed[each.pod]["spec"]["schedulerName"] in SCHEDULERS[:2]]
         # The extender's guess among n best nodes is right with probability 1 / n.
         draws = sum(1 / list(each.totals.values()).count(max(each.totals.values())) for each in scored_attempts)
@@ -194,7 +194,7 @@ def test_a_burst_spreads(
         cluster.api.create(*burst)
         with extender.scheduler("10s", verbosity=2):
             wait_until(lambda: all_bound(cluster), "the burst is placed", 120)
-        right, known = extender.assumed()
+        right, known = extender.assumption_hits()
     placed = cluster.api.items("/api/v1/pods")
     got = Counter(each["spec"]["nodeName"] for each in placed)
     ideal = one_by_one(cluster, watcher, [Pod.from_k8s(each) for each in burst])

@@ -20,7 +20,7 @@ import yaml
 from control_plane.builds import binary
 from control_plane.cluster import ControlPlane
 from control_plane.manifests import container, node, pod
-from control_plane.pods import InAPod
+from control_plane.pods import PodRunner
 from control_plane.processes import Process
 from control_plane.usage import CPU_ANNOTATION, MEMORY_ANNOTATION, Kwok, MetricsServer
 from support.servers import wait_until
@@ -83,7 +83,7 @@ class Stopwatch:
 def pod_processes(cluster: ControlPlane, name: str, **environment: str) -> Iterator[list[Process]]:
     """Run all containers of a manifest's pod as a kubelet would; yield their processes."""
     documents = [each for each in yaml.safe_load_all((ROOT / f"deploy/kubernetes/{name}.yaml").read_text()) if each]
-    inside = InAPod(cluster, documents)
+    inside = PodRunner(cluster, documents)
     processes = []
     try:
         for each in inside.spec["containers"]:
@@ -145,7 +145,7 @@ def test_a_new_user_gets_from_nothing_to_shadow_mode(tmp_path: Path, capsys: pyt
 def run_nodes(stack: ExitStack, cluster: ControlPlane) -> str:
     """Simulate nodes with KWOK, one of them busy; return the busy node's name."""
     kubelets = Kwok(cluster)
-    cluster.api.create(*(kubelets.played(node(f"node-{number}")) for number in range(NODES)))
+    cluster.api.create(*(kubelets.for_kwok(node(f"node-{number}")) for number in range(NODES)))
     stack.enter_context(kubelets)
     default = {"name": "default", "namespace": "default"}  # usually created by a controller
     cluster.api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": default})

@@ -16,7 +16,7 @@ import yaml
 from control_plane.builds import binary
 from control_plane.cluster import ControlPlane
 from control_plane.manifests import node, pod
-from control_plane.pods import InAPod
+from control_plane.pods import PodRunner
 from control_plane.processes import Process
 from control_plane.usage import CPU_ANNOTATION, Kwok, MetricsServer
 from support.servers import free_port, wait_until
@@ -95,7 +95,7 @@ def running_extender(cluster: ControlPlane) -> Iterator[ExtenderClient]:
 
 def test_each_right_of_the_extender_is_needed(cluster: ControlPlane) -> None:
     """With all rights no request of the extender is refused; without any single verb one is."""
-    cluster.account("reader", {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]})
+    cluster.create_account("reader", {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]})
     cluster.api.create(*(node(f"node-{number}") for number in range(2)))
     with running_extender(cluster) as extender:
         wait_until(extender.did_everything, "it follows the cluster, explains, and reports the outage", 60)
@@ -147,7 +147,7 @@ def test_each_right_of_the_watcher_is_needed(cluster: ControlPlane) -> None:
     kubelets = Kwok(cluster)
 
     def join(name: str) -> None:
-        cluster.api.create(kubelets.played(node(name)))
+        cluster.api.create(kubelets.for_kwok(node(name)))
         use = {CPU_ANNOTATION: "1"}
         cluster.api.create(pod(f"system-{name}", annotations=use, nodeName=name))
 
@@ -174,7 +174,7 @@ def test_each_right_of_the_watcher_is_needed(cluster: ControlPlane) -> None:
 
 def test_each_right_of_the_scheduler_is_needed(cluster: ControlPlane) -> None:
     """Without a verb on its Lease, or without the authentication reader role, the scheduler is refused."""
-    inside = InAPod(cluster, [each for each in yaml.safe_load_all(SCHEDULER.read_text()) if each])
+    inside = PodRunner(cluster, [each for each in yaml.safe_load_all(SCHEDULER.read_text()) if each])
     program, *arguments = inside.spec["containers"][0]["command"]
     role = f"{GROUP}/namespaces/trimaran/roles/trimaran-scheduler"
     (rule,) = cluster.api.get(role)["rules"]

@@ -38,7 +38,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 @pytest.fixture(scope="module")
 def kubeconfig(cluster: ControlPlane) -> Path:
     """Kubeconfig of an account with only the rights that the example needs."""
-    return cluster.kubeconfig("scheduler", token=cluster.account("scheduler", *RIGHTS).token)
+    return cluster.kubeconfig("scheduler", token=cluster.create_account("scheduler", *RIGHTS).token)
 
 
 @pytest.fixture

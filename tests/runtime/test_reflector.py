@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import requests
-from support.scripted_api import SILENCE, ScriptedApi, event, page, refusal
+from support.scripted_api import SILENCE, ScriptedApi, event, http_error, page
 
 from runtime.http.credentials import UnusableToken
 from runtime.http.session import UnexpectedResponse
@@ -92,8 +92,8 @@ def test_a_list_that_expires_between_pages_is_repeated() -> None:
         [ResourceExpired("too old")],
         [event("ADDED", "11", name="x"), ResourceExpired("compacted")],
         [event("ADDED", "11", name="x"), UnexpectedResponse("the watch failed: internal error")],
-        [refusal(400)],
-        [refusal(404)],
+        [http_error(400)],
+        [http_error(404)],
     ],
 )
 def test_a_rejected_version_causes_a_list(watch: list[Any]) -> None:
@@ -111,7 +111,7 @@ def test_a_rejected_version_causes_a_list(watch: list[Any]) -> None:
     "fault",
     [
         requests.ConnectionError("cut"), requests.Timeout("silent"), ConnectionResetError(), UnusableToken("no token"),
-        refusal(401), refusal(403), refusal(429), refusal(500), refusal(503),
+        http_error(401), http_error(403), http_error(429), http_error(500), http_error(503),
     ],
 )  # fmt: skip
 def test_a_broken_watch_continues_from_its_last_event(fault: Exception) -> None:
@@ -148,8 +148,8 @@ def test_a_list_without_a_version_is_rejected() -> None:
 
 def test_the_backoff_grows_and_is_reset_by_a_regular_watch() -> None:
     """The backoff doubles up to a limit, and is reset by a watch that the server ended regularly."""
-    faults: list[list[Any]] = [[refusal(503)] for _ in range(7)]
-    api = ScriptedApi([LIST], [*faults, [event("BOOKMARK", "11")], [refusal(503)]])
+    faults: list[list[Any]] = [[http_error(503)] for _ in range(7)]
+    api = ScriptedApi([LIST], [*faults, [event("BOOKMARK", "11")], [http_error(503)]])
     reflector, _ = reflect(api)
     expected = [min(FIRST * 2**number, LONGEST) for number in range(7)]
     assert [reflector.run_once() for _ in range(7)] == [pytest.approx(each, rel=0.21) for each in expected]
@@ -187,7 +187,7 @@ def test_stop_ends_a_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     """stop() ends the wait of a backoff."""
     monkeypatch.setattr(module, "_MIN_BACKOFF_SECONDS", 3600.0)
     paused = threading.Event()
-    reflector, _ = reflect(ScriptedApi([[refusal(503)]]))
+    reflector, _ = reflect(ScriptedApi([[http_error(503)]]))
     turn = reflector.run_once
     monkeypatch.setattr(reflector, "run_once", lambda: (turn(), paused.set())[0])
     reflector.start()

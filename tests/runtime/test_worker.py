@@ -17,7 +17,7 @@ import psutil
 import pytest
 import requests
 from support.certificates import Authority
-from support.servers import Service, check_error, free_port, raw, wait_until
+from support.servers import Service, check_error, free_port, send_raw, wait_until
 
 from runtime.server.connection import HEAD_SECONDS
 from runtime.server.errors import ErrorCode
@@ -105,8 +105,8 @@ def test_a_slow_client_within_the_time_limit_is_answered(service: Service) -> No
 def test_pipelined_requests(service: Service) -> None:
     """Requests that arrive together are answered in order."""
     last = HEAD.replace(b"/watcher", b"/livez") + b"Connection: close\r\n\r\n"
-    _, _, answers = raw(service, b"\r\n" + (HEAD + b"\r\n") * 3 + last)
-    assert answers.count(b"HTTP/1.1 200 OK") == 3  # without the first, whose head raw() has removed
+    _, _, answers = send_raw(service, b"\r\n" + (HEAD + b"\r\n") * 3 + last)
+    assert answers.count(b"HTTP/1.1 200 OK") == 3  # without the first, whose head send_raw() has removed
     assert answers.endswith(b'{"alive":true}')
 
 
@@ -289,7 +289,7 @@ def test_a_connection_stays_open_after_a_body(service: Service, body: bytes) -> 
 )
 def test_a_too_large_body_is_rejected_at_once(service: Service, body: bytes) -> None:
     """A body that announces a too large size is a 413 that closes the connection."""
-    status, headers, answer = raw(service, POST + body)
+    status, headers, answer = send_raw(service, POST + body)
     assert (status, headers["connection"], headers["content-type"]) == (413, "close", "application/json")
     assert json.loads(answer)["error"]["code"] == ErrorCode.TOO_LARGE
     check_served(service)
@@ -329,7 +329,7 @@ def test_expect_100_continue(service: Service) -> None:
 )
 def test_malformed_chunks(service: Service, body: bytes) -> None:
     """Malformed or too many chunks are a 400 that closes the connection."""
-    status, headers, answer = raw(service, POST + b"Transfer-Encoding: chunked\r\n\r\n" + body)
+    status, headers, answer = send_raw(service, POST + b"Transfer-Encoding: chunked\r\n\r\n" + body)
     assert (status, headers["connection"]) == (400, "close")
     assert b'"code":"bad_request"' in answer
 
@@ -345,7 +345,7 @@ def test_malformed_chunks(service: Service, body: bytes) -> None:
 )
 def test_requests_that_are_too_long(service: Service, request_: bytes, status: int) -> None:
     """Too long paths and headers, and too many headers, are rejected with the usual error body."""
-    got, headers, body = raw(service, request_)
+    got, headers, body = send_raw(service, request_)
     assert (got, headers["content-type"], headers["connection"]) == (status, "application/json", "close")
     assert headers["x-content-type-options"] == "nosniff"
     assert b'"code":"bad_request"' in body

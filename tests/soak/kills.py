@@ -24,7 +24,7 @@ from pathlib import Path
 from watcher.store import Store
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from support.snapshots import WINDOWS, WRITER, loaded, snapshot
+from support.snapshots import WINDOWS, WRITER, load_windows, snapshot
 
 WATCHER = """
 import sys, threading
@@ -79,7 +79,7 @@ def check(path: Path, committed: int, nodes: int) -> tuple[list[str], float]:
     connection.close()
     start = time.perf_counter()
     store = Store(path)
-    snapshots = loaded(store)
+    snapshots = load_windows(store)
     took = time.perf_counter() - start
     if store.set_aside or store.failure:
         faults.append(f"the store was not usable: {store.set_aside or store.failure}")

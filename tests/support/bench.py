@@ -21,7 +21,7 @@ from watcher.wire import Dialect
 START = 1_700_000_000.0
 
 
-def fetched(window: Window, value: float = 50, *findings: Finding) -> Fetched:
+def one_node_result(window: Window, value: float = 50, *findings: Finding) -> Fetched:
     """Return a provider's result: one node with one value."""
     node = NodeMetrics((Metric("cpu", "CPU", "AVG", window.duration, value),))
     return Fetched({"a": node}, findings)
@@ -37,7 +37,7 @@ class Source:
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
         self.windows.append(window)
-        result: Fetched = self.answers.get(window.duration, fetched)(window)
+        result: Fetched = self.answers.get(window.duration, one_node_result)(window)
         return result
 
     def check(self) -> Iterator[Check]:
@@ -47,7 +47,7 @@ class Source:
         self.closed = True
 
 
-def down(window: Window) -> Fetched:
+def unreachable(window: Window) -> Fetched:
     """Raise the error of an unreachable provider."""
     raise ProviderUnavailable(f"no route ({window.duration})")
 
@@ -67,7 +67,7 @@ class Bench:
         )  # fmt: skip
 
     def fail(self, *windows: str) -> None:
-        self.source.answers = dict.fromkeys(windows, down)
+        self.source.answers = dict.fromkeys(windows, unreachable)
 
     def served(self, window: str | None = None) -> tuple[str, str | float | None]:
         """Return the served window and the grade of its node."""

@@ -11,7 +11,7 @@ import orjson
 import requests
 import yaml
 from control_plane.processes import Process
-from support.extending import CONFIGURATION, asked
+from support.extending import CONFIGURATION, extender_args
 from support.fake_kubernetes import FakeKubernetes, node, pod, rfc3339, run_fake_kubernetes
 from support.servers import free_port
 
@@ -55,7 +55,9 @@ def decide(url: str, kubernetes: FakeKubernetes, names: Sequence[str], pods: int
     for number in range(pods):
         name = f"web-{number}"
         candidates = dice.sample(list(names), min(20, len(names)))
-        answer = requests.post(f"{url}/prioritize", orjson.dumps(asked(*candidates, pod=name)), timeout=10).json()
+        answer = requests.post(
+            f"{url}/prioritize", orjson.dumps(extender_args(*candidates, pod=name)), timeout=10
+        ).json()
         best = max(answer, key=lambda each: each["Score"])["Host"]
         made = pod(name, best if dice.random() < 0.5 else dice.choice(candidates))
         made["metadata"]["uid"] = f"uid-of-{name}"

@@ -34,7 +34,7 @@ def profiles(configuration: Mapping[str, Any] = CONFIGURATION) -> Profiles:
     return Profiles.read(configuration)
 
 
-class StillView:
+class StaticView:
     """A cluster view without a watch: only the test changes it."""
 
     def __init__(self, *names: str) -> None:
@@ -70,16 +70,16 @@ class StillView:
             self.state.assume(pod, node_name, time.monotonic())
 
 
-class HeldMetrics:
+class SettableMetrics:
     """A source of metrics that the test sets; None simulates an outage."""
 
     def __init__(self, loads: Mapping[str, float] | None) -> None:
-        self.held = None if loads is None else metrics(loads)
+        self.current = None if loads is None else metrics(loads)
 
     def snapshot(self) -> WatcherMetrics:
-        if self.held is None:
+        if self.current is None:
             raise NoMetrics("the watcher has nothing fresh")
-        return self.held
+        return self.current
 
 
 def metrics(loads: Mapping[str, float], now: float | None = None) -> WatcherMetrics:
@@ -106,7 +106,7 @@ def snapshot_of(loads: Mapping[str, float], now: float | None = None) -> dict[st
     }
 
 
-def asked(*names: str, pod: str = "pod-1", scheduler: str = "load-aware", cpu: str = "100m") -> dict[str, Any]:
+def extender_args(*names: str, pod: str = "pod-1", scheduler: str = "load-aware", cpu: str = "100m") -> dict[str, Any]:
     """Return ExtenderArgs as kube-scheduler sends them to an extender."""
     containers = [{"name": "main", "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}]
     whole = {

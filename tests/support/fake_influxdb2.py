@@ -50,7 +50,7 @@ _QUANTILE = re.compile(r'quantile\(q: (?P<q>0?\.\d+), method: "exact_mean"\)')
 
 
 @dataclass
-class Stored:
+class StoredSeries:
     """A series: one field of one measurement with one set of tags."""
 
     measurement: str
@@ -74,7 +74,7 @@ class FakeInfluxDb2:
     version: str | None = "v2.7.1"
     failing: str = ""
     failing_for: str = ""
-    series: list[Stored] = field(default_factory=list)
+    series: list[StoredSeries] = field(default_factory=list)
     scripts: list[str] = field(default_factory=list)
     authorizations: list[str] = field(default_factory=list)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from support.fake_datadog import FakeDatadog, running
-from support.fake_datadog import Series as Held
+from support.fake_datadog import Series as StoredSeries
 
 from watcher.settings import ProviderSettings, Settings
 from watcher.testing import Series, WindowSource
@@ -20,12 +20,12 @@ class Harness:
 
     @contextmanager
     def running(self, nodes: Mapping[str, Series], duplicated: str = "") -> Iterator[WindowSource]:
-        held = [
-            Held(metric, {"host": name}, each.times, getattr(each, part))
+        stored = [
+            StoredSeries(metric, {"host": name}, each.times, getattr(each, part))
             for name, each in nodes.items()
             for metric, part in METRICS.items()
         ]
-        with running(FakeDatadog(held, twice=frozenset([duplicated]))) as url:
+        with running(FakeDatadog(stored, twice=frozenset([duplicated]))) as url:
             yield WindowSource(self.settings(url))
 
     def settings(self, address: str) -> Settings:

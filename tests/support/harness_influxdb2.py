@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
-from support.fake_influxdb2 import FakeInfluxDb2, Stored, run_influxdb2
+from support.fake_influxdb2 import FakeInfluxDb2, StoredSeries, run_influxdb2
 
 from watcher.settings import InfluxDbSettings, ProviderSettings, Settings
 from watcher.testing import Series, WindowSource
@@ -17,10 +17,10 @@ def store(fake: FakeInfluxDb2, node: str, series: Series, **more_tags: str) -> N
     idle = np.array([100 - cpu if abs(cpu) < 1e300 else cpu for cpu in series.cpu])
     writable = np.array([math.isfinite(value) for value in idle])
     fake.series += [
-        Stored("cpu", "usage_idle", {"cpu": "cpu-total", **tags}, series.times[writable], idle[writable]),
-        Stored("cpu", "usage_idle", {"cpu": "cpu0", **tags}, series.times, np.ones(len(series.times))),
-        Stored("mem", "available_percent", tags, series.times, 100 - series.memory),
-        Stored("mem", "used_percent", tags, series.times, np.ones(len(series.times))),
+        StoredSeries("cpu", "usage_idle", {"cpu": "cpu-total", **tags}, series.times[writable], idle[writable]),
+        StoredSeries("cpu", "usage_idle", {"cpu": "cpu0", **tags}, series.times, np.ones(len(series.times))),
+        StoredSeries("mem", "available_percent", tags, series.times, 100 - series.memory),
+        StoredSeries("mem", "used_percent", tags, series.times, np.ones(len(series.times))),
     ]
 
 

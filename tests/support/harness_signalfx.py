@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from support.fake_signalfx import FakeSignalFx, running
-from support.fake_signalfx import Series as Held
+from support.fake_signalfx import Series as StoredSeries
 
 from watcher.settings import ProviderSettings, Settings
 from watcher.testing import Series, WindowSource
@@ -20,13 +20,15 @@ class Harness:
 
     @contextmanager
     def running(self, nodes: Mapping[str, Series], duplicated: str = "") -> Iterator[WindowSource]:
-        held = [
-            Held(f"{number}-{metric}-{copy}", metric, {"host": name, "plugin": copy}, each.times, getattr(each, part))
+        stored = [
+            StoredSeries(
+                f"{number}-{metric}-{copy}", metric, {"host": name, "plugin": copy}, each.times, getattr(each, part)
+            )
             for number, (name, each) in enumerate(nodes.items())
             for metric, part in METRICS.items()
             for copy in (("a", "b") if name == duplicated else ("a",))
         ]
-        with running(FakeSignalFx(held)) as url:
+        with running(FakeSignalFx(stored)) as url:
             yield WindowSource(self.settings(url))
 
     def settings(self, address: str) -> Settings:

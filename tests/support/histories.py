@@ -16,6 +16,6 @@ def snapshot(timestamp: int, loads: dict[str, float], source: str = "x", operato
     return WatcherMetrics(timestamp, window, source, data)
 
 
-def keep(store: Store, timestamp: int, loads: dict[str, float], source: str = "x", operator: str = "AVG") -> None:
+def save_fetch(store: Store, timestamp: int, loads: dict[str, float], source: str = "x", operator: str = "AVG") -> None:
     """Save a fetch in the store."""
     store.save_snapshots({"15m": snapshot(timestamp, loads, source, operator)}, history_window="15m")

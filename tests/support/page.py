@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import requests
 from support.days import fill, made_up_day
-from support.servers import Service, free_port, need_server, started, wait_until
+from support.servers import Service, free_port, need_server, start_command, wait_until
 
 SCREEN = "..page.children...navigation.children.."  # outputs of the callback that draws a page
 LAUNCH = (
@@ -40,7 +40,7 @@ def dashboard(folder: Path, watcher: str, *arguments: str, **environment: str) -
     """Run ``trimaran dashboard``; yield its address."""
     port = free_port()
     command = ("dashboard", "--watcher", watcher, "--port", str(port), *arguments)
-    process = started(command, folder / "dashboard.log", {**os.environ, **environment})
+    process = start_command(command, folder / "dashboard.log", {**os.environ, **environment})
     try:
         url = f"http://127.0.0.1:{port}"
         wait_until(lambda: requests.get(f"{url}/livez", timeout=5).ok, "the dashboard answers", 60)

@@ -79,7 +79,7 @@ def event(kind: str, version: str, **metadata: Any) -> WatchEvent:
     return WatchEvent(kind, {"metadata": {**metadata, "resourceVersion": version}}, version)
 
 
-def refusal(status: int) -> requests.HTTPError:
+def http_error(status: int) -> requests.HTTPError:
     """Return the error of a response with this status."""
     response = requests.Response()
     response.status_code = status

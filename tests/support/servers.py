@@ -112,7 +112,7 @@ def two_nodes(handler: BaseHTTPRequestHandler) -> None:
 # -- the watcher in its own process -------------------------------------------------------------------------------
 
 
-def started(
+def start_command(
     command: tuple[str, ...],
     log: Path,
     environment: dict[str, str],
@@ -137,7 +137,7 @@ def started(
 
 
 class Service:
-    """A ``trimaran watch`` process; ``open_files`` limits its open files, for ``cold`` see :func:`started`."""
+    """A ``trimaran watch`` process; ``open_files`` limits its open files, for ``cold`` see :func:`start_command`."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Service:
         self.url = f"http://127.0.0.1:{port}"
         self.log = log
         command = ("watch", "--port", str(port), "--store", str(store), *arguments)
-        self.process = started(command, log, {**os.environ, **environment}, cold=cold, open_files=open_files)
+        self.process = start_command(command, log, {**os.environ, **environment}, cold=cold, open_files=open_files)
 
     def get(self, path: str, **options: Any) -> requests.Response:
         return requests.get(self.url + path, timeout=10, **options)
@@ -192,7 +192,7 @@ class Service:
             self.kill()
 
 
-def pointed_at(fake_or_address: Fake | str) -> tuple[str, ...]:
+def prometheus_arguments(fake_or_address: Fake | str) -> tuple[str, ...]:
     """Return the arguments for a watcher that reads from this Prometheus server."""
     address = fake_or_address if isinstance(fake_or_address, str) else fake_or_address.url
     return ("--provider", "Prometheus", "--address", address)
@@ -208,7 +208,7 @@ def check_error(response: requests.Response, status: int, code: str) -> str:
     return str(error["message"])
 
 
-def raw(service: Service, request: bytes) -> tuple[int, dict[str, str], bytes]:
+def send_raw(service: Service, request: bytes) -> tuple[int, dict[str, str], bytes]:
     """Send a raw request; return the status, headers and body."""
     host, port = service.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:

@@ -13,11 +13,11 @@ WRITER = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from support.snapshots import WINDOWS, loaded, snapshot
+from support.snapshots import WINDOWS, load_windows, snapshot
 from watcher.store import Store
 
 store = Store(Path({path!r}))
-start = max((s.timestamp for s in loaded(store).values()), default=0)
+start = max((s.timestamp for s in load_windows(store).values()), default=0)
 for number in range(start + 1, 10**6):
     store.save_snapshots({{w: snapshot(number, number % 100, nodes={nodes}) for w in WINDOWS}})
     print(number, flush=True)
@@ -35,7 +35,7 @@ def snapshot(timestamp: int = 1000, value: float = 20.5, nodes: int = 1, source:
     )
 
 
-def loaded(store: Store, source: str = "x") -> dict[str, WatcherMetrics]:
+def load_windows(store: Store, source: str = "x") -> dict[str, WatcherMetrics]:
     """Load the default windows of a source from the store."""
     return store.load_snapshots([source], WINDOWS)
 

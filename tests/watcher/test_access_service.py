@@ -11,7 +11,7 @@ import pytest
 import requests
 from click.testing import CliRunner, Result
 from support.certificates import Authority
-from support.servers import Service, check_error, free_port, pointed_at, raw, wait_until
+from support.servers import Service, check_error, free_port, prometheus_arguments, send_raw, wait_until
 
 from client import AccessDenied, Collector, ServiceClient, WatcherUnavailable, connect
 from trimaran.cli.main import main
@@ -242,14 +242,16 @@ def test_headers_cannot_claim_the_compat_port(watch: Start) -> None:
     service = started(watch, f"server.token={TOKEN}", f"server.compat_port={port}")
     headers = f"Host: 127.0.0.1:{port}\r\nX-Forwarded-Port: {port}\r\nX-Forwarded-Host: 127.0.0.1:{port}\r\n"
     request = f"GET /compat/watcher HTTP/1.1\r\n{headers}Connection: close\r\n\r\n"
-    status, _, body = raw(service, request.encode())
+    status, _, body = send_raw(service, request.encode())
     assert (status, b"NodeMetricsMap" in body) == (401, False)
 
 
 def test_provider_address_is_hidden_without_a_token(watch: Start) -> None:
     """While the provider is down, no answer to a client without the token contains the provider's address."""
     port, address = free_port(), "http://127.0.0.1:9"
-    service = watch(*pointed_at(address), "--set", f"server.token={TOKEN}", "--set", f"server.compat_port={port}")
+    service = watch(
+        *prometheus_arguments(address), "--set", f"server.token={TOKEN}", "--set", f"server.compat_port={port}"
+    )
     header = {"Authorization": f"Bearer {TOKEN}"}
     wait_until(lambda: address in service.get("/watcher/health", headers=header).text, "the provider is down")
     answers = [

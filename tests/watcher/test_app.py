@@ -5,7 +5,7 @@ import gzip
 import jsonschema
 import pytest
 from support.api_routes import ROUTES, check_error
-from support.bench import START, Api, down
+from support.bench import START, Api, unreachable
 
 from watcher import wire
 from watcher.api.openapi import schema
@@ -77,11 +77,11 @@ def test_grades_are_in_the_metadata(full: Api) -> None:
         ("/compat/watcher?window=7m", "unknown_window", "15m, 10m, 5m"),
         ("/nowhere", "not_found", "not found"),
         ("/watcher/a/b", "not_found", "not found"),
-        ("/watcher/%22%0a%27%3Cb%3E", "unknown_node", "there are no metrics for a node"),
-        ("/watcher/%00", "unknown_node", "there are no metrics for a node"),
-        ("/watcher/%ff%fe", "unknown_node", "there are no metrics for a node"),
-        ("/watcher?host=%ed%a0%80", "unknown_node", "there are no metrics for a node"),
-        ("/watcher?host=" + "x" * 10_000, "unknown_node", "there are no metrics for a node"),
+        ("/watcher/%22%0a%27%3Cb%3E", "unknown_node", "there are no metrics for node"),
+        ("/watcher/%00", "unknown_node", "there are no metrics for node"),
+        ("/watcher/%ff%fe", "unknown_node", "there are no metrics for node"),
+        ("/watcher?host=%ed%a0%80", "unknown_node", "there are no metrics for node"),
+        ("/watcher?host=" + "x" * 10_000, "unknown_node", "there are no metrics for node"),
         ("/watcher?window=" + "x" * 10_000, "unknown_window", "15m, 10m, 5m"),
     ],
 )
@@ -155,7 +155,7 @@ def test_before_the_first_fetch(api: Api) -> None:
 
 def test_stale(full: Api) -> None:
     """After the expiry, metrics are 404 stale with the reason; the watcher is alive but not ready or healthy."""
-    full.source.answers = dict.fromkeys(("15m", "10m", "5m"), down)
+    full.source.answers = dict.fromkeys(("15m", "10m", "5m"), unreachable)
     full.now += 301
     full.watcher.fetch_once()
     for path in ("/watcher", "/watcher/a", "/watcher?window=5m"):

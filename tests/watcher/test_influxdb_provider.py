@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.fake_influxdb2 import FakeInfluxDb2, Stored, run_influxdb2
+from support.fake_influxdb2 import FakeInfluxDb2, StoredSeries, run_influxdb2
 from support.influxdb_server import SHARED_SECRET, InfluxDb, run_influxdb
 from support.servers import reply, serving
 
@@ -385,7 +385,7 @@ def test_newest_samples_of_stopped_nodes(influxdb, database):
 def influxdb2() -> Iterator[FakeInfluxDb2]:
     """Fake with one node."""
     with run_influxdb2() as fake:
-        fake.series.append(Stored("mem", "used_percent", {"host": "a"}, TIMES, np.full(len(TIMES), 40.0)))
+        fake.series.append(StoredSeries("mem", "used_percent", {"host": "a"}, TIMES, np.full(len(TIMES), 40.0)))
         yield fake
 
 
@@ -403,7 +403,7 @@ def test_version_2_is_detected(influxdb2):
 def test_flux_operators(influxdb2):
     """Mean, population deviation, percentiles and maximum of idle time become those of use."""
     idle = RANDOM.uniform(5, 95, len(TIMES))
-    influxdb2.series.append(Stored("cpu", "usage_idle", {"host": "a", "cpu": "cpu-total"}, TIMES, idle))
+    influxdb2.series.append(StoredSeries("cpu", "usage_idle", {"host": "a", "cpu": "cpu-total"}, TIMES, idle))
     found = values(fetch2(influxdb2, operators=["AVG", "STD", "P90", "MAX"]).nodes["a"])
     used = 100 - idle
     assert found["CPU", "AVG"] == pytest.approx(used.mean(), rel=1e-9)
@@ -415,7 +415,7 @@ def test_flux_operators(influxdb2):
 
 def test_flux_newest_samples(influxdb2):
     """The times are read by last(), also of counters, and only with the longest window."""
-    counter = Stored("diskio", "io_time", {"host": "b"}, TIMES[:9], np.arange(9) * 20)
+    counter = StoredSeries("diskio", "io_time", {"host": "b"}, TIMES[:9], np.arange(9) * 20)
     influxdb2.series.append(counter)
     own = query(type="Storage", measurement="diskio", field="io_time", rate=True)
     assert fetch2(influxdb2, queries=[own]).newest == {"a": TIMES[-1], "b": TIMES[8]}
@@ -436,7 +436,7 @@ def test_flux_names_are_quoted(influxdb2):
     """Quotes, backslashes, line breaks and ${ in bucket, measurement, field and tags are used literally."""
     word = 'a "b" \'c\' \\ d, ${g} \\${h} ü\t\n") |> drop() //\\'
     influxdb2.bucket = word
-    influxdb2.series.append(Stored(word, word, {"host": "b", word: word}, TIMES, np.full(len(TIMES), 12.0)))
+    influxdb2.series.append(StoredSeries(word, word, {"host": "b", word: word}, TIMES, np.full(len(TIMES), 12.0)))
     own = query(measurement=word, field=word, where={word: word})
     fetched = fetch2(influxdb2, bucket=word, queries=[own])
     assert values(fetched.nodes["b"])["CPU", "AVG"] == 12
@@ -446,7 +446,7 @@ def test_flux_rates(influxdb2):
     """A counter is read by derivative, and the busiest device counts."""
     for disk, step in (("sda", 4000), ("sdb", 9000)):
         counter = np.arange(len(TIMES)) * step
-        influxdb2.series.append(Stored("diskio", "io_time", {"host": "a", "name": disk}, TIMES, counter))
+        influxdb2.series.append(StoredSeries("diskio", "io_time", {"host": "a", "name": disk}, TIMES, counter))
     disk = query(type="Storage", measurement="diskio", field="io_time", rate=True, scale=0.1, combine="busiest")
     assert values(fetch2(influxdb2, queries=[disk]).nodes["a"])["Storage", "AVG"] == pytest.approx(45)
 

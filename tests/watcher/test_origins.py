@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.bench import START, Source, down, fetched
+from support.bench import START, Source, one_node_result, unreachable
 from support.not_served import not_served
 
 from watcher.model import NodeMetrics
@@ -48,7 +48,7 @@ def test_the_nodes_of_another_cluster_are_not_served(tmp_path: Path) -> None:
     watcher = watch(path, source, **east)
     watcher.fetch_once()
     watcher.stop()
-    one_node = NodeMetrics(fetched(source.windows[0]).nodes["a"].metrics)
+    one_node = NodeMetrics(one_node_result(source.windows[0]).nodes["a"].metrics)
     source.answers = dict.fromkeys(("15m", "10m", "5m"), lambda window: Fetched({"b": one_node}))
     watcher = watch(path, source, **west)
     with not_served(MetricsCode.NO_METRICS):
@@ -57,7 +57,7 @@ def test_the_nodes_of_another_cluster_are_not_served(tmp_path: Path) -> None:
     assert set(watcher.published("5m").metrics.data) == {"b"}
     assert not watcher.findings()
     watcher.stop()
-    source.answers = dict.fromkeys(("15m", "10m", "5m"), down)
+    source.answers = dict.fromkeys(("15m", "10m", "5m"), unreachable)
     watcher = watch(path, source, **west, token="renewed")
     assert set(watcher.published("5m").metrics.data) == {"b"}
     watcher.stop()

@@ -16,7 +16,7 @@ import jsonschema
 import pytest
 import requests
 from conftest import History
-from support.servers import Fake, Service, check_error, pointed_at, raw, serving, two_nodes, wait_until
+from support.servers import Fake, Service, check_error, prometheus_arguments, send_raw, serving, two_nodes, wait_until
 
 from watcher.api.openapi import schema
 
@@ -45,7 +45,7 @@ def test_host_metrics_without_a_provider(watch: Start) -> None:
 
 def test_a_real_prometheus_end_to_end(watch: Start, prometheus_with_rules: History) -> None:
     """100 nodes of a real Prometheus are served, compressed and with an entity tag."""
-    service = watch(*pointed_at(prometheus_with_rules.url))
+    service = watch(*prometheus_arguments(prometheus_with_rules.url))
     response = service.wait_for("/watcher")
     assert response.headers["Content-Encoding"] == "gzip"
     assert len(response.json()["data"]) == 100
@@ -66,12 +66,12 @@ def test_killed_and_restarted_with_the_provider_down(watch: Start) -> None:
     """
     expiry = ("--set", "watch.expiry_seconds=6")
     with serving(two_nodes) as fake:
-        first = watch(*pointed_at(fake), *QUICK, *expiry)
+        first = watch(*prometheus_arguments(fake), *QUICK, *expiry)
         wait_until(lambda: first.wait_for("/watcher/health").ok, "the first is healthy")
         assert first.get("/readyz").status_code == 200
         before = first.get("/watcher").json()
         first.kill()
-    second = watch(*pointed_at(fake), *QUICK, *expiry)
+    second = watch(*prometheus_arguments(fake), *QUICK, *expiry)
     restarted = second.wait_for("/watcher").json()
     assert restarted["timestamp"] >= before["timestamp"]
     assert list(restarted["data"]) == list(before["data"])
@@ -95,7 +95,7 @@ def test_killed_and_restarted_with_the_provider_down(watch: Start) -> None:
 
 def test_a_killed_worker_is_respawned(watch: Start, prometheus: Fake) -> None:
     """The master replaces a worker that died, and the new worker serves the store's snapshot."""
-    service = watch(*pointed_at(prometheus), *QUICK)
+    service = watch(*prometheus_arguments(prometheus), *QUICK)
     service.wait_for("/watcher/health")
     (worker,) = service.workers()
     os.kill(worker, signal.SIGKILL)
@@ -107,14 +107,14 @@ def test_a_killed_worker_is_respawned(watch: Start, prometheus: Fake) -> None:
 @pytest.mark.slow
 def test_restart_waits_for_an_orphaned_worker(watch: Start, prometheus: Fake) -> None:
     """A service started right after its master was killed waits until the orphaned worker has left the port."""
-    first = watch(*pointed_at(prometheus), *QUICK)
+    first = watch(*prometheus_arguments(prometheus), *QUICK)
     first.wait_for("/watcher")
     (orphan,) = first.workers()
     os.kill(orphan, signal.SIGSTOP)  # keeps the port until SIGCONT below
     try:
         first.process.kill()
         first.process.wait(10)
-        second = watch(*pointed_at(prometheus), *QUICK, port=int(first.url.rpartition(":")[2]))
+        second = watch(*prometheus_arguments(prometheus), *QUICK, port=int(first.url.rpartition(":")[2]))
         wait_until(lambda: "waiting for it" in second.log.read_text(), "the port is in use")
     finally:
         os.kill(orphan, signal.SIGCONT)
@@ -126,7 +126,7 @@ def test_restart_waits_for_an_orphaned_worker(watch: Start, prometheus: Fake) ->
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_end_the_service_cleanly(watch: Start, prometheus: Fake, tmp_path: Path, number: int) -> None:
     """SIGTERM and SIGINT end master and worker with status 0, without a traceback, and close the store."""
-    service = watch(*pointed_at(prometheus), *QUICK)
+    service = watch(*prometheus_arguments(prometheus), *QUICK)
     service.wait_for("/watcher")
     with requests.Session() as idle:  # an idle connection must not delay the end
         idle.get(f"{service.url}/livez", timeout=5)
@@ -149,7 +149,7 @@ def test_sigterm_does_not_wait_for_a_provider_that_hangs(watch: Start) -> None:
             time.sleep(0.05)
 
     with serving(hang) as fake:
-        service = watch(*pointed_at(fake), "--set", "watch.fetch_timeout_seconds=60")
+        service = watch(*prometheus_arguments(fake), "--set", "watch.fetch_timeout_seconds=60")
         wait_until(lambda: len(fake.requests) >= 12, "the fetch is under way")
         began = time.monotonic()
         assert service.terminate() == 0
@@ -162,7 +162,7 @@ def test_sigterm_does_not_wait_for_a_provider_that_hangs(watch: Start) -> None:
 
 def test_json_logs(watch: Start, prometheus: Fake) -> None:
     """With log.format=json, each line of the log is one JSON object with time, level, logger and message."""
-    service = watch(*pointed_at(prometheus), *QUICK, "--set", "log.format=json")
+    service = watch(*prometheus_arguments(prometheus), *QUICK, "--set", "log.format=json")
     service.wait_for("/watcher")
     service.terminate()
     lines = [json.loads(line) for line in service.log.read_text().splitlines()]
@@ -172,13 +172,15 @@ def test_json_logs(watch: Start, prometheus: Fake) -> None:
 
 def test_kubernetes_service_variables_are_ignored(watch: Start, prometheus: Fake) -> None:
     """Variables that Kubernetes sets for a Service named trimaran do not change the port."""
-    service = watch(*pointed_at(prometheus), TRIMARAN_PORT="tcp://10.0.0.1:2020", TRIMARAN_SERVICE_PORT="2020")
+    service = watch(
+        *prometheus_arguments(prometheus), TRIMARAN_PORT="tcp://10.0.0.1:2020", TRIMARAN_SERVICE_PORT="2020"
+    )
     assert service.wait_for("/livez").status_code == 200
 
 
 def test_many_requests_at_once(watch: Start, prometheus: Fake) -> None:
     """Concurrent requests during changes of the snapshot all get complete documents."""
-    service = watch(*pointed_at(prometheus), *QUICK)
+    service = watch(*prometheus_arguments(prometheus), *QUICK)
     service.wait_for("/watcher")
     wrong: list[object] = []
 
@@ -199,11 +201,11 @@ def test_many_requests_at_once(watch: Start, prometheus: Fake) -> None:
 
 def test_bodies_are_compressed_on_the_wire(watch: Start, prometheus: Fake) -> None:
     """The bytes sent for ``Accept-Encoding: gzip`` decompress to the plain document."""
-    service = watch(*pointed_at(prometheus), "--interval", "100")
+    service = watch(*prometheus_arguments(prometheus), "--interval", "100")
     service.wait_for("/watcher")
     request = "GET /watcher HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-    _, headers, body = raw(service, f"{request}Accept-Encoding: gzip\r\n\r\n".encode())
-    _, _, plain = raw(service, f"{request}\r\n".encode())
+    _, headers, body = send_raw(service, f"{request}Accept-Encoding: gzip\r\n\r\n".encode())
+    _, _, plain = send_raw(service, f"{request}\r\n".encode())
     assert headers["content-encoding"] == "gzip"
     assert gzip.decompress(body) == plain
 

@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.servers import Fake, Service, check_error, pointed_at, raw, reply, serving, two_nodes, wait_until
+from support.servers import (
+    Fake,
+    Service,
+    check_error,
+    prometheus_arguments,
+    reply,
+    send_raw,
+    serving,
+    two_nodes,
+    wait_until,
+)
 
 Start = Callable[..., Service]
 QUICK = ("--interval", "0.2", "--set", "watch.fetch_timeout_seconds=2")
@@ -89,7 +99,7 @@ def test_unusable_providers(watch: Start, answer: Any, words: str) -> None:
     """The service is alive and not ready; health, /watcher and the log have the reason, and none has the token."""
 
     def judge(address: str) -> None:
-        service = watch(*pointed_at(address), *QUICK, "--set", "provider.token=hush-hush")
+        service = watch(*prometheus_arguments(address), *QUICK, "--set", "provider.token=hush-hush")
         wait_until(lambda: words in str(service.get("/watcher/health").json()["reasons"]), f"health says: {words}")
         check_error(service.get("/watcher/health"), 503, "unhealthy")
         assert words in check_error(service.get("/watcher"), 404, "no_metrics")
@@ -109,7 +119,7 @@ def test_a_provider_that_comes_up_later(watch: Start) -> None:
     """A provider that is down at the start is retried soon, without a restart."""
     up = []
     with serving(lambda handler: two_nodes(handler) if up else _status(503)(handler)) as fake:
-        service = watch(*pointed_at(fake), *QUICK)
+        service = watch(*prometheus_arguments(fake), *QUICK)
         wait_until(lambda: "503" in service.get("/watcher/health").text, "the provider is down")
         up.append(True)
         assert service.wait_for("/watcher/health").json()["status"] == "ok"
@@ -119,7 +129,7 @@ def test_a_corrupt_store_is_set_aside(watch: Start, prometheus: Fake, tmp_path: 
     """The service starts with a corrupt store, keeps the file under another name, and reports it."""
     store = tmp_path / "watcher.sqlite"
     store.write_bytes(b"this is not a database\n" * 1000)
-    service = watch(*pointed_at(prometheus), *QUICK, store=store)
+    service = watch(*prometheus_arguments(prometheus), *QUICK, store=store)
     body = service.wait_for("/watcher/health").json()
     (aside,) = tmp_path.glob("watcher.sqlite.corrupt-*")
     assert aside.read_bytes() == b"this is not a database\n" * 1000
@@ -130,7 +140,7 @@ def test_a_corrupt_store_is_set_aside(watch: Start, prometheus: Fake, tmp_path: 
 
 def test_a_store_that_cannot_be_opened(watch: Start, prometheus: Fake) -> None:
     """The service starts, serves from memory, and keeps warning that metrics will not survive a restart."""
-    service = watch(*pointed_at(prometheus), *QUICK, store=Path("/proc/trimaran/watcher.sqlite"))
+    service = watch(*prometheus_arguments(prometheus), *QUICK, store=Path("/proc/trimaran/watcher.sqlite"))
     body = service.wait_for("/watcher/health").json()
     assert "cannot be opened" in body["warnings"][0]
     assert service.get("/watcher").status_code == 200
@@ -138,11 +148,11 @@ def test_a_store_that_cannot_be_opened(watch: Start, prometheus: Fake) -> None:
 
 def test_host_names_of_any_kind(watch: Start, prometheus: Fake) -> None:
     """Malformed node names and requests each get a short JSON error, and the service continues."""
-    service = watch(*pointed_at(prometheus), *QUICK)
+    service = watch(*prometheus_arguments(prometheus), *QUICK)
     service.wait_for("/watcher")
     for name in ("%22%27", "a%0Ab", "%00", "%ff", "a%0d%0aSet-Cookie:%20x=1", "..%2f..%2fetc%2fpasswd", "%F0%9F%92%A9"):
         for path in (f"/watcher/{name}", f"/watcher?host={name}", f"/compat/watcher/{name}"):
-            status, headers, body = raw(
+            status, headers, body = send_raw(
                 service, f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
             )
             assert (status, headers["content-type"]) == (404, "application/json")
@@ -159,11 +169,11 @@ def test_host_names_of_any_kind(watch: Start, prometheus: Fake) -> None:
         ("GET /watcher HTTP/1.1\r\nbad header\r\n\r\n", 400),
         ("GET /watcher HTTP/1.1\r\nHost: x\r\nContent-Length: nonsense\r\n\r\n", 400),
     ):
-        status, headers, body = raw(service, request.encode())
+        status, headers, body = send_raw(service, request.encode())
         assert (status, headers["content-type"]) == (expected, "application/json")
         assert json.loads(body)["error"]["code"] == "bad_request"
         assert len(body) < 500
-        status, headers, nothing = raw(service, request.replace("GET", "HEAD").encode())
+        status, headers, nothing = send_raw(service, request.replace("GET", "HEAD").encode())
         if "GET" in request:
             assert (status, headers["content-length"], nothing) == (expected, str(len(body)), b"")
     assert service.get("/watcher").status_code == 200

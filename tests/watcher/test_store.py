@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import sqlite_utils
 from support.servers import wait_until
-from support.snapshots import WINDOWS, WRITER, loaded, rows, snapshot
+from support.snapshots import WINDOWS, WRITER, load_windows, rows, snapshot
 
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 from watcher.providers.base import Reading, Sample
@@ -64,7 +64,7 @@ def test_newest_snapshots_are_loaded(path: Path, in_memory: bool) -> None:
     store = Store(None if in_memory else path)
     store.save_snapshots({"15m": snapshot(1000), "5m": snapshot(1000, 5)})
     store.save_snapshots({"15m": snapshot(1060, 7, nodes=3)})
-    assert loaded(store) == ({"15m": snapshot(1060, 7, nodes=3)} if in_memory else
+    assert load_windows(store) == ({"15m": snapshot(1060, 7, nodes=3)} if in_memory else
                                          {"15m": snapshot(1060, 7, nodes=3), "5m": snapshot(1000, 5)})  # fmt: skip
     assert store.failure == ""
     store.close()
@@ -80,7 +80,7 @@ def test_saved_data_survives_closing(path: Path) -> None:
     first.save_samples("x", samples, keep_since=0)
     first.close()
     second = Store(path)
-    assert loaded(second) == {"15m": snapshot()}
+    assert load_windows(second) == {"15m": snapshot()}
     assert second.load_samples("x", since=0) == [samples]
     second.close()
 
@@ -91,7 +91,7 @@ def test_a_node_named_as_gos_key_is_loaded(store: Store) -> None:
     for data in ({"NodeMetricsMap": node}, {"NodeMetricsMap": node, "b": node}, {"NodeMetricsMap": NodeMetrics(())}):
         metrics = replace(snapshot(), data=data)
         store.save_snapshots({"15m": metrics})
-        assert loaded(store) == {"15m": metrics}
+        assert load_windows(store) == {"15m": metrics}
         assert [*store.load_recent("15m", 1, "x")] == [metrics]
 
 
@@ -99,7 +99,7 @@ def test_sources_are_kept_apart(store: Store) -> None:
     """Data of another source is not loaded."""
     store.save_snapshots({"15m": snapshot(source="x")})
     store.save_samples("x", SampleRound.of(1.0, {"a": Sample(1, (Reading("cpu", "CPU", 1),))}), keep_since=0)
-    assert loaded(store, "y") == {}
+    assert load_windows(store, "y") == {}
     assert store.load_samples("y", since=0) == []
 
 
@@ -182,7 +182,7 @@ def test_rows_from_the_future_are_deleted(store: Store, path: Path) -> None:
         store.save_samples(
             "x", SampleRound.of(now, {"a": Sample(now, (Reading("c", "CPU", 1),))}), keep_since=now - 900
         )
-    assert loaded(store)["15m"].timestamp == 1000
+    assert load_windows(store)["15m"].timestamp == 1000
     assert rows(path, "timestamp") == [(1000,)]
     assert rows(path, "taken_at", "samples") == [(1000.0,)]
 
@@ -211,7 +211,7 @@ def test_unreadable_rows_are_skipped(store: Store, path: Path, garbage: object) 
     execute(
         path, "insert into snapshots (window, timestamp, source, nodes, body) values ('10m', 1060, 'x', 1, ?)", garbage
     )
-    assert loaded(store) == {"15m": snapshot(1000), "5m": snapshot(1000)}
+    assert load_windows(store) == {"15m": snapshot(1000), "5m": snapshot(1000)}
     good = SampleRound.of(1000.0, {"a": Sample(1, (Reading("c", "CPU", 1),))})
     store.save_samples("x", good, keep_since=0)
     execute(path, "insert into samples (source, taken_at, body) values ('x', 1060, ?)", garbage)
@@ -242,7 +242,7 @@ def test_loading_reads_only_the_newest_bodies(path: Path) -> None:
         )
     tracemalloc.start()
     try:
-        assert loaded(store)["15m"].timestamp == 1060
+        assert load_windows(store)["15m"].timestamp == 1060
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -303,7 +303,7 @@ def test_a_file_of_an_older_schema_is_migrated(path: Path) -> None:
     execute(path, "delete from _sqlite_migrations where name <> 'create_snapshots'")
     after = Store(path)
     assert after.set_aside is None
-    assert loaded(after) == {"15m": snapshot()}
+    assert load_windows(after) == {"15m": snapshot()}
     samples = SampleRound.of(1000.5, {"a": Sample(999.5, (Reading("cpu", "CPU", 12.5),))})
     after.save_samples("x", samples, keep_since=0)
     assert after.load_samples("x", since=0) == [samples]
@@ -327,11 +327,11 @@ def test_a_file_of_a_newer_version_is_read_and_written(path: Path) -> None:
     )
     older = Store(path)
     assert older.set_aside is None
-    assert loaded(older) == {"15m": snapshot(1000)}
+    assert load_windows(older) == {"15m": snapshot(1000)}
     older.save_snapshots({"15m": snapshot(1060)})
     samples = SampleRound.of(1000.5, {"a": Sample(999.5, (Reading("cpu", "CPU", 12.5),))})
     older.save_samples("x", samples, keep_since=0)
-    assert loaded(older) == {"15m": snapshot(1060)}
+    assert load_windows(older) == {"15m": snapshot(1060)}
     assert older.load_samples("x", since=0) == [samples]
     assert older.failure == ""
     older.close()
@@ -366,10 +366,10 @@ def test_an_incompatible_file_of_a_newer_version_is_read_only(
     older = Store(path)
     assert "a newer version wrote it" in older.failure
     assert "store.path" in older.failure
-    assert loaded(older) == {"15m": snapshot(1060)}
+    assert load_windows(older) == {"15m": snapshot(1060)}
     older.save_snapshots({"15m": snapshot(1120)})
     older.save_snapshots({"15m": snapshot(1180)})
-    assert loaded(older) == {"15m": snapshot(1180)}
+    assert load_windows(older) == {"15m": snapshot(1180)}
     assert older.set_aside is None
     older.close()
     assert path.read_bytes() == content
@@ -403,7 +403,7 @@ def test_data_of_another_origin_is_not_loaded(path: Path) -> None:
     other.save_snapshots({"15m": snapshot(1060)})
     other.close()
     again = Store(path, origins={"x": "http://east"})
-    assert loaded(again) == {"15m": snapshot(1000)}
+    assert load_windows(again) == {"15m": snapshot(1000)}
     assert again.load_samples("x", since=0) == [samples]
     again.close()
 
@@ -416,7 +416,7 @@ def test_rows_without_an_origin_are_loaded(path: Path) -> None:
     earlier["snapshots"].insert_all([row], replace=True)
     earlier.close()
     store = Store(path, origins={"x": "http://east"})
-    assert loaded(store) == {"15m": snapshot(1000)}
+    assert load_windows(store) == {"15m": snapshot(1000)}
     store.close()
 
 
@@ -466,13 +466,13 @@ def test_a_corrupt_file_is_set_aside(path: Path, damage: object, caplog: pytest.
             == number
         )
         assert "set aside" in caplog.text
-        assert loaded(after) == {}
+        assert load_windows(after) == {}
         after.save_snapshots({"15m": snapshot()})
         assert after.failure == ""
         after.close()
         again = Store(path)
         assert again.set_aside is None
-        assert loaded(again) == {"15m": snapshot()}
+        assert load_windows(again) == {"15m": snapshot()}
         again.close()
 
 
@@ -493,7 +493,7 @@ def test_an_unwritable_path_falls_back_to_memory(path: Path, kind: str, caplog: 
     assert "store.path" in store.failure
     assert "the store cannot be used" in caplog.text
     store.save_snapshots({"15m": snapshot()})
-    assert loaded(store) == {"15m": snapshot()}
+    assert load_windows(store) == {"15m": snapshot()}
     assert f"{place} cannot be opened" in store.failure
     store.close()
 
@@ -530,7 +530,7 @@ def test_a_disk_that_is_full_at_the_start(path: Path, caplog: pytest.LogCaptureF
         store = Store(path)
         for timestamp in (1000, 1060):
             store.save_snapshots({"15m": snapshot(timestamp)})
-            assert loaded(store) == {"15m": snapshot(timestamp)}
+            assert load_windows(store) == {"15m": snapshot(timestamp)}
             assert f"{path} cannot be opened" in store.failure
         assert caplog.text.count("the store cannot be used") == 1
         filler.unlink()
@@ -541,7 +541,7 @@ def test_a_disk_that_is_full_at_the_start(path: Path, caplog: pytest.LogCaptureF
             filler.write_bytes(bytes(512 * 1024))
         store.save_snapshots({"15m": incompressible(1180, 300)})
         assert "full" in store.failure or "I/O" in store.failure
-        assert loaded(store) == {"15m": snapshot(1120)}
+        assert load_windows(store) == {"15m": snapshot(1120)}
         filler.unlink()
         store.save_snapshots({"15m": snapshot(1240)})
         assert store.failure == ""
@@ -557,7 +557,7 @@ def test_a_file_that_becomes_read_only(store: Store, path: Path) -> None:
     store._db.execute("pragma query_only = on")
     store.save_snapshots({"15m": snapshot(1060)})
     assert "readonly" in store.failure
-    assert loaded(store) == {"15m": snapshot(1000)}
+    assert load_windows(store) == {"15m": snapshot(1000)}
     store._db.execute("pragma query_only = off")
     store.save_snapshots({"15m": snapshot(1120)})
     assert store.failure == ""
@@ -595,7 +595,7 @@ def test_a_write_after_closing_does_not_raise(path: Path) -> None:
     store.close()
     store.close()
     store.save_snapshots({"15m": snapshot()})
-    assert loaded(store) == {}
+    assert load_windows(store) == {}
     assert store.failure
 
 
@@ -622,7 +622,7 @@ def test_killed_in_the_middle_of_writes(path: Path, times: int) -> None:
         assert windows == []
         connection.close()
         store = Store(path)
-        snapshots = loaded(store)
+        snapshots = load_windows(store)
         store.close()
         assert set(snapshots) == {"15m", "10m", "5m"}
         for metrics in snapshots.values():

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from support.snapshots import loaded, rows, snapshot
+from support.snapshots import load_windows, rows, snapshot
 
 from watcher.providers.base import Reading, Sample
 from watcher.store import Store, schema
@@ -41,16 +41,16 @@ def filled(path: Path) -> bytes:
 def check_store_works(path: Path) -> Store:
     """Check that a store opens the file, whatever its content, reads and writes; return the store."""
     store = Store(path)
-    loaded(store)
+    load_windows(store)
     list(store.load_recent("15m", 10, "x"))
     store.load_samples("x", since=0)
     store.save_snapshots({"15m": snapshot(2000)})
     assert store.failure == ""
-    assert loaded(store)["15m"] == snapshot(2000)
+    assert load_windows(store)["15m"] == snapshot(2000)
     store.close()
     again = Store(path)
     assert (again.failure, again.set_aside) == ("", None)
-    assert loaded(again)["15m"] == snapshot(2000)
+    assert load_windows(again)["15m"] == snapshot(2000)
     again.close()
     return store
 
@@ -122,7 +122,7 @@ def test_a_file_that_becomes_corrupt_in_use_is_set_aside(path: Path) -> None:
     store.save_snapshots({"15m": snapshot(2000)})
     assert store.failure == ""
     assert store.set_aside is not None
-    assert loaded(store) == {"15m": snapshot(2000)}
+    assert load_windows(store) == {"15m": snapshot(2000)}
     store.close()
     assert rows(path, "timestamp") == [(2000,)]
 
@@ -160,7 +160,7 @@ def test_a_file_truncated_in_use_is_set_aside(path: Path, suffix: str, size: int
     store.save_snapshots({"15m": snapshot(1180)})
     assert store.times_set_aside == 1
     assert store.failure == ""
-    assert loaded(store) == {"15m": snapshot(1180)}
+    assert load_windows(store) == {"15m": snapshot(1180)}
     store.close()
     assert rows(path, "timestamp") == [(1180,)]
 
@@ -192,7 +192,7 @@ def test_pipes_are_refused_at_once(path: Path, suffix: str) -> None:
     store = Store(path)
     assert f"{path.name}{suffix} is not a regular file" in store.failure
     store.save_snapshots({"15m": snapshot()})
-    assert loaded(store) == {"15m": snapshot()}
+    assert load_windows(store) == {"15m": snapshot()}
     store.close()
     assert Path(f"{path}{suffix}").is_fifo()
 
@@ -212,7 +212,7 @@ def test_a_file_that_is_too_large_to_check_is_used(
     store = Store(path)
     assert "too large to be checked" in caplog.text
     assert (store.failure, store.set_aside) == ("", None)
-    assert loaded(store)["15m"] == snapshot(1060, nodes=50)
+    assert load_windows(store)["15m"] == snapshot(1060, nodes=50)
     store.save_snapshots({"15m": snapshot(1120)})
     assert store.failure == ""
     store.close()
@@ -244,7 +244,7 @@ def test_a_removed_or_replaced_file_is_detected(path: Path, how: str, caplog: py
     assert store.failure == ""
     assert "removed or replaced" in caplog.text
     expected = {"15m": snapshot(1120), "5m": snapshot(500)} if how == "replaced" else {"15m": snapshot(1120)}
-    assert loaded(store) == expected
+    assert load_windows(store) == expected
     second = Store(path)
     assert "another watcher" in second.failure
     second.close()
@@ -278,12 +278,12 @@ def test_a_second_watcher_goes_on_in_memory(path: Path, caplog: pytest.LogCaptur
     first = Store(path)
     first.save_snapshots({"15m": snapshot(1001, 1)})
     second = Store(path)
-    assert "another watcher uses it: give this one another --store" in second.failure
+    assert "another watcher uses it: give this watcher another --store" in second.failure
     assert "store.path" in second.failure
     assert "another watcher uses it" in str(vars(caplog.records[-1]))
     second.save_snapshots({"15m": snapshot(1000, 2)})
-    assert loaded(second) == {"15m": snapshot(1000, 2)}
-    assert loaded(first) == {"15m": snapshot(1001, 1)}
+    assert load_windows(second) == {"15m": snapshot(1000, 2)}
+    assert load_windows(first) == {"15m": snapshot(1001, 1)}
     assert rows(path, "timestamp") == [(1001,)]
     first.close()
     second.save_snapshots({"15m": snapshot(1060, 2)})
@@ -355,7 +355,7 @@ def test_removing_the_lock_file_admits_no_second_watcher(path: Path, put_back: b
     lock.unlink()
     for _ in range(2):
         second = Store(path)
-        assert "whose lock file was removed" in second.failure
+        assert "its lock file was removed" in second.failure
         second.close()
         assert not lock.exists()
     if put_back:

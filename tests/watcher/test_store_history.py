@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.histories import keep
+from support.histories import save_fetch
 from support.servers import wait_until
 
 from watcher.history import BadHistoryQuery, History, Steps, start_time, step_seconds
@@ -55,8 +55,8 @@ def store(path: Path) -> Iterator[Store]:
 
 def test_minutes_are_loaded(store: Store) -> None:
     """Each node's value of each minute is loaded, rounded to hundredths; a missing value is NaN."""
-    keep(store, START, {"a": 10.004, "b": 20})
-    keep(store, START + 120, {"b": 40, "c": 99.99})
+    save_fetch(store, START, {"a": 10.004, "b": 20})
+    save_fetch(store, START + 120, {"b": 40, "c": 99.99})
     history = stored(store, START, 3)
     assert history.nodes == ("a", "b", "c")
     expected = [[10, np.nan, np.nan], [20, np.nan, 40], [np.nan, np.nan, 99.99]]
@@ -69,7 +69,7 @@ def test_packed_hours_have_the_same_values(store: Store, path: Path) -> None:
     names = [f"node-{number:03}" for number in range(300)]
     loads = np.round(random_.uniform(0, 100, (300, 150)), 2)
     for minute in range(150):
-        keep(store, START + 60 * minute, dict(zip(names, loads[:, minute].tolist(), strict=True)))
+        save_fetch(store, START + 60 * minute, dict(zip(names, loads[:, minute].tolist(), strict=True)))
     assert rows(path, "select hour, count(*) from history_blocks group by 1") == [(1_700_000, 6), (1_700_001, 6)]
     assert rows(path, "select count(distinct minute) from history_minutes") == [(30,)]
     history = stored(store, START, 150)
@@ -88,30 +88,30 @@ def test_packed_hours_have_the_same_values(store: Store, path: Path) -> None:
 def test_a_step_is_the_mean_of_its_minutes(store: Store) -> None:
     """A step is the mean of its minutes' values, the maximum for MAX, and NaN without values."""
     for minute, load in ((0, 10), (1, 20), (3, 60), (7, 1)):
-        keep(store, START + 60 * minute, {"a": load})
+        save_fetch(store, START + 60 * minute, {"a": load})
     np.testing.assert_array_equal(stored(store, START, 12, step=180).of("CPU")[0], [15, 60, 1, np.nan])
     for minute, load in ((12, 10), (13, 20)):
-        keep(store, START + 60 * minute, {"a": load}, operator="MAX")
+        save_fetch(store, START + 60 * minute, {"a": load}, operator="MAX")
     np.testing.assert_array_equal(stored(store, START + 720, 3, step=180, operator="MAX").of("CPU", "MAX")[0], [20])
 
 
 def test_the_first_fetch_of_a_minute_is_kept(store: Store) -> None:
     """With several fetches in a minute, the first one is stored."""
     for second in range(90):
-        keep(store, START + second, {"a": second})
+        save_fetch(store, START + second, {"a": second})
     np.testing.assert_array_equal(stored(store, START, 2).of("CPU")[0], [0, 60])
 
 
 def test_sources_are_kept_apart(path: Path) -> None:
     """Data of another source, or of another origin of the same source, is not loaded."""
     store = Store(path, origins={"x": "cluster 1"})
-    keep(store, START, {"a": 10})
-    keep(store, START + 60, {"a": 20}, source="y")
+    save_fetch(store, START, {"a": 10})
+    save_fetch(store, START + 60, {"a": 20}, source="y")
     np.testing.assert_array_equal(stored(store, START, 2).of("CPU")[0], [10, np.nan])
     store.close()
     other = Store(path, origins={"x": "cluster 2"})
     assert stored(other, START, 2).nodes == ()
-    keep(other, START + 120, {"a": 30})
+    save_fetch(other, START + 120, {"a": 30})
     np.testing.assert_array_equal(stored(other, START, 3).of("CPU")[0], [np.nan, np.nan, 30])
     other.close()
 
@@ -121,7 +121,9 @@ def test_nodes_that_come_and_go_never_mix(store: Store, path: Path) -> None:
     store.keep_seconds = 3 * HOUR
     for hour in range(12):
         for minute in (0, 30):
-            keep(store, START + hour * HOUR + 60 * minute, {"stays": 50, f"node-{hour}": hour, f"also-{hour}": hour})
+            save_fetch(
+                store, START + hour * HOUR + 60 * minute, {"stays": 50, f"node-{hour}": hour, f"also-{hour}": hour}
+            )
         history = stored(store, START + max(0, hour - 2) * HOUR, 60 * min(hour + 1, 3))
         assert {f"node-{each}" for each in range(max(0, hour - 2), hour + 1)} <= set(history.nodes)
         for name, values in zip(history.nodes, history.of("CPU"), strict=True):
@@ -134,7 +136,7 @@ def test_old_hours_are_pruned(path: Path) -> None:
     """Hours beyond keep_hours are deleted as new hours are written."""
     store = Store(path, keep_hours=3)
     for hour in range(8):
-        keep(store, START + hour * HOUR, {"a": hour})
+        save_fetch(store, START + hour * HOUR, {"a": hour})
     assert rows(path, "select min(hour) - 1700000, max(hour) - 1700000 from history_blocks") == [(4, 6)]
     store.close()
 
@@ -148,14 +150,14 @@ def test_the_history_stays_within_its_size(path: Path) -> None:
     for hour in range(10):
         for minute in range(0, 60, 3):
             loads = random_.uniform(0, 100, 1000).tolist()
-            keep(store, START + hour * HOUR + 60 * minute, dict(zip(names, loads, strict=True)))
+            save_fetch(store, START + hour * HOUR + 60 * minute, dict(zip(names, loads, strict=True)))
     ((size, first, last),) = rows(path, "select sum(length(body)), min(hour), max(hour) from history_blocks")
     assert 0 < int(str(size)) <= 2**20
     assert (last, first > 1_700_000) == (1_700_008, True)
     store.close()
     assert path.stat().st_size < 4 * 2**20
     none = Store(path.with_name("none.sqlite"), history_megabytes=0)
-    keep(none, START, {"a": 1})
+    save_fetch(none, START, {"a": 1})
     assert stored(none, START, 1).nodes == ()
     none.close()
 
@@ -163,18 +165,18 @@ def test_the_history_stays_within_its_size(path: Path) -> None:
 def test_memory_has_no_history() -> None:
     """A store in memory has no history."""
     store = Store(None)
-    keep(store, START, {"a": 1})
+    save_fetch(store, START, {"a": 1})
     assert stored(store, START, 1).nodes == ()
     store.close()
 
 
 def test_history_from_the_future_is_deleted(store: Store) -> None:
     """After the clock was set back, values from the future are deleted, and an hour packed too early continues."""
-    keep(store, START, {"a": 1})
-    keep(store, START + 2 * HOUR, {"a": 99})
+    save_fetch(store, START, {"a": 1})
+    save_fetch(store, START + 2 * HOUR, {"a": 99})
     store.forget_snapshots(since=START + 60)
-    keep(store, START + 60, {"a": 2})
-    keep(store, START + HOUR, {"a": 3})
+    save_fetch(store, START + 60, {"a": 2})
+    save_fetch(store, START + HOUR, {"a": 3})
     values = stored(store, START, 181).of("CPU")[0]
     assert values[[0, 1, 60]].tolist() == [1, 2, 3]
     assert np.isnan(values[61:]).all()
@@ -183,14 +185,14 @@ def test_history_from_the_future_is_deleted(store: Store) -> None:
 def test_unreadable_history_is_a_gap(store: Store, path: Path) -> None:
     """A damaged block or minute is a gap, also after its hour is packed."""
     for minute in (0, 60, 61):
-        keep(store, START + 60 * minute, {"a": minute})
+        save_fetch(store, START + 60 * minute, {"a": minute})
     connection = sqlite3.connect(path)
     with connection:
         connection.execute("update history_blocks set body = 'garbage'")
         connection.execute("update history_minutes set body = x'01' where minute % 60 = 0")
     connection.close()
     assert np.flatnonzero(~np.isnan(stored(store, START, 62).of("CPU")[0])).tolist() == [61]
-    keep(store, START + 2 * HOUR, {"a": 5})
+    save_fetch(store, START + 2 * HOUR, {"a": 5})
     assert store.failure == ""
     assert np.flatnonzero(~np.isnan(stored(store, START, 121).of("CPU")[0])).tolist() == [61, 120]
 
@@ -198,7 +200,7 @@ def test_unreadable_history_is_a_gap(store: Store, path: Path) -> None:
 def test_a_file_without_history_tables_is_migrated(path: Path) -> None:
     """A file of the previous version keeps its snapshots and gets the history tables."""
     store = Store(path)
-    keep(store, START, {"a": 1})
+    save_fetch(store, START, {"a": 1})
     store.close()
     connection = sqlite3.connect(path)
     with connection:
@@ -209,7 +211,7 @@ def test_a_file_without_history_tables_is_migrated(path: Path) -> None:
     again = Store(path)
     assert again.set_aside is None
     assert again.load_snapshots(["x"], ["15m"])["15m"].timestamp == START
-    keep(again, START + 60, {"a": 2})
+    save_fetch(again, START + 60, {"a": 2})
     np.testing.assert_array_equal(stored(again, START, 2).of("CPU")[0], [np.nan, 2])
     again.close()
 
@@ -266,13 +268,13 @@ WRITER = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from support.histories import keep
+from support.histories import save_fetch
 from watcher.store import Store
 
 store = Store(Path({path!r}))
 first = int(sys.argv[1])
 for number in range(first, first + 10**5):
-    keep(store, 60 * number, {{f"node-{{each}}": number % 100 for each in range(200)}})
+    save_fetch(store, 60 * number, {{f"node-{{each}}": number % 100 for each in range(200)}})
     print(number, flush=True)
 """
 

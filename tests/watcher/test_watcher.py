@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.bench import START, Bench, fetched
+from support.bench import START, Bench, one_node_result
 from support.not_served import not_served
 from support.servers import wait_until
 
@@ -234,7 +234,7 @@ def test_a_hanging_window_does_not_delay_the_others() -> None:
     def hang(window: Window) -> Fetched:
         hanging.append(window)
         release.wait(60)
-        return fetched(window)
+        return one_node_result(window)
 
     bench.source.answers = {"15m": hang}
     for number in range(5):
@@ -268,7 +268,10 @@ def test_health_reasons_and_ages(bench: Bench) -> None:
 def test_findings_are_those_of_the_last_fetch(bench: Bench) -> None:
     """Findings of the provider and the analyzer are reported, also as health warnings, until a fetch without them."""
     note = Finding(Kind.QUERY_FAILED, "one query failed", "15m", metric="m")
-    bench.source.answers = {"15m": lambda window: fetched(window, 104, note), "5m": lambda w: fetched(w, 5000)}
+    bench.source.answers = {
+        "15m": lambda window: one_node_result(window, 104, note),
+        "5m": lambda w: one_node_result(w, 5000),
+    }
     bench.watcher.fetch_once()
     assert {finding.kind for finding in bench.watcher.findings()} == {
         Kind.QUERY_FAILED, Kind.OUT_OF_RANGE, Kind.FETCH_FAILED,
@@ -285,7 +288,7 @@ def test_a_finding_with_another_value_is_not_logged_again(bench: Bench, caplog: 
     """A lasting finding is logged once, although its message quotes a new value at each fetch."""
     for value in (5000, 6000, 7000):
         bad = NodeMetrics((Metric("c", "CPU", "AVG", "15m", value),))
-        bench.source.answers = {"15m": lambda window, bad=bad: Fetched({**fetched(window).nodes, "bad": bad})}
+        bench.source.answers = {"15m": lambda window, bad=bad: Fetched({**one_node_result(window).nodes, "bad": bad})}
         bench.watcher.fetch_once()
     assert caplog.text.count("percent of capacity") == 1
     assert "is 7000 percent" in bench.watcher.findings()[0].message
@@ -294,7 +297,7 @@ def test_a_finding_with_another_value_is_not_logged_again(bench: Bench, caplog: 
 def test_thousands_of_findings_are_a_few_lines(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     """For a fault of all nodes the log has a few lines with names and one line with the number of others."""
     bad = dict.fromkeys((f"node-{number}" for number in range(1000)), metrics_of(5000))
-    bench.source.answers = {"15m": lambda window: Fetched({**fetched(window).nodes, **bad})}
+    bench.source.answers = {"15m": lambda window: Fetched({**one_node_result(window).nodes, **bad})}
     bench.watcher.fetch_once()
     assert len(caplog.records) == 11
     assert vars(caplog.records[-1])["count"] == 990

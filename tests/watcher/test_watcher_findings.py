@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.bench import START, Bench, fetched
+from support.bench import START, Bench, one_node_result
 
 from watcher.findings import Finding, Kind
 from watcher.model import Metric, NodeMetrics, Window
@@ -26,7 +26,7 @@ def bench() -> Iterator[Bench]:
 
 def partial(window: Window) -> Fetched:
     """Answer with a finding."""
-    return fetched(window, 50, Finding(Kind.PARTIAL_ANSWER, "half of it", window.duration))
+    return one_node_result(window, 50, Finding(Kind.PARTIAL_ANSWER, "half of it", window.duration))
 
 
 def test_a_finding_is_logged_when_it_begins_and_ends(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
@@ -64,8 +64,8 @@ def test_findings_of_a_window_that_fails_stay(bench: Bench) -> None:
 def test_samples_that_are_old_are_stale_in_all_windows(bench: Bench) -> None:
     """The newest sample that the provider reports in any window counts for all windows, and marks the node as stale."""
     bench.source.answers = {
-        "15m": lambda window: Fetched(fetched(window).nodes, newest={"a": START - 400}),
-        "5m": lambda window: Fetched(fetched(window).nodes, newest={"a": START - 301}),
+        "15m": lambda window: Fetched(one_node_result(window).nodes, newest={"a": START - 400}),
+        "5m": lambda window: Fetched(one_node_result(window).nodes, newest={"a": START - 301}),
     }
     bench.watcher.fetch_once()
     assert [(finding.kind, finding.node, finding.since) for finding in bench.watcher.findings()] == [
@@ -93,7 +93,7 @@ def test_a_wrong_scale_can_be_dropped() -> None:
 
 def test_findings_survive_a_restart(tmp_path: Path) -> None:
     """A node that was frozen before a restart is frozen after it, since the same time, from the store's history."""
-    now, answers = START, dict.fromkeys(WINDOWS, lambda window: fetched(window, 41.37))
+    now, answers = START, dict.fromkeys(WINDOWS, lambda window: one_node_result(window, 41.37))
     for fetches in (25, 1):
         bench = Bench(tmp_path / "store.sqlite")
         bench.source.answers = answers

@@ -85,7 +85,7 @@ def test_an_unwritable_output_is_one_line_and_status_1(arguments: tuple[str, ...
 
 
 def test_config_shows_every_setting_and_its_origin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each setting has a line with its value, the origin of the value, and its environment environment_variable."""
+    """Each setting has a line with its value, the origin of the value, and its environment variable."""
     file = tmp_path / "settings.toml"
     file.write_text("[server]\nthreads = 3\n")
     monkeypatch.setenv("LOG_LEVEL", "debug")

@@ -15,7 +15,7 @@ import orjson
 import pytest
 import requests
 from click.testing import CliRunner
-from support.extending import HeldMetrics, StillView, asked, metrics, profiles
+from support.extending import SettableMetrics, StaticView, extender_args, metrics, profiles
 from werkzeug.serving import WSGIRequestHandler, make_server
 from werkzeug.test import Client
 
@@ -44,9 +44,9 @@ class Bench:
     def __init__(
         self, *, active: bool = True, limits: RecordLimits | None = None, authorizer: PodReadAuthorizer | None = None
     ) -> None:
-        self.view = StillView(*NAMES)
-        self.metrics = HeldMetrics(None)
-        self.metrics.held = metrics(LOADS, NOW - 20)
+        self.view = StaticView(*NAMES)
+        self.metrics = SettableMetrics(None)
+        self.metrics.current = metrics(LOADS, NOW - 20)
         self.telemetry = ExtenderTelemetry()
         self.record = DecisionRecord(self.view, self.metrics, self.telemetry, limits, clock=lambda: self.now)
         self.now = NOW
@@ -60,7 +60,7 @@ class Bench:
         self.client = Client(create_app(self.prioritizer, self.telemetry, lambda: True, access, routes))
 
     def ask(self, pod: str = "pod-1", names: list[str] = NAMES, **options: Any) -> dict[str, int]:
-        request = ExtenderArgs.decode(orjson.dumps(asked(*names, pod=pod, **options)))
+        request = ExtenderArgs.decode(orjson.dumps(extender_args(*names, pod=pod, **options)))
         scores = dict(self.prioritizer.answer(request).scores)
         self.prioritizer._thread.submit(int).result()  # waits for the work after the answer
         return scores
@@ -127,7 +127,7 @@ def test_a_decision_has_explained_nodes_and_the_chosen_one(bench: Bench) -> None
         assert plugin["why"]
         assert node["grade"] == "measured"
     assert decision["data"]["window"] == "5m"
-    assert decision["data"]["age_seconds"] == NOW - bench.metrics.held.timestamp
+    assert decision["data"]["age_seconds"] == NOW - bench.metrics.current.timestamp
 
 
 def test_answers_do_not_wait_for_the_record(bench: Bench) -> None:
@@ -189,7 +189,7 @@ def test_the_decision_of_a_pod_that_is_never_bound_is_closed(bench: Bench) -> No
 
 def test_a_neutral_answer_is_recorded_with_its_outcome(bench: Bench) -> None:
     """A decision without metrics has the outcome ``no_metrics`` and no nodes."""
-    bench.metrics.held = None
+    bench.metrics.current = None
     bench.ask()
     bench.record.run_cycle()
     decision = bench.explained()
@@ -235,7 +235,7 @@ def test_10000_decisions_take_less_than_64_megabytes() -> None:
             bench.ask(f"pod-{number}")
             bench.bind(f"pod-{number}", rng.choice(NAMES))
             record.run_cycle()
-        bench.metrics.held = metrics(LOADS, NOW + 301)
+        bench.metrics.current = metrics(LOADS, NOW + 301)
         record.run_cycle()
         reported = record.size
         assert (len(record._open), len(record._closed), len(record._regrets)) == (0, 300, 300)
@@ -258,13 +258,13 @@ def test_regret_is_measured_in_the_first_window_after_the_binding(bench: Bench) 
     bench.record.run_cycle()
     bench.bind("pod-1", "node-20")
     bench.record.run_cycle()
-    bench.metrics.held = metrics({**LOADS, "node-20": 95.0, "node-0": 20.0}, NOW + 299)  # began a second too early
+    bench.metrics.current = metrics({**LOADS, "node-20": 95.0, "node-0": 20.0}, NOW + 299)  # began a second too early
     bench.record.run_cycle()
     assert bench.explained()["after"] is None
     assert bench.record.regrets()["waiting"] == 1
-    bench.metrics.held = metrics({**LOADS, "node-20": 70.0, "node-0": 20.0}, NOW + 301)
+    bench.metrics.current = metrics({**LOADS, "node-20": 70.0, "node-0": 20.0}, NOW + 301)
     bench.record.run_cycle()
-    bench.metrics.held = metrics({**LOADS, "node-20": 99.0, "node-0": 0.0}, NOW + 400)  # a later window is ignored
+    bench.metrics.current = metrics({**LOADS, "node-20": 99.0, "node-0": 0.0}, NOW + 400)  # a later window is ignored
     bench.record.run_cycle()
     after = bench.explained()["after"]
     assert after["chosen_percent"] == {"cpu": 70.0, "memory": 70.0}
@@ -280,7 +280,7 @@ def test_our_best_node_has_no_regret(bench: Bench) -> None:
     bench.ask()
     bench.bind("pod-1", "node-0")
     bench.record.run_cycle()
-    bench.metrics.held = metrics(LOADS, NOW + 301)
+    bench.metrics.current = metrics(LOADS, NOW + 301)
     bench.record.run_cycle()
     assert bench.explained()["after"]["regret"] == 0
     assert bench.record.regrets()["schedulers"][0]["same_node"] == 1
@@ -291,7 +291,7 @@ def test_a_deleted_node_ends_the_measurement(bench: Bench) -> None:
     bench.ask()
     bench.bind("pod-1", "node-20")
     bench.record.run_cycle()
-    bench.metrics.held = metrics({"node-0": 3.0}, NOW + 301)
+    bench.metrics.current = metrics({"node-0": 3.0}, NOW + 301)
     bench.record.run_cycle()
     assert bench.record.regrets()["schedulers"] == []
     assert bench.record.regrets()["waiting"] == 0
@@ -473,7 +473,7 @@ def test_the_commands_print_decisions_and_regrets(bench: Bench, tmp_path: Path) 
         assert "unknown (yet)" in run("explain", "default/pod-1", "--extender", url)[1]
         bench.bind("pod-1", "node-20")
         bench.record.run_cycle()
-        bench.metrics.held = metrics({**LOADS, "node-20": 70.0, "node-0": 20.0}, NOW + 301)
+        bench.metrics.current = metrics({**LOADS, "node-20": 70.0, "node-0": 20.0}, NOW + 301)
         bench.record.run_cycle()
         status, text = run("explain", "default/pod-1", "--extender", url)
         assert status == 0
@@ -498,7 +498,7 @@ def test_the_commands_print_decisions_and_regrets(bench: Bench, tmp_path: Path) 
 
 def test_environments_are_not_recorded(bench: Bench) -> None:
     """A decision does not contain the environment of a pod's containers."""
-    document = asked(*NAMES)
+    document = extender_args(*NAMES)
     document["Pod"]["spec"]["containers"][0]["env"] = [{"name": "PASSWORD", "value": "hunter-2-secret"}]
     bench.prioritizer.answer(ExtenderArgs.decode(orjson.dumps(document)))
     bench.bind("pod-1", "node-20")

@@ -2,7 +2,7 @@
 
 import orjson
 import pytest
-from support.extending import HeldMetrics, StillView, asked, profiles
+from support.extending import SettableMetrics, StaticView, extender_args, profiles
 from werkzeug.test import Client, EnvironBuilder
 
 from runtime.server.access import AccessCheck
@@ -15,13 +15,13 @@ TOKEN = "of-the-scheduler-"
 
 
 @pytest.fixture
-def view() -> StillView:
-    return StillView(*LOADS)
+def view() -> StaticView:
+    return StaticView(*LOADS)
 
 
-def client(view: StillView, access: AccessCheck | None = None) -> Client:
+def client(view: StaticView, access: AccessCheck | None = None) -> Client:
     telemetry = ExtenderTelemetry()
-    prioritizer = Prioritizer(profiles(), view, HeldMetrics(LOADS), PrioritizerOptions(deadline_seconds=20))
+    prioritizer = Prioritizer(profiles(), view, SettableMetrics(LOADS), PrioritizerOptions(deadline_seconds=20))
     return Client(create_app(prioritizer, telemetry, lambda: view.is_synced, access))
 
 
@@ -34,9 +34,9 @@ def error(response, status: int, code: str) -> str:
     return error_body["message"]
 
 
-def test_candidates_are_prioritized(view: StillView) -> None:
+def test_candidates_are_prioritized(view: StaticView) -> None:
     """A prioritize request is answered with a HostPriorityList as JSON."""
-    response = client(view).post("/prioritize", data=orjson.dumps(asked(*LOADS)))
+    response = client(view).post("/prioritize", data=orjson.dumps(extender_args(*LOADS)))
     assert response.status_code == 200
     assert response.headers["Content-Type"] == "application/json"
     assert response.headers["Cache-Control"] == "no-store"
@@ -46,19 +46,21 @@ def test_candidates_are_prioritized(view: StillView) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"{}", b'{"Pod": null}', b"[" * 5000, b'{"Pod": NaN}'])
-def test_an_invalid_body_is_a_bad_request(view: StillView, body: bytes) -> None:
+def test_an_invalid_body_is_a_bad_request(view: StaticView, body: bytes) -> None:
     """An invalid body is answered with 400 and a reason."""
     assert error(client(view).post("/prioritize", data=body), 400, "bad_request")
 
 
 @pytest.mark.parametrize("closed", [1, 2])
-def test_the_lock_is_released_once_whatever_the_server_does(view: StillView, closed: int) -> None:
+def test_the_lock_is_released_once_whatever_the_server_does(view: StaticView, closed: int) -> None:
     """The scoring lock is released once if the server closes a body twice, or fails before reading it."""
-    prioritizer = Prioritizer(profiles(), view, HeldMetrics(LOADS), PrioritizerOptions(deadline_seconds=0.5))
+    prioritizer = Prioritizer(profiles(), view, SettableMetrics(LOADS), PrioritizerOptions(deadline_seconds=0.5))
     application = create_app(prioritizer, ExtenderTelemetry(), lambda: True)
 
     def environ(pod: str) -> dict[str, object]:
-        return EnvironBuilder("/prioritize", method="POST", data=orjson.dumps(asked(*LOADS, pod=pod))).get_environ()
+        return EnvironBuilder(
+            "/prioritize", method="POST", data=orjson.dumps(extender_args(*LOADS, pod=pod))
+        ).get_environ()
 
     def gone(*_: object) -> None:
         raise OSError("the client has gone")
@@ -75,16 +77,16 @@ def test_the_lock_is_released_once_whatever_the_server_does(view: StillView, clo
     prioritizer.close()
 
 
-def test_other_methods_and_paths_are_refused(view: StillView) -> None:
+def test_other_methods_and_paths_are_refused(view: StaticView) -> None:
     """Unknown paths are answered with 404, and wrong methods with 405."""
     error(client(view).get("/prioritize"), 405, "method_not_allowed")
     error(client(view).post("/filter"), 404, "not_found")
 
 
-def test_probes_and_metrics_are_served(view: StillView) -> None:
+def test_probes_and_metrics_are_served(view: StaticView) -> None:
     """The probes report the state of the cluster, and /metrics counts requests and outcomes."""
     asking = client(view)
-    asking.post("/prioritize", data=orjson.dumps(asked(*LOADS)))
+    asking.post("/prioritize", data=orjson.dumps(extender_args(*LOADS)))
     asking.post("/prioritize", data=b"{")
     assert asking.get("/livez").status_code == asking.get("/readyz").status_code == 200
     text = asking.get("/metrics").text
@@ -95,11 +97,11 @@ def test_probes_and_metrics_are_served(view: StillView) -> None:
     assert asking.get("/readyz").status_code == 503
 
 
-def test_unauthorized_requests_are_refused_before_the_body_is_read(view: StillView) -> None:
+def test_unauthorized_requests_are_refused_before_the_body_is_read(view: StaticView) -> None:
     """With a token set, requests without it get 401, and the probes stay open."""
     asking = client(view, AccessCheck(token=TOKEN))
     error(asking.post("/prioritize", data=b"{"), 401, "unauthorized")
     error(asking.get("/metrics"), 401, "unauthorized")
     assert asking.get("/livez").status_code == 200
     admitted = {"Authorization": f"Bearer {TOKEN}"}
-    assert asking.post("/prioritize", data=orjson.dumps(asked(*LOADS)), headers=admitted).status_code == 200
+    assert asking.post("/prioritize", data=orjson.dumps(extender_args(*LOADS)), headers=admitted).status_code == 200

@@ -12,7 +12,7 @@ import yaml
 from click.testing import CliRunner
 from control_plane.processes import Process
 from support.documented import check_each_setting_is_documented
-from support.extending import CONFIGURATION, asked
+from support.extending import CONFIGURATION, extender_args
 from support.servers import check_error, free_port
 
 from runtime.settings.loading import load
@@ -57,7 +57,7 @@ def url(files: tuple[Path, Path], tmp_path: Path) -> Iterator[str]:
 def test_without_a_cluster_scores_are_neutral(url: str) -> None:
     """Without a cluster the extender is alive but not ready, and gives all nodes the same score."""
     assert requests.get(f"{url}/readyz", timeout=10).status_code == 503
-    for document in (asked("node-1", "node-2"), asked("node-1", "node-1", "node-2"), asked()):
+    for document in (extender_args("node-1", "node-2"), extender_args("node-1", "node-1", "node-2"), extender_args()):
         response = requests.post(f"{url}/prioritize", orjson.dumps(document), timeout=10)
         assert response.status_code == 200
         assert response.json() == [{"Host": name, "Score": 50} for name in dict.fromkeys(document["NodeNames"])]
@@ -101,7 +101,7 @@ def test_a_huge_body_is_refused(url: str) -> None:
             answer += more
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert b'"too_large"' in answer
-    assert requests.post(f"{url}/prioritize", orjson.dumps(asked("node-1")), timeout=10).status_code == 200
+    assert requests.post(f"{url}/prioritize", orjson.dumps(extender_args("node-1")), timeout=10).status_code == 200
 
 
 def test_each_setting_is_documented() -> None:

@@ -4,14 +4,14 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.extending import asked
+from support.extending import extender_args
 
 from trimaran.extender.wire import BadRequest, ExtenderArgs, encode
 
 
 def test_pod_and_node_names_are_read() -> None:
     """The pod, its scheduler name and the ordered candidates are read."""
-    args = ExtenderArgs.decode(orjson.dumps(asked("node-2", "node-1")))
+    args = ExtenderArgs.decode(orjson.dumps(extender_args("node-2", "node-1")))
     assert (args.pod.uid, args.scheduler_name) == ("uid-of-pod-1", "load-aware")
     assert args.node_names == ("node-2", "node-1")
 
@@ -19,26 +19,26 @@ def test_pod_and_node_names_are_read() -> None:
 @pytest.mark.parametrize("write", [str.lower, str.upper, lambda key: key[0].lower() + key[1:]])
 def test_keys_are_read_in_any_case(write) -> None:
     """``pod``, ``nodeNames`` and ``NODENAMES`` are read like ``Pod`` and ``NodeNames``, as in Go."""
-    document = {write(key): value for key, value in asked("node-1").items()}
+    document = {write(key): value for key, value in extender_args("node-1").items()}
     assert ExtenderArgs.decode(orjson.dumps(document)).node_names == ("node-1",)
 
 
 def test_whole_nodes_are_read_by_name() -> None:
     """Without ``nodeCacheCapable`` the names are read from whole nodes."""
     items = [{"metadata": {"name": name}, "status": {"capacity": {"cpu": "4"}}} for name in ("node-1", "node-2")]
-    document = {**asked(), "NodeNames": None, "Nodes": {"metadata": {}, "items": items}}
+    document = {**extender_args(), "NodeNames": None, "Nodes": {"metadata": {}, "items": items}}
     assert ExtenderArgs.decode(orjson.dumps(document)).node_names == ("node-1", "node-2")
 
 
 def test_a_repeated_candidate_counts_once() -> None:
     """A repeated node name is one candidate, since kube-scheduler adds up all scores of a node."""
-    assert ExtenderArgs.decode(orjson.dumps(asked("a", "b", "a"))).node_names == ("a", "b")
+    assert ExtenderArgs.decode(orjson.dumps(extender_args("a", "b", "a"))).node_names == ("a", "b")
 
 
 @pytest.mark.parametrize("nodes", [None, {}, {"items": None}, {"items": []}])
 def test_empty_or_missing_nodes_are_valid(nodes) -> None:
     """Empty and missing node lists are read as no candidates."""
-    document = {**asked(), "NodeNames": None, "Nodes": nodes}
+    document = {**extender_args(), "NodeNames": None, "Nodes": nodes}
     assert ExtenderArgs.decode(orjson.dumps(document)).node_names == ()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 import requests
-from support.extending import CONFIGURATION, HeldMetrics, StillView, asked, metrics, profiles
+from support.extending import CONFIGURATION, SettableMetrics, StaticView, extender_args, metrics, profiles
 from werkzeug.test import Client
 
 from scoring import Node, Pod, ResourceList
@@ -31,14 +31,14 @@ class Bench:
 
     def __init__(self, options: FilterOptions = OPEN, **more: Any) -> None:
         self.now = 1000.0
-        self.view, self.metrics = StillView(*LOADS), HeldMetrics(LOADS)
+        self.view, self.metrics = StaticView(*LOADS), SettableMetrics(LOADS)
         self.filter = NodeFilter(
             profiles().by_scheduler, self.view, self.metrics, options, monotonic=lambda: self.now, **more
         )
 
     def ask(self, *names: str, **changes: Any) -> list[str]:
         """Return the candidates that pass."""
-        document = asked(*(names or LOADS), **{"cpu": "400m", **changes})
+        document = extender_args(*(names or LOADS), **{"cpu": "400m", **changes})
         return list(self.filter.answer(ExtenderArgs.decode(orjson.dumps(document))).passed)
 
     def counted(self) -> dict[str, int]:
@@ -53,7 +53,7 @@ def test_a_node_passes_up_to_its_limit(cpu: str, passing: list[str]) -> None:
     """A node passes up to its limit of measured use plus the pod's requests, and the reason names the limit."""
     bench = Bench()
     assert bench.ask(cpu=cpu) == passing
-    document = asked(*LOADS, cpu=cpu)
+    document = extender_args(*LOADS, cpu=cpu)
     refused = bench.filter.answer(ExtenderArgs.decode(orjson.dumps(document))).refused
     assert refused.keys() == LOADS.keys() - set(passing)
     assert all("expected, the limit is 90 %" in reason for reason in refused.values())
@@ -109,7 +109,7 @@ def test_a_closed_filter_lets_a_pod_pass_after_the_longest_wait() -> None:
 def test_exempt_pods_always_pass(change: dict[str, Any], namespace: str) -> None:
     """DaemonSets' and static pods and exempt namespaces are not filtered."""
     bench = Bench(CLOSED)
-    document = asked(*LOADS, cpu="4")
+    document = extender_args(*LOADS, cpu="4")
     document["Pod"]["metadata"] |= {"namespace": namespace, **change}
     assert list(bench.filter.answer(ExtenderArgs.decode(orjson.dumps(document))).passed) == list(LOADS)
     assert bench.counted() == {"exempt": 1}
@@ -124,13 +124,13 @@ def test_shadow_and_other_schedulers_are_not_filtered() -> None:
 def test_unmeasured_nodes_pass() -> None:
     """All nodes pass without metrics, and so does a node that is unmeasured, suspect or unknown."""
     bench = Bench(CLOSED)
-    snapshot = bench.metrics.held
-    bench.metrics.held = None
+    snapshot = bench.metrics.current
+    bench.metrics.current = None
     assert bench.ask(cpu="4") == list(LOADS)
-    bench.metrics.held = metrics({"node-1": 80.0, "node-2": 80.0})
+    bench.metrics.current = metrics({"node-1": 80.0, "node-2": 80.0})
     assert bench.ask(cpu="4") == ["node-3"]
     data = {**snapshot.data, "node-1": NodeMetrics(snapshot.data["node-1"].metrics, {}, {"suspect": "frozen"})}
-    bench.metrics.held = dataclasses.replace(snapshot, data=data)
+    bench.metrics.current = dataclasses.replace(snapshot, data=data)
     assert bench.ask(cpu="4") == ["node-1"]
     assert bench.ask("node-1", "node-2", "new", cpu="4") == ["node-1", "new"]
 
@@ -165,7 +165,7 @@ def test_one_patch_requeues_waiting_pods_when_a_node_cools(clock: Bench) -> None
         clock.ask(cpu="3900m", pod=f"pod-{number}")
     requeuing.run_cycle()
     assert api.sent == []
-    clock.metrics.held = metrics({**LOADS, "node-2": -0.0, "node-3": 0.0, "node-1": 0.0} | {"node-2": 0.0})
+    clock.metrics.current = metrics({**LOADS, "node-2": -0.0, "node-3": 0.0, "node-1": 0.0} | {"node-2": 0.0})
     clock.filter._options = dataclasses.replace(CLOSED, limits={"cpu": 98.0, "memory": 98.0})
     clock.filter._limits = None
     for _ in range(3):
@@ -216,7 +216,7 @@ def client(bench: Bench) -> Client:
 def test_refused_nodes_are_unresolvable() -> None:
     """Refused nodes are in FailedAndUnresolvableNodes, which preemption ignores."""
     http = client(Bench())
-    result = http.post("/filter", data=orjson.dumps(asked(*LOADS, cpu="1"))).json
+    result = http.post("/filter", data=orjson.dumps(extender_args(*LOADS, cpu="1"))).json
     assert result["NodeNames"] == ["node-2", "node-3"]
     assert result["FailedAndUnresolvableNodes"].keys() == {"node-1"}
     assert (result["FailedNodes"], result["Nodes"], result["Error"]) == ({}, None, "")
@@ -233,9 +233,9 @@ def test_preemption_spares_nodes_that_stay_over_their_limit() -> None:
     for number, name in enumerate(("node-1", "node-2")):
         requests_ = ResourceList({"cpu": 200 + 600 * number})
         bench.view.state.put_pod(Pod(name, uid=f"uid-of-{name}", node_name=name, requests=requests_, scheduled_at=0.0))
-    bench.metrics.held = metrics({**LOADS, "node-2": 80.0})
+    bench.metrics.current = metrics({**LOADS, "node-2": 80.0})
     document = {
-        "Pod": asked(cpu="1")["Pod"], "NodeNameToVictims": None,
+        "Pod": extender_args(cpu="1")["Pod"], "NodeNameToVictims": None,
         "NodeNameToMetaVictims": victims("node-1", "node-1") | victims("node-2", "node-2"),
     }  # fmt: skip
     result = client(bench).post("/preempt", data=orjson.dumps(document)).json
@@ -246,7 +246,7 @@ def test_preemption_spares_nodes_that_stay_over_their_limit() -> None:
 
 def test_whole_nodes_are_refused() -> None:
     """A filter request with whole nodes is a bad request that names ``nodeCacheCapable``."""
-    whole = {**asked(), "NodeNames": None, "Nodes": {"items": [{"metadata": {"name": "node-1"}}]}}
+    whole = {**extender_args(), "NodeNames": None, "Nodes": {"items": [{"metadata": {"name": "node-1"}}]}}
     response = client(Bench()).post("/filter", data=orjson.dumps(whole))
     assert response.status_code == 400
     assert "nodeCacheCapable" in response.json["error"]["message"]
@@ -257,7 +257,7 @@ def test_all_nodes_pass_after_a_defect(monkeypatch: pytest.MonkeyPatch) -> None:
     """After an unexpected error all nodes pass."""
     bench = Bench()
     monkeypatch.setattr(bench.filter, "answer", lambda _: 1 / 0)
-    result = client(bench).post("/filter", data=orjson.dumps(asked(*LOADS))).json
+    result = client(bench).post("/filter", data=orjson.dumps(extender_args(*LOADS))).json
     assert result["NodeNames"] == list(LOADS)
 
 

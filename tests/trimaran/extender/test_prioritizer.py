@@ -11,7 +11,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.extending import CONFIGURATION, HeldMetrics, StillView, asked, metrics, profiles
+from support.extending import CONFIGURATION, SettableMetrics, StaticView, extender_args, metrics, profiles
 
 from runtime.kubernetes.constraints import Taint, Toleration
 from runtime.kubernetes.pod_demand import RequestCache
@@ -27,12 +27,12 @@ PATIENT = PrioritizerOptions(deadline_seconds=20, seed=1)
 
 
 def args(*names: str, **options) -> ExtenderArgs:
-    return ExtenderArgs.decode(orjson.dumps(asked(*names, **options)))
+    return ExtenderArgs.decode(orjson.dumps(extender_args(*names, **options)))
 
 
 @contextmanager
 def prioritizing(
-    view: StillView, held: HeldMetrics, options: PrioritizerOptions = PATIENT, **more
+    view: StaticView, held: SettableMetrics, options: PrioritizerOptions = PATIENT, **more
 ) -> Iterator[Prioritizer]:
     made = Prioritizer(more.pop("profiles", profiles()), view, held, options, **more)
     try:
@@ -43,7 +43,7 @@ def prioritizing(
 
 def test_a_less_loaded_node_scores_higher() -> None:
     """The profile of the pod's scheduler orders the candidates by load."""
-    with prioritizing(StillView(*LOADS), HeldMetrics(LOADS)) as prioritizer:
+    with prioritizing(StaticView(*LOADS), SettableMetrics(LOADS)) as prioritizer:
         answer = prioritizer.answer(args(*LOADS))
     assert answer.outcome is PrioritizeOutcome.SCORED
     scores = answer.scores
@@ -54,9 +54,9 @@ def test_a_less_loaded_node_scores_higher() -> None:
 
 def test_scores_equal_those_of_the_profile() -> None:
     """With one plugin the answer equals the plugin's scores."""
-    view, held = StillView(*LOADS), HeldMetrics(LOADS)
+    view, held = StaticView(*LOADS), SettableMetrics(LOADS)
     request = args("node-3", "node-1")
-    expected = profiles().by_scheduler["load-aware"].profile.score(request.pod, view.state.table.copy(), held.held)
+    expected = profiles().by_scheduler["load-aware"].profile.score(request.pod, view.state.table.copy(), held.current)
     by_name = dict(zip(expected.names, expected.total.tolist(), strict=True))
     with prioritizing(view, held) as prioritizer:
         assert prioritizer.answer(request).scores == {name: by_name[name] for name in ("node-3", "node-1")}
@@ -64,8 +64,8 @@ def test_scores_equal_those_of_the_profile() -> None:
 
 def test_pods_of_other_schedulers_get_neutral_scores() -> None:
     """A pod whose profile has no plugin of ours gets the same score for all nodes."""
-    view = StillView(*LOADS)
-    with prioritizing(view, HeldMetrics(LOADS)) as prioritizer:
+    view = StaticView(*LOADS)
+    with prioritizing(view, SettableMetrics(LOADS)) as prioritizer:
         for scheduler in ("default-scheduler", "nobody's"):
             answer = prioritizer.answer(args(*LOADS, scheduler=scheduler))
             assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, PrioritizeOutcome.OTHER_SCHEDULER)
@@ -74,7 +74,7 @@ def test_pods_of_other_schedulers_get_neutral_scores() -> None:
 
 def test_an_unknown_node_gets_the_minimum() -> None:
     """Every candidate has a score, and a node that the view does not know gets 0."""
-    with prioritizing(StillView(*LOADS), HeldMetrics(LOADS)) as prioritizer:
+    with prioritizing(StaticView(*LOADS), SettableMetrics(LOADS)) as prioritizer:
         scores = prioritizer.answer(args("node-1", "node-9")).scores
         assert scores.keys() == {"node-1", "node-9"}
         assert scores["node-9"] == 0 < scores["node-1"]
@@ -84,23 +84,23 @@ def test_an_unknown_node_gets_the_minimum() -> None:
 
 def test_an_empty_request_gets_no_scores() -> None:
     """A request without candidates is answered with an empty list."""
-    with prioritizing(StillView(*LOADS), HeldMetrics(LOADS)) as prioritizer:
+    with prioritizing(StaticView(*LOADS), SettableMetrics(LOADS)) as prioritizer:
         assert prioritizer.answer(args()).scores == {}
 
 
 def test_an_unsynced_cluster_gets_neutral_scores() -> None:
     """Before the first full lists all nodes get the same score."""
-    view = StillView(*LOADS)
+    view = StaticView(*LOADS)
     view.is_synced = False
-    with prioritizing(view, HeldMetrics(LOADS)) as prioritizer:
+    with prioritizing(view, SettableMetrics(LOADS)) as prioritizer:
         answer = prioritizer.answer(args(*LOADS))
     assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, PrioritizeOutcome.NOT_SYNCED)
 
 
 def test_the_best_candidate_is_assumed() -> None:
     """A pod counts on its best node, so that the next pod of a burst gets another best node."""
-    view = StillView("node-1", "node-2")
-    held = HeldMetrics(dict.fromkeys(("node-1", "node-2"), 30.0))
+    view = StaticView("node-1", "node-2")
+    held = SettableMetrics(dict.fromkeys(("node-1", "node-2"), 30.0))
     with prioritizing(view, held) as prioritizer:
         answers = [prioritizer.answer(args("node-1", "node-2", pod=f"pod-{n}", cpu="400m")) for n in range(4)]
     (_, first), (_, second), *_ = view.assumed
@@ -111,8 +111,8 @@ def test_the_best_candidate_is_assumed() -> None:
 
 def test_a_retried_pod_is_assumed_once() -> None:
     """A retried pod is assumed on one node only."""
-    view = StillView(*LOADS)
-    with prioritizing(view, HeldMetrics(LOADS)) as prioritizer:
+    view = StaticView(*LOADS)
+    with prioritizing(view, SettableMetrics(LOADS)) as prioritizer:
         for _ in range(3):
             prioritizer.answer(args(*LOADS))
         prioritizer.answer(args(*LOADS, scheduler="load-aware", pod="pod-2"))
@@ -123,8 +123,8 @@ def test_a_retried_pod_is_assumed_once() -> None:
 
 def test_a_retried_pod_does_not_count_itself() -> None:
     """The earlier assumption of a pod does not count when the pod is scored again."""
-    view = StillView("node-1", "node-2")
-    held = HeldMetrics(dict.fromkeys(("node-1", "node-2"), 30.0))
+    view = StaticView("node-1", "node-2")
+    held = SettableMetrics(dict.fromkeys(("node-1", "node-2"), 30.0))
     with prioritizing(view, held) as prioritizer:
         answers = [prioritizer.answer(args("node-1", "node-2", cpu="2")).scores for _ in range(3)]
         other = prioritizer.answer(args("node-1", "node-2", cpu="2", pod="pod-2")).scores
@@ -134,8 +134,8 @@ def test_a_retried_pod_does_not_count_itself() -> None:
 
 def test_the_assumed_node_is_the_one_with_the_highest_sum() -> None:
     """Of nodes with equal load the one with fewer requests is assumed, as kube-scheduler would choose it."""
-    view, ours = StillView(*LOADS), profiles()
-    held = HeldMetrics({"node-1": 90.0, "node-2": 20.0, "node-3": 20.0})
+    view, ours = StaticView(*LOADS), profiles()
+    held = SettableMetrics({"node-1": 90.0, "node-2": 20.0, "node-3": 20.0})
     view.state.table.add(args("node-2", pod="there", cpu="1").pod, "node-2", placed_at=0.0)
     with prioritizing(view, held, in_tree=in_tree_by_scheduler(ours)) as prioritizer:
         for number in range(8):
@@ -147,7 +147,7 @@ def test_the_assumed_node_is_the_one_with_the_highest_sum() -> None:
 
 def test_soft_taints_count_as_in_kube_scheduler() -> None:
     """The predicted node avoids soft taints that the pod does not tolerate."""
-    ours, view = profiles(), StillView("node-1", "node-2", "node-3")
+    ours, view = profiles(), StaticView("node-1", "node-2", "node-3")
     taints = (Taint("spot", "true", "PreferNoSchedule"), Taint("slow", "", "PreferNoSchedule"))
     with view.lock:
         for place, each in enumerate(view.state.table.nodes):
@@ -172,17 +172,17 @@ def test_soft_taints_count_as_in_kube_scheduler() -> None:
 
 def test_departed_pods_are_remembered_for_the_window() -> None:
     """Departed pods are remembered for the window of the metrics plus their maximum age."""
-    view = StillView(*LOADS)
-    with prioritizing(view, HeldMetrics(LOADS)) as prioritizer:
+    view = StaticView(*LOADS)
+    with prioritizing(view, SettableMetrics(LOADS)) as prioritizer:
         prioritizer.answer(args(*LOADS))
     assert view.state.departed_seconds == 300 + PATIENT.policy.max_age_seconds
 
 
 def test_without_assumptions_nothing_is_assumed() -> None:
     """No pod is assumed if the option is off."""
-    view = StillView(*LOADS)
+    view = StaticView(*LOADS)
     options = dataclasses.replace(PATIENT, assume=False)
-    with prioritizing(view, HeldMetrics(LOADS), options) as prioritizer:
+    with prioritizing(view, SettableMetrics(LOADS), options) as prioritizer:
         for _ in range(3):
             prioritizer.answer(args(*LOADS))
     assert view.assumed == []
@@ -190,14 +190,14 @@ def test_without_assumptions_nothing_is_assumed() -> None:
 
 def test_an_outage_gets_neutral_scores_and_is_reported_once() -> None:
     """Without metrics all nodes get the same score, no pod is assumed, and begin and end are reported once each."""
-    view, held, reported = StillView(*LOADS), HeldMetrics(None), []
+    view, held, reported = StaticView(*LOADS), SettableMetrics(None), []
     with prioritizing(view, held, report_outage=reported.append) as prioritizer:
         for _ in range(3):
             answer = prioritizer.answer(args(*LOADS))
             assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, PrioritizeOutcome.NO_METRICS)
         assert reported == ["the watcher has nothing fresh"]
         assert view.assumed == []
-        held.held = metrics(LOADS)
+        held.current = metrics(LOADS)
         assert prioritizer.answer(args(*LOADS)).outcome is PrioritizeOutcome.SCORED
         prioritizer.answer(args(*LOADS))
     assert reported == ["the watcher has nothing fresh", ""]
@@ -205,9 +205,9 @@ def test_an_outage_gets_neutral_scores_and_is_reported_once() -> None:
 
 def test_an_outage_can_be_scored_by_allocation() -> None:
     """With ``on_outage`` set to ``allocation`` pods are scored by best fit."""
-    view, options = StillView("node-1", "node-2"), dataclasses.replace(PATIENT, on_outage="allocation")
+    view, options = StaticView("node-1", "node-2"), dataclasses.replace(PATIENT, on_outage="allocation")
     view.state.table.assume(args("node-1", pod="large", cpu="2").pod, "node-1")
-    with prioritizing(view, HeldMetrics(None), options) as prioritizer:
+    with prioritizing(view, SettableMetrics(None), options) as prioritizer:
         answer = prioritizer.answer(args("node-1", "node-2"))
     assert answer.outcome is PrioritizeOutcome.ALLOCATION
     assert answer.scores["node-1"] > answer.scores["node-2"]
@@ -215,17 +215,17 @@ def test_an_outage_can_be_scored_by_allocation() -> None:
 
 def test_old_metrics_are_an_outage() -> None:
     """Metrics that the policy does not trust count as no metrics."""
-    held = HeldMetrics(LOADS)
-    held.held = metrics(LOADS, now=1000)
-    with prioritizing(StillView(*LOADS), held) as prioritizer:
+    held = SettableMetrics(LOADS)
+    held.current = metrics(LOADS, now=1000)
+    with prioritizing(StaticView(*LOADS), held) as prioritizer:
         assert prioritizer.answer(args(*LOADS)).outcome is PrioritizeOutcome.NO_METRICS
 
 
 def test_too_many_unmeasured_nodes_are_an_outage() -> None:
     """Above the allowed share of unmeasured nodes all nodes get the same score."""
     reported = []
-    held = HeldMetrics({"node-1": 80.0})
-    with prioritizing(StillView(*LOADS), held, report_outage=reported.append) as prioritizer:
+    held = SettableMetrics({"node-1": 80.0})
+    with prioritizing(StaticView(*LOADS), held, report_outage=reported.append) as prioritizer:
         answer = prioritizer.answer(args(*LOADS))
     assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, PrioritizeOutcome.NO_METRICS)
     assert reported == ["2 of 3 nodes are not measured"]
@@ -233,17 +233,17 @@ def test_too_many_unmeasured_nodes_are_an_outage() -> None:
 
 def test_an_unmeasured_node_gets_the_minimum() -> None:
     """A single node without metrics gets 0, and the others are scored."""
-    held = HeldMetrics({"node-2": 10.0, "node-3": 50.0})
-    with prioritizing(StillView(*LOADS), held) as prioritizer:
+    held = SettableMetrics({"node-2": 10.0, "node-3": 50.0})
+    with prioritizing(StaticView(*LOADS), held) as prioritizer:
         scores = prioritizer.answer(args(*LOADS)).scores
     assert scores["node-1"] == 0 < scores["node-3"] < scores["node-2"]
 
 
 def test_late_scores_are_neutral() -> None:
     """While the view is locked answers come at the deadline, and their pods are not assumed later."""
-    view = StillView(*LOADS)
+    view = StaticView(*LOADS)
     options = PrioritizerOptions(deadline_seconds=0.01)
-    with prioritizing(view, HeldMetrics(LOADS), options) as prioritizer:
+    with prioritizing(view, SettableMetrics(LOADS), options) as prioritizer:
         with view.lock:
             answers = [prioritizer.answer(args(*LOADS, pod=f"pod-{n}")) for n in range(3)]
         assert [answer.outcome for answer in answers] == [PrioritizeOutcome.DEADLINE] * 3
@@ -256,9 +256,9 @@ def test_late_scores_are_neutral() -> None:
 
 def test_no_pod_is_scored_before_the_last_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until the work after an answer is done no other pod is scored, which the liveness check reports."""
-    view = StillView(*LOADS)
+    view = StaticView(*LOADS)
     later: list[Callable[[], None]] = []
-    with prioritizing(view, HeldMetrics(LOADS), PrioritizerOptions(deadline_seconds=0.05)) as prioritizer:
+    with prioritizing(view, SettableMetrics(LOADS), PrioritizerOptions(deadline_seconds=0.05)) as prioritizer:
         prioritizer.answer(args(*LOADS))  # on the worker thread, which prepares the profile
         assert prioritizer.answer(args(*LOADS, pod="pod-2"), later.append).outcome is PrioritizeOutcome.SCORED
         assert "uid-of-pod-2" not in dict(view.assumed)
@@ -273,12 +273,12 @@ def test_no_pod_is_scored_before_the_last_one_counts(monkeypatch: pytest.MonkeyP
 
 def test_the_lock_is_released_if_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """A failed thread start costs one pod its scores, and the next pod is scored."""
-    view = StillView(*LOADS)
+    view = StaticView(*LOADS)
 
     def refused(*_) -> None:
         raise RuntimeError("can't start new thread")
 
-    with prioritizing(view, HeldMetrics(LOADS)) as prioritizer:
+    with prioritizing(view, SettableMetrics(LOADS)) as prioritizer:
         with monkeypatch.context() as without:
             without.setattr(threading.Thread, "start", refused)
             assert prioritizer.answer(args(*LOADS)).outcome is PrioritizeOutcome.FAILED
@@ -287,8 +287,8 @@ def test_the_lock_is_released_if_no_thread_can_be_started(monkeypatch: pytest.Mo
 
 def test_requests_are_answered_while_the_prioritizer_closes() -> None:
     """A request that waits for the worker thread is answered at the deadline, and the lock is released."""
-    view, ended = StillView(*LOADS), threading.Event()
-    with prioritizing(view, HeldMetrics(LOADS)) as prioritizer:
+    view, ended = StaticView(*LOADS), threading.Event()
+    with prioritizing(view, SettableMetrics(LOADS)) as prioritizer:
         prioritizer._thread.submit(ended.wait)  # keeps the next job in the queue
         closing = threading.Timer(0.2, prioritizer.close)
         closing.start()
@@ -305,10 +305,10 @@ def test_a_foreign_blocking_error_costs_one_pod_its_scores() -> None:
     def fail(_: str) -> None:
         raise BlockingIOError
 
-    held = HeldMetrics(None)
-    with prioritizing(StillView(*LOADS), held, report_outage=fail) as prioritizer:
+    held = SettableMetrics(None)
+    with prioritizing(StaticView(*LOADS), held, report_outage=fail) as prioritizer:
         assert prioritizer.answer(args(*LOADS)).outcome is PrioritizeOutcome.FAILED
-        held.held = metrics(LOADS)
+        held.current = metrics(LOADS)
         assert prioritizer.answer(args(*LOADS, pod="pod-2")).outcome is PrioritizeOutcome.SCORED
 
 
@@ -317,10 +317,12 @@ def test_cached_totals_equal_fresh_totals(data: st.DataObject) -> None:
     """For any series of pods and changes the cached totals equal fresh totals."""
     ours = profiles()
     profile = in_tree_by_scheduler(ours)["load-aware"].profile
-    view, counted = StillView(*LOADS), RequestCache()
+    view, counted = StaticView(*LOADS), RequestCache()
     totals = _Totals(profile, view.state.table)
     for number in range(data.draw(st.integers(1, 8))):
-        body = orjson.dumps(asked(*LOADS, pod=f"pod-{number}", cpu=data.draw(st.sampled_from(["1", "100m", "100.5m"]))))
+        body = orjson.dumps(
+            extender_args(*LOADS, pod=f"pod-{number}", cpu=data.draw(st.sampled_from(["1", "100m", "100.5m"])))
+        )
         pod = ExtenderArgs.decode(body, counted).pod
         rows = np.array(data.draw(st.lists(st.integers(0, len(view.state.table) - 1), min_size=1, unique=True)))
         fresh = profile.score(pod, view.state.table, MetricsTable.empty(view.state.table)).total
@@ -340,8 +342,8 @@ def test_cached_totals_equal_fresh_totals(data: st.DataObject) -> None:
 
 def test_blocked_scoring_fails_the_liveness_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """The liveness check fails while scoring is blocked."""
-    view = StillView(*LOADS)
-    with prioritizing(view, HeldMetrics(LOADS), PrioritizerOptions(deadline_seconds=0.01)) as prioritizer:
+    view = StaticView(*LOADS)
+    with prioritizing(view, SettableMetrics(LOADS), PrioritizerOptions(deadline_seconds=0.01)) as prioritizer:
         assert prioritizer.is_alive()
         with view.lock:
             prioritizer.answer(args(*LOADS))
@@ -352,9 +354,9 @@ def test_blocked_scoring_fails_the_liveness_check(monkeypatch: pytest.MonkeyPatc
 
 def test_a_defect_costs_one_pod_its_scores() -> None:
     """An unexpected error results in neutral scores."""
-    view = StillView(*LOADS)
+    view = StaticView(*LOADS)
 
-    class Broken(HeldMetrics):
+    class Broken(SettableMetrics):
         def snapshot(self):
             raise RuntimeError("a defect")
 
@@ -365,18 +367,18 @@ def test_a_defect_costs_one_pod_its_scores() -> None:
 
 def test_a_new_snapshot_changes_the_scores() -> None:
     """Prepared scores are replaced when the metrics change."""
-    view, held = StillView(*LOADS), HeldMetrics(LOADS)
+    view, held = StaticView(*LOADS), SettableMetrics(LOADS)
     with prioritizing(view, held, dataclasses.replace(PATIENT, assume=False)) as prioritizer:
         before = prioritizer.answer(args(*LOADS)).scores
-        held.held = metrics({"node-1": 10.0, "node-2": 80.0, "node-3": 50.0})
+        held.current = metrics({"node-1": 10.0, "node-2": 80.0, "node-3": 50.0})
         after = prioritizer.answer(args(*LOADS)).scores
     assert (after["node-1"], after["node-2"]) == (before["node-2"], before["node-1"])
 
 
 def test_new_nodes_are_scored() -> None:
     """A prepared profile follows new nodes of the cluster."""
-    view, other = StillView(*LOADS), StillView("node-4")
-    with prioritizing(view, HeldMetrics({**LOADS, "node-4": 1.0})) as prioritizer:
+    view, other = StaticView(*LOADS), StaticView("node-4")
+    with prioritizing(view, SettableMetrics({**LOADS, "node-4": 1.0})) as prioritizer:
         assert prioritizer.answer(args("node-1", "node-4")).scores["node-4"] == 0
         with view.lock:
             view.state.put_node(other.state.table.nodes[0])

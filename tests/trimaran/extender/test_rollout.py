@@ -7,7 +7,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.extending import HeldMetrics, StillView, asked, profiles
+from support.extending import SettableMetrics, StaticView, extender_args, profiles
 
 from runtime.settings.loading import load
 from trimaran.extender.answer import NEUTRAL, PrioritizeOutcome, ScoredCandidates
@@ -75,15 +75,15 @@ def test_without_a_file_all_pods_are_active() -> None:
 @pytest.mark.parametrize("acts", [True, False])
 def test_a_pod_in_shadow_is_recorded_and_answered_neutrally(acts: bool) -> None:
     """The scores are recorded in any case; in shadow all nodes get the same score, and no pod is assumed."""
-    view, recorded = StillView(*LOADS), []
+    view, recorded = StaticView(*LOADS), []
 
     def record(request: ExtenderArgs, answer: ScoredCandidates, best: str, active: bool) -> None:
         recorded.append((request.pod.uid, answer, best, active))
 
-    request = ExtenderArgs.decode(orjson.dumps(asked(*LOADS)))
+    request = ExtenderArgs.decode(orjson.dumps(extender_args(*LOADS)))
     options = PrioritizerOptions(deadline_seconds=20)
     prioritizer = Prioritizer(
-        profiles(), view, HeldMetrics(LOADS), options, is_active=lambda _: acts, record=record
+        profiles(), view, SettableMetrics(LOADS), options, is_active=lambda _: acts, record=record
     )  # fmt: skip
     answer = prioritizer.answer(request)
     prioritizer._thread.shutdown()
@@ -103,8 +103,8 @@ def test_a_pod_in_shadow_is_recorded_and_answered_neutrally(acts: bool) -> None:
 def test_a_neutral_answer_keeps_its_outcome_in_shadow() -> None:
     """An outage keeps its outcome in shadow."""
     prioritizer = Prioritizer(
-        profiles(), StillView(*LOADS), HeldMetrics(None), PrioritizerOptions(20), is_active=lambda _: False
+        profiles(), StaticView(*LOADS), SettableMetrics(None), PrioritizerOptions(20), is_active=lambda _: False
     )
-    request = ExtenderArgs.decode(orjson.dumps(asked(*LOADS)))
+    request = ExtenderArgs.decode(orjson.dumps(extender_args(*LOADS)))
     assert prioritizer.answer(request).outcome is PrioritizeOutcome.NO_METRICS
     prioritizer.close()

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import numpy as np
 import orjson
 import pytest
-from support.extending import StillView
+from support.extending import StaticView
 
 from client import NoMetrics
 from scoring import (
@@ -140,7 +140,7 @@ class Live:
     """Live extender next to a replay: it gets the API server's objects and kube-scheduler's requests."""
 
     def __init__(self, name: str, profiles: Profiles) -> None:
-        self.name, self.view, self.answered = name, StillView(), Counter[PrioritizeOutcome]()
+        self.name, self.view, self.answered = name, StaticView(), Counter[PrioritizeOutcome]()
         self.known_runs: dict[int, PodRun] = {}
         self.sent = 0
         self.chooser: ProfileChooser | None = None
