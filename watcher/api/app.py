@@ -33,14 +33,14 @@ def create_app(
     dialect: Dialect = Dialect.DOCUMENTED,
     doctor: "Doctor | None" = None,
 ) -> Flask:
-    """Return the WSGI application of a watcher: a ``FastPath`` in front of the routes.
+    """Return the WSGI application of a watcher: the routes, behind a ``FastPath`` that answers from the cache.
 
     Args:
         watcher: watcher to serve.
-        telemetry: counters of requests, and the content of /metrics.
-        access: access check of requests; None admits everyone.
-        dialect: dialect of ``/watcher``.
-        doctor: background checks; failed ones are warnings of /watcher/health.
+        telemetry: counters of HTTP requests, and the content of /metrics.
+        access: access check of HTTP requests; None admits everyone.
+        dialect: JSON dialect of ``/watcher``.
+        doctor: background checks of the providers; /watcher/health lists the failed checks as warnings.
     """
     access = access or AccessCheck()
     views = NodeViews(watcher, dialect, access)
@@ -59,7 +59,10 @@ def create_routes(
     views: NodeViews,
     doctor: "Doctor | None" = None,
 ) -> Flask:
-    """Return the routes of :func:`create_app` without the ``FastPath``, for callers that have one over ``views``."""
+    """Return the routes of :func:`create_app` as a Flask application, without the ``FastPath`` in front of them.
+
+    The caller builds its own ``FastPath`` from ``views``. The other arguments are those of :func:`create_app`.
+    """
     app = Flask("watcher", static_folder=None)
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # OPTIONS gets a 405 that lists the methods, like other methods
     openapi = HttpResponse(orjson.dumps(openapi_document(dialect)))
@@ -85,7 +88,10 @@ def create_routes(
 
 
 def _nodes(views: NodeViews) -> Blueprint:
-    """Return the routes of nodes, in the watcher's dialect and in the Go dialect."""
+    """Return the routes that serve the load of nodes: ``/watcher``, ``/compat/watcher`` and ``/history``.
+
+    ``/watcher`` uses the configured JSON dialect, ``/compat/watcher`` the dialect of load-watcher's Go code.
+    """
     routes = Blueprint("nodes", __name__)
 
     def all_nodes() -> Response:
@@ -132,7 +138,7 @@ def _nodes(views: NodeViews) -> Blueprint:
 
 
 def _state(watcher: Watcher, doctor: "Doctor | None") -> Blueprint:
-    """Return the routes of the watcher's state: health and findings."""
+    """Return the routes of the watcher's state: ``/watcher/health`` and ``/findings``."""
     routes = Blueprint("state", __name__)
 
     @routes.get("/watcher/health")
@@ -158,7 +164,11 @@ def _state(watcher: Watcher, doctor: "Doctor | None") -> Blueprint:
 
 
 def _arguments(*names: str) -> list[str | None]:
-    """Return the query arguments of these names, None if missing or empty; refuse unknown names."""
+    """Return the values of the query parameters with these names; None for a parameter that is missing or empty.
+
+    Raises:
+        UnknownParameter: the request has a parameter with another name.
+    """
     arguments = request.args
     check_parameters(tuple(arguments), names)
     return [arguments.get(name) or None for name in names]

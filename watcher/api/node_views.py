@@ -1,4 +1,4 @@
-"""Responses about nodes: for the routes of ``app``, and, before routing, for requests that only need a cache lookup."""
+"""Responses with the load of nodes, for the Flask routes in ``app`` and, from the cache, before Flask is called."""
 
 import threading
 import time
@@ -34,15 +34,15 @@ class UnknownParameter(Exception):  # not in watcher.errors: only requests have 
 
 
 class NodeViews:
-    """Responses about nodes, in all dialects and encodings. Safe to use from any thread."""
+    """Responses with the load of nodes, in all JSON dialects, plain or compressed. Safe to use from any thread."""
 
     def __init__(self, watcher: Watcher, dialect: Dialect, access: AccessCheck) -> None:
         """Prepare the views of a watcher.
 
         Args:
             watcher: watcher to read from.
-            dialect: dialect of ``/watcher``; ``/compat/watcher`` always uses the Go dialect.
-            access: access check of requests that are answered before routing.
+            dialect: JSON dialect of ``/watcher``; ``/compat/watcher`` always uses the one of load-watcher's Go code.
+            access: access check for :meth:`cached_response`, which answers before Flask checks the request.
         """
         self._watcher = watcher
         self._access = access
@@ -51,10 +51,10 @@ class NodeViews:
         self._windows = {"": None} | {f"window={window}": window for window in watcher.windows}
 
     def cached_response(self, environ: "WSGIEnvironment") -> tuple[str, HttpResponse] | None:
-        """Return the route and the response of a request that is in the cache, without waiting.
+        """Return the route of an HTTP request and its response if the response is in the cache. Never waits.
 
-        None for all other requests, which the routes answer: refused requests, unknown nodes and windows, unusual
-        parameters, and bodies that are not built yet.
+        Return None for all other requests, which the Flask routes answer: requests without valid credentials, unknown
+        nodes and windows, unusual parameters, and bodies that are not built yet.
         """
         query, route = environ["QUERY_STRING"], environ["PATH_INFO"]
         host = query[5:] if query.startswith("host=") and query[5:].replace("-", "").replace(".", "").isalnum() else ""
@@ -87,11 +87,11 @@ class NodeViews:
     def all_nodes(
         self, route: str, window: str | None, *, if_none_match: str | None, accepted: str, encodings: str
     ) -> HttpResponse:
-        """Return all nodes.
+        """Return the response with the metrics of all nodes.
 
         Args:
-            route: ``/watcher`` or ``/compat/watcher``.
-            window: exactly this window; None for the default window.
+            route: ``/watcher`` or ``/compat/watcher``, which determines the JSON dialect.
+            window: the window to return, such as ``15m``; None for the default window.
             if_none_match: value of the header If-None-Match.
             accepted: value of the header Accept.
             encodings: value of the header Accept-Encoding.
@@ -113,39 +113,44 @@ class NodeViews:
         return _body_response(body, columnar=columnar, not_modified=not_modified, encodings=encodings)
 
     def one_node(self, route: str, host: str, window: str | None) -> HttpResponse:
-        """Return one node; the arguments are those of :meth:`all_nodes`.
+        """Return the response with the metrics of one node.
+
+        Args:
+            route: ``/watcher`` or ``/compat/watcher``, which determines the JSON dialect.
+            host: the node's name.
+            window: the window to return, such as ``15m``; None for the default window.
 
         Raises:
             NotServed: there are no metrics to serve, or the node is unknown.
         """
         body = self._watcher.published(window).node_body(host, self._dialects[route])
         if body is None:
-            raise NotServed(MetricsCode.UNKNOWN_NODE, f"there are no metrics for a node {host[:80]!r}")
+            raise NotServed(MetricsCode.UNKNOWN_NODE, f"there are no metrics for node {host[:80]!r}")
         return HttpResponse(body)
 
     def history(
         self, host: str | None, type_: str | None, operator: str | None, since: str | None, step: str | None,
         *, encodings: str,
     ) -> HttpResponse:  # fmt: skip
-        """Return the history of the nodes' load over the last hours.
+        """Return the response with the history of the nodes' load over the last hours.
 
         Args:
-            host: this node; None for all nodes. Responses for all nodes are built one at a time, which limits the use
-                of CPU and memory.
-            type_: only this resource.
-            operator: only this operator.
-            since: start, Unix seconds or a duration before now.
-            step: length of a step, seconds or a duration.
+            host: only this node; None for all nodes. Responses for all nodes are built one at a time, since each takes
+                much CPU time and memory.
+            type_: only this resource; None for all resources of one node, or for CPU of all nodes.
+            operator: only this operator; None for all operators of one node, or for AVG of all nodes.
+            since: start, Unix seconds or a duration before now; None for one day before now.
+            step: length of a step, seconds or a duration; None for the shortest possible length.
             encodings: value of the header Accept-Encoding.
 
         Raises:
             BadHistoryQuery: ``since`` or ``step`` is invalid, or there would be too many steps.
-            NotServed: there is no history of the node.
+            NotServed: the store has no such history of the node.
         """
         with nullcontext() if host else self._all_histories:
             history = self._watcher.history(host, type_, operator, since=since, step=step)
             if host and not history.nodes:
-                raise NotServed(MetricsCode.UNKNOWN_NODE, f"there is no such history of a node {host[:80]!r}")
+                raise NotServed(MetricsCode.UNKNOWN_NODE, f"there is no such history for node {host[:80]!r}")
             from watcher.wire.history import encode_history  # imports numpy, which is slow
 
             pieces, headers = encode_history(history), {"Vary": "Accept-Encoding"}
@@ -155,10 +160,14 @@ class NodeViews:
 
 
 def check_parameters(given: tuple[str, ...], known: tuple[str, ...]) -> None:
-    """Check that all query parameters are known.
+    """Check that all query parameters of a request are known.
+
+    Args:
+        given: names of the request's parameters.
+        known: names of the parameters that the route supports.
 
     Raises:
-        UnknownParameter: the first unknown parameter.
+        UnknownParameter: a parameter is unknown; the message names the first one.
     """
     for name in given:
         if name not in known:
@@ -178,7 +187,10 @@ def _body_response(body: Body, *, columnar: bool, not_modified: bool, encodings:
 
 
 def _compress(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Compress piece by piece: other threads can run in between, and memory never holds the whole input."""
+    """Yield gzip data of the pieces, compressed one by one.
+
+    Other threads can run in between, and memory never holds the whole input.
+    """
     compressor = zlib.compressobj(_GZIP_LEVEL, wbits=_GZIP_WBITS)
     for piece in pieces:
         yield compressor.compress(piece)
@@ -186,7 +198,7 @@ def _compress(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _matches_etag(if_none_match: str | None, etag: str) -> bool:
-    """Return whether the header matches the tag."""
+    """Return whether the value of the header If-None-Match contains the entity tag."""
     from werkzeug.http import parse_etags  # the routes have already imported werkzeug
 
     return parse_etags(if_none_match).contains_weak(etag.removeprefix("W/").strip('"'))

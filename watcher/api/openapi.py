@@ -12,9 +12,11 @@ from watcher.wire import COLUMNS_TYPE, Dialect
 
 
 def schema(name: str) -> dict[str, Any]:
-    """Return a JSON Schema of the package.
+    """Return a JSON Schema that is part of the package.
 
-    ``kep`` is the documented payload, ``watcher`` the payload that the watcher writes, ``columns`` the columnar form.
+    Args:
+        name: ``kep`` for the payload that load-watcher documents, ``watcher`` for the payload that the watcher writes,
+            ``columns`` for the columnar form of this payload.
     """
     loaded: dict[str, Any] = orjson.loads(files("watcher").joinpath("schemas", f"{name}.json").read_bytes())
     return loaded
@@ -29,7 +31,7 @@ def _content(schema_name: str) -> dict[str, Any]:
 
 
 def _all_nodes(description: str, schema_name: str) -> dict[str, Any]:
-    """Return the response with all nodes, in a dialect or, by content negotiation, in the columnar form."""
+    """Describe a response with all nodes: this schema, or the columnar form if the header Accept asks for it."""
     reply = _reply(description, schema_name)
     reply["content"][COLUMNS_TYPE] = _content("WatcherColumns")
     return {**reply, "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in _VALIDATORS}}
@@ -45,14 +47,21 @@ _ALWAYS = {
 _REFUSALS = {
     "401": _reply("Missing, unknown or expired bearer token.", "Error"),
     "403": _reply("A client certificate is required.", "Error"),
-    "404": _reply("This port serves only /compat and the probes.", "Error"),
+    "404": _reply("On server.compat_port, which serves only /compat and the probes.", "Error"),
 }
 
 
 def _operations(
     summary: str, answers: dict[str, Any], parameters: tuple[str, ...] = (), *, is_open: bool = False
 ) -> dict[str, Any]:
-    """Return the operations of a path: GET, and HEAD, whose response is the same without the body."""
+    """Describe the operations of a path: GET, and HEAD, whose response is the same without the body.
+
+    Args:
+        summary: summary of GET.
+        answers: HTTP status to its response; the responses that every path may give are added.
+        parameters: names of parameters in ``components``.
+        is_open: the path needs no credentials.
+    """
     shared = {
         "parameters": [{"$ref": f"#/components/parameters/{name}"} for name in parameters],
         "security": [] if is_open else [{}, {"token": []}],
@@ -63,13 +72,16 @@ def _operations(
     }
     return {
         "get": {"summary": summary, **shared, "responses": answers},
-        "head": {"summary": f"{summary}: status and headers only", **shared, "responses": bodiless},
+        "head": {"summary": f"{summary} (status and headers only)", **shared, "responses": bodiless},
     }
 
 
 _NO_METRICS = _reply("No metrics, no fresh metrics, an unknown node or an unknown window.", "Error")
+_NO_COMPAT_METRICS = _reply(
+    "Unknown window; with ?host=, also no metrics, no fresh metrics or an unknown node.", "Error"
+)
 _TIME = "^([0-9]{1,9}[wdhms])*$|^[0-9]+$"  # empty counts as not given
-_NO_HISTORY = _reply("No history of this node.", "Error")
+_NO_HISTORY = _reply("No history for this node, resource and operator.", "Error")
 _NOT_ALIVE = _reply("Service unavailable: the fetch loop has stopped.", "Error")
 _NOT_READY = _reply("Service unavailable: no fresh data.", "Error")
 _VALIDATORS = ("ETag", "Vary", "Cache-Control")
@@ -111,8 +123,8 @@ _HEALTH = _object(
 )
 _HISTORY = _object(
     {
-        "start": {"type": "integer", "description": "The start of the first step, Unix seconds."},
-        "step": {"type": "integer", "description": "The length of a step in seconds."},
+        "start": {"type": "integer", "description": "The start of the first step, in Unix seconds."},
+        "step": {"type": "integer", "description": "The length of a step, in seconds."},
         "steps": {"type": "integer", "description": "The number of steps."},
         "nodes": _texts("The names of the nodes, sorted."),
         "series": {
@@ -124,8 +136,8 @@ _HISTORY = _object(
                     "operator": {"type": "string"},
                     "values": {
                         "type": "array",
-                        "description": "One array per node with its value in each step, in percent; "
-                        "null where there is no value.",
+                        "description": "One array per node: its value in each step, in percent; "
+                        "null if a step has no value.",
                         "items": {"type": "array", "items": {"type": ["number", "null"]}},
                     },
                 }
@@ -136,12 +148,16 @@ _HISTORY = _object(
 _FINDING = _object({field.name: {"type": "string"} for field in fields(Finding)})
 _FINDING["properties"] |= {
     "kind": {"enum": [kind.value for kind in Kind]},
-    "since": {"type": "integer", "description": "The start of the problem, Unix seconds; 0 if unknown."},
+    "since": {"type": "integer", "description": "The start of the problem, in Unix seconds; 0 if unknown."},
 }
 
 
 def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
-    """Return the OpenAPI document of an API whose ``/watcher`` uses this dialect."""
+    """Return the OpenAPI document of the REST API.
+
+    Args:
+        dialect: JSON dialect of ``/watcher``.
+    """
     ours = schema("watcher")
     definitions = ours.pop("$defs")
     ours.pop("$schema")
@@ -163,6 +179,8 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
     read = ("window", "host_query", "if_none_match")
     default = "GoWatcherMetrics" if dialect is Dialect.GO else "WatcherMetrics"
     nodes = {"304": _NOT_MODIFIED, "404": _NO_METRICS}
+    # The Go plugins keep their last metrics after a 404: they get no nodes instead, if nothing is fresh.
+    compat = {"304": _NOT_MODIFIED, "404": _NO_COMPAT_METRICS}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -174,7 +192,7 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
         "paths": {
             "/": _operations("List the routes", {"200": _reply("The routes of the service.", "Index")}),
             "/watcher": _operations(
-                "Get the metrics of all nodes, or of one with ?host=",
+                "Get the metrics of all nodes, or of one node with ?host=",
                 {"200": _all_nodes("The metrics of all nodes.", default), **nodes},
                 read,
             ),
@@ -192,7 +210,10 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
             ),
             "/compat/watcher": _operations(
                 "Get the metrics of all nodes in the dialect of load-watcher's Go clients",
-                {"200": _all_nodes("All nodes; no nodes if no data are fresh.", "GoWatcherMetrics"), **nodes},
+                {
+                    "200": _all_nodes("The metrics of all nodes; no nodes if no data are fresh.", "GoWatcherMetrics"),
+                    **compat,
+                },
                 read,
             ),
             "/compat/watcher/{host}": _operations(
@@ -201,8 +222,8 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                 ("window", "host"),
             ),
             "/history": _operations(
-                "Get the use of the last hours, in the default window: one node, or one metric of all nodes",
-                {"200": _reply("Arrays of nodes by steps.", "History"), "404": _NO_HISTORY},
+                "Get the load over the last hours, averaged over the default window, of one node or of one metric of all nodes",
+                {"200": _reply("The history: arrays with one value per node and step.", "History"), "404": _NO_HISTORY},
                 ("history_host", "type", "operator", "since", "step"),
             ),
             "/livez": _operations(
@@ -216,7 +237,7 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                 is_open=True,
             ),
             "/findings": _operations(
-                "List the findings: problems with metrics, since when they exist, and how many of each kind",
+                "List the findings (problems with metrics and their start), with the number of each kind",
                 {"200": _reply("The findings and their number by kind.", "Findings")},
             ),
             "/metrics": _operations(
@@ -224,7 +245,7 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                 {"200": _TEXT_FORMAT},
             ),
             "/metrics/nodes": _operations(
-                "Get the load of every node as Prometheus metrics; no samples if no data are fresh",
+                "Get the load of every node as Prometheus metrics, without samples if no data are fresh",
                 {"200": _TEXT_FORMAT},
             ),
             "/api/v1/query": _operations(
@@ -244,19 +265,23 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
         },
         "components": {
             "securitySchemes": {
-                "token": {"type": "http", "scheme": "bearer", "description": "If the service requires a token."}
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "Needed only if the service requires a token.",
+                }
             },
             "parameters": {
                 "window": {
                     "name": "window",
                     "in": "query",
-                    "description": "Exactly this window, such as 5m; without it the default window or a shorter one.",
+                    "description": "Only this window, such as 5m; by default the default window, or a shorter one if it is missing.",
                     "schema": {"type": "string"},
                 },
                 "host_query": {
                     "name": "host",
                     "in": "query",
-                    "description": "Only this node; works for any node name.",
+                    "description": "Only this node; also for names that cannot be part of a path, such as health.",
                     "schema": {"type": "string"},
                 },
                 "history_host": {
@@ -280,27 +305,28 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                 "since": {
                     "name": "since",
                     "in": "query",
-                    "description": "The start: Unix seconds, or a duration before now, such as 6h; a day by default.",
+                    "description": "The start, as Unix seconds or as a duration before now, such as 6h; by default one day.",
                     "schema": {"type": "string", "pattern": _TIME},
                 },
                 "step": {
                     "name": "step",
                     "in": "query",
-                    "description": "The length of a step: whole minutes, in seconds or as a duration such as 5m; "
-                    "the shortest possible by default.",
+                    "description": "The length of a step, as seconds (whole minutes) or as a duration such as 5m; "
+                    "by default the shortest possible.",
                     "schema": {"type": "string", "pattern": _TIME},
                 },
                 "if_none_match": {
                     "name": "If-None-Match",
                     "in": "header",
-                    "description": "The ETag of the client's cached copy.",
+                    "description": "The ETag of the client's copy; if it is current, the response is 304.",
                     "schema": {"type": "string"},
                 },
                 "query": {
                     "name": "query",
                     "in": "query",
                     "required": True,
-                    "description": 'One of the two metric names, optionally with label matchers: {type="CPU"}.',
+                    "description": "trimaran_node_load_ratio or trimaran_node_metric_percent, optionally with label matchers, "
+                    'such as {type="CPU"}.',
                     "schema": {"type": "string", "pattern": "^trimaran_node_(load_ratio|metric_percent)$"},
                 },
                 "time": {
@@ -327,7 +353,7 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                     {
                         "service": {"type": "string"},
                         "documentation": {"type": "string"},
-                        "routes": _texts("All routes."),
+                        "routes": _texts("The routes of the service."),
                     }
                 ),
                 "History": _HISTORY,
@@ -374,7 +400,10 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
             "headers": {
                 "ETag": {"description": "The snapshot's entity tag, for If-None-Match.", "schema": {"type": "string"}},
                 "Vary": {"description": "The request headers that select the body.", "schema": {"type": "string"}},
-                "Cache-Control": {"description": "Revalidate before reuse.", "schema": {"type": "string"}},
+                "Cache-Control": {
+                    "description": "no-cache: the client must revalidate its copy before use.",
+                    "schema": {"type": "string"},
+                },
             },
         },
     }

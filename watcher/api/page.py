@@ -1,6 +1,6 @@
-"""Dashboard for browsers next to the API, if it is installed.
+"""Dashboard for browsers, served next to the REST API if the extra ``dashboard`` is installed.
 
-It is loaded at a browser's first request, so that until then it costs neither memory nor time at the start.
+The dashboard is loaded at a browser's first request. Until then it takes no memory, and it does not delay the start.
 """
 
 import logging
@@ -22,31 +22,35 @@ ENTRY_POINT_GROUP = "trimaran.pages"
 PAGE_PATH = "/dashboard"
 _PAGE_ADMITS = frozenset({Verdict.ADMITTED, Verdict.NO_TOKEN, Verdict.INVALID_TOKEN})
 _REDIRECT = HttpResponse(b"", 302, None, {"Location": f"{PAGE_PATH}/", "Vary": "Accept"})
+_INSTALL = "pip install 'trimaran[dashboard]'"
 _log = logging.getLogger(__name__)
 
 
 def load_page(watcher: Watcher, access: AccessCheck, settings: Settings) -> "WSGIApplication | None":
-    """Load the dashboard from its entry point; return None if it or a dependency is missing or broken.
+    """Load the dashboard from its entry point; return None if the dashboard or a dependency is missing or broken.
 
     Args:
         watcher: watcher to show.
-        access: access check; the dashboard asks its visitors for the token.
+        access: access check of HTTP requests; the dashboard asks its visitors for the token.
         settings: settings of the watcher.
     """
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         try:
             page: WSGIApplication = entry.load()(watcher, access, settings)
         except ImportError as error:
-            _log.info("there is no dashboard", extra={"reason": str(error), "install": "trimaran[dashboard]"})
+            _log.info("there is no dashboard", extra={"reason": str(error), "install": _INSTALL})
         except Exception:  # noqa: BLE001  incompatible versions raise any error; the API must work without the dashboard
-            _log.exception("the dashboard cannot be loaded", extra={"install": "trimaran[dashboard]"})
+            _log.exception("the dashboard cannot be loaded", extra={"install": _INSTALL})
         else:
             return page
     return None
 
 
 def is_page_request(environ: "WSGIEnvironment") -> bool:
-    """Return whether a request may be for the dashboard, which is slow to load and may wait for other services."""
+    """Return whether an HTTP request may be for the dashboard.
+
+    Such a request may take long: the dashboard is slow to load and may wait for other services.
+    """
     path: str = environ["PATH_INFO"]
     if path == "/":
         return "text/" in environ.get("HTTP_ACCEPT", "")  # other clients get JSON there, without waiting
@@ -66,15 +70,15 @@ class PageMiddleware:
 
         Args:
             routes: WSGI application for all other requests.
-            access: access check of requests.
-            make: returns the dashboard, or None if there is none.
+            access: access check of HTTP requests.
+            make: function that loads the dashboard; returns None if it cannot be loaded.
         """
         self._routes = routes
         self._access = access
         self._page = LazyApplication(lambda: make() or routes)
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
-        """Answer a WSGI request."""
+        """Answer a request with the dashboard, a redirect to it, or the routes."""
         path = environ["PATH_INFO"]
         is_below = path.startswith(f"{PAGE_PATH}/")
         if (is_below or path == PAGE_PATH or _is_browsing(environ)) and self._is_admitted(environ):

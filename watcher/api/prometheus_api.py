@@ -1,7 +1,7 @@
-"""Prometheus interface to the served metrics: a scrape target with all nodes, and a subset of instant queries.
+"""Prometheus interface to the load of nodes: a scrape target with all nodes, and a subset of instant queries.
 
-For the descheduler, which queries a Prometheus for the load of nodes, and for users who scrape the watcher. Queries
-support two metric names and label matchers with ``=`` only.
+The Kubernetes descheduler queries the load of nodes from a Prometheus; the watcher can take its place. Queries support
+two metric names, and label matchers with ``=`` only.
 """
 
 import re
@@ -36,7 +36,7 @@ class BadQuery(ValueError):
 
 
 def prometheus_routes(watcher: Watcher) -> Blueprint:
-    """Return the routes of the scrape target and of instant queries."""
+    """Return the routes of the scrape target, ``/metrics/nodes``, and of instant queries, ``/api/v1/query``."""
     routes = Blueprint("prometheus", __name__)
 
     @routes.get(SCRAPE)
@@ -74,7 +74,13 @@ def exposition(metrics: WatcherMetrics) -> bytes:
 
 
 def samples(metrics: WatcherMetrics, name: str) -> Iterator[tuple[Labels, float]]:
-    """Yield labels and value of each sample of a metric; nodes with suspect values have no load."""
+    """Yield the labels and the value of each sample of a Prometheus metric.
+
+    Args:
+        metrics: the snapshot.
+        name: ``METRIC`` for every metric of every node, in percent of its capacity. ``LOAD`` for one value per node:
+            the larger of its average CPU and memory load, 0 to 1. Nodes whose values are suspect have no ``LOAD``.
+    """
     for node_name, node in metrics.data.items():
         if name == METRIC:
             for metric in node.metrics:
@@ -84,7 +90,7 @@ def samples(metrics: WatcherMetrics, name: str) -> Iterator[tuple[Labels, float]
 
 
 def parse(query: str) -> tuple[str, Labels]:
-    """Return name and matchers of an instant selector.
+    """Parse an instant selector; return the metric's name, and label to value for its label matchers.
 
     Raises:
         BadQuery: the query is not an instant selector, or the metric is unknown.
@@ -112,5 +118,5 @@ def _vector(metrics: WatcherMetrics, name: str, matchers: Labels) -> HttpRespons
 
 
 def _failed(status: int, kind: str, message: str) -> HttpResponse:
-    """Return an error in the format of the Prometheus API."""
+    """Return an error response in the format of the Prometheus HTTP API."""
     return responses.json_response({"status": "error", "errorType": kind, "error": message}, status)

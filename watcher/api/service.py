@@ -1,4 +1,4 @@
-"""The watcher's service: opens listeners and access checks from its settings, and runs the watcher in a worker."""
+"""HTTP service of the watcher: opens the ports and the access check, and runs the watcher in a gunicorn worker."""
 
 import logging
 import threading
@@ -27,7 +27,7 @@ _WARM_SECONDS = 0.3  # delay before the routes are built in advance, so that cac
 
 
 def serve(settings: WatcherSettings) -> None:
-    """Serve until SIGTERM or SIGINT; never returns, since gunicorn ends the process.
+    """Run the HTTP service until SIGTERM or SIGINT. Never returns, since gunicorn ends the process.
 
     Raises:
         ServerError: the address is in use, or does not belong to this machine.
@@ -62,9 +62,9 @@ def open_access(
     """Return the access check of the watcher's API.
 
     Args:
-        server: tokens, certificates, and which routes are open.
-        clock: Unix time.
-        open_routes: other routes without the check: those that check credentials themselves.
+        server: settings of tokens, certificates, and routes that need no credentials.
+        clock: function that returns Unix seconds.
+        open_routes: further routes that need no credentials here, because they check credentials themselves.
 
     Raises:
         SettingsError: the tokens cannot be used.
@@ -78,7 +78,7 @@ def open_access(
 
 
 class WatcherService:
-    """Service that the worker runs: the watcher and its WSGI application."""
+    """Service that the gunicorn worker runs: the watcher and its WSGI application."""
 
     def __init__(self, settings: WatcherSettings, access: AccessCheck) -> None:
         self._settings = settings
@@ -88,7 +88,8 @@ class WatcherService:
     def start(self) -> FastPath:
         """Start the watcher, and return its WSGI application.
 
-        Snapshots of the previous run are served before Flask is imported; the routes are built a moment later.
+        The snapshots that the previous run stored are served at once, from the cache. The routes need Flask, which is
+        slow to import, so a background thread builds them 0.3 seconds later, or the first request that needs them.
         """
         self._telemetry = WatcherTelemetry()
         self._watcher = open_watcher(
@@ -109,7 +110,7 @@ class WatcherService:
         )
 
     def stop(self) -> None:
-        """Stop watching."""
+        """Stop the watcher and the background checks."""
         if self._doctor is not None:
             self._doctor.stop()
         self._watcher.stop()
@@ -128,5 +129,5 @@ class WatcherService:
 
 
 def _is_slow(environ: "WSGIEnvironment") -> bool:
-    """Return whether a request may take long: a history, or the dashboard."""
+    """Return whether an HTTP request may take long: a request for a history or for the dashboard."""
     return environ["PATH_INFO"] == "/history" or is_page_request(environ)
