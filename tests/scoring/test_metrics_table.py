@@ -122,7 +122,7 @@ def test_decoded_snapshots_are_aligned_without_objects():
     received = wire.decode(wire.encode(snapshot(a=[("CPU", "AVG", 1.0)], c=[("CPU", "P95", 2.0)])))
     assert isinstance(received.data, NodeColumns)
     MetricsTable.align(received, NODES)
-    assert not received.data._made
+    assert not received.data._created
 
 
 def test_values_of_other_nodes_are_not_checked():
