@@ -1,4 +1,4 @@
-"""A mutable plan, with the load of each node."""
+"""A mutable plan that keeps the load of each node up to date."""
 
 import numpy as np
 
@@ -7,19 +7,19 @@ from trimaran.planning.problem import Problem, cost
 
 
 class Assignment:
-    """A mutable plan, with the load of each node.
+    """A mutable plan that keeps the load of each node up to date.
 
     Args:
         problem: pods and nodes.
-        plan: first plan; it is copied.
+        plan: initial plan, which is copied.
 
     Attributes:
         problem: pods and nodes.
         plan: current plan.
         no_pod: index of a dummy pod, which requests nothing and is allowed on every node.
         demand: requests of each pod, with the dummy pod in the last row, shape (pods + 1, K).
-        limit: largest load of each node, shape (nodes, K).
-        load: current load of each node, shape (nodes, K).
+        limit: largest load that each node can take, shape (nodes, K).
+        load: sum of the requests of the pods on each node, shape (nodes, K).
     """
 
     def __init__(self, problem: Problem, plan: Int64s) -> None:
@@ -33,20 +33,27 @@ class Assignment:
         self._allowed: Bools = np.concatenate([problem.allowed, np.ones((1, problem.nodes), np.bool_)])
 
     def cost(self, spread_weight: float) -> float:
-        """Return the cost of the current plan."""
+        """Return the cost of the current plan: its imbalance plus ``spread_weight`` times its spread."""
         return cost(self.problem, self.plan, spread_weight)
 
     def use(self) -> Float64s:
-        """Return each node's use at its peak, as a share of its capacity, shape (nodes, R)."""
+        """Return each node's resource use at its peak, as shares of its capacity, shape (nodes, R)."""
         problem = self.problem
         return np.asarray((problem.used + self.load[:, : len(problem.resources)]) / problem.capacity)
 
     def allows(self, pods: Int64s, nodes: Int64s) -> Bools:
-        """Return whether each pod's constraints allow its node; the shapes are broadcast."""
+        """Return whether the constraints of each pod allow the given node; ``pods`` and ``nodes`` are broadcast."""
         return np.asarray(self._allowed[self._group[pods], nodes])
 
     def swap(self, left: int, right: int, to_right: Int64s, to_left: Int64s) -> None:
-        """Move pods from the left node to the right node and others back; both may include the dummy pod."""
+        """Swap pods between two nodes, in the plan and in the loads.
+
+        Args:
+            left: row of the left node.
+            right: row of the right node.
+            to_right: pods of the left node that move to the right node; the dummy pod is ignored.
+            to_left: pods of the right node that move to the left node; the dummy pod is ignored.
+        """
         change = self.demand[to_left].sum(axis=0) - self.demand[to_right].sum(axis=0)
         self.load[left] += change
         self.load[right] -= change

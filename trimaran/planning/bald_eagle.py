@@ -1,14 +1,19 @@
-"""Bald eagle search (BES, Alsattar 2020), and the TBESK paper's variant of it.
+"""Bald eagle search (BES, Alsattar 2020), and TBESK, the TBESK paper's variant of BES.
 
-A round has three stages. In each of them a bird moves only to a strictly better position:
+A bird is a candidate solution, a position P_i. A round has three stages, which propose a new position for each bird. A
+bird moves only if the new position is strictly better:
 
     select   best + alpha u (mean - P_i)                                     u uniform in each dimension
     search   P_i + y_i (P_i - P_{i+1}) + x_i (P_i - mean)                    x = r sin(theta), y = r cos(theta)
     swoop    u best + x_i (P_i - c1 mean) + y_i (P_i - c2 best)              x = r sinh(theta), y = r cosh(theta)
 
-theta = a pi u; r = theta + R u in the second stage and r = theta in the third. x and y are divided by their largest
-absolute value. TBESK starts from a chaotic map and mutates the candidates of the first stage by Student's t; its paper
-prints the third stage with ``mean`` in both brackets and with the second stage's x and y.
+``best`` is the best position so far, ``mean`` the mean of all birds, and u a new random number between 0 and 1 at each
+place. theta = a pi u; r = theta + R u in the search stage, and r = theta in the swoop stage. x and y are divided by
+their largest absolute value.
+
+TBESK takes its first positions from a chaotic map, and mutates the positions that the select stage proposes by
+Student's t-distribution. The TBESK paper prints the swoop stage with ``mean`` in both brackets and with x and y of the
+search stage.
 """
 
 from functools import partial
@@ -35,13 +40,16 @@ def bald_eagle_search(
     stage3: Literal["original", "paper"] = "original",
     chaotic: bool = False,
 ) -> None:
-    """Minimize by BES or TBESK, with 3 birds - 1 evaluations a round.
+    """Minimize an objective by bald eagle search (BES), or by the TBESK variant.
+
+    A round takes 3 N - 1 evaluations, where N = 30 is the number of birds. The objective keeps the best position.
 
     Args:
-        objective: function to minimize, whose budget is used up.
+        objective: function to minimize; the search ends when its budget is used up.
         rng: random numbers.
-        stage3: third stage, as in the ``original`` or as printed in the TBESK ``paper``.
-        chaotic: start from the skew tent map, and mutate in the first stage, as TBESK does.
+        stage3: third stage of a round, as in the ``original`` BES or as printed in the TBESK ``paper``.
+        chaotic: take the first positions from the skew tent map, and mutate the positions that the first stage
+            proposes, as TBESK does.
     """
     if chaotic:
         chaos = tent_map(_BIRDS, objective.dimensions, rng)
@@ -74,7 +82,7 @@ def bald_eagle_search(
         objective.improve(positions, values, candidates)
 
 
-#: TBESK with the third stage as its paper prints it, and with the original one.
+#: TBESK with the third stage as the TBESK paper prints it, and with the third stage of the original BES.
 tbesk: Final = partial(bald_eagle_search, stage3="paper", chaotic=True)
 tbesk_original: Final = partial(bald_eagle_search, chaotic=True)
 
@@ -98,8 +106,8 @@ def _scaled(values: Float64s) -> Float64s:
 def tent_map(count: int, dimensions: int, rng: np.random.Generator) -> Float64s:
     """Return chaotic numbers between 0 and 1, shape (count, dimensions): each row is a step of the skew tent map.
 
-    The usual tent map with its peak at 0.5 doubles a binary fraction at each step, so it reaches exactly 0 after some
-    fifty steps. The map with its peak at 0.7 does not.
+    The skew tent map has its peak at 0.7. The usual tent map has its peak at 0.5: it doubles a number at each step, so
+    in binary floating point it reaches exactly 0 after some fifty steps.
     """
     value = rng.uniform(0.01, 0.99, dimensions)
     rows = np.empty((count, dimensions))

@@ -1,4 +1,4 @@
-"""Binding of planned pods: one v1 Binding for each pod, which is also what kube-scheduler sends."""
+"""Binding of planned pods to their nodes, by a v1 Binding for each pod, as kube-scheduler does."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,9 +31,13 @@ class BindResult:
 
 
 def as_bindings(batch: Batch, plan: Int64s) -> list[dict[str, Any]]:
-    """Return a v1 Binding for each pod that has a node, with the pods of a gang next to each other.
+    """Return a v1 Binding for each placed pod, with the pods of a gang next to each other.
 
     ``kubectl create`` accepts the Bindings too.
+
+    Args:
+        batch: pods and node names.
+        plan: node of each pod, -1 without one.
     """
     placed = [(pending, int(row)) for pending, row in zip(batch.pending, plan, strict=True) if row >= 0]
     placed.sort(key=lambda pair: pair[0].gang)
@@ -43,8 +47,9 @@ def as_bindings(batch: Batch, plan: Int64s) -> list[dict[str, Any]]:
 def bind(api: KubernetesApi, bindings: Sequence[dict[str, Any]]) -> Iterator[BindResult]:
     """Bind one pod after another, and yield the result for each.
 
-    A pod that another client has bound meanwhile, that was deleted, or that may not be bound, fails alone. Once the API
-    server cannot be reached or answers 401, or Ctrl-C was pressed, the remaining pods are not tried.
+    If the API server rejects a Binding, for example because the pod was deleted or is bound already, the other pods are
+    still tried. Once the API server cannot be reached or answers 401, or Ctrl-C is pressed, the remaining pods are
+    reported as not tried.
     """
     stop_reason = ""
     for binding in bindings:
@@ -58,7 +63,7 @@ def bind(api: KubernetesApi, bindings: Sequence[dict[str, Any]]) -> Iterator[Bin
 
 
 def partly_bound_gangs(batch: Batch, results: Iterable[BindResult]) -> list[str]:
-    """Return the gangs with both bound and unbound pods."""
+    """Return the names of the gangs with pods that were bound and pods that failed to bind."""
     gang_of = {pending.name: pending.gang for pending in batch.pending if pending.gang}
     outcomes: dict[str, set[bool]] = {}
     for result in results:
@@ -82,7 +87,7 @@ def _binding(pending: PendingPod, node: str) -> dict[str, Any]:
 
 
 def _bind(api: KubernetesApi, binding: dict[str, Any]) -> tuple[str, bool]:
-    """Bind a pod; return the error, "" on success, and whether to go on with other pods."""
+    """Bind a pod; return the error ("" on success), and whether other pods should still be tried."""
     metadata = binding["metadata"]
     path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/binding"
     try:

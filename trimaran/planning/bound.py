@@ -1,18 +1,18 @@
 """Lower bound of the cost of any plan.
 
 The bound is the lowest cost of a fractional plan, which may split pods over nodes. Every plan is also a fractional
-plan, so no plan costs less. The cost is convex, so nodes of one kind can share their load evenly, and their mean use
-stands for all of them. The variables that remain are the mean use v_t of each kind of node. A linear program that grows
-by cutting planes finds their best values:
+plan, so no plan costs less. Nodes of one kind have the same capacity and allow the same pods. The cost is convex, so
+the nodes of a kind can share their load evenly. Then only the mean use v_t of each kind t of node is unknown. A linear
+program to which cutting planes are added finds the best values:
 
-- The length of a deviation lies above its tangents: z_t >= g . v_t with g = P v / |P v|, where P subtracts the mean
-  over resources. The spread between nodes has such tangents too.
-- The loads that pods can put on kinds of nodes lie on one side of planes. For any prices l, sum_t l_t . load_t is at
-  least the amount that the pods pay if each goes to its cheapest kind. The Frank-Wolfe method finds the most violated
-  plane.
+- The imbalance z_t of a kind is the norm of P v_t, where P subtracts the mean over resources. A norm lies above its
+  tangents: z_t >= g . v_t with g = P v / |P v| for any v. The spread between nodes has such tangents too.
+- Planes limit the loads that pods can put on the kinds. If pods paid a price l_t for each resource on kind t, the sum
+  of l_t . load_t would be at least the amount paid if each pod went to its cheapest kind. The Frank-Wolfe method finds
+  the prices whose plane the current solution violates most.
 
-The bound does not depend on the solver's precision (scipy's HiGHS): it is computed from the solver's prices by weak
-duality, which holds for any prices.
+The bound does not rely on the precision of the solver (HiGHS of scipy): it is computed from the solver's dual prices by
+weak duality, which holds for any prices.
 """
 
 import time
@@ -35,16 +35,16 @@ class LowerBound:
     """Lower bound of the cost of plans.
 
     Attributes:
-        cost: cost that no plan for these pods can go below.
-        exact: true if the bound is the fractional optimum to within the tolerance, or the cost of a plan proven to be
-            the best; false if time ran out first.
+        cost: lower bound: no plan that places the same pods costs less.
+        exact: true if the bound is as high as the method allows: the lowest cost of a plan that may split pods, to
+            within the tolerance, or the cost of a plan proven to be the best. False if the time ran out.
     """
 
     cost: float
     exact: bool
 
     def gap(self, cost: float) -> float:
-        """Return the distance of a cost from the bound, as a share of the bound; infinite above a bound of 0."""
+        """Return (cost - bound) / bound; 0 for a cost below the bound, infinity if only the bound is 0."""
         if cost <= self.cost:
             return 0.0
         return cost / self.cost - 1 if self.cost > 0 else float("inf")
@@ -57,9 +57,10 @@ def lower_bound(
 
     Args:
         problem: pods and nodes. Gangs and resources that are not balanced are ignored, which can only lower the bound.
-        spread_weight: see :class:`~trimaran.planning.local_search.SearchSettings`.
-        seconds: time limit, after which the current bound is returned; it is valid at any time.
-        tolerance: accepted distance between the bound and the fractional optimum, as a share.
+        spread_weight: weight of the spread between nodes in the cost.
+        seconds: time limit, after which the highest bound so far is returned, which is also valid.
+        tolerance: distance between the bound and the lowest cost of a plan that may split pods, as a share of that
+            cost, at which the search ends.
     """
     until = time.monotonic() + seconds
     relaxation = _Relaxation(problem, spread_weight)
@@ -76,7 +77,10 @@ def lower_bound(
 
 
 class _Relaxation:
-    """Linear program of the fractional problem, with variables v (kinds x R), z (kinds) and the spread."""
+    """Linear program for plans that may split pods.
+
+    Its variables are the mean use v of each kind of node, (kinds x R), the imbalance z of each kind, and the spread.
+    """
 
     def __init__(self, problem: Problem, spread_weight: float) -> None:
         # Nodes of one kind: their share of all nodes, and their mean use before pods are placed.
@@ -119,9 +123,9 @@ class _Relaxation:
         self.add_tangents(self._split / self._takes + self._base)
 
     def solve(self) -> tuple[float, Float64s | None]:
-        """Return a proven bound, and the mean use of each kind at the optimum of the linear program.
+        """Return a lower bound of the cost, and the mean use of each kind at the linear program's optimum (kinds, R).
 
-        If the solver finds no solution, because the pods do not fit, these are 0 and None.
+        If the solver finds no solution, because the pods do not fit, the results are 0 and None.
         """
         rows, limits = np.array(self._rows).reshape(-1, len(self._objective)), np.array(self._limits)
         for presolve in (True, False):  # HiGHS solves some programs only without presolve
@@ -142,14 +146,18 @@ class _Relaxation:
         return float(proven), solution.x[: self._split.size].reshape(self._split.shape)
 
     def cost(self, point: Float64s) -> float:
-        """Return the cost of a mean use of each kind."""
+        """Return the cost if the nodes of each kind have this mean use, shape (kinds, R)."""
         deviation = point - point.mean(axis=1, keepdims=True)
         mean = point.mean(axis=1)
         spread = np.sqrt(self._share @ (mean - self._share @ mean) ** 2)
         return float(self._share @ np.linalg.norm(deviation, axis=1) + self._weight * spread)
 
     def add_tangents(self, point: Float64s) -> None:
-        """Add the tangents of the lengths and of the spread at a point."""
+        """Add the tangents of each kind's imbalance and of the spread.
+
+        Args:
+            point: mean use of each kind at which the tangents touch, shape (kinds, R).
+        """
         deviation = point - point.mean(axis=1, keepdims=True)
         length = np.linalg.norm(deviation, axis=1)
         cells = self._split.size
@@ -168,7 +176,11 @@ class _Relaxation:
             self._add(row, 0.0)
 
     def add_violated_plane(self, point: Float64s) -> bool:
-        """Add the plane that a point violates most, since no pods can reach it; return whether there is one."""
+        """Add the plane that a point violates most; return False if the pods can produce the point's loads.
+
+        Args:
+            point: mean use of each kind, shape (kinds, R).
+        """
         target = (point - self._base) * self._takes
         split = self._split
         worst, least_paid, prices = 1e-7, 0.0, None
@@ -196,7 +208,14 @@ class _Relaxation:
         return True
 
     def _respond(self, prices: Float64s) -> tuple[float, Float64s]:
-        """Return the amount paid if each pod goes to its cheapest kind, and the demand there, shape (kinds, R)."""
+        """Send each pod to the kind of node where its requests cost least.
+
+        Args:
+            prices: price of each resource on each kind, shape (kinds, R).
+
+        Returns:
+            The sum paid by all pods, and the requests of the pods on each kind, shape (kinds, R).
+        """
         paid = self._demand @ prices.T
         paid[~self._allowed[self._group]] = np.inf
         choice = paid.argmin(axis=1)
@@ -212,9 +231,10 @@ class _Relaxation:
 
 
 def _kinds(problem: Problem) -> Int64s:
-    """Return the kind of each node, a number: nodes of a kind have equal capacity and allow the same pods.
+    """Return the number of each node's kind, shape (nodes,).
 
-    If there are few such kinds, they are divided further by use, which raises the bound.
+    Nodes of a kind have equal capacity and allow the same pods. If there are fewer than 48 kinds, they are divided
+    further by the nodes' use, which raises the bound.
     """
     columns = np.concatenate([problem.capacity, problem.allowed.T], axis=1)
     _, kind = np.unique(columns, axis=0, return_inverse=True)

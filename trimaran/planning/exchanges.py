@@ -1,10 +1,11 @@
 """Exchanges of pods between pairs of nodes, for many pairs at once.
 
-From each node of a pair some pods are sampled. An exchange gives a bundle of a few of them, or nothing, for a bundle of
-the other node's pods. A pair has tens of thousands of exchanges, too many to compute the cost of each. But the smoothed
-cost is nearly quadratic around the current use of the nodes: the minimum of the quadratic model is the ideal amount to
-transfer, and its curvature weights the deviations from it. A matrix product finds, for each bundle of one node, the
-bundle of the other node that comes nearest to the ideal transfer. The true cost is computed only for these exchanges.
+Some pods of each node are sampled. A bundle is a few of a node's sampled pods, or none. An exchange swaps a bundle of
+one node for a bundle of the other node. A pair of nodes has tens of thousands of exchanges, too many to compute the
+cost of each. But the smoothed cost is nearly quadratic around the current use of the nodes. The minimum of the
+quadratic model is the ideal transfer, the resources that should move from one node to the other; the model's curvature
+says how much each deviation from it costs. For each bundle of one node, a matrix product finds the bundle of the other
+node that comes nearest to the ideal transfer. The true cost is computed only for these exchanges.
 """
 
 from itertools import combinations
@@ -29,13 +30,13 @@ _PAIRS_AT_ONCE: Final = 32  # more do not fit into the processor's caches
 
 
 class Exchanges:
-    """Exchanges between pairs of nodes that improve a plan.
+    """Exchanges of pods between pairs of nodes, to lower the cost of a plan.
 
     Args:
         assignment: plan to change.
-        spread_weight: weight of the spread between nodes.
-        sampled: number of a node's pods that a round samples.
-        max_moved: largest number of these pods that leave their node together.
+        spread_weight: weight of the spread between nodes in the cost.
+        sampled: number of pods of each node that a round samples.
+        max_moved: largest number of sampled pods that leave a node in one exchange.
     """
 
     def __init__(self, assignment: Assignment, spread_weight: float, *, sampled: int, max_moved: int) -> None:
@@ -48,7 +49,13 @@ class Exchanges:
         self._bundles = bundles(self._sampled, max_moved)
 
     def pair_nodes(self, rng: np.random.Generator, *, opposite: bool) -> tuple[Int64s, Int64s]:
-        """Return the two nodes of each pair, either random or deviating most in opposite directions."""
+        """Divide all nodes into pairs, and return the left and the right node of each, shapes (nodes // 2,).
+
+        Args:
+            rng: random numbers.
+            opposite: sort the nodes by their use along a random direction, and pair the first with the last, and so on;
+                otherwise pair the nodes at random.
+        """
         order = rng.permutation(self._assignment.problem.nodes)
         half = len(order) // 2
         if opposite:
@@ -65,14 +72,14 @@ class Exchanges:
         rng: np.random.Generator,
         share: float = 1.0,
     ) -> int:
-        """Make the best exchange found in each pair if it lowers the cost, or by chance; return their number.
+        """Make the best exchange found for each pair if it lowers the cost, or else at random; return their number.
 
         Args:
             pairs: left and right node of each pair; no node is in two pairs.
-            temperature: rise of the cost that is accepted with a probability of 1/e.
-            smoothing: smoothing of the minimum of imbalances.
+            temperature: rise of the cost that is accepted with a probability of 1/e; 0 accepts none.
+            smoothing: length s in the smoothed imbalance sqrt(imbalance^2 + s^2).
             rng: random numbers.
-            share: share of the pairs to examine, those with most to gain by the quadratic model.
+            share: share of the pairs to examine; those with most to gain by the quadratic model are examined.
         """
         model = _QuadraticModel(self._assignment.use(), self._capacity, self._weight, smoothing)
         left, right = pairs
@@ -94,7 +101,7 @@ class Exchanges:
         return done
 
     def _sample(self, rng: np.random.Generator) -> Int64s:
-        """Return random pods of each node, filled up with the dummy pod, shape (nodes, sampled)."""
+        """Return a random sample of each node's pods, shape (nodes, sampled); the dummy pod fills the empty places."""
         nodes, plan = self._assignment.problem.nodes, self._assignment.plan
         pods = rng.permutation(np.flatnonzero(plan >= 0))
         pods = pods[plan[pods].argsort(kind="stable")]
@@ -106,16 +113,30 @@ class Exchanges:
         return slots
 
     def _movable(self, pods: Int64s, nodes: Int64s) -> Int64s:
-        """Return pods, with the dummy pod in place of those not allowed on a node, shape (pairs, sampled)."""
+        """Replace pods that may not run on the other node of their pair by the dummy pod, shape (pairs, sampled).
+
+        Args:
+            pods: sampled pods of one node of each pair, shape (pairs, sampled).
+            nodes: other node of each pair, shape (pairs,).
+        """
         return np.where(self._assignment.allows(pods, nodes[:, None]), pods, self._assignment.no_pod)
 
     def _nearest(
         self, left_pods: Int64s, right_pods: Int64s, ideal: Float64s, metric: Float64s
     ) -> tuple[Int64s, Int64s]:
-        """Return bundles of the left nodes, and for each the right node's bundle nearest to the ideal transfer.
+        """Return candidate exchanges: bundles of the left node, each with the right node's bundle that fits best.
+
+        The best bundle brings the exchange nearest to the ideal transfer.
+
+        Args:
+            left_pods: sampled pods of each left node, shape (pairs, sampled).
+            right_pods: sampled pods of each right node, shape (pairs, sampled).
+            ideal: ideal transfer from right to left, shape (pairs, R).
+            metric: matrix by which a deviation from the ideal is multiplied, shape (pairs, R, R).
 
         Returns:
-            Rows of both in the bundles, shapes (pairs, bundles); with many bundles only the nearest pairs of them.
+            Rows of the left and of the right node's bundles in ``self._bundles``, shapes (pairs, candidates). There is
+            a candidate for each bundle of the left node; above 400 bundles only the best 16.
         """
         count, demand = self._unit.size, self._assignment.demand
         given, taken = (self._bundles @ (demand[pods, :count] / self._unit) for pods in (left_pods, right_pods))
@@ -136,7 +157,12 @@ class Exchanges:
         nearest: tuple[Int64s, Int64s],
         model: "_QuadraticModel",
     ) -> tuple[Float64s, Int64s, Int64s]:
-        """Return the lowest rise of the cost (times nodes) in each pair, and the bundles of that exchange."""
+        """Return each pair's best exchange of those in ``nearest``.
+
+        Returns:
+            The change of the cost, times the number of nodes (negative is better; infinite if no exchange fits), and
+            the rows of the left and of the right node's bundle in ``self._bundles``. All have the shape (pairs,).
+        """
         problem, pair = self._assignment.problem, np.arange(len(left))
         given, taken = nearest
         # Change of the left node's load; the right node's changes by the opposite.
@@ -156,7 +182,10 @@ class Exchanges:
 
 
 def _query(points: Float64s) -> NDArray[np.float32]:
-    """Return vectors whose products with :func:`_key` are squared distances, less a constant for each point."""
+    """Return vectors (-2 p, 1): their product with a :func:`_key` (k, |k|^2) is |p - k|^2 - |p|^2.
+
+    So for each point p, the lowest product marks the nearest key.
+    """
     return np.concatenate([-2 * points, np.ones((*points.shape[:2], 1))], axis=2).astype(np.float32)
 
 
@@ -165,15 +194,18 @@ def _key(points: Float64s) -> NDArray[np.float32]:
 
 
 def _nearest_by_size(wanted: Float64s, offered: Float64s, axis: Float64s) -> tuple[Int64s, Int64s]:
-    """Return the nearest pairs of wanted and offered points.
+    """Return, for each pair of nodes, the 16 wanted points that are nearest to an offered point, with that point.
 
-    Both are sorted along an axis in which they differ most. A block of wanted points is compared with a window of
-    offered points around the block's middle, which is a sixth of all comparisons.
+    Wanted and offered points are sorted along one direction. A block of 32 wanted points is compared with the 160
+    offered points around the block's middle only, about a sixth of all comparisons.
 
     Args:
         wanted: points of each pair of nodes, shape (pairs, bundles, R).
         offered: points of each pair of nodes, shape (pairs, bundles, R).
-        axis: direction of the sort, shape (pairs, R).
+        axis: direction of the sort, in which the points differ most, shape (pairs, R).
+
+    Returns:
+        Indices of the wanted points, and of the offered point nearest to each, shapes (pairs, 16).
     """
     pairs, count, _ = wanted.shape
     pair, blocks = np.arange(pairs)[:, None], count // _BLOCK
@@ -199,13 +231,15 @@ def _nearest_by_size(wanted: Float64s, offered: Float64s, axis: Float64s) -> tup
 
 
 class _QuadraticModel:
-    """Quadratic model of the smoothed cost (times nodes) around the current use, with the spread as its tangent.
+    """Quadratic model of the smoothed cost, times the number of nodes, around the current use of the nodes.
+
+    A tangent replaces the spread between nodes, which is a square root.
 
     Args:
-        use: use of each node, shape (nodes, R).
-        capacity: capacity of each node, in units that make resources comparable, shape (nodes, R).
-        weight: weight of the spread.
-        smoothing: smoothing of the minimum of imbalances.
+        use: use of each node, as shares of its capacity, shape (nodes, R).
+        capacity: capacity of each node, divided by the mean of all nodes, shape (nodes, R).
+        weight: weight of the spread in the cost.
+        smoothing: length s in the smoothed imbalance sqrt(imbalance^2 + s^2).
     """
 
     def __init__(self, use: Float64s, capacity: Float64s, weight: float, smoothing: float) -> None:
@@ -223,22 +257,26 @@ class _QuadraticModel:
         self._curve = curve / capacity[:, :, None] / capacity[:, None, :]
 
     def transfers(self, left: Int64s, right: Int64s) -> tuple[Float64s, Float64s, Float64s]:
-        """Return the ideal transfer from right to left, the metric of deviations from it, and the promised gain.
+        """Return the ideal transfer of resources between the nodes of each pair, by the quadratic model.
 
         Returns:
-            Shapes (pairs, R), (pairs, R, R) and (pairs,). A deviation costs the square of its length after
-            multiplication by the pair's metric.
+            The ideal transfer from the right to the left node, shape (pairs, R), in units of the mean capacity. A
+            metric, shape (pairs, R, R): a deviation d from the ideal costs in proportion to |d @ metric|^2. The gain
+            that the model promises, up to a factor, shape (pairs,).
         """
         curve, slope = self._curve[left] + self._curve[right], self._slope[left] - self._slope[right]
         ideal = -np.linalg.solve(curve, slope[:, :, None])[:, :, 0]
         return ideal, np.linalg.cholesky(curve), -(slope * ideal).sum(axis=1)
 
     def cost(self, nodes: Int64s, change: Float64s) -> Float64s:
-        """Return the smoothed cost of each node after each change of its use, shape (k, changes).
+        """Return a node's part of the smoothed cost, times the number of nodes, after each change of its use.
 
         Args:
             nodes: rows of the nodes, shape (k,).
-            change: changes of use, shape (k, changes, R).
+            change: changes of each node's use, shape (k, changes, R).
+
+        Returns:
+            Costs, shape (k, changes).
         """
         use = self._use[nodes][:, None] + change
         mean = use.mean(axis=2)
@@ -247,7 +285,11 @@ class _QuadraticModel:
 
 
 def bundles(sampled: int, max_moved: int) -> Float64s:
-    """Return all bundles of at most so many sampled pods, 1 for each pod in a bundle, shape (bundles, sampled)."""
+    """Return all bundles of at most ``max_moved`` of ``sampled`` pods, the empty bundle first.
+
+    Returns:
+        1 for each pod in a bundle, otherwise 0, shape (bundles, sampled).
+    """
     chosen = [bundle for size in range(max_moved + 1) for bundle in combinations(range(sampled), size)]
     members = np.zeros((len(chosen), sampled))
     for row, bundle in enumerate(chosen):

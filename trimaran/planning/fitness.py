@@ -1,12 +1,13 @@
 """Fitness of the TBESK paper: the room that a pod leaves on a node, plus the distance of the node's load from a target.
 
-With the pod's request P, the node's capacity N and its use at peak S, for each resource r:
+With the pod's request P, the node's capacity N and the node's use at its peak S, for each resource r:
 
     R = sum mu_r (1 - P_r / (N_r - S_r))        L = sum v_r (T_r - (P_r + S_r) / N_r)        fitness = R + L
 
-The weights mu and v depend on the class of the pod on the node, from the shares C_r = P_r / N_r: compressible if
-C_cpu > C_memory and C_bandwidth > C_disk, incompressible if both are less, else balanced. The paper does not print mu,
-v and T; here mu = v, with a row of ``_WEIGHTS`` for each class, and T = 0.9.
+The weights mu and v depend on the class of the pod on the node. With the shares C_r = P_r / N_r, the class is
+compressible if C_cpu > C_memory and C_bandwidth > C_disk, incompressible if C_cpu < C_memory and C_bandwidth < C_disk,
+and otherwise balanced. The paper does not print mu, v and the target T. Here mu = v, with a row of ``_WEIGHTS`` for
+each class, and T = 0.9.
 """
 
 from typing import Final
@@ -24,10 +25,10 @@ _MISFIT: Final = -1.0  # fitness of a pod that does not fit, minus what is missi
 
 
 def classes(demand: Float64s, capacity: Float64s) -> Int64s:
-    """Return the class of each pod on each node, shape (pods, nodes).
+    """Return the class of each pod on each node: COMPRESSIBLE, INCOMPRESSIBLE or BALANCED, shape (pods, nodes).
 
-    The shares are compared by cross-multiplication, without division. With other than four resources every pod is
-    balanced.
+    The requested shares are compared by cross-multiplication, without division. Every pod is BALANCED if the resources
+    are not cpu, memory, bandwidth and disk.
 
     Args:
         demand: requests of each pod, shape (pods, R).
@@ -44,7 +45,7 @@ def classes(demand: Float64s, capacity: Float64s) -> Int64s:
 
 
 class Fitness:
-    """Fitness of whole plans, many at a time: the mean over pods, where each pod counts the others on its node.
+    """Fitness of whole plans, many at a time: the mean fitness of the pods; the other pods on a node count as its use.
 
     Args:
         problem: pods and nodes.
@@ -77,12 +78,27 @@ class Fitness:
 
 
 def fitness_rule(demand: Float64s, used: Float64s, capacity: Float64s) -> Float64s:
-    """Return the fitness of one pod on each node: a rule, see :mod:`trimaran.planning.rules`."""
+    """Return the fitness of a pod on each node, shape (nodes,); higher is better.
+
+    The function is a :data:`trimaran.planning.rules.Rule`.
+
+    Args:
+        demand: requests of the pod, shape (R,).
+        used: use of each node with the pod, shape (nodes, R).
+        capacity: capacity of each node, shape (nodes, R).
+    """
     return _fitness(demand, used, capacity, classes(demand[None], capacity)[0])
 
 
 def _fitness(demand: Float64s, used: Float64s, capacity: Float64s, kind: Int64s) -> Float64s:
-    """Return the fitness of pods of some classes; ``used`` includes the pod."""
+    """Return the fitness of pods on nodes; a pod that does not fit gets less than -1. The shapes are broadcast.
+
+    Args:
+        demand: requests of each pod, shape (..., R).
+        used: use of the node at its peak, with the pod, shape (..., R).
+        capacity: capacity of the node, shape (..., R).
+        kind: class of the pod on the node, shape (...).
+    """
     weights = _WEIGHTS[:, : capacity.shape[-1]]
     weights = (weights / weights.sum(axis=1, keepdims=True))[kind]
     free = capacity - (used - demand)

@@ -1,4 +1,7 @@
-"""Greedy start of the local search: pods one by one, each where it costs least, gangs as a whole."""
+"""Greedy placement, the start of the local search: one pod after another goes to the node where it costs least.
+
+The pods of a gang are placed together.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,13 +15,14 @@ _TIE = 1e-12  # costs this close count as equal, and the node with fewer new pod
 
 
 def greedy(problem: Problem) -> tuple[Int64s, Problem]:
-    """Place pods one by one where they cost least: high priorities first, then gangs, then large pods.
+    """Place pods one by one, each on the node where it costs least.
 
-    The cost is the increase of the node's imbalance, plus the increase of its squared distance from the mean use of all
-    nodes after placement.
+    Pods of high priority come first; of the same priority, gangs come first, then large pods. The cost of a pod is the
+    increase of its node's imbalance, plus the increase of (mean use of the node - target)^2. The target is the mean use
+    of all nodes once all pods are placed.
 
     Returns:
-        The plan, and the problem with each gang confined to its domain.
+        The plan, and the problem in which each placed gang is allowed only on the nodes of its topology domain.
     """
     state = _GreedyState(problem)
     size = (problem.balanced / problem.capacity.mean(axis=0)).max(axis=1)
@@ -41,7 +45,12 @@ def greedy(problem: Problem) -> tuple[Int64s, Problem]:
 
 
 def _in_order(problem: Problem, size: Float64s) -> Iterator[tuple[int, Int64s]]:
-    """Yield each gang with its pods, and -1 with runs of pods without a gang, in the order of placement."""
+    """Yield the pods in the order of placement: each gang with its pods, and -1 with a run of pods without a gang.
+
+    Args:
+        problem: pods and nodes.
+        size: largest request of each pod, as a share of a mean node's capacity, shape (pods,).
+    """
     order = np.lexsort((-size, problem.gang < 0, -problem.priority))
     seen: set[int] = set()
     single: list[int] = []
@@ -61,10 +70,10 @@ def _in_order(problem: Problem, size: Float64s) -> Iterator[tuple[int, Int64s]]:
 
 
 class _GreedyState:
-    """Nodes during greedy placement.
+    """Plan, and room and use of the nodes, during greedy placement.
 
     Attributes:
-        plan: plan so far.
+        plan: node of each pod, -1 for pods that are not placed yet.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -77,12 +86,12 @@ class _GreedyState:
         self._target = min(float(total.mean()), 1.0)
 
     def place(self, pods: Int64s, allowed: Bools, *, all_or_none: bool = False) -> bool:
-        """Place pods, each where it costs least; return whether all of them have a node.
+        """Place pods, each on the node where it costs least; return whether all of them were placed.
 
         Args:
-            pods: pods in the order of placement.
-            allowed: nodes that each group of pods may use, shape (groups, nodes).
-            all_or_none: place no pod unless all fit.
+            pods: indices of pods, in the order of placement.
+            allowed: true for nodes that each group of pods may use, shape (groups, nodes).
+            all_or_none: if a pod fits nowhere, place none of the pods.
         """
         problem = self._problem
         before = self._room.copy(), self._use.copy(), self.plan.copy(), self._pods.copy()
@@ -111,7 +120,11 @@ class _GreedyState:
         return complete
 
     def domains(self, pods: Int64s) -> list[int]:
-        """Return the domains with room for a gang's sum of requests, the one with most room first."""
+        """Return the topology domains with enough room for the sum of a gang's requests, most room first.
+
+        Args:
+            pods: pods of the gang.
+        """
         domain = self._problem.domain
         assert domain is not None  # noqa: S101
         demand = self._problem.demand[pods].sum(axis=0)

@@ -1,18 +1,18 @@
 """Local search: a greedy start, then annealed exchanges of pods between pairs of nodes; with many nodes also refits.
 
-The search minimizes the paper's imbalance within nodes plus the weighted spread between nodes. Each round divides all
-nodes into pairs, picks the pairs with most to gain, and makes the best exchange it finds in each of them (see
-``exchanges``). No node is in two pairs, so all exchanges of a round are valid together. Early rounds may also make
+The search minimizes a cost: the TBESK paper's imbalance within nodes plus the weighted spread between nodes. Each round
+divides all nodes into pairs, picks the pairs with most to gain, and makes the best exchange that it finds in each pair
+(see ``exchanges``). No node is in two pairs, so all exchanges of a round are valid together. Early rounds may also make
 exchanges that raise the cost (simulated annealing), with a probability that falls over time: without them the search
-would stop at the first local minimum. Early rounds also smooth the minimum of a node's imbalance: otherwise a perfectly
-balanced node would never give up a pod.
+would stop at the first local minimum. Early rounds also smooth the imbalance, a norm, near its minimum of 0: otherwise
+a perfectly balanced node would never give up a pod.
 
-Exchanges suit nodes with many pods. With ten pods each, two nodes have few ways to divide them. With many such nodes,
-most of the time goes to refits, which balance one node with the pods of many others (see ``refits``).
+Exchanges suit nodes with many pods. Two nodes with ten pods each have few ways to divide their pods. If there are many
+nodes, most of the time goes to refits, which balance one node with the pods of many others (see ``refits``).
 
-The spread is the square root of a variance over all nodes. While pairs are compared, its tangent at the current
-variance replaces it. The tangent is nowhere below the spread, so an exchange that lowers the tangent lowers the spread
-at least as much.
+The spread is the square root of a variance over all nodes. When the exchanges of a pair are compared, the tangent of
+that square root at the current variance replaces the spread. The tangent is nowhere below the spread, so an exchange
+lowers the spread at least as much as the tangent.
 """
 
 import time
@@ -46,11 +46,12 @@ class SearchSettings:
     """Objective and limits of a local search.
 
     Attributes:
-        spread_weight: weight of the spread between nodes next to the imbalance within nodes; 0 is the paper's measure.
+        spread_weight: weight of the spread (standard deviation, over nodes, of a node's mean use) in the cost. The
+            imbalance within nodes, Z of the TBESK paper, has the weight 1. With 0 the cost is Z alone.
         rounds: largest number of rounds.
         seconds: time limit.
-        good_enough: callback that gets the cost of the current plan now and then, and ends the search if it returns
-            true.
+        good_enough: callback that gets the cost of the current plan now and then. The search ends if the callback
+            returns true.
     """
 
     spread_weight: float = 1.0
@@ -60,10 +61,15 @@ class SearchSettings:
 
 
 def local_search(problem: Problem, rng: np.random.Generator, settings: SearchSettings | None = None) -> Int64s:
-    """Return a plan: greedy placement, improved, then a second attempt for the pods that were left over.
+    """Return a plan: a greedy placement, improved by exchanges of pods, then a second attempt for unplaced pods.
 
-    Pods are placed only where they fit and their constraints allow. A gang is placed as a whole, within one domain, or
-    not at all.
+    A pod is placed only on a node where it fits and that its constraints allow. The pods of a gang are placed all
+    together, within one topology domain, or stay unplaced.
+
+    Args:
+        problem: pods and nodes.
+        rng: random numbers.
+        settings: objective and limits of the search; None takes the defaults.
     """
     settings = settings or SearchSettings()
     until = time.monotonic() + settings.seconds
@@ -80,7 +86,7 @@ def local_search(problem: Problem, rng: np.random.Generator, settings: SearchSet
 
 
 def improve(problem: Problem, plan: Int64s, rng: np.random.Generator, settings: SearchSettings) -> Int64s:
-    """Return a plan that places the same pods and costs no more."""
+    """Return a plan that places the same pods as ``plan`` and has at most its cost."""
     assignment = Assignment(problem, plan)
     weight = settings.spread_weight
     exchanges = Exchanges(assignment, weight, sampled=_SAMPLED, max_moved=_MAX_MOVED)
@@ -98,7 +104,7 @@ def improve(problem: Problem, plan: Int64s, rng: np.random.Generator, settings: 
 
 
 def _anneal(assignment: Assignment, exchanges: Exchanges, rng: np.random.Generator, settings: SearchSettings) -> None:
-    """Exchange pods between pairs of nodes, in early rounds also if that raises the cost."""
+    """Change an assignment by rounds of exchanges between pairs of nodes; early rounds accept also a higher cost."""
     temperature = _TEMPERATURE * float(imbalances(assignment.use()).mean())
     began, idle = time.monotonic(), 0
     for number in range(settings.rounds):
@@ -115,7 +121,7 @@ def _anneal(assignment: Assignment, exchanges: Exchanges, rng: np.random.Generat
 
 
 def _refit(assignment: Assignment, exchanges: Exchanges, rng: np.random.Generator, settings: SearchSettings) -> None:
-    """Run rounds of refits; leave the best plan of all rounds."""
+    """Run rounds of refits on an assignment, and set its plan to the best one of all rounds."""
     refits = Refits(assignment, settings.spread_weight, exchanges)
     best, lowest, idle = assignment.plan.copy(), assignment.cost(settings.spread_weight), 0
     until = time.monotonic() + settings.seconds

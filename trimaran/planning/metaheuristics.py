@@ -1,7 +1,8 @@
-"""Placement by a metaheuristic, as in the TBESK paper: a position has a number for each pod, its floor is the node.
+"""Placement by a metaheuristic, as in the TBESK paper.
 
-The objective is the paper's fitness of a whole batch, where each pod counts the others at their positions. A pod that
-does not fit on its node at the end goes to the node with the best fitness then, or stays unplaced if it fits nowhere.
+A position of the metaheuristic has a number for each pod; the number rounded down is the row of the pod's node. The
+objective is the fitness of a whole plan (see ``fitness``). A pod of the best plan that does not fit on its node goes to
+the node with the best fitness at that time, or stays unplaced if it fits nowhere.
 """
 
 import numpy as np
@@ -16,13 +17,13 @@ from trimaran.planning.rules import place_by_rule
 def place_by_metaheuristic(
     problem: Problem, rng: np.random.Generator, *, optimizer: Optimizer, evaluations: int = 3000
 ) -> Int64s:
-    """Return a plan.
+    """Return the plan that a metaheuristic finds.
 
     Args:
         problem: pods and nodes. Gangs and priorities are ignored.
         rng: random numbers.
-        optimizer: metaheuristic.
-        evaluations: number of plans to evaluate.
+        optimizer: metaheuristic, such as bald eagle search.
+        evaluations: number of plans whose fitness the metaheuristic may compute.
     """
     if not problem.pods:
         return np.zeros(0, np.int64)

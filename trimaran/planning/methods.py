@@ -14,7 +14,7 @@ from trimaran.planning.problem import Problem
 from trimaran.planning.rules import balanced_resources, cwt_topsis, least_requested, place_by_rule
 
 Method = Callable[[Problem, np.random.Generator], Int64s]
-"""Function from a problem and random numbers to a plan."""
+"""Function from a problem and a random number generator to a plan."""
 
 LOCAL_SEARCH: Final = "local-search"
 SOLVER: Final = "cp-sat"

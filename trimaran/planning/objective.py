@@ -1,4 +1,4 @@
-"""Objective functions of optimizers, with a budget."""
+"""Objective functions that optimizers minimize, with a budget of evaluations or of processor time."""
 
 import math
 import time
@@ -10,15 +10,15 @@ import numpy as np
 from scoring.arrays import Float64s
 
 Function = Callable[[Float64s], Float64s]
-"""Values, shape (k,), of positions, shape (k, dimensions)."""
+"""Function from positions, shape (k, dimensions), to their values, shape (k,)."""
 
 
 @dataclass
 class Objective:
     """Function to minimize, with bounds, and a budget of evaluations or of seconds.
 
-    Positions beyond the budget of evaluations are not evaluated: their value is infinity, so that every optimizer gets
-    exactly the same number. Seconds are processor time, so that other work on the machine does not count.
+    Once the budget of evaluations is used up, every further position has the value infinity. So all optimizers get
+    exactly the same number of evaluations. Seconds are processor time, so other work on the machine does not count.
 
     Attributes:
         function: function to minimize.
@@ -50,7 +50,7 @@ class Objective:
         self._began = time.process_time()
 
     def __call__(self, positions: Float64s) -> Float64s:
-        """Return the values of positions within the bounds, shape (k,)."""
+        """Return the values of positions within the bounds, shape (k,); infinity for those beyond the budget."""
         count = int(min(len(positions), self.evaluations - self.evaluated))
         values = np.full(len(positions), np.inf)
         if count > 0:
@@ -62,7 +62,7 @@ class Objective:
         return values
 
     def rounds(self) -> Iterator[int]:
-        """Yield the number of each round, from 1, while there is budget, and record the trace."""
+        """Yield 1, 2, 3 and so on while there is budget, and append the lowest value to ``trace`` after each round."""
         number = 0
         while self.evaluated < self.evaluations and time.process_time() - self._began < self.seconds:
             number += 1
@@ -70,7 +70,7 @@ class Objective:
             self.trace.append(self.best)
 
     def uniform(self, count: int, rng: np.random.Generator) -> Float64s:
-        """Return random positions, shape (count, dimensions)."""
+        """Return random positions, uniform within the bounds, shape (count, dimensions)."""
         return rng.uniform(self.low, self.high, (count, self.dimensions))
 
     def clip(self, positions: Float64s) -> Float64s:
@@ -92,15 +92,19 @@ class Objective:
 
 
 Optimizer = Callable[[Objective, np.random.Generator], None]
-"""Metaheuristic: uses up an objective's budget, with random numbers; the objective keeps the best position."""
+"""Metaheuristic: function that minimizes an objective with random numbers, until the objective's budget is used up.
+
+The objective keeps the best position.
+"""
 
 
 def t_mutated(positions: Float64s, freedom: int, rng: np.random.Generator) -> Float64s:
-    """Return x + x t, with t from Student's distribution: wide in early rounds, nearly normal in late ones.
+    """Return mutated positions x + x t, where t follows Student's t-distribution.
 
     Args:
         positions: positions x, shape (k, dimensions).
-        freedom: degrees of freedom, which is the number of the round.
+        freedom: degrees of freedom. TBESK takes the number of the round: t has wide tails in early rounds and is nearly
+            normal in late rounds.
         rng: random numbers.
     """
     return positions * (1 + rng.standard_t(freedom, positions.shape))

@@ -1,4 +1,4 @@
-"""Plans with their gap to the lower bound, and reports of them."""
+"""Plans with their distance from the lower bound of the cost, as a result, a JSON document and a table."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -28,12 +28,13 @@ class PlanResult:
     """Plan, and its quality.
 
     Attributes:
-        plan: node of each pod, -1 without one.
-        method: method that found it: local search, or CP-SAT if that found a better plan.
-        measures: measures of the plan.
+        plan: row of each pod's node, -1 for a pod without a node.
+        method: name of the method that found the plan: local search, or CP-SAT if its plan costs less.
+        measures: measures of the plan, such as its imbalance.
         bound: lower bound of the cost of any plan that places the same pods.
         gap: distance of the plan's cost from the bound, as a share of the bound.
-        limited_by: option whose time was too short for the highest bound; "" if there was enough.
+        limited_by: option, such as ``--bound-seconds``, whose time limit ended the computation of the bound early; ""
+            if none did.
     """
 
     plan: Int64s
@@ -53,19 +54,20 @@ def make_plan(
     bound_seconds: float = BOUND_SECONDS,
     report: Callable[[str], None] = lambda _message: None,
 ) -> PlanResult:
-    """Return a plan by local search, with a lower bound.
+    """Return a plan found by local search, with a lower bound of the cost.
 
     Args:
         problem: pods and nodes.
         settings: objective and limits of the search.
-        seed: seed of random numbers.
-        exact: continue with CP-SAT, for the same time again.
-        bound_seconds: time limit of the bound. If some pods stay unplaced, the bound of the others may take that again.
-        report: callback that gets a message before each step.
+        seed: seed of the random numbers.
+        exact: continue with the solver CP-SAT, which may take ``settings.seconds`` again.
+        bound_seconds: time limit for the bound. If some pods stay unplaced, the bound is computed again for the others,
+            with the same limit.
+        report: callback that gets progress messages.
 
     Raises:
-        SolverMissing: CP-SAT is required but not installed.
-        ValueError: CP-SAT is required but cannot solve this problem.
+        SolverMissing: ``exact`` is set but CP-SAT is not installed.
+        ValueError: ``exact`` is set but CP-SAT cannot solve this problem.
     """
     if exact:
         if (problem.gang >= 0).any():
@@ -100,12 +102,16 @@ def make_plan(
 
 
 def default_seconds(pods: int) -> float:
-    """Return the default search time for so many pods."""
+    """Return the default search time in seconds for a number of pods: 20 s up to 2,000 pods, 230 s for 20,000."""
     return round(_BASE_SECONDS + _SECONDS_PER_POD * max(0, pods - _BASE_PODS), 1)
 
 
 class _Progress:
-    """Callback of a search that reports its gap now and then, and ends it once the gap is small enough."""
+    """Callback of a search, called with the cost of the current plan.
+
+    It reports the gap between cost and bound every 10 s, and returns true, which ends the search, once the gap is at
+    most 0.1 %.
+    """
 
     def __init__(self, bound: LowerBound, report: Callable[[str], None]) -> None:
         self._bound, self._report = bound, report
@@ -120,14 +126,21 @@ class _Progress:
 
 
 def compare_baselines(problem: Problem, seed: int) -> dict[str, Measures]:
-    """Return the measures of the plan of each other method; these methods ignore gangs."""
+    """Return the measures of the plan of each baseline method, such as the scheduler's rules; all ignore gangs."""
     return {name: measure(problem, method(problem, np.random.default_rng(seed))) for name, method in BASELINES.items()}
 
 
 def plan_document(
     batch: Batch, result: PlanResult, baselines: Mapping[str, Measures], spread_weight: float
 ) -> dict[str, Any]:
-    """Return a plan and its quality as a JSON document."""
+    """Return a plan, its quality and that of the baseline methods as a JSON document.
+
+    Args:
+        batch: pods and node names.
+        result: plan and lower bound.
+        baselines: measures of each baseline method's plan, by name.
+        spread_weight: weight of the spread between nodes in the cost.
+    """
     problem = batch.problem
     pods = list(zip(batch.pending, result.plan.tolist(), strict=True))
     return {
@@ -147,7 +160,11 @@ def plan_document(
 
 
 def comparison_rows(result: PlanResult, baselines: Mapping[str, Measures], spread_weight: float) -> list[list[str]]:
-    """Return a table of all methods, header first; a method that placed another number of pods has no gap."""
+    """Return a table of the plan and the baseline methods, header first.
+
+    The lower bound holds only for plans that place the same pods, so a method that leaves another number of pods
+    unplaced than the plan has no gap.
+    """
     rows = [["METHOD", "IMBALANCE", "SPREAD", "COST", "GAP", "HIGHEST", "OVERLOADED", "UNPLACED"]]
     for name, measures in {result.method: result.measures, **baselines}.items():
         total = measures.cost(spread_weight)

@@ -17,23 +17,25 @@ _SLACK: Final = 1e-9  # rounding error of sums of measured amounts, as a share o
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Pods to place on nodes that are already in use.
+    """Pods to place, and nodes, which may already run other pods.
 
-    The first R columns of ``demand`` and ``room`` are the resources that a plan balances. Further columns, such as
+    The first R columns of ``demand`` and ``room`` are the resources that a plan balances. The other columns, such as
     GPUs, only have to fit.
 
     Attributes:
         resources: names of the R balanced resources, such as ``cpu`` and ``memory``.
         capacity: capacity of each node, above 0, shape (nodes, R).
-        used: use of each node at its peak, without the pods to place, in the units of ``capacity``, shape (nodes, R).
+        used: resource use of each node at its peak, without the pods to place, in the units of ``capacity``, shape
+            (nodes, R).
         demand: requests of each pod, shape (pods, K), K >= R.
-        room: amounts that each node can still take, shape (nodes, K).
+        room: requests that each node can still take, shape (nodes, K).
         group: each pod's row in ``allowed``, shape (pods,).
-        allowed: nodes that the constraints of a group of pods allow, shape (groups, nodes).
-        gang: number of each pod's gang, -1 without one, shape (pods,). A gang is placed whole or not at all.
+        allowed: true for nodes that the constraints of a group of pods allow, shape (groups, nodes).
+        gang: number of each pod's gang, -1 without one, shape (pods,). The pods of a gang are placed all together or
+            stay unplaced.
         domain: number of each node's topology domain, such as its rack, -1 without one, shape (nodes,). All pods of a
-            gang share one domain. None lets gangs spread.
-        priority: priority of each pod, shape (pods,). Higher priorities are placed first.
+            gang go to nodes of one domain. If None, they may go to any nodes.
+        priority: priority of each pod, shape (pods,). Pods of higher priority are placed first.
     """
 
     resources: tuple[str, ...]
@@ -96,29 +98,41 @@ class Problem:
 
     @property
     def limit(self) -> Float64s:
-        """Room of each node plus the slack that sums of floating-point numbers need, shape (nodes, K)."""
+        """Room of each node, plus a small tolerance for rounding errors of sums, shape (nodes, K)."""
         limit = self.room.copy()
         limit[:, : len(self.resources)] += _SLACK * self.capacity
         return limit
 
     def load(self, plan: Int64s) -> Float64s:
-        """Return the sum of the requests that a plan puts on each node, shape (nodes, K)."""
+        """Return the sum of the requests of the pods that a plan places on each node, shape (nodes, K)."""
         placed = plan >= 0
         columns = [np.bincount(plan[placed], weights=column[placed], minlength=self.nodes) for column in self.demand.T]
         return np.stack(columns, axis=1, dtype=np.float64)  # bincount returns integers if no pod is placed
 
     def use(self, plan: Int64s) -> Float64s:
-        """Return each node's use at its peak under a plan, as a share of its capacity, shape (nodes, R)."""
+        """Return each node's resource use at its peak under a plan, as shares of its capacity, shape (nodes, R).
+
+        A planned pod counts with its requests.
+        """
         return (self.used + self.load(plan)[:, : len(self.resources)]) / self.capacity
 
     def take(self, pods: Int64s) -> Self:
-        """Return the problem of placing only these pods, in this order."""
+        """Return the problem of placing only some of the pods, in the given order.
+
+        Args:
+            pods: indices of the pods.
+        """
         return replace(
             self, demand=self.demand[pods], group=self.group[pods], gang=self.gang[pods], priority=self.priority[pods]
         )
 
     def on_top_of(self, other: "Problem", plan: Int64s) -> Self:
-        """Return this problem on nodes that also run the pods of another problem, as its plan placed them."""
+        """Return this problem on nodes that also run the pods of another problem.
+
+        Args:
+            other: problem with the same nodes.
+            plan: plan that places the pods of ``other``.
+        """
         load = other.load(plan)
         return replace(self, used=self.used + load[:, : len(self.resources)], room=self.room - load)
 
@@ -128,12 +142,11 @@ class Measures:
     """Quality of a plan; lower is better.
 
     Attributes:
-        imbalance: Z of the TBESK paper. A node's imbalance is the length of the vector of deviations of its resources
-            from their mean; Z is the mean over all nodes.
-        spread: standard deviation, over nodes, of a node's mean use.
-        overloaded: number of nodes with requests beyond the room of any resource.
+        imbalance: Z of the TBESK paper: the mean over nodes of a node's imbalance (see :func:`imbalances`).
+        spread: standard deviation, over nodes, of a node's mean use over resources.
+        overloaded: number of nodes where the planned pods request more than there is room for, in any resource.
         unplaced: number of pods without a node.
-        highest: highest use of a balanced resource on any node, as a share of capacity.
+        highest: highest use of a balanced resource on any node at its peak, as a share of capacity.
     """
 
     imbalance: float
@@ -143,7 +156,7 @@ class Measures:
     highest: float
 
     def cost(self, spread_weight: float = 1.0) -> float:
-        """Return the imbalance within nodes plus the weighted spread between nodes."""
+        """Return the cost: the imbalance within nodes plus ``spread_weight`` times the spread between nodes."""
         return self.imbalance + spread_weight * self.spread
 
 
@@ -161,22 +174,30 @@ def measure(problem: Problem, plan: Int64s) -> Measures:
 
 
 def cost(problem: Problem, plan: Int64s, spread_weight: float) -> float:
-    """Return the cost of a plan: the imbalance within nodes plus the weighted spread between nodes."""
+    """Return the cost of a plan: the mean imbalance of nodes plus ``spread_weight`` times the spread between nodes.
+
+    The spread is the standard deviation, over nodes, of a node's mean use over resources.
+    """
     use = problem.use(plan)
     return float(imbalances(use).mean() + spread_weight * use.mean(axis=1).std())
 
 
 def imbalances(use: Float64s) -> Float64s:
-    """Return the imbalance of each node: the length of its deviation from its mean over resources, shape (nodes,).
+    """Return the imbalance of each node, shape (nodes,): the norm of (use of each resource - mean over resources).
 
     Args:
-        use: shares of capacity, shape (nodes, R).
+        use: resource use of each node, as shares of its capacity, shape (nodes, R).
     """
     return np.asarray(np.linalg.norm(use - use.mean(axis=1, keepdims=True), axis=1))
 
 
 def why_unplaced(problem: Problem, pod: int) -> str:
-    """Return the likely reason why a plan has no node for a pod."""
+    """Return the likely reason, for users, why a plan has no node for a pod.
+
+    Args:
+        problem: pods and nodes.
+        pod: index of the pod.
+    """
     allowed = problem.allowed[problem.group[pod]]
     if not allowed.any():
         return "no node is allowed: cordons, taints, node selector or node affinity exclude all of them"

@@ -1,14 +1,17 @@
-"""Refits: even nodes made more exact with pods of uneven nodes.
+"""Refits: balance an almost balanced node fully, by exchanging pods with nodes that are far from balanced.
 
-In the best fractional plan most nodes use all resources evenly, and a few uneven nodes take the rest. The imbalance of
-an even node has its kink there, so every deviation counts in full. The imbalance of an uneven node is smooth: a small
-change of its direction counts only by its square. So the pods of all uneven nodes together are the supply that makes
-an even node exact. Two nodes of ten pods each have few ways to divide them, but hundreds of nodes have millions of
-pairs of pods. For each bundle of its own pods that an even node might give away, a k-d tree finds the pair of pods that
-fits best: the nearest neighbor of a point.
+An even node uses almost the same share of all its resources; an uneven node does not. In the best plan that may split
+pods, most nodes are even, and a few uneven nodes take the rest of the pods. A node's imbalance is the norm of the
+vector of its deviations: the use of each resource minus their mean. Near 0 a norm rises linearly, so a small deviation
+of an even node costs in full. Far from 0, a small change of the vector's direction costs only its square. So the pods
+of all uneven nodes can serve to balance the even nodes.
 
-A refit ignores its effect on the mean use of the uneven nodes. Exchanges between uneven nodes repair that afterwards,
-so the plan costs more in between.
+Two nodes with ten pods each have few ways to divide their pods, but hundreds of nodes have millions of pairs of pods.
+For each bundle of pods that an even node might give away, a nearest-neighbor query of a k-d tree finds the pairs of
+pods that replace the bundle best.
+
+A refit ignores its effect on the mean use of the uneven nodes, so the plan's cost may rise. Exchanges between uneven
+nodes repair that at the end of each round.
 """
 
 from collections.abc import Callable
@@ -38,14 +41,14 @@ _MIN_GAIN: Final = 1e-9  # a refit that gains less is not made
 
 @dataclass(frozen=True)
 class _RoundStart:
-    """Nodes at the start of a round of refits.
+    """State of the nodes at the start of a round of refits, which the round does not update.
 
     Attributes:
-        use: use of each node, shape (nodes, R).
+        use: use of each node's R balanced resources, as shares of its capacity, shape (nodes, R).
         length: imbalance of each node, shape (nodes,).
-        average: mean use of all nodes.
-        bend: cost of the square of a distance from the average.
-        uneven: whether each node is uneven, shape (nodes,).
+        average: mean of ``use`` over all nodes and resources.
+        bend: cost of a node's mean use at a distance of 1 from ``average``; the cost rises with the distance's square.
+        uneven: true for a node with an imbalance above 0.3 times the 95th percentile, shape (nodes,).
     """
 
     use: Float64s
@@ -62,11 +65,15 @@ class _RoundStart:
         return cls(use, length, float(mean.mean()), bend, length > _UNEVEN * np.quantile(length, 0.95))
 
     def cost(self, use: Float64s) -> Float64s:
-        """Return the cost, times the number of nodes, of an even node with each use; shapes (k, R) and (k,)."""
+        """Return a node's part of the cost, times the number of nodes, if it had each of k uses, shape (k,).
+
+        Args:
+            use: uses of a node, shape (k, R).
+        """
         return np.asarray(imbalances(use) + self.bend * (use.mean(axis=1) - self.average) ** 2)
 
     def reach(self, cost: float) -> float:
-        """Return the largest distance from the average, over all resources, of a node that costs less."""
+        """Return how far a node's vector of uses can be from (average, ..., average) if the node costs at most this."""
         if not self.bend:
             return float("inf")
         return max(cost, float(np.sqrt(self.use.shape[1] * cost / self.bend)))
@@ -74,13 +81,15 @@ class _RoundStart:
 
 @dataclass(frozen=True)
 class _Supply:
-    """Pods that an even node may take: pairs of pods from two uneven nodes, or single pods with the dummy pod.
+    """Pods that an even node may take: pairs of pods from two uneven nodes, or a single pod and the dummy pod.
+
+    The dummy pod requests nothing.
 
     Attributes:
         first: first pod of each pair, shape (pairs,).
-        second: second pod of each pair or the dummy pod, shape (pairs,).
-        share: sum of the pair's requests, as a share of the node's capacity, shape (pairs, R).
-        tree: k-d tree of the shares.
+        second: second pod of each pair, or the dummy pod, shape (pairs,).
+        share: sum of the requests of each pair, as shares of the even node's capacity, shape (pairs, R).
+        tree: k-d tree of ``share``.
     """
 
     first: Int64s
@@ -91,7 +100,14 @@ class _Supply:
 
 @dataclass(frozen=True)
 class _Refit:
-    """Refit of a node: ``partners[i]`` gets the pods ``given[i]`` from the node, and gives it the pod ``taken[i]``."""
+    """Exchange of pods between an even node and one or two partners, which are uneven nodes.
+
+    Attributes:
+        gain: fall of the cost, times the number of nodes.
+        partners: rows of the partners.
+        given: pods that the even node gives to each partner.
+        taken: pod that the even node takes from each partner.
+    """
 
     gain: float
     partners: tuple[int, ...]
@@ -100,21 +116,25 @@ class _Refit:
 
 
 class Refits:
-    """Rounds of refits of even nodes, each followed by exchanges between uneven ones.
+    """Rounds of refits of almost balanced nodes, each followed by exchanges between the other nodes.
 
     Args:
         assignment: plan to change.
-        spread_weight: weight of the spread between nodes.
-        exchanges: exchanges between pairs of nodes of the same plan.
+        spread_weight: weight of the spread between nodes in the cost.
+        exchanges: exchanges between pairs of nodes, on the same assignment.
     """
 
     def __init__(self, assignment: Assignment, spread_weight: float, exchanges: Exchanges) -> None:
         self._assignment, self._weight, self._exchanges = assignment, spread_weight, exchanges
 
     def run_round(self, rng: np.random.Generator, out_of_time: Callable[[], bool]) -> int:
-        """Refit even nodes, first those with most to gain, then repair the uneven nodes; return the number of refits.
+        """Refit the even nodes that cost most, then exchange pods between uneven nodes; return the number of refits.
 
-        The plan may cost more than before.
+        The plan may cost more than before the round.
+
+        Args:
+            rng: random numbers.
+            out_of_time: callback that ends the refits if it returns true.
         """
         # Choose as many even nodes as there are uneven ones, at random but weighted by their cost.
         state = _RoundStart.of(self._assignment, self._weight)
@@ -146,13 +166,20 @@ class Refits:
         return done
 
     def _by_node(self) -> list[Int64s]:
-        """Return the pods of each node."""
+        """Return the indices of the pods of each node, one array per node."""
         plan = self._assignment.plan
         order = plan.argsort(kind="stable")
         return np.split(order, np.searchsorted(plan[order], np.arange(self._assignment.problem.nodes + 1)))[1:-1]
 
     def _supply(self, pool: Int64s, capacity: Float64s, count: int, rng: np.random.Generator) -> _Supply:
-        """Return all pods of a pool, and random pairs of them from different nodes."""
+        """Return the supply of a pool of pods: each pod alone, and random pairs of pods from different nodes.
+
+        Args:
+            pool: pods on uneven nodes.
+            capacity: capacity of the nodes to refit, shape (R,).
+            count: number of pairs to draw; pairs from one node are then dropped.
+            rng: random numbers.
+        """
         first, second = pool[rng.integers(0, len(pool), (2, count))]
         different = self._assignment.plan[first] != self._assignment.plan[second]
         first = np.concatenate([pool, first[different]])
@@ -164,7 +191,16 @@ class Refits:
     def _best_refit(
         self, node: int, own: Int64s, supply: _Supply, state: _RoundStart, free: Bools, rng: np.random.Generator
     ) -> _Refit | None:
-        """Return the best refit of a node that was found, with partners that are still free."""
+        """Return the best refit found for a node, or None if none lowers the cost.
+
+        Args:
+            node: row of the even node.
+            own: pods of the node; at most 12 random ones are examined.
+            supply: pods that the node may take.
+            state: nodes at the start of the round.
+            free: true for uneven nodes without a refit in this round, shape (nodes,).
+            rng: random numbers.
+        """
         assignment = self._assignment
         if len(own) > _MAX_OWN:
             own = rng.choice(own, _MAX_OWN, replace=False)
@@ -179,7 +215,7 @@ class Refits:
         nearest = distance.ravel().argsort(kind="stable")[:_CANDIDATES]
         nearest = nearest[np.isfinite(distance.ravel()[nearest])]
         row, place = nearest // count, place.ravel()[nearest]
-        # Try those that gain, the best first: partners may lose some of the gain.
+        # Try the candidates that gain, the best first: the partners' costs may use up some of the gain.
         first, second = supply.first[place], supply.second[place]
         gain = now - state.cost(remaining[row] + supply.share[place])
         fits = assignment.allows(first, np.array(node)) & assignment.allows(second, np.array(node))
@@ -195,7 +231,18 @@ class Refits:
     def _distribute(
         self, node: int, bundle: Int64s, taken: tuple[int, int], gain: float, state: _RoundStart, free: Bools
     ) -> _Refit | None:
-        """Return the best way to distribute a node's bundle over the uneven nodes that its new pods come from."""
+        """Return the refit that distributes a bundle best over the nodes that give pods for it, or None.
+
+        The result is None if one of these nodes is not free, if the pods fit nowhere, or if the cost would not fall.
+
+        Args:
+            node: row of the even node.
+            bundle: pods that the even node gives away.
+            taken: pods that the even node takes; the second may be the dummy pod.
+            gain: fall of the even node's cost, before the partners' costs are counted.
+            state: nodes at the start of the round.
+            free: true for uneven nodes without a refit in this round, shape (nodes,).
+        """
         assignment = self._assignment
         single = taken[1] == assignment.no_pod
         pods = taken[:1] if single else taken
@@ -223,7 +270,7 @@ class Refits:
         return _Refit(float(total[row]), partners, given[: len(pods)], pods)
 
     def _repair(self, uneven: Bools, rng: np.random.Generator) -> None:
-        """Exchange pods between uneven nodes, those with the highest use with those with the lowest."""
+        """Exchange pods between uneven nodes, which are paired by mean use: the highest with the lowest, and so on."""
         for _ in range(_REPAIR_ROUNDS):
             nodes = np.flatnonzero(uneven)
             order = nodes[self._assignment.use()[nodes].mean(axis=1).argsort(kind="stable")]
@@ -231,9 +278,9 @@ class Refits:
             self._exchanges.exchange((order[:half], order[::-1][:half]), 0.0, _SMOOTHING, rng)
 
 
-#: All bundles of 1 to ``_MAX_GIVEN`` of so many pods, true for each pod in a bundle, shape (bundles, pods).
+#: Number of pods -> all bundles of 1 to ``_MAX_GIVEN`` of them, true for each pod in a bundle, shape (bundles, pods).
 _BUNDLES: Final[dict[int, Bools]] = {count: bundles(count, _MAX_GIVEN)[1:] > 0 for count in range(1, _MAX_OWN + 1)}
-#: All ways to split so many pods between two nodes, true for each pod that goes to the second, shape (ways, pods).
+#: Number of pods -> all ways to split them between two nodes, true for pods of the second node, shape (ways, pods).
 _SPLITS: Final[dict[int, Bools]] = {
     size: (np.arange(2**size)[:, None] >> np.arange(size)) % 2 == 1 for size in range(1, _MAX_GIVEN + 1)
 }

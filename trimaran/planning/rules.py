@@ -1,7 +1,7 @@
 """Placement by a rule, as schedulers do: one pod after another, each to the node with the best score.
 
 LRA and BRA are kube-scheduler's old least-requested and balanced-resource scores. As in the TBESK paper they filter and
-score by CPU and memory alone, so their plans may exceed a node's bandwidth and disk; the measures report that.
+score by CPU and memory alone. So their plans may exceed a node's bandwidth and disk; such nodes count as overloaded.
 """
 
 from collections.abc import Callable
@@ -12,28 +12,32 @@ from scoring.arrays import Float64s, Int64s
 from trimaran.planning.problem import UNPLACED, Problem
 
 Rule = Callable[[Float64s, Float64s, Float64s], Float64s]
-"""Function of a pod's demand (R,), use with the pod (nodes, R) and capacity (nodes, R) that returns scores (nodes,)."""
+"""Function that returns the score of each node for a pod, shape (nodes,); higher is better.
+
+Its arguments are the pod's requests (R,), and the nodes' use with the pod (nodes, R) and capacity (nodes, R).
+"""
 _TWO = 2  # CPU and memory
 
 
 def least_requested(demand: Float64s, used: Float64s, capacity: Float64s) -> Float64s:
-    """Return the LRA score: the mean over CPU and memory of 10 (capacity - used) / capacity."""
+    """Return the LRA (least requested) score: the mean of 10 (capacity - used) / capacity of CPU and memory."""
     del demand
     return np.asarray((10 * (capacity - used) / capacity)[:, :_TWO].mean(axis=1))
 
 
 def balanced_resources(demand: Float64s, used: Float64s, capacity: Float64s) -> Float64s:
-    """Return the BRA score: 10 - 10 |share of CPU - share of memory|."""
+    """Return the BRA (balanced resources) score of each node: 10 - 10 |used share of CPU - used share of memory|."""
     del demand
     share = (used / capacity)[:, :_TWO]
     return np.asarray(10 - 10 * np.abs(share[:, 0] - share[:, 1]))
 
 
 def cwt_topsis(demand: Float64s, used: Float64s, capacity: Float64s) -> Float64s:
-    """Return the CWT score: TOPSIS over the free share of each resource, weighted by its entropy between nodes.
+    """Return the CWT score of each node: TOPSIS over the free share of each resource, with entropy weights.
 
-    The score rises with the distance from the worst value of each column and falls with the distance from the best. The
-    paper multiplies the entropy weights by subjective weights, which it does not print; here these are equal.
+    With d- the distance of a node's weighted shares from the worst share of each resource, and d+ from the best, the
+    score is d- / (d- + d+). The TBESK paper multiplies the entropy weights by subjective weights, which it does not
+    print; here all subjective weights are equal.
     """
     del demand
     free = np.clip((capacity - used) / capacity, 0.0, None)
@@ -45,7 +49,7 @@ def cwt_topsis(demand: Float64s, used: Float64s, capacity: Float64s) -> Float64s
 
 
 def entropy_weights(values: Float64s) -> Float64s:
-    """Return a weight for each column, in sum 1: the more a column's values differ, the higher, shape (R,)."""
+    """Return the entropy weight of each column, shape (R,): higher if the column's values differ more; the sum is 1."""
     nodes, columns = values.shape
     sums = values.sum(axis=0)
     share = values / np.where(sums > 0, sums, 1.0)
@@ -59,13 +63,14 @@ def entropy_weights(values: Float64s) -> Float64s:
 def place_by_rule(
     problem: Problem, rule: Rule, *, columns: int | None = None, preferred: Int64s | None = None
 ) -> Int64s:
-    """Return a plan that places the pods in their order.
+    """Return a plan: each pod, in the problem's order, goes to the node with the highest score where it fits.
 
     Args:
         problem: pods and nodes. Gangs and priorities are ignored.
-        rule: score of nodes; of equal scores the first node wins.
-        columns: number of balanced resources that must fit, by default all. The other resources always must.
-        preferred: node that each pod goes to if it fits there, shape (pods,).
+        rule: function that scores the nodes; among equal scores the first node wins.
+        columns: number of balanced resources, from the first, that are checked for room; None checks all. Resources
+            that are not balanced are always checked.
+        preferred: node of each pod that is taken without scoring if the pod fits there, shape (pods,).
     """
     balanced = len(problem.resources)
     checked = np.r_[: balanced if columns is None else min(columns, balanced), balanced : problem.demand.shape[1]]
