@@ -1,1 +1,4 @@
-"""Pipeline of a round: fetch every window, judge it, store it, publish it. Imports the packages of all stages."""
+"""Pipeline from provider to response: fetch all windows, detect suspect metrics, store and publish the snapshots.
+
+It imports the packages of all these stages.
+"""

@@ -1,4 +1,4 @@
-"""Detection of a clock that was set back: earlier timestamps would look too recent."""
+"""Detection of a system clock that was set back, which makes older timestamps look more recent than they are."""
 
 import time
 from collections.abc import Callable
@@ -7,16 +7,24 @@ from watcher.freshness import CLOCK_CORRECTION_SECONDS
 
 
 class ClockGuard:
-    """Compares the system clock, which can be set, with the monotonic clock, which cannot."""
+    """Detects that the system clock was set back, by comparison with the monotonic clock, which cannot be set."""
 
     def __init__(self, now: float, steady: Callable[[], float] = time.monotonic) -> None:
-        """Start at ``now``, Unix seconds by the system clock."""
+        """Start at a time of both clocks.
+
+        Args:
+            now: time of the system clock, Unix seconds.
+            steady: function that returns the seconds of a monotonic clock.
+        """
         self._now = now
         self._steady = steady
         self._read_at = steady()
 
     def seconds_set_back(self, now: float) -> float:
-        """Return by how much the clock was set back since the last call; 0 for small steps, as of time servers."""
+        """Return the seconds by which the system clock was set back since the last call, or since the start.
+
+        Return 0 for steps of up to 5 seconds, which are corrections by time servers.
+        """
         read_at = self._steady()
         back = (self._now - now) + (read_at - self._read_at)
         self._now, self._read_at = now, read_at

@@ -30,15 +30,15 @@ def open_watcher(
     clock: Callable[[], float] = time.time,
     dialect: Dialect = Dialect.DOCUMENTED,
 ) -> Watcher:
-    """Build a watcher without starting it; its ``stop()`` closes the store and the providers that are opened here.
+    """Build a watcher without starting it. The watcher's ``stop()`` closes its store and its providers.
 
     Args:
         settings: all settings.
         store_path: the database file, or None to keep everything in memory.
         telemetry: counters of fetches, shared with the REST API if there is one.
         provider: provider to use instead of the providers in the settings.
-        clock: Unix time; tests inject their own.
-        dialect: dialect in which snapshots are encoded when they are published.
+        clock: function that returns Unix seconds; tests pass their own.
+        dialect: JSON dialect in which snapshots are encoded when they are published.
 
     Raises:
         SettingsError: the settings name no usable provider.
@@ -87,7 +87,14 @@ def open_watcher(
 def _open_second(
     settings: Settings, windowed: Callable[[str, WindowProvider | SampleProvider], WindowProvider]
 ) -> WindowProvider | None:
-    """Open the second source; return None if that fails, since the watcher works without it."""
+    """Open the provider to compare metrics with (the second source); return None if it cannot be opened.
+
+    The watcher works without a second source.
+
+    Args:
+        settings: all settings, with the second source as ``provider``.
+        windowed: function that adapts a provider, given with its name, to a WindowProvider.
+    """
     try:
         return windowed(settings.provider.name, open_provider(settings))
     except SettingsError as error:
@@ -96,7 +103,7 @@ def _open_second(
 
 
 def _open_all(views: Sequence[Settings]) -> list[WindowProvider | SampleProvider]:
-    """Open every provider, or none: if one cannot be opened, close those before it."""
+    """Open the provider of each of these settings; if one cannot be opened, close the ones that were opened before."""
     with contextlib.ExitStack() as undo:
         opened = []
         for view in views:

@@ -1,4 +1,4 @@
-"""Fetching: all windows concurrently under one deadline, each cleaned as it arrives."""
+"""Fetching: get the metrics of all windows concurrently under one deadline, and clean each window when it arrives."""
 
 import logging
 import threading
@@ -28,7 +28,7 @@ class Fetcher:
         provider: the provider.
         source: the provider's name.
         settings: the windows, and the limits of a fetch: time, memory, nodes.
-        standing: findings that apply to every fetch, caused by settings.
+        standing: findings to add to every fetch, such as that a provider's certificate is not verified.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Fetcher:
         self._cleaning = threading.Lock()
 
     def fetch(self, now: int) -> Round:
-        """Fetch the windows that end at ``now``, Unix seconds; a window that fails does not affect the others."""
+        """Fetch all windows, each ending at ``now`` (Unix seconds); a window that fails does not affect the others."""
         deadline = Deadline.after(self._settings.fetch_timeout_seconds)
         calls = {name: partial(self._fetch, name, now, deadline) for name in self._settings.windows}
         with use_budget(self._settings.fetch_budget()):
@@ -71,7 +71,16 @@ class Fetcher:
         return Round(now, snapshots, {}, (*self._standing, *findings), newest, second_source).with_failures(failures)
 
     def _fetch(self, name: str, now: int, deadline: Deadline) -> Fetched:
-        """Return one window's clean metrics."""
+        """Fetch one window, and remove metrics that cannot be used and nodes beyond ``watch.max_nodes``.
+
+        Args:
+            name: the window, such as ``15m``.
+            now: end of the window, Unix seconds.
+            deadline: time at which the provider must have answered.
+
+        Returns:
+            The provider's result with the remaining nodes, and findings about what was removed or changed.
+        """
         fetched: Fetched = self._late.run(name, partial(self._provider.fetch, _window(name, now), deadline))
         with self._cleaning:  # in parallel it would not be faster, and requests would have to wait for all of them
             limited, too_many = analyzer.limit(fetched.nodes, name, self._settings.max_nodes)

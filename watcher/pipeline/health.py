@@ -1,4 +1,4 @@
-"""Health of the watcher: reasons and warnings in few words, with windows that share a reason grouped."""
+"""Health of the watcher as short texts; windows or nodes with the same problem share one text."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ _MAX_FINDINGS, _MAX_PLACES = 10, 5  # all of them are at /findings
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Health of a watcher: healthy if the last fetch succeeded and the data are fresh.
+    """Health of a watcher, which is healthy if the last fetch of every window succeeded and the data are fresh.
 
     Attributes:
-        reasons: reasons why the watcher is not healthy; empty if it is.
+        reasons: reasons why the watcher is not healthy; empty if it is healthy.
         warnings: problems that do not affect the metrics that are served now.
-        ages_seconds: window to the age of its newest snapshot.
+        ages_seconds: window to the age of its newest snapshot, in seconds.
     """
 
     reasons: tuple[str, ...]
@@ -30,12 +30,12 @@ class Health:
 
 
 def reasons(failures: Mapping[str, str], ages_seconds: Mapping[str, float], stale: Sequence[str]) -> tuple[str, ...]:
-    """Return why the watcher is not healthy.
+    """Return the reasons why the watcher is not healthy; windows with the same reason share one text.
 
     Args:
-        failures: window to the reason why the last fetch of it failed.
-        ages_seconds: window to the age of its newest snapshot, if it has one.
-        stale: the windows without a fresh snapshot.
+        failures: window to the reason why its last fetch failed.
+        ages_seconds: window to the age of its newest snapshot in seconds, if it has a snapshot.
+        stale: windows without a fresh snapshot.
     """
     late = {
         window: f"the last metrics are {ages_seconds[window]:.0f} s old" if window in ages_seconds else "no metrics yet"
@@ -48,7 +48,10 @@ def reasons(failures: Mapping[str, str], ages_seconds: Mapping[str, float], stal
 
 
 def warnings(store: Store, findings: Iterable[Finding]) -> tuple[str, ...]:
-    """Return the other problems; a failed fetch is among the reasons already."""
+    """Return texts about problems of the store and at most 10 of the findings.
+
+    Failed fetches are left out, since :func:`reasons` reports them.
+    """
     texts = [f"store: {store.failure}"] if store.failure else []
     if store.set_aside:
         texts.append(f"store: the file was corrupt and was set aside as {store.set_aside.name}")
@@ -67,7 +70,7 @@ def _where(places: list[str]) -> str:
 
 
 def _by_text(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Group places by text: return each text with its places, in order."""
+    """Group pairs of place (such as a window or a node) and text: return each text with its places, in order."""
     places: dict[str, list[str]] = {}
     for place, text in pairs:
         known = places.setdefault(text, [])

@@ -1,4 +1,4 @@
-"""Judging: compare a round with earlier rounds, including the stored rounds of the previous run."""
+"""Judging: detect suspect metrics by comparing a fetch with earlier ones, also with those that the last run stored."""
 
 import logging
 import time
@@ -18,12 +18,12 @@ _RECALL_SECONDS = 2.0  # loading the past of a big cluster must not delay the fi
 
 
 class Judge:
-    """Marks or drops metrics that the detector finds suspect.
+    """Marks or drops metrics that the anomaly detector finds suspect.
 
     Args:
-        detector: returns a new detector; called at the first round, since its modules are slow to import.
+        detector: function that returns a new detector; called at the first round, since its modules are slow to import.
         store: the store with the snapshots of the previous run.
-        sources: names of the sources whose snapshots are loaded, the preferred provider first.
+        sources: names of the providers whose snapshots are loaded, the preferred provider first.
     """
 
     def __init__(self, detector: "Callable[[], AnomalyDetector]", store: Store, sources: Sequence[str]) -> None:
@@ -33,7 +33,10 @@ class Judge:
         self._sources = sources
 
     def judge(self, fetched: Round) -> Round:
-        """Return the round with the detector's findings; a window without remaining nodes becomes a failure."""
+        """Return the round with the detector's findings, and with suspect metrics marked or dropped.
+
+        A window without remaining nodes becomes a failure. If the detector fails, the round is returned unchanged.
+        """
         if self._detector is None:
             self._detector = self._create_detector()
             self._recall(self._detector)
@@ -58,7 +61,7 @@ class Judge:
         ).with_failures(lost)
 
     def _recall(self, detector: "AnomalyDetector") -> None:
-        """Feed the stored snapshots to the detector, only the newest ones if there is no time for all."""
+        """Show the detector the snapshots that the previous run stored: the newest that can be read in 2 seconds."""
         began, recent = time.monotonic(), []
         for metrics in self._store.load_recent(detector.window, detector.depth, *self._sources):
             recent.append(metrics)

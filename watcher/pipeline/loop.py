@@ -1,4 +1,7 @@
-"""Fetch loop: runs rounds at a fixed interval, with exponential backoff after failures; no failure ends it."""
+"""Fetch loop: runs rounds at a fixed interval, with exponential backoff after failures. A failure never ends the loop.
+
+A round is one fetch of all windows with all that follows from it, such as publishing.
+"""
 
 import logging
 import threading
@@ -10,13 +13,13 @@ _FIRST_RETRY_SECONDS = 2.0
 
 
 class Loop:
-    """Runs rounds in a thread until it is stopped.
+    """Calls a function, which runs one round, again and again in a background thread, until ``stop()`` is called.
 
     Args:
-        run: runs one round; returns whether it succeeded.
-        interval_seconds: seconds from the start of one round to the start of the next. After a failed round the pause
-            is 2 seconds, and doubles with each further failure, up to this interval.
-        round_seconds: maximum duration of a round, above which the loop counts as hanging.
+        run: function that runs one round and returns whether the round succeeded.
+        interval_seconds: seconds from the start of one round to the start of the next. After a failed round the next
+            starts after 2 seconds; this time doubles with each further failure, up to the interval.
+        round_seconds: maximum duration of a round; if a round takes longer, ``is_alive`` becomes false.
     """
 
     def __init__(self, run: Callable[[], bool], interval_seconds: float, round_seconds: float) -> None:
@@ -30,12 +33,12 @@ class Loop:
 
     @property
     def is_stopped(self) -> bool:
-        """True after ``stop()``."""
+        """True after ``stop()`` was called."""
         return self._stopped.is_set()
 
     @property
     def is_alive(self) -> bool:
-        """True while rounds start in time; failed rounds do not change that."""
+        """True while rounds start on time, even if they fail; false if a round hangs, and after ``stop()``."""
         return not self.is_stopped and time.monotonic() - self._ticked_at < self._longest_pause
 
     def start(self) -> None:
@@ -44,7 +47,7 @@ class Loop:
         self._thread.start()
 
     def stop(self) -> None:
-        """Start no further round, without waiting for a round in progress."""
+        """Prevent further rounds. A round in progress continues; use :meth:`join` to wait for its end."""
         self._stopped.set()
 
     def join(self, timeout_seconds: float) -> None:

@@ -1,4 +1,7 @@
-"""Origins of metrics: the system that a source reads, which separates two clusters behind providers of one name."""
+"""Origins of metrics: texts that identify the system that a provider reads, such as its address.
+
+The store saves the origin with the metrics, to separate two clusters that are read by providers of the same name.
+"""
 
 import hashlib
 from collections.abc import Iterable
@@ -22,7 +25,9 @@ _SELECTING = {
 
 
 def origins(views: Iterable[Settings]) -> dict[str, str]:
-    """Return the origin of each provider by name; providers with the same name share one combined origin.
+    """Return provider name to origin, a text that identifies the system that the provider reads.
+
+    Providers with the same name share one origin, which names the systems of all of them.
 
     Args:
         views: one copy of the settings per provider, see :meth:`~watcher.settings.Settings.for_each_provider`.
@@ -34,7 +39,10 @@ def origins(views: Iterable[Settings]) -> dict[str, str]:
 
 
 def _origin(settings: Settings) -> str:
-    """Return the origin as text without secrets. The token is not part of it, since tokens are renewed."""
+    """Return a text without secrets that identifies the system that ``settings.provider`` reads.
+
+    The token is not part of this text, since the text must stay the same when the token is renewed.
+    """
     provider = settings.provider
     parts = [without_credentials(provider.address or "")]
     if provider.kube_config is not None:
@@ -53,7 +61,10 @@ def _origin(settings: Settings) -> str:
 
 
 def _tenant(provider: ProviderSettings) -> str:
-    """Return a digest of the headers, which may select a tenant (X-Scope-OrgID) and may hold secrets."""
+    """Return a digest of the provider's HTTP headers without Authorization; empty if there are no other headers.
+
+    Headers may select a tenant (X-Scope-OrgID). They may also contain secrets, so only their digest is used.
+    """
     headers = {name.lower(): value.get_secret_value() for name, value in provider.headers.items()}
     headers.pop("authorization", None)
     text = "\n".join(f"{name}: {value}" for name, value in sorted(headers.items()))

@@ -1,4 +1,4 @@
-"""Recovery of the snapshots that the previous run stored: they are served until the first fetch has ended."""
+"""Recovery of the snapshots that the previous run stored, to serve them until new ones have been fetched."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -9,17 +9,17 @@ from watcher.store import Store
 
 
 class SnapshotRecovery:
-    """Loads the snapshot of each window from the store, once. Safe to use from several threads.
+    """Loads the newest stored snapshot of each window at the start. Safe to use from several threads.
 
-    Loading a window of a large cluster takes a good part of a second. So the first window is published before the
-    others are loaded; they are loaded when one of them is requested, or with the first fetch.
+    Loading one window of a large cluster takes a good part of a second. So the first window is published before the
+    other windows are loaded. They are loaded when one of them is requested, or right before the first fetch.
 
     Args:
         store: the store to load from.
-        sources: names of the sources whose snapshots are loaded.
+        sources: names of the providers whose snapshots are loaded.
         windows: windows to load, the default window first.
-        publish: called with all snapshots that were loaded so far, by window.
-        clock: Unix time. Snapshots that are in the future when they are looked up are never published.
+        publish: function that serves snapshots; called with all snapshots that were loaded so far, by window.
+        clock: function that returns Unix seconds. Snapshots from more than 5 seconds in the future are never published.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class SnapshotRecovery:
         publish: Callable[[Mapping[str, WatcherMetrics]], None],
         clock: Callable[[], float],
     ) -> None:
-        """Publish the first window that the store has."""
+        """Load and publish the first of the windows that the store has a snapshot of."""
         self._store = store
         self._sources = sources
         self._windows = tuple(dict.fromkeys(windows))
@@ -45,13 +45,16 @@ class SnapshotRecovery:
         self._recover()
 
     def retry(self) -> None:
-        """Try again if the store was opened since the last attempt, unless snapshots were published meanwhile."""
+        """Load snapshots if the database file has been opened since the last attempt, for example after an error.
+
+        Nothing is loaded if stored or newer snapshots have been published already.
+        """
         self._store.reopen()
         if self._is_wanted and self._store.times_opened != self._seen_opening:
             self._recover()
 
     def publish_remaining(self) -> bool:
-        """Load and publish the remaining windows; return whether there were any."""
+        """Load and publish the windows that were not loaded yet; return False if no window was left to load."""
         if not self._unread:
             return False
         with self._lock:
@@ -60,7 +63,7 @@ class SnapshotRecovery:
         return True
 
     def discard(self) -> None:
-        """Publish no more stored snapshots: there are newer ones, or the age of the stored ones is unknown."""
+        """Stop publishing stored snapshots, because there are newer ones, or because the stored ones' age is unknown."""
         self._is_wanted = False
         with self._lock:
             self._unread, self._read = [], {}

@@ -1,4 +1,4 @@
-"""Round: one fetch of all windows, passed from stage to stage."""
+"""Round: the result of one fetch of all windows, which the stages of the pipeline pass on and change."""
 
 import logging
 from collections.abc import Mapping
@@ -12,15 +12,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One fetch of all windows; every window is either among the snapshots or among the failures.
+    """Result of one fetch of all windows; every window is either among the snapshots or among the failures.
 
     Attributes:
-        timestamp: start of the fetch, Unix seconds; 0 before the first.
+        timestamp: start of the fetch, Unix seconds; 0 if nothing has been fetched yet.
         snapshots: window to its snapshot.
         failures: window to the reason why it has no snapshot.
         findings: problems with the fetched metrics.
-        newest: node to the time of its newest sample by the source's clock, Unix seconds, if known.
-        second_source: node to its metrics from the second source.
+        newest: node name to the time of the node's newest sample by the provider's clock, Unix seconds, if known.
+        second_source: node name to the node's metrics from a second provider, for comparison only.
     """
 
     timestamp: int = 0
@@ -31,7 +31,13 @@ class Round:
     second_source: Mapping[str, NodeMetrics] = field(default_factory=dict)
 
     def with_failures(self, failures: Mapping[str, str]) -> "Round":
-        """Return the round with these windows, given with their reasons, as additional failures and findings."""
+        """Return a copy of the round in which these windows have failed.
+
+        They have no snapshot in the copy, and each of them adds a failure and a finding.
+
+        Args:
+            failures: window to the reason why it failed.
+        """
         return replace(
             self,
             snapshots={name: metrics for name, metrics in self.snapshots.items() if name not in failures},
@@ -40,7 +46,10 @@ class Round:
         )
 
     def log_changes_since(self, before: "Round") -> None:
-        """Log the windows that fail now and did not before, or for another reason, and those that recovered."""
+        """Log the changes since the round ``before``: windows that recovered, and windows with a new failure.
+
+        A failure is new if the window did not fail before, or failed for another reason.
+        """
         for name, why in self.failures.items():
             if before.failures.get(name) != why:
                 _log.warning("a window cannot be fetched", extra={"window": name, "error": why})

@@ -1,4 +1,4 @@
-"""The watcher: fetches every node's metrics round by round, and serves the newest snapshots."""
+"""Watcher: fetches the metrics of all nodes at a fixed interval, and serves the newest snapshots."""
 
 import logging
 import time
@@ -46,9 +46,10 @@ _ALLOWANCE_SECONDS = 30.0  # for a round, beyond twice the timeout of its fetch,
 
 
 class Watcher:
-    """Keeps every window of every node fresh. Reading is safe from any thread and never waits for a fetch.
+    """Fetches the metrics of all nodes in a background thread, and serves the newest snapshot of each window.
 
-    ``stop()`` closes the provider and the store that were passed in.
+    Reading is safe from any thread and never waits for a fetch. ``stop()`` closes the provider and the store that were
+    passed to the constructor.
     """
 
     def __init__(
@@ -90,10 +91,13 @@ class Watcher:
         self._telemetry.watch(self._state, settings.windows)
 
     def fetch_once(self) -> bool:
-        """Run one round: fetch, judge, store, publish; return whether every window was fetched.
+        """Run one round: fetch all windows, detect suspect metrics, store and publish the snapshots.
 
         Snapshots are stored before they are published, so that a crash cannot lose a snapshot that was served. The
-        loop calls this method; tests can call it directly.
+        background thread calls this method; tests can call it directly.
+
+        Returns:
+            True if every window has a new snapshot, False if a window failed.
         """
         began, now = time.monotonic(), int(self._clock())
         self._recovery.retry()
@@ -113,7 +117,7 @@ class Watcher:
         return not outcome.failures
 
     def start(self) -> None:
-        """Start to fetch in the background; snapshots from the store are served already."""
+        """Start to fetch in a background thread. Snapshots from the store are served even before this call."""
         self._loop.start()
 
     def stop(self) -> None:
@@ -136,7 +140,8 @@ class Watcher:
         """Return the snapshot to serve.
 
         Args:
-            window: exactly this window; None selects the default window, a shorter one, or the last good snapshot.
+            window: the window, such as ``15m``; None selects the default window or, if it has no fresh data, a shorter
+                window or the last good snapshot.
 
         Raises:
             NotServed: the window is not configured, nothing was fetched yet, or the last snapshot is too old.
@@ -158,11 +163,11 @@ class Watcher:
 
     @property
     def windows(self) -> tuple[str, ...]:
-        """The configured windows."""
+        """Names of the configured windows, such as ``15m``."""
         return tuple(self._settings.windows)
 
     def ready(self, window: str | None = None) -> Published | None:
-        """Return the snapshot that :meth:`published` returns, or None if that needs more than a cache lookup."""
+        """Return the same snapshot as :meth:`published` if the cache has it ready, otherwise None. Never waits."""
         return self._cache.ready(window, self._clock())
 
     def history(
@@ -177,10 +182,11 @@ class Watcher:
         """Return the history of the nodes' load over the last hours, in the default window.
 
         Args:
-            node: one node, with all its metrics; None means all nodes, with one metric.
+            node: only this node; None means all nodes.
             type_: only this resource; None means all resources of one node, or CPU of all nodes.
             operator: only this operator; None means all operators of one node, or AVG of all nodes.
-            since: start, Unix seconds or a duration before now; None means a day. At most 31 days, and the stored span.
+            since: start, Unix seconds or a duration before now; None means one day before now. An earlier start than
+                31 days ago, or than the store keeps data for, is replaced by this limit.
             step: length of a step, whole minutes, in seconds or as a duration; None selects the shortest possible.
 
         Raises:
@@ -201,7 +207,7 @@ class Watcher:
         return max(snapshots, key=lambda metrics: metrics.timestamp, default=None)
 
     def health(self) -> Health:
-        """Report on the last fetch, without calling the provider."""
+        """Return the health of the watcher, according to the last fetch. Does not call the provider."""
         self._recovery.publish_remaining()
         last = self._last
         freshness = Freshness(self._clock(), self._settings.expiry_seconds)
@@ -217,7 +223,7 @@ class Watcher:
         return Health(reasons, health.warnings(self._store, last.findings), ages)
 
     def findings(self) -> tuple[Finding, ...]:
-        """Return the findings of the last fetch."""
+        """Return the findings that are open after the last fetch."""
         return self._last.findings
 
     def is_ready(self) -> bool:
@@ -225,7 +231,7 @@ class Watcher:
         return self._served(None) is not None
 
     def is_alive(self) -> bool:
-        """Return whether the fetch loop runs; failing fetches do not stop it."""
+        """Return whether the fetch loop runs. It also runs while fetches fail."""
         return self._loop.is_alive
 
     def _served(self, window: str | None) -> Published | None:
@@ -243,7 +249,10 @@ class Watcher:
     # -- parts of a round ----------------------------------------------------------------------------------------
 
     def _handle_clock_set_back(self) -> None:
-        """If the clock was set back, drop all earlier snapshots, also from the store: their age is unknown."""
+        """If the system clock was set back, stop serving all earlier snapshots, since their age is unknown.
+
+        Those of them that could count as fresh are also deleted from the store.
+        """
         now = self._clock()
         back = self._guard.seconds_set_back(now)
         if back:
@@ -262,7 +271,12 @@ class Watcher:
         }
 
     def _report(self, outcome: Round, seconds: float) -> None:
-        """Record the outcome of a round, log the changes since the previous round, and count it."""
+        """Record the outcome of a round for health and telemetry, and log the changes since the previous round.
+
+        Args:
+            outcome: the round, after publishing.
+            seconds: duration of the round.
+        """
         # Findings of a window that was not fetched stay open: nothing shows that they have ended.
         unseen = outcome.failures if outcome.snapshots else {*outcome.failures, ""}
         changes = self._open_findings.update(outcome.timestamp, outcome.findings, unseen)
@@ -275,7 +289,7 @@ class Watcher:
         self._telemetry.fetched(seconds, outcome.failures, changes.opened)
 
     def _state(self) -> WatcherState:
-        """Return the present state for telemetry."""
+        """Return the present state, which telemetry exports at every Prometheus scrape."""
         served = self._cache.served(None, self._clock())
         return WatcherState(
             expiry_seconds=self._settings.expiry_seconds,
