@@ -40,14 +40,14 @@ class Process:
         """IDs of the process and of its children."""
         return [self.pid, *children(self.pid)]
 
-    def wait_until(self, condition: Callable[[], Any], what: str, seconds: float = 20) -> Any:
+    def wait_until(self, condition: Callable[[], Any], expectation: str, seconds: float = 20) -> Any:
         """Return the first true result of a condition; at the timeout fail the test with the end of the log."""
 
         def ended_or_true() -> Any:
             return "ended" if self._process.poll() is not None else condition()
 
         try:
-            result = wait_until(ended_or_true, what, seconds)
+            result = wait_until(ended_or_true, expectation, seconds)
         except pytest.fail.Exception as failure:
             pytest.fail(f"{failure}; {self.log} ends with:\n{self._last_lines()}")
         if result == "ended":

@@ -41,7 +41,7 @@ TWO_PLUGINS = (
 
 
 def helm(*arguments: str | Path) -> str:
-    """Run Helm and return what it printed."""
+    """Run Helm and return its output."""
     command = [builds.binary("helm"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

@@ -196,13 +196,13 @@ def test_a_burst_spreads(
             wait_until(lambda: all_bound(cluster), "the burst is placed", 120)
         right, known = extender.assumption_hits()
     placed = cluster.api.items("/api/v1/pods")
-    got = Counter(each["spec"]["nodeName"] for each in placed)
+    counts = Counter(each["spec"]["nodeName"] for each in placed)
     ideal = one_by_one(cluster, watcher, [Pod.from_k8s(each) for each in burst])
-    over = max(got[name] - (1.5 * ideal[name] + 2) for name in got)
+    over = max(counts[name] - (1.5 * ideal[name] + 2) for name in counts)
     with capsys.disabled():
         sys.stdout.write(
-            f"\nburst of {BURST}, {'with' if assume else 'without'} assumptions: at most {max(got.values())} on one "
-            f"({max(ideal.values())} one by one), on {len(got)} nodes ({len(ideal)}), "
+            f"\nburst of {BURST}, {'with' if assume else 'without'} assumptions: at most {max(counts.values())} on one "
+            f"({max(ideal.values())} one by one), on {len(counts)} nodes ({len(ideal)}), "
             f"the worst node {over:+.1f} over 1.5 times its share + 2, {right} of {known} assumptions right\n"
         )
     assert len(placed) == BURST
@@ -220,14 +220,14 @@ def one_by_one(cluster: ControlPlane, watcher: str, pods: list[Pod]) -> Counter[
     balancing = profiles.by_scheduler["balancing"]
     prepared = balancing.profile.prepare(table, judgment)
     in_tree_prepared = in_tree_by_scheduler(profiles)["balancing"].profile.prepare(table, MetricsTable.empty(table))
-    dice, got = np.random.default_rng(7), Counter[str]()
+    dice, counts = np.random.default_rng(7), Counter[str]()
     for each in pods:
         sums = balancing.to_points(prepared.score(each).total) * profiles.weight * SCORE_FACTOR
         sums += in_tree_prepared.score(each).total
         best = table.names[dice.choice(np.flatnonzero(sums == sums.max()))]
         table.assume(each, best)
-        got[best] += 1
-    return got
+        counts[best] += 1
+    return counts
 
 
 def test_the_scheduler_binds_pods_after_the_extender_is_killed(

@@ -144,10 +144,10 @@ def add_old_pods(cluster: ControlPlane) -> None:
     old = [pod(f"old-{n}", container(requests={"cpu": "300m"}), nodeName=f"node-{n}") for n in range(30)]
     for leaving in old[10:20]:
         leaving["metadata"]["finalizers"] = ["example.com/something-to-do"]
-    made = cluster.api.create(*old)
-    for ended in made[:10]:
+    created = cluster.api.create(*old)
+    for ended in created[:10]:
         cluster.api.patch(f"{path_of(ended)}/status", {"status": {"phase": "Succeeded"}})
-    for leaving in made[10:20]:
+    for leaving in created[10:20]:
         cluster.api.delete(path_of(leaving))
 
 

@@ -30,7 +30,7 @@ Objects = dict[tuple[str, str, str], dict[str, Any]]
 
 
 def run(program: str, *arguments: str | Path) -> str:
-    """Run a built program and return what it printed."""
+    """Run a built program and return its output."""
     command = [builds.binary(program), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

@@ -87,7 +87,7 @@ def test_trimaran_accepts_the_command(command: Command) -> None:
     ],
 )
 def test_invalid_commands_are_detected(words: tuple[str, ...]) -> None:
-    """The parser that checks the pages refuses what the command line refuses."""
+    """The parser that checks the pages refuses the same commands as the command line."""
     with pytest.raises((click.UsageError, AssertionError)):
         parse(words, whole=True)
 
@@ -210,7 +210,7 @@ ELSEWHERE = {"--cluster", "--nodes=-", "--ca-file", "--client-certificate", "--w
 def can_run(command: Command) -> bool:
     """Return whether a command ends and needs only a watcher and the files of ``folder``."""
     words = command.words[1:]
-    if not words or command.fed or ELSEWHERE & set(words) or any(word.isupper() for word in words):
+    if not words or command.reads_pipe or ELSEWHERE & set(words) or any(word.isupper() for word in words):
         return False
     if words[:2] == ("extender", "config"):
         return len(words) > 2 and ("scheduler.yaml" in words or "kube-scheduler.yaml" in words)

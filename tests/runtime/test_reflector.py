@@ -56,7 +56,7 @@ def test_a_watch_continues_from_the_list_and_from_each_event() -> None:
     assert copy.names == {"a", "c", "d"}
     reflector.list_and_watch()
     assert copy.names == {"a", "c", "d", "e"}
-    assert api.asked == ["list", "10", "13"]
+    assert api.requests_seen == ["list", "10", "13"]
     assert api.queries[0] == {"fieldSelector": "x"}
     assert api.queries[1].keys() == {"fieldSelector", "timeoutSeconds"}
     assert reflector.lists == 1
@@ -70,7 +70,7 @@ def test_a_bookmark_changes_only_the_version() -> None:
     reflector.list_and_watch()
     reflector.list_and_watch()
     assert copy.names == {"a", "b"}
-    assert api.asked == ["list", "10", "90"]
+    assert api.requests_seen == ["list", "10", "90"]
 
 
 def test_a_list_that_expires_between_pages_is_repeated() -> None:
@@ -83,7 +83,7 @@ def test_a_list_that_expires_between_pages_is_repeated() -> None:
     assert not reflector.synced.is_set()
     assert reflector.run_once() == 0
     assert copy.names == {"c"}
-    assert api.asked == ["list", "list", "20"]
+    assert api.requests_seen == ["list", "list", "20"]
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_rejected_version_causes_a_list(watch: list[Any]) -> None:
     assert reflector.run_once() > 0
     assert reflector.run_once() == 0
     assert copy.names == {"b"}
-    assert api.asked[-2:] == ["list", "20"]
+    assert api.requests_seen[-2:] == ["list", "20"]
     assert reflector.lists == 2
 
 
@@ -121,7 +121,7 @@ def test_a_broken_watch_continues_from_its_last_event(fault: Exception) -> None:
     assert reflector.run_once() > 0
     assert reflector.run_once() == 0
     assert copy.names == {"b", "c"}
-    assert api.asked == ["list", "10", "11"]
+    assert api.requests_seen == ["list", "10", "11"]
     assert (reflector.lists, reflector.failures) == (1, 1)
 
 
@@ -135,7 +135,7 @@ def test_a_failing_store_is_listed_again(caplog: pytest.LogCaptureFixture) -> No
     assert "the copy failed" in caplog.text
     copy.fails = None
     assert reflector.run_once() == 0
-    assert api.asked == ["list", "10", "list", "10"]
+    assert api.requests_seen == ["list", "10", "list", "10"]
 
 
 def test_a_list_without_a_version_is_rejected() -> None:

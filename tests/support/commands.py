@@ -25,14 +25,14 @@ class Command(NamedTuple):
         words: the program and its arguments, without environment variables and redirections.
         variables: environment variables before the program.
         whole: True for a complete command in a code block, False for a mention within text.
-        fed: True if the command reads the output of another command.
+        reads_pipe: True if the command reads the output of another command.
     """
 
     page: str
     words: tuple[str, ...]
     variables: dict[str, str]
     whole: bool
-    fed: bool
+    reads_pipe: bool
 
     def __str__(self) -> str:
         return f"{self.page}: {shlex.join(self.words)}"
@@ -72,18 +72,18 @@ def _split(page: str, line: str, *, whole: bool) -> Iterator[Command]:
     except ValueError:  # text about code, for example with an apostrophe
         return
     simple: list[str] = []
-    fed = False
+    reads_pipe = False
     for token in [*tokens, ";"]:
         if token[0] in ";|&":
-            command = _command(page, simple, whole=whole, fed=fed)
+            command = _command(page, simple, whole=whole, reads_pipe=reads_pipe)
             if command:
                 yield command
-            simple, fed = [], token == "|"
+            simple, reads_pipe = [], token == "|"
         else:
             simple.append(token)
 
 
-def _command(page: str, words: list[str], *, whole: bool, fed: bool) -> Command | None:
+def _command(page: str, words: list[str], *, whole: bool, reads_pipe: bool) -> Command | None:
     for at, word in enumerate(words):
         if word[0] in "<>":
             words = words[:at]
@@ -99,4 +99,4 @@ def _command(page: str, words: list[str], *, whole: bool, fed: bool) -> Command 
         return None
     if program == "export":
         variables = dict(word.partition("=")[::2] for word in words[1:])
-    return Command(page, (program, *words[1:]), variables, whole, fed)
+    return Command(page, (program, *words[1:]), variables, whole, reads_pipe)

@@ -23,10 +23,10 @@ def cluster(folder: Path, names: Sequence[str]) -> Iterator[FakeKubernetes]:
     """Run a fake API server with these nodes, each labeled with a pool and a zone."""
     with run_fake_kubernetes(folder) as kubernetes:
         for number, name in enumerate(names):
-            made = node(name)
+            labeled_node = node(name)
             labels = {"pool": POOLS[number % len(POOLS)], "topology.kubernetes.io/zone": f"zone-{number % 2}"}
-            made["metadata"]["labels"] = {**labels, "kubernetes.io/hostname": name}
-            kubernetes.put("nodes", made)
+            labeled_node["metadata"]["labels"] = {**labels, "kubernetes.io/hostname": name}
+            kubernetes.put("nodes", labeled_node)
         yield kubernetes
 
 
@@ -59,9 +59,9 @@ def decide(url: str, kubernetes: FakeKubernetes, names: Sequence[str], pods: int
             f"{url}/prioritize", orjson.dumps(extender_args(*candidates, pod=name)), timeout=10
         ).json()
         best = max(answer, key=lambda each: each["Score"])["Host"]
-        made = pod(name, best if dice.random() < 0.5 else dice.choice(candidates))
-        made["metadata"]["uid"] = f"uid-of-{name}"
-        made["spec"]["schedulerName"] = "load-aware"
+        bound_pod = pod(name, best if dice.random() < 0.5 else dice.choice(candidates))
+        bound_pod["metadata"]["uid"] = f"uid-of-{name}"
+        bound_pod["spec"]["schedulerName"] = "load-aware"
         since = rfc3339(time.time() - 3600)
-        made["status"]["conditions"] = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": since}]
-        kubernetes.put("pods", made)
+        bound_pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": since}]
+        kubernetes.put("pods", bound_pod)

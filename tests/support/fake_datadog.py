@@ -85,16 +85,16 @@ class FakeDatadog:
             reply(handler, json.dumps(self._evaluate(attributes)))
 
     def _evaluate(self, attributes: dict[str, Any]) -> dict[str, Any]:
-        found = {each["name"]: self._run(each["query"], attributes) for each in attributes["queries"]}
-        times = sorted({at for groups in found.values() for points in groups.values() for at in points})
+        results = {each["name"]: self._run(each["query"], attributes) for each in attributes["queries"]}
+        times = sorted({at for groups in results.values() for points in groups.values() for at in points})
         series, values = [], []
         for index, formula in enumerate(attributes["formulas"]):
-            for group in sorted(set.intersection(*(set(groups) for groups in found.values()))):
+            for group in sorted(set.intersection(*(set(groups) for groups in results.values()))):
                 names = {
-                    name: np.array([groups[group].get(at, np.nan) for at in times]) for name, groups in found.items()
+                    name: np.array([groups[group].get(at, np.nan) for at in times]) for name, groups in results.items()
                 }
                 result = eval(formula["formula"], {"__builtins__": {}}, names)  # arithmetic from the test itself
-                missing = np.all([[at not in groups[group] for at in times] for groups in found.values()], axis=0)
+                missing = np.all([[at not in groups[group] for at in times] for groups in results.values()], axis=0)
                 points = [None if absent else value for value, absent in zip(result.tolist(), missing, strict=True)]
                 copies = ("one", "two") if group.partition(":")[2] in self.twice else ("",)
                 for copy in copies:
@@ -131,8 +131,8 @@ class FakeDatadog:
                 groups.setdefault(f"{tag}:{each.tags.get(tag, 'N/A')}", []).append(rolled)
         return {
             group: {
-                at: float(space([one[at] for one in members if at in one]))
-                for at in {at for one in members for at in one}
+                at: float(space([series[at] for series in members if at in series]))
+                for at in {at for series in members for at in series}
             }
             for group, members in groups.items()
         }

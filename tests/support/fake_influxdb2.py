@@ -86,22 +86,22 @@ class FakeInfluxDb2:
         organization = query.get("org", [""])[0]
         if organization != self.organization:
             return _problem(404, "not found", f'organization name "{organization}" not found')
-        asked = json.loads(body)
-        assert asked["type"] == "flux"
-        assert set(asked["dialect"]["annotations"]) <= {"datatype", "group", "default"}
-        self.scripts.append(asked["query"])
-        first, *others = re.split(r"\n(?=data \|>)", asked["query"])
+        request = json.loads(body)
+        assert request["type"] == "flux"
+        assert set(request["dialect"]["annotations"]) <= {"datatype", "group", "default"}
+        self.scripts.append(request["query"])
+        first, *others = re.split(r"\n(?=data \|>)", request["query"])
         data, results = _DATA.fullmatch(first), [_RESULT.fullmatch(other) for other in others]
         if data is None or not results or None in results:
             return _problem(400, "invalid", "compilation failed: the fake does not support this script")
         if _unquoted(data["bucket"]) != self.bucket:
             message = f'failed to initialize execute state: could not find bucket "{_unquoted(data["bucket"])}"'
             return _problem(404, "not found", message)
-        if self.failing and self.failing_for in asked["query"]:
+        if self.failing and self.failing_for in request["query"]:
             header = "#datatype,string,string\r\n#group,true,true\r\n#default,,\r\n,error,reference\r\n"
             return 200, f"{header},{self.failing},897\r\n".encode()
-        found = list(self._selected(data))
-        texts = [_table(result, found) for result in results if result is not None]
+        groups = list(self._selected(data))
+        texts = [_table(result, groups) for result in results if result is not None]
         return 200, "".join(f"{text}\r\n" for text in texts if text).encode() or b"\r\n"
 
     def _selected(self, data: re.Match[str]) -> Iterator[tuple[dict[str, str], np.ndarray, int]]:
@@ -123,25 +123,25 @@ class FakeInfluxDb2:
                 yield each.tags, values, int(times[-1])
 
 
-def _table(result: re.Match[str], found: list[tuple[dict[str, str], np.ndarray, int]]) -> str:
+def _table(result: re.Match[str], groups: list[tuple[dict[str, str], np.ndarray, int]]) -> str:
     timed = result["call"] == "last()"
     dropped = {"start", "stop", "field", "measurement"} | (set() if timed else {"time"})
     assert set(result["dropped"].split("|")) == dropped
     quantile = _QUANTILE.fullmatch(result["call"])
     lines: list[str] = []
     names: list[str] = []
-    for number, (tags, values, newest) in enumerate(found):
+    for number, (tags, values, newest) in enumerate(groups):
         with np.errstate(all="ignore"):
             value = np.quantile(values, float(quantile["q"])) if quantile else _CALLS[result["call"]](values)
         if not lines or names != sorted(tags):
             names = sorted(tags)
             kinds = ["dateTime:RFC3339"] * timed + ["long" if isinstance(value, int) else "double"]
-            own = ["_time"] * timed + ["_value"]
+            columns = ["_time"] * timed + ["_value"]
             lines += [""] if lines else []
             lines.append("#datatype,string,long," + ",".join([*("string" for _ in names), *kinds]))
-            lines.append("#group,false,false," + ",".join([*("true" for _ in names), *("false" for _ in own)]))
-            lines.append(f"#default,{_unquoted(result['name'])},," + "," * (len(names) + len(own) - 1))
-            lines.append(",result,table," + ",".join(map(_csv, [*names, *own])))
+            lines.append("#group,false,false," + ",".join([*("true" for _ in names), *("false" for _ in columns)]))
+            lines.append(f"#default,{_unquoted(result['name'])},," + "," * (len(names) + len(columns) - 1))
+            lines.append(",result,table," + ",".join(map(_csv, [*names, *columns])))
         at = [f"{datetime.fromtimestamp(newest, UTC):%Y-%m-%dT%H:%M:%SZ}"] * timed
         lines.append(f",,{number}," + ",".join([*(_csv(tags[name]) for name in names), *at, _number(value)]))
     return "\r\n".join(lines) + "\r\n" if lines else ""

@@ -130,18 +130,18 @@ class FakeKubernetes:
 
     def put(self, resource: str, item: dict[str, Any]) -> None:
         """Add or change a node or pod, and send a watch event."""
-        kept, key = self._place(resource, item)
+        stored, key = self._place(resource, item)
         with self.changed:
-            kind = "MODIFIED" if key in kept else "ADDED"
-            self._tell(resource, kind, item)
-            kept[key] = item
+            kind = "MODIFIED" if key in stored else "ADDED"
+            self._record_event(resource, kind, item)
+            stored[key] = item
 
     def delete(self, resource: str, item: dict[str, Any]) -> None:
         """Remove a node or pod, and send a watch event."""
-        kept, key = self._place(resource, item)
+        stored, key = self._place(resource, item)
         with self.changed:
-            del kept[key]
-            self._tell(resource, "DELETED", item)
+            del stored[key]
+            self._record_event(resource, "DELETED", item)
 
     def forget_history(self) -> None:
         """Compact the history: watches from earlier versions get status 410."""
@@ -189,7 +189,7 @@ class FakeKubernetes:
             return self.nodes, metadata["name"]
         return self.pods, f"{metadata['namespace']}/{metadata['name']}"
 
-    def _tell(self, resource: str, kind: str, item: dict[str, Any]) -> None:
+    def _record_event(self, resource: str, kind: str, item: dict[str, Any]) -> None:
         self.version += 1
         item["metadata"]["resourceVersion"] = str(self.version)
         self.log.append((self.version, resource, kind, copy.deepcopy(item)))
@@ -282,7 +282,7 @@ class _Handler(BaseHTTPRequestHandler):
         if parts[0] == "namespaces" and len(parts) > 2:
             namespace, parts = parts[1], parts[2:]
         resource, name = parts[0], parts[1] if len(parts) > 1 else ""
-        kind, kept = self._kept(group, resource)
+        kind, stored = self._stored(group, resource)
         watching = query.get("watch") in {"true", "1"}
         verb = "get" if name else "watch" if watching else "list"
         if user == _ANONYMOUS or (group, resource, verb) in self.fake.forbidden:
@@ -297,18 +297,18 @@ class _Handler(BaseHTTPRequestHandler):
         version = f"{group}/v1beta1" if group else "v1"
         if name:
             key = f"{namespace}/{name}" if namespace else name
-            if key not in kept:
+            if key not in stored:
                 raise _Refusal(404, f'{resource} "{name}" not found', name=name, kind=resource)
-            self._send(200, {"kind": kind, "apiVersion": version, **kept[key]})
+            self._send(200, {"kind": kind, "apiVersion": version, **stored[key]})
         elif watching:
             self._watch(kind, resource, namespace, query)
         else:
-            chosen = [each for each in kept.values() if _chosen(each, namespace, query.get("labelSelector", ""))]
+            chosen = [each for each in stored.values() if _chosen(each, namespace, query.get("labelSelector", ""))]
             # metrics-server returns the whole list regardless of the limit.
             page, metadata = (chosen, {}) if group else self._page(chosen, query)
             self._send(200, {"kind": f"{kind}List", "apiVersion": version, "metadata": metadata, "items": page})
 
-    def _kept(self, group: str, resource: str) -> tuple[str, dict[str, dict[str, Any]]]:
+    def _stored(self, group: str, resource: str) -> tuple[str, dict[str, dict[str, Any]]]:
         known = {
             (METRICS_GROUP, "nodes"): ("NodeMetrics", self.fake.metrics),
             ("", "nodes"): ("Node", self.fake.nodes),
@@ -343,7 +343,7 @@ class _Handler(BaseHTTPRequestHandler):
         seen = int(query.get("resourceVersion") or 0)
         with self.fake.changed:
             if not seen:  # from now on, starting with the existing objects
-                for item in self._kept("", resource)[1].values():
+                for item in self._stored("", resource)[1].values():
                     self._event("ADDED", kind, item)
                 seen = self.fake.version
             if seen < self.fake.oldest_version:
@@ -351,8 +351,12 @@ class _Handler(BaseHTTPRequestHandler):
                 self._event("ERROR", "Status", gone.status)
                 end = 0
             while not self.fake.stopping and time.monotonic() < end:
-                for version, what, event, item in self.fake.log:
-                    if version > seen and what == resource and _chosen(item, namespace, query.get("labelSelector", "")):
+                for version, item_resource, event, item in self.fake.log:
+                    if (
+                        version > seen
+                        and item_resource == resource
+                        and _chosen(item, namespace, query.get("labelSelector", ""))
+                    ):
                         self._event(event, kind, item)
                 seen = self.fake.version
                 self.fake.changed.wait(min(0.5, max(0.0, end - time.monotonic())))
@@ -433,13 +437,13 @@ def make_certificates(folder: Path) -> None:
 
 
 @contextmanager
-def run_fake_kubernetes(folder: Path, host: str = "127.0.0.1", **what: Any) -> Iterator[FakeKubernetes]:
+def run_fake_kubernetes(folder: Path, host: str = "127.0.0.1", **options: Any) -> Iterator[FakeKubernetes]:
     """Run the fake; certificates and kubeconfigs go to the folder."""
     import socket
 
     if not (folder / "server.pem").exists():
         make_certificates(folder)
-    fake = FakeKubernetes(folder, **what)
+    fake = FakeKubernetes(folder, **options)
     handler = type("Handler", (_Handler,), {"fake": fake})
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     server = type("Server", (_Server,), {"address_family": family})((host, 0), handler)

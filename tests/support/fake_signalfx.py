@@ -46,7 +46,7 @@ class FakeSignalFx:
         body: path to the response body that replaces the computed one.
         page: largest number of results in one page of metadata, regardless of the requested limit.
         errors: value of ``errors`` in the response with points.
-        asked: path and query parameters of every request.
+        requests: path and query parameters of every request.
     """
 
     series: list[Series] = field(default_factory=list)
@@ -55,15 +55,15 @@ class FakeSignalFx:
     body: dict[str, Any] = field(default_factory=dict)
     page: int = MOST
     errors: list[str] = field(default_factory=list)
-    asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
     def count(self, path: str) -> int:
-        return sum(1 for asked, _ in self.asked if asked == path)
+        return sum(1 for requested, _ in self.requests if requested == path)
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
         parts = urlsplit(handler.path)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        self.asked.append((parts.path, query))
+        self.requests.append((parts.path, query))
         failing = [status for part, status in self.fail.items() if part in unquote_plus(handler.path)]
         if failing:
             status = failing[0]
@@ -84,15 +84,15 @@ class FakeSignalFx:
         if offset + limit > MOST and offset >= MOST:
             reply(handler, {"code": 400, "message": "the result window is too large"}, 400)
             return
-        found = [each for each in self.series if matches(query["query"], each)]
+        matching = [each for each in self.series if matches(query["query"], each)]
         results = [
             {
                 "active": True, "created": 1614534848000, "creator": None, "id": each.id, "lastUpdated": 0,
                 "lastUpdatedBy": None, "metric": each.metric, "dimensions": {**each.dimensions, "sf_metric": None},
             }
-            for each in found[offset : offset + min(limit, self.page)]
+            for each in matching[offset : offset + min(limit, self.page)]
         ]  # fmt: skip
-        body = {"count": len(found), "partialCount": False, "results": results}
+        body = {"count": len(matching), "partialCount": False, "results": results}
         reply(handler, json.dumps(body), Content_Type="application/json")
 
     def _points(self, handler: BaseHTTPRequestHandler, query: dict[str, str]) -> None:

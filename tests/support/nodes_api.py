@@ -36,13 +36,13 @@ class NodesApi:
         if method == "POST":
             path = f"{path}/{body['metadata']['name']}"
             if path in self.leases:
-                raise refused(409)
+                raise http_error(409)
         elif path not in self.leases:
-            raise refused(404)
+            raise http_error(404)
         if method == "GET":
             return copy.deepcopy(self.leases[path])
         if method == "PUT" and body["metadata"]["resourceVersion"] != self.leases[path]["metadata"]["resourceVersion"]:
-            raise refused(409)
+            raise http_error(409)
         body = copy.deepcopy(body)
         body["metadata"]["resourceVersion"] = self._next()
         self.leases[path] = body
@@ -58,7 +58,7 @@ class NodesApi:
         node = self.nodes[name]
         version = body.get("metadata", {}).get("resourceVersion")
         if version is not None and version != node["metadata"]["resourceVersion"]:
-            raise refused(409)
+            raise http_error(409)
         merged = merge(node, body)
         merged["metadata"]["resourceVersion"] = self._next()
         self.nodes[name] = merged
@@ -83,7 +83,7 @@ def merge(target: Any, patch: Any) -> Any:
     return merged
 
 
-def refused(status: int) -> requests.HTTPError:
+def http_error(status: int) -> requests.HTTPError:
     """Return the error of a response with this status."""
     response = requests.Response()
     response.status_code = status

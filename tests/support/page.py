@@ -57,8 +57,8 @@ def callback_request(output: str, **inputs: dict[str, Any]) -> dict[str, Any]:
         "outputs": [dict(zip(("id", "property"), each.split("."), strict=True)) for each in output[2:-2].split("...")],
         "inputs": [
             {"id": id_, "property": name, "value": value}
-            for id_, given in inputs.items()
-            for name, value in given.items()
+            for id_, properties in inputs.items()
+            for name, value in properties.items()
         ],
         "changedPropIds": [],
         "state": [],

@@ -24,7 +24,7 @@ class ScriptedApi:
 
     Attributes:
         silent: event that is set once a script reaches ``SILENCE``.
-        asked: "list" or the resource version of a watch, for each request in order.
+        requests_seen: "list" or the resource version of a watch, for each request in order.
         queries: query parameters of each request.
     """
 
@@ -32,7 +32,7 @@ class ScriptedApi:
         self._lists, self._watches = [list(each) for each in lists], [list(each) for each in watches]
         self._aborted = threading.Event()
         self.silent = threading.Event()
-        self.asked: list[str] = []
+        self.requests_seen: list[str] = []
         self.queries: list[dict[str, Any]] = []
 
     def pages(self, path: str, deadline: Deadline, *, page_seconds: float, **query: str) -> Iterator[ListPage]:
@@ -53,8 +53,8 @@ class ScriptedApi:
         """End the silence: requests that wait raise a connection error."""
         self._aborted.set()
 
-    def _note(self, what: str, query: dict[str, str]) -> None:
-        self.asked.append(what)
+    def _note(self, request: str, query: dict[str, str]) -> None:
+        self.requests_seen.append(request)
         self.queries.append(query)
 
     def _steps(self, scripts: list[list[Step]]) -> Iterator[Step]:

@@ -28,13 +28,13 @@ _INSTALL = "apt-get install -y --no-install-recommends"
 
 def need_server(binary: str, package: str) -> str:
     """Return the path of a server's binary; if it is missing, skip the test, or fail it if CI=true."""
-    found = shutil.which(binary)
-    if found is None:
+    path = shutil.which(binary)
+    if path is None:
         message = f"{binary} is not installed: {_INSTALL} {package}"
         if IN_CI:
             pytest.fail(message)
         pytest.skip(message)
-    return found
+    return path
 
 
 #: Below the ephemeral ports of Linux, so that no outgoing connection takes a port between its choice and its use.
@@ -49,7 +49,7 @@ def free_port() -> int:
             return port
 
 
-def wait_until(condition: Callable[[], Any], what: str, seconds: float = 20) -> Any:
+def wait_until(condition: Callable[[], Any], expectation: str, seconds: float = 20) -> Any:
     """Return the first true result of a condition; fail the test at the timeout."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -61,7 +61,7 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = 20) -> 
         if result:
             return result
         time.sleep(pause)
-    pytest.fail(f"not within {seconds} s: {what}")
+    pytest.fail(f"not within {seconds} s: {expectation}")
 
 
 @contextmanager
@@ -163,10 +163,10 @@ class Service:
             return [response] if response.status_code == status else []  # a response with status 400 or above is false
 
         try:
-            found: list[requests.Response] = wait_until(answered, f"{path} answers {status}", seconds)
+            responses: list[requests.Response] = wait_until(answered, f"{path} answers {status}", seconds)
         except pytest.fail.Exception:
             pytest.fail(f"{path} did not answer {status}; the log says:\n{self.log.read_text()[-3000:]}")
-        return found[0]
+        return responses[0]
 
     def workers(self) -> list[int]:
         """Return the process IDs of gunicorn's workers."""

@@ -109,7 +109,7 @@ def test_resolution_depends_on_the_window(name: str, resolution: int) -> None:
     fake = FakeSignalFx(held)
     with provider_over(fake) as provider:
         fetched = fetch(provider, name)
-    assert {query["resolution"] for path, query in fake.asked if path == POINTS} == {str(resolution)}
+    assert {query["resolution"] for path, query in fake.requests if path == POINTS} == {str(resolution)}
     steps = held[0].times * 1000 // resolution * resolution / 1000
     inside = (steps > NOW - duration.seconds(name)) & (steps <= NOW)
     means = np.array([held[0].values[steps == step].mean() for step in np.unique(steps[inside])])
@@ -135,7 +135,7 @@ def test_filter_by_cluster_and_suffix() -> None:
     with provider_over(fake, cluster_name="a&b #1", host_name_suffix=".dev") as provider:
         fetched = fetch(provider)
     assert set(fetched.nodes) == {"node-2"}
-    assert {query["query"] for _, query in fake.asked} == {
+    assert {query["query"] for _, query in fake.requests} == {
         f'host:*.dev AND cluster:"a&b #1" AND {metric}' for metric in (CPU, MEMORY)
     }
 
@@ -233,7 +233,7 @@ def test_all_pages_of_metadata_are_read() -> None:
         fetched = fetch(provider)
     assert len(fetched.nodes) == 8
     assert fetched.findings == ()
-    offsets = [query["offset"] for path, query in fake.asked if path == METADATA and "cpu" in query["query"]]
+    offsets = [query["offset"] for path, query in fake.requests if path == METADATA and "cpu" in query["query"]]
     assert offsets == ["0", "3", "6"]
 
 
