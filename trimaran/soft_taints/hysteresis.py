@@ -51,16 +51,16 @@ class HotNodeRule:
             now: seconds of any clock.
         """
         names = list(names)
-        staying = {name: before[name] for name in names if name in before and self._stays(name, loads, before, now)}
+        staying = {
+            name: before[name]
+            for name in names
+            if name in before
+            and (now - before[name] < self.min_hot_seconds or loads.get(name, 0.0) >= self.cool_percent)
+        }
         room = int(self.max_hot_fraction * len(names)) - len(staying)
         new = [name for name in names if name not in staying and loads.get(name, 0.0) >= self.hot_percent]
         new.sort(key=lambda name: (-loads[name], name))
         return {**staying, **dict.fromkeys(new[: max(room, 0)], now)}
-
-    def _stays(self, name: str, loads: Mapping[str, float], before: Mapping[str, float], now: float) -> bool:
-        if now - before[name] < self.min_hot_seconds:
-            return True
-        return loads.get(name, 0.0) >= self.cool_percent
 
 
 def node_loads(snapshot: WatcherMetrics) -> dict[str, float]:
