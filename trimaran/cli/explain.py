@@ -33,6 +33,8 @@ def explain(pod: str, address: str, access: dict[str, Path | None], output: str)
 
     \b
     Example: kubectl create token NAME > token; trimaran explain default/web-7d4b9 --token-file token
+
+    Exit status: 0 if the placement is shown, 1 if the extender does not return it, 2 if an option cannot be used.
     """
     decision = _get(address, access, EXPLAIN, pod=pod)
     if output == "text":
@@ -41,7 +43,7 @@ def explain(pod: str, address: str, access: dict[str, Path | None], output: str)
         echo_document(decision, output)
 
 
-@click.command()
+@click.command(short_help="Compare the chosen nodes with the extender's best nodes.")
 @extender_options
 def regret(address: str, access: dict[str, Path | None], output: str) -> None:
     """Show the load of the chosen nodes after placement, compared with the extender's best nodes."""
@@ -83,7 +85,8 @@ def _summary(decision: Mapping[str, Any]) -> Iterator[str]:
         yield f"{decision['pod']} runs on {chosen['node']}; the extender did not score it. Possible reasons:"
         yield from (f"  - {reason}" for reason in decision["why"])
         return
-    yield f"{decision['pod']} ({decision['scheduler']}), answered {_time(decision['at'])}"
+    at = datetime.fromtimestamp(decision["at"], UTC)
+    yield f"{decision['pod']} ({decision['scheduler']}), answered {at:%Y-%m-%d %H:%M:%S} UTC"
     is_active = decision["mode"] == "active"
     yield f"  outcome     {decision['outcome']}{'' if is_active else ', in shadow mode: all nodes got the same score'}"
     yield f"  candidates  {decision['candidates']}; {decision['in_flight']} pods in flight"
@@ -115,7 +118,3 @@ def _show_regret(summary: Mapping[str, Any]) -> None:
         f"\n{summary['waiting']} pods are not counted yet: their first window is not complete; "
         f"hot: {summary['hot_percent']:g} % or more"
     )
-
-
-def _time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -3,7 +3,6 @@
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -116,10 +115,9 @@ def record(
     _write(folder, trace, counts)
 
 
-@contextlib.contextmanager
 def _session(
     address: str, token_file: Path | None, ca_file: Path | None, headers: tuple[str, ...]
-) -> Iterator[BoundedSession]:
+) -> contextlib.closing[BoundedSession]:
     if not address.startswith(("http://", "https://")):
         raise click.UsageError(
             f"--prometheus {masking.without_credentials(address)}: must begin with http:// or https://"
@@ -131,10 +129,8 @@ def _session(
         raise click.UsageError(f"--ca-file {ca_file}: no such file")
     masking.register_url_secrets(address)
     authenticate = credentials.bearer(lambda: credentials.read_token(token_file) if token_file else "")
-    with contextlib.closing(
-        BoundedSession(authenticate, verify=True if ca_file is None else str(ca_file), headers=pairs)
-    ) as session:
-        yield session
+    verify = True if ca_file is None else str(ca_file)
+    return contextlib.closing(BoundedSession(authenticate, verify=verify, headers=pairs))
 
 
 def _read_kubernetes(kubernetes: KubernetesOpener, selector: str) -> tuple[list[Node], dict[PodKey, PodSpec]]:
