@@ -214,7 +214,7 @@ def api() -> Iterator[Api]:
 
 
 @pytest.fixture
-def full(api: Api) -> Api:
+def ready_api(api: Api) -> Api:
     """An API after one fetch."""
     api.watcher.fetch_once()
     return api

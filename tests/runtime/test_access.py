@@ -31,14 +31,16 @@ ConfigureAccess = Callable[..., Api]
 
 
 @pytest.fixture
-def locked(full: Api) -> ConfigureAccess:
+def locked(ready_api: Api) -> ConfigureAccess:
     """Return a function that configures access control of an API after a fetch."""
 
     def lock(**settings: Any) -> Api:
         server = WatcherServerSettings(**settings)
-        full.app = create_app(full.watcher, full.telemetry, open_access(server, clock=lambda: full.now))
-        full.client = full.app.test_client()
-        return full
+        ready_api.app = create_app(
+            ready_api.watcher, ready_api.telemetry, open_access(server, clock=lambda: ready_api.now)
+        )
+        ready_api.client = ready_api.app.test_client()
+        return ready_api
 
     return lock
 
@@ -368,9 +370,9 @@ def handshaken(tls: TlsContext, context: ssl.SSLContext, session: Any = None) ->
             yield secured, opposite
 
 
-def test_everything_is_open_by_default(full: Api) -> None:
+def test_everything_is_open_by_default(ready_api: Api) -> None:
     """Without settings every route is open, with reasons."""
-    full.fail("15m", "10m", "5m")
-    full.now += 301
-    full.watcher.fetch_once()
-    assert "no route" in check_error(full.get("/watcher"), 404, "stale")
+    ready_api.fail("15m", "10m", "5m")
+    ready_api.now += 301
+    ready_api.watcher.fetch_once()
+    assert "no route" in check_error(ready_api.get("/watcher"), 404, "stale")

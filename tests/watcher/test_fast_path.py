@@ -138,18 +138,18 @@ def test_common_requests_use_the_fast_path(
     assert not comparisons[1].check("GET", target)
 
 
-def test_fast_path_requests_are_counted(full: Api) -> None:
+def test_fast_path_requests_are_counted(ready_api: Api) -> None:
     """Requests on the fast path are counted by their route as well."""
     for _ in range(3):
-        full.get("/watcher/a")
-    assert 'trimaran_http_requests_total{route="/watcher/<host>",status="200"} 3.0' in full.get("/metrics").text
-    assert 'request_duration_seconds_count{route="/watcher/<host>"} 3.0' in full.get("/metrics").text
+        ready_api.get("/watcher/a")
+    assert 'trimaran_http_requests_total{route="/watcher/<host>",status="200"} 3.0' in ready_api.get("/metrics").text
+    assert 'request_duration_seconds_count{route="/watcher/<host>"} 3.0' in ready_api.get("/metrics").text
 
 
-def test_expired_answers_leave_the_fast_path(full: Api) -> None:
+def test_expired_answers_leave_the_fast_path(ready_api: Api) -> None:
     """From the expiry on, the routes decide the answer."""
-    comparison = PathComparison(full)
+    comparison = PathComparison(ready_api)
     assert comparison.check("GET", "/watcher")
-    full.now = START + 301
+    ready_api.now = START + 301
     assert not comparison.check("GET", "/watcher")
     assert not comparison.check("GET", "/watcher/a")

@@ -80,18 +80,18 @@ def test_every_reference_and_schema_is_valid() -> None:
      ("/readyz", "/readyz"), ("/findings", "/findings"), ("/history", "/history"), ("/history?step=1", "/history"),
      ("/history?host=b", "/history"), ("/openapi.json", "/openapi.json")],
 )  # fmt: skip
-def test_answers_are_as_documented(full: Api, path: str, route: str) -> None:
+def test_answers_are_as_documented(ready_api: Api, path: str, route: str) -> None:
     """The status and body of an answer are documented for its route."""
-    response = full.get(path)
+    response = ready_api.get(path)
     answer = DOCUMENT["paths"][route]["get"]["responses"][str(response.status_code)]
     wanted = answer["content"]["application/json"]["schema"]
     jsonschema.Draft202012Validator({**wanted, "components": DOCUMENT["components"]}).validate(response.json)
 
 
 @pytest.mark.parametrize("path", ["/watcher", "/compat/watcher"])
-def test_the_columnar_answer_is_as_documented(full: Api, path: str) -> None:
+def test_the_columnar_answer_is_as_documented(ready_api: Api, path: str) -> None:
     """The columnar answer is documented for its route."""
-    response = full.get(path, Accept=COLUMNS_TYPE)
+    response = ready_api.get(path, Accept=COLUMNS_TYPE)
     content = DOCUMENT["paths"][path]["get"]["responses"]["200"]["content"]
     assert response.content_type in content
     wanted = content[COLUMNS_TYPE]["schema"]

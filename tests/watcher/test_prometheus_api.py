@@ -77,19 +77,21 @@ def test_other_queries_are_refused(query: str) -> None:
         parse(query)
 
 
-def test_query_answers_have_prometheus_format(full: Api) -> None:
+def test_query_answers_have_prometheus_format(ready_api: Api) -> None:
     """A query returns a vector with the node's name as label instance, and errors have Prometheus' format."""
-    answer = full.get(f"/api/v1/query?query={LOAD}&time=1.5").json
-    served = full.watcher.published(None).metrics.data
+    answer = ready_api.get(f"/api/v1/query?query={LOAD}&time=1.5").json
+    served = ready_api.watcher.published(None).metrics.data
     assert answer["status"] == "success"
     assert answer["data"]["resultType"] == "vector"
     assert {sample["metric"]["instance"] for sample in answer["data"]["result"]} == set(served)
     assert all(0 <= float(sample["value"][1]) <= 1 for sample in answer["data"]["result"])
-    refused = full.get("/api/v1/query?query=up")
+    refused = ready_api.get("/api/v1/query?query=up")
     assert (refused.status_code, refused.json["errorType"]) == (400, "bad_data")
-    assert full.get("/api/v1/query?quer=up").status_code == 400
-    assert full.client.post("/api/v1/query", data={"query": LOAD}).status_code == 405  # clients then retry with GET
-    assert LOAD in full.get("/metrics/nodes").text
+    assert ready_api.get("/api/v1/query?quer=up").status_code == 400
+    assert (
+        ready_api.client.post("/api/v1/query", data={"query": LOAD}).status_code == 405
+    )  # clients then retry with GET
+    assert LOAD in ready_api.get("/metrics/nodes").text
 
 
 def test_expired_metrics_are_not_returned(api: Api) -> None:
