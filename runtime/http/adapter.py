@@ -1,6 +1,6 @@
-"""Transport adapter of requests with limits: a deadline for the whole response, a size limit, and cancellation.
+"""Transport adapter for the library ``requests`` that limits each call: deadline, size of the response, cancellation.
 
-The read timeout of requests is not enough: it restarts with each byte, so a server can send one byte a second forever.
+The library's own read timeout is not enough: it restarts with each byte, so a server can send one byte a second forever.
 """
 
 import contextlib

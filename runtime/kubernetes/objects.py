@@ -216,7 +216,7 @@ class Pod:
         terminating: True if the pod has a deletion timestamp.
         finished: True if the phase is Succeeded or Failed, so that the pod uses nothing.
         scheduled_at: time of the binding, Unix seconds; None if unknown.
-        requests: requests of the pod as a whole (``spec.resources``), after resizing. kube-scheduler counts them
+        requests: pod-level requests (``spec.resources``), after resizing. kube-scheduler counts them
             instead of the containers' requests; the Trimaran plugins ignore them.
         labels: labels of the pod.
         owner: controller of the pod; None if it has none.
@@ -432,7 +432,7 @@ def _resized(wanted: ResourceList, reported: Any, status: Any, path: str) -> Res
 
 
 def _whole_pod(spec: Any, status: Any, containers: tuple[Container, ...], where: str) -> ResourceList:
-    """Return the requests of the pod as a whole, including those that the API server derives from its limits.
+    """Return the pod-level requests, including those that the API server derives from pod-level limits.
 
     Source: ``PodRequests`` of k8s.io/component-helpers/resource, ``defaultPodRequests`` of k8s.io/kubernetes.
     """

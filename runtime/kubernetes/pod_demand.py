@@ -139,10 +139,11 @@ def _non_zero_requests(pod: Pod, resource: str) -> int:
 
 @_cached
 def fit_score_requests(pod: Pod, resource: str) -> int:
-    """Return the amount that NodeResourcesFit's score adds for a pending pod, with NON_ZERO_REQUESTS assumed.
+    """Return the request that NodeResourcesFit's score counts for a pending pod.
 
-    Up to kube-scheduler 1.36, this score ignores requests of the pod as a whole. Its filter, its other scores and its
-    sums over placed pods include them. Source: ``NewFit`` of the plugin noderesources.
+    A container without a request counts with NON_ZERO_REQUESTS (100m CPU, 200 MiB). Up to kube-scheduler 1.36, this
+    score ignores pod-level requests (``spec.resources``); the filter, the other scores and the sums over placed pods
+    include them. Source: ``NewFit`` of the plugin noderesources.
     """
     total = _containers_nano(pod, resource, NON_ZERO_REQUESTS.get(resource, 0)) + pod.overhead.nano(resource)
     return _round_up(total, resource) or pod.annotated.amount(resource)
