@@ -92,8 +92,9 @@ def cluster_server(file: Path, context: str) -> str:
 def _problem(file: Path, context: str, file_option: str, context_option: str) -> str:
     """Return the reason why the kubeconfig cannot be used, or an empty text, without running exec plugins."""
     if find_spec("kubernetes") is None:
-        return f"{file_option} needs the package kubernetes: pip install kubernetes; in a cluster, leave it unset"
-    import yaml  # as above
+        install = "pip install 'trimaran[kubernetes]'"
+        return f"{file_option} needs the package kubernetes: {install}; in a cluster, leave it unset"
+    import yaml  # only kubeconfigs need it
 
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
