@@ -1,4 +1,6 @@
-"""Observed pod use by owner, learned from a replay's past, as a metrics server with a history shows it.
+"""Learning of each owner's CPU and memory use during a replay, from the minutes that were already measured.
+
+A real cluster has the same knowledge where a monitoring system stores the metrics of its pods.
 
 CPU demand above a node's capacity counts as use, because a replay does not throttle pods.
 """

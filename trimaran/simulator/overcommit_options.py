@@ -11,7 +11,7 @@ _RANGE = f"from {MIN_OVERCOMMIT:g} to {MAX_OVERCOMMIT:g}"
 
 
 class Factors(click.ParamType[tuple[float, ...]]):
-    """List of factors."""
+    """Click parameter type: a comma-separated list of overcommit factors."""
 
     name = "factor,..."
     expected = f"numbers {_RANGE}, separated by commas"

@@ -307,7 +307,7 @@ class NodeSampling:
         return rows[begin:end] if begin < end else np.concatenate([rows[:end], rows[begin:]])
 
     def wanted(self, size: int) -> int:
-        """Return the number of feasible nodes after which the search in a cluster of some size stops."""
+        """Return the number of feasible nodes after which a search stops, in a cluster of ``size`` nodes."""
         percent = self._percent or max(50 - size // 125, _LEAST_PERCENT)
         if size < _LEAST_TO_FIND or percent >= 100:
             return size

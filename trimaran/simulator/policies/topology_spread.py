@@ -29,10 +29,11 @@ _MAX_SKEW = 3
 
 @dataclass(frozen=True)
 class PodTopologySpread(WithoutNodeTerms):
-    """kube-scheduler's PodTopologySpread by node.
+    """kube-scheduler's PodTopologySpread over hostnames, without zones: prefers nodes with few of the owner's pods.
 
     Attributes:
-        replicas: number of an owner's pods on each node, by owner and node name; the plugin follows its changes.
+        replicas: number of an owner's pods on each node, by owner and node name. This is the cluster's own mapping and
+            not a copy, so scores always use the current counts.
     """
 
     replicas: Mapping[Owner, Mapping[str, int]] = field(hash=False)

@@ -87,7 +87,7 @@ class _DataRange:
 
 
 def build_trace(name: str, source: DatasetFiles, form: DatasetFormat, options: ImportOptions) -> tuple[Trace, int]:
-    """Build a trace of a part of a data set; also return the number of tasks left out because they have no use.
+    """Build a trace of a part of a data set, and count the tasks that are left out for lack of measured use.
 
     Raises:
         LoadError: the data cannot be read, or the span is empty.
