@@ -1,4 +1,4 @@
-"""Result of a prioritize request: a score for every candidate, its outcome, and the details of the scoring."""
+"""Result of a prioritize request: a score for every candidate node, the outcome, and the details of the scoring."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,14 +28,14 @@ class PrioritizeOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScoringDetails:
-    """Details behind a result, for explanations.
+    """Details of a scoring, from which its result can be explained later.
 
     Attributes:
-        scores: scores of the known candidates, independent of later changes.
-        points: scores in the answer for the known candidates, shape (nodes,).
-        snapshot: metrics; None without metrics.
+        scores: weighted sums and plugin scores of the known candidates; not affected by later changes of the cluster.
+        points: scores of the known candidates as kube-scheduler gets them, 0 to 100, shape (nodes,).
+        snapshot: metrics that the nodes were scored by; None without metrics.
         waited_seconds: time from the request until the scoring began.
-        scored_seconds: time of the scoring.
+        scored_seconds: duration of the scoring.
     """
 
     scores: Scores
@@ -47,13 +47,13 @@ class ScoringDetails:
 
 @dataclass(frozen=True)
 class ScoredCandidates:
-    """Scores of the candidates.
+    """Scores of the candidate nodes of one pod.
 
     Attributes:
-        names: candidates, each once.
-        points: scores of the candidates, 0 to 100, in the same order.
+        names: names of the candidates, each once.
+        points: scores of the candidates, 0 to 100, in the order of ``names``.
         outcome: outcome of the request.
-        details: details of the scoring; None if all scores are the same.
+        details: details of the scoring; None if the nodes could not be scored and all got the same score.
     """
 
     names: Sequence[str]
@@ -63,7 +63,7 @@ class ScoredCandidates:
 
     @classmethod
     def neutral(cls, names: Sequence[str], outcome: PrioritizeOutcome) -> "ScoredCandidates":
-        """Return a result with the same score for all candidates."""
+        """Return a result that gives all candidates the same score, 50."""
         return cls(names, [NEUTRAL] * len(names), outcome)
 
     @cached_property

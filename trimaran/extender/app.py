@@ -41,10 +41,10 @@ def create_app(
 
     Args:
         prioritizer: scores the candidates.
-        telemetry: metrics of requests and results, served at /metrics.
-        is_ready: returns whether the cluster is known.
+        telemetry: Prometheus metrics of the requests and their outcomes, served at /metrics.
+        is_ready: returns whether the nodes and pods of the cluster are known.
         access: access check of the requests; None admits everyone.
-        more: further routes.
+        more: further routes, such as those of the filter and of the recorded decisions.
     """
     access = access or AccessCheck()
     app = Flask("extender", static_folder=None)

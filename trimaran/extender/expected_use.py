@@ -1,9 +1,10 @@
-"""Expected use of nodes with a pod: the measured use, the unreported requests of recent pods, and the pod's requests.
+"""Expected CPU and memory use of each node if a pod were placed on it.
 
     after(node) = 100 * (average use + unreported requests of recent pods + the pod's request) / capacity       percent
 
-for CPU and memory. Recent and assumed pods count as in :mod:`scoring.load.recent_pods`. The expected use is implemented
-as a plugin so that it follows the changes of a table row by row; its score is the free share of the fuller resource.
+Unreported requests are those of recently placed and assumed pods that the average does not include yet; see
+:mod:`scoring.load.recent_pods`. The expected use is a score plugin because a prepared plugin recomputes only the nodes
+that have changed. Its score is the free percentage of the fuller resource.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,13 +22,16 @@ from scoring.plugins.base import Rows, Terms, per_pod
 
 @dataclass(frozen=True)
 class ExpectedUse(ScorePlugin):
-    """Percent of each resource that a node is expected to use with the pod; NaN where the node is not measured."""
+    """Plugin that computes the expected CPU and memory use of a node with the pod, percent of capacity.
+
+    The percentages are terms of the score; they are NaN where the node is not measured.
+    """
 
     name: ClassVar[str] = "ExpectedUse"
     reads_metrics: ClassVar[bool] = True
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
-        """Return the use of each resource before the pod, in whole units."""
+        """Return the expected use of each resource without the pod, millicores or bytes; NaN if not measured."""
         terms: Terms = {}
         for resource in CPU_AND_MEMORY:
             measured = metrics.of(resource.metric_type)
@@ -41,7 +45,7 @@ class ExpectedUse(ScorePlugin):
         return terms
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:
-        """Return the percent of each resource with the pod."""
+        """Return the expected use of each resource with the pod, percent of capacity, and the score."""
         terms: Terms = {}
         free = np.full((len(pods), len(node["cpu_use"])), 100.0)
         for resource in CPU_AND_MEMORY:
@@ -53,5 +57,5 @@ class ExpectedUse(ScorePlugin):
         return {**terms, "score": np.maximum(free, 0).astype(np.int64)}
 
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Return the expected use of each resource as text."""
+        """Return the expected use of each resource as text, such as ``cpu 71.2 %, memory 40.0 %``."""
         return ", ".join(f"{each.name} {terms[f'{each.name}_percent']:.1f} %" for each in CPU_AND_MEMORY)

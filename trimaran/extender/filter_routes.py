@@ -1,4 +1,4 @@
-"""Filter routes: ``POST /filter`` (ExtenderArgs in, ExtenderFilterResult out) and ``POST /preempt`` for preemption.
+"""HTTP routes of the filter: ``POST /filter`` (ExtenderArgs in, ExtenderFilterResult out) and ``POST /preempt``.
 
 Source: k8s.io/kube-scheduler/extender/v1.
 """
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 def filter_routes(filtering: NodeFilter) -> Blueprint:
-    """Return the routes of the filter."""
+    """Return the HTTP routes of the filter: /filter and /preempt."""
     routes = Blueprint("filter", __name__)
 
     @routes.post(FILTER)
@@ -35,7 +35,10 @@ def filter_routes(filtering: NodeFilter) -> Blueprint:
 
 
 def encode_filter_result(result: FilterResult) -> bytes:
-    """Return an ExtenderFilterResult; refused nodes are unresolvable, so that no pod is preempted for them."""
+    """Return the JSON of an ExtenderFilterResult.
+
+    Refused nodes are listed as unresolvable, so that kube-scheduler evicts no pods from them to make room.
+    """
     return orjson.dumps({
         "Nodes": None, "NodeNames": list(result.passed), "FailedNodes": {},
         "FailedAndUnresolvableNodes": dict(result.refused), "Error": "",
@@ -43,7 +46,7 @@ def encode_filter_result(result: FilterResult) -> bytes:
 
 
 def _handle_preempt(filtering: NodeFilter, body: bytes) -> HttpResponse:
-    """Return the nodes on which preemption may make room, with the victims there."""
+    """Answer a preemption request: return the given nodes that pass once their victims are gone, and these victims."""
     try:
         fields = fields_of(body)
         victims = fields.get("nodenametometavictims")

@@ -1,14 +1,14 @@
-"""Filter that refuses nodes whose expected use with the pod is over a limit. Off by default; never strands a pod.
+"""Filter that refuses nodes whose expected use with the pod is over a limit. Off by default.
 
     all candidates are over a limit               open (the default): all pass; closed: none passes for a limited time
-    a pod has waited for the longest time         all nodes pass: autoscalers ignore extenders, and would add no node
+    a pod has waited for max_wait_seconds         all nodes pass: autoscalers ignore extenders, and would add no node
     a node is not measured, or is suspect         the node passes
     DaemonSet's or static pod, exempt namespace   all nodes pass; also for pods in shadow and of other schedulers
 
-Refused nodes are answered as unresolvable, so that preemption ignores them. Where preemption would make room on full
-nodes, the nodes that stay over their limit even then are refused as well, since their victims would be evicted for
-nothing. kube-scheduler sends a sample of the nodes unless its percentageOfNodesToScore is 100; "all" means all nodes in
-the request.
+Refused nodes are listed as unresolvable, so that preemption ignores them. When kube-scheduler asks about nodes to
+preempt pods on, the nodes that stay over their limit without the victims are refused as well: the victims would be
+evicted for nothing. kube-scheduler sends a sample of the nodes unless its percentageOfNodesToScore is 100; "all" means
+all nodes in the request.
 """
 
 import time
@@ -44,7 +44,7 @@ class FilterOptions:
     Attributes:
         limits: resource to the highest expected use of a node with the pod, percent of capacity.
         fail: ``open`` lets a pod pass if all nodes are over a limit; ``closed`` makes it wait.
-        max_wait_seconds: longest time that a pod waits; then it passes.
+        max_wait_seconds: longest time that a pod waits; then all nodes pass for the pod.
         exempt_namespaces: namespaces whose pods are never filtered.
     """
 
@@ -56,7 +56,12 @@ class FilterOptions:
 
 @dataclass(frozen=True, slots=True)
 class FilterResult:
-    """Candidates that pass, and the reason for each refused one."""
+    """Result of the filter for one pod.
+
+    Attributes:
+        passed: names of the nodes that pass.
+        refused: reason for each refused node, by name.
+    """
 
     passed: Sequence[str]
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -64,12 +69,12 @@ class FilterResult:
 
 @dataclass(slots=True)
 class RejectedPod:
-    """Pod without a passing node.
+    """Waiting pod: at its last request all candidates were refused.
 
     Attributes:
-        args: last request of the pod.
-        since: monotonic time of its first rejection.
-        requeued: whether it was requeued because it had waited for the longest time.
+        args: last filter request of the pod.
+        since: monotonic time of the pod's first rejection.
+        requeued: whether the pod was requeued because it had waited for ``max_wait_seconds``.
     """
 
     args: ExtenderArgs
@@ -78,7 +83,7 @@ class RejectedPod:
 
 
 class NodeFilter:
-    """Thread-safe filter of candidates.
+    """Thread-safe filter of a pod's candidate nodes.
 
     Args:
         schedulers: schedulers whose pods are filtered.
@@ -90,7 +95,7 @@ class NodeFilter:
 
     Attributes:
         counts: filtered pods by outcome, :data:`FILTER_OUTCOMES`.
-        waiting: pods that were rejected last by uid, the longest waiting first.
+        waiting: waiting pods by uid, the longest waiting first; their last request was rejected.
     """
 
     def __init__(
@@ -110,7 +115,7 @@ class NodeFilter:
         self.waiting: OrderedDict[str, RejectedPod] = OrderedDict()
 
     def answer(self, args: ExtenderArgs, victims: VictimUids = MappingProxyType({})) -> FilterResult:
-        """Return the candidates that pass.
+        """Return the candidates that pass, and the reasons for the refused ones.
 
         Args:
             args: the pod and the candidates.
@@ -139,11 +144,11 @@ class NodeFilter:
         return FilterResult((), over)
 
     def has_waited(self, waiting: RejectedPod) -> bool:
-        """Return whether a pod has waited for the longest time."""
+        """Return whether a pod has waited for ``max_wait_seconds``, after which all nodes pass."""
         return self._monotonic() - waiting.since >= self._options.max_wait_seconds
 
     def nodes_over_limit(self, args: ExtenderArgs, victims: VictimUids = MappingProxyType({})) -> dict[str, str] | None:
-        """Return the candidates over a limit with the reason; None without metrics.
+        """Return the reason for each candidate over a limit, by node name; None without metrics.
 
         The arguments are those of :meth:`answer`.
         """
@@ -176,7 +181,7 @@ class NodeFilter:
         return cached[1], cached[2]
 
     def _limits_of(self, rows: NodeRows) -> Mapping[str, Float64s]:
-        """Return each node's limits by row: the valid annotations of the node, otherwise the settings."""
+        """Return each resource's limits in percent, shape (nodes,): a node's valid annotation, else the setting."""
         if self._limits is None or self._limits[0] is not rows:
             limits = {
                 resource: np.array([_limit(node.use_limits.get(resource, ""), default) for node in rows.nodes])
@@ -201,7 +206,7 @@ class NodeFilter:
 
 
 def _freed_percent(nodes: NodeTable, names: Sequence[str], victims: VictimUids, resource: str) -> Float64s:
-    """Return the requests of the victims, percent of each node's capacity, shape (names,)."""
+    """Return the resource requests of the victims on each node, percent of the node's capacity, shape (names,)."""
     freed = np.zeros(len(names))
     for position, name in enumerate(names if victims else ()):
         uids = set(victims.get(name, ()))

@@ -1,9 +1,9 @@
-"""KubeSchedulerConfiguration with which a stock kube-scheduler calls the extender, made from one with plugins of ours.
+"""Conversion of a KubeSchedulerConfiguration with trimaran's plugins, so that a stock kube-scheduler can use it.
 
-Our plugins are removed from the file, and the extender is added. The weights are computed as in
-:mod:`trimaran.extender.profiles`, so that all plugins keep their relative weights. NodeResourcesFit and
-NodeResourcesBalancedAllocation keep scoring, with weight 1 if the file does not name them: they decide between nodes
-with equal load, and alone while the extender is down.
+The plugins that a stock kube-scheduler does not have are removed from the file, and the extender is added. The weights
+are computed as in :mod:`trimaran.extender.profiles`, so that all plugins keep their relative weights. NodeResourcesFit
+and NodeResourcesBalancedAllocation keep scoring, with weight 1 if the file does not name them: they decide between
+nodes with equal load, and they alone score while the extender is down.
 """
 
 import re
@@ -35,7 +35,7 @@ class ExtenderEndpoint:
         ca_file: CA of the extender's certificate, as a path that kube-scheduler sees; required for an https URL.
         certificate, key: client certificate, if the extender requires one.
         timeout_ms: timeout after which kube-scheduler goes on without the extender, at most 500.
-        filters: whether the extender filters as well.
+        filters: whether kube-scheduler also calls the extender's filter.
 
     Raises:
         ValueError: the attributes contradict each other; the message names the remedy.
@@ -65,7 +65,7 @@ class ExtenderEndpoint:
         return self.url.startswith("https://")
 
     def config_entry(self, weight: int) -> dict[str, Any]:
-        """Return the entry of ``extenders`` in the file."""
+        """Return the entry of ``extenders`` in the KubeSchedulerConfiguration, with this weight of the scores."""
         entry: dict[str, Any] = {
             "urlPrefix": self.url.rstrip("/"),
             "prioritizeVerb": _PRIORITIZE,
@@ -88,7 +88,7 @@ def render_config(
     """Return the configuration for a stock kube-scheduler.
 
     Args:
-        document: a parsed KubeSchedulerConfiguration with plugins of ours.
+        document: a parsed KubeSchedulerConfiguration with trimaran's plugins.
         endpoint: address and options of the extender.
         safety_net: whether the plugins in :data:`SAFETY_NET` score if the file does not name them.
 
@@ -117,9 +117,9 @@ def render_config(
 
 
 def in_tree_by_scheduler(profiles: Profiles) -> Mapping[str, InTreePlugins]:
-    """Return the in-tree plugins that score next to the extender, by scheduler name.
+    """Return the in-tree score plugins of kube-scheduler that run in addition to the extender, by scheduler name.
 
-    They are the plugins that :func:`render_config` leaves in the file by default.
+    These are the plugins that :func:`render_config` leaves in the file by default.
     """
     if profiles.document["apiVersion"] not in _READABLE:
         return {}
@@ -134,11 +134,11 @@ def in_tree_by_scheduler(profiles: Profiles) -> Mapping[str, InTreePlugins]:
 
 
 def validate_config(document: Mapping[str, Any], url: str = "") -> Iterator[str]:
-    """Yield the problems of a file with which a stock kube-scheduler is to call the extender.
+    """Yield the problems of a KubeSchedulerConfiguration for a stock kube-scheduler with the extender.
 
     Args:
         document: the parsed file.
-        url: URL of our extender, if there are several; by default all extenders that prioritize are checked.
+        url: URL of the extender to check, if the file has several; by default all with a ``prioritizeVerb``.
     """
     for number, profile in enumerate(_listed(document, "profiles")):
         yield from _problems_of_profile(f"profiles[{number}]", profile)
@@ -243,7 +243,7 @@ def _listed(document: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
 
 
 def _seconds(text: object) -> float | None:
-    """Return a duration in Go's notation as seconds; None if the text is not a valid duration."""
+    """Return a duration in Go's notation, such as ``1m30s``, in seconds; None if the text is not a valid duration."""
     parts = _GO_DURATION.findall(text) if isinstance(text, str) else []
     if not parts or "".join(number + unit for number, unit in parts) != text:
         return None

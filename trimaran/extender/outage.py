@@ -1,4 +1,4 @@
-"""Kubernetes Events about outages, in addition to the log line and the counter."""
+"""Kubernetes Events about outages, during which the extender cannot score nodes by their load."""
 
 import logging
 import socket
@@ -16,11 +16,11 @@ _log = logging.getLogger(__name__)
 
 
 class EventRecorder:
-    """Best-effort writer of Events: a refused or failed write is logged, and has no other effect.
+    """Best-effort writer of Kubernetes Events: a refused or failed write is only logged.
 
     Args:
         api: Kubernetes API.
-        namespace: namespace of the Events, which is their subject as well; "" writes no Events.
+        namespace: namespace of the Events, and the object that they are about; "" writes no Events.
     """
 
     def __init__(self, api: Sender, namespace: str) -> None:
@@ -28,7 +28,7 @@ class EventRecorder:
         self._namespace = namespace
 
     def record(self, reason: str) -> None:
-        """Write an Event in the background: an outage began for a reason, or ended if the reason is empty."""
+        """Write an Event in the background: an outage began for this reason, or ended if the reason is empty."""
         if self._namespace:
             threading.Thread(target=self._write, args=(reason,), name="event", daemon=True).start()
 

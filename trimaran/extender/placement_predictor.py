@@ -1,4 +1,4 @@
-"""Prediction of kube-scheduler's choice for a pod: the node with the highest sum of our and its in-tree scores."""
+"""Prediction of kube-scheduler's choice for a pod: the node with the highest sum of extender and in-tree scores."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -17,10 +17,10 @@ _SOFT = "PreferNoSchedule"
 
 @dataclass(frozen=True)
 class InTreePlugins:
-    """Scoring plugins of kube-scheduler itself, in addition to the extender.
+    """In-tree score plugins of kube-scheduler, whose scores are added to those of the extender.
 
     Attributes:
-        profile: the plugins that :mod:`scoring` implements.
+        profile: in-tree plugins that :mod:`scoring` implements, with their weights.
         taint_weight: weight of TaintToleration, which counts soft taints; 0 if it does not score.
     """
 
@@ -29,15 +29,15 @@ class InTreePlugins:
 
 
 class PlacementPredictor:
-    """Predictor of the candidate with the highest sum. For one thread and one table.
+    """Predictor of the node that kube-scheduler will choose for a pod. Not thread-safe.
 
-    Scores that are unknown here (topology spread, affinity to other pods, preferred node affinity) are assumed to be
-    the same for all nodes.
+    Scores of other in-tree plugins (topology spread, affinity to other pods, preferred node affinity) are not computed;
+    they are assumed to be the same for all nodes.
 
     Args:
-        weight: weight of the extender.
+        weight: weight of the extender in kube-scheduler's configuration.
         in_tree: in-tree plugins by scheduler name.
-        rng: random number generator for the tie-break, as kube-scheduler's is random.
+        rng: random number generator for the tie-break, which is random in kube-scheduler as well.
     """
 
     def __init__(self, weight: int, in_tree: Mapping[str, InTreePlugins], rng: random.Random) -> None:
@@ -49,12 +49,12 @@ class PlacementPredictor:
         self._tainted: Mapping[str, Node] = {}
 
     def predict(self, pod: Pod, scheduler_name: str, answer: ScoredCandidates, table: NodeTable) -> str:
-        """Return the name of the predicted node; "" if no candidate exists any more.
+        """Return the name of the predicted node; "" if all candidates have been deleted.
 
         Args:
             pod: the pending pod.
             scheduler_name: scheduler of the pod, which selects the in-tree plugins.
-            answer: scores in the answer.
+            answer: the extender's scores of the candidates.
             table: table of the cluster, from the time of the answer or later.
         """
         names, points, rows = _candidates(answer, table)
@@ -98,12 +98,13 @@ class PlacementPredictor:
 
 
 class _Totals:
-    """Totals of a profile on a table, cached for consecutive pods with equal requests, such as replicas of a workload.
+    """Total scores of a profile, cached for consecutive pods with equal resource requests, such as replicas.
 
-    For such pods only the nodes that have changed are scored again, unless a plugin normalizes its scores.
+    For a replica of the previous pod only the nodes that have changed are scored again, unless a plugin of the profile
+    normalizes its scores.
 
     Attributes:
-        nodes: the table.
+        nodes: table of the nodes to score.
     """
 
     def __init__(self, profile: Profile, nodes: NodeTable) -> None:
@@ -114,7 +115,7 @@ class _Totals:
         self._cache: tuple[object, int, Int64s] | None = None  # rows and version of the table, and the totals
 
     def for_rows(self, pod: Pod, rows: Int64s) -> Int64s:
-        """Return the totals of a pod on some rows, shape (k,)."""
+        """Return the total score of a pod on some rows of the table, shape (rows,)."""
         requests = pod.cached_requests
         # Another workload, or scores that depend on all candidates: score the rows, without the cache.
         if requests is None or requests is not self._requests or self._normalizes:
@@ -134,7 +135,7 @@ class _Totals:
 
 
 def _candidates(answer: ScoredCandidates, table: NodeTable) -> tuple[Sequence[str], Int64s, Int64s]:
-    """Return the candidates that still exist, their scores and their rows."""
+    """Return the candidates that still exist: their names, their scores, and their rows in the table."""
     names, details = answer.names, answer.details
     if details is not None and details.scores.table_names is table.names:  # no node was added or removed since
         rows = details.scores.rows

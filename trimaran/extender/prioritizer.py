@@ -1,7 +1,7 @@
-"""Scoring of kube-scheduler's candidates: choice of profile and metrics, deadline, and scores without metrics.
+"""Scoring of kube-scheduler's candidate nodes within a deadline, with or without metrics.
 
 One pod is scored at a time, so that prepared profiles need no lock of their own, and each pod counts on its predicted
-node before the next one is scored. Scoring runs on the request's thread: handing it to a worker would cost as much as
+node before the next pod is scored. Scoring runs on the request's thread: handing it to a worker would cost as much as
 scoring. Only slow work (preparing for a new snapshot, waiting for the lock of the cluster view) runs on a worker
 thread. At the deadline all candidates get the same score.
 """
@@ -36,10 +36,10 @@ class PrioritizerOptions:
 
     Attributes:
         deadline_seconds: time after which all candidates get the same score.
-        policy: policy that decides for each node whether its metrics are used.
+        policy: policy that decides for each node whether its metrics are trusted.
         on_outage: scores without metrics: ``neutral`` gives all candidates the same score, so that kube-scheduler's own
             plugins decide; ``allocation`` scores by best fit.
-        assume: whether the best candidate counts as placed until the API server reports the binding.
+        assume: whether a scored pod counts on its predicted node until the API server reports the binding.
         seed: seed of the tie-break; None for a random one.
     """
 
@@ -51,9 +51,9 @@ class PrioritizerOptions:
 
 
 RecordAnswer = Callable[[ExtenderArgs, ScoredCandidates, str, bool], None]
-"""Callback that records a request and its scores, before shadow mode replaces them.
+"""Callback that records a request and its scores; in shadow mode too, where the response has other scores.
 
-Further arguments: the predicted node ("" if all scores are the same), and whether the rollout is active for the pod.
+Further arguments: the predicted node ("" without scores), and whether the rollout is active for the pod.
 """
 
 
@@ -73,7 +73,8 @@ class Prioritizer:
             again.
         clock: Unix time.
         in_tree: in-tree plugins that kube-scheduler scores by, by scheduler name.
-        is_active: returns whether the pod with a uid gets its scores; other pods get the same score for all nodes.
+        is_active: returns whether kube-scheduler gets the scores of the pod with a uid; for other pods (shadow) it gets
+            the same score for all nodes.
         record: callback for each result, called after the response; see :data:`RecordAnswer`.
     """
 
@@ -106,12 +107,12 @@ class Prioritizer:
         self._locked_at = 0.0  # monotonic; 0 while unlocked
 
     def answer(self, args: ExtenderArgs, run_later: RunLater | None = None) -> ScoredCandidates:
-        """Return a score for every candidate. Never fails, and takes at most the deadline and one more scoring.
+        """Return a score for every candidate. Never raises; takes at most the deadline plus the time of one scoring.
 
         Args:
             args: the request.
-            run_later: receives the work to do after the response is sent; no other pod is scored until it is done. By
-                default a thread does it at once.
+            run_later: gets a function to call after the response is sent; the next pod is scored once that function has
+                returned. By default a thread calls the function at once.
         """
         profile = self._profiles.get(args.scheduler_name)
         if profile is None:
@@ -127,7 +128,7 @@ class Prioritizer:
         return answer if is_active else ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.SHADOW)
 
     def is_alive(self) -> bool:
-        """Return whether scoring makes progress."""
+        """Return whether scoring makes progress: no pod has been in scoring for 30 seconds."""
         locked_at = self._locked_at
         return not locked_at or time.monotonic() - locked_at < _STUCK_SECONDS
 
@@ -136,7 +137,7 @@ class Prioritizer:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _score_by_deadline(self, args: ExtenderArgs, profile: ExtenderProfile) -> ScoredCandidates:
-        """Return the scores. If the result has details, the lock stays held until the pod is counted."""
+        """Return the scores, or neutral ones after the deadline; with details, the lock is still held."""
         requested_at = time.monotonic()
         ends_at = requested_at + self._options.deadline_seconds
         if not self._lock.acquire(timeout=self._options.deadline_seconds):
@@ -178,7 +179,10 @@ class Prioritizer:
         except Exception as error:  # a defect costs one pod its scores, not its placement
             if isinstance(error, BlockingIOError) and not wait:
                 raise
-            _log.exception("a pod could not be scored; all its nodes get the same score", extra={"pod": f"{args.pod.namespace}/{args.pod.name}"})
+            _log.exception(
+                "a pod could not be scored; all its nodes get the same score",
+                extra={"pod": f"{args.pod.namespace}/{args.pod.name}"},
+            )
             return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.FAILED)
 
     def _compute_scores(
@@ -221,7 +225,13 @@ class Prioritizer:
     def _prepare(
         self, profile: Profile, table: NodeTable, snapshot: WatcherMetrics | None, *, wait: bool
     ) -> PreparedProfile:
-        """Return the profile prepared for a snapshot. It follows the table, so it serves until the next snapshot."""
+        """Return the profile prepared for a snapshot.
+
+        The prepared profile is updated with the table, so it is used until the next snapshot.
+
+        Raises:
+            BlockingIOError: the profile is not prepared yet, and ``wait`` is false.
+        """
         data = None if snapshot is None else snapshot.data
         prepared, prepared_for = self._prepared.get(profile.scheduler_name, (None, None))
         if prepared is None or prepared_for is not data or prepared.nodes is not table:
@@ -235,7 +245,7 @@ class Prioritizer:
         return prepared
 
     def _set_outage(self, outage: str) -> None:
-        """Set the reason of the outage; report its begin once and its end once."""
+        """Set the reason of the outage, "" if there is none; report its begin once and its end once."""
         if bool(outage) != bool(self._outage):
             if outage:
                 _log.warning("nodes are not scored by their load", extra={"why": outage})
@@ -254,13 +264,16 @@ class Prioritizer:
             if is_active and self._options.assume and answer.outcome is PrioritizeOutcome.SCORED:
                 self._view.assume(pod, node_name)
         except Exception:  # noqa: BLE001  the response is sent already, so no caller would report the error
-            _log.exception("a scored pod could not be recorded or counted on a node; later scores may ignore it", extra={"pod": f"{pod.namespace}/{pod.name}"})
+            _log.exception(
+                "a scored pod could not be recorded or counted on a node; later scores may ignore it",
+                extra={"pod": f"{pod.namespace}/{pod.name}"},
+            )
         finally:
             self._unlock()
 
 
 def _outage_reason(judgment: Judgment) -> str:
-    """Return why no node is scored by its load; "" if nodes are."""
+    """Return the reason why no node is scored by its load; "" if nodes are scored by their load."""
     if judgment.evidence.outage:
         return judgment.evidence.outage
     all_neutral = judgment.grades.size and judgment.grades[0] == NodeGrade.NEUTRAL  # NEUTRAL is given to all or none

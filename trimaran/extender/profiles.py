@@ -4,12 +4,12 @@ kube-scheduler adds an extender's score times its weight times 10, unclamped, to
 each 0 to 100 times its weight. An extender has one weight for all profiles. These conversions keep the relative weights
 of all plugins:
 
-    answered score     sum of weight x score of our plugins / sum of their weights W, rounded; 0 to 100
+    extender's score   sum of weight x score of our plugins / sum of their weights W, rounded; 0 to 100
     extender's weight  L, the least common multiple of all profiles' W
     in-tree weights    times 10 L / W of their profile
 
-The answers keep the order of the sums: a higher sum never gets a lower score. With several plugins, sums that differ by
-less than W can become equal; kube-scheduler's own plugins then decide.
+Rounding keeps the order: a node with a higher sum never gets a lower score. With several plugins, sums that differ by
+less than W can become equal scores; kube-scheduler's own plugins then decide.
 """
 
 from collections.abc import Mapping
@@ -32,18 +32,18 @@ OURS = PLUGINS - IN_TREE
 
 @dataclass(frozen=True)
 class ExtenderProfile:
-    """Part of a profile that the extender scores.
+    """Part of a scheduler profile that the extender runs.
 
     Attributes:
-        profile: profile with our plugins alone.
-        weight: sum of their weights, W.
+        profile: profile with only the plugins that a stock kube-scheduler does not have.
+        weight: sum of these plugins' weights.
     """
 
     profile: Profile
     weight: int
 
     def to_points(self, totals: Int64s) -> Int64s:
-        """Return the answered scores for weighted sums, 0 to 100; shape (nodes,)."""
+        """Convert weighted sums of plugin scores to the extender's scores, 0 to 100; both of shape (nodes,)."""
         totals = np.maximum(totals, 0)
         rounded = totals if self.weight == 1 else (2 * totals + self.weight) // (2 * self.weight)
         points: Int64s = np.minimum(rounded, MAX_SCORE)
@@ -52,11 +52,11 @@ class ExtenderProfile:
 
 @dataclass(frozen=True)
 class Profiles:
-    """Profiles of a KubeSchedulerConfiguration that the extender scores.
+    """Profiles of a KubeSchedulerConfiguration that the extender scores by.
 
     Attributes:
-        configuration: parsed configuration; recently placed pods count unless an argument turns that off.
-        by_scheduler: profiles with plugins of ours, by scheduler name.
+        configuration: parsed configuration, with ``countRecentPods: true`` where the file does not set this argument.
+        by_scheduler: profiles with plugins for the extender, by scheduler name.
         document: the parsed file.
     """
 
@@ -66,12 +66,12 @@ class Profiles:
 
     @property
     def weight(self) -> int:
-        """Weight of the extender, L."""
+        """Weight of the extender in kube-scheduler: the least common multiple of the profiles' weights."""
         return lcm(*(each.weight for each in self.by_scheduler.values()))
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> "Profiles":
-        """Read a parsed KubeSchedulerConfiguration, with arguments as for the Go plugins.
+        """Read a parsed KubeSchedulerConfiguration, with plugin arguments as for the Go plugins.
 
         Raises:
             ValueError: the document is not a valid configuration, or no profile has a plugin for an extender.
@@ -91,7 +91,7 @@ class Profiles:
 
 
 def _counting_recent_pods(document: Mapping[str, Any], configuration: SchedulerConfiguration) -> dict[str, Any]:
-    """Return the document with ``countRecentPods: true`` as the default: the extender is to count pods in flight."""
+    """Return the document with ``countRecentPods: true`` as the default, so that the plugins count pods in flight."""
     changed: dict[str, Any] = deepcopy(dict(document))
     for profile_document, profile in zip(changed.get("profiles") or [], configuration.profiles, strict=False):
         arguments = profile_document["pluginConfig"] = profile_document.get("pluginConfig") or []

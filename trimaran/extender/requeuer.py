@@ -1,8 +1,8 @@
-"""Requeuing of pods that the filter rejected: kube-scheduler retries them at a cluster event, or after 5 minutes.
+"""Requeuing of pods that the filter rejected: a patched node annotation makes kube-scheduler retry them.
 
-A patch of a node annotation, the time at which the node cooled, is such an event. A node is patched when it is no
-longer over its limit for a waiting pod, at most once per interval for all pods, and once for a pod that has waited for
-the longest time.
+kube-scheduler retries a rejected pod at a cluster event such as a patch of a node, or after 5 minutes. A node is
+patched when it is no longer over its limit for a waiting pod, at most once in 10 seconds, and when a pod has waited for
+``max_wait_seconds``, once for each such pod. The annotation is the time of the patch.
 """
 
 import logging
@@ -23,11 +23,14 @@ _log = logging.getLogger(__name__)
 
 
 class Requeuer:
-    """Requeuer of rejected pods, with a thread of its own.
+    """Requeuer of pods that the filter rejected, with a thread of its own.
 
     Args:
         api: Kubernetes API.
-        filtering: filter with the waiting pods.
+        filtering: filter, which knows the waiting pods.
+
+    Attributes:
+        patches: number of successful patches.
     """
 
     def __init__(self, api: Sender, filtering: NodeFilter) -> None:
@@ -45,14 +48,14 @@ class Requeuer:
         self._stop.set()
 
     def run_cycle(self) -> None:
-        """Patch a node if a waiting pod is to be retried."""
+        """Patch a node if kube-scheduler should retry a waiting pod."""
         now = time.monotonic()
         if node := self._node_to_patch(now):
             self._patched_at = now
             self._patch(node)
 
     def _node_to_patch(self, now: float) -> str:
-        """Return the node to patch; "" if no pod is to be retried."""
+        """Return the name of the node to patch at monotonic time ``now``; "" if no pod should be retried."""
         may_cool = now - self._patched_at >= _PATCH_INTERVAL_SECONDS  # not for pods that have waited long enough
         for uid, waiting in list(self._filtering.waiting.items())[:_PODS_PER_CYCLE]:
             names = waiting.args.node_names

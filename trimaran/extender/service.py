@@ -1,4 +1,4 @@
-"""Service of ``trimaran extender``: listener, warnings about open ports, and the worker process."""
+"""Service of ``trimaran extender``: it opens the port, warns of unprotected access, and runs the worker process."""
 
 import logging
 from pathlib import Path
@@ -26,7 +26,7 @@ def serve(loaded: "LoadedSettings[ExtenderSettings]", profiles: Profiles) -> Non
     """Serve until SIGTERM or SIGINT. Never returns: gunicorn ends the process.
 
     Args:
-        loaded: the settings, and the places they are read from again.
+        loaded: settings of the extender, which can be reloaded from their file.
         profiles: profiles to score by.
 
     Raises:
@@ -68,7 +68,7 @@ class ExtenderService:
         self._worker: ExtenderWorker | None = None
 
     def start(self) -> "FastPath":
-        """Start the worker, and return its application."""
+        """Start the worker, and return its WSGI application."""
         from trimaran.extender.worker import ExtenderWorker  # the master needs none of its imports
 
         self._worker = ExtenderWorker(self._loaded, self._profiles, self._api, self._access)

@@ -23,7 +23,7 @@ _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 
 
 class ExtenderTelemetry:
-    """Counters of requests, scores, decisions and outages."""
+    """Prometheus metrics of the extender's requests, scores, decisions and outages."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -68,7 +68,7 @@ class ExtenderTelemetry:
         self._registry.register(_ViewCollector(view))
 
     def watch_decisions(self, record: DecisionRecord, active_percent: Callable[[], float]) -> None:
-        """Export the size of the record and the share of active pods, read at every scrape."""
+        """Export the number and bytes of recorded decisions and the percentage of active pods, read at every scrape."""
         for name, documentation, read in (
             ("trimaran_extender_acting_percent", "percentage of the pods that get scores", active_percent),
             ("trimaran_extender_decisions", "recorded decisions", lambda: len(record)),
@@ -81,7 +81,7 @@ class ExtenderTelemetry:
         self._registry.register(_FilterCollector(filtering))
 
     def count_answer(self, answer: ScoredCandidates, age_seconds: float | None) -> None:
-        """Count the stages of an answer and the age of its metrics."""
+        """Observe the waiting and the scoring time of a request, and the age of its metrics; None without metrics."""
         if answer.details is not None:
             self._waited.observe(answer.details.waited_seconds)
             self._scored.observe(answer.details.scored_seconds)
@@ -89,7 +89,7 @@ class ExtenderTelemetry:
             self._ages.observe(age_seconds)
 
     def count_placement(self, decision: Decision, herd_ratio: float) -> None:
-        """Count the rank and margin of a chosen node, and the herd ratio."""
+        """Observe the rank and margin of the chosen node, and set the share of the last 100 pods on one node."""
         self._herd.set(herd_ratio)
         chosen, mode = decision.chosen, _mode(decision.active)
         if chosen is not None and chosen.rank is not None and chosen.margin is not None:
@@ -97,16 +97,16 @@ class ExtenderTelemetry:
             self._margins.labels(mode).observe(chosen.margin)
 
     def count_regret(self, regret: PlacementRegret) -> None:
-        """Count the regret of a placement."""
+        """Observe the regret of a placement: load of the chosen node minus expected load of our best node, points."""
         self._regrets.labels(_mode(regret.active)).observe(regret.regret)
 
     def count_prioritized(self, outcome: PrioritizeOutcome, seconds: float) -> None:
-        """Count a prioritized pod by outcome, and its time."""
+        """Count a prioritize request by its outcome, and observe its duration."""
         self._answers.labels(outcome).inc()
         self._seconds.observe(seconds)
 
     def set_outage(self, reason: str) -> None:
-        """Count the begin of an outage, or end it if the reason is empty."""
+        """Record the begin of an outage, in which nodes are not scored by load, or its end if the reason is empty."""
         self._outages.inc(bool(reason))
         self._outage.set(bool(reason))
 

@@ -1,8 +1,8 @@
 """Request and response bodies of kube-scheduler's extender API.
 
-Source: ``ExtenderArgs`` and ``HostPriorityList`` of k8s.io/kube-scheduler/extender/v1. Go writes the keys in upper case
-and reads them in any case; so does this module. Nodes are given by name (``nodeCacheCapable: true``) or as whole
-objects, whose names are read.
+Source: ``ExtenderArgs`` and ``HostPriorityList`` of k8s.io/kube-scheduler/extender/v1. Like Go, this module writes keys
+with an upper-case initial, such as ``NodeNames``, and reads keys in any case. The candidates are given by name
+(``nodeCacheCapable: true``) or as whole Node objects, of which only the names are read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,13 +25,13 @@ class BadRequest(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ExtenderArgs:
-    """Pod and its candidate nodes.
+    """Request of kube-scheduler: a pod and its candidate nodes.
 
     Attributes:
         pod: the pod.
-        scheduler_name: scheduler of the pod, which selects the profile.
-        node_names: candidates, each once, in the order of the request.
-        by_name: whether the candidates were given by name, not as whole nodes.
+        scheduler_name: scheduler name of the pod, which selects the profile.
+        node_names: names of the candidates, each once, in the order of the request.
+        by_name: whether the request has the names of the candidates, not whole Node objects.
     """
 
     pod: Pod
@@ -41,7 +41,7 @@ class ExtenderArgs:
 
     @classmethod
     def decode(cls, body: bytes, request_cache: RequestCache | None = None) -> "ExtenderArgs":
-        """Read the body of a request.
+        """Decode the JSON body of a prioritize or filter request.
 
         Args:
             body: bytes of the body.
@@ -58,7 +58,7 @@ class ExtenderArgs:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any], node_names: Sequence[str]) -> "ExtenderArgs":
-        """Read the pod from the fields of another kind of body, for candidates given separately.
+        """Build the arguments from a body's fields with the pod, and from candidates read elsewhere in the body.
 
         Raises:
             BadRequest: the pod is missing, or a candidate has no name.
@@ -67,7 +67,7 @@ class ExtenderArgs:
 
 
 def fields_of(body: bytes) -> dict[str, Any]:
-    """Return the fields of a body by lower-case name.
+    """Decode a JSON body, and return its fields by lower-case name.
 
     Raises:
         BadRequest: the body is not a JSON object.
@@ -80,7 +80,7 @@ def fields_of(body: bytes) -> dict[str, Any]:
 
 
 def encode(names: Sequence[str], points: Sequence[int]) -> bytes:
-    """Return a HostPriorityList: one entry for every node, with its score, 0 to 100."""
+    """Return the JSON of a HostPriorityList: the name and the score, 0 to 100, of every node."""
     joined = "".join(names)
     if names and len(orjson.dumps(joined)) == len(joined) + 2:  # valid Kubernetes names need no escaping
         pieces = [""] * (2 * len(names))
@@ -91,7 +91,7 @@ def encode(names: Sequence[str], points: Sequence[int]) -> bytes:
 
 
 def _pod_of(fields: Mapping[str, Any], request_cache: RequestCache | None = None) -> tuple[Pod, str]:
-    """Return the pod and its scheduler name."""
+    """Return the pod in a request's fields, and the name of the pod's scheduler."""
     pod = fields.get("pod")
     if not isinstance(pod, dict):
         raise BadRequest("the body has no Pod")
@@ -105,7 +105,7 @@ def _pod_of(fields: Mapping[str, Any], request_cache: RequestCache | None = None
 
 
 def _names(nodes: object) -> tuple[str, ...]:
-    """Return the names in a NodeList."""
+    """Return the names of the nodes in a NodeList, each once; empty for None."""
     if nodes is None:
         return ()
     items = _any_case(nodes, "Nodes").get("items")
@@ -117,7 +117,7 @@ def _names(nodes: object) -> tuple[str, ...]:
 
 
 def _unique_names(value: object, place: str) -> tuple[str, ...]:
-    """Return names, each once."""
+    """Return the names in a list, each once; raise BadRequest if one is not a non-empty string."""
     names = _sequence(value, place)
     if not set(map(type, names)) <= {str} or not all(names):
         raise BadRequest(f"{place} must be non-empty strings")
@@ -131,7 +131,7 @@ def _sequence(value: object, place: str) -> Sequence[Any]:
 
 
 def _any_case(document: object, place: str) -> dict[str, Any]:
-    """Return the fields of an object by lower-case name; the last of several keys counts, as in Go."""
+    """Return the fields of an object by lower-case name. Of keys that differ only in case the last counts, as in Go."""
     if not isinstance(document, dict):
         raise BadRequest(f"{place} must be an object")
     return {key.lower(): value for key, value in document.items()}

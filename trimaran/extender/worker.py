@@ -1,4 +1,4 @@
-"""Worker process of the extender: cluster view, metrics, prioritizer, record and filter."""
+"""Worker process of the extender: it connects the cluster view, metrics, prioritizer, decision record and filter."""
 
 import contextlib
 import threading
@@ -30,7 +30,7 @@ from trimaran.extender.telemetry import ExtenderTelemetry
 
 
 class ExtenderWorker:
-    """Components of the extender and their lifetimes.
+    """Worker process of the extender, which starts and stops its components.
 
     Args:
         loaded: settings of the extender.
@@ -49,7 +49,7 @@ class ExtenderWorker:
         self._closing = contextlib.ExitStack()
 
     def start(self) -> FastPath:
-        """Start the components, and return the application without waiting for the cluster or the metrics."""
+        """Start the components, and return the WSGI application without waiting for the cluster or the metrics."""
         section = self._settings.extender
         view = ClusterView(self._api, assume_seconds=section.assume_seconds)
         self._closing.callback(self._api.close)

@@ -1,5 +1,5 @@
-"""Record of the extender's decisions: explanations, and comparison with the nodes that the pods went to."""
+"""Record of the extender's decisions: explained scores of past pods, and the nodes that the pods were bound to."""
 
 EXPLAIN, DECISIONS, REGRET = "/explain", "/decisions", "/regret"
-#: Routes with information about pods; the pod read authorizer decides who may read them.
+#: Routes with information about pods; a PodReadAuthorizer decides which callers may read them.
 POD_ROUTES = (EXPLAIN, DECISIONS)

@@ -34,15 +34,20 @@ class ReadVerdict(Enum):
 
 
 class PodReadAuthorizer(Protocol):
-    """Authorizer of requests for decisions about pods."""
+    """Authorizer of HTTP requests for recorded decisions about pods."""
 
     def judge(self, authorization: str, namespace: str) -> ReadVerdict:
-        """Return whether the sender of this header may read about a namespace's pods; "" is all namespaces."""
+        """Authorize a caller to read about a namespace's pods.
+
+        Args:
+            authorization: Authorization header of the caller.
+            namespace: namespace of the pods; "" for all namespaces.
+        """
         ...
 
 
 class AllowAll:
-    """Authorizer that allows every caller of the service."""
+    """Authorizer that allows every caller of the extender to read all decisions."""
 
     def judge(self, _authorization: str, _namespace: str) -> ReadVerdict:
         """Allow the request."""
@@ -50,7 +55,9 @@ class AllowAll:
 
 
 class AccessReviewAuthorizer:
-    """Authorizer that asks the API server, and caches its verdict for ten seconds. Thread-safe.
+    """Authorizer that asks the API server to review the caller's token, and caches verdicts for ten seconds.
+
+    Thread-safe.
 
     Args:
         api: Kubernetes API, with the extender's credentials.
@@ -63,7 +70,7 @@ class AccessReviewAuthorizer:
         self._cache: dict[tuple[bytes, str], tuple[float, ReadVerdict]] = {}
 
     def judge(self, authorization: str, namespace: str) -> ReadVerdict:
-        """Return whether the sender of this header may read about a namespace's pods."""
+        """Authorize a caller, identified by its Authorization header, to read about a namespace's pods."""
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             return ReadVerdict.UNKNOWN

@@ -1,4 +1,4 @@
-"""HTTP client of a running extender's decisions, for the commands and the dashboard."""
+"""HTTP client of the decisions API of a running extender, for the commands and the dashboard."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,11 +16,11 @@ _TIMEOUT_SECONDS = 15.0
 
 
 class DecisionsUnavailable(Exception):
-    """Error of a request for decisions; the message says why the extender refuses or is unreachable."""
+    """Error of a request for decisions: the extender refuses the request, or is unreachable. The message says why."""
 
 
 class DecisionsClient:
-    """Thread-safe client of an extender's decisions.
+    """Thread-safe HTTP client of the decisions API of an extender.
 
     Args:
         address: URL of the extender.
@@ -51,7 +51,7 @@ class DecisionsClient:
         )
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
-        """Return the JSON object of a route.
+        """Send a GET request to a route of the extender, and return the JSON object of the response.
 
         Raises:
             DecisionsUnavailable: the extender refuses the request, or is unreachable.
@@ -72,10 +72,14 @@ class DecisionsClient:
 
 
 def regret_rows(document: Mapping[str, Any]) -> list[list[str]]:
-    """Return the rows of the regret table as texts.
+    """Return the regret table, which compares chosen nodes with our best nodes, as rows of texts.
 
-    Columns: scheduler, mode, pods, pods on our best node, load of the chosen nodes, load of the best nodes, regret, its
-    95th percentile, hot chosen nodes, hot best nodes.
+    Columns: scheduler, mode, number of pods, number of pods on our best node, mean load of the chosen nodes, mean load
+    of the best nodes, mean regret (load of the chosen node minus load of the best node, points), its 95th percentile,
+    number of hot chosen nodes, number of hot best nodes.
+
+    Args:
+        document: response of ``GET /regret``.
     """
     return [
         [

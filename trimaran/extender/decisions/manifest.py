@@ -1,6 +1,6 @@
-"""Manifest of a recorded pod, with the fields that scores and filters read.
+"""Manifest of a pod in a recorded decision, reduced to the fields that affect scores and filters.
 
-Nothing else of a pod is recorded, so that no environment, command, volume or label can leak.
+Other fields are not recorded, so that no environment variable, command, volume or label can leak.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _UNITS = ((1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
 
 
 def pod_manifest(pod: Pod) -> dict[str, Any]:
-    """Return a manifest that ``Pod.from_k8s`` reads as the same pod, for scoring and filtering."""
+    """Return a v1 Pod with the fields that affect scoring and filtering; ``Pod.from_k8s`` can read it."""
     metadata = {"name": pod.name, "namespace": pod.namespace, "annotations": _quantities(pod.annotated)}
     spec = {
         "schedulerName": pod.scheduler_name,
@@ -62,7 +62,7 @@ def _quantities(amounts: ResourceList) -> dict[str, str]:
 
 
 def _quantity(name: str, nano: int) -> str:
-    """Return an exact amount in the usual notation."""
+    """Return an amount, given in billionths of a unit, as an exact Kubernetes quantity such as ``500m`` or ``1Gi``."""
     if nano % _NANO:
         return f"{nano}n" if nano % _NANO_PER_MILLI else f"{nano // _NANO_PER_MILLI}m"
     whole = nano // _NANO

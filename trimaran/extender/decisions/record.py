@@ -1,9 +1,10 @@
-"""Record of decisions: a thread follows up on each answer, finds the pod's node, and measures the regret.
+"""Record of decisions: for each scored pod its scores, the node that it was bound to, and the regret.
 
-An answer only appends to a queue. Some tenths of a second later the thread opens a decision for it. The decision is
-closed when its pod is bound or after a timeout: the explanations of the best ten nodes and the chosen one are then
-stored in packed form, and rendered on request. The record is bounded in number and bytes; the oldest decisions are
-evicted first. Nothing survives a restart.
+The regret is the load of the chosen node minus the load that our best node would have with the pod. A prioritize
+request only appends its scores to a queue. Some tenths of a second later the record's thread opens a decision for the
+request. The decision is closed when its pod is bound or after a timeout: the explanations of the ten best nodes and the
+chosen node are then stored in packed form, and rendered on request. The record is bounded in number and bytes; the
+oldest decisions are evicted first. A restart loses the record.
 """
 
 import logging
@@ -42,9 +43,9 @@ class RecordLimits:
 
     Attributes:
         decisions: largest number of decisions.
-        max_bytes: largest memory of all decisions; open ones may take a quarter of it.
-        open_seconds: time after which an unbound pod's decision is closed.
-        cycle_seconds: time between two cycles.
+        max_bytes: largest memory of all decisions; open decisions, whose pods are not bound, may take a quarter of it.
+        open_seconds: time after which the decision about an unbound pod is closed.
+        cycle_seconds: time between two cycles of the record's thread.
     """
 
     decisions: int = 10_000
@@ -61,7 +62,7 @@ class DecisionRecord:
         metrics: source of the metrics.
         telemetry: counters of decisions.
         limits: limits of the record.
-        hot_percent: load from which the regret table counts a node as hot.
+        hot_percent: load in percent from which a node counts as hot in the regret table (see :meth:`regrets`).
         clock: Unix time.
     """
 
@@ -92,7 +93,7 @@ class DecisionRecord:
         self._thread: threading.Thread | None = None
 
     def add(self, args: ExtenderArgs, answer: ScoredCandidates, best: str, active: bool) -> None:
-        """Queue an answer; see :data:`trimaran.extender.prioritizer.RecordAnswer`."""
+        """Queue the scores of a request; see :data:`trimaran.extender.prioritizer.RecordAnswer`."""
         self._queue.append((args, answer, best, active, self._clock()))
 
     def start(self) -> None:
@@ -107,13 +108,13 @@ class DecisionRecord:
             self._thread.join(5)
 
     def run_cycle(self) -> None:
-        """Open decisions for queued answers, close those of bound pods, and measure regrets."""
+        """Open decisions for queued scores, close the decisions about bound pods, and measure regrets."""
         self._drain_queue()
         self._close_bound()
         self._measure_regrets()
 
     def explain(self, pod: str) -> dict[str, Any] | None:
-        """Return the last decision for a pod, ``namespace/name``; None if there is none."""
+        """Return the last decision about the pod ``namespace/name`` as a JSON object; None if not recorded."""
         self._drain_queue()  # the pod may have been answered just now
         with self._lock:
             uid = self._last_uid.get(pod, "")
@@ -123,14 +124,17 @@ class DecisionRecord:
             return None if decision is None else decision.as_document()
 
     def recent(self, limit: int) -> list[dict[str, Any]]:
-        """Return the last decisions without their nodes, newest first: open decisions, then closed ones."""
+        """Return the last decisions as JSON objects without nodes: open, then closed ones, newest first."""
         self._drain_queue()
         with self._lock:
             open_decisions = [each.decision for each in reversed(self._open.values())]
             return [each.summary() for each in islice(chain(open_decisions, reversed(self._closed.values())), limit)]
 
     def regrets(self) -> dict[str, Any]:
-        """Return the regret table and the number of decisions whose regret is not measured yet."""
+        """Return the regret table as a JSON object, with the number of decisions whose regret is not measured yet.
+
+        The regret table has a row for each scheduler and mode: loads of the chosen nodes and of our best nodes.
+        """
         with self._lock:
             regrets, waiting = tuple(self._regrets), len(self._unmeasured)
         rows = regret_table(regrets, self._hot_percent)
@@ -214,7 +218,7 @@ class DecisionRecord:
                 del self._last_uid[decision.pod]
 
     def _measure_regrets(self) -> None:
-        """Measure the regret of decisions whose pod was bound before the newest window began."""
+        """Measure the regret of decisions whose pod was bound before the window of the newest metrics began."""
         snapshot = None
         with suppress(ClientError):
             snapshot = self._metrics.snapshot() if self._unmeasured else None
@@ -236,7 +240,7 @@ class DecisionRecord:
 
 
 def explain_undecided(nodes: NodeTable, pod: str) -> dict[str, Any] | None:
-    """Return possible reasons why a running pod has no decision; None if the pod is not on a node.
+    """Return a JSON object with possible reasons why a running pod has no decision; None if the pod is not on a node.
 
     Args:
         nodes: a table that no other thread changes.

@@ -1,11 +1,12 @@
-"""Regret of a placement: load of the chosen node, compared with the expected load of our best node.
+"""Regret of a placement: load of the chosen node minus the load that our best node would have with the pod.
 
     load(node)   the higher of its CPU and memory, percent of capacity, averaged over the first window that began after
                  the pod was bound
     regret       load(chosen) - load(best, with the pod's requests added)      in points; above 0 our node was better
 
-The pod runs on the chosen node, so the measured load includes it. On our best node the pod's requests are added, which
-is the best known estimate for a node that the pod did not run on. If both are the same node, the regret is 0.
+The chosen node is the node that the pod was bound to; its measured load includes the pod. Our best node is the
+candidate that the extender expected kube-scheduler to choose; the pod's requests are added to its load, as the best
+known estimate for a node that the pod did not run on. If the pod was bound to our best node, the regret is 0.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,14 +27,14 @@ Use = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class PlacementRegret:
-    """Measured loads of one placement.
+    """Measured CPU and memory use of the chosen node and of our best node after one placement.
 
     Attributes:
         scheduler: scheduler name of the pod.
-        active: whether our scores were answered.
+        active: whether kube-scheduler got our scores; False in shadow mode.
         same: whether the chosen node was our best node.
-        chosen: use of the chosen node.
-        best: expected use of our best node with the pod.
+        chosen: measured use of the chosen node, percent by resource.
+        best: expected use of our best node with the pod, percent by resource.
         window: start and end of the measurement, Unix seconds.
     """
 
@@ -46,7 +47,7 @@ class PlacementRegret:
 
     @property
     def regret(self) -> float:
-        """Points by which the load of the chosen node was higher."""
+        """Load of the chosen node minus load of our best node, points; above 0 our best node was better."""
         return load(self.chosen) - load(self.best)
 
     def as_document(self) -> dict[str, Any]:
@@ -60,12 +61,12 @@ class PlacementRegret:
 
 
 def load(use: Use) -> float:
-    """Return the highest use of any resource."""
+    """Return the load of a node: the highest use of any of its resources, percent."""
     return max(use.values())
 
 
 def requested_percent(pod: Pod, node: Node) -> Use:
-    """Return the requests of a pod in percent of a node's capacity."""
+    """Return the CPU and memory requests of a pod in percent of a node's capacity."""
     return {
         resource: 100 * in_tree_requests(pod, resource) / max(node.capacity.amount(resource), 1)
         for resource in RESOURCES
@@ -73,7 +74,7 @@ def requested_percent(pod: Pod, node: Node) -> Use:
 
 
 def used_percent(snapshot: WatcherMetrics, node_name: str) -> Use | None:
-    """Return the use of a node's measured resources; None if none is measured."""
+    """Return the average CPU and memory use of a node in a snapshot, percent; None if neither is measured."""
     if node_name not in snapshot.data:
         return None
     percents = averages(snapshot.data[node_name])
@@ -81,11 +82,14 @@ def used_percent(snapshot: WatcherMetrics, node_name: str) -> Use | None:
 
 
 def regret_table(regrets: Iterable[PlacementRegret], hot_percent: float) -> list[dict[str, Any]]:
-    """Return a row for each scheduler, separately for active pods and pods in shadow.
+    """Return the regret table: a row for each scheduler and mode (active or shadow), as JSON objects.
+
+    Each row has the number of pods, the mean loads of the chosen nodes and of our best nodes, mean and 95th percentile
+    of the regret, and the number of hot nodes of both kinds.
 
     Args:
         regrets: regrets of single placements.
-        hot_percent: load from which a node counts as hot.
+        hot_percent: load in percent from which a node counts as hot.
     """
     groups: dict[tuple[str, bool], list[PlacementRegret]] = {}
     for each in regrets:

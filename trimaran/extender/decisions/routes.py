@@ -1,4 +1,4 @@
-"""Decision routes: ``GET /explain?pod=namespace/name``, ``GET /decisions`` and ``GET /regret``."""
+"""HTTP routes of the decision record: ``GET /explain?pod=namespace/name``, ``GET /decisions`` and ``GET /regret``."""
 
 import re
 
@@ -24,12 +24,12 @@ _REFUSALS = {
 
 
 def decision_routes(record: DecisionRecord, view: ClusterView, authorizer: PodReadAuthorizer) -> Blueprint:
-    """Return the routes.
+    """Return the HTTP routes of the decision record: /explain, /decisions and /regret.
 
     Args:
         record: record of the decisions.
-        view: live cluster, for pods without a decision.
-        authorizer: authorizer of requests about pods.
+        view: the live cluster, to explain why a running pod has no decision.
+        authorizer: authorizer of /explain and /decisions.
     """
     routes = Blueprint("decisions", __name__)
 
@@ -53,7 +53,7 @@ def decision_routes(record: DecisionRecord, view: ClusterView, authorizer: PodRe
 
 
 class _PodHandler:
-    """Handler of the requests about pods, for authorized callers."""
+    """Handler of /explain and /decisions, which only authorized callers may read."""
 
     def __init__(self, record: DecisionRecord, view: ClusterView, authorizer: PodReadAuthorizer) -> None:
         self._record, self._view, self._authorizer = record, view, authorizer
