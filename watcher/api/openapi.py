@@ -222,7 +222,8 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                 ("window", "host"),
             ),
             "/history": _operations(
-                "Get the load over the last hours, averaged over the default window, of one node or of one metric of all nodes",
+                "Get the load over the last hours, averaged over the default window, of one node or of one metric "
+                "of all nodes",
                 {"200": _reply("The history: arrays with one value per node and step.", "History"), "404": _NO_HISTORY},
                 ("history_host", "type", "operator", "since", "step"),
             ),
@@ -275,7 +276,8 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                 "window": {
                     "name": "window",
                     "in": "query",
-                    "description": "Only this window, such as 5m; by default the default window, or a shorter one if it is missing.",
+                    "description": "Only this window, such as 5m; by default the default window, or a shorter one "
+                    "if it is missing.",
                     "schema": {"type": "string"},
                 },
                 "host_query": {
@@ -305,7 +307,8 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                 "since": {
                     "name": "since",
                     "in": "query",
-                    "description": "The start, as Unix seconds or as a duration before now, such as 6h; by default one day.",
+                    "description": "The start, as Unix seconds or as a duration before now, such as 6h; by "
+                    "default one day.",
                     "schema": {"type": "string", "pattern": _TIME},
                 },
                 "step": {
@@ -325,7 +328,8 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                     "name": "query",
                     "in": "query",
                     "required": True,
-                    "description": "trimaran_node_load_ratio or trimaran_node_metric_percent, optionally with label matchers, "
+                    "description": "trimaran_node_load_ratio or trimaran_node_metric_percent, optionally with "
+                    "label matchers, "
                     'such as {type="CPU"}.',
                     "schema": {"type": "string", "pattern": "^trimaran_node_(load_ratio|metric_percent)$"},
                 },

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 def load_page(watcher: Watcher, access: AccessCheck, settings: Settings) -> "WSGIApplication | None":
-    """Load the dashboard from its entry point; return None if the dashboard or a dependency is missing or broken.
+    """Load the dashboard from its entry point; return None if the dashboard or a dependency cannot be loaded.
 
     Args:
         watcher: watcher to show.

@@ -63,7 +63,7 @@ class SnapshotRecovery:
         return True
 
     def discard(self) -> None:
-        """Stop publishing stored snapshots, because there are newer ones, or because the stored ones' age is unknown."""
+        """Stop publishing stored snapshots, because there are newer ones or the age of the stored ones is unknown."""
         self._is_wanted = False
         with self._lock:
             self._unread, self._read = [], {}

@@ -1,1 +1,1 @@
-"""Publishing: substitution of missing measurements, and the encoded bodies of responses."""
+"""Publishing: fill in missing measurements of a snapshot, and encode and cache the bodies of HTTP responses."""

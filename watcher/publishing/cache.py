@@ -1,8 +1,9 @@
-"""Cache of the published snapshots in encoded form. A request only needs a lookup.
+"""Cache of the published snapshots in encoded form, so that an HTTP request only needs a lookup.
 
-Each node is encoded once; the fragments are shared by both dialects, by responses about one host, and by snapshots that
-have the same node. The default body is built when a snapshot is published, other variants (the other dialect, the
-columnar form) at their first request. All of them are dropped together with the snapshot.
+Each node is encoded once, as a fragment of JSON. Responses in both dialects, responses about one node, and later
+snapshots with the same node share this fragment. The body in the configured dialect is built when a snapshot is
+published, other bodies (the other dialect, the columnar form) at their first request. All bodies are dropped together
+with the snapshot.
 """
 
 import gzip
@@ -23,7 +24,13 @@ _GZIP_LEVEL = 1
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """Body of a response, with and without compression, and their common weak entity tag."""
+    """Body of an HTTP response.
+
+    Attributes:
+        identity: the body without compression.
+        gzip: the body compressed with gzip.
+        etag: weak entity tag of both forms.
+    """
 
     identity: bytes
     gzip: bytes
@@ -31,7 +38,7 @@ class Body:
 
 
 class Published:
-    """Snapshot with its encoded forms. Safe to read from several threads."""
+    """Snapshot with the bodies of the HTTP responses that contain it. Safe to read from several threads."""
 
     def __init__(
         self, metrics: WatcherMetrics, dialect: Dialect = Dialect.DOCUMENTED, like: "Published | None" = None
@@ -40,8 +47,8 @@ class Published:
 
         Args:
             metrics: the snapshot.
-            dialect: dialect whose body is built immediately.
-            like: earlier snapshot; nodes that are identical objects in both are not encoded again.
+            dialect: JSON dialect whose body is built immediately.
+            like: an earlier snapshot. A node that is the same object in both snapshots is not encoded again.
 
         Raises:
             WireError: a value is not finite, or a text is not valid Unicode.
@@ -53,11 +60,15 @@ class Published:
         self._lock = threading.Lock()
 
     def grades(self) -> Counter[str]:
-        """Count the nodes by grade; a node without a grade counts as ``measured``."""
+        """Return grade (``shorter_window``, ``last_good``) to number of nodes; nodes without one are ``measured``."""
         return Counter(str(node.metadata.get("grade", "measured")) for node in self.metrics.data.values())
 
     def body(self, dialect: Dialect | None) -> Body:
-        """Return all nodes in a dialect, or in the columnar form if ``dialect`` is None."""
+        """Return the response body with all nodes; build it if this is the first call for the dialect.
+
+        Args:
+            dialect: the JSON dialect; None for the columnar form.
+        """
         body = self._bodies.get(dialect)
         if body is None:
             with self._lock:
@@ -66,11 +77,11 @@ class Published:
         return body
 
     def built(self, dialect: Dialect | None) -> Body | None:
-        """Return the body that :meth:`body` returns, or None if it has not been built yet."""
+        """Return the same body as :meth:`body`, or None if it has not been built yet."""
         return self._bodies.get(dialect)
 
     def node_body(self, node: str, dialect: Dialect) -> bytes | None:
-        """Return one node in a dialect, or None if the node is unknown."""
+        """Return the response body with one node in a JSON dialect, or None if the node is unknown."""
         fragment = self._fragments.get(node)
         if fragment is None:
             return None
@@ -78,7 +89,7 @@ class Published:
         return before + fragment + after
 
     def fragment_of(self, name: str, node: NodeMetrics) -> bytes | None:
-        """Return the fragment of a node, or None if the snapshot does not have this very object under this name."""
+        """Return the encoded JSON of a node, or None if the snapshot has no or another object with this name."""
         return self._fragments[name] if self.metrics.data.get(name) is node else None
 
     def _build(self, dialect: Dialect | None) -> Body:
@@ -92,7 +103,7 @@ class Published:
 
 
 def _encode_nodes(metrics: WatcherMetrics, like: Published | None) -> dict[str, bytes]:
-    """Encode the nodes of a snapshot; reuse the fragments of nodes that are identical objects in ``like``."""
+    """Return node name to encoded JSON; nodes that are the same objects in ``like`` are not encoded again."""
     return {
         name: (like and like.fragment_of(name, node)) or wire.encode_node(name, node)
         for name, node in metrics.data.items()
@@ -104,10 +115,10 @@ class _Selection:
     """Snapshots to serve until one of their values expires.
 
     Attributes:
-        fetched: snapshots of the last fetch, by window.
-        exact: snapshots for requests that name a window, by window.
-        default: snapshot for requests without a window; None if no data are fresh.
-        until: Unix seconds after which some value is no longer fresh.
+        fetched: window to its snapshot as it was fetched last.
+        exact: window to the snapshot to serve if a request names the window.
+        default: snapshot to serve if a request names no window; None if no data are fresh.
+        until: time of the next expiry of a value, Unix seconds; then the snapshots must be computed again.
     """
 
     fetched: Mapping[str, WatcherMetrics] = field(default_factory=dict)
@@ -118,27 +129,28 @@ class _Selection:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """Prepared snapshots that can be published.
+    """Encoded snapshots of a fetch, from :meth:`Cache.prepare`, which :meth:`Cache.show` can serve.
 
     Attributes:
         selection: snapshots to serve, and their expiry.
-        failures: window to the error if its snapshot cannot be encoded; the window is then not part of ``selection``.
+        failures: window to the error, for windows whose fetched snapshot cannot be encoded. ``selection`` then has the
+            window's previous snapshot, if there is one.
     """
 
     selection: _Selection
     failures: Mapping[str, wire.WireError] = field(default_factory=dict)
 
     def encode(self, metrics: WatcherMetrics) -> bytes:
-        """Encode a snapshot in the documented dialect; reuse the fragments of nodes that are prepared already."""
+        """Encode a snapshot in the documented dialect; nodes that ``selection`` has in encoded form are reused."""
         fragments = _encode_nodes(metrics, self.selection.exact.get(metrics.window.duration))
         return wire.assemble(metrics, fragments.values(), Dialect.DOCUMENTED)
 
 
 class Cache:
-    """Newest snapshot of each window, with missing values substituted (``substitution``).
+    """Newest snapshot of each window, with missing values taken from other snapshots (see module ``substitution``).
 
     The snapshots to serve are computed when a fetch is published, and again when one of their values has expired.
-    Every other read is a lookup without a lock.
+    Otherwise, reading is a lookup without a lock.
     """
 
     def __init__(self, order: Sequence[str], expiry_seconds: float, dialect: Dialect = Dialect.DOCUMENTED) -> None:
@@ -146,8 +158,8 @@ class Cache:
 
         Args:
             order: the default window, then the windows that may replace it, best first.
-            expiry_seconds: age above which measurements are not used as substitutes.
-            dialect: dialect whose bodies are built when a snapshot is published.
+            expiry_seconds: age in seconds above which measurements are not served.
+            dialect: JSON dialect whose bodies are built when a snapshot is published.
         """
         self._order = order
         self._expiry_seconds = expiry_seconds
@@ -156,35 +168,49 @@ class Cache:
         self._lock = threading.Lock()
 
     def prepare(self, fetched: Mapping[str, WatcherMetrics], now: float) -> Publication:
-        """Encode the snapshots of a fetch, by window, without serving them yet."""
+        """Encode the snapshots of a fetch without serving them yet.
+
+        Args:
+            fetched: window to its snapshot.
+            now: Unix seconds.
+        """
         with self._lock:
             return self._select(fetched, now)
 
     def show(self, prepared: Publication) -> None:
-        """Serve a prepared publication."""
+        """Serve the snapshots of a publication, in place of the previous ones."""
         with self._lock:
             self._selection = prepared.selection
 
     def publish(self, fetched: Mapping[str, WatcherMetrics], now: float) -> Mapping[str, wire.WireError]:
-        """Serve the snapshots of a fetch, by window; return the errors of windows that cannot be encoded."""
+        """Encode the snapshots of a fetch and serve them.
+
+        Args:
+            fetched: window to its snapshot.
+            now: Unix seconds.
+
+        Returns:
+            Window to the error, for windows whose snapshot cannot be encoded.
+        """
         prepared = self.prepare(fetched, now)
         self.show(prepared)
         return prepared.failures
 
     def clear(self) -> None:
-        """Serve nothing until the next publication."""
+        """Drop all snapshots, and serve nothing until the next publication."""
         with self._lock:
             self._selection = _Selection()
 
     def get(self, window: str) -> Published | None:
-        """Return the newest snapshot of exactly this window, however old; its nodes may have expired."""
+        """Return the newest snapshot of a window, however old; None if there is no snapshot of this window."""
         return self._selection.exact.get(window)
 
     def served(self, window: str | None, now: float) -> Published | None:
-        """Return the snapshot to serve for exactly this window, or by default; None if no data are fresh.
+        """Return the snapshot to serve; None if no data are fresh.
 
         Args:
-            window: one of the windows, or None for the default.
+            window: the window, such as ``15m``; None for the default window or, if it has no fresh data, a shorter
+                window or the last good snapshot.
             now: Unix seconds.
         """
         selection = self._selection
@@ -196,7 +222,7 @@ class Cache:
         return self._find(selection, window, now)
 
     def ready(self, window: str | None, now: float) -> Published | None:
-        """Return the snapshot that :meth:`served` returns, or None if it must be computed first. Never waits."""
+        """Return the same snapshot as :meth:`served`, or None if it would have to be computed first. Never waits."""
         selection = self._selection
         return self._find(selection, window, now) if now <= selection.until else None
 
@@ -228,7 +254,11 @@ class Cache:
         return Publication(_Selection(current, exact, served, substitution.fresh_until(shown, fresh)), failures)
 
     def _encode(self, metrics: WatcherMetrics | None, known: Iterable[Published | None]) -> Published | None:
-        """Encode a snapshot; reuse the fragments of a known snapshot with the same window."""
+        """Encode a snapshot; reuse encoded snapshots and nodes from ``known``.
+
+        If ``known`` has this snapshot in encoded form, it is returned. Otherwise, nodes that are the same objects in
+        the last known snapshot of the same window are not encoded again.
+        """
         if metrics is None:
             return None
         alike = None

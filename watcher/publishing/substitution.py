@@ -1,8 +1,9 @@
-"""Substitution of missing measurements by those of a shorter window or by the last good ones. Pure functions.
+"""Substitution of missing measurements: values of a shorter window, or the last good values. Pure functions.
 
-A node is complete if it has CPU and Memory; other metrics are optional and are not substituted. A substitute keeps its
-rollup. The node's metadata has its origin (``grade``) and, if it differs from the snapshot's window, the span of time
-that it covers (``window_start``, ``window_end``, Unix seconds). So a snapshot has all data for the next substitution.
+A node is complete if it has CPU and Memory; other metrics are optional and are not substituted. A substituted metric
+keeps its rollup, the window that it was measured over. The node's metadata contains the ``grade``
+(``shorter_window`` or ``last_good``) and, if the values cover another time than the snapshot's window, this time
+(``window_start``, ``window_end``, Unix seconds). So the next substitution needs no data in addition to the snapshots.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,12 +16,15 @@ from watcher.model import REQUIRED, Grade, NodeMetrics, WatcherMetrics
 def of_window(
     fetched: WatcherMetrics | None, before: WatcherMetrics | None, freshness: Freshness
 ) -> WatcherMetrics | None:
-    """Return the snapshot to serve for exactly one window.
+    """Return the snapshot to serve if a request names this window; None if there is no snapshot of the window.
+
+    Nodes and values that the last fetch lacks are taken from the previous snapshot, while they are fresh. If the whole
+    previous snapshot has expired and the fetch failed, the previous snapshot is returned unchanged.
 
     Args:
-        fetched: snapshot of the last fetch; None if it failed.
-        before: previous return value of this function.
-        freshness: limit of age; nodes that are not fresh are not served.
+        fetched: the window's snapshot in the last fetch; None if the fetch failed.
+        before: previous return value of this function for the window.
+        freshness: limit of age of the values from ``before``.
     """
     if fetched is not None:
         return fetched if before is None else _complete(fetched, [(Grade.LAST_GOOD, before)], freshness)
@@ -41,13 +45,15 @@ def of_default(
     exact: Mapping[str, WatcherMetrics],
     freshness: Freshness,
 ) -> WatcherMetrics | None:
-    """Return the snapshot to serve for requests without a window; None if no data are fresh.
+    """Return the snapshot to serve if a request names no window; None if no data are fresh.
+
+    Nodes and values that the snapshot lacks are taken from shorter windows, then from earlier fetches.
 
     Args:
         order: the default window, then the windows that may replace it, best first.
-        fetched: snapshots of the last fetch, by window.
-        exact: return values of :func:`of_window`, by window.
-        freshness: limit of age; nodes that are not fresh are not served.
+        fetched: window to its snapshot in the last fetch.
+        exact: window to the return value of :func:`of_window`.
+        freshness: limit of age of all values.
     """
     recent = [fetched[name] for name in order if name in fetched and freshness.is_fresh(fetched[name].window.end)]
     last_served = [exact[name] for name in order if name in exact and freshness.is_fresh(exact[name].window.end)]
@@ -62,7 +68,10 @@ def of_default(
 
 
 def fresh_until(snapshots: Iterable[WatcherMetrics], freshness: Freshness) -> float:
-    """Return the time, Unix seconds, of the next expiry of a value in these snapshots; expired values do not count."""
+    """Return the time of the next expiry of a value in these snapshots, Unix seconds.
+
+    Values that have expired do not count. Return infinity if all values have expired.
+    """
     ends = {
         end
         for metrics in snapshots
@@ -74,9 +83,14 @@ def fresh_until(snapshots: Iterable[WatcherMetrics], freshness: Freshness) -> fl
 def _complete(
     base: WatcherMetrics, stand_ins: Sequence[tuple[Grade, WatcherMetrics]], freshness: Freshness
 ) -> WatcherMetrics:
-    """Return the snapshot with missing values filled from the first stand-in that has them; unchanged if none does.
+    """Return the snapshot with missing nodes and values from other snapshots; unchanged if these have none of them.
 
-    Measurements of another provider are not used: the same name may have another meaning there.
+    Snapshots of another provider are not used, since the same metric name may have another meaning there.
+
+    Args:
+        base: the snapshot to complete.
+        stand_ins: the other snapshots, best first, each with the grade that its values give to a node.
+        freshness: limit of age of the values from ``stand_ins``.
     """
     incomplete = {name for name, node in base.data.items() if _missing_types(node)}
     changed: dict[str, NodeMetrics] = {}
@@ -95,7 +109,15 @@ def _complete(
 def _fill(
     node: NodeMetrics | None, stand_in: NodeMetrics, grade: Grade, base: WatcherMetrics, donor: WatcherMetrics
 ) -> NodeMetrics | None:
-    """Return the node with its missing required metrics filled in; None if the stand-in has none of them."""
+    """Return a node with its missing CPU or Memory metrics taken from another snapshot; None if that has none of them.
+
+    Args:
+        node: the node in ``base``; None if it is missing there.
+        stand_in: the node in ``donor``.
+        grade: grade to give to the node.
+        base: the snapshot to complete.
+        donor: the snapshot that the missing metrics are taken from.
+    """
     span = _span(stand_in, donor)
     if node is None:
         metrics = stand_in.metrics
@@ -115,14 +137,17 @@ def _fill(
 
 
 def _with_grade(node: NodeMetrics, grade: Grade) -> NodeMetrics:
-    """Return the node with a grade; the same object if it already has this grade."""
+    """Return a copy of the node with this grade; the node itself if it already has the grade."""
     if node.metadata.get("grade") == grade:
         return node
     return replace(node, metadata={**node.metadata, "grade": grade.value})
 
 
 def _span(node: NodeMetrics, metrics: WatcherMetrics) -> tuple[int, int]:
-    """Return the start and end of the time that a node's values cover, Unix seconds."""
+    """Return start and end of the time that a node's values cover, Unix seconds.
+
+    The node's metadata contains them if they differ from the window of the snapshot, ``metrics``.
+    """
     metadata = node.metadata
     if "window_end" not in metadata:
         return metrics.window.start, metrics.window.end

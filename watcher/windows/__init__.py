@@ -1,1 +1,1 @@
-"""Metrics of a window, computed from samples and points."""
+"""Computation of a window's metrics (mean, deviation, percentiles) from samples, or from a source's data points."""

@@ -12,15 +12,18 @@ Counts = npt.NDArray[np.int64]
 
 
 def statistics(values: Floats, operators: Sequence[Operator]) -> tuple[Counts, dict[Operator, Floats]]:
-    """Return the number of values in each row, and the result of every operator; NaN is not a value.
+    """Compute the operators for each node.
 
-    The mean and the population deviation are computed in two passes, for precision; percentiles are interpolated
-    between neighbors, as Prometheus' ``quantile_over_time`` does. Infinite values and overflows give results that are
-    not finite: the analyzer drops these with a finding.
+    The mean and the population standard deviation are computed in two passes, for precision. Percentiles are
+    interpolated between neighbors, as Prometheus' ``quantile_over_time`` does. Infinite values and overflows give
+    results that are not finite, which the analyzer later drops with a finding.
 
     Args:
-        values: values, shape (nodes, times).
+        values: values, shape (nodes, times); NaN where there is no value.
         operators: the operators to compute.
+
+    Returns:
+        The number of values of each node, shape (nodes,), and operator to its results, shape (nodes,).
     """
     present = ~np.isnan(values)
     counts = present.sum(axis=1)

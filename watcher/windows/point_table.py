@@ -1,7 +1,8 @@
-"""Windows computed from the points that a source with history returns.
+"""Computation of a window's metrics from the data points that a source with history returns.
 
-A table holds the points of one metric, nodes by time steps. Several series of one node are averaged at each step: a
-host that was registered again in the middle of a window has two series, each for one half of the window.
+A table contains the points of one metric as an array of shape (nodes, steps of time). If a node has several series,
+they are averaged at each step: a host that was registered again in the middle of a window has two series, each for one
+half of the window.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,20 +20,28 @@ _STEP_NAMES = {3600: "h", 60: "m", 1: "s"}
 
 
 def choose_step(window: Window, steps: Sequence[int]) -> int:
-    """Return the finest of the source's steps, in seconds, that keeps the number of points within the maximum."""
+    """Return the first of the source's steps with which a series has at most 288 points in the window.
+
+    Args:
+        window: the window.
+        steps: the distances of points that the source supports, in seconds, ascending. If all of them give more than
+            288 points, the last one is returned.
+    """
     span = window.end - window.start
     return next((step for step in steps if span <= step * _MAX_POINTS), steps[-1])
 
 
 def step_tags(step_seconds: int) -> dict[str, str]:
-    """Return the tags of values that were computed from averages over steps of this length."""
+    """Return the tags ``step`` and ``smoothing``, such as ``5m``, for values computed from averages over such steps."""
     unit = next(unit for unit in _STEP_NAMES if step_seconds % unit == 0)
     name = f"{step_seconds // unit}{_STEP_NAMES[unit]}"
     return {"step": name, "smoothing": name}
 
 
 def to_floats(values: Any, columns: int = 0) -> Floats:
-    """Return values from JSON as floats; values that are not numbers become NaN.
+    """Convert values from JSON into an array of floats; values that are not numbers become NaN.
+
+    The array has shape (values,), or (elements, ``columns``) if ``columns`` is not 0.
 
     Args:
         values: a list of values; any other type counts as an empty list.
@@ -51,16 +60,16 @@ def to_floats(values: Any, columns: int = 0) -> Floats:
 
 
 class PointTable:
-    """Points of one metric in one window.
+    """Data points of one metric of all nodes in one window.
 
     Args:
         name: the metric's published name.
         type_: the resource.
-        window: the time span; points before the step that contains the window's start, or after its end, are left out.
-        step_seconds: the distance of points; points in the same step are averaged.
+        window: the window. Points before the step that contains the window's start, or after its end, are left out.
+        step_seconds: length of a step of time; points of a node in the same step are averaged.
 
     Attributes:
-        newest: node name to the end of the step of its newest point, Unix seconds.
+        newest: node name to the end of the step with the node's newest point, Unix seconds.
     """
 
     def __init__(self, name: str, type_: str, window: Window, step_seconds: int) -> None:
@@ -76,14 +85,14 @@ class PointTable:
         self.newest: dict[str, float] = {}
 
     def add(self, node: str, times: Floats, values: Floats) -> bool:
-        """Add a series of a node and return whether it has points in the window.
+        """Add a series of a node; return whether the series has points in the window.
 
-        A series without points adds nothing, as the node may no longer exist.
+        A node is not added by a series without points in the window, since the node may no longer exist.
 
         Args:
             node: the node's name.
             times: Unix seconds, shape (points,).
-            values: percent, shape (points,); NaN is not a point.
+            values: percent, shape (points,); a NaN is ignored.
         """
         keep = ~np.isnan(values) & (times > self._window.start - self._step) & (times <= self._window.end)
         if not keep.any():
@@ -97,7 +106,7 @@ class PointTable:
         return True
 
     def values(self) -> Floats:
-        """Return the points, shape (nodes, steps); NaN where a step has no point."""
+        """Return the mean of the points in each step, in percent, shape (nodes, steps); NaN if a step has no point."""
         sums, counts = np.zeros((2, len(self._rows), self._columns))
         with np.errstate(over="ignore", invalid="ignore"):
             for row, slots, values in self._parts:
@@ -106,9 +115,10 @@ class PointTable:
             return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
     def compute(self, operators: Sequence[Operator]) -> Iterable[tuple[str, list[Metric], float]]:
-        """Yield each node with its metrics and its coverage, the share of the window that has points.
+        """Yield the name, the metrics and the coverage of each node.
 
-        The deviation of a single point is left out.
+        The coverage is the share of the window that has points, 0 to 1. If a node has points in one step only, its
+        standard deviation is left out.
         """
         values = self.values()
         counts, computed = statistics(values, operators)
@@ -122,14 +132,14 @@ class PointTable:
             yield node, metrics, min(1.0, int(counts[row]) / expected)
 
     def duplicates(self) -> dict[str, int]:
-        """Return the number of series of each node that has several."""
+        """Return node name to number of series, for the nodes that have more than one series."""
         return {node: count for node, count in self._series.items() if count > 1}
 
     def _expected(self, values: Floats) -> int:
-        """Return the number of points in a complete window.
+        """Return the number of steps with points that a node without gaps has, at least 1.
 
-        Sources may return points at a larger distance than requested, which shows in all nodes at once. The newest step
-        is usually not complete yet, so it is not counted.
+        A source may return points at a larger distance than requested. So the usual distance of the steps in which any
+        node has a point is used. The newest step is usually not complete yet, so it is not counted.
         """
         filled_steps = np.flatnonzero((~np.isnan(values)).any(axis=0))
         distance = float(np.median(np.diff(filled_steps))) if len(filled_steps) > 1 else 1.0
@@ -139,14 +149,14 @@ class PointTable:
 def combine(
     tables: Iterable[PointTable], window: Window, operators: Sequence[Operator], tags: dict[str, str], hint: str
 ) -> tuple[dict[str, NodeMetrics], list[Finding]]:
-    """Merge the metrics of several tables by node.
+    """Compute the metrics of each node from several tables.
 
     Args:
         tables: a table for each metric.
         window: the window.
         operators: the operators to compute.
-        tags: the tags that describe the points.
-        hint: the settings that tell several series of a node apart.
+        tags: tags to give to each node, see :func:`step_tags`.
+        hint: remedy for nodes with several series, as text for the finding: the settings that select one of the series.
 
     Returns:
         The metrics by node name, and a finding for each node that has several series.
@@ -171,7 +181,7 @@ def combine(
 
 
 def newest(tables: Iterable[PointTable]) -> dict[str, float]:
-    """Return the time of each node's newest point in any of the tables, Unix seconds."""
+    """Return node name to the time of the node's newest point in any of the tables, Unix seconds."""
     times: dict[str, float] = {}
     for table in tables:
         for node, time in table.newest.items():

@@ -1,4 +1,4 @@
-"""Metrics and coverage of a window, computed from samples. Pure functions."""
+"""Computation of a window's metrics, and of the share of the window that has samples. Pure functions."""
 
 from collections.abc import Sequence
 
@@ -15,13 +15,19 @@ _GAP_FACTOR = 1.5  # a distance above this multiple of a node's usual step is a 
 def aggregate(
     rounds: Sequence[SampleRound], window: Window, interval_seconds: float, operators: Sequence[Operator]
 ) -> dict[str, NodeMetrics]:
-    """Return the metrics and the coverage of every node that has at least two samples.
+    """Compute the metrics of every node over a window.
+
+    Metrics need at least two samples. The metadata of a node whose samples do not cover the whole window contains
+    ``coverage``, the share that they cover, 0 to 1.
 
     Args:
-        rounds: the samples in the window, oldest first.
+        rounds: the rounds of samples in the window, oldest first.
         window: the window.
         interval_seconds: the sampling interval.
         operators: the operators to compute.
+
+    Returns:
+        Node name to its metrics; nodes without metrics are left out.
     """
     nodes = sorted({node for round_ in rounds for node in round_.timestamps})
     row_of = {node: row for row, node in enumerate(nodes)}
@@ -55,9 +61,11 @@ def aggregate(
 def _coverage(taken_at: Floats, timestamps: Floats, window: Window, interval_seconds: float) -> Floats:
     """Return the share of the window that each node's samples cover, 0 to 1, shape (nodes,).
 
-    A node's usual step is the median distance of its samples, so a source that updates its values less often than it is
-    sampled has no gaps. Distances are taken between the source's own timestamps, which are not rounded to sampling
-    rounds. The position of the samples in the window is taken from the local clock, as the source's clock may differ.
+    A gap is a distance between samples above 1.5 times the node's usual step. The usual step is the median distance of
+    the node's samples, but at least the sampling interval. So a source that updates its values less often than it is
+    sampled has no gaps. Distances are differences of the source's own timestamps, which are more exact than the times
+    of the sampling rounds. The position of the samples in the window is taken from the local clock, as the source's
+    clock may differ.
 
     Args:
         taken_at: time of each round by the local clock, Unix seconds, ascending, shape (rounds,).

@@ -1,4 +1,8 @@
-"""Samples of a source without history: by node as a provider returns them, and by round as the watcher stores them."""
+"""Samples of a source that only reports the present load.
+
+A provider returns the samples of all nodes by node name (:class:`Samples`); the watcher stores them as a
+:class:`SampleRound`.
+"""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +16,13 @@ MIN_SAMPLES = 2  # minimum for a node to have metrics of a window
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One current value of a node, in percent of capacity."""
+    """One current value of a node.
+
+    Attributes:
+        name: the metric's name.
+        type: the resource, see :class:`~watcher.MetricType`.
+        value: percent of the node's capacity.
+    """
 
     name: str
     type: str
@@ -21,17 +31,25 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """All readings of one node, with the source's Unix time: a sample repeated with the same time counts once."""
+    """Current values of one node.
+
+    Attributes:
+        timestamp: Unix seconds by the source's clock. If a source returns the same time again, its values have not been
+            updated, and the repeated sample is not counted.
+        readings: the values.
+    """
 
     timestamp: float
     readings: tuple[Reading, ...]
 
 
 class Samples(dict[str, Sample]):
-    """Node name to sample, with findings. :meth:`SampleProvider.sample` returns it to report problems.
+    """Mapping of node name to sample, with findings.
+
+    A provider's ``sample`` method may return a plain dict, or this class to report problems.
 
     Attributes:
-        findings: problems that leave the rest of the sample usable; they are reported until the next sample.
+        findings: problems that leave the other samples usable; they are reported until the provider is sampled again.
     """
 
     def __init__(self, samples: Mapping[str, Sample], findings: Iterable[Finding] = ()) -> None:
@@ -41,11 +59,11 @@ class Samples(dict[str, Sample]):
 
 @dataclass(frozen=True, slots=True)
 class SampleRound:
-    """One sample of every node.
+    """Samples of all nodes that one call of a provider returned.
 
     Attributes:
-        taken_at: time of the request, Unix seconds by the local clock.
-        timestamps: node name to the source's own time, Unix seconds.
+        taken_at: time of the call, Unix seconds by the local clock.
+        timestamps: node name to the time of the node's sample by the source's clock, Unix seconds.
         values: (metric name, metric type) to node name to percent of capacity.
     """
 
@@ -55,7 +73,12 @@ class SampleRound:
 
     @classmethod
     def of(cls, taken_at: float, samples: Mapping[str, Sample]) -> Self:
-        """Build a round from the samples that a provider returned, without values that are not finite."""
+        """Build a round from node name to sample; values that are not finite are left out.
+
+        Args:
+            taken_at: time of the call of the provider, Unix seconds by the local clock.
+            samples: node name to its sample.
+        """
         values: dict[tuple[str, str], dict[str, float]] = {}
         for node, sample in samples.items():
             for reading in sample.readings:
@@ -66,21 +89,21 @@ class SampleRound:
 
 
 class SampleStore(Protocol):
-    """Storage of samples across restarts, by source."""
+    """Storage that keeps samples across restarts of the watcher, separately for each source."""
 
     @property
     def times_opened(self) -> int:
-        """The number of times that the store was opened. After it rises there may be more samples to load."""
+        """Number of times the storage was opened. Each time it rises, there may be further samples to load."""
         ...
 
     def save_samples(self, source: str, taken: SampleRound, keep_since: float) -> None:
-        """Save a round; rounds taken before ``keep_since``, Unix seconds, are deleted in small batches."""
+        """Save a round of samples, and delete a few of the rounds before ``keep_since``, Unix seconds."""
         ...
 
     def load_samples(self, source: str, since: float) -> Sequence[SampleRound]:
-        """Return the rounds taken since then, Unix seconds, oldest first."""
+        """Return the rounds of samples of a source from ``since`` on, Unix seconds, oldest first."""
         ...
 
     def forget_samples(self, source: str, since: float) -> None:
-        """Delete the rounds taken since then, Unix seconds."""
+        """Delete the rounds of samples of a source from ``since`` on, Unix seconds."""
         ...

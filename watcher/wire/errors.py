@@ -1,10 +1,13 @@
-"""Error codes of a watcher without the requested metrics, and the exception for malformed payloads."""
+"""Error codes for requests whose metrics a watcher does not have, and the exception for malformed payloads."""
 
 from enum import StrEnum
 
 
 class MetricsCode(StrEnum):
-    """Values of ``code`` in the error body of a 404, in addition to :class:`runtime.server.errors.ErrorCode`."""
+    """Reasons why a watcher does not have the requested metrics: ``code`` in the body of a 404.
+
+    :class:`runtime.server.errors.ErrorCode` has the codes for all other errors.
+    """
 
     NO_METRICS = "no_metrics"
     STALE = "stale"
@@ -13,4 +16,4 @@ class MetricsCode(StrEnum):
 
 
 class WireError(ValueError):
-    """The payload violates the wire contract. The message names the place in the payload."""
+    """Malformed JSON payload, or metrics that JSON cannot represent. The message names the place in the payload."""

@@ -1,4 +1,4 @@
-"""JSON of a history: times as a start and a step, node names, and for each series an array of nodes by steps."""
+"""JSON of a history: start and length of the steps, node names, and per series an array of shape (nodes, steps)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +13,7 @@ _ROWS_AT_ONCE = 8  # encoding blocks all other threads
 
 
 def encode_history(history: History) -> Iterator[bytes]:
-    """Yield pieces that together are one JSON object. A missing value is null."""
+    """Encode a history as one JSON object, and yield it in pieces. A missing value is null."""
     steps = history.steps
     head = {"start": steps.start, "step": steps.seconds, "steps": steps.count, "nodes": history.nodes}
     yield orjson.dumps(head)[:-1] + b',"series":['
@@ -28,7 +28,7 @@ def encode_history(history: History) -> Iterator[bytes]:
 
 
 def decode_history(body: bytes) -> History:
-    """Decode a history.
+    """Decode the JSON object that :func:`encode_history` yields.
 
     Raises:
         WireError: the body is not a history.

@@ -1,6 +1,6 @@
-"""Fast decoder for well-formed documents: parses them directly into typed structures, which also validates them.
+"""Fast decoder of well-formed snapshots: parses the JSON directly into typed structures, which also validates it.
 
-All other documents are left to ``reading``, which is several times slower and reports the problem and its place.
+``reading`` decodes all other documents. It is several times slower, and reports what is wrong and where.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -59,7 +59,14 @@ _DOCUMENTED, _GO = msgspec.json.Decoder(_Documented), msgspec.json.Decoder(_Go)
 
 
 def decode(body: bytes, dialect: Dialect | None) -> WatcherMetrics | None:
-    """Return the snapshot; None if the document is unusual, which does not mean that it is malformed."""
+    """Decode a snapshot; return None if this fast decoder cannot decode it.
+
+    Such a document may still be valid: ``reading.examine`` decodes it or reports the error.
+
+    Args:
+        body: the JSON document.
+        dialect: the dialect; None to detect it.
+    """
     go = GO_KEY.encode() in body if dialect is None else dialect is Dialect.GO
     try:
         document: Any = (_GO if go else _DOCUMENTED).decode(body)
@@ -80,12 +87,12 @@ def decode(body: bytes, dialect: Dialect | None) -> WatcherMetrics | None:
 
 
 def fits(*times: int) -> bool:
-    """Return whether all numbers fit into signed 64-bit integers, like those of Go and of arrays."""
+    """Return whether all numbers fit into signed 64-bit integers, which Go and arrays use."""
     return all(-(2**63) <= time < 2**63 for time in times)
 
 
 def scalars(items: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the items of tags or metadata that are strings or numbers; others have no meaning there."""
+    """Return the items of a node's tags or metadata whose values are strings or numbers; other values are ignored."""
     return {key: item for key, item in items.items() if isinstance(item, str | int | float)}
 
 

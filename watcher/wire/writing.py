@@ -1,6 +1,6 @@
-"""Writer of snapshots, in either dialect and in the columnar form.
+"""Encoder of snapshots, in either dialect and in the columnar form.
 
-Every node is encoded once, as a fragment; the bodies of both dialects are assembled from fragments.
+Every node is encoded once, as a fragment of JSON. The documents of both dialects are assembled from these fragments.
 """
 
 import math
@@ -21,7 +21,7 @@ _DECIMALS = 10  # Go's reader rejects long exponents; ten decimals of a percent 
 
 
 class Dialect(StrEnum):
-    """Form of ``data``: as documented, or as load-watcher's Go code writes and reads it."""
+    """JSON dialect of a snapshot: as load-watcher documents it, or as its Go code actually writes and reads it."""
 
     DOCUMENTED = "documented"
     GO = "go"
@@ -70,19 +70,25 @@ def _check_metadata(metadata: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _number(value: float) -> float:
-    """Round to the written precision; whole values become integers, as in the documented schema."""
+    """Round a value to 10 decimals; whole values become integers, as in the documented schema."""
     rounded = round(float(value), _DECIMALS)
     return int(rounded) if rounded.is_integer() and abs(rounded) < 2**53 else rounded
 
 
 def assemble(metrics: WatcherMetrics, fragments: Iterable[bytes], dialect: Dialect) -> bytes:
-    """Assemble a document from a snapshot's head and encoded nodes (any subset of them)."""
+    """Assemble the JSON document of a snapshot.
+
+    Args:
+        metrics: the snapshot, for its time, window and source.
+        fragments: encoded nodes to include, from :func:`encode_node`.
+        dialect: JSON dialect of the document.
+    """
     before, after = frame(metrics, dialect)
     return b"".join((before, b",".join(fragments), after))
 
 
 def frame(metrics: WatcherMetrics, dialect: Dialect) -> tuple[bytes, bytes]:
-    """Return the parts of a document of this snapshot before and after the encoded nodes."""
+    """Return the two parts of a snapshot's JSON document that stand before and after its encoded nodes."""
     head = orjson.dumps(_head(metrics))
     if dialect is Dialect.GO:
         return head[:-1] + b',"data":{"' + GO_KEY.encode() + b'":{', b"}}}"
@@ -99,7 +105,7 @@ def _head(metrics: WatcherMetrics) -> dict[str, Any]:
 
 
 def encode_columns(metrics: WatcherMetrics) -> bytes:
-    """Encode a snapshot in the columnar form, with the same numbers as in the dialects.
+    """Encode a snapshot in the columnar form. Values are rounded to 10 decimals, as in the dialects.
 
     Raises:
         WireError: a value is not finite, or a text is not valid Unicode.
