@@ -1,6 +1,6 @@
 """Transport adapter for the library ``requests`` that limits each call: deadline, size of the response, cancellation.
 
-The library's own read timeout is not enough: it restarts with each byte, so a server can send one byte a second forever.
+The library's own read timeout is not enough: it restarts with each byte, so a server can send a byte a second forever.
 """
 
 import contextlib
