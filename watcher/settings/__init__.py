@@ -1,7 +1,8 @@
 """All settings of the watcher.
 
-``sections`` and ``providers`` declare each setting with its unit, default and effect. ``runtime.settings.fields`` has
-their types; ``runtime.settings.loading`` reads them from flags, environment and file, and reports all problems at once.
+The modules ``sections`` and ``providers`` declare each setting with its unit, default and effect.
+``runtime.settings.fields`` has the types of settings. ``runtime.settings.loading`` reads the settings from flags,
+environment and file, and reports all problems at once.
 """
 
 from runtime.masking import without_credentials

@@ -1,10 +1,12 @@
 """History in the store: the load of every node, minute by minute.
 
-Each minute of the present hour is one row per series. With the first minute of the next hour, these rows become
-compressed blocks of one hour and 128 nodes, so that one node, or one series, can be read without the others. All writes
-happen in the transaction of the fetch, so a crash leaves only whole minutes and whole hours.
+Each minute of the present hour is one row per series, with the values of all nodes. When the first minute of the next
+hour is added, these rows are replaced by compressed blocks. A block has one series of 128 nodes over one hour, so that
+one node, or one series, can be read without the others. All writes happen in the transaction that stores the snapshots
+of a fetch, so a crash leaves only whole minutes and whole hours.
 
-Nodes have numbers. The number of a node is reused once none of its values are stored.
+Each node has a number, the index of its values in the stored arrays. When all values of a node have been deleted, a new
+node can get its number.
 """
 
 import contextlib
@@ -32,11 +34,11 @@ _Series = tuple[str, str, str]  # type, operator, name
 
 
 class HistoryRows(NamedTuple):
-    """Rows of the history as read from the file, still packed.
+    """Rows of the history as read from the file; :func:`unpack` decodes their bodies.
 
     Attributes:
-        names: node number to name.
-        blocks: sorted rows ``type, operator, name, chunk, hour, body``.
+        names: node number to node name.
+        blocks: rows ``type, operator, name, chunk, hour, body``, sorted; a chunk is a group of 128 node numbers.
         minutes: rows ``type, operator, name, minute, body``.
         offset: number of the first node in the bodies of ``minutes``.
     """
@@ -48,14 +50,16 @@ class HistoryRows(NamedTuple):
 
 
 def add(db: Database, metrics: WatcherMetrics, origin: str, *, keep_seconds: float, max_bytes: int) -> None:
-    """Add a snapshot to the history, unless its minute is already there, and delete some hours beyond the limits.
+    """Add a snapshot to the history, unless the history already has its minute.
+
+    The first snapshot of an hour also deletes hours that are too old, at most two, and hours beyond the size.
 
     Args:
         db: the database, in a transaction.
         metrics: the snapshot.
-        origin: the origin of the snapshot's source.
+        origin: text that identifies the system that the snapshot's source reads.
         keep_seconds: age in seconds above which hours are deleted.
-        max_bytes: size above which the oldest hours are deleted.
+        max_bytes: size of the history above which the oldest hours are deleted.
     """
     minute = metrics.timestamp // RESOLUTION_SECONDS
     hour = minute // HOUR
@@ -87,13 +91,13 @@ def read(
     type_: str | None,
     operator: str | None,
 ) -> HistoryRows:
-    """Read the rows that these steps need.
+    """Read the rows of a span of time, without decoding them.
 
     Args:
         db: the database.
-        condition: SQL condition that selects the rows of the sources.
+        condition: SQL condition that selects the rows of the wanted sources.
         parameters: SQL parameters of the condition.
-        steps: steps of time.
+        steps: steps of time, which define the span.
         node: only this node; all nodes when None.
         type_: only this resource; all resources when None.
         operator: only this operator; all operators when None.
@@ -123,7 +127,10 @@ def read(
 
 
 def unpack(rows: HistoryRows, steps: Steps) -> History:
-    """Unpack the rows into arrays, chunk by chunk, so that other threads can answer requests in between."""
+    """Return the history that the rows contain, with the values of each step aggregated.
+
+    The rows are decoded 128 nodes at a time, so that other threads can answer HTTP requests in between.
+    """
     blocks = {key: list(each) for key, each in groupby(rows.blocks, lambda row: (row[:3], row[3]))}
     minutes: dict[_Series, list[tuple[int, Matrix]]] = {}
     for *series, minute, body in rows.minutes:
@@ -164,13 +171,21 @@ def _join(parts_by_series: Mapping[_Series, list[tuple[list[str], NDArray[np.flo
 
 
 def _minutes(steps: Steps) -> tuple[int, int]:
-    """Return the first and the last minute of the steps."""
+    """Return the first and the last minute of the steps, in minutes of Unix time."""
     first = steps.start // RESOLUTION_SECONDS
     return first, first + steps.count * steps.seconds // RESOLUTION_SECONDS - 1
 
 
 def _number_nodes(db: Database, nodes: Iterable[str], hour: int) -> dict[str, int]:
-    """Return the numbers of these nodes; a new node gets the smallest free number."""
+    """Return node name to node number; give new nodes the smallest free numbers, and record the hour for all nodes.
+
+    At most 100,000 nodes have a number at the same time; further nodes are left out.
+
+    Args:
+        db: the database, in a transaction.
+        nodes: names of the nodes.
+        hour: hour in which the nodes have values, in hours of Unix time.
+    """
     known = {name: (number, seen) for number, name, seen in db.execute("select number, name, seen from history_nodes")}
     new = sorted(name for name in nodes if name not in known)
     if len(known) + len(new) > _MAX_NODES:
@@ -188,7 +203,12 @@ def _number_nodes(db: Database, nodes: Iterable[str], hour: int) -> dict[str, in
 
 
 def _fold(db: Database, hour: int) -> bool:
-    """Turn the minutes of earlier hours into blocks; return whether there were any."""
+    """Replace the rows of single minutes before this hour by blocks; return whether there were such rows.
+
+    Args:
+        db: the database, in a transaction.
+        hour: the present hour, in hours of Unix time.
+    """
     rows = db.execute(
         f"select minute / {HOUR}, {_KEY}, minute, body from history_minutes where minute < ? order by 1, {_KEY}",  # noqa: S608
         [hour * HOUR],
@@ -205,7 +225,15 @@ def _fold(db: Database, hour: int) -> bool:
 
 
 def _write_block(db: Database, key: tuple[Any, ...], columns: Iterable[tuple[int, Matrix]]) -> None:
-    """Write the minutes of 128 nodes; if the block exists, because the clock was set, merge the minutes into it."""
+    """Write the block of one series, one hour and 128 nodes.
+
+    If the clock was set back, the block may exist already; the minutes are then merged into it.
+
+    Args:
+        db: the database, in a transaction.
+        key: hour, source, origin, type, operator and name of the series, chunk.
+        columns: minute of the hour (0 to 59) and the values of all nodes in that minute, by node number.
+    """
     matrix, chunk = history_blocks.empty_matrix(CHUNK, HOUR), key[-1]
     where = f"(hour, {_KEY}, chunk) = (?, ?, ?, ?, ?, ?, ?)"
     before = db.execute(f"select body from history_blocks where {where}", key).fetchone()  # noqa: S608
@@ -222,7 +250,14 @@ def _write_block(db: Database, key: tuple[Any, ...], columns: Iterable[tuple[int
 
 
 def _prune(db: Database, hour: int, oldest: int, max_bytes: int) -> None:
-    """Delete hours beyond the limits of age and size, and nodes without stored values."""
+    """Delete blocks beyond the limits of age and size, and the numbers of nodes without stored values.
+
+    Args:
+        db: the database, in a transaction.
+        hour: the present hour, in hours of Unix time.
+        oldest: earlier hours than this one are too old; at most two of them are deleted.
+        max_bytes: size of all blocks above which the oldest hours are deleted.
+    """
     old = "select distinct hour from history_blocks where hour < ? order by 1 limit ?"
     db.execute(f"delete from history_blocks where hour in ({old})", [oldest, _PRUNED_AT_ONCE])  # noqa: S608
     allowed = max_bytes
@@ -236,7 +271,7 @@ def _prune(db: Database, hour: int, oldest: int, max_bytes: int) -> None:
 
 
 def _sizes(db: Database) -> Iterator[tuple[int, int]]:
-    """Yield each hour, newest first, and its size in bytes."""
+    """Yield each hour that has blocks, newest first, and the size of its blocks in bytes."""
     yield from db.execute(
         f"select hour, sum(length(body) + {_ROW_BYTES}) from history_blocks group by 1 order by 1 desc"  # noqa: S608
     )

@@ -1,6 +1,6 @@
-"""Arrays of the history, of shape (nodes, minutes), and their packed form.
+"""Arrays of the history, of shape (nodes, minutes), and the packed form in which the database stores them.
 
-A value is in hundredths of a percent and takes two bytes.
+A value is in hundredths of a percent and takes two bytes; 0xFFFF stands for a missing value.
 """
 
 import zlib
@@ -26,7 +26,7 @@ _COMPRESSION = 1
 
 
 def unpack_minute(body: bytes) -> Matrix:
-    """Unpack one minute of one series, an array by node number.
+    """Return the values of one series in one minute, an array indexed by node number.
 
     Raises:
         ValueError, TypeError: the body is not a packed minute.
@@ -35,7 +35,15 @@ def unpack_minute(body: bytes) -> Matrix:
 
 
 def pack_minutes(nodes: NodeColumns, numbers: Mapping[str, int]) -> dict[tuple[str, str, str], bytes]:
-    """Pack one minute of the numbered nodes, by series (type, operator, name), for :func:`unpack_minute`."""
+    """Pack the values of all nodes in one minute; :func:`unpack_minute` reverses it.
+
+    Args:
+        nodes: metrics of the nodes.
+        numbers: node name to node number; nodes without a number are left out.
+
+    Returns:
+        Series (type, operator, name) to the packed array of its values, indexed by node number.
+    """
     size = max(numbers.values(), default=-1) + 1
     values = np.frombuffer(nodes.numbers, np.float64)
     columns: dict[tuple[str, str, str], Matrix] = {}
@@ -55,25 +63,32 @@ def pack_minutes(nodes: NodeColumns, numbers: Mapping[str, int]) -> dict[tuple[s
 
 
 def empty_matrix(nodes: int, minutes: int) -> Matrix:
-    """Return an array of shape (nodes, minutes) without values."""
+    """Return an array of shape (nodes, minutes) in which all values are missing."""
     return np.full((nodes, minutes), MISSING, np.uint16)
 
 
 def has_values(matrix: Matrix) -> NDArray[np.bool_]:
-    """Return a mask of the nodes that have a value, shape (nodes,)."""
+    """Return a mask of the nodes that have at least one value, shape (nodes,)."""
     known: NDArray[np.bool_] = (matrix != MISSING).any(axis=1)
     return known
 
 
 def pack_block(matrix: Matrix) -> bytes:
-    """Pack a block: the differences between minutes, zigzag-encoded, all low bytes before all high bytes."""
+    """Pack a block, the values of 128 nodes over one hour, shape (128, 60).
+
+    The differences between successive minutes are zigzag-encoded and compressed, all low bytes before all high bytes.
+    """
     steps = np.diff(matrix, axis=1, prepend=np.uint16(0)).astype(np.int16)
     folded = ((steps << 1) ^ (steps >> 15)).astype("<u2")  # zigzag: small negative differences become small numbers
     return zlib.compress(folded.view(np.uint8).reshape(-1, 2).T.tobytes(), _COMPRESSION)
 
 
 def unpack_block(body: bytes, rows: Rows) -> Matrix:
-    """Unpack these rows of a block.
+    """Return some rows of a packed block, shape (rows, 60).
+
+    Args:
+        body: the packed block.
+        rows: indices of the rows to return, 0 to 127.
 
     Raises:
         ValueError, zlib.error: the body is not a packed block.
@@ -85,7 +100,7 @@ def unpack_block(body: bytes, rows: Rows) -> Matrix:
 
 
 def overlay_hour(under: Matrix, first: int, block: Matrix, begin: int) -> None:
-    """Copy the values of an hour into a matrix; missing values of the hour leave the matrix unchanged.
+    """Copy the values of an hour into a matrix; where the hour has no value, the matrix stays unchanged.
 
     Args:
         under: matrix that is changed, shape (nodes, minutes).
@@ -100,12 +115,12 @@ def overlay_hour(under: Matrix, first: int, block: Matrix, begin: int) -> None:
 
 
 def overlay_minute(under: Matrix, minute: int, values: Matrix, at: Rows) -> None:
-    """Copy the values of a minute into a matrix, like :func:`overlay_hour`.
+    """Copy the values of a minute into a matrix; where the minute has no value, the matrix stays unchanged.
 
     Args:
         under: matrix that is changed, shape (nodes, minutes).
-        minute: column of the matrix.
-        values: values of the minute by node number.
+        minute: index of the column to change.
+        values: values of the minute, indexed by node number.
         at: index into ``values`` of each row of the matrix; an index beyond the end means no value.
     """
     rows = np.flatnonzero(at < len(values))
@@ -115,7 +130,9 @@ def overlay_minute(under: Matrix, minute: int, values: Matrix, at: Rows) -> None
 
 
 def aggregate(matrix: Matrix, steps: Steps, *, largest: bool) -> NDArray[np.float32]:
-    """Aggregate minutes into steps: return the mean, or the largest value, of each step in percent.
+    """Return the mean, or the largest value, of each node in each step: percent, shape (nodes, steps).
+
+    A step without values is NaN.
 
     Args:
         matrix: values in hundredths of a percent, shape (nodes, minutes).

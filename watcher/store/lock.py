@@ -1,4 +1,4 @@
-"""Lock file that keeps a second watcher from using a database file."""
+"""Lock file that prevents two watchers from using the same database file."""
 
 import os
 import sys
@@ -15,12 +15,13 @@ _POLL_SECONDS = 0.05
 
 
 class FileLock:
-    """Lock on ``<path>.lock``. Where no lock is possible (a read-only folder, no ``flock``), taking it succeeds.
+    """Lock of a database file, taken with ``flock`` on the file ``<path>.lock``.
 
-    The lock belongs to this process: a forked child does not hold it.
+    Where locking is not possible (a read-only folder, a system without ``flock``), :meth:`take` succeeds without a
+    lock. The lock belongs to this process: a forked child does not hold it.
 
     Attributes:
-        was_made: whether taking the lock created the lock file.
+        was_made: True if the last :meth:`take` created the lock file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -40,7 +41,7 @@ class FileLock:
         self.release()
 
     def take(self, wait_seconds: float = 0, *, create: bool = True) -> bool:
-        """Take the lock; return whether the file may be used, that is, no other process holds the lock.
+        """Take the lock. Return False if another process holds it; otherwise the database file may be used.
 
         Args:
             wait_seconds: seconds to wait for another process to release the lock.
@@ -71,7 +72,10 @@ class FileLock:
                 self.release()  # the lock file was removed meanwhile: try again with the present one
 
     def is_lost(self) -> bool:
-        """Return whether the held lock file was removed, so that another watcher could lock a new one."""
+        """Return whether the lock file was removed or replaced since this process took its lock.
+
+        Another watcher could then lock a new lock file. Return False if this process does not hold a lock.
+        """
         if self._descriptor is None:
             return False
         try:
@@ -80,10 +84,13 @@ class FileLock:
             return True
 
     def release(self, *, remove: bool = False) -> None:
-        """Release the lock. The lock file stays, so that the next watcher knows that nobody removed it.
+        """Release the lock.
+
+        By default the lock file stays. If it is missing next to a database, a watcher knows that the lock file was
+        deleted, perhaps while another watcher uses the database.
 
         Args:
-            remove: remove the lock file as well.
+            remove: delete the lock file as well.
         """
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
@@ -92,7 +99,10 @@ class FileLock:
             os.close(descriptor)
 
     def _open(self, *, create: bool) -> tuple[int, bool]:
-        """Return the descriptor of the lock file and whether it was just created; child programs do not inherit it."""
+        """Open the lock file; return its descriptor and whether the file was just created.
+
+        Programs that this process starts do not inherit the descriptor.
+        """
         flags = os.O_RDWR | os.O_CLOEXEC
         try:
             return os.open(self._path, flags), False

@@ -1,4 +1,7 @@
-"""Deletion of rows with timestamps in the future. A watcher does this at its start, so the module avoids numpy."""
+"""Deletion of rows with timestamps in the future.
+
+A watcher does this when it starts, so this module does not import numpy, which would delay the start.
+"""
 
 import math
 
@@ -9,7 +12,7 @@ from watcher.store.schema import HOUR
 
 
 def delete_future_rows(db: Database, since: float) -> None:
-    """Delete snapshots from ``since`` on, Unix seconds, and the history's minutes and hours that begin after it."""
+    """Delete snapshots from ``since`` on, Unix seconds, and the history's minutes and hours that begin then or later."""
     db.table("snapshots").delete_where("timestamp >= ?", [since])
     minute = math.ceil(since / RESOLUTION_SECONDS)
     db.execute("delete from history_minutes where minute >= ?", [minute])

@@ -1,4 +1,4 @@
-"""Tables, created by migrations that only add columns and tables, and the checks of an opened database."""
+"""Tables of the database, created by migrations that only add columns and tables, and checks when it is opened."""
 
 import logging
 import sqlite3
@@ -16,7 +16,8 @@ _migrations = Migrations("trimaran.watcher")
 #: Minutes in a block of the history; block n begins with minute n * HOUR of Unix time.
 HOUR = 60
 
-# Exceptions that SQLite and sqlite-utils raise for damaged content; sqlite3.Error also covers the environment.
+# Exceptions that SQLite and sqlite-utils raise for damaged content. sqlite3.Error is also raised for errors of the
+# environment, such as a full disk.
 UNREADABLE = (sqlite3.Error, ValueError, KeyError, TypeError, AttributeError)
 _BUSY_SECONDS = 5.0  # wait for another program that holds the file
 _CHECK_SECONDS = 5.0  # for reading every page: gunicorn kills a worker that has not started after 30 seconds
@@ -25,7 +26,7 @@ _INTERRUPT_SECONDS = 0.05
 
 @_migrations()
 def create_snapshots(db: Database) -> None:
-    """Create the table of snapshots."""
+    """Create the table of snapshots, with one row per window and fetch."""
     db.table("snapshots").create(
         {"window": str, "timestamp": int, "source": str, "nodes": int, "body": bytes}, pk=("window", "timestamp")
     )
@@ -33,13 +34,16 @@ def create_snapshots(db: Database) -> None:
 
 @_migrations()
 def create_samples(db: Database) -> None:
-    """Create the table of samples."""
+    """Create the table of samples, with one row per source and round of samples."""
     db.table("samples").create({"source": str, "taken_at": float, "body": bytes}, pk=("source", "taken_at"))
 
 
 @_migrations()
 def add_origins(db: Database) -> None:
-    """Add the column ``origin``, the system that a row came from; it is null in older rows."""
+    """Add the column ``origin``, which identifies the system that a row's metrics were read from.
+
+    The column is null in rows that were written before this migration.
+    """
     db.table("snapshots").add_column("origin", str)
     db.table("samples").add_column("origin", str)
 
@@ -67,7 +71,7 @@ _COLUMNS = {
 
 
 class NewerSchemaError(Exception):
-    """The tables are of a newer version, and this version cannot write them.
+    """A newer version of the watcher created the tables, and this version cannot write them.
 
     Attributes:
         newest: the newest readable snapshot row of each window.
@@ -79,10 +83,10 @@ class NewerSchemaError(Exception):
 
 
 def connect(path: Path | str) -> Database:
-    """Open a sound database, or ``:memory:``.
+    """Open a database file, or ``:memory:``; check it, and create missing tables and columns.
 
     Raises:
-        NewerSchemaError: the database is of a newer version and cannot be written.
+        NewerSchemaError: a newer version wrote the database, and this version cannot write its tables.
         sqlite3.Error, ValueError, KeyError, TypeError, AttributeError: the database is damaged or cannot be accessed.
     """
     db = Database(sqlite3.connect(path, timeout=_BUSY_SECONDS, check_same_thread=False))
@@ -118,7 +122,9 @@ def is_in_use(path: Path) -> bool:
 
 
 def check_pages(db: Database) -> None:
-    """Check every page, within the time limit, so that a damaged file is detected at the start and not at a later read.
+    """Check every page, so that a damaged file is detected at the start and not at a later read.
+
+    The check ends after 5 seconds, with a warning if it is not complete.
 
     Raises:
         sqlite3.DatabaseError: a page is damaged.
@@ -136,16 +142,20 @@ def check_pages(db: Database) -> None:
 
 
 def check_tables(db: Database) -> None:
-    """Read one row of every used column, which raises an error if a table or a column is missing."""
+    """Read one row of every table, with all columns that the watcher uses.
+
+    Raises:
+        sqlite3.OperationalError: a table or a column is missing.
+    """
     for table, columns in _COLUMNS.items():
         db.execute(f"select {columns} from {table} limit 1").fetchall()  # noqa: S608
 
 
 def _is_newer(db: Database) -> bool:
-    """Return whether the database has migrations that this version does not know; no migration is ever removed.
+    """Return whether a newer version wrote the database: it has all migrations of this version, and further ones.
 
     Raises:
-        NewerSchemaError: it has, and this version cannot write the tables.
+        NewerSchemaError: a newer version wrote the database, and this version cannot write its tables.
     """
     if not {migration.name for migration in _migrations.applied(db)} > _MIGRATION_NAMES:
         return False
@@ -180,9 +190,9 @@ def _newest(db: Database) -> list[dict[str, Any]]:
 
 @contextmanager
 def _limited(db: Database, seconds: float) -> Iterator[None]:
-    """Interrupt the statements of the block after so many seconds.
+    """Interrupt the SQL statements of the ``with`` block when it has run for this many seconds.
 
-    A progress handler would not do: SQLite does not call it while it reads the pages of one large value.
+    SQLite's progress handler cannot do this: SQLite does not call it while it reads the pages of one large value.
     """
     done = threading.Event()
 
@@ -202,5 +212,8 @@ def _limited(db: Database, seconds: float) -> Iterator[None]:
 
 
 def _text(raw: bytes) -> str:
-    """Decode text; a damaged byte then affects only its own row, not all rows of the query."""
+    """Decode text from the database, with damaged bytes replaced.
+
+    A damaged byte then affects only its own row; an error would affect all rows of the query.
+    """
     return raw.decode(errors="replace")

@@ -1,8 +1,8 @@
 """Store that survives a crash: snapshots, samples and the history in one SQLite file.
 
-A snapshot is one row: the columns to find it, and its compressed body. It is written in one transaction, so that a
-killed process leaves only whole snapshots. The file must be on a local disk: WAL needs shared memory, which network
-file systems do not support.
+A snapshot is one row: columns to find the snapshot by, and its compressed body. Each row is written in a transaction,
+so that a killed process leaves only whole snapshots. The file must be on a local disk: SQLite's write-ahead log (WAL)
+needs shared memory, which network file systems do not support.
 """
 
 import contextlib
@@ -35,9 +35,10 @@ _UNREADABLE_BODY = (zlib.error, wire.WireError, ValueError, KeyError, TypeError,
 
 
 class Store:
-    """Database of a watcher. Safe to use from several threads; a failed write is logged once and does not raise.
+    """Database of a watcher, with snapshots, samples and history. Safe to use from several threads.
 
-    While the file cannot be used, the store works in memory.
+    A failed write does not raise an error; it is logged, but not again while the same failure persists. While the file
+    cannot be used, the store works in memory.
 
     Attributes:
         keep_seconds: age in seconds above which snapshots and history are deleted.
@@ -59,8 +60,8 @@ class Store:
             keep_hours: age in hours above which snapshots and history are deleted.
             max_megabytes: size in MiB above which the oldest snapshots are deleted.
             history_megabytes: size in MiB above which the oldest hours of the history are deleted; 0 stores no history.
-            origins: source to its present origin (the address or cluster that it reads). Rows that the source wrote
-                with another origin are not loaded; rows of earlier versions, which have no origin, are.
+            origins: name of a source to its present origin (the address or cluster that it reads). Rows that the source
+                wrote with another origin are not loaded. Rows without an origin, from earlier versions, are loaded.
         """
         self._origins = origins or {}
         self.keep_seconds = keep_hours * 3600
@@ -80,17 +81,17 @@ class Store:
 
     @property
     def times_opened(self) -> int:
-        """Number of times the file was opened: more than one if it was replaced or reopened after an error."""
+        """Number of times the file was opened: above 1 if it was opened again after an error or a replacement."""
         return self._file.times_opened if self._file else 0
 
     @property
     def set_aside(self) -> Path | None:
-        """Path of the corrupt file that was set aside last, or None."""
+        """New path of the corrupt file that was renamed last, or None."""
         return self._file.set_aside if self._file else None
 
     @property
     def times_set_aside(self) -> int:
-        """Number of corrupt files that were set aside."""
+        """Number of corrupt files that were renamed."""
         return self._file.times_set_aside if self._file else 0
 
     @property
@@ -103,12 +104,12 @@ class Store:
         encode: Callable[[WatcherMetrics], bytes] = wire.encode,
         history_window: str | None = None,
     ) -> None:
-        """Write the snapshots of one fetch, all or none, and delete some rows beyond the limits of age and size.
+        """Write the snapshots of one fetch in one transaction, and delete rows beyond the limits of age and size.
 
         Args:
             snapshots: window to its snapshot.
-            encode: encoder of a snapshot; a caller that has already encoded nodes passes its own.
-            history_window: window whose snapshot is also added to the history, if it is present.
+            encode: function that encodes a snapshot; a caller that has already encoded the nodes passes its own.
+            history_window: window whose snapshot is also added to the history, if ``snapshots`` has this window.
         """
         rows = [
             {
@@ -138,10 +139,13 @@ class Store:
     def load_snapshots(
         self, sources: Sequence[str], windows: Iterable[str], until: float = math.inf
     ) -> dict[str, WatcherMetrics]:
-        """Return the newest readable snapshot of each of these windows that one of these sources wrote.
+        """Return window to its newest readable snapshot.
 
-        Snapshots after ``until``, Unix seconds, are ignored: if a timestamp is in the future, the clock was or is
-        wrong, so the age is unknown, and the snapshot would count as fresh later.
+        Args:
+            sources: names of the sources whose snapshots are loaded.
+            windows: windows to load; those without a readable snapshot are left out of the result.
+            until: Unix seconds. Later snapshots are ignored: a timestamp in the future means that the clock was wrong
+                when the snapshot was written, or is wrong now, so the snapshot's age is unknown.
         """
         found: dict[str, WatcherMetrics] = {}
         condition, values = self._origin_condition(sources)
@@ -160,13 +164,16 @@ class Store:
         return found
 
     def forget_snapshots(self, since: float) -> None:
-        """Delete the snapshots from ``since`` on, Unix seconds: the clock that stamped them was ahead."""
+        """Delete the snapshots and the history from ``since`` on, Unix seconds.
+
+        Their timestamps are wrong: they were written while the system clock was ahead.
+        """
         self._write(lambda db: delete_future_rows(db, since))
 
     def load_history(
         self, sources: Sequence[str], steps: Steps, node: str | None, type_: str | None, operator: str | None
     ) -> History:
-        """Return the history of the nodes of these sources; empty if nothing is stored.
+        """Return the history of the nodes' load; empty if nothing is stored.
 
         Args:
             sources: names of the sources.
@@ -183,7 +190,13 @@ class Store:
         return history.unpack(rows, steps)
 
     def load_recent(self, window: str, limit: int, *sources: str) -> Iterator[WatcherMetrics]:
-        """Yield the readable snapshots of a window that one of these sources wrote, newest first."""
+        """Yield the readable ones among the newest snapshots of a window, newest first.
+
+        Args:
+            window: the window.
+            limit: maximum number of snapshots.
+            sources: names of the sources whose snapshots are loaded.
+        """
         bodies: list[bytes] = []
         with self._reading() as db:
             condition, values = self._origin_condition(sources)
@@ -196,7 +209,7 @@ class Store:
                 yield wire.decode(zlib.decompress(body), Dialect.DOCUMENTED)
 
     def save_samples(self, source: str, samples: SampleRound, keep_since: float) -> None:
-        """Write one round of samples and delete some of the rounds before ``keep_since``, Unix seconds."""
+        """Write one round of samples, and delete a few of the rounds before ``keep_since``, Unix seconds."""
         values = [[name, type_, nodes] for (name, type_), nodes in samples.values.items()]
         body = zlib.compress(orjson.dumps({"timestamps": samples.timestamps, "values": values}), _COMPRESSION)
 
@@ -215,7 +228,7 @@ class Store:
         self._write(write)
 
     def load_samples(self, source: str, since: float) -> list[SampleRound]:
-        """Return this source's rounds of samples from ``since`` on, Unix seconds, oldest first."""
+        """Return the rounds of samples of a source from ``since`` on, Unix seconds, oldest first."""
         rows: list[dict[str, Any]] = []
         with self._reading() as db:
             condition, values = self._origin_condition([source])
@@ -232,17 +245,20 @@ class Store:
         return rounds
 
     def forget_samples(self, source: str, since: float) -> None:
-        """Delete this source's samples from ``since`` on, Unix seconds: the clock that stamped them was ahead."""
+        """Delete the samples of a source from ``since`` on, Unix seconds.
+
+        Their timestamps are wrong: they were written while the system clock was ahead.
+        """
         where = "source = ? and taken_at >= ?"
         self._write(lambda db: db.table("samples").delete_where(where, [source, since]))
 
     def reopen(self) -> None:
-        """Open the file again if it was removed, replaced, or could not be opened. Every write does so, too."""
+        """Open the file again if it was removed or replaced, or could not be opened. Every write does this first."""
         with self._lock:
             self._reopen()
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the database, and release the lock of its file."""
         with self._lock:
             self._closed = True
             self._db.close()
@@ -250,7 +266,10 @@ class Store:
                 self._file.release()
 
     def _origin_condition(self, sources: Sequence[str]) -> tuple[str, list[str]]:
-        """Return the SQL condition, and its values, for rows that these sources wrote with their present origin."""
+        """Return an SQL condition, and its parameters, for the rows that these sources wrote with their present origin.
+
+        Rows without an origin, from earlier versions, are included.
+        """
         condition = " or ".join(["source = ? and (origin is null or origin = ?)"] * len(sources))
         return f"({condition})", [each for source in sources for each in (source, self._origins.get(source, ""))]
 
@@ -318,7 +337,11 @@ class Store:
             _log.info("the store works again", extra={"path": str(self._path)})
 
     def _change_file(self, corrupt: Exception | None = None) -> None:
-        """Close the file, set it aside if it is corrupt, and open the file at the path, which may be a new one."""
+        """Close the file, and open the file that is at the path now, or a new one.
+
+        Args:
+            corrupt: error that proves that the closed file is corrupt, which is then renamed; None if it is not.
+        """
         assert self._file is not None  # noqa: S101
         with contextlib.suppress(*UNREADABLE):
             self._db.close()
@@ -336,12 +359,15 @@ class Store:
 
 
 def _copy(memory: Database, db: Database) -> None:
-    """Copy the rows that were written while the file could not be used."""
+    """Copy the snapshots and samples from ``memory``, which was used while the file could not be opened, to ``db``."""
     for table in ("snapshots", "samples"):
         db.table(table).insert_all(memory.table(table).rows, ignore=True)
 
 
 def _delete_oldest(db: Database, table: str, column: str, before: float) -> None:
-    """Delete a few of the rows before ``before``: if the clock jumped ahead, all rows look old."""
+    """Delete a few of the oldest rows whose ``column`` (a time in Unix seconds) is below ``before``.
+
+    Not all of them are deleted at once: if the clock jumped ahead, all rows look old.
+    """
     oldest = f"select distinct {column} from {table} where {column} < ? order by {column} limit ?"  # noqa: S608
     db.table(table).delete_where(f"{column} in ({oldest})", [before, PRUNE_BATCH_SIZE])
