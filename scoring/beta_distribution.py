@@ -44,9 +44,7 @@ def distribution(alpha: ArrayLike, beta: ArrayLike, x: ArrayLike) -> Float64s:
     """Return P(X <= x); 0 where the probability is undefined, as upstream."""
     from scipy.special import betainc  # importing scipy takes 0.1 s that most importers never need
 
-    a, b, t = np.broadcast_arrays(
-        np.asarray(alpha, np.float64), np.asarray(beta, np.float64), np.asarray(x, np.float64)
-    )
+    a, b, t = np.broadcast_arrays(*(np.asarray(values, np.float64) for values in (alpha, beta, x)))
     defined = (a > 0) & (b > 0) & (t >= 0) & (t <= 1)
     inner = defined & (t > 0) & (t < 1)
     p = np.where(defined & (t == 1), 1.0, 0.0)

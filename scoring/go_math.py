@@ -40,8 +40,7 @@ def truncating_divide(numerator: ArrayLike, denominator: ArrayLike) -> Int64s:
     a = np.asarray(numerator, dtype=np.int64)
     b = np.asarray(denominator, dtype=np.int64)
     down: Int64s = a // b
-    up: Int64s = down + ((down < 0) & (down * b != a))
-    return up
+    return np.asarray(down + ((down < 0) & (down * b != a)))
 
 
 def _toward_next(values: ArrayLike) -> Float64s:

@@ -17,8 +17,7 @@ def inverted(counts: Int64s) -> Int64s:
     Args:
         counts: counts of reasons against each node, at least 0, shape (nodes,); not modified.
     """
-    result: Int64s = MAX_NODE_SCORE - MAX_NODE_SCORE * counts // max(1, counts.max(initial=0))
-    return result
+    return np.asarray(MAX_NODE_SCORE - MAX_NODE_SCORE * counts // max(1, counts.max(initial=0)))
 
 
 def rescaled(scores: Int64s) -> Int64s:
@@ -35,5 +34,4 @@ def rescaled(scores: Int64s) -> Int64s:
     spread = scores.max() - lowest
     if spread == 0:
         return np.zeros_like(scores)
-    result: Int64s = (scores - lowest) * MAX_NODE_SCORE // spread
-    return result
+    return np.asarray((scores - lowest) * MAX_NODE_SCORE // spread)

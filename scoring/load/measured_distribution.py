@@ -49,10 +49,8 @@ def probability_at_most(average: Float64s, measured: Mapping[str, Float64s], thr
         with np.errstate(divide="ignore", invalid="ignore"):  # equal points; the quotient is not used
             between = left_probability + (probability - left_probability) * (threshold - left) / (right - left)
         result = np.where(known & (threshold >= left) & (threshold < right), between, result)
-        before, before_probability = (
-            np.where(known, left, before),
-            np.where(known, left_probability, before_probability),
-        )
+        before = np.where(known, left, before)
+        before_probability = np.where(known, left_probability, before_probability)
         left, left_probability = np.where(known, right, left), np.where(known, probability, left_probability)
     # Beyond the last point, continue exponentially through the last two; a distribution with MAX has ended.
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

@@ -201,9 +201,7 @@ class MetricsTable:
 def _nothing(size: int) -> MeasuredUse:
     """Return values of nodes without any measurement."""
     false, zero = _frozen(np.zeros(size, np.bool_)), _frozen(np.zeros(size))
-    return MeasuredUse(
-        valid=false, average=zero, deviation=zero, averaged=false, first=zero, last=zero, percentiles={}
-    )  # fmt: skip
+    return MeasuredUse(valid=false, average=zero, deviation=zero, averaged=false, first=zero, last=zero, percentiles={})
 
 
 def _node_window(name: str, metadata: Mapping[str, str | float]) -> tuple[int, int]:

@@ -190,8 +190,7 @@ class PreparedPlugin:
 
     def score(self, pod: Pod) -> Int64s:
         """Return the pod's score on every node, before normalization, shape (nodes,)."""
-        scores: Int64s = self.score_many([pod])[0]
-        return scores
+        return np.asarray(self.score_many([pod])[0])
 
     def score_many(self, pods: Sequence[Pod]) -> Int64s:
         """Return the scores of many pods before normalization, each scored independently, shape (pods, nodes)."""

@@ -109,8 +109,7 @@ def balance(parts: Sequence[tuple[Float64s, Bools]], *, everywhere: bool) -> Int
     """
     two_resources = len(parts) == 2 and everywhere  # the usual case, several times faster
     std = np.abs((parts[0][0] - parts[1][0]) / 2) if two_resources else _deviation(parts)
-    result: Int64s = ((1 - std) * MAX_NODE_SCORE).astype(np.int64)
-    return result
+    return np.asarray(((1 - std) * MAX_NODE_SCORE).astype(np.int64))
 
 
 def _deviation(parts: Sequence[tuple[Float64s, Bools]]) -> Float64s:

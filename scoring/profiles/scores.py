@@ -127,16 +127,15 @@ class Scores:
 
     def order(self) -> list[str]:
         """Return the names of all nodes, best first, ties in row order; infeasible nodes come last."""
-        return [self.names[row] for row in self._best_first()]
+        return [self.names[row] for row in self._best_first().tolist()]
 
     def ranking(self) -> list[tuple[str, int]]:
         """Return feasible nodes and their totals, best first, ties in row order."""
         best_first = self._best_first()
-        return [(self.names[row], int(self.total[row])) for row in best_first if self.total[row] != INFEASIBLE]
+        return [(self.names[row], int(self.total[row])) for row in best_first.tolist() if self.total[row] != INFEASIBLE]
 
-    def _best_first(self) -> list[int]:
-        order: list[int] = np.argsort(-self.total, kind="stable").tolist()
-        return order
+    def _best_first(self) -> Int64s:
+        return np.argsort(-self.total, kind="stable")
 
     def explain(self, node_name: str) -> ProfileExplanation:
         """Return the explanation of one node's total, with all plugins.
