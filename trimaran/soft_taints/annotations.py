@@ -1,7 +1,7 @@
 """Annotations with a node's average load: ``load.trimaran.io/15m: "cpu=40,memory=55"``, percent of capacity.
 
-Values are multiples of a step. A written value stays until the measured load differs from it by more than a step, so
-that small changes around the middle between two steps cause no writes.
+Annotated values are multiples of a step, such as 5 percent. An annotated value stays until the measured load differs
+from it by more than one step, so that a load that varies around the middle between two steps causes no writes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,11 +13,13 @@ _NAMES = {"CPU": "cpu", "Memory": "memory"}
 def desired_annotation(
     window: str, averages: Mapping[str, float], written: Mapping[str, str], step: float
 ) -> Mapping[str, str]:
-    """Return the annotation of a window as a mapping from its key to its text; values within a step stay as written.
+    """Return the annotation for a window as a mapping from key to text; empty if neither CPU nor memory is measured.
+
+    An annotated value is kept if the measured load differs from it by at most one step.
 
     Args:
         window: duration such as ``15m``.
-        averages: metric type to percent.
+        averages: average load by metric type, percent.
         written: current annotations of the node.
         step: step between two values, percent.
     """
@@ -33,7 +35,14 @@ def desired_annotation(
 
 
 def largest_change(change: Mapping[str, str | None], written: Mapping[str, str]) -> float:
-    """Return the largest difference in percent between new and written values; 100 if a value is added or removed."""
+    """Return the largest difference between new and annotated loads, percentage points.
+
+    A value that is added or removed counts as 100.
+
+    Args:
+        change: new text by annotation key; None removes the annotation.
+        written: current annotations of the node.
+    """
     largest = 0.0
     for key, text in change.items():
         after, before = dict(_parsed(text or "")), dict(_parsed(written.get(key, "")))

@@ -1,4 +1,4 @@
-"""Probes and metrics of ``trimaran nodes``."""
+"""HTTP server of ``trimaran nodes``: probes and Prometheus metrics."""
 
 from collections.abc import Callable, Iterator
 
@@ -18,13 +18,13 @@ from trimaran.soft_taints.writer import WriterCounts
 def create_app(
     counts: WriterCounts, lease: Lease, is_alive: Callable[[], bool], is_ready: Callable[[], bool], access: AccessCheck
 ) -> FastPath:
-    """Return the WSGI application.
+    """Return the WSGI application of ``trimaran nodes``.
 
     Args:
         counts: counters of the writer.
         lease: Lease of the leader election.
         is_alive: returns whether the writer's thread makes progress.
-        is_ready: returns whether the nodes are known.
+        is_ready: returns whether the first full list of nodes has arrived.
         access: access check of the requests.
     """
     registry = CollectorRegistry()

@@ -12,7 +12,7 @@ _SYNC_SECONDS = 60.0
 
 
 def clear(settings: NodesSettings) -> int:
-    """Remove the taint and the annotations from all nodes, and return the number of nodes.
+    """Remove the taint and the annotations of ``trimaran nodes`` from all nodes; return the number of all nodes.
 
     Raises:
         SettingsError: the settings give no access to the Kubernetes API.
@@ -35,7 +35,7 @@ def clear(settings: NodesSettings) -> int:
 
 
 class _NoMetricsSource:
-    """Stand-in for the metrics source: removing taints and annotations needs no metrics."""
+    """Metrics source that is never read, because removing taints and annotations needs no metrics."""
 
     def metrics(self, window: str | None = None) -> WatcherMetrics:
         raise NotImplementedError(window)

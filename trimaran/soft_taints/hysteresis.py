@@ -1,12 +1,12 @@
-"""Hysteresis that decides which nodes are hot. Pure functions: the time and the last result are arguments.
+"""Hysteresis that decides which nodes are hot. Pure functions: the time and the previous result are arguments.
 
     becomes hot    load >= hot_percent, the most loaded nodes first, while at most max_hot_fraction of all nodes are
                    hot; a node that is hot already is not displaced
     stays hot      for min_hot_seconds at least, then until load < cool_percent
     not measured   does not become hot; a hot node cools after min_hot_seconds
 
-The load is the higher of a node's average CPU and memory. The gap between the two limits and the minimum time keep a
-node near the limit from flapping. The largest fraction keeps a busy cluster from marking nearly all of its nodes, which
+The load is the higher of a node's average CPU and memory use. The gap between the two limits and the minimum time keep
+a node near the limit from flapping. max_hot_fraction keeps a busy cluster from marking nearly all of its nodes, which
 would not help a scheduler to choose.
 """
 
@@ -21,8 +21,8 @@ class HotNodeRule:
     """Limits that decide when a node is hot.
 
     Attributes:
-        hot_percent: load at which a node becomes hot.
-        cool_percent: load below which a hot node counts as normal again.
+        hot_percent: load in percent at which a node becomes hot.
+        cool_percent: load in percent below which a hot node counts as normal again.
         min_hot_seconds: shortest time that a node stays hot.
         max_hot_fraction: largest fraction of nodes that are hot at the same time, 0 to 1.
 
@@ -42,13 +42,13 @@ class HotNodeRule:
     def hot_nodes(
         self, names: Iterable[str], loads: Mapping[str, float], before: Mapping[str, float], now: float
     ) -> dict[str, float]:
-        """Return the hot nodes, each with the time at which it became hot.
+        """Return the time at which each hot node became hot, by node name.
 
         Args:
             names: all nodes.
             loads: load of each measured node, percent.
-            before: last result of this method; deleted nodes in it are ignored.
-            now: seconds of any clock.
+            before: previous result of this method; nodes in it that have been deleted since are ignored.
+            now: current time in seconds, always of the same clock.
         """
         names = list(names)
         staying = {
@@ -64,7 +64,7 @@ class HotNodeRule:
 
 
 def node_loads(snapshot: WatcherMetrics) -> dict[str, float]:
-    """Return each node's load, the higher of its average CPU and memory; suspect nodes are left out."""
+    """Return the load of each node, the higher of its average CPU and memory use, percent; omit suspect nodes."""
     loads = {}
     for name, node in snapshot.data.items():
         use = averages(node)

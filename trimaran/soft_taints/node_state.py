@@ -1,4 +1,4 @@
-"""Taints and annotations of the nodes as a reflector reports them, and the patches that change them."""
+"""Current taints and load annotations of the nodes, and the patches that change them."""
 
 import threading
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ class NodeState:
     """Taints and load annotations of a node.
 
     Attributes:
-        version: resource version of the node; a patch is refused if the node has changed since.
+        version: resource version of the node; the API server refuses a patch with an outdated one.
         taints: all taints of the node, unchanged.
         annotations: the load annotations alone.
     """
@@ -27,20 +27,21 @@ class NodeState:
 
     @classmethod
     def from_k8s(cls, node: Object) -> "NodeState":
-        """Read a v1 Node."""
+        """Read the taints and load annotations of a v1 Node object."""
         metadata, spec = node.get("metadata") or {}, node.get("spec") or {}
         annotations = metadata.get("annotations") or {}
         ours = {key: str(value) for key, value in annotations.items() if key.startswith(PREFIX)}
         return cls(str(metadata.get("resourceVersion", "")), tuple(spec.get("taints") or ()), ours)
 
     def is_tainted(self, key: str) -> bool:
-        """Return whether the node has our taint."""
+        """Return whether the node has a PreferNoSchedule taint with this key."""
         return any(_is_ours(taint, key) for taint in self.taints)
 
     def patch(self, key: str, *, hot: bool | None, annotations: Mapping[str, str | None]) -> Object:
         """Return the merge patch that sets the taint and the annotations; empty if nothing changes.
 
-        A patch replaces the whole list of taints. The resource version makes sure that no other taint is lost.
+        A patch replaces the whole list of taints. It carries the resource version, so that the API server refuses it if
+        another client has changed the taints meanwhile.
 
         Args:
             key: key of our taint.
@@ -61,7 +62,7 @@ class NodeState:
 
 
 class NodeStateCache:
-    """Thread-safe cache of the state of all nodes, filled by a reflector."""
+    """Thread-safe cache of the taints and load annotations of all nodes, filled by a reflector."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -84,7 +85,7 @@ class NodeStateCache:
             self._states.pop(_name(deleted), None)
 
     def all(self) -> dict[str, NodeState]:
-        """Return the state of every node by name."""
+        """Return the taints and load annotations of every node, by node name."""
         with self._lock:
             return dict(self._states)
 

@@ -1,4 +1,4 @@
-"""Service of ``trimaran nodes``: listener and worker process."""
+"""Service of ``trimaran nodes``: it opens the port and runs the worker process."""
 
 import logging
 from typing import TYPE_CHECKING
@@ -28,11 +28,11 @@ def serve(settings: "NodesSettings") -> None:
 
 
 class SoftTaintsService:
-    """Node writer service for :mod:`runtime.server.service`.
+    """Service of ``trimaran nodes``, to be served by :mod:`runtime.server.service`.
 
     Args:
-        settings: all settings.
-        access: access check of the metrics.
+        settings: settings of ``trimaran nodes``.
+        access: access check of the HTTP routes.
 
     Raises:
         SettingsError: the settings give no access to the Kubernetes API.
@@ -44,7 +44,7 @@ class SoftTaintsService:
         self._worker: SoftTaintsWorker | None = None
 
     def start(self) -> "FastPath":
-        """Start the worker, and return its application."""
+        """Start the worker, and return its WSGI application."""
         from trimaran.soft_taints.worker import SoftTaintsWorker  # the master needs none of its imports
 
         self._worker = SoftTaintsWorker(self._settings, self._api, self._access)

@@ -1,4 +1,4 @@
-"""Worker process of the node writer: reflector, Lease and writer."""
+"""Worker process of ``trimaran nodes``: reflector of the nodes, leader election by a Lease, and node writer."""
 
 import contextlib
 import logging
@@ -23,12 +23,12 @@ _log = logging.getLogger(__name__)
 
 
 class SoftTaintsWorker:
-    """Reflector of the nodes, Lease and writer, each in its own thread.
+    """Worker process that runs the reflector of the nodes, the leader election and the node writer in threads.
 
     Args:
-        settings: all settings.
+        settings: settings of ``trimaran nodes``.
         api: Kubernetes API; closed with the worker.
-        access: access check of the metrics.
+        access: access check of the HTTP routes.
     """
 
     def __init__(self, settings: NodesSettings, api: KubernetesApi, access: AccessCheck) -> None:
@@ -40,7 +40,7 @@ class SoftTaintsWorker:
         self._ticked_at = time.monotonic()
 
     def start(self) -> FastPath:
-        """Start the threads, and return the application without waiting for them."""
+        """Start the threads, and return the WSGI application without waiting for the nodes or the metrics."""
         section = self._settings.nodes
         watcher = section.open_watcher(self._settings)
         nodes = NodeStateCache()

@@ -1,7 +1,7 @@
-"""Writer of taints and annotations on nodes, which runs cycles within a budget of writes while it holds the Lease.
+"""Writer of taints and annotations on nodes. It writes within a budget, and only while it holds the Lease.
 
-Taints come first, then annotations, the most outdated ones first. Writes over budget are deferred and recomputed in the
-next cycle.
+The writer runs in cycles. A cycle writes taints first, then annotations, those with the largest changes first. Writes
+over budget are deferred and recomputed in the next cycle.
 """
 
 import logging
@@ -35,14 +35,14 @@ class MetricsSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """Options of the writer.
+    """Options of the node writer.
 
     Attributes:
         taints: whether hot nodes are tainted.
         rule: limits that decide when a node is hot.
         taint_key: key of the taint.
-        windows: windows with an annotation each; empty for no annotations.
-        step_percent: step between two annotated values.
+        windows: windows whose average load is annotated, such as ``15m``; empty for no annotations.
+        step_percent: annotated loads are multiples of this step, percent.
         writes_per_minute: budget of writes for all nodes together.
         max_age_seconds: maximum age of the metrics; older metrics count as missing.
     """
@@ -58,7 +58,7 @@ class WritePlan:
 
 @dataclass(slots=True)
 class WriterCounts:
-    """Counters and gauges of the writer.
+    """Counters and gauges of the node writer.
 
     Attributes:
         taints, annotations: patches that changed taints and annotations; a patch can count as both.
@@ -79,7 +79,7 @@ class WriterCounts:
 
 
 class NodeWriter:
-    """Planner and writer of the node patches. For one thread; other threads may read its counters.
+    """Writer that computes and sends the patches of nodes. Not thread-safe, but any thread may read ``counts``.
 
     Args:
         api: Kubernetes API.
@@ -108,7 +108,7 @@ class NodeWriter:
         self.counts = WriterCounts()
 
     def run_cycle(self) -> None:
-        """Read the metrics, decide which nodes are hot, and write within the budget. Does nothing without the Lease."""
+        """Read the metrics, decide which nodes are hot, and patch nodes within the budget. No-op without the Lease."""
         if not self._is_held():
             self._hot = None
             return
@@ -125,14 +125,14 @@ class NodeWriter:
             self._write(name, patch)
 
     def clear(self) -> None:
-        """Remove our taint and annotations from all nodes, regardless of the budget."""
+        """Remove the taint and the load annotations from all nodes, regardless of the budget."""
         for name, state in self._nodes.all().items():
             patch = state.patch(self._plan.taint_key, hot=False, annotations=dict.fromkeys(state.annotations))
             if patch:
                 self._write(name, patch)
 
     def _due_patches(self, states: Mapping[str, NodeState]) -> Iterator[tuple[tuple[float, str], str, Object]]:
-        """Yield the patch of each node that needs one, with its sort key: the lowest is written first."""
+        """Yield sort key, node name and patch of each node that needs a patch; the lowest key is written first."""
         hot = self._decide_hot(states) if self._plan.taints else None
         changes = self._changed_annotations(states)
         for name, state in states.items():
@@ -160,7 +160,7 @@ class NodeWriter:
         return self._hot
 
     def _changed_annotations(self, states: Mapping[str, NodeState]) -> Mapping[str, Mapping[str, str | None]]:
-        """Return the annotations to write by node; nodes that are not measured keep theirs."""
+        """Return the desired annotations by node name; nodes that are not measured keep their annotations."""
         changes: dict[str, dict[str, str | None]] = {}
         for window in self._plan.windows:
             snapshot = self._fresh_snapshot(window)
