@@ -1,9 +1,8 @@
-"""Assumed placements: pods between their scores and their binding.
+"""Assumptions: pods that are scored but not yet known to be bound, each with the node that it is expected on.
 
-A scheduler that asks for the scores of the next pod before the API server has reported the last binding would see the
-same node idle again. The best candidate is therefore assumed, one for each pod, until the watch shows that the pod is
-bound, unschedulable or deleted, or until the assumption expires. Counters say how often the pod was bound to the
-assumed node.
+Without an assumption the next pod, scored before the API server has reported the last binding, would find the same node
+idle again. A scored pod therefore counts on its expected node until the watch shows that the pod is bound,
+unschedulable or deleted, or until the assumption expires. Counters say how often a pod was bound to the expected node.
 """
 
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """Pod that is expected on a node; ``at`` is the monotonic time of the score."""
+    """Node that a scored pod is expected to be bound to; ``at`` is the monotonic time of the assumption."""
 
     node_name: str
     at: float
@@ -19,13 +18,13 @@ class Assumption:
 
 @dataclass(slots=True)
 class AssumptionOutcomes:
-    """Number of assumptions by the way they ended.
+    """Number of ended assumptions, by the reason for the end.
 
     Attributes:
-        hits: the pod was bound to the assumed node.
+        hits: the pod was bound to the expected node.
         misses: the pod was bound to another node.
-        dropped: the pod was unschedulable or deleted.
-        expired: nothing was heard of the pod in time.
+        dropped: the pod was unschedulable, deleted or scored again, or its expected node was deleted.
+        expired: the API server reported nothing about the pod in time.
     """
 
     hits: int = 0
@@ -35,13 +34,13 @@ class AssumptionOutcomes:
 
 
 class Assumptions:
-    """Assumptions by pod uid, oldest first. Needs the caller's lock.
+    """Assumptions by pod uid, oldest first. Not thread-safe: the caller must hold a lock.
 
     Args:
         keep_seconds: time until an assumption expires.
 
     Attributes:
-        outcomes: number of assumptions by the way they ended.
+        outcomes: number of ended assumptions, by the reason for the end.
     """
 
     def __init__(self, keep_seconds: float = 30.0) -> None:
@@ -56,25 +55,25 @@ class Assumptions:
         return uid in self._by_uid
 
     def add(self, uid: str, node_name: str, at: float) -> None:
-        """Assume a pod on a node; replaces the pod's earlier assumption."""
+        """Assume that a pod will be bound to a node; replaces the pod's earlier assumption."""
         self._by_uid.pop(uid, None)
         self._by_uid[uid] = Assumption(node_name, at)
 
     def resolve(self, uid: str, node_name: str) -> None:
-        """Count a hit or a miss for a pod that was bound, if the pod was assumed."""
+        """End the assumption of a pod that was bound, if it has one, and count a hit or a miss."""
         assumption = self._by_uid.pop(uid, None)
         if assumption is not None:
             self.outcomes.hits += assumption.node_name == node_name
             self.outcomes.misses += assumption.node_name != node_name
 
     def drop(self, uid: str) -> bool:
-        """Drop the assumption of a pod; return whether there was one."""
+        """Drop the assumption of a pod; return False if the pod has no assumption."""
         existed = self._by_uid.pop(uid, None) is not None
         self.outcomes.dropped += existed
         return existed
 
     def expire(self, now: float) -> list[str]:
-        """Drop expired assumptions at a monotonic time; return the uids of their pods."""
+        """Drop the assumptions that have expired at ``now``, monotonic seconds; return the uids of their pods."""
         expired = []
         for uid, assumption in self._by_uid.items():
             if now - assumption.at < self._keep_seconds:

@@ -1,7 +1,7 @@
-"""Interning of equal values: pods of one owner differ in name and uid, and share one object for every other field.
+"""Interning of equal field values, so that pods of one owner share their containers and requests in memory.
 
-A hundred thousand pods belong to some hundreds of owners. Each decoded pod has its own containers and amounts;
-interned, they take little memory.
+A hundred thousand pods belong to some hundreds of owners. Pods of one owner differ in little but name and uid, but each
+decoded pod has its own objects for all fields. Replacing equal objects by one shared object saves most of the memory.
 """
 
 from collections.abc import Hashable, Mapping
@@ -17,7 +17,7 @@ _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 class Interner:
-    """Cache of immutable values that returns the first of several equal ones. Not thread-safe."""
+    """Cache of immutable values that replaces a value by the first equal value seen. Not thread-safe."""
 
     def __init__(self) -> None:
         self._first: dict[Hashable, Any] = {}
@@ -26,7 +26,7 @@ class Interner:
         return len(self._first)
 
     def intern(self, value: Value, *, unique_fields: frozenset[str]) -> Value:
-        """Return an equal frozen dataclass with interned fields; the fields that differ for each object are kept."""
+        """Return an equal frozen dataclass with interned fields; ``unique_fields``, which differ by pod, are kept."""
         if len(self._first) >= _MOST:
             self._first.clear()  # frees the values of deleted owners; values in use stay alive in their pods
         changed = {}
@@ -44,7 +44,7 @@ class Interner:
 
 
 def _key(value: Any) -> Hashable:
-    """Return a cache key that is equal only for interchangeable values. Equality of values is not enough: 1 == True."""
+    """Return a cache key that includes types, since equal values may not be interchangeable: 1 == True."""
     kind = type(value)
     if kind in _PLAIN:
         return kind, value

@@ -1,4 +1,4 @@
-"""Settings that services on a cluster share: access to the watcher and to the Kubernetes API."""
+"""Settings that the extender and ``trimaran nodes`` share: access to the watcher and to the Kubernetes API."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class ClusterSection(Section):
-    """Shared settings, which the section of each such service inherits."""
+    """Settings of a service that uses the watcher and the Kubernetes API.
+
+    Base class of the sections of the extender and of ``trimaran nodes``.
+    """
 
     watcher: Annotated[str, AfterValidator(http_address)] | None = Field(
         None, description="URL of the watcher; without one the process embeds a watcher"
@@ -31,7 +34,7 @@ class ClusterSection(Section):
         """Return a client of the Kubernetes API.
 
         Args:
-            section: name of this section, for errors.
+            section: name of this section in the settings, such as ``extender``, for error messages.
 
         Raises:
             SettingsError: no kubeconfig or service account can be used.
@@ -48,7 +51,7 @@ class ClusterSection(Section):
             raise SettingsError([str(error)]) from error
 
     def open_watcher(self, settings: Settings) -> "WatcherClient":
-        """Return a client of the watcher, or one that embeds a watcher with these settings if no URL is set."""
+        """Return a client of the watcher; if no URL is set, a client that embeds a watcher with these settings."""
         from client import connect  # not needed in gunicorn's master process
 
         if self.watcher:

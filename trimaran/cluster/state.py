@@ -1,7 +1,7 @@
-"""State of a cluster as one NodeTable: every node, the pods on it, and the pods in flight. No I/O, no threads.
+"""State of a cluster as one NodeTable: every node with its bound pods and the pods assumed on it. No I/O, no threads.
 
-Pods can be reported before their node and can outlive it. They wait under the node's name, so that a node that is
-deleted and created again under that name has them.
+The API server can report a pod before its node, and can delete a node before its pods. Pods of a missing node are kept
+under the node's name, and are counted once a node of that name is added.
 """
 
 from collections.abc import Container, Iterable
@@ -13,7 +13,9 @@ from trimaran.cluster.assumptions import Assumptions
 
 
 class ClusterState:
-    """Nodes and pods, updated one by one or by full lists, in any order. Needs the caller's lock.
+    """Nodes and pods of a cluster, updated one by one or by full lists, in any order.
+
+    Not thread-safe: the caller must hold a lock.
 
     Args:
         assume_seconds: time until an assumed placement expires without news from the API server.
@@ -46,16 +48,16 @@ class ClusterState:
             self._add_nodes([node])
 
     def drop_node(self, name: str) -> None:
-        """Remove a node; its pods wait for a node of the same name."""
+        """Remove a node; its bound pods are kept until a node of the same name is added."""
         if name in self.table:
             self._remove_nodes([name])
 
     def replace_pods(self, pods: Iterable[tuple[Pod, bool]], at: float | None = None) -> None:
-        """Replace all pods with a full list; each pod comes with whether the scheduler refused it last.
+        """Replace all pods with a full list.
 
         Args:
-            pods: pods, each with whether it is unschedulable.
-            at: as in :meth:`drop_pod`.
+            pods: pairs of a pod and whether the scheduler found no node for the pod in its last attempt.
+            at: time at which the pods that are missing in the list stopped running, as in :meth:`drop_pod`.
         """
         by_uid = {pod.uid: (pod, refused) for pod, refused in pods}
         self.drop_other_pods(by_uid, at)
@@ -63,7 +65,7 @@ class ClusterState:
             self.put_pod(pod, refused=refused, at=at)
 
     def drop_other_pods(self, uids: Container[str], at: float | None = None) -> None:
-        """Remove all pods except some, given by uid; ``at`` as in :meth:`drop_pod`."""
+        """Remove all pods except those with the given uids; ``at`` as in :meth:`drop_pod`."""
         for uid in [uid for uid in (*self._node_of, *self.pending) if uid not in uids]:
             self.drop_pod(uid, at)
 
@@ -90,8 +92,8 @@ class ClusterState:
 
         Args:
             uid: uid of the pod.
-            at: time at which it stopped running, Unix seconds; a bound pod is then remembered, see
-                :meth:`NodeTable.remove`.
+            at: time at which the pod stopped running, Unix seconds; a bound pod is then remembered for a while, because
+                metrics still include its use. None forgets the pod at once.
         """
         self.assumptions.drop(uid)
         self.pending.pop(uid, None)
@@ -100,10 +102,10 @@ class ClusterState:
         self._withdraw(uid, left_at)
 
     def assume(self, pod: Pod, node_name: str, now: float) -> None:
-        """Count a pod that is about to be bound on a node; replaces its earlier assumption.
+        """Count a pod on the node that it is expected to be bound to; replaces the pod's earlier assumption.
 
-        An unknown node changes nothing. A pod that is bound already, as the API server may report first, only changes
-        the counters of right and wrong assumptions.
+        An unknown node changes nothing. If the API server has already reported that the pod is bound, only a hit or a
+        miss is counted.
 
         Args:
             pod: the pod.
@@ -119,12 +121,12 @@ class ClusterState:
             self.table.assume(pod, node_name)
 
     def expire(self, now: float) -> None:
-        """Drop assumptions that have expired by now, in monotonic seconds."""
+        """Drop the assumptions that have expired at ``now``, monotonic seconds; their pods no longer count."""
         for uid in self.assumptions.expire(now):
             self._unassume(uid)
 
     def retry(self, uid: str) -> None:
-        """Drop the assumption of a pod that the scheduler asks about again, as the earlier attempt has failed."""
+        """Drop the assumption of a pod that is scored again: its earlier scheduling attempt has failed."""
         if self.assumptions.drop(uid):
             self._unassume(uid)
 
@@ -186,7 +188,7 @@ class ClusterState:
             self.table.nominate(pod)
 
     def _forget_node(self, uid: str) -> None:
-        """Forget the node that a pod was bound to."""
+        """Forget the node that a pod is bound to."""
         name = self._node_of.pop(uid, "")
         waiting = self._waiting.get(name)
         if waiting is not None:

@@ -1,6 +1,7 @@
-"""View of the live cluster, kept in step with the API server by two reflectors, each in its own thread.
+"""View of the live cluster: nodes and pods that two reflectors, each in its own thread, read from the API server.
 
-Objects are converted to scoring's pods and nodes on arrival, so that only the data that scoring needs stays in memory.
+Kubernetes objects are converted to the pods and nodes of :mod:`scoring` on arrival, so that only the data that scoring
+needs stays in memory.
 """
 
 import logging
@@ -29,17 +30,17 @@ _log = logging.getLogger(__name__)
 
 
 class ClusterView:
-    """Nodes and pods as one table that follows the cluster.
+    """Node table with the nodes and pods of a live cluster, updated in the background.
 
     Threads: all methods are thread-safe; :meth:`reading` gives the table to one thread at a time.
 
     Args:
         api: Kubernetes API client for this view alone: :meth:`close` aborts its requests, but does not close it.
         assume_seconds: time until an assumed placement expires without news from the API server.
-        departed_seconds: time for which a pod that left its node is remembered, as metrics still show it: the longest
-            window plus the maximum age of its metrics.
+        departed_seconds: time for which a pod is remembered after it has left its node, because metrics still include
+            its use: the longest window plus the maximum age of the metrics.
         monotonic: monotonic clock.
-        clock: Unix time, as in the metrics.
+        clock: Unix time.
     """
 
     def __init__(
@@ -83,17 +84,17 @@ class ClusterView:
 
     @property
     def age_seconds(self) -> float:
-        """Time without news from the API server about nodes or about pods: the longer of the two."""
+        """Seconds since the API server last reported on nodes or on pods: the longer of the two times."""
         return max(each.age_seconds for each in self._reflectors)
 
     @property
     def lists(self) -> int:
-        """Number of full lists read; more than two means that watches had to relist."""
+        """Number of full lists read: one of nodes and one of pods, plus one for each relist after a failed watch."""
         return sum(each.lists for each in self._reflectors)
 
     @property
     def outcomes(self) -> AssumptionOutcomes:
-        """Number of assumed placements by the way they ended."""
+        """Number of ended assumptions, by the reason for the end."""
         with self._lock:
             return replace(self._state.assumptions.outcomes)
 
@@ -105,17 +106,18 @@ class ClusterView:
 
     @property
     def unreadable(self) -> Mapping[str, str]:
-        """Errors of objects that could not be read and are not counted, by object name."""
+        """Errors of the Kubernetes objects that could not be decoded and are therefore ignored, by object name."""
         return {name: why for reader in self._readers for name, why in reader.unreadable.items()}
 
     @contextmanager
     def reading(self, pod: Pod | None = None, *, wait: bool = True) -> Iterator[NodeTable]:
-        """Yield the table, locked until the block ends. Keep the block short: events wait for its end.
+        """Yield the node table, locked until the block ends.
 
-        To score for longer, take ``table.copy()`` in the block.
+        Keep the block short, since updates from the API server wait for its end. For longer work, take
+        ``table.copy()`` in the block.
 
         Args:
-            pod: pod that is scored; its earlier assumption is dropped first.
+            pod: pod to score, whose earlier assumption is dropped first; None drops no assumption.
             wait: whether to wait for the lock.
 
         Raises:
@@ -132,14 +134,14 @@ class ClusterView:
             self._lock.release()
 
     def remember_departed(self, seconds: float) -> None:
-        """Remember pods that leave their nodes from now on for this time, or longer if a longer time was set.
+        """Remember each pod for at least this time after it has left its node, because metrics still include its use.
 
-        May be called while reading.
+        A longer time that was set before stays. The method may be called in a block of :meth:`reading`.
         """
         self._state.departed_seconds = max(self._state.departed_seconds, seconds)
 
     def assume(self, pod: Pod, node_name: str) -> None:
-        """Count a pod that is about to be bound on a node; replaces its earlier assumption.
+        """Count a pod on the node that it is expected to be bound to; replaces the pod's earlier assumption.
 
         The pod counts until the API server reports it bound, unschedulable or deleted, or for ``assume_seconds``.
         """
@@ -153,7 +155,7 @@ class ClusterView:
 
 
 class _NodeMirror:
-    """Reflector handler for the nodes of a state."""
+    """Reflector handler that applies changes of nodes to a cluster state."""
 
     def __init__(self, lock: threading.Lock, state: ClusterState) -> None:
         self._lock, self._state = lock, state
@@ -183,7 +185,7 @@ class _NodeMirror:
 
 
 class _PodMirror:
-    """Reflector handler for the pods of a state. Values that pods have in common are interned."""
+    """Reflector handler that applies changes of pods to a cluster state. Field values that pods share are interned."""
 
     def __init__(self, lock: threading.Lock, state: ClusterState, clock: Callable[[], float]) -> None:
         self._lock, self._state, self._clock = lock, state, clock
@@ -191,7 +193,10 @@ class _PodMirror:
         self.reader = _ObjectReader(self._from_k8s)
 
     def replace(self, objects: Iterable[Object]) -> None:
-        """Add the pods in batches, so that the list is never whole in memory and scoring never waits for all of it."""
+        """Replace all pods with a full list, in batches.
+
+        The whole list is therefore never in memory at once, and scoring waits for the lock of one batch at most.
+        """
         self.reader.unreadable = {}
         there: set[str] = set()
         objects = iter(objects)
@@ -235,7 +240,7 @@ class _ObjectReader(Generic[Kind]):
     """Decoder of Kubernetes objects that logs an unreadable object once.
 
     Attributes:
-        unreadable: error by object name. Replaced as a whole, never modified, so that any thread may read it.
+        unreadable: error by object name. The mapping is replaced, never modified, so that any thread may read it.
     """
 
     def __init__(self, from_k8s: Callable[[Object], Kind]) -> None:
@@ -253,14 +258,14 @@ class _ObjectReader(Generic[Kind]):
         return decoded
 
     def refuse(self, each: Object, error: ValueError) -> None:
-        """Record why an object is not counted, and log it once."""
+        """Record the error of an object that is ignored, and log the error once."""
         name, why = _name(each), str(error)
         if self.unreadable.get(name) != why:
             _log.warning("an object cannot be read, so it is not counted", extra={"error": why})
         self.unreadable = {**self.unreadable, name: why}
 
     def forget(self, gone: Object) -> None:
-        """Forget the error of an object."""
+        """Forget the error of an object that was deleted or is readable again."""
         if self.unreadable and (name := _name(gone)) in self.unreadable:
             self.unreadable = {other: why for other, why in self.unreadable.items() if other != name}
 
@@ -276,7 +281,7 @@ def _metadata(each: Object) -> Mapping[str, Any]:
 
 
 def _is_refused(pod: Object) -> bool:
-    """Return whether the scheduler found no node for a pod in its last attempt."""
+    """Return whether the scheduler found no node for a pod in its last attempt: PodScheduled is False."""
     status = pod.get("status")
     conditions = status.get("conditions") if isinstance(status, dict) else None
     return any(
