@@ -1,4 +1,4 @@
-"""Every command in the documentation is valid, and those that need only a watcher are run."""
+"""Commands in the documentation: all are valid, and those that need only a watcher are run."""
 
 import importlib.util
 import json
@@ -28,7 +28,7 @@ COMMANDS = documented_commands()
 ADDRESS = re.compile(r"(?:http://)?(?:127\.0\.0\.1|localhost|trimaran|trimaran\.trimaran|load-watcher):20\d\d")
 
 
-def of(program: str) -> list[Command]:
+def commands_of(program: str) -> list[Command]:
     """Return the distinct commands of a program; test_cli covers those for shell completion."""
     commands = (command for command in COMMANDS if command.words[0] == program)
     return list(
@@ -66,7 +66,7 @@ def test_commands_are_found_on_the_pages() -> None:
     assert len(COMMANDS) > 150
 
 
-@pytest.mark.parametrize("command", of("trimaran"), ids=str)
+@pytest.mark.parametrize("command", commands_of("trimaran"), ids=str)
 def test_trimaran_accepts_the_command(command: Command) -> None:
     """The command and its options exist, and accept the given values."""
     words = tuple(word.strip("[]").removesuffix("...") for word in command.words)
@@ -105,7 +105,7 @@ def test_set_names_existing_settings() -> None:
     known = {*setting_names(WatcherSettings), *setting_names(ExtenderSettings), *setting_names(NodesSettings)}
     named = {
         assignment.partition("=")[0]
-        for command in of("trimaran")
+        for command in commands_of("trimaran")
         for option, assignment in pairwise(command.words)
         if option == "--set"
     }
@@ -113,7 +113,7 @@ def test_set_names_existing_settings() -> None:
     assert named <= known
 
 
-@pytest.mark.parametrize("command", of("make"), ids=str)
+@pytest.mark.parametrize("command", commands_of("make"), ids=str)
 def test_make_has_the_targets(command: Command) -> None:
     """The targets and variables exist in the Makefile."""
     makefile = (ROOT / "Makefile").read_text()
@@ -125,7 +125,7 @@ def test_make_has_the_targets(command: Command) -> None:
             assert re.search(rf"^{re.escape(word)}:", makefile, re.MULTILINE), word
 
 
-@pytest.mark.parametrize("command", of("pip"), ids=str)
+@pytest.mark.parametrize("command", commands_of("pip"), ids=str)
 def test_pip_can_install_the_packages(command: Command) -> None:
     """The folders exist, and the extras are defined in pyproject.toml."""
     assert command.words[1] == "install"
@@ -141,7 +141,7 @@ def test_pip_can_install_the_packages(command: Command) -> None:
             assert requirement.extras <= set(extras)
 
 
-PYTHON = [*of("python"), *of("python3")]
+PYTHON = [*commands_of("python"), *commands_of("python3")]
 
 
 @pytest.mark.parametrize("command", [each for each in PYTHON if not each.words[1].startswith("-")], ids=str)
@@ -237,7 +237,7 @@ def address(folder: Path) -> Iterator[str]:
         service.terminate()
 
 
-RUN = [command for command in of("trimaran") if can_run(command)]
+RUN = [command for command in commands_of("trimaran") if can_run(command)]
 
 
 def test_enough_commands_are_run() -> None:
@@ -262,7 +262,7 @@ def test_the_command_succeeds(command: Command, address: str, folder: Path, monk
     assert result.output
 
 
-@pytest.mark.parametrize("command", of("curl"), ids=str)
+@pytest.mark.parametrize("command", commands_of("curl"), ids=str)
 def test_the_watcher_serves_the_route(command: Command, address: str) -> None:
     """The watcher responds to the documented curl command with status 200."""
     words = list(command.words[1:])

@@ -53,7 +53,7 @@ while True:
 """
 
 
-def killed(program: str, path: Path, random_: random.Random, **values: int) -> int:
+def run_and_kill(program: str, path: Path, random_: random.Random, **values: int) -> int:
     """Run a program and kill it at a random moment; return the last fetch that it reported."""
     program = program.format(tests=str(Path(__file__).parent.parent), path=str(path), **values)
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
@@ -95,11 +95,11 @@ def check(path: Path, committed: int, nodes: int) -> tuple[list[str], float]:
     return faults, took
 
 
-def watched(path: Path, kills: int, nodes: int, random_: random.Random) -> list[str]:
+def kill_watchers(path: Path, kills: int, nodes: int, random_: random.Random) -> list[str]:
     """Kill a watcher repeatedly; return the restarts after which it served an older snapshot."""
     faults, start = [], 1000
     for number in range(1, kills + 1):
-        served = killed(WATCHER, path, random_, nodes=nodes, start=start)
+        served = run_and_kill(WATCHER, path, random_, nodes=nodes, start=start)
         store = Store(path)
         stored = {metrics.timestamp for metrics in store.load_snapshots(["Test"], WINDOWS).values()}
         store.close()
@@ -120,14 +120,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "watcher.sqlite"
         for number in range(1, arguments.kills + 1):
-            committed = killed(WRITER, path, random_, nodes=arguments.nodes)
+            committed = run_and_kill(WRITER, path, random_, nodes=arguments.nodes)
             new_faults, seconds = check(path, committed, arguments.nodes)
             faults += [f"kill {number}: {fault}" for fault in new_faults]
             took.append(seconds)
             if number % 50 == 0:
                 print(f"{number} kills, {committed} fetches committed, {len(faults)} faults", flush=True)
         size = path.stat().st_size / 2**20
-        served = watched(Path(folder) / "watched.sqlite", arguments.kills, arguments.nodes, random_)
+        served = kill_watchers(Path(folder) / "watched.sqlite", arguments.kills, arguments.nodes, random_)
         faults += served
     print(*faults, sep="\n")
     print(

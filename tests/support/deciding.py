@@ -50,7 +50,7 @@ def extender(folder: Path, kubernetes: FakeKubernetes, watcher: str, *settings: 
 
 
 def decide(url: str, kubernetes: FakeKubernetes, names: Sequence[str], pods: int, seed: int = 5) -> None:
-    """Request scores for some pods, and bind each pod to a candidate, half of them to the best, since an hour ago."""
+    """Request scores for some pods; bind each to a candidate, about half to the best, an hour before now."""
     dice = random.Random(seed)
     for number in range(pods):
         name = f"web-{number}"
