@@ -42,7 +42,7 @@ class ProviderUnavailable(ProviderError):
 
 
 class ProviderRefused(ProviderError):
-    """The provider rejected the credentials."""
+    """The metrics provider rejected the credentials."""
 
 
 class ProviderAnswerError(ProviderError):
@@ -50,7 +50,7 @@ class ProviderAnswerError(ProviderError):
 
 
 class NotServed(WatcherError):
-    """There are no metrics to serve.
+    """The watcher has no metrics to serve for a request.
 
     Attributes:
         code: reason, which the error body of the HTTP response contains.

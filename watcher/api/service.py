@@ -89,7 +89,7 @@ class WatcherService:
         """Start the watcher, and return its WSGI application.
 
         The snapshots that the previous run stored are served at once, from the cache. The routes need Flask, which is
-        slow to import, so a background thread builds them 0.3 seconds later, or the first request that needs them.
+        slow to import, so a background thread builds them 0.3 seconds later, unless a request needs them earlier.
         """
         self._telemetry = WatcherTelemetry()
         self._watcher = open_watcher(

@@ -12,7 +12,7 @@ from watcher.store.schema import HOUR
 
 
 def delete_future_rows(db: Database, since: float) -> None:
-    """Delete snapshots from ``since`` on, Unix seconds, and the history's minutes and hours that begin then or later."""
+    """Delete snapshots, and minutes and hours of the history, that begin at ``since`` (Unix seconds) or later."""
     db.table("snapshots").delete_where("timestamp >= ?", [since])
     minute = math.ceil(since / RESOLUTION_SECONDS)
     db.execute("delete from history_minutes where minute >= ?", [minute])

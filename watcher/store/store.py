@@ -104,7 +104,7 @@ class Store:
         encode: Callable[[WatcherMetrics], bytes] = wire.encode,
         history_window: str | None = None,
     ) -> None:
-        """Write the snapshots of one fetch in one transaction, and delete rows beyond the limits of age and size.
+        """Write the snapshots of one fetch in one transaction, and delete some rows beyond the limits of age and size.
 
         Args:
             snapshots: window to its snapshot.
