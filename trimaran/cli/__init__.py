@@ -1,4 +1,4 @@
-"""Command line: one module per command."""
+"""Command line of trimaran: one module for each command."""
 
 from trimaran.cli.main import main
 

@@ -1,4 +1,4 @@
-"""``trimaran compare``: comparison of two watchers, such as load-watcher in Go and this one before a migration."""
+"""``trimaran compare``: comparison of two watchers, such as load-watcher in Go and trimaran's before a migration."""
 
 import time
 from collections.abc import Mapping
@@ -20,14 +20,15 @@ _MAX_NAMED = 5
 
 @dataclass
 class Differences:
-    """Differences between two watchers in one kind of value, over all rounds.
+    """Differences between two watchers in values of one type and operator, such as the average CPU, over all rounds.
 
     Attributes:
-        nodes: number of nodes with the value on both sides, in the last round.
+        nodes: number of nodes for which both watchers have the value, in the last round.
         mean: mean absolute difference, percentage points.
         largest: largest absolute difference, percentage points.
         node: node with the largest difference.
-        rank: Spearman's rank correlation of the nodes, 1 for the same order; None with fewer than two nodes.
+        rank: Spearman's rank correlation of the nodes in the last round, 1 for the same order; None if all nodes of one
+            watcher have the same value.
     """
 
     nodes: int
@@ -109,7 +110,7 @@ def _report(rounds: list[tuple[WatcherMetrics, WatcherMetrics]], tolerance: floa
 
 
 def _values(metrics: WatcherMetrics) -> dict[tuple[str, str], dict[str, float]]:
-    """Return values by (type, operator) and node; latest values count as averages, as in the plugins."""
+    """Return the values by (type, operator) and node name; latest values count as averages, as in the score plugins."""
     values: dict[tuple[str, str], dict[str, float]] = {}
     for name, node in metrics.data.items():
         for metric in node.metrics:
@@ -119,7 +120,7 @@ def _values(metrics: WatcherMetrics) -> dict[tuple[str, str], dict[str, float]]:
 
 
 def _differences(rounds: list[tuple[WatcherMetrics, WatcherMetrics]], kind: tuple[str, str]) -> Differences | None:
-    """Return the differences in a kind of value; None if no node has it on both sides."""
+    """Return the differences in values of a type and operator; None if no node has such a value in both watchers."""
     means, largest, nodes, rank = [], (-1.0, ""), 0, None
     for pair in rounds:
         theirs, ours = (_values(metrics).get(kind, {}) for metrics in pair)
@@ -139,7 +140,7 @@ def _differences(rounds: list[tuple[WatcherMetrics, WatcherMetrics]], kind: tupl
 
 
 def _rank_correlation(left: Float64s, right: Float64s) -> float | None:
-    """Return Spearman's rank correlation; ties share their mean rank. None if all nodes of one side are equal."""
+    """Return Spearman's rank correlation; ties share their mean rank. None if all values of one watcher are equal."""
     from scipy.stats import rankdata  # slow to import
 
     ranks = rankdata([left, right], axis=1)

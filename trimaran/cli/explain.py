@@ -1,4 +1,7 @@
-"""``trimaran explain``: reasons for a pod's placement. ``trimaran extender regret``: regret of past placements."""
+"""``trimaran explain`` shows the reasons for a pod's placement; ``trimaran extender regret`` rates past placements.
+
+Regret is the load of the node that a pod was bound to, minus the load that the extender's best node would have had.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -13,7 +16,10 @@ from trimaran.extender.decisions import EXPLAIN, REGRET
 
 
 def extender_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command ``address``, ``access`` and ``output``: access to an extender, and a form of output."""
+    """Add the options for an extender's address, its credentials and the output format to a command.
+
+    The command gets the arguments ``address``, ``access`` and ``output``.
+    """
     decorated = credential_options("extender")(output_option("text", "json", "yaml")(command))
     return option(
         "--extender",
@@ -55,7 +61,7 @@ def regret(address: str, access: dict[str, Path | None], output: str) -> None:
 
 
 def _get(address: str, access: dict[str, Path | None], path: str, **query: str) -> dict[str, Any]:
-    """Return the extender's answer; exit with status 1 and the reason if there is none."""
+    """Return the extender's response; if the extender refuses or is unreachable, exit with the reason and status 1."""
     # Imported here so that --help is quick.
     from trimaran.extender.decisions.decisions_client import DecisionsClient, DecisionsUnavailable
 

@@ -1,4 +1,4 @@
-"""``trimaran nodes``: controller that marks nodes with their load, by soft taints and annotations."""
+"""``trimaran nodes``: controller that marks nodes with their load by PreferNoSchedule taints and annotations."""
 
 import signal
 from pathlib import Path
@@ -40,6 +40,8 @@ def nodes(
 
     \b
     Example: trimaran nodes --taints --windows 15m --watcher http://trimaran:2020
+
+    Exit status: 0 if stopped by a signal or cleared, 1 if it cannot listen or clear, 2 if the settings are invalid.
     """
     signal.signal(signal.SIGTERM, exit_early)
     flags = {

@@ -1,4 +1,4 @@
-"""Options that the commands share, the clients that these options describe, and the exit with an error."""
+"""Options that several commands share, the clients that these options configure, and the exit with an error."""
 
 import contextlib
 import logging
@@ -32,10 +32,10 @@ path_option = partial(click.option, type=click.Path(path_type=Path))
 
 
 class FiniteRange(click.FloatRange):
-    """Number in a range; NaN and infinity are refused."""
+    """Click parameter type: a number in a range. NaN and infinity are refused."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the number."""
+        """Convert the text of an option to a finite number in the range."""
         number = float(super().convert(value, param, ctx))
         return number if isfinite(number) else self.fail(f"{value} is not a finite number.", param, ctx)
 
@@ -46,7 +46,7 @@ def credential_options(server: str, prefix: str = "", argument: str = "access") 
     Args:
         server: name of the server, for the help.
         prefix: beginning of the options' names, such as ``extender-``.
-        argument: argument of the command that gets the credentials: keyword arguments of the server's client.
+        argument: name of the command's argument for the credentials: keyword arguments of the server's client.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -65,7 +65,10 @@ def credential_options(server: str, prefix: str = "", argument: str = "access") 
 
 
 def watcher_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command ``address`` and ``access``, the arguments of :func:`connected`."""
+    """Add the options for a watcher to a command, which gets the arguments ``address`` and ``access``.
+
+    :func:`connected` takes both.
+    """
     return click.option(
         "--watcher",
         "address",
@@ -76,7 +79,10 @@ def watcher_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def kubernetes_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command ``kubernetes``, which is :func:`kubernetes_api` with the values of two options."""
+    """Add ``--kube-config`` and ``--kube-context`` to a command.
+
+    The command gets the argument ``kubernetes``, a function without arguments that opens :func:`kubernetes_api`.
+    """
 
     @path_option("--kube-config", help="Kubeconfig file. [default: the pod's service account]")
     @click.option("--kube-context", default="", help="Context of the kubeconfig. [default: the current one]")
@@ -88,7 +94,7 @@ def kubernetes_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def kubernetes_version_option(command: Command) -> Command:
-    """Add the option for the version of kube-scheduler whose scores are used."""
+    """Add ``--kubernetes-version`` to a command: the version of kube-scheduler whose score formulas are used."""
     from scoring import KUBERNETES_VERSIONS
 
     help_ = f"Version of kube-scheduler whose scores are used: {', '.join(KUBERNETES_VERSIONS)}."
@@ -96,9 +102,9 @@ def kubernetes_version_option(command: Command) -> Command:
 
 
 def connected(address: str | None, access: "WatcherCredentials | None" = None) -> "WatcherClient":
-    """Return a client of the watcher, or one that embeds a watcher if there is no address, and report that.
+    """Return a client of the watcher at an address; without an address, one that embeds a watcher.
 
-    Exits with status 2 if the address or the settings are invalid.
+    An embedded watcher is reported on standard error. Exits with status 2 if the address or the settings are invalid.
     """
     from client.errors import BadSettings
     from client.service import ServiceClient
@@ -121,7 +127,7 @@ def connected(address: str | None, access: "WatcherCredentials | None" = None) -
 
 @contextlib.contextmanager
 def kubernetes_api(kube_config: Path | None, context: str) -> Iterator["KubernetesApi"]:
-    """Yield a client of the Kubernetes API; exit with status 2 if it is not configured, with status 1 if it fails."""
+    """Yield a client of the Kubernetes API; exit with status 2 if it is not configured, with 1 if a request fails."""
     from runtime.http.credentials import InvalidApiServerConfig
     from runtime.kubernetes.api import REQUEST_FAILURES, ApiServerConfig, KubernetesApi
 
@@ -138,7 +144,7 @@ def kubernetes_api(kube_config: Path | None, context: str) -> Iterator["Kubernet
 
 
 def renamed_option(old: str, new: str) -> Callable[[Command], Command]:
-    """Refuse the old name of an option with an error that names the new one."""
+    """Return a decorator that makes a command refuse the old name of an option, with an error that has the new name."""
 
     def refuse(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
         if value is not None:
@@ -148,7 +154,7 @@ def renamed_option(old: str, new: str) -> Callable[[Command], Command]:
 
 
 def fail(error: Exception | str, status: int) -> NoReturn:
-    """Print an error in one line, and exit."""
+    """Print an error in one line to standard error, and exit with this status."""
     from client.errors import AccessDenied
 
     hint = "; see --token-file and --client-certificate" if isinstance(error, AccessDenied) else ""

@@ -1,4 +1,4 @@
-"""``trimaran record``: record a cluster as a trace, which the simulator can replay with any policy."""
+"""``trimaran record``: record a cluster as a trace, which the simulator can replay with any placement policy."""
 
 import contextlib
 import sys
@@ -147,10 +147,10 @@ def _read_kubernetes(kubernetes: KubernetesOpener, selector: str) -> tuple[list[
 
 
 def _read_usage(history: PrometheusHistory, rate_seconds: int, matchers: str) -> UsageCollector:
-    """Read the use of pods with a progress bar.
+    """Read the measured CPU and memory use of all pods from Prometheus; show a progress bar.
 
     Raises:
-        HistoryError: a query fails, or there are no series of pods.
+        HistoryError: a query fails, or returns no series with pod names.
     """
     selector = ",".join(filter(None, (_CONTAINERS, matchers)))
     by = "sum by (namespace, pod)"
@@ -185,7 +185,7 @@ def _read_usage(history: PrometheusHistory, rate_seconds: int, matchers: str) ->
 
 
 def _write(folder: Path, trace: Trace, counts: RecordingCounts) -> None:
-    """Write the trace, and print the numbers of recorded and omitted pods."""
+    """Write the trace, and print the number of recorded and omitted pods; exit with status 1 without recorded pods."""
     if counts.unknown:
         click.echo(
             f"trimaran: {counts.unknown} pods are left out: neither the Kubernetes API nor kube-state-metrics has "

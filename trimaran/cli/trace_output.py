@@ -1,4 +1,4 @@
-"""Writing of traces by the commands, into folders that have no trace yet."""
+"""Output of the commands that write a trace, into a folder that has no trace yet."""
 
 from pathlib import Path
 

@@ -12,11 +12,11 @@ _ARGUMENTS = "Args"
 
 @dataclass(frozen=True)
 class KeyLines:
-    """Lines and values of keys by path, such as ``profiles[0].pluginConfig[1].args``.
+    """Line numbers and values of the keys in a YAML file, by path such as ``profiles[0].pluginConfig[1].args``.
 
     Attributes:
-        lines: line by path, counted from 1.
-        values: text by path, for keys with a scalar value.
+        lines: line number by path, counted from 1.
+        values: text of the value by path, for keys with a scalar value.
     """
 
     lines: Mapping[str, int]
@@ -24,13 +24,13 @@ class KeyLines:
 
     @classmethod
     def of(cls, text: bytes, document: Any) -> Self:
-        """Find the keys in a file's text; ``document`` is the parsed file."""
+        """Find the lines of all keys in the text of a YAML file; ``document`` is the same file, parsed."""
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         keys = [] if root is None or not isinstance(document, dict) else [*_walk(root, "", set())]
         return cls({path: line for path, line, _ in keys}, {path: value for path, _, value in keys if value})
 
     def line_of(self, path: str, profile: int | None = None) -> int | None:
-        """Return the line of a key, or of its closest parent in the file; None if there is neither.
+        """Return the line number of a key, or of its closest parent in the file; None if the file has neither.
 
         Args:
             path: path in a note or an error; ``TargetLoadPackingArgs.x`` is an argument of this plugin.
@@ -55,7 +55,7 @@ class KeyLines:
 
 
 def _walk(node: yaml.Node, path: str, seen: set[int]) -> Iterator[tuple[str, int, str]]:
-    """Yield path, line and text of every key; a node that YAML aliases repeat is visited once."""
+    """Yield path, line number and scalar value of every key; a YAML node that aliases repeat is visited once."""
     if id(node) in seen:
         return
     seen.add(id(node))
