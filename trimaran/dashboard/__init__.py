@@ -1,1 +1,1 @@
-"""Read-only web dashboard: node load, data quality, pod scoring and the extender's decisions. A client of a watcher."""
+"""Read-only web dashboard of a watcher: node load, data quality, scores for a pod, and the extender's decisions."""

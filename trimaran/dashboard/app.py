@@ -17,11 +17,11 @@ from trimaran.dashboard.sessions import require_login, set_security_headers
 def create_app(
     access: PageAccess, context: PageContext | None = None, *, secure: bool = False, prefix: str = ""
 ) -> Flask:
-    """Create the WSGI application.
+    """Create the WSGI application of the dashboard.
 
     Args:
         access: decides who may view the dashboard, and reads the watcher for them.
-        context: further data sources.
+        context: data sources in addition to the watcher; by default none.
         secure: the dashboard is reached by HTTPS only, so that cookies are marked Secure.
         prefix: path prefix of the dashboard in the browser; the embedding server strips it from requests.
     """

@@ -1,4 +1,4 @@
-"""Building blocks of the dashboard's pages: labeled controls, tables and values of nodes."""
+"""Building blocks that the dashboard's pages share: labeled controls, tables, and filters of nodes."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ def labeled_control(for_: str, text: str, control: Any) -> html.Div:
 
 
 def link_choice(id_: str, text: str, query: Query, key: str, options: Sequence[str], default: str) -> html.Div:
-    """Return a choice of links that set a query parameter; a ``dcc.Store`` with this id holds the selected option."""
+    """Return a row of links, one for each value of a query parameter; a ``dcc.Store`` holds the selected value."""
     selected = selected_option(query, key, options, default)
     links = [
         dcc.Link(
@@ -39,27 +39,27 @@ def link_choice(id_: str, text: str, query: Query, key: str, options: Sequence[s
 
 
 def selected_option(query: Query, key: str, options: Sequence[str], default: str) -> str:
-    """Return the option that a query parameter selects; the default, or the first one, if it is not a valid option."""
+    """Return the option that a query parameter selects; if it is not valid, the default, or else the first option."""
     return query[key] if query.get(key) in options else default if default in options else options[0]
 
 
 def search_box(id_: str, text: str = "Name contains") -> html.Div:
-    """Return a text field for a part of a name."""
+    """Return a labeled text field to search for a part of a name."""
     return labeled_control(id_, text, dcc.Input(id=id_, type="text", debounce=0.1, value=""))
 
 
 def pool_input(id_: str, snapshot: WatcherMetrics) -> html.Div:
-    """Return a text field for a node pool that suggests the existing ones."""
+    """Return a labeled text field for a node pool, which suggests the pools of the nodes."""
     return suggested_input(id_, "Pool", pools(snapshot))
 
 
 def label_input(id_: str, labels: LabelsByNode) -> html.Div:
-    """Return a text field for a label selector that suggests common labels."""
+    """Return a labeled text field for a label selector, which suggests common labels of the nodes."""
     return suggested_input(id_, "Labels, such as zone=a,!spot", common_labels(labels))
 
 
 def suggested_input(id_: str, text: str, suggestions: Sequence[str], value: str = "") -> html.Div:
-    """Return a text field that suggests values."""
+    """Return a labeled text field that suggests values."""
     options = html.Datalist([html.Option(value=suggestion) for suggestion in suggestions], id=f"{id_}-suggestions")
     control = dcc.Input(id=id_, type="text", value=value, debounce=0.1, list=f"{id_}-suggestions")
     return labeled_control(id_, text, html.Div([control, options]))
@@ -87,12 +87,12 @@ def age_seconds(snapshot: WatcherMetrics, node: NodeMetrics, now: float) -> floa
 def matching_nodes(
     snapshot: WatcherMetrics, labels: LabelsByNode, search: str, pool: str, label: str
 ) -> tuple[str, ...]:
-    """Return the nodes that match all filters; an empty filter matches every node.
+    """Return the names of the nodes that match all filters; an empty filter matches every node.
 
     Args:
         snapshot: nodes with their metadata.
-        labels: labels by node.
-        search: part of the name.
+        labels: labels by node name.
+        search: part of the node's name.
         pool: name of the node pool.
         label: label selector.
 
@@ -110,5 +110,5 @@ def matching_nodes(
 
 
 def pools(snapshot: WatcherMetrics) -> list[str]:
-    """Return the names of the node pools, sorted."""
+    """Return the names of all node pools in a snapshot, sorted."""
     return sorted({str(fields["pool"]) for fields in snapshot.metadata.values() if fields.get("pool")})

@@ -1,4 +1,4 @@
-"""Data of the dashboard's pages: read from a watcher with a viewer's credentials, and cached briefly."""
+"""Data of the dashboard's pages, read from a watcher with a viewer's credentials and cached for up to a minute."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -21,15 +21,15 @@ class WatcherReader(Protocol):
     """Read access to a watcher, as a Protocol: over HTTP by :class:`client.service.ServiceClient`, or in-process."""
 
     def metrics(self, window: str | None = None) -> WatcherMetrics:
-        """Return the metrics of all nodes."""
+        """Return the metrics of all nodes in a window; None for the watcher's default window."""
         ...
 
     def history(self, *, type: str, operator: str) -> History:  # noqa: A002  the word of the contract
-        """Return one day of a metric for all nodes."""
+        """Return the history of all nodes over one day, for a metric type and an operator."""
         ...
 
     def findings(self) -> list[dict[str, Any]]:
-        """Return the findings about the metrics."""
+        """Return the watcher's findings (problems of the metrics) as JSON objects."""
         ...
 
     def health(self) -> tuple[str, ...]:
@@ -63,11 +63,11 @@ class DashboardData:
         return self._cached("snapshot", _FRESH_SECONDS, self._client.metrics)
 
     def windows(self) -> Mapping[str, WatcherMetrics]:
-        """Return the newest snapshot of each available window, by window."""
+        """Return the newest metrics for each available window of 15m, 10m and 5m, by window."""
         return self._cached("windows", _FRESH_SECONDS, self._read_windows)
 
     def history(self, type_: str, operator: str) -> History:
-        """Return one day of a metric for all nodes; empty if the watcher keeps no history."""
+        """Return the history of all nodes over one day, for a metric type and an operator; empty without a history."""
 
         def read() -> History:
             try:
@@ -78,7 +78,7 @@ class DashboardData:
         return self._cached(("history", type_, operator), _HISTORY_SECONDS, read)
 
     def findings(self) -> list[dict[str, Any]]:
-        """Return the findings; empty if the watcher has no findings API."""
+        """Return the watcher's findings (problems of the metrics) as JSON objects; empty without a findings API."""
         return self._cached("findings", _FRESH_SECONDS, self._client.findings)
 
     def health(self) -> tuple[str, ...]:
@@ -96,7 +96,7 @@ class DashboardData:
 
 
 class PageAccess(Protocol):
-    """Access control of the dashboard: for a watcher over HTTP (``remote``), or in the same process (``embedded``)."""
+    """Access control of the dashboard, for a watcher over HTTP (``remote``) or in the same process (``embedded``)."""
 
     def admit(self, token: str | None) -> DashboardData:
         """Return the data that a viewer with this token may see.
@@ -109,7 +109,7 @@ class PageAccess(Protocol):
 
 
 def aligned_values(names: tuple[str, ...], history: History, type_: str, operator: str) -> NDArray[np.float32]:
-    """Return a history's values in the order of these nodes, shape (nodes, steps); NaN where a value is missing."""
+    """Return the values of a history with one row per name, shape (names, steps); NaN where a value is missing."""
     values = np.full((len(names), history.steps.count), np.nan, np.float32)
     if history.series:
         rows = {name: row for row, name in enumerate(history.nodes)}

@@ -1,4 +1,4 @@
-"""Decisions page: the extender's best node, the node that each pod was bound to, and the regret."""
+"""Decisions page: for each pod the extender's best node and the node that it was bound to, with the loads of both."""
 
 import time
 from collections import Counter
@@ -24,7 +24,7 @@ _NONE = "-"
 
 
 def layout(_data: DashboardData, query: Query, context: PageContext) -> list[Any]:
-    """Return the content of the page."""
+    """Return the content of the Decisions page."""
     decisions = _decisions(context)
     explanation = _explanation(decisions, query["pod"]) if query.get("pod") else []
     return [
@@ -51,7 +51,7 @@ def layout(_data: DashboardData, query: Query, context: PageContext) -> list[Any
 
 
 def register(app: Dash, _current: CurrentData, context: PageContext) -> None:
-    """Register the page's callbacks."""
+    """Register the callbacks of the Decisions page."""
 
     @app.callback(
         Output("decisions-list", "children"),
@@ -71,12 +71,12 @@ def register(app: Dash, _current: CurrentData, context: PageContext) -> None:
 
 
 def matching_decisions(decisions: Iterable[Mapping[str, Any]], mode: str, search: str) -> list[Mapping[str, Any]]:
-    """Return the decisions of a mode whose pod's name contains a text."""
+    """Return the decisions of a mode (active, shadow or all) whose ``namespace/name`` contains a text."""
     return [decision for decision in decisions if mode in {"all", decision["mode"]} and search in decision["pod"]]
 
 
 def rank_counts(decisions: Iterable[Mapping[str, Any]]) -> dict[str, Counter[str]]:
-    """Return how many pods run on the best node, on one ranked 2 to 3, and so on; by mode."""
+    """Return the number of pods by mode and by rank of the chosen node: best, 2 to 3, 4 to 10, or below 10."""
     counts: dict[str, Counter[str]] = {}
     for decision in decisions:
         rank = (decision.get("chosen") or {}).get("rank")
@@ -153,7 +153,7 @@ def _or_dash(value: object) -> str:
 
 
 def _explanation(decisions: Decisions, pod: str) -> list[Any]:
-    """Return the explanation of a pod's last decision: its candidates and the terms of their scores."""
+    """Return a section that explains a pod's last decision: its best candidates, their scores and the reasons."""
     title = html.H2(f"Placement of {pod}")
     try:
         decision = decisions.explain(pod)

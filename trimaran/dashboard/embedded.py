@@ -1,4 +1,4 @@
-"""Dashboard within the process of ``trimaran watch``: it reads this watcher, and follows its access rules."""
+"""Dashboard in the process of ``trimaran watch``: it reads the watcher directly, and applies its access rules."""
 
 import logging
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 def page(watcher: Watcher, access: AccessCheck, settings: Settings) -> "WSGIApplication":
-    """Return the dashboard's WSGI application; ``watcher.api.page`` creates it on a browser's first request.
+    """Return the dashboard's WSGI application. ``watcher.api.page`` calls this on a browser's first request.
 
     Args:
         watcher: watcher to show.
@@ -55,14 +55,14 @@ def page(watcher: Watcher, access: AccessCheck, settings: Settings) -> "WSGIAppl
 
 
 class _EmbeddedAccess:
-    """Admits viewers by the watcher's access rules; the token comes from the request or from a session."""
+    """Access control by the watcher's rules, for a token from the request or from a login session."""
 
     def __init__(self, watcher: Watcher, access: AccessCheck) -> None:
         self._access = access
         self._data = DashboardData(_EmbeddedReader(watcher))
 
     def admit(self, token: str | None) -> DashboardData:
-        """Return the data of the watcher, which is the same for all admitted viewers.
+        """Return the data of the watcher, the same for all admitted viewers.
 
         Raises:
             AccessDenied: the watcher's access rules reject the request.
@@ -75,24 +75,24 @@ class _EmbeddedAccess:
 
 
 class _EmbeddedReader:
-    """In-process read access to a watcher, with a client's interface but without encoding and decoding."""
+    """Reader of a watcher in the same process, with the interface of a client but without HTTP."""
 
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
 
     def metrics(self, window: str | None = None) -> WatcherMetrics:
-        """Return the metrics of all nodes."""
+        """Return the metrics of all nodes in a window; None for the watcher's default window."""
         try:
             return self._watcher.published(window).metrics
         except NotServed as error:
             raise BY_CODE[error.code](str(error)) from error
 
     def history(self, *, type: str, operator: str) -> History:  # noqa: A002  the word of the contract
-        """Return one day of a metric for all nodes."""
+        """Return the history of all nodes over one day, for a metric type and an operator."""
         return self._watcher.history(None, type, operator)
 
     def findings(self) -> list[dict[str, Any]]:
-        """Return the findings about the metrics, in the form of ``GET /findings``."""
+        """Return the watcher's findings (problems of the metrics) as JSON objects, as ``GET /findings`` does."""
         findings: list[dict[str, Any]] = orjson.loads(orjson.dumps(self._watcher.findings()))
         return findings
 

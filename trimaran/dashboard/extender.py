@@ -1,4 +1,4 @@
-"""Decisions of an extender, read over HTTP and cached briefly."""
+"""Recorded decisions of an extender, read over HTTP and cached for five seconds."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ _SECONDS = 5.0
 
 
 class Decisions:
-    """Decisions of an extender, cached for all viewers. Safe to use from several threads.
+    """Reader of an extender's recorded decisions, with one cache for all viewers. Thread-safe.
 
     Args:
         extender: client of the extender's decisions API.
@@ -24,7 +24,7 @@ class Decisions:
         self._cache = TTLCache()
 
     def recent(self) -> Sequence[dict[str, Any]]:
-        """Return the last decisions, newest first.
+        """Return the last 500 decisions as JSON objects, newest first.
 
         Raises:
             DecisionsUnavailable: the extender refuses the request or cannot be reached.
@@ -37,9 +37,15 @@ class Decisions:
         return self._cache.get("recent", _SECONDS, read)
 
     def regret(self) -> dict[str, Any]:
-        """Return the regret of each scheduler. Raises the same errors as :meth:`recent`."""
+        """Return the regret table: loads of the chosen nodes and of the extender's best nodes, by scheduler and mode.
+
+        Raises the same errors as :meth:`recent`.
+        """
         return self._cache.get("regret", _SECONDS, lambda: self._extender.get(REGRET))
 
     def explain(self, pod: str) -> dict[str, Any]:
-        """Return the last decision about the pod ``namespace/name``. Raises the same errors as :meth:`recent`."""
+        """Return the last decision about the pod ``namespace/name`` as a JSON object.
+
+        Raises the same errors as :meth:`recent`.
+        """
         return self._extender.get(EXPLAIN, pod=pod)

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class NodeLabels:
-    """Node labels of the cluster, merged with the watcher's metadata. Safe to use from several threads.
+    """Labels of the nodes: those in the cluster, merged with the watcher's metadata of the nodes. Thread-safe.
 
     Args:
         read: returns the cluster's nodes as Kubernetes manifests; None if only the watcher's metadata is available.
@@ -37,9 +37,9 @@ class NodeLabels:
         self._last: LabelsByNode = {}
 
     def by_node(self, snapshot: WatcherMetrics) -> LabelsByNode:
-        """Return the labels of each labeled node; the cluster's labels override the watcher's metadata.
+        """Return the labels of each labeled node, by node name; the cluster's labels override the watcher's metadata.
 
-        If the cluster cannot be read, its last known labels are used, and the reason is logged.
+        If the cluster cannot be read, the last known labels are returned, and the reason is logged.
         """
         cluster = self._cache.get("cluster", _CACHE_SECONDS, self._read_cluster)
         return self._cache.memoize("all", (snapshot, cluster), lambda: _merge(snapshot, cluster))
@@ -69,15 +69,15 @@ def nodes_from_cluster(api: KubernetesApi) -> Callable[[], Iterable[Mapping[str,
 
 
 def common_labels(labels: LabelsByNode) -> list[str]:
-    """Return the most common labels as ``key=value``, sorted; labels of a single node are left out."""
+    """Return the 200 most common labels as ``key=value``, sorted; labels that only one node has are left out."""
     counts = Counter(f"{key}={value}" for own in labels.values() for key, value in own.items())
     return sorted(pair for pair, count in counts.most_common(_MAX_SUGGESTIONS) if count > 1)
 
 
 def parse_selector(text: str) -> Callable[[Mapping[str, str]], bool]:
-    """Parse a label selector into a predicate on labels.
+    """Return a function that checks whether labels match a selector.
 
-    Terms are ``key``, ``!key``, ``key=value`` and ``key!=value``, separated by commas; all of them must hold.
+    Terms are ``key``, ``!key``, ``key=value`` and ``key!=value``, separated by commas; labels must match all terms.
 
     Raises:
         ValueError: a term is malformed, or the selector is too long to evaluate for every node.

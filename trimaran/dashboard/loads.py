@@ -1,4 +1,4 @@
-"""Loads of all nodes as arrays, now and over the last day: input of the Cluster page, computed once per snapshot."""
+"""Loads of all nodes as arrays, now and over the last day, for the Cluster page. Computed once per snapshot."""
 
 from dataclasses import dataclass
 
@@ -14,15 +14,15 @@ Values = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResourceLoads:
-    """Loads of one resource in percent of capacity; NaN if a load is unknown.
+    """Loads of all nodes for one resource, percent of capacity; NaN if a load is unknown.
 
     Attributes:
-        names: node names, in the order of all rows.
-        now: Unix seconds of the present values.
-        mean, deviation: present values, shape (nodes,).
-        steps: steps of the history; empty if the watcher keeps none.
-        means, deviations: history, shape (nodes, steps).
-        top: upper end of the plot's deviation axis; the same at all times, so that the axis does not move.
+        names: node names, in the order of the rows of all arrays.
+        now: time of the present loads, Unix seconds.
+        mean, deviation: mean and standard deviation of the present loads, shape (nodes,).
+        steps: time steps of the history; empty if the watcher keeps no history.
+        means, deviations: means and standard deviations over the last day, shape (nodes, steps).
+        top: upper end of the plot's deviation axis, percent; the same for all steps, so that the axis does not move.
     """
 
     names: tuple[str, ...]
@@ -35,7 +35,7 @@ class ResourceLoads:
     top: float
 
     def at(self, step: int | None) -> tuple[Values, Values, float]:
-        """Return means and deviations by node, and their Unix time.
+        """Return means and standard deviations, both of shape (nodes,), and their Unix time.
 
         Args:
             step: step of the history; None for the present.
@@ -47,7 +47,7 @@ class ResourceLoads:
 
 
 def resource_loads(data: DashboardData, type_: str) -> ResourceLoads:
-    """Return the loads of one resource; memoized until new data arrives."""
+    """Return the loads of all nodes for one resource; memoized until new data arrives."""
     snapshot, means, deviations = data.snapshot(), data.history(type_, "AVG"), data.history(type_, "STD")
     return data.memoize(
         ("loads", type_), (snapshot, means, deviations), lambda: _loads(snapshot, means, deviations, type_)
@@ -72,7 +72,7 @@ def _loads(snapshot: WatcherMetrics, means: History, deviations: History, type_:
 
 
 def _align_steps(steps: Steps, other: History, values: Values) -> Values:
-    """Return values of a history that was read at another time, aligned to these steps; 0 where it has no step."""
+    """Align the values of a history to other time steps, shape (nodes, steps); 0 at steps that the history lacks."""
     times = steps.start + steps.seconds * np.arange(steps.count)
     columns = (times - other.steps.start) // other.steps.seconds
     known = (columns >= 0) & (columns < other.steps.count) & bool(other.series)

@@ -35,7 +35,7 @@ _TYPES = (MetricType.CPU, MetricType.MEMORY)
 
 
 def layout(data: DashboardData, query: Query, context: PageContext) -> list[Any]:
-    """Return the content of the page."""
+    """Return the content of the Nodes page."""
     return [
         html.Div(
             [
@@ -55,7 +55,7 @@ def layout(data: DashboardData, query: Query, context: PageContext) -> list[Any]
 
 
 def register(app: Dash, current: CurrentData, context: PageContext) -> None:
-    """Register the page's callbacks."""
+    """Register the callbacks of the Nodes page."""
 
     @app.callback(
         Output("nodes-table", "children"),
@@ -81,7 +81,10 @@ def register(app: Dash, current: CurrentData, context: PageContext) -> None:
 
 
 def sorted_names(data: DashboardData, names: Iterable[str], sort: str) -> list[str]:
-    """Return node names in table order: by name, or highest load, oldest, least covered or worst grade first."""
+    """Return node names in the order of ``sort``.
+
+    Sorted by name, or with the highest load, oldest data, lowest coverage, worst grade or most findings first.
+    """
     snapshot, now = data.snapshot(), time.time()
     counts = Counter(str(finding.get("node", "")) for finding in data.findings())
     grades = ("last_good", "shorter_window", "suspect", "measured")
@@ -122,7 +125,7 @@ def _table(data: DashboardData, names: list[str]) -> Any:
 
 
 def load_text(node: NodeMetrics | None, type_: str) -> str:
-    """Return average and standard deviation in a window, such as ``42.0% ±3.1``."""
+    """Return a node's average load and its standard deviation as text, such as ``42.0% ±3.1``; ``-`` if unknown."""
     load = node.load(type_) if node else None
     if load is None or load.avg is None:
         return "-"

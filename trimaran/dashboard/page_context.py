@@ -1,4 +1,4 @@
-"""Data sources of the dashboard in addition to the watcher, set when the dashboard is started."""
+"""Data sources that the dashboard reads in addition to the watcher: files, the API server and an extender."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +12,7 @@ from trimaran.dashboard.labels import NodeLabels
 
 @dataclass(frozen=True, slots=True)
 class PageContext:
-    """Data sources that all viewers share: anyone who may view the watcher sees their data.
+    """Data sources in addition to the watcher. Every viewer whom the watcher admits sees their data.
 
     Attributes:
         nodes_file: file with the cluster's nodes, for the Pod page.
@@ -30,7 +30,7 @@ class PageContext:
 
 
 def open_labels(*, cluster: bool, kube_config: Path | None = None, nodes_file: Path | None = None) -> NodeLabels:
-    """Return the node labels of the API server, of a file, or of the watcher's metadata alone.
+    """Return the node labels from the API server or a file; without both, from the watcher's metadata alone.
 
     Args:
         cluster: read the labels from the API server.

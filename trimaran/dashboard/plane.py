@@ -37,7 +37,7 @@ _SIZE = {"height": "62vh", "minHeight": "20rem"}
 
 
 def layout(data: DashboardData, query: Query, context: PageContext) -> list[Any]:
-    """Return the content of the page."""
+    """Return the content of the Cluster page."""
     snapshot = data.snapshot()
     types = _types(snapshot)
     newest = resource_loads(data, selected_option(query, "type", types, "CPU")).steps.count
@@ -68,7 +68,7 @@ def layout(data: DashboardData, query: Query, context: PageContext) -> list[Any]
 
 
 def register(app: Dash, current: CurrentData, context: PageContext) -> None:
-    """Register the page's callbacks."""
+    """Register the callbacks of the Cluster page."""
 
     @app.callback(
         Output("plane", "figure"),
@@ -107,7 +107,7 @@ def register(app: Dash, current: CurrentData, context: PageContext) -> None:
 
 
 def node_points(loads: ResourceLoads, names: Sequence[str], step: int | None) -> tuple[Values, Values, float]:
-    """Return the means and deviations of some nodes in percent, and the Unix time of these values.
+    """Return means and standard deviations of some nodes' loads, percent, shape (names,), and their Unix time.
 
     Args:
         loads: loads of all nodes.
@@ -127,8 +127,8 @@ def merge_dots(names: Sequence[str], mean: Values, deviation: Values, top: float
 
     Args:
         names: node names.
-        mean: mean of each node, percent; NaN if unknown.
-        deviation: standard deviation of each node, percent.
+        mean: mean load of each node, percent; NaN if unknown.
+        deviation: standard deviation of each node's load, percent.
         top: largest deviation on the vertical axis, percent.
     """
     known = np.flatnonzero(~np.isnan(mean))
@@ -153,7 +153,7 @@ def merge_dots(names: Sequence[str], mean: Values, deviation: Values, top: float
 
 
 def summary(mean: Values, deviation: Values, when: float) -> str:
-    """Return a text summary of the plot, also for screen readers."""
+    """Return a text summary of the plot, also for screen readers: number of nodes, time, mean load, nodes at risk."""
     known = ~np.isnan(mean)
     hot = int((((mean + deviation) / 200)[known] > _HOT).sum())
     average = f", {mean[known].mean():.1f}% on average" if known.any() else ""

@@ -46,7 +46,7 @@ profiles:
 
 
 def layout(_data: DashboardData, query: Query, context: PageContext) -> list[Any]:
-    """Return the content of the page, filled in for the pod of a decision if the URL names one."""
+    """Return the content of the Pod page; if the URL names a pod that the extender has scored, with its manifest."""
     manifest, status = _POD, ""
     if context.decisions and query.get("pod"):
         manifest, status = manifest_text(context.decisions, query["pod"])
@@ -74,7 +74,7 @@ def layout(_data: DashboardData, query: Query, context: PageContext) -> list[Any
 
 
 def register(app: Dash, current: CurrentData, context: PageContext) -> None:
-    """Register the page's callbacks."""
+    """Register the callbacks of the Pod page."""
 
     @app.callback(
         Output("pod-ranking", "children"),
@@ -135,7 +135,7 @@ def manifest_text(decisions: Decisions, name: str) -> tuple[str, str]:
 
 
 def _pod_input(decisions: Decisions, selected: str) -> html.Div:
-    """Return a text field that suggests the pods of the last decisions."""
+    """Return a text field that suggests the pods of the extender's last decisions."""
     try:
         names = _pod_names(decisions)
     except DecisionsUnavailable as error:
@@ -151,7 +151,7 @@ def _pod_names(decisions: Decisions) -> list[str]:
 def score_pod(
     data: DashboardData, pod: str, configuration: str, nodes: str, nodes_file: Path | None, pods_file: Path | None
 ) -> Scores:
-    """Score the nodes for a pod.
+    """Score the nodes for a pod, and return the scores of all nodes.
 
     Args:
         data: metrics that the viewer may see.

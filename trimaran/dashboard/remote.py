@@ -22,7 +22,9 @@ class _TokenClient(NamedTuple):
 
 
 class RemoteAccess:
-    """One client of the watcher per token; the least recently used are closed. Safe to use from several threads.
+    """Access control by a watcher over HTTP, with one client per viewer's token. Thread-safe.
+
+    Of more than 64 clients, the least recently used are closed.
 
     Args:
         address: URL of the watcher.
@@ -43,7 +45,7 @@ class RemoteAccess:
         client_certificate: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create a client without a token; no request is sent yet."""
+        """Create the client for viewers without a token; no request is sent yet."""
         self._options: dict[str, Any] = {"ca_file": ca_file, "client_certificate": client_certificate}
         self._address = address
         self._token_file = token_file

@@ -1,4 +1,4 @@
-"""HTTP server of ``trimaran dashboard``, on the same server as the watcher."""
+"""Service of ``trimaran dashboard``: it opens the port and serves the dashboard with gunicorn, as the watcher does."""
 
 import logging
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 def open_access(address: str, credentials: WatcherCredentials) -> RemoteAccess:
-    """Return the access to a watcher over HTTP.
+    """Return the dashboard's access control for a watcher over HTTP.
 
     Raises:
         ValueError: the address is not an HTTP URL.
@@ -35,7 +35,7 @@ def open_access(address: str, credentials: WatcherCredentials) -> RemoteAccess:
 
 
 def serve(access: RemoteAccess, context: PageContext, host: str, port: int, *, secure: bool) -> None:
-    """Serve until SIGTERM or SIGINT. Does not return: gunicorn ends the process.
+    """Serve the dashboard until SIGTERM or SIGINT. Does not return: gunicorn ends the process.
 
     Raises:
         ServerError: the address is in use, or does not belong to this host.
@@ -51,7 +51,10 @@ def serve(access: RemoteAccess, context: PageContext, host: str, port: int, *, s
 
 
 def _answer_probe(environ: "WSGIEnvironment") -> tuple[str, HttpResponse] | None:
-    """Answer a probe without a thread of the pool, as all threads may wait for a hanging watcher."""
+    """Return the response to a probe; None for other requests.
+
+    Probes need no thread of the pool, since all threads may be waiting for a hanging watcher.
+    """
     route = environ["PATH_INFO"]
     response = _PROBES.get(route) if environ["REQUEST_METHOD"] in {"GET", "HEAD"} else None
     return (route, response) if response else None

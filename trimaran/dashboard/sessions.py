@@ -1,4 +1,4 @@
-"""Login sessions of the dashboard, which keep the watcher's token in this process, and its security headers."""
+"""Login sessions of the dashboard, which keep viewers' tokens out of the browser, and its security headers."""
 
 import secrets
 import threading
@@ -30,7 +30,10 @@ _LOGIN = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>tr
 
 
 class Sessions:
-    """Bearer tokens by session cookie, of which the oldest are dropped. A token never leaves the process."""
+    """Store of viewers' bearer tokens by session identifier. The browser gets only the identifier, in a cookie.
+
+    A session expires after 12 hours. Of more than 1000 sessions, the oldest are dropped.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         """Start without sessions."""
@@ -39,7 +42,7 @@ class Sessions:
         self._tokens: OrderedDict[str, tuple[float, str]] = OrderedDict()
 
     def create(self, token: str) -> str:
-        """Create a session and return its random identifier."""
+        """Create a session for a token, and return the random identifier of the session."""
         session = secrets.token_urlsafe(32)
         with self._lock:
             self._tokens[session] = self._clock() + 3600 * _HOURS, token
@@ -117,7 +120,7 @@ def set_security_headers(server: Flask, script_hashes: Callable[[], Sequence[str
 
     Args:
         server: application of the dashboard.
-        script_hashes: returns the hashes of the inline scripts.
+        script_hashes: returns the hashes of the inline scripts that browsers may run.
     """
     policy = ""
 

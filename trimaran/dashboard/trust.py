@@ -1,4 +1,4 @@
-"""Trust page: freshness and grade of the data, findings, and the settings to fix them with."""
+"""Trust page: freshness and grade of the data, findings (problems of the metrics), and the settings that fix them."""
 
 import time
 from collections import Counter
@@ -53,7 +53,7 @@ RELATED_SETTINGS = {
 
 
 def layout(data: DashboardData, _query: Query, _context: PageContext) -> list[Any]:
-    """Return the content of the page."""
+    """Return the content of the Trust page."""
     counts = freshness_counts(data.snapshot(), time.time())
     ages, grades = [text for _, text in _AGES], sorted({grade for _, grade in counts}.union(_GRADES), key=_grade_order)
     cells = [[counts[age, grade] for age in ages] for grade in grades]
@@ -103,11 +103,11 @@ def layout(data: DashboardData, _query: Query, _context: PageContext) -> list[An
 
 
 def register(_app: Dash, _current: CurrentData, _context: PageContext) -> None:
-    """Do nothing: the page has no callbacks."""
+    """Do nothing: the Trust page has no callbacks."""
 
 
 def freshness_counts(snapshot: WatcherMetrics, now: float) -> Counter[tuple[str, str]]:
-    """Return the number of nodes by age and grade of their values."""
+    """Return the number of nodes by age range and grade of their values, such as ``("under 30 s", "measured")``."""
     counts: Counter[tuple[str, str]] = Counter()
     for node in snapshot.data.values():
         age = age_seconds(snapshot, node, now)
@@ -116,7 +116,7 @@ def freshness_counts(snapshot: WatcherMetrics, now: float) -> Counter[tuple[str,
 
 
 def provider_rows(data: DashboardData, now: float) -> list[list[str]]:
-    """Return a row for each window: window, provider, number of nodes, age, and problems that concern all nodes."""
+    """Return a row of texts for each window: window, provider, number of nodes, age, problems that affect all nodes."""
     findings = [finding for finding in data.findings() if not finding.get("node")]
     rows = []
     for window, snapshot in data.windows().items():
@@ -129,7 +129,7 @@ def provider_rows(data: DashboardData, now: float) -> list[list[str]]:
 
 
 def related_settings(kind: str) -> str:
-    """Return the settings to check for a kind of finding."""
+    """Return the settings to check for a kind of finding, comma-separated; ``-`` for an unknown kind."""
     return RELATED_SETTINGS[Kind(kind)] if kind in set(Kind) else "-"
 
 

@@ -1,4 +1,4 @@
-"""Cache of recent results, shared by all viewers of the dashboard."""
+"""Time-to-live cache of the dashboard's data, such as responses of the watcher and the extender."""
 
 import threading
 import time
@@ -9,9 +9,7 @@ T = TypeVar("T")
 
 
 class TTLCache:
-    """Time-to-live cache with single flight: concurrent callers share one load, or its failure.
-
-    Safe to use from several threads.
+    """Thread-safe time-to-live cache with single flight: concurrent callers share one load of a value, or its error.
 
     Args:
         clock: monotonic time in seconds; tests inject their own.
@@ -25,11 +23,11 @@ class TTLCache:
         self._lock = threading.RLock()
 
     def get(self, key: Any, ttl_seconds: float, load: Callable[[], T]) -> T:
-        """Return the cached value; load it when it is older than ``ttl_seconds``.
+        """Return the value cached for a key; load it if it is missing or older than ``ttl_seconds``.
 
         Raises:
-            Exception: any error of ``load``. Callers that waited for the same load get it too: a retry by each of them,
-                one after the other, would make the last one wait many times as long.
+            Exception: any error of ``load``. Callers that were waiting for this load get the same error: if each of
+                them retried in turn, the last caller would wait for all retries.
         """
         failures_before, _ = self._failed.get(key, (0, None))
         with self._lock:
@@ -49,7 +47,7 @@ class TTLCache:
             return cached
 
     def memoize(self, key: Any, inputs: tuple[Any, ...], compute: Callable[[], T]) -> T:
-        """Memoize a value derived from objects; recompute it when one of them is replaced."""
+        """Return the value computed from ``inputs``; compute it again only if another object replaces an input."""
         with self._lock:
             previous, _, value = self._values.get(key, ((), 0.0, None))
             if len(previous) != len(inputs) or any(old is not new for old, new in zip(previous, inputs, strict=True)):
