@@ -1,4 +1,4 @@
-"""``trimaran config``: settings of the watcher. ``trimaran config check FILE``: check of a scheduler configuration."""
+"""``trimaran config``: show the watcher's settings. ``trimaran config check FILE``: check a scheduler configuration."""
 
 from pathlib import Path
 
@@ -65,7 +65,7 @@ def check(file: Path, kubernetes_version: str, *, show_all: bool) -> None:
 
 
 def _show_notes(configuration: SchedulerConfiguration, lines: KeyLines, *, show_all: bool) -> str:
-    """Print the notes about the keys; return the number of unknown keys as text, or an empty text."""
+    """Print the notes about the keys; return the number of unknown keys as text, "" if there are none."""
     profile = 0
     for note in configuration.notes:
         if note.path.startswith("profiles["):
@@ -78,7 +78,7 @@ def _show_notes(configuration: SchedulerConfiguration, lines: KeyLines, *, show_
 
 
 def _show_addresses(lines: KeyLines) -> str:
-    """Warn of watcher addresses that the Go plugins cannot read; return their number as text, or an empty text."""
+    """Warn of watcher addresses that the Go plugins cannot use; return their number as text, "" if there are none."""
     addresses = [(path, value) for path, value in lines.values.items() if path.endswith(".watcherAddress")]
     wrong = [(path, value) for path, value in addresses if not value.rstrip("/").endswith("/compat")]
     for path, value in wrong:

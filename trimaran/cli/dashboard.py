@@ -1,4 +1,4 @@
-"""``trimaran dashboard``: the dashboard in its own process."""
+"""``trimaran dashboard``: serve the dashboard of a watcher in a process of its own."""
 
 import signal
 from pathlib import Path

@@ -1,4 +1,8 @@
-"""``trimaran extender``: scheduler extender; subcommands for kube-scheduler's configuration and the regret."""
+"""``trimaran extender``: serve the scheduler extender.
+
+Subcommands: ``config`` converts a configuration for a stock kube-scheduler, ``regret`` compares the load of the chosen
+nodes with that of the extender's best nodes.
+"""
 
 import signal
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``trimaran simulate import``: import of a public data set as a trace."""
+"""``trimaran simulate import``: convert a public data set to a trace that the simulator can replay."""
 
 from pathlib import Path
 

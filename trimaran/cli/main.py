@@ -1,4 +1,4 @@
-"""Command line. A command is imported when it is called, so that ``trimaran --help`` answers at once."""
+"""Entry point of the command line. A command's module is imported on use, so that ``trimaran --help`` is fast."""
 
 import contextlib
 import errno
@@ -12,7 +12,7 @@ import click
 
 import trimaran
 
-#: Command to its module and function, and its line in the list of commands.
+#: Module and function of each command, and its help text in the list of commands.
 COMMANDS = {
     "watch": ("watcher.commands:watch", "Watch every node's load and serve it."),
     "top": ("trimaran.cli.top:top", "Show what every node uses."),
@@ -38,7 +38,7 @@ _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 
 class LazyGroup(click.Group):
-    """Group that imports a command when it is called."""
+    """Group of commands that imports the module of a command when the command is called."""
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run a command. When its output cannot be written, print one line and exit with status 1."""
@@ -53,12 +53,12 @@ class LazyGroup(click.Group):
             raise SystemExit(1) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the commands in the order in which one uses them."""
+        """Return the names of the commands, in the order in which they are usually needed."""
         del ctx
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a command."""
+        """Import and return a command; None if the name is unknown."""
         del ctx
         if cmd_name not in COMMANDS:
             return None
@@ -69,14 +69,14 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
+        """Write the list of commands to the help text, without importing the commands."""
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, help_) for name, (_, help_) in COMMANDS.items()])
 
 
 def _give_up_output() -> None:
-    """Discard the unwritten output: at exit Python would try to write it again, and report that."""
+    """Discard buffered output that cannot be written: at exit Python would try again, and report the error again."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:  # closed before Python started

@@ -1,4 +1,4 @@
-"""``trimaran place``: a plan for many pods at once."""
+"""``trimaran place``: plan the placement of many pending pods at once, and bind them on request."""
 
 import contextlib
 import sys
@@ -164,7 +164,7 @@ def place(
 
 
 def _bind(api: KubernetesApi, bindings: Sequence[dict[str, Any]]) -> list[BindResult]:
-    """Bind pods, with a progress bar on a terminal."""
+    """Bind pods to their nodes, and return the results; show a progress bar on a terminal."""
     results = bind(api, bindings)
     with click.progressbar(
         results, length=len(bindings), label="binding", file=sys.stderr, hidden=not _on_terminal()
@@ -173,7 +173,11 @@ def _bind(api: KubernetesApi, bindings: Sequence[dict[str, Any]]) -> list[BindRe
 
 
 def _check_writable(path: Path | None) -> None:
-    """Raise OSError if a plan cannot be written, before a long search."""
+    """Check, before a long search, that the plan's file can be written; None writes no file.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     if path is not None:
         path.open("a").close()
 
@@ -235,7 +239,7 @@ def _show_plan(
 
 
 def _show_progress(message: str) -> None:
-    """Write a message to standard error if it is a terminal."""
+    """Print a progress message to standard error if standard error is a terminal."""
     if _on_terminal():
         click.echo(f"trimaran: {message}", err=True)
 

@@ -1,4 +1,4 @@
-"""``trimaran score``: ranking of the nodes for a pod, with explanations."""
+"""``trimaran score``: rank the nodes of a cluster for a pod, with explanations of the scores."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -133,11 +133,11 @@ def score(
 def _profile(
     config_file: Path | None, scheduler: str | None, plugin_names: Sequence[str], kubernetes_version: str
 ) -> Profile:
-    """Return the profile to score with; print a warning about plugins of the file that are not available here.
+    """Return the profile to score with; print a warning if the file has plugins that trimaran does not implement.
 
     Raises:
         ValueError: the file or the version is invalid.
-        KeyError: the file has no such profile.
+        KeyError: the file has no profile for ``scheduler``.
     """
     if config_file and plugin_names:
         raise click.UsageError("--plugin cannot be used with --config, which names the plugins")
@@ -170,7 +170,10 @@ def _profile(
 def _read(
     address: str | None, access: WatcherCredentials, window: str | None, *, required: bool
 ) -> tuple[WatcherMetrics | None, str]:
-    """Return the snapshot, or None and the reason; exit with status 1 if it is required."""
+    """Return the watcher's metrics and "", or None and the reason why there are none.
+
+    Exits with status 1 if there are no metrics and ``required`` is true.
+    """
     with connected(address, access) as client:
         try:
             return client.metrics(window), ""
@@ -184,7 +187,7 @@ def _read(
 
 
 def _obstacles(scores: Scores, nodes: NodeTable) -> Mapping[str, str]:
-    """Return the obstacles of infeasible nodes: room, constraints or metrics; by node name."""
+    """Return why each infeasible node is excluded (room, constraints or metrics), by node name."""
     fits = fitting(scores.pod, nodes.occupancy)
     allowed = nodes.occupancy.rows.constraints.allows(scores.pod)
     obstacles = {}
@@ -214,12 +217,12 @@ def _head(scores: Scores, rank: int, name: str, obstacles: Mapping[str, str]) ->
 
 
 def _header(scores: Scores) -> list[str]:
-    """Return the first columns of the table; without fallback there is no grade."""
+    """Return the header of the first columns; the grade of a node's data is left out with ``--fallback off``."""
     return ["RANK", "NODE", "SCORE", "FEASIBLE", *(["GRADE"] if scores.judgment is not None else [])]
 
 
 def _reasons(scores: Scores, ranked: Sequence[str], obstacles: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows of the ranking, with a line for the reason of each plugin."""
+    """Return header and rows of the ranking, with a row for each node and plugin: the plugin's score and its reason."""
     rows = []
     for rank, name in enumerate(ranked, 1):
         cells = _head(scores, rank, name, obstacles)
@@ -233,7 +236,7 @@ def _reasons(scores: Scores, ranked: Sequence[str], obstacles: Mapping[str, str]
 def _plugin_columns(
     scores: Scores, ranked: Sequence[str], obstacles: Mapping[str, str]
 ) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows of the ranking, with a column for the normalized score of each plugin."""
+    """Return header and rows of the ranking, with a row for each node and a column for each plugin's score."""
     columns = [f"{part.weighted.weight} x {name}" for name, part in scores.plugins.items()]
     rows = [
         [
@@ -246,7 +249,7 @@ def _plugin_columns(
 
 
 def _explain(scores: Scores, name: str) -> None:
-    """Print a node's scores with their terms."""
+    """Print a node's score by each plugin, with the terms of the plugin's formula."""
     explanation = scores.explain(name)
     total = "-" if explanation.total == INFEASIBLE else explanation.total
     click.echo(f"\n{colorize(name, 'bold')}: {total}")

@@ -1,4 +1,4 @@
-"""``trimaran simulate``: replay of recorded pod usage with placement policies, and comparison of policies."""
+"""``trimaran simulate``: replay recorded pod usage with placement policies, and compare the policies."""
 
 import json
 import os
@@ -55,17 +55,17 @@ _WINDOWS = {
 
 
 class _Folder(click.Path):
-    """Path of a folder; an empty text is refused, which ``Path`` would read as the current folder."""
+    """Click parameter type: path of a folder. Refuses an empty text, which ``Path`` reads as the current folder."""
 
     def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
-        """Return the path."""
+        """Convert the text of an option to a path."""
         if not os.fspath(value):
             self.fail("the folder name is empty; check for an empty shell variable", parameter, context)
         return super().convert(value, parameter, context)
 
 
 def _jobs(_context: click.Context, _option: click.Parameter, value: int) -> int:
-    """Refuse 0; negative numbers count down from the number of processors, as in joblib."""
+    """Refuse 0 processes. As in joblib, -1 stands for the number of processors, -2 for one less."""
     if value == 0:
         raise click.BadParameter("0 is not a number of processes")
     return value
@@ -122,7 +122,7 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
 
 
 def shared_options(command: Command) -> Command:
-    """Add the options of replays to a command."""
+    """Add the options that all commands with replays share to a command."""
     return reduce(lambda decorated, decorate: decorate(decorated), reversed(_SHARED), command)
 
 
@@ -231,7 +231,7 @@ def generate(folder: Path, seed: int, nodes: int, hours: int, warm_up_hours: int
 
 
 def _compare(*, overcommit: tuple[float, float] | None, nodes_saved: bool, as_json: bool, **shared: Any) -> None:
-    """Replay at one overcommit, and print the measures."""
+    """Replay the policies at one overcommit (divisor of requests), print the measures, and exit with the status."""
     if nodes_saved and shared["autoscale"]:
         raise click.UsageError(
             "--nodes-saved removes nodes, and --autoscale would add them again: use only one of them"
@@ -242,9 +242,13 @@ def _compare(*, overcommit: tuple[float, float] | None, nodes_saved: bool, as_js
 
 
 def _replay(shared: Mapping[str, Any], run_batch: Callable[[ReplayBatch], list[ReportSection]]) -> list[ReportSection]:
-    """Run replays with the shared options, and write the report.
+    """Run replays with the shared options, write the HTML report if one is wanted, and return its sections.
 
-    Without a trace the replays use a synthetic world.
+    Without a trace, a synthetic trace is replayed.
+
+    Args:
+        shared: values of the shared options by name.
+        run_batch: runs the replays of a batch, at one or more overcommits.
     """
     folders = tuple({absolute_path(folder): folder for folder in (*shared["traces"], *shared["more"])}.values())
     known = policy_names()
@@ -289,7 +293,7 @@ def _replay(shared: Mapping[str, Any], run_batch: Callable[[ReplayBatch], list[R
 
 
 def _open_report(path: Path) -> None:
-    """Check that the report can be written."""
+    """Check that the report can be written, and create its folder; exit with status 2 if not."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.open("a").close()
@@ -298,7 +302,7 @@ def _open_report(path: Path) -> None:
 
 
 def _write_report(sections: Sequence[ReportSection], path: Path) -> None:
-    """Write the report, and its data as JSON to the same path with suffix ``.json``."""
+    """Write the HTML report, and its data as JSON to the same path with suffix ``.json``."""
     from trimaran.simulator.report.page import document, page  # draws: an extra, and a second of imports
 
     if not any(section.comparison for section in sections):

@@ -1,4 +1,4 @@
-"""``trimaran top``: load of nodes, with age, coverage and grade of the data."""
+"""``trimaran top``: show the load of the nodes, with age, coverage and grade of the data."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -72,7 +72,7 @@ def top(
 
 
 def _read(client: WatcherClient, windows: Sequence[str], node: str | None) -> _Snapshots:
-    """Return the available windows; exit with an error if none is available."""
+    """Return the metrics of each available window, by window; exit with an error if no window is available."""
     snapshots: dict[str, WatcherMetrics] = {}
     missing: Exception = ValueError("--windows is empty")
     for window in windows:
@@ -130,7 +130,7 @@ def _show_node(client: WatcherClient, snapshots: _Snapshots, node: str) -> None:
 
 
 def _show_day(client: WatcherClient, node: str) -> None:
-    """Show the averages of the last day as a bar chart, if the watcher keeps a history."""
+    """Print a node's average loads over the last 24 hours as a bar chart, if the watcher keeps a history."""
     try:
         day = client.history(node, operator="AVG", since="24h", step="30m")
     except (ClientError, ValueError):  # an older watcher, load-watcher in Go, or no history
@@ -184,14 +184,14 @@ def _color(column: str, cell: str) -> str | None:
 
 
 def _grade_rank(node: NodeMetrics | None) -> int:
-    """Return the rank of a node's grade, worst grade first."""
+    """Return the rank of a node's grade for sorting; 0 for the worst grade, ``missing``."""
     worst_first = ["missing", "last_good", "shorter_window", "suspect", "measured"]
     grade = _trust(node)[1]
     return worst_first.index(grade if grade in worst_first else "suspect")
 
 
 def _sort_key(sort: str, metrics: WatcherMetrics, name: str, now: float) -> Any:
-    """Return a node's sort key by a value of --sort."""
+    """Return the key that sorts a node by an order of --sort."""
     node = metrics.data.get(name)
     keys = {"name": name, "age": -_age(metrics, node, now), "coverage": _coverage(node), "grade": _grade_rank(node)}
     if sort in keys:

@@ -1,7 +1,7 @@
-"""Rollout of the extender: active for all pods, for none (shadow), or for a percentage of them (canary).
+"""Rollout of the extender: its scores are sent for all pods, for none (shadow), or for a percentage (canary).
 
-A hash of the pod's uid decides, so that a pod is treated alike at every attempt and by every replica, and pods of a
-smaller canary stay active in a larger one.
+A hash of the pod's uid decides whether the pod is in the canary. The decision is therefore the same at every scheduling
+attempt and in every replica of the extender, and a larger canary includes all pods of a smaller one.
 """
 
 import hashlib
@@ -23,10 +23,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """Share of the pods for which the extender is active.
+    """Share of the pods for which kube-scheduler gets the extender's scores. Other pods are scored and recorded only.
 
     Attributes:
-        mode: ``shadow`` scores no pod, ``active`` scores ``canary`` percent of the pods.
+        mode: ``shadow`` sends the scores of no pod, ``active`` those of ``canary`` percent of the pods.
         canary: percentage of the pods, 0 to 100.
     """
 
@@ -35,11 +35,11 @@ class Rollout:
 
     @property
     def percent(self) -> float:
-        """Percentage of the pods that get scores, 0 to 100."""
+        """Percentage of the pods whose scores are sent to kube-scheduler, 0 to 100."""
         return self.canary if self.mode == "active" else 0.0
 
     def is_active(self, uid: str) -> bool:
-        """Return whether a pod gets scores."""
+        """Return whether the scores of the pod with this uid are sent to kube-scheduler."""
         if self.percent in {0.0, 100.0}:
             return self.percent == 100.0
         hashed = int.from_bytes(hashlib.blake2b(uid.encode(), digest_size=8).digest(), "big")
@@ -47,9 +47,9 @@ class Rollout:
 
 
 def follow_rollout(loaded: "LoadedSettings[ExtenderSettings]") -> Callable[[], Rollout]:
-    """Return a function that returns the current rollout; it reads the settings file again after a change.
+    """Return a function that returns the current rollout, and reads the settings file again when the file changes.
 
-    Flags and environment variables win over the file, as always. A file that has become invalid changes nothing.
+    Flags and environment variables override the file. If the changed file is invalid, the rollout stays the same.
     """
     current = _rollout(loaded)
 

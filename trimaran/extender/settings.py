@@ -1,4 +1,4 @@
-"""Settings of the extender: its own section, and those of the watcher that it can embed."""
+"""Settings of ``trimaran extender``: the section ``extender``, and the sections of the watcher that it can embed."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ DEFAULT_PORT = 2021
 
 
 class ExtenderServerSettings(ServerSettings):
-    """HTTP API of the extender, on a port of its own."""
+    """Settings of the extender's HTTP server; its default port differs from the watcher's."""
 
     rejected_keys: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("dialect", "compat_open", "compat_host", "compat_port"),
@@ -27,7 +27,7 @@ class ExtenderServerSettings(ServerSettings):
 
 
 class ExtenderSection(ClusterSection):
-    """Settings of the scores, of the filter and of the recorded decisions."""
+    """Section ``extender``: settings of the scores, of the filter and of the recorded decisions."""
 
     rejected_keys: ClassVar[Mapping[str, str]] = {"outage": "renamed to extender.on_outage"}
 
@@ -98,7 +98,7 @@ class ExtenderSection(ClusterSection):
     )
 
     def policy(self) -> FallbackPolicy:
-        """Return the policy that says which metrics are trusted."""
+        """Return the policy that decides for each node whether its metrics are trusted."""
         return FallbackPolicy(max_age_seconds=self.max_age_seconds, bad_ratio=self.bad_ratio)
 
 

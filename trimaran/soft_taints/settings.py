@@ -1,4 +1,4 @@
-"""Settings of ``trimaran nodes``: its own section, and those of the watcher that it can embed."""
+"""Settings of ``trimaran nodes``: the section ``nodes``, and the sections of the watcher that it can embed."""
 
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Self
@@ -17,13 +17,13 @@ _LABEL = r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"
 
 
 class NodesServerSettings(ServerSettings):
-    """HTTP server for probes and metrics: the watcher's server settings on another port."""
+    """Settings of the HTTP server for probes and metrics; its default port differs from the watcher's."""
 
     port: int = Field(DEFAULT_PORT, ge=0, le=65535, description="the port to listen on; 0 takes any free one")
 
 
 class NodesSection(ClusterSection):
-    """Settings of the taints and annotations that are written on nodes."""
+    """Section ``nodes``: settings of the taints and annotations that are written on nodes."""
 
     rejected_keys: ClassVar[Mapping[str, str]] = {
         "hold_seconds": "renamed to nodes.min_hot_seconds",
@@ -65,7 +65,7 @@ class NodesSection(ClusterSection):
         return self
 
     def plan(self) -> WritePlan:
-        """Return the plan for the writer."""
+        """Return the options of the node writer that these settings describe."""
         rule = HotNodeRule(self.hot_percent, self.cool_percent, self.min_hot_seconds, self.max_hot_fraction)
         windows = tuple(dict.fromkeys(self.windows))
         return WritePlan(

@@ -1,4 +1,4 @@
-"""Decision about one pod: the request, the scores and their explanation, the chosen node and its regret."""
+"""Decision: record of one prioritize request, with the scores, the node that the pod was bound to, and its load."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -30,9 +30,9 @@ class ChosenNode:
     Attributes:
         node: name of the node.
         bound_at: time of the binding, Unix seconds.
-        score: our score of the node; None if it was not a candidate.
-        rank: number of candidates with a higher score, plus one.
-        margin: points below the best score.
+        score: our score of the node; None if the node was not a candidate, or the candidates could not be scored.
+        rank: number of candidates with a higher score, plus one; None without a score.
+        margin: best score minus the score of this node, points; None without a score.
     """
 
     node: str
@@ -44,11 +44,11 @@ class ChosenNode:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedNodes:
-    """Nodes of a decision with their explanations, our best node first.
+    """Explained candidates of a decision: the best ones, our best node first, and the chosen node.
 
     Attributes:
-        scores: our scores of the nodes.
-        points: scores in the answer, in the same order.
+        scores: weighted sums and plugin scores of the nodes, packed.
+        points: scores of the nodes on the extender's scale, 0 to 100, in the same order.
         chosen: node that the pod was bound to; "" if unknown.
     """
 
@@ -57,7 +57,7 @@ class ExplainedNodes:
     chosen: str
 
     def as_documents(self) -> list[dict[str, Any]]:
-        """Return the explanations as JSON objects."""
+        """Return a JSON object for each node: scores, the reasons of each plugin, and whether it was chosen."""
         documents = []
         for explanation, points in zip(self.scores.explain(), self.points, strict=True):
             document = explanation.as_document()
@@ -69,24 +69,26 @@ class ExplainedNodes:
 
 @dataclass(slots=True, eq=False)
 class Decision:
-    """Recorded decision about a pod.
+    """Record of one prioritize request: our scores for a pod, and the node that the pod was bound to.
 
     Attributes:
         pod: ``namespace/name``.
         uid: uid of the pod.
         scheduler: scheduler name of the pod.
-        at: time of the answer, Unix seconds.
-        outcome: outcome of the scoring, whether the rollout was active for the pod or not.
-        active: whether the scores were answered; otherwise all nodes got the same score.
+        at: time of the response, Unix seconds.
+        outcome: how the scoring ended, also in shadow mode, where the scores are not sent.
+        active: whether the rollout is active for the pod; if not (shadow), kube-scheduler got the same score for all
+            nodes.
         candidates: number of nodes in the request.
-        in_flight: number of assumed pods at that time.
-        data: window, source and age of the metrics.
-        best, best_score: our best node and its score; empty if all nodes got the same score.
-        request: requests of the pod, percent of our best node.
+        in_flight: number of pods that were assumed on nodes but not yet bound.
+        data: window, source, timestamp and age of the metrics; empty without metrics.
+        best, best_score: our best node and its score, also in shadow mode. The best node has the highest sum of our
+            scores and the in-tree scores. Empty if the nodes could not be scored.
+        request: resource requests of the pod, percent of the best node's capacity; empty without a best node.
         chosen: node that the pod was bound to; None until known.
-        placement_regret: regret of the placement; None until measured.
-        manifest: scheduling constraints of the pod as JSON; null if longer than the limit.
-        nodes: explained nodes; None if all nodes got the same score.
+        placement_regret: load of the chosen node compared with our best node (see ``regret``); None until measured.
+        manifest: requests and scheduling constraints of the pod as JSON; ``null`` if longer than 16 KB.
+        nodes: explained nodes; None until the decision is closed, and if the nodes could not be scored.
     """
 
     pod: str
@@ -108,15 +110,21 @@ class Decision:
 
     @property
     def size(self) -> int:
-        """Approximate memory in bytes."""
+        """Approximate memory of the decision in bytes."""
         return _OVERHEAD_BYTES + len(self.manifest) + (0 if self.nodes is None else self.nodes.scores.nbytes)
 
     def drop_details(self) -> None:
-        """Drop everything that :meth:`summary` does not return."""
+        """Drop the manifest and the explained nodes, which :meth:`summary` does not return."""
         self.manifest, self.nodes = b"null", None
 
     def measure(self, snapshot: WatcherMetrics) -> PlacementRegret | None:
-        """Return the regret by a snapshot from after the binding; None if a node was not measured."""
+        """Return the loads of the chosen node and of our best node in a snapshot.
+
+        Returns None if the chosen or the best node is unknown, or not measured.
+
+        Args:
+            snapshot: metrics whose window began after the pod was bound.
+        """
         if self.chosen is None or not self.best:
             return None
         chosen, best = used_percent(snapshot, self.chosen.node), used_percent(snapshot, self.best)
@@ -128,7 +136,7 @@ class Decision:
         return PlacementRegret(self.scheduler, self.active, same, chosen, with_pod, window)
 
     def as_document(self) -> dict[str, Any]:
-        """Return the decision as a JSON object."""
+        """Return the decision as a JSON object, with the explained nodes and the manifest."""
         nodes = [] if self.nodes is None else self.nodes.as_documents()
         return {**self.summary(), "manifest": orjson.loads(self.manifest), "nodes": nodes}
 
@@ -155,11 +163,11 @@ class Decision:
 
 
 class OpenDecision:
-    """Decision whose pod is not bound yet, with all scores.
+    """Decision about a pod that is not bound yet, with the scores of all candidates.
 
     Attributes:
-        decision: decision to record.
-        size: approximate memory of the scores in bytes.
+        decision: decision to record, without the chosen node and the explained nodes.
+        size: approximate memory of the decision and its scores in bytes.
     """
 
     def __init__(
@@ -193,10 +201,10 @@ class OpenDecision:
         return self._pod
 
     def close(self, nodes: NodeRows, node_name: str = "", bound_at: float = 0.0) -> Decision:
-        """Return the decision to record.
+        """Complete the decision with the chosen node and the explained nodes, and return it.
 
         Args:
-            nodes: nodes, to express the pod's requests in percent of our best node.
+            nodes: nodes of the cluster, for the capacity of our best node.
             node_name: node that the pod was bound to; "" if unknown.
             bound_at: time of the binding, Unix seconds.
         """
@@ -219,7 +227,7 @@ class OpenDecision:
         return ChosenNode(node_name, bound_at, score, rank, int(points.max()) - score)
 
     def _nodes(self, scores: Scores, best: str, chosen: str) -> ExplainedNodes:
-        """Return the best candidates, our best node first, and the chosen node."""
+        """Return the ten best candidates, our best node first, and the chosen node if it is not one of them."""
         answer = self._answer
         all_known = len(scores.total) == len(answer.names)
         names = answer.names if all_known else scores.names
@@ -234,7 +242,7 @@ class OpenDecision:
 
 
 def _position(names: Sequence[str], name: str) -> int:
-    """Return the position of a name; -1 if it is missing."""
+    """Return the position of a name in a sequence; -1 if it is missing or empty."""
     try:
         return names.index(name) if name else -1
     except ValueError:
