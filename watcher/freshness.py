@@ -1,4 +1,4 @@
-"""Check whether measurements are recent enough to be served, by a system clock that may be set back."""
+"""Freshness of measurements: a check that they are recent enough to be served, by a clock that may be set back."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ CLOCK_CORRECTION_SECONDS = 5.0  # size of the corrections by time servers; large
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """Check whether measurements are fresh, that is, recent enough to be served, at the time ``now``.
+    """Check that measurements are fresh, that is, recent enough to be served, at the time ``now``.
 
     Measurements are fresh until ``expiry_seconds`` after the end of the time that they cover. If this end is more than
     5 seconds in the future, the clock was set back and their age is unknown, so they are not fresh. Smaller differences

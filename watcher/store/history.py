@@ -52,7 +52,7 @@ class HistoryRows(NamedTuple):
 def add(db: Database, metrics: WatcherMetrics, origin: str, *, keep_seconds: float, max_bytes: int) -> None:
     """Add a snapshot to the history, unless the history already has its minute.
 
-    The first snapshot of an hour also deletes hours that are too old, at most two, and hours beyond the size.
+    The first snapshot of an hour also deletes hours that are too old, at most two at a time, and hours beyond the size.
 
     Args:
         db: the database, in a transaction.

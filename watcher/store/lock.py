@@ -86,8 +86,8 @@ class FileLock:
     def release(self, *, remove: bool = False) -> None:
         """Release the lock.
 
-        By default the lock file stays. If it is missing next to a database, a watcher knows that the lock file was
-        deleted, perhaps while another watcher uses the database.
+        By default the lock file stays. So where it is missing next to a database, a watcher knows that it was deleted,
+        perhaps while another watcher uses the database.
 
         Args:
             remove: delete the lock file as well.

@@ -190,11 +190,11 @@ class Store:
         return history.unpack(rows, steps)
 
     def load_recent(self, window: str, limit: int, *sources: str) -> Iterator[WatcherMetrics]:
-        """Yield the readable ones among the newest snapshots of a window, newest first.
+        """Yield the newest snapshots of a window, newest first; unreadable snapshots are left out.
 
         Args:
             window: the window.
-            limit: maximum number of snapshots.
+            limit: number of snapshots to read, including unreadable ones.
             sources: names of the sources whose snapshots are loaded.
         """
         bodies: list[bytes] = []

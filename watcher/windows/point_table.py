@@ -32,7 +32,7 @@ def choose_step(window: Window, steps: Sequence[int]) -> int:
 
 
 def step_tags(step_seconds: int) -> dict[str, str]:
-    """Return the tags ``step`` and ``smoothing``, such as ``5m``, for values computed from averages over such steps."""
+    """Return the tags of values computed from averages over steps of this length: ``step`` and ``smoothing``."""
     unit = next(unit for unit in _STEP_NAMES if step_seconds % unit == 0)
     name = f"{step_seconds // unit}{_STEP_NAMES[unit]}"
     return {"step": name, "smoothing": name}
