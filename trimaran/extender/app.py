@@ -74,7 +74,10 @@ def create_app(
         return flask_response(handle_prioritize(request.get_data()))
 
     def fast_prioritize(environ: "WSGIEnvironment") -> tuple[str, HttpResponse] | None:
-        """Handle a prioritize request without Flask, which takes as long as the scoring itself."""
+        """Handle a prioritize request without Flask; return None for other requests.
+
+        Flask would take as long as the scoring itself.
+        """
         if environ["PATH_INFO"] != PRIORITIZE or environ["REQUEST_METHOD"] != "POST":
             return None
         verdict = access.check(PRIORITIZE, environ)

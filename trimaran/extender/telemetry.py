@@ -116,7 +116,7 @@ class ExtenderTelemetry:
 
 
 class _ViewCollector(Collector):
-    """Collector of a cluster view's state; it reads the view at every scrape."""
+    """Collector of the state of a ClusterView, which it reads at every scrape."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
@@ -132,7 +132,7 @@ class _ViewCollector(Collector):
 
 
 class _FilterCollector(Collector):
-    """Collector of a filter's counters; it reads them at every scrape."""
+    """Collector of the counters of a NodeFilter, which it reads at every scrape."""
 
     def __init__(self, filtering: NodeFilter) -> None:
         self._filtering = filtering

@@ -39,7 +39,7 @@ def create_app(
 
 
 class _WriterCollector(Collector):
-    """Collector of the writer's counters; it reads them at every scrape."""
+    """Collector of the node writer's counters, which it reads at every scrape."""
 
     def __init__(self, counts: WriterCounts, lease: Lease) -> None:
         self._counts, self._lease = counts, lease
