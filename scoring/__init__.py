@@ -1,7 +1,7 @@
-"""Score plugins for pods on nodes, computed over arrays of nodes.
+"""Score plugins, which rate the nodes for a pending pod, computed over arrays of nodes.
 
-Contains Trimaran's plugins, kube-scheduler's own and ours. All are pure functions of their arguments: no input or
-output, no clock, no logging, no global state.
+The package contains the plugins of Trimaran (sigs.k8s.io/scheduler-plugins, called upstream), some of kube-scheduler's
+and our own. Scoring is pure: it does no input or output, reads no clock, writes no log, and has no global state.
 """
 
 from runtime.kubernetes.objects import Container, Node, Pod, ResourceList

@@ -1,4 +1,4 @@
-"""Type aliases for the numpy arrays used in scoring."""
+"""Type aliases of numpy arrays, and the sum of numbers by row."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,11 +10,11 @@ Texts = NDArray[np.object_]
 
 
 def by_row(rows: Int64s, amounts: Float64s, size: int) -> Float64s:
-    """Return the sum of the amounts of each row, shape (size,).
+    """Return the sum of the amounts that belong to each row, shape (size,).
 
     Args:
-        rows: the row that each amount belongs to, shape (k,).
-        amounts: the amounts to add up, shape (k,).
+        rows: number of the row that each amount belongs to, shape (k,).
+        amounts: amounts to add up, shape (k,).
         size: number of rows.
     """
     # bincount returns integers when there are no amounts.

@@ -1,6 +1,7 @@
-"""Beta distribution on [0, 1], fitted by its first two moments, over arrays.
+"""Beta distributions on [0, 1], fitted to a mean and a variance, over arrays.
 
-Source: pkg/trimaran/lowriskovercommitment/beta.go; edge cases behave as there.
+Source: pkg/trimaran/lowriskovercommitment/beta.go of sigs.k8s.io/scheduler-plugins (upstream). Edge cases behave as in
+that file.
 """
 
 from typing import NamedTuple
@@ -14,9 +15,12 @@ _SMALLEST = np.nextafter(0.0, 1.0)
 
 
 class BetaFit(NamedTuple):
-    """Fitted parameters of each element.
+    """Parameters of a fitted beta distribution for each element.
 
-    Where ``fitted`` is False, no beta distribution has the given moments; alpha and beta are then 1.
+    Attributes:
+        fitted: false where no beta distribution has the given mean and variance.
+        alpha: parameter alpha; 1 where nothing was fitted.
+        beta: parameter beta; 1 where nothing was fitted.
     """
 
     fitted: Bools
@@ -25,11 +29,11 @@ class BetaFit(NamedTuple):
 
 
 def match_moments(first: ArrayLike, second: ArrayLike) -> BetaFit:
-    """Fit a beta distribution to the mean and the mean of squares.
+    """Fit beta distributions to their first two moments.
 
     Args:
-        first: E[X], any shape.
-        second: E[X^2], the same shape.
+        first: means E[X], any shape.
+        second: means of squares E[X^2], the same shape.
     """
     m1, m2 = np.asarray(first, np.float64), np.asarray(second, np.float64)
     variance = m2 - m1 * m1
@@ -41,7 +45,10 @@ def match_moments(first: ArrayLike, second: ArrayLike) -> BetaFit:
 
 
 def distribution(alpha: ArrayLike, beta: ArrayLike, x: ArrayLike) -> Float64s:
-    """Return P(X <= x); 0 where the probability is undefined, as upstream."""
+    """Return P(X <= x) of beta distributions; 0 where alpha or beta is not above 0 or x is outside [0, 1].
+
+    Upstream also returns 0 in these cases.
+    """
     from scipy.special import betainc  # importing scipy takes 0.1 s that most importers never need
 
     a, b, t = np.broadcast_arrays(*(np.asarray(values, np.float64) for values in (alpha, beta, x)))
@@ -53,17 +60,22 @@ def distribution(alpha: ArrayLike, beta: ArrayLike, x: ArrayLike) -> Float64s:
 
 
 def max_variance(mean: ArrayLike) -> Float64s:
-    """Return the largest variance of any distribution on [0, 1] with this mean."""
+    """Return the largest variance of a distribution on [0, 1] with this mean; 0 for a mean outside (0, 1)."""
     m1 = np.asarray(mean, np.float64)
     return np.where((m1 > 0) & (m1 < 1), m1 * (1 - m1), 0.0)
 
 
 def probability_at_most(mu: ArrayLike, sigma: ArrayLike, threshold: ArrayLike) -> tuple[Float64s, BetaFit]:
-    """Return P(X <= threshold) of the distribution with this mean and deviation, and its fit.
+    """Return P(X <= threshold) of the beta distributions with some means and standard deviations, and their fit.
 
-    The probability is 1 for a mean of 0 and for a deviation of 0 with the mean at or below the threshold. It is 0 for a
-    deviation of 0 with the mean above the threshold, and where no beta distribution has the moments. No distribution is
-    fitted in these cases.
+    The probability is 1 for a mean of 0, and for a deviation of 0 with the mean at or below the threshold. It is 0 for
+    a deviation of 0 with the mean above the threshold, and where no beta distribution has this mean and deviation. In
+    these cases the fit's ``fitted`` is false.
+
+    Args:
+        mu: means, any shape.
+        sigma: standard deviations.
+        threshold: thresholds, 0 to 1; the three arguments are broadcast.
     """
     m, s, t = np.broadcast_arrays(*(np.asarray(values, np.float64) for values in (mu, sigma, threshold)))
     fit = match_moments(m, s * s + m * m)

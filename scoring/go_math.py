@@ -1,6 +1,6 @@
-"""Go's arithmetic where numpy's differs: rounding and integer division.
+"""Rounding and integer division as in Go, which numpy does differently.
 
-Scores are compared with kube-scheduler's, so a half must round the same way.
+The scores must be equal to kube-scheduler's, so halves must be rounded in the same direction.
 """
 
 import numpy as np
@@ -26,7 +26,7 @@ def round_half_away(values: ArrayLike) -> Float64s:
 
 
 def rounded_score(values: ArrayLike) -> Int64s:
-    """Return ``int64(math.Round(x))``, the last step of most score plugins."""
+    """Round to the nearest integer, halves away from zero, as int64: Go's ``int64(math.Round(x))``."""
     return _toward_next(values).astype(np.int64)
 
 
@@ -44,10 +44,10 @@ def truncating_divide(numerator: ArrayLike, denominator: ArrayLike) -> Int64s:
 
 
 def _toward_next(values: ArrayLike) -> Float64s:
-    """Move values away from zero by the largest number below one half; truncating then rounds half away from zero.
+    """Move values away from zero by the largest number below one half.
 
-    The sum reaches the next integer exactly when the fraction is at least one half: the exact sum is then so close to
-    the integer that floating-point addition rounds it to the integer.
+    Truncating the result rounds the values to the nearest integer, halves away from zero. A fraction of exactly one
+    half works because the sum is then so close to the next integer that floating-point addition rounds it up.
     """
     x = np.asarray(values, dtype=np.float64)
     return x + np.copysign(_BELOW_HALF, x)

@@ -1,27 +1,27 @@
-"""Kubernetes versions whose rules are implemented, for scores of kube-scheduler that changed between versions.
+"""Kubernetes versions to choose from, because some scores of kube-scheduler changed between versions.
 
-The version selects only rules of the scheduler itself. Features that an older API server lacks, such as pod-level
-resources before 1.34, are absent from the objects that it sends and need no rule here.
+The version selects only rules of kube-scheduler. Features that an older API server lacks, such as pod-level resources
+before 1.34, need no rule here: the objects from such a server do not have their fields.
 """
 
 import re
 from typing import Final
 
 KUBERNETES_VERSIONS: Final = ("1.33", "1.34", "1.35", "1.36")
-"""Versions whose rules are implemented, oldest first."""
+"""Versions whose scoring rules are implemented, oldest first."""
 LATEST_VERSION: Final = KUBERNETES_VERSIONS[-1]
 
 _WRITTEN = re.compile(r"v?(\d+\.\d+)(\.\d+.*)?")
 
 
 def known_version(written: str) -> str:
-    """Return the version as ``major.minor``.
+    """Return a Kubernetes version as ``major.minor``, after checking that its scoring rules are implemented.
 
     Args:
         written: version such as ``1.36``, or as the API server reports it: ``v1.36.3``.
 
     Raises:
-        ValueError: the rules of the version are not implemented.
+        ValueError: the version is malformed, or its rules are not implemented.
     """
     match = _WRITTEN.fullmatch(str(written))
     if match is None or match[1] not in KUBERNETES_VERSIONS:
@@ -30,5 +30,5 @@ def known_version(written: str) -> str:
 
 
 def at_least(version: str, other: str) -> bool:
-    """Return whether a known version is the same as another known version or newer."""
+    """Return whether ``version`` is the same as ``other`` or newer; both must be in :data:`KUBERNETES_VERSIONS`."""
     return KUBERNETES_VERSIONS.index(version) >= KUBERNETES_VERSIONS.index(other)

@@ -1,4 +1,4 @@
-"""Normalization of a plugin's raw scores, like kube-scheduler's NormalizeScore step."""
+"""Normalization of a plugin's raw scores to 0 to 100, as in the NormalizeScore step of kube-scheduler."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from scoring.arrays import Int64s
 
 MAX_NODE_SCORE = 100
 INFEASIBLE = -1
-"""Total of a node that was not feasible: below every score."""
+"""Total score of a node that did not pass the filters; lower than every other total."""
 
 
 def inverted(counts: Int64s) -> Int64s:

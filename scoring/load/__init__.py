@@ -1,1 +1,1 @@
-"""Measured load of nodes, as arrays aligned to a node table."""
+"""Measured load of nodes, as arrays with an element for each row of a node table."""

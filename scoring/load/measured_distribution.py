@@ -1,9 +1,9 @@
-"""Distribution of a node's use, built from measured percentiles instead of fitted moments.
+"""Probability distribution of a node's CPU or memory use, from measured percentiles.
 
-The distribution function is piecewise linear through (0, 0), the average (taken as the median) and the percentiles that
-the node has (P90, P95, P99), up to 1 at MAX. Without MAX, the tail is exponential through the last two points. No
-assumption on the distribution's shape is needed, but nothing is known between the percentiles, and an average far from
-the median distorts the lower half.
+The distribution function is piecewise linear through (0, 0), the average (taken as the median) and those of P90, P95
+and P99 that the node has, up to 1 at MAX. Without MAX, the tail is exponential through the last two points. Unlike a
+beta distribution fitted to mean and deviation, this needs no assumption on the distribution's shape. But it only
+interpolates between the percentiles, and an average far from the median distorts the lower half.
 """
 
 from collections.abc import Mapping
@@ -18,13 +18,17 @@ _MEDIAN = 0.5
 
 
 def percentiles(use: MeasuredUse) -> dict[str, Float64s]:
-    """Return P90, P95, P99 and MAX in parts of capacity, each of shape (nodes,); NaN where a node has none."""
+    """Return P90, P95, P99 and MAX by name, in parts of capacity, shape (nodes,); NaN where a node has no value."""
     unknown = np.full(len(use.valid), np.nan)
     return {name: use.percentiles.get(name, unknown) / 100 for name in QUANTILES}
 
 
 def has_percentiles(measured: Mapping[str, Float64s]) -> Bools:
-    """Return a mask of the nodes that have any percentile, shape (nodes,)."""
+    """Return a mask of the nodes with at least one of P90, P95, P99 and MAX, shape (nodes,).
+
+    Args:
+        measured: result of :func:`percentiles`.
+    """
     any_known = np.zeros_like(measured[Operator.MAX], np.bool_)
     for name in QUANTILES:
         any_known |= ~np.isnan(measured[name])
@@ -32,11 +36,11 @@ def has_percentiles(measured: Mapping[str, Float64s]) -> Bools:
 
 
 def probability_at_most(average: Float64s, measured: Mapping[str, Float64s], threshold: Float64s) -> Float64s:
-    """Return P(use <= threshold); meaningful only for nodes that have a percentile.
+    """Return P(use of the node <= threshold); meaningful only for nodes with a percentile.
 
     Args:
         average: average use, in parts of capacity, shape (nodes,).
-        measured: the result of :func:`percentiles`.
+        measured: result of :func:`percentiles`.
         threshold: use in parts of capacity, not negative; broadcasts with (nodes,).
     """
     # Walk the known points from left to right and interpolate between neighbors.

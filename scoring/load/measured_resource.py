@@ -1,7 +1,8 @@
 """Resources whose load is measured, each with the metric type of its load.
 
-Upstream knows CPU and memory only. The formulas treat network, disk and GPU alike: a measured percent of capacity, a
-capacity of the node, a demand of the pod (docs/scores.md lists the sources of the last two).
+Upstream has CPU and memory only. The formulas treat network, disk and GPU in the same way: they need the node's load in
+percent of capacity, the node's capacity and the pod's request (docs/scores.md lists the sources of capacity and
+request).
 """
 
 from dataclasses import dataclass
@@ -21,8 +22,9 @@ class MeasuredResource:
 
     Attributes:
         name: name of the Kubernetes resource, a key of requests and allocatable.
-        metric_type: type of the resource's metrics.
-        scale: factor from whole units to the formulas' unit; upstream computes memory in MiB.
+        metric_type: type of the metrics of its load, such as ``CPU``.
+        scale: factor from the units of requests to the units of the formulas: bytes to MiB for memory, as upstream
+            computes; 1 for all others.
     """
 
     name: str
@@ -30,7 +32,7 @@ class MeasuredResource:
     scale: float = 1.0
 
     def scaled(self, amounts: Int64s | Float64s) -> Float64s:
-        """Return amounts in the formulas' unit."""
+        """Convert amounts from the units of requests to the units of the formulas, as float64."""
         return np.multiply(amounts, self.scale, dtype=np.float64)
 
 

@@ -1,7 +1,8 @@
 """Metrics of a snapshot as arrays, aligned to the rows of a NodeTable.
 
-Aligning costs a pass over the names, and a pass over the metrics unless the snapshot was read from a watcher. Align
-once per snapshot and score any number of pods with the result, which is immutable and may be shared by threads.
+Aligning a snapshot takes a pass over the node names, and a pass over the metrics if the snapshot does not come from a
+watcher. Align once per snapshot and score any number of pods with the result, which is immutable and may be shared by
+threads.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,16 +26,17 @@ _MOMENTS = frozenset({*AVERAGES, Operator.STD.value, ""})
 
 @dataclass(frozen=True, slots=True)
 class MeasuredUse:
-    """Metrics of one resource. All arrays have the shape (nodes,); values are percents of capacity.
+    """Metrics of one resource of each node. All arrays have the shape (nodes,); values are percents of capacity.
 
     Attributes:
-        valid: whether the node has a metric of this type.
-        average: the AVG value; without one, the last value of "" and Latest; else 0. Upstream's ``GetResourceData``.
-        deviation: the STD value, else 0.
-        averaged: whether the node has an AVG or Latest value.
-        first: the first AVG or Latest value, else 0, as read by Peaks.
-        last: the last AVG or Latest value, else 0, as read by TargetLoadPacking.
-        percentiles: values by operator (P90, MAX, ...), NaN where a node has none.
+        valid: whether the node has any metric of the resource.
+        average: value with the operator AVG; otherwise the last listed value with the operator Latest or an empty
+            operator; otherwise 0. Upstream's ``GetResourceData`` reads the same value.
+        deviation: value with the operator STD, otherwise 0.
+        averaged: whether the node has a value with the operator AVG or Latest.
+        first: first listed value with the operator AVG or Latest, otherwise 0. The Peaks plugin reads this value.
+        last: last listed value with the operator AVG or Latest, otherwise 0. TargetLoadPacking reads this value.
+        percentiles: values by operator (P90, MAX, ...), NaN for nodes without a value.
     """
 
     valid: Bools
@@ -46,14 +48,14 @@ class MeasuredUse:
     percentiles: Mapping[str, Float64s]
 
     def take(self, rows: Int64s) -> Self:
-        """Return some rows, in the given order."""
+        """Return the metrics of some rows, in the given order."""
         return type(self)(
             self.valid[rows], self.average[rows], self.deviation[rows], self.averaged[rows], self.first[rows],
             self.last[rows], {name: values[rows] for name, values in self.percentiles.items()},
         )  # fmt: skip
 
     def extended(self, more: Self) -> Self:
-        """Return these rows followed by others."""
+        """Return the metrics of these nodes followed by those of ``more``."""
         joined = {
             name: _joined(getattr(self, name), getattr(more, name))
             for name in ("valid", "average", "deviation", "averaged", "first", "last")
@@ -67,7 +69,12 @@ class MeasuredUse:
         return type(self)(**joined, percentiles=percentiles)
 
     def predicted(self, rows: Int64s, percents: Float64s) -> Self:
-        """Return a copy with averages for the given rows that were not measured; see :meth:`MetricsTable.predicted`."""
+        """Return a copy in which some nodes without any metric of the resource have predicted averages.
+
+        Args:
+            rows: rows to predict; rows with a metric of the resource are unchanged.
+            percents: predicted average of each of these rows, percent of capacity.
+        """
         unknown = ~self.valid[rows]
         rows, percents = rows[unknown], percents[unknown]
         changed: dict[str, Any] = {}
@@ -80,16 +87,17 @@ class MeasuredUse:
 
 @dataclass(frozen=True, slots=True)
 class MetricsTable:
-    """Metrics of every node of a table.
+    """Metrics of every node of a node table.
 
     Attributes:
-        names: node names by row, equal to the names of the aligned table.
-        window_start: start of the window of each node's values, Unix seconds, shape (nodes,).
-        window_end: end of the window, Unix seconds, shape (nodes,); pods placed later are in no measurement.
+        names: node names by row, equal to the names of the node table.
+        window_start: start of the time window that each node's values cover, Unix seconds, shape (nodes,).
+        window_end: end of the time window, Unix seconds, shape (nodes,). The values do not include pods placed later.
         present: whether the snapshot has an entry for the node, shape (nodes,).
         use: measured use by metric type (``CPU``, ``Memory``, ...).
-        source: the snapshot, which has the metrics of nodes that join the table later; None if there is none.
-        as_received: whether values below zero are unchanged, as in :meth:`align`.
+        source: snapshot that the metrics come from, which also has metrics of nodes that join the table later; None
+            without metrics.
+        as_received: true to keep values below zero; false to replace them by zero.
     """
 
     names: tuple[str, ...]
@@ -102,15 +110,15 @@ class MetricsTable:
 
     @classmethod
     def align(cls, snapshot: WatcherMetrics, nodes: NodeTable, *, as_received: bool = False) -> Self:
-        """Align a snapshot's values to the rows of a table.
+        """Put the values of a snapshot into arrays in the row order of a node table.
 
-        Values that are not finite are refused here, so the formulas need not check. A value below zero, which rate
-        arithmetic yields for an idle node, counts as zero. Nodes that the snapshot does not contain have no metrics.
+        A value below zero, which the calculation of rates yields for some idle nodes, counts as zero. Nodes that are
+        not in the snapshot have no metrics.
 
         Args:
             snapshot: snapshot from a client, or built by hand.
-            nodes: the table; only its names are read.
-            as_received: pass values below zero on to the formulas, as the Go plugins do.
+            nodes: node table, of which only the names are read.
+            as_received: keep values below zero, as the Go plugins do.
 
         Raises:
             ValueError: a value is NaN or infinite; the message names node, metric and operator.
@@ -128,17 +136,17 @@ class MetricsTable:
 
     @classmethod
     def empty(cls, nodes: NodeTable) -> Self:
-        """Return a table without metrics, for profiles whose scores read none."""
+        """Return a metrics table without any metrics, for profiles whose plugins do not read metrics."""
         never = _frozen(np.zeros(len(nodes), np.int64))
         return cls(nodes.names, never, never, _frozen(np.zeros(len(nodes), np.bool_)), {})
 
     def of(self, metric_type: str) -> MeasuredUse:
-        """Return one resource's values; without metrics of the type, no node is valid."""
+        """Return the metrics of one type, such as ``CPU``; if there are none, every node counts as not measured."""
         use = self.use.get(metric_type)
         return _nothing(len(self.names)) if use is None else use
 
     def take(self, rows: Int64s) -> Self:
-        """Return some rows, in the given order."""
+        """Return the metrics of some rows, in the given order."""
         use = {metric_type: values.take(rows) for metric_type, values in self.use.items()}
         names = tuple(self.names[row] for row in rows.tolist())
         return type(self)(
@@ -147,10 +155,15 @@ class MetricsTable:
         )  # fmt: skip
 
     def follow(self, nodes: NodeTable) -> Self:
-        """Return the same metrics aligned to other nodes; metrics of nodes that joined come from the snapshot.
+        """Return the metrics in the row order of a node table whose nodes have changed.
+
+        The metrics of nodes that joined the table come from the snapshot (``source``).
+
+        Args:
+            nodes: node table with the new nodes.
 
         Raises:
-            ValueError: a value of a node that joined is NaN or infinite, as in :meth:`align`.
+            ValueError: a value of a node that joined is NaN or infinite.
         """
         names = nodes.names
         if self.names is names or self.names == names:
@@ -165,7 +178,7 @@ class MetricsTable:
         return replace(moved, names=names)
 
     def extended(self, more: Self) -> Self:
-        """Return these rows followed by others."""
+        """Return the metrics of these nodes followed by those of ``more``."""
         types = {**self.use, **more.use}
         return replace(
             self,
@@ -184,13 +197,13 @@ class MetricsTable:
         return type(self).align(replace(self.source, data=metrics_by_node), nodes, as_received=self.as_received)
 
     def predicted(self, rows: Int64s, percents: Mapping[str, Float64s], until: int) -> Self:
-        """Return a copy with predictions for rows that were not measured.
+        """Return a copy with predicted averages for some nodes.
 
         Args:
-            rows: rows to predict; measured values among them are unchanged.
-            percents: predicted percent of capacity by metric type, shape (len(rows),), used as an average without
-                deviation.
-            until: Unix seconds; the predictions include pods placed before then.
+            rows: rows to predict. Where a row has a metric of a type, that metric is unchanged.
+            percents: predicted average of each of these rows, percent of capacity, by metric type; the deviation is 0.
+            until: start and end of the window of these rows, Unix seconds: pods placed later are not included in the
+                predictions.
         """
         start, end, present = self.window_start.copy(), self.window_end.copy(), self.present.copy()
         start[rows], end[rows], present[rows] = until, until, True
@@ -199,7 +212,7 @@ class MetricsTable:
 
 
 def _nothing(size: int) -> MeasuredUse:
-    """Return values of nodes without any measurement."""
+    """Return the metrics of nodes without any measurement, for a number of nodes."""
     false, zero = _frozen(np.zeros(size, np.bool_)), _frozen(np.zeros(size))
     return MeasuredUse(valid=false, average=zero, deviation=zero, averaged=false, first=zero, last=zero, percentiles={})
 
@@ -213,14 +226,14 @@ def _node_window(name: str, metadata: Mapping[str, str | float]) -> tuple[int, i
 
 
 class _Values:
-    """Values of a snapshot, to be selected by row.
+    """Values of a snapshot, which can be selected by row of a node table.
 
-    Each node belongs to a group of nodes that have the same series. The values of a series stand in a column of the
-    length of its group.
+    A series is a metric type with an operator, such as CPU with AVG. Nodes with the same series form a group. Each
+    series of a group has a column with one value per node of the group.
 
     Attributes:
         present: whether the snapshot has an entry for the node, shape (nodes,).
-        groups: numbers of the groups that have rows, ascending.
+        groups: numbers of the groups with nodes of the node table, ascending.
     """
 
     def __init__(self, columns: NodeColumns, names: tuple[str, ...], *, as_received: bool) -> None:
@@ -242,11 +255,11 @@ class _Values:
             _refuse_infinite(columns, names)
 
     def pick(self, series: Sequence[int], otherwise: float) -> Float64s:
-        """Return a value for each row.
+        """Return one value per row, shape (nodes,).
 
         Args:
-            series: the number of the series to take, by group; -1 for none.
-            otherwise: value of the rows without the series.
+            series: for each group, the number of the series to read; -1 to read none.
+            otherwise: value for rows whose group reads none.
         """
         number = np.array(series, np.int64)[self._group]
         has = number >= 0
@@ -255,14 +268,17 @@ class _Values:
         return _frozen(picked)
 
     def where(self, series: Sequence[int]) -> Bools:
-        """Return a mask of the rows that have a series, shape (nodes,)."""
+        """Return a mask of the rows whose group has a series number other than -1, shape (nodes,)."""
         mask = np.zeros(len(self.present), np.bool_)
         mask[self._rows] = np.array(series, np.int64)[self._group] >= 0
         return _frozen(mask)
 
 
 class _Choice:
-    """Series to use for each statistic of one metric type: its number by group, -1 for none."""
+    """Choice of the series to read for each statistic (average, deviation, ...) of one metric type.
+
+    A choice is a list with the number of the series for each group of nodes, -1 for a group without the statistic.
+    """
 
     def __init__(self, groups: int) -> None:
         self.groups = groups
@@ -271,7 +287,13 @@ class _Choice:
         self.percentiles: dict[str, list[int]] = {}
 
     def put(self, group: int, operator: str, number: int) -> None:
-        """Process the next series of a group."""
+        """Update the choices by the next series of a group.
+
+        Args:
+            group: number of the group.
+            operator: operator of the series.
+            number: number of the series within its group.
+        """
         self.any[group] = number
         if operator in AVERAGES:
             if self.first[group] < 0:

@@ -1,24 +1,24 @@
-"""Use by recently placed pods that the metrics do not show yet.
+"""CPU or memory use of recently placed pods that the metrics do not include yet.
 
-A node's average covers a window of time. A pod that arrived during the window is only partly in the average, or not at
-all; a pod that left is still in it. There are two rules:
+A node's average covers a window of time. The average includes a pod that arrived during the window only in part or not
+at all, and it still includes a pod that left. There are two rules for a correction:
 
 - ``unmeasured``, upstream's rule, used by TargetLoadPacking: a pod placed after the window's end, or less than one
   minute (the reporting interval of agents) before it, counts fully; any other pod does not count.
-- ``unreported``, an option of every plugin: a pod that ran for a part of the window, with its expected use all that
-  time, has raised the average by that part of its expected use:
+- ``unreported``, an option of every plugin: a pod is assumed to have its expected use while it runs. A pod that ran for
+  a part of the window has then raised the average by that part of its expected use:
 
       reported   = expected use * (min(end, left) - max(start, placed)) / (end - start)   within 0 and expected use
       unreported = sum over the pods on the node of (expected use - reported)
                    - sum over the pods that left of reported
 
-  For AVG of pods that use exactly the expected amount, average + unreported is the present use of the pods on the node.
-  unreported is negative where more left than arrived; it never lowers a use below 0 (:func:`clip_to_measured`). For a
-  value that is not an average over the window (Latest), unreported is too high for pods that arrived and too low for
-  pods that left, for at most the window's length.
+  If pods use exactly the expected amount, then AVG + unreported is the present use of the pods on the node. unreported
+  is negative if more use left the node than arrived, but it never lowers the corrected use below 0
+  (:func:`clip_to_measured`). A Latest value is not an average over the window: for such a value, unreported is too high
+  after pods arrived and too low after pods left, for at most the window's length.
 
-A pod with an unknown placement time is treated as old: it counts as reported. Departures are known only if the caller
-passed their time to :meth:`scoring.NodeTable.remove`.
+A pod with an unknown placement time counts as old, so the metrics include it. A pod that left is considered only if the
+caller passed the time to :meth:`scoring.NodeTable.remove`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -39,13 +39,15 @@ REPORTING_INTERVAL_SECONDS = 60
 def unmeasured(
     nodes: NodeTable, metrics: MetricsTable, expected_use: Callable[[Pod], float], rows: Int64s | None = None
 ) -> Float64s:
-    """Return the expected use of pods that no measurement includes, by upstream's rule, shape (nodes,).
+    """Return the expected use of each node's pods that the metrics do not include, by upstream's rule, shape (nodes,).
+
+    A pod counts fully if it was placed less than a minute before the end of its node's window, or later.
 
     Args:
-        nodes: the nodes with their pods.
+        nodes: nodes with their pods.
         metrics: metrics aligned to the nodes; each row has its own window.
         expected_use: function that returns a pod's expected use, in the unit of the result.
-        rows: the only rows to compute, shape (k,), which is then the shape of the result; all by default.
+        rows: rows to compute, shape (k,), which is then the shape of the result; None computes all rows.
     """
     # In whole seconds, as upstream.
     oldest = metrics.window_end - REPORTING_INTERVAL_SECONDS + 1
@@ -56,22 +58,29 @@ def unmeasured(
 def unreported(
     nodes: NodeTable, metrics: MetricsTable, expected_use: Callable[[Pod], float], rows: Int64s | None = None
 ) -> Float64s:
-    """Return the correction that makes averages describe the pods now on the nodes, shape (nodes,).
+    """Return the use to add to each node's average so that it describes the pods now on the node, shape (nodes,).
 
-    The correction is negative where the metrics still include pods that left. Arguments as for :func:`unmeasured`.
+    The correction is negative where the average still includes more use of pods that left.
+
+    Args:
+        nodes: nodes with their pods.
+        metrics: metrics aligned to the nodes; each row has its own window.
+        expected_use: function that returns a pod's expected use, in the unit of the result.
+        rows: rows to compute, shape (k,), which is then the shape of the result; None computes all rows.
     """
     return unreported_use(nodes, metrics, rows).by(expected_use)
 
 
 @dataclass(frozen=True, slots=True)
 class UnreportedUse:
-    """Pods whose use the metrics show only in part, or still show after the pods left.
+    """Recently placed pods, which the metrics include only in part, and pods that left, which they still include.
 
     Attributes:
         pods: the pods.
-        parts: share of each pod's expected use to add to its node, shape (pods,); negative for a pod that left.
-        places: position of each pod's row among the requested rows, shape (pods,).
-        size: number of requested rows.
+        parts: share of each pod's expected use to add to its node's metrics, shape (pods,); negative for a pod that
+            left.
+        places: index of each pod's row in the rows to compute, shape (pods,).
+        size: number of rows to compute.
     """
 
     pods: tuple[Pod, ...]
@@ -81,7 +90,13 @@ class UnreportedUse:
 
     @classmethod
     def of(cls, triples: Iterable[tuple[int, Pod, float]], nodes: NodeTable, rows: Int64s | None) -> Self:
-        """Collect triples of row, pod and share of the pod's use to add; ``rows`` as for :func:`unmeasured`."""
+        """Create a value from pods.
+
+        Args:
+            triples: for each pod its row, the pod, and the share of its expected use to add.
+            nodes: nodes with their pods.
+            rows: rows to compute, shape (k,); None computes all rows.
+        """
         place = range(len(nodes)) if rows is None else {row: place for place, row in enumerate(rows.tolist())}
         triples = tuple(triples)
         parts = np.array([part for _, _, part in triples], np.float64)
@@ -98,7 +113,13 @@ class UnreportedUse:
 
 
 def unreported_use(nodes: NodeTable, metrics: MetricsTable, rows: Int64s | None = None) -> UnreportedUse:
-    """Return the pods behind :func:`unreported` with the share of each to add; arguments as for :func:`unmeasured`."""
+    """Return the pods that arrived or left during their node's window, with the share of each pod's use to add.
+
+    Args:
+        nodes: nodes with their pods.
+        metrics: metrics aligned to the nodes; each row has its own window.
+        rows: rows to compute, shape (k,); None computes all rows.
+    """
     start, end = metrics.window_start, metrics.window_end
 
     def triples() -> Iterator[tuple[int, Pod, float]]:
@@ -113,12 +134,17 @@ def unreported_use(nodes: NodeTable, metrics: MetricsTable, rows: Int64s | None 
 
 
 def clip_to_measured(correction: Float64s, measured: Float64s) -> Float64s:
-    """Raise negative corrections so that no measured use becomes negative; both in the same unit, shape (nodes,)."""
+    """Return the corrections, raised where necessary so that measured use + correction is at least 0, shape (nodes,).
+
+    Args:
+        correction: use to add to each node's measured use.
+        measured: measured use of each node, in the same unit.
+    """
     return np.where(correction < 0, np.maximum(correction, -np.maximum(measured, 0.0)), correction)
 
 
 def reported_share(placed_at: float, window_start: float, window_end: float) -> float:
-    """Return the share of a window that a pod was running in, 0 to 1; all times in Unix seconds."""
+    """Return the share of a window, 0 to 1, after a pod was placed; all times are Unix seconds."""
     if placed_at >= window_end:
         return 0.0
     if placed_at <= window_start:

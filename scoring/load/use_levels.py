@@ -1,12 +1,12 @@
-"""Expected use of pods, learned from other pods of the same owner, as an immutable value that scores are prepared with.
+"""Expected CPU and memory use of pods, learned from other pods of the same owner (controller, such as a ReplicaSet).
 
-A level is use as a share of the request; a deviation is the standard deviation of use, in the same unit. Their source
-does not matter to scoring: a metrics server's history of containers, VerticalPodAutoscaler's recommendations, or the
-past of a replay.
+A level is the mean use of an owner's pods as a share of their requests. A deviation is the standard deviation of that
+share. The levels may come from any source: the containers' history in a metrics server, the recommendations of
+VerticalPodAutoscaler, or the earlier part of a trace that a simulation replays.
 
-Pods of the same owner are assumed to rise and fall together, and pods of different owners to be independent. So the
-deviations of an owner's pods on a node are added up, and the squares of these sums add up to the variance of the node's
-use.
+The use of pods of the same owner is assumed to rise and fall together, and the use of pods of different owners to be
+independent. So the deviations of an owner's pods on a node are added up, and the squares of the owners' sums add up to
+the variance of the node's use.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,13 +25,13 @@ _ALL_OTHERS = -1
 
 
 class OwnerIndex:
-    """Places of owners in arrays; the last place stands for all other owners and for pods without an owner.
+    """Index of each owner in the arrays of levels; -1, the last index, stands for all other owners.
 
-    The requests of the pods on each row are cached by place until the row changes, so levels that are updated
-    repeatedly should share an index. Threads may share it.
+    The object also caches, for each row of a node table, the sum of the requests of each owner's pods until the row
+    changes. So successive versions of the levels should share an index. Threads may share it.
 
     Args:
-        owners: the owners, in the order of their places.
+        owners: owners in the order of the arrays.
     """
 
     def __init__(self, owners: Iterable[Owner] = ()) -> None:
@@ -39,14 +39,19 @@ class OwnerIndex:
         self._on_row: dict[tuple[int, str], tuple[Mapping[str, object], Int64s, Float64s]] = {}
 
     def of(self, owner: Owner | None) -> int:
-        """Return an owner's place."""
+        """Return the index of an owner; -1 for an unknown owner and for None."""
         return self._place.get(owner, _ALL_OTHERS)
 
     def requested_on(self, nodes: NodeTable, row: int, resource: str) -> tuple[Int64s, Float64s]:
         """Return the requests of the pods in a row, summed up by owner; pods without an owner are listed one by one.
 
+        Args:
+            nodes: node table.
+            row: number of the row.
+            resource: name of the resource.
+
         Returns:
-            The places of the owners and the amounts, both of shape (owners on the row,).
+            The index of each owner, and the sum of the requests of its pods, both of shape (owners on the row,).
         """
         pods = nodes.occupancy.pods[row]  # replaced with every change, so its identity validates the cache
         cached = self._on_row.get((row, resource))
@@ -67,13 +72,13 @@ class OwnerIndex:
 
 @dataclass(frozen=True, eq=False)
 class UseLevels:
-    """Levels by owner. :meth:`of` builds them from mappings.
+    """Expected use of pods by owner: levels (mean use as a share of the request) and deviations of that share.
 
     Attributes:
-        owners: places of the owners in the arrays.
-        levels: level of each owner by resource, shape (owners + 1,); 1 for a resource without levels, so pods use their
-            requests.
-        deviations: deviation of each owner by resource, shape (owners + 1,); a resource without deviations is left out.
+        owners: index of each owner in the arrays.
+        levels: levels by resource, shape (owners + 1,). The pods' use of a resource that is left out is expected to
+            equal their requests.
+        deviations: deviations by resource, shape (owners + 1,); a resource without deviations is left out.
     """
 
     owners: OwnerIndex = field(default_factory=OwnerIndex)
@@ -92,10 +97,10 @@ class UseLevels:
 
         Args:
             by_owner: known levels, by owner and resource.
-            default: level of all other owners by resource; 1 for a resource that is left out.
+            default: level of all other owners, by resource; 1 for a resource that is left out.
             deviation_by_owner: known deviations, by owner and resource.
-            default_deviation: deviation of all other owners by resource; a resource that is left out has no deviations,
-                even if ``deviation_by_owner`` names it.
+            default_deviation: deviation of all other owners, by resource. A resource that is left out has no
+                deviations, even if ``deviation_by_owner`` names it.
         """
         default, default_deviation = default or {}, default_deviation or {}
         owners = list(dict.fromkeys([*by_owner, *deviation_by_owner]))
@@ -111,20 +116,23 @@ class UseLevels:
         )
 
     def has_deviations(self, resource: str) -> bool:
-        """Return whether the resource has deviations."""
+        """Return whether deviations of the use of a resource are known."""
         return resource in self.deviations
 
     def level(self, owner: Owner | None, resource: str) -> float:
-        """Return the expected level of an owner's pods."""
+        """Return the expected use of an owner's pods as a share of their requests; 1 if it is not known."""
         levels = self.levels.get(resource)
         return 1.0 if levels is None else levels.item(self.owners.of(owner))
 
     def expected_use(self, pod: Pod, resource: str) -> float:
-        """Return the expected use of a pod, its request times its level: millicores for cpu, else bytes or pieces."""
+        """Return the expected use of a pod: its request times its owner's level.
+
+        The unit is millicores for cpu, otherwise bytes or pieces.
+        """
         return pod_demand.requests(pod, resource) * self.level(pod.owner, resource)
 
     def expected_uses(self, pods: Sequence[Pod], resources: Sequence[str]) -> Float64s:
-        """Return :meth:`expected_use` of many pods, shape (resources, pods)."""
+        """Return the expected use of many pods, as :meth:`expected_use` for one, shape (resources, pods)."""
         requests = [[pod_demand.requests(pod, resource) for pod in pods] for resource in resources]
         places = np.array([self.owners.of(pod.owner) for pod in pods], np.int64)
         use = np.array(requests, np.float64)
@@ -135,21 +143,21 @@ class UseLevels:
         return use
 
     def deviation(self, owner: Owner | None, resource: str) -> float:
-        """Return the deviation of an owner's pods, as a share of the request."""
+        """Return the standard deviation of the use of an owner's pods, as a share of the request; 0 if not known."""
         deviations = self.deviations.get(resource)
         return 0.0 if deviations is None else deviations.item(self.owners.of(owner))
 
     def expected_on(self, nodes: NodeTable, rows: Int64s, resource: str) -> tuple[Float64s, Float64s]:
-        """Return the expected use of the pods in some rows, summed up by row.
+        """Return the expected use of the pods on some nodes, and its variance.
 
         Args:
-            nodes: the table.
-            rows: row numbers, shape (k,).
-            resource: the resource's name.
+            nodes: node table.
+            rows: rows of the nodes, shape (k,).
+            resource: name of the resource.
 
         Returns:
-            The mean, in millicores for cpu, else in bytes or pieces, and the variance, in the square of that unit; both
-            of shape (k,).
+            The expected use of each node's pods, in millicores for cpu, otherwise in bytes or pieces, and the variance
+            of the use, in the square of that unit; both of shape (k,).
         """
         # One entry per row and owner, all rows joined.
         by_owner = [self.owners.requested_on(nodes, row, resource) for row in rows.tolist()]

@@ -1,4 +1,4 @@
-"""Feasible nodes of a pod: the filters a scheduler applies before it scores.
+"""Feasible nodes of a pod: the filters that kube-scheduler applies before it scores nodes.
 
 Source: the filters NodeResourcesFit, NodeUnschedulable, TaintToleration and NodeAffinity of kube-scheduler, and
 ``RunFilterPluginsWithNominatedPods`` of its framework. Ports, volumes, topology spread and affinity to other pods are
@@ -17,7 +17,7 @@ def fitting(pod: Pod, occupancy: Occupancy) -> Bools:
     """Return a mask of the nodes with enough free resources for the pod, shape (nodes,).
 
     Nominated pods of the same or a higher priority count as if they ran on their nominated node. Only resources that
-    the pod requests are compared. A node that lists ``pods`` is full once it has that many.
+    the pod requests are compared, and the number of pods with the node's allocatable ``pods``, if the node lists it.
     """
     rows, sums = occupancy.rows, occupancy.sums
     nominated = [
@@ -49,6 +49,9 @@ def fitting(pod: Pod, occupancy: Occupancy) -> Bools:
 
 
 def feasible(pod: Pod, occupancy: Occupancy) -> Bools:
-    """Return a mask of the nodes where the pod fits and its constraints are met, shape (nodes,)."""
+    """Return a mask of the nodes with enough free resources that the pod's constraints allow, shape (nodes,).
+
+    The constraints are cordons, taints, the node selector and required node affinity.
+    """
     fits, constraints = fitting(pod, occupancy), occupancy.rows.constraints
     return fits & constraints.allows(pod) if constraints.applies_to(pod) else fits

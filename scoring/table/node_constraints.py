@@ -1,7 +1,7 @@
 """Constraints that decide which nodes a pod may use: cordons, taints, node selector, required node affinity.
 
-All nodes are scanned once for their taints and once for each label key that a pod selects by. After that a pod costs a
-few array operations, and a pod with the same constraints as an earlier one a dictionary lookup.
+All nodes are scanned once for their taints, and once for each label key that a pod selects by. After that, each pod
+takes a few array operations, or a dictionary lookup if an earlier pod had the same constraints.
 """
 
 from collections import defaultdict
@@ -18,11 +18,11 @@ _MAX_CACHED_MASKS = 256  # each takes one byte a node
 
 
 class NodeConstraints:
-    """Constraints of a fixed set of nodes.
+    """Constraints that a fixed set of nodes puts on pods, such as taints.
 
     Args:
-        nodes: the nodes, by row.
-        row_by_name: the row of each node's name.
+        nodes: nodes, by row.
+        row_by_name: row of each node name.
     """
 
     def __init__(self, nodes: Sequence[Node], row_by_name: Mapping[str, int]) -> None:
@@ -84,7 +84,7 @@ class NodeConstraints:
         return matching
 
     def _by_value(self, key: str) -> Mapping[str, Int64s]:
-        """Return the rows of the nodes that have a label, by the label's value."""
+        """Return, for each value of a label, the rows of the nodes with that value; cached by label key."""
         rows_by_value = self._rows_by_value.get(key)
         if rows_by_value is None:
             listed: dict[str, list[int]] = defaultdict(list)

@@ -13,13 +13,22 @@ _NOWHERE: tuple[Int64s, Int64s] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 @dataclass(frozen=True, eq=False)
 class NodeImages:
-    """Ids of the nodes that have each image, ascending, and its size on each in bytes; both arrays of shape (k,)."""
+    """Index from container image to the nodes that have it.
+
+    Attributes:
+        by_name: for each image name, the ids of the nodes that have the image, ascending, and its size in bytes on each
+            node; both arrays of shape (k,).
+    """
 
     by_name: Mapping[str, tuple[Int64s, Int64s]]
 
     @classmethod
     def of(cls, nodes: Iterable[tuple[int, Node]]) -> "NodeImages":
-        """Index nodes, given with their ids in ascending order."""
+        """Create the index of some nodes.
+
+        Args:
+            nodes: pairs of id and node, in ascending order of the ids.
+        """
         by_name: dict[str, tuple[list[int], list[int]]] = {}
         for node_id, node in nodes:
             for name, size in node.images.items():
@@ -29,7 +38,7 @@ class NodeImages:
         return cls({name: (np.array(ids), np.array(sizes)) for name, (ids, sizes) in by_name.items()})
 
     def find(self, name: str) -> tuple[Int64s, Int64s]:
-        """Return the ids of the nodes that have an image, and the image's size on each."""
+        """Return the ids of the nodes that have an image, and its size in bytes on each node; empty if none has it."""
         return self.by_name.get(name, _NOWHERE)
 
     def changed(self, went: Iterable[tuple[int, Node]], came: Iterable[tuple[int, Node]]) -> "NodeImages":

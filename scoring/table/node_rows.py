@@ -1,12 +1,12 @@
 """Nodes of a table as arrays, one row per node, in an immutable value.
 
-Adding, removing or changing nodes creates a new value. Unchanged parts are shared or copied as whole arrays, so a
-change of one node runs no Python code for the others.
+Adding, removing or changing nodes creates a new value. Unchanged parts are shared, or copied as whole arrays, so that a
+change of one node does not take time in Python code for every other node.
 
-Rows keep their order. A node that joins gets the last row; when a node leaves, the rows below it move up. A row number
-therefore identifies a node only until some node leaves. A node's id identifies it for the table's lifetime: ids ascend,
-and a node that leaves and comes back gets a new id. Code that keeps arrays by row calls :meth:`NodeRows.surviving` to
-find the rows that are still present.
+Rows keep their order. A node that joins gets the last row; when a node leaves, the rows below it move up. So a row
+number identifies a node only until a node leaves. An id identifies a node for the lifetime of the table: ids ascend
+from row to row, and a node that leaves and comes back gets a new id. Code that keeps arrays by row calls
+:meth:`NodeRows.surviving` to find the rows that are still present.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,11 +32,12 @@ class NodeRows:
 
     Attributes:
         nodes: the nodes, by row.
-        names: the nodes' names, by row.
-        row_by_name: the row of each name.
-        column: the column number of each resource: cpu, memory, ephemeral-storage and all others that the nodes list.
-        capacity: ``status.capacity``, shape (resources, nodes).
-        allocatable: ``status.allocatable``, shape (resources, nodes).
+        names: names of the nodes, by row.
+        row_by_name: row of each node name.
+        column: index of each resource in ``capacity`` and ``allocatable``: cpu, memory, ephemeral-storage and all
+            others that the nodes list.
+        capacity: ``status.capacity`` of each node, shape (resources, nodes).
+        allocatable: ``status.allocatable`` of each node, shape (resources, nodes).
         ids: unique ids of the nodes, ascending, shape (nodes,).
         next_id: id of the next node that joins.
     """
@@ -52,7 +53,7 @@ class NodeRows:
 
     @classmethod
     def of(cls, nodes: Iterable[Node]) -> "NodeRows":
-        """Create one row per node, in the given order.
+        """Create the value with one row per node, in the given order.
 
         Raises:
             ValueError: two nodes have the same name.
@@ -76,12 +77,12 @@ class NodeRows:
 
     @cached_property
     def constraints(self) -> NodeConstraints:
-        """Constraints that exclude pods from the nodes, computed on first access."""
+        """Constraints of the nodes, such as taints, that exclude pods; computed on first access."""
         return NodeConstraints(self.nodes, self.row_by_name)
 
     @cached_property
     def images(self) -> NodeImages:
-        """Index of the nodes' images, computed on first access and then updated with every change of the nodes."""
+        """Index from container image to nodes, computed on first access; later values update it incrementally."""
         return NodeImages.of(zip(self.ids.tolist(), self.nodes, strict=True))
 
     @cached_property
@@ -89,7 +90,7 @@ class NodeRows:
         return {}
 
     def image(self, name: str) -> tuple[Int64s, Int64s]:
-        """Return the rows of the nodes that have an image, and its size on each in bytes; both of shape (k,)."""
+        """Return the rows of the nodes that have an image, and its size in bytes on each node; both of shape (k,)."""
         rows_and_sizes = self._image_rows.get(name)
         if rows_and_sizes is None:
             ids, sizes = self.images.find(name)
@@ -97,9 +98,12 @@ class NodeRows:
         return rows_and_sizes
 
     def surviving(self, earlier: "NodeRows") -> Int64s:
-        """Return the rows of an earlier value whose nodes are still present, ascending.
+        """Return the rows, in ``earlier``, of the nodes that are still present, ascending.
 
-        In this value these nodes have the first rows, in the same order; nodes that joined since follow.
+        These nodes have the first rows of this value, in the same order. The nodes that joined later follow.
+
+        Args:
+            earlier: earlier value of the same table.
         """
         if not len(self) or not len(earlier):
             return np.zeros(0, np.int64)
@@ -107,7 +111,7 @@ class NodeRows:
         return np.flatnonzero(self.ids[place] == earlier.ids)
 
     def added(self, nodes: Iterable[Node]) -> "NodeRows":
-        """Return rows with more nodes; a node that is already present is replaced and keeps its row."""
+        """Return the value with more nodes; a node with the name of a present node replaces it in its row."""
         # Split the nodes into those that replace a row and those that join.
         by_name = {node.name: node for node in nodes}
         replaced = {self.row_by_name[name]: node for name, node in by_name.items() if name in self.row_by_name}
@@ -137,7 +141,7 @@ class NodeRows:
         return self._carry_images(after, went, [(ids.item(row), node) for row, node in changed.items()])
 
     def without(self, names: Iterable[str]) -> "NodeRows":
-        """Return rows without some nodes.
+        """Return the value without the nodes of some names.
 
         Raises:
             KeyError: a name is not in the table.
@@ -162,7 +166,7 @@ class NodeRows:
         return self._carry_images(after, list(zip(self.ids[removed].tolist(), went, strict=True)), ())
 
     def take(self, rows: Int64s) -> "NodeRows":
-        """Return some rows, in the given order, as the rows of a separate table."""
+        """Return some rows, in the given order, as the rows of a separate table, with new ids."""
         numbers = rows.tolist()
         names = tuple(self.names[row] for row in numbers)
         return NodeRows(
@@ -171,7 +175,13 @@ class NodeRows:
         )  # fmt: skip
 
     def _amounts_of(self, column: Mapping[str, int], amounts: Int64s, size: int) -> Int64s:
-        """Return amounts rearranged to other columns, padded with zeros to a number of rows."""
+        """Return amounts rearranged to other resources and padded with zeros, shape (resources, size).
+
+        Args:
+            column: index of each resource in the result.
+            amounts: amounts of these nodes, shape (resources, nodes).
+            size: number of nodes in the result, at least the present number.
+        """
         rearranged = np.zeros((len(column), size), np.int64)
         for name, place in column.items():
             if name in self.column:
@@ -179,9 +189,14 @@ class NodeRows:
         return rearranged
 
     def _columns_of(self, nodes: Sequence[Node], came: Iterable[Node], went: Iterable[Node]) -> Mapping[str, int]:
-        """Return the columns for all nodes after some came and some went.
+        """Return the index of each resource after a change of the nodes; the same object if the resources are the same.
 
-        Only a resource that a leaving node listed requires a scan of all nodes.
+        All nodes are scanned only for resources that a removed node listed.
+
+        Args:
+            nodes: all nodes after the change.
+            came: nodes that were added or are the new versions of changed nodes.
+            went: nodes that were removed or are the old versions of changed nodes.
         """
         listed = _listed(came)
         dropped = _listed(went) - listed

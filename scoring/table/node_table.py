@@ -1,14 +1,16 @@
-"""Nodes as a structure of arrays, with the sums of the pods on them.
+"""Table of nodes as arrays, with the sums of the pods on each node.
 
-Each node has one row. Per-resource columns are int64: millicores for ``cpu``, bytes or pieces for the rest. The sums
-are updated as pods come and go, the rows as nodes do. A transaction tries placements and commits all of them or none.
+Each node has one row. Amounts of resources are int64: millicores for ``cpu``, bytes or pieces for the others. The sums
+are updated when pods come and go, and the rows when nodes do. A transaction tries placements, and commits all of them
+or none.
 
-A table's contents have two parts: the rows, which are immutable and replaced (:mod:`scoring.table.node_rows`), and the
-pods on them, which are copied (:mod:`scoring.table.occupancy`). A transaction's plan is a table with a copy of both,
-and a commit is one assignment. The cost of neither depends on the number of pods.
+A table has two parts: the rows (:mod:`scoring.table.node_rows`), which are immutable and replaced when nodes change,
+and the pods on them (:mod:`scoring.table.occupancy`). A transaction works on a copy of the pods and shares the rows. A
+commit replaces the table's pods and rows by those of the transaction's plan, with the pods copied once more. The time
+of both depends on the number of nodes, not of pods: copies share the pods of a row until they change.
 
-Rows: a node keeps its row until some node leaves. A node that joins gets the last row; when a node leaves, the rows
-below it move up and ``names`` and ``nodes`` are replaced, so keep names rather than row numbers. Prepared plugins and
+Rows: a node keeps its row until a node leaves. A node that joins gets the last row; when a node leaves, the rows below
+it move up, and ``names`` and ``nodes`` are replaced. So keep names rather than row numbers. Prepared plugins and
 profiles, their metrics and judgments, follow the table automatically.
 
 Threads: any number of threads may read a table while none writes; starting a transaction and copying count as reads.
@@ -37,16 +39,15 @@ class NodeTable:
     """Nodes and the resource requests of their pods, as arrays.
 
     Args:
-        nodes: the nodes, one row each, in this order; or the occupancy of another table, which must no longer write to
-            it.
-        pods: pods that run on these nodes. Pending pods, finished pods and pods on other nodes are left out; a pending
-            pod that is nominated to one of the nodes counts as nominated.
+        nodes: nodes, one row each, in this order. Or the occupancy of another table, if that table is no longer used.
+        pods: pods on these nodes. Finished pods, pods on other nodes and pending pods are left out, but a pending pod
+            that is nominated to one of the nodes counts as nominated.
 
     Raises:
         ValueError: two nodes have the same name.
 
     Attributes:
-        occupancy: the contents of the table.
+        occupancy: contents of the table: the nodes and the pods on them.
     """
 
     def __init__(self, nodes: Iterable[Node] | Occupancy, pods: Iterable[Pod] = ()) -> None:
@@ -59,10 +60,10 @@ class NodeTable:
 
     @classmethod
     def from_k8s(cls, nodes: Any, pods: Any = ()) -> Self:
-        """Read v1 Nodes and Pods.
+        """Create a table from v1 Nodes and v1 Pods.
 
         Args:
-            nodes: dicts or kubernetes-client objects: an iterable, or a list object with ``items``.
+            nodes: dicts or objects of the Python Kubernetes client, in an iterable or in a list object with ``items``.
             pods: pods in the same forms.
 
         Raises:
@@ -78,27 +79,27 @@ class NodeTable:
 
     @property
     def rows(self) -> NodeRows:
-        """The nodes, as an immutable value: the same object until a node joins, leaves or changes."""
+        """Nodes as arrays, in an immutable value: the same object until a node joins, leaves or changes."""
         return self.occupancy.rows
 
     @property
     def nodes(self) -> Sequence[Node]:
-        """The nodes, by row."""
+        """Nodes, by row."""
         return self.occupancy.rows.nodes
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The nodes' names, by row: the same object until a node joins or leaves."""
+        """Names of the nodes, by row: the same object until a node joins or leaves."""
         return self.occupancy.rows.names
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """Resources that have columns: cpu, memory, ephemeral-storage and all others that the nodes list."""
+        """Names of the table's resources: cpu, memory, ephemeral-storage and all others that the nodes list."""
         return tuple(self.occupancy.rows.column)
 
     @property
     def version(self) -> int:
-        """Version number that grows with every change."""
+        """Version number of the table, which grows with every change."""
         return self.occupancy.version
 
     def row(self, node_name: str) -> int:
@@ -125,7 +126,7 @@ class NodeTable:
             raise KeyError(f"no node {error.args[0]!r} in this table") from None
 
     def known_rows(self, node_names: Sequence[str]) -> tuple[Sequence[str], Int64s]:
-        """Return the given names that are in the table, in the given order, and their rows, shape (k,)."""
+        """Return those of the given names that are in the table, in the given order, and their rows, shape (k,)."""
         try:
             return node_names, self.rows_of(node_names)  # usually all names are in the table
         except KeyError:
@@ -141,19 +142,22 @@ class NodeTable:
         return self._view(self.rows.allocatable, resource)
 
     def requests(self, resource: str) -> Int64s:
-        """Return the pods' requests as Trimaran counts them, summed by node, shape (nodes,), read-only."""
+        """Return the sum of the pods' requests on each node, as Trimaran counts them, shape (nodes,), read-only."""
         return self._view(self.occupancy.sums.requests, resource)
 
     def limits(self, resource: str) -> Int64s:
-        """Return the pods' limits, each at least its request, summed by node, shape (nodes,), read-only."""
+        """Return the sum of the pods' limits on each node, shape (nodes,), read-only.
+
+        A pod counts with at least its request.
+        """
         return self._view(self.occupancy.sums.limits, resource)
 
     def in_tree_requests(self, resource: str, *, non_zero: bool = False) -> Int64s:
-        """Return the pods' requests as kube-scheduler counts them, summed by node, shape (nodes,), read-only.
+        """Return the sum of the pods' requests on each node, as kube-scheduler counts them, shape (nodes,), read-only.
 
         Args:
-            resource: the resource's name.
-            non_zero: count a container without a request as 100m CPU and 200 MiB.
+            resource: name of the resource.
+            non_zero: count a container without a request as 100m CPU or 200 MiB; the sum of other resources is then 0.
         """
         sums = self.occupancy.sums
         if not non_zero:
@@ -180,13 +184,16 @@ class NodeTable:
 
     @property
     def newest(self) -> Float64s:
-        """Latest placement time on each node, Unix seconds, shape (nodes,), read-only; -infinity without pods."""
+        """Time of the latest placement of a pod on each node, Unix seconds, shape (nodes,), read-only.
+
+        The time is -infinity for a node without pods, and infinity while a pod is assumed on the node.
+        """
         return _read_only(self.occupancy.newest)
 
     def image(self, name: str) -> tuple[Int64s, Int64s]:
-        """Return the rows of the nodes that have an image, and its size on each in bytes; both of shape (k,).
+        """Return the rows of the nodes that have an image, and its size in bytes on each node; both of shape (k,).
 
-        The first call builds an index of all images, which is then updated with the nodes.
+        The first call builds an index of all images, which is later updated when nodes change.
         """
         return self.occupancy.rows.image(name)
 
@@ -199,15 +206,19 @@ class NodeTable:
         return tuple(placed.pod for placed in self.occupancy.pods[self.row(node_name)].values())
 
     def feasible(self, pod: Pod) -> Bools:
-        """Return a mask of the nodes where the pod fits and its constraints are met, shape (nodes,).
+        """Return a mask of the nodes with enough free resources that the pod's constraints allow, shape (nodes,).
 
-        Checked are free resources (with nominated pods of the same or a higher priority), cordons, taints, the node
-        selector and required node affinity. Ports, volumes, topology spread and affinity to other pods are not checked.
+        Nominated pods of the same or a higher priority use resources of their node. The constraints are cordons,
+        taints, the node selector and required node affinity. Ports, volumes, topology spread and affinity to other pods
+        are not checked.
         """
         return feasible(pod, self.occupancy)
 
     def find(self, pod: Pod) -> tuple[str, PlacedPod] | None:
-        """Return a counted pod's node and placement; None if the pod, identified by its uid, is on no node."""
+        """Return the name of a pod's node, and the pod with its placement time; None if the pod is on no node.
+
+        The pod is identified by its uid.
+        """
         row_and_pod = self.occupancy.find(pod.uid)
         return None if row_and_pod is None else (self.names[row_and_pod[0]], row_and_pod[1])
 
@@ -216,7 +227,7 @@ class NodeTable:
         return self.occupancy.pods[row].values()
 
     def owners_on(self, row: int) -> Mapping[Owner, OwnedPods]:
-        """Return the pods of a row summed up by owner, the controller that created them."""
+        """Return the sums of the pods of a row by owner, the controller that created the pods."""
         return self.occupancy.owners[row]
 
     def placed_pods(self) -> Iterator[tuple[int, PlacedPod]]:
@@ -224,27 +235,30 @@ class NodeTable:
         return self.occupancy.placed_pods()
 
     def placed_since(self, since: Float64s | Int64s, rows: Int64s | None = None) -> Iterator[tuple[int, PlacedPod]]:
-        """Yield the pods placed at or after some time, with their rows, without visiting older pods.
+        """Yield the row and the pod for all pods placed at or after a time; older pods take no time.
 
         Args:
-            since: Unix seconds by row, shape (nodes,).
-            rows: the only rows to search; all by default.
+            since: time for each row of the table, Unix seconds, shape (nodes,).
+            rows: rows to search, shape (k,); None searches all rows.
         """
         return self.occupancy.placed_since(since, rows)
 
     def changed_rows(self, since_version: int) -> Int64s:
-        """Return the rows that changed after version ``since_version``, ascending; moving up is not a change."""
+        """Return the rows that changed after version ``since_version``, ascending.
+
+        A row that only moved up because another node left has not changed.
+        """
         return (self.occupancy.row_version > since_version).nonzero()[0]
 
     def add_nodes(self, nodes: Iterable[Node]) -> None:
         """Add nodes, each in a row at the end; a node that is already present is updated and keeps its row and pods.
 
-        An update of a node from the API server can be added directly, with other amounts, images or resources.
+        So the new version of a node from the API server can be passed without removing the old one first.
         """
         self.occupancy.add_nodes(tuple(nodes))
 
     def remove_nodes(self, node_names: Iterable[str]) -> None:
-        """Remove nodes; their pods, and pods nominated to them, are no longer counted.
+        """Remove nodes, with their pods and with the nominations of pending pods to them.
 
         Raises:
             KeyError: a node is not in the table; no node is removed.
@@ -254,13 +268,14 @@ class NodeTable:
         self.occupancy.remove_nodes(names)
 
     def add(self, pod: Pod, node_name: str | None = None, placed_at: float | None = None) -> None:
-        """Count a pod on a node; a pod that is already counted, on this or another node, is moved and updated.
+        """Count a pod on a node; a pod that is already counted, on this or another node, is updated and moved.
 
-        An update of a pod from the API server can be added directly. A finished pod uses nothing and is only removed.
+        So the new version of a pod from the API server can be passed without removing the old one first. A finished
+        pod uses no resources, so it is removed and not counted again.
 
         Args:
             pod: the pod.
-            node_name: the node; by default the node that the pod is bound to.
+            node_name: name of the node; by default the node that the pod is bound to.
             placed_at: time of placement, Unix seconds; by default ``pod.scheduled_at``, or -infinity if that is
                 unknown.
 
@@ -278,9 +293,9 @@ class NodeTable:
         self.occupancy.put(row, pod, placed_at)
 
     def assume(self, pod: Pod, node_name: str) -> None:
-        """Count a pod on a node as just placed, before any measurement can include it.
+        """Count a pod on a node before it is bound there; its placement time is infinity, later than every measurement.
 
-        The assumption lasts until :meth:`add` counts the bound pod under the same uid.
+        The assumption lasts until :meth:`add` counts the bound pod with the same uid.
 
         Raises:
             KeyError: the node is not in the table.
@@ -288,11 +303,11 @@ class NodeTable:
         self.add(pod, node_name, placed_at=float("inf"))
 
     def left_since(self, since: Float64s | Int64s, rows: Int64s | None = None) -> Iterator[tuple[int, DepartedPod]]:
-        """Yield the remembered pods that left after some time, with their rows; see :meth:`remove`.
+        """Yield the row and the pod for all pods that left after a time and are remembered; see :meth:`remove`.
 
         Args:
-            since: Unix seconds by row, shape (nodes,).
-            rows: the only rows to search; all by default.
+            since: time for each row of the table, Unix seconds, shape (nodes,).
+            rows: rows to search, shape (k,); None searches all rows.
         """
         return self.occupancy.left_since(since, rows)
 
@@ -301,10 +316,9 @@ class NodeTable:
 
         Args:
             pod: the pod.
-            left_at: time when the pod stopped running, Unix seconds; it is remembered because metrics include the pod
-                for one more window. By default the pod is forgotten entirely.
-            keep_seconds: time to remember the pod after that; it is dropped at the earliest when the next pod leaves
-                the node.
+            left_at: time when the pod stopped running, Unix seconds. The table remembers the pod, because metrics still
+                include it for the length of their window. None forgets the pod.
+            keep_seconds: time to remember the pods that left the node before this one.
 
         Raises:
             KeyError: the pod is not counted.
@@ -315,11 +329,12 @@ class NodeTable:
             raise KeyError(f"pod {pod.namespace}/{pod.name} is on no node of this table")
 
     def nominate(self, pod: Pod, node_name: str | None = None) -> None:
-        """Count a pending pod as nominated to a node until it is counted on a node or removed.
+        """Count a pending pod as nominated to a node until :meth:`add` or :meth:`remove` is called for the pod.
 
         Args:
-            pod: the pending pod.
-            node_name: the node that preemption made room on; by default the nominated node in the pod's status.
+            pod: pending pod.
+            node_name: name of the node where preemption makes room for the pod; by default the nominated node in the
+                pod's status.
 
         Raises:
             KeyError: the node is not in the table.
@@ -330,7 +345,7 @@ class NodeTable:
 
     @contextmanager
     def transaction(self) -> Iterator["NodePlan"]:
-        """Try placements: commit all of them when the block ends, none when it raises.
+        """Try placements: commit all of them when the block ends, or none if the block raises an exception.
 
         Yields:
             A plan: a separate table that starts equal to this one. This table does not change before the block ends.
@@ -345,11 +360,11 @@ class NodeTable:
         self.occupancy = plan.occupancy.copy()  # a caller that still has the plan must not write to the table
 
     def copy(self) -> "NodeTable":
-        """Return an independent copy. It costs a few arrays of one value per row, regardless of the number of pods."""
+        """Return an independent copy; the time to copy depends on the number of nodes, not of pods."""
         return NodeTable(self.occupancy.copy())
 
     def take(self, rows: Int64s) -> "NodeTable":
-        """Return a table of some rows in their current state, in the given order.
+        """Return an independent table with some of the nodes and their pods, in the given order.
 
         Args:
             rows: row numbers, shape (k,).

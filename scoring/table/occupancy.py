@@ -1,8 +1,8 @@
 """Pods on the nodes of a table: the pods by row, the sums over them, and their placement times.
 
-A table writes to this value and a transaction copies it. A copy costs a few arrays and lists of one element per row,
-regardless of the number of pods: the mappings of a row's pods and the buckets of the index are shared until either side
-writes to them.
+A node table writes to this value, and a transaction works on a copy. A copy takes a few arrays and lists with one
+element per row. Its cost does not depend on the number of pods: the original and the copy share the mapping of each
+row's pods and the buckets of the index until one of them writes.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -24,7 +24,13 @@ _NEVER = float("-inf")
 
 @dataclass(frozen=True, slots=True)
 class PlacedPod:
-    """Pod on a node. ``placed_at`` is in Unix seconds: infinity while the pod is only assumed, -infinity if unknown."""
+    """Pod on a node, with its placement time.
+
+    Attributes:
+        pod: the pod.
+        placed_at: placement time, Unix seconds; infinity while the pod is assumed (not seen bound yet), -infinity if
+            the time is unknown.
+    """
 
     pod: Pod
     placed_at: float
@@ -32,13 +38,13 @@ class PlacedPod:
 
 @dataclass(frozen=True, slots=True)
 class OwnedPods:
-    """Pods on a node that have the same owner.
+    """Sums over the pods on a node that have the same owner (controller).
 
     Attributes:
         count: number of pods.
-        cpu_milli: CPU requests in millicores, with 100m for a container without a request, as kube-scheduler counts
-            them.
-        requests: requests by resource, as Trimaran counts them; replaced, never modified.
+        cpu_milli: CPU requests in millicores as kube-scheduler counts them, with 100m for a container without a
+            request.
+        requests: requests by resource as Trimaran counts them; the mapping is replaced, never modified.
     """
 
     count: int
@@ -51,7 +57,13 @@ _NO_PODS = OwnedPods(0, 0, {})
 
 @dataclass(frozen=True, slots=True)
 class DepartedPod:
-    """Pod that left its node. Times are in Unix seconds; ``placed_at`` is -infinity if unknown."""
+    """Pod that left its node.
+
+    Attributes:
+        pod: the pod.
+        placed_at: placement time, Unix seconds; -infinity if unknown.
+        left_at: time when the pod left, Unix seconds.
+    """
 
     pod: Pod
     placed_at: float
@@ -63,18 +75,19 @@ class Occupancy:
     """Nodes and the pods on them.
 
     Attributes:
-        rows: the nodes; immutable, so copies share them.
+        rows: nodes as arrays; immutable, so copies share them.
         sums: sums over the pods of each row.
-        pods: by row, pods by uid in order of placement. A row's mapping is replaced, never modified.
-        owners: by row, the pods summed up by owner; replaced, never modified.
-        newest: latest placement time of each row, Unix seconds, shape (nodes,); -infinity without pods.
-        departed: by row, the pods that left recently enough for a metrics window to include them; replaced, never
+        pods: for each row, its pods by uid, in order of placement. A row's mapping is replaced, never modified.
+        owners: for each row, the sums of its pods by owner. A row's mapping is replaced, never modified.
+        newest: time of the latest placement in each row, Unix seconds, shape (nodes,); -infinity without pods.
+        departed: for each row, the pods that left so recently that a metrics window may include them. A row's tuple is
+            replaced, never modified.
+        last_left: time when the last pod left each row, Unix seconds, shape (nodes,); -infinity if none left.
+        nominated: pending pods by uid, each with the name of its nominated node. The mapping is replaced, never
             modified.
-        last_left: time of each row's latest departure, Unix seconds, shape (nodes,); -infinity if there is none.
-        nominated: pending pods by uid, with the name of their nominated node; replaced, never modified.
-        version: number that grows with every change.
-        row_version: version of each row's latest change, shape (nodes,).
-        index: node name of each pod; None until first needed, after :meth:`take`.
+        version: version number, which grows with every change.
+        row_version: version number of the latest change of each row, shape (nodes,).
+        index: index from pod to node; None if it is not built yet, after :meth:`take`.
     """
 
     rows: NodeRows
@@ -107,7 +120,7 @@ class Occupancy:
         )  # fmt: skip
 
     def take(self, rows: Int64s) -> "Occupancy":
-        """Return some rows, in the given order, with their pods."""
+        """Return an independent value with some of the nodes and their pods, in the given order."""
         selected = self.rows.take(rows)
         nominated = {uid: (name, pod) for uid, (name, pod) in self.nominated.items() if name in selected.row_by_name}
         return Occupancy(
@@ -118,14 +131,14 @@ class Occupancy:
         )  # fmt: skip
 
     def pod_index(self) -> PodIndex:
-        """Return the index of pods, built if necessary."""
+        """Return the index from pod to node; build it if necessary."""
         if self.index is None:
             items = zip(self.rows.names, self.pods, strict=True)
             self.index = PodIndex((uid, name) for name, pods in items for uid in pods)
         return self.index
 
     def find(self, uid: str) -> tuple[int, PlacedPod] | None:
-        """Return a pod's row and placement; None if it is on no node."""
+        """Return the row of the pod with a uid, and the pod with its placement time; None if the pod is on no node."""
         name = self.pod_index().get(uid)
         if name is None:
             return None
@@ -133,7 +146,12 @@ class Occupancy:
         return row, self.pods[row][uid]
 
     def placed_since(self, since: Float64s | Int64s, rows: Int64s | None = None) -> Iterator[tuple[int, PlacedPod]]:
-        """Yield the pods placed at or after a time, with their rows; the time is by row, shape (nodes,)."""
+        """Yield the row and the pod for all pods placed at or after a time.
+
+        Args:
+            since: time for each row, Unix seconds, shape (nodes,).
+            rows: rows to search, shape (k,); None searches all rows.
+        """
         for row in ((self.newest >= since).nonzero()[0] if rows is None else rows).tolist():
             oldest, recent = since.item(row), []
             for placed in reversed(self.pods[row].values()):
@@ -144,14 +162,27 @@ class Occupancy:
                 yield row, placed
 
     def left_since(self, since: Float64s | Int64s, rows: Int64s | None = None) -> Iterator[tuple[int, DepartedPod]]:
-        """Yield the pods that left after a time, with their rows; the time is by row, shape (nodes,)."""
+        """Yield the row and the pod for all remembered pods that left after a time.
+
+        Args:
+            since: time for each row, Unix seconds, shape (nodes,).
+            rows: rows to search, shape (k,); None searches all rows.
+        """
         for row in ((self.last_left > since).nonzero()[0] if rows is None else rows).tolist():
             for departed in self.departed[row]:
                 if departed.left_at > since.item(row):
                     yield row, departed
 
     def depart(self, uid: str, left_at: float, keep_seconds: float) -> None:
-        """Remember when a counted pod left its node; forget pods that left more than ``keep_seconds`` earlier."""
+        """Remember when a pod left its node, and forget pods that left the node more than ``keep_seconds`` earlier.
+
+        A pod that is not counted, or was placed later, is ignored. The pod remains counted until :meth:`drop`.
+
+        Args:
+            uid: uid of the pod.
+            left_at: time when the pod left, Unix seconds.
+            keep_seconds: time to remember pods that left the node before this one.
+        """
         row_and_pod = self.find(uid)
         if row_and_pod is None or row_and_pod[1].placed_at >= left_at:  # only assumed there, or it never ran
             return
@@ -161,7 +192,7 @@ class Occupancy:
         self.last_left[row] = max(self.last_left[row], left_at)
 
     def put(self, row: int, pod: Pod, placed_at: float) -> None:
-        """Count a pod, which must not be counted yet, on a node.
+        """Count a pod on the node of a row; the pod must not be counted yet.
 
         Raises:
             ValueError: the requests of the node's pods would overflow; the pod is not counted.
@@ -185,7 +216,7 @@ class Occupancy:
         self.mark_changed(row)
 
     def drop(self, uid: str) -> bool:
-        """Stop counting a pod; return whether it was counted."""
+        """Stop counting the pod with a uid; return whether it was counted."""
         row_and_pod = self.find(uid)
         if row_and_pod is None:
             return False
@@ -201,13 +232,13 @@ class Occupancy:
         return True
 
     def nominate(self, row: int, pod: Pod) -> None:
-        """Count a pending pod, which must not be nominated yet, as nominated to a node."""
+        """Count a pending pod as nominated to the node of a row; the pod must not be nominated yet."""
         self.nominated = {**self.nominated, pod.uid: (self.rows.names[row], pod)}
         self.sums.nominated[row] += 1
         self.mark_changed(row)
 
     def end_nomination(self, uid: str) -> bool:
-        """Stop counting a pod as nominated; return whether it was."""
+        """Stop counting the pod with a uid as nominated; return whether it was nominated."""
         nomination = self.nominated.get(uid)
         if nomination is None:
             return False
@@ -218,7 +249,7 @@ class Occupancy:
         return True
 
     def add_nodes(self, nodes: Collection[Node]) -> None:
-        """Add nodes, or replace the nodes of the same names."""
+        """Add nodes; a node replaces a present node of the same name, whose row and pods remain."""
         before, self.rows = self.rows, self.rows.added(nodes)
         more = len(self.rows) - len(before)
         if more:
@@ -234,7 +265,7 @@ class Occupancy:
             self.mark_changed(self.rows.row_by_name[node.name])
 
     def remove_nodes(self, names: Collection[str]) -> None:
-        """Remove nodes with their pods and nominations."""
+        """Remove the nodes of some names, with their pods and with the nominations of pending pods to them."""
         before = self.rows
         self.rows = before.without(names)
         index = self.pod_index()
@@ -267,7 +298,7 @@ class Occupancy:
         self.owners[row] = owners
 
     def mark_changed(self, row: int) -> None:
-        """Record that a row changed."""
+        """Increment the version number, and record it as the version of a row's latest change."""
         self.version += 1
         self.row_version[row] = self.version
 

@@ -1,4 +1,4 @@
-"""Index from pod to node whose copies cost the same regardless of the number of pods."""
+"""Index from pod to node; the time to copy it does not depend on the number of pods."""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,13 +7,14 @@ _BUCKETS = 1024
 
 
 class PodIndex:
-    """Node name of each pod, by uid.
+    """Index from the uid of a pod to the name of its node.
 
-    Entries are in buckets that copies share. Writing to a shared bucket copies that bucket first (copy on write).
+    The entries are divided into 1,024 buckets, which an index and its copies share. A write to a shared bucket copies
+    that bucket first (copy on write).
 
     Args:
         items: pairs of uid and node name.
-        shared: buckets of another index to start with.
+        shared: buckets of another index, which the new index shares.
     """
 
     __slots__ = ("_buckets", "_unshared")
@@ -40,7 +41,7 @@ class PodIndex:
         return self._buckets[hash(uid) % _BUCKETS].get(uid)
 
     def put(self, uid: str, node_name: str) -> None:
-        """Record the node of a pod."""
+        """Record the node of a pod; a node recorded before is replaced."""
         self._writable(uid)[uid] = node_name
 
     def drop(self, uid: str) -> None:

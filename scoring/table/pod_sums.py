@@ -1,4 +1,4 @@
-"""Sums over the pods of each node, counted in every way that a score needs."""
+"""Sums over the pods of each node: requests and limits, as Trimaran and as kube-scheduler count them, and numbers."""
 
 from collections.abc import Iterable, Mapping
 
@@ -15,11 +15,11 @@ _COUNTS = 3  # pods, terminating, nominated
 
 
 class PodSums:
-    """Sums over each node's pods, in one array that is modified in place; a copy is one array copy.
+    """Sums over the pods of each node, in one array that is modified in place, so a copy of the sums is fast.
 
     Args:
-        column: the resources to sum, each with its place, from 0 on; other resources of pods are ignored.
-        amounts: the sums, one column per node. Its rows are the properties below, in their order.
+        column: index of each resource to sum, from 0 on; other resources of pods are ignored.
+        amounts: array of all sums, one column per node. The properties of this class are views of its rows.
     """
 
     __slots__ = ("amounts", "column")
@@ -30,7 +30,12 @@ class PodSums:
 
     @classmethod
     def zeros(cls, column: Mapping[str, int], nodes: int) -> "PodSums":
-        """Return the sums of nodes without pods."""
+        """Return the sums, all 0, of a number of nodes without pods.
+
+        Args:
+            column: index of each resource to sum.
+            nodes: number of nodes.
+        """
         return cls(column, np.zeros((3 * len(column) + len(_NON_ZERO) + _COUNTS, nodes), np.int64))
 
     def __repr__(self) -> str:
@@ -38,33 +43,39 @@ class PodSums:
 
     @property
     def requests(self) -> Int64s:
-        """Requests as Trimaran counts them, shape (resources, nodes); see :mod:`runtime.kubernetes.pod_demand`."""
+        """Sums of the requests as Trimaran counts them, shape (resources, nodes).
+
+        See :mod:`runtime.kubernetes.pod_demand` for the ways to count.
+        """
         return self.amounts[: len(self.column)]
 
     @property
     def limits(self) -> Int64s:
-        """Limits, at least the request for each pod, shape (resources, nodes)."""
+        """Sums of the limits, where each pod counts with at least its request, shape (resources, nodes)."""
         return self.amounts[len(self.column) : 2 * len(self.column)]
 
     @property
     def in_tree_requests(self) -> Int64s:
-        """Requests as kube-scheduler counts them, shape (resources, nodes)."""
+        """Sums of the requests as kube-scheduler's own ("in-tree") plugins count them, shape (resources, nodes)."""
         return self.amounts[2 * len(self.column) : 3 * len(self.column)]
 
     @property
     def in_tree_non_zero(self) -> Int64s:
-        """CPU and memory requests, with 100m CPU and 200 MiB for containers without a request, shape (2, nodes)."""
+        """Sums of CPU and memory requests as kube-scheduler counts them for scores, shape (2, nodes).
+
+        A container without a request counts as 100m CPU or 200 MiB.
+        """
         return self.amounts[3 * len(self.column) : -_COUNTS]
 
     @property
     def pods(self) -> Int64s:
-        """Number of pods, shape (nodes,)."""
+        """Number of pods on each node, shape (nodes,)."""
         count: Int64s = self.amounts[-3]
         return count
 
     @property
     def terminating(self) -> Int64s:
-        """Number of terminating pods, shape (nodes,)."""
+        """Number of terminating pods on each node, shape (nodes,)."""
         count: Int64s = self.amounts[-2]
         return count
 
@@ -75,10 +86,15 @@ class PodSums:
         return count
 
     def count(self, node: int, pod: Pod, sign: int) -> None:
-        """Add a pod to a node (sign 1) or subtract it (sign -1).
+        """Add a pod to a node's sums, or subtract it.
+
+        Args:
+            node: row of the node.
+            pod: the pod.
+            sign: 1 to add, -1 to subtract.
 
         Raises:
-            ValueError: a sum would exceed the range that scores can be computed from; nothing is added.
+            ValueError: a sum would be above 2^62; nothing is added.
         """
         # Pods of the same requests share a cache of the change; read it once, since another thread may replace it.
         known = pod.cached_requests
@@ -98,7 +114,7 @@ class PodSums:
             self.terminating[node] += sign
 
     def _change(self, pod: Pod) -> Int64s:
-        """Return the amounts that a pod adds to a node's sums, except its terminating count."""
+        """Return the column of ``amounts`` that a pod adds to a node, except for the number of terminating pods."""
         size = len(self.column)
         change = [0] * len(self.amounts)
         for name in pod_demand.resource_names(pod):
@@ -119,19 +135,19 @@ class PodSums:
         return PodSums(self.column, self.amounts.copy())
 
     def take(self, nodes: Int64s) -> "PodSums":
-        """Return a copy with only some nodes, in the given order."""
+        """Return a copy of the sums of some nodes, in the given order."""
         return PodSums(self.column, self.amounts[:, nodes])
 
     def extended(self, more: int) -> "PodSums":
-        """Return a copy with more nodes, without pods, at the end."""
+        """Return a copy with ``more`` additional nodes at the end, which have no pods."""
         return PodSums(self.column, np.pad(self.amounts, ((0, 0), (0, more))))
 
     def for_resources(self, column: Mapping[str, int], pods: Iterable[tuple[int, Pod]]) -> "PodSums":
         """Return the sums for another set of resources.
 
         Args:
-            column: the resources to sum, each with its place.
-            pods: every pod with its row; read only if there is a resource that was not summed before.
+            column: index of each resource to sum.
+            pods: all pods with their rows; read only if there is a resource that was not summed before.
         """
         # Copy the sums that exist already.
         after = PodSums.zeros(column, self.amounts.shape[1])

@@ -1,7 +1,7 @@
-"""Dictionary from node name to row that looks up many names at once.
+"""Dictionary from node name to row with a fast lookup of many names at once.
 
-A dictionary's lookups wait for memory one after another, while a table of hashes is read for all names together. With a
-cold processor cache, 500 of 5,000 names take less than half the time.
+Lookups in a Python dictionary wait for memory one after another. Here numpy reads the hash table for all names
+together. With a cold processor cache, 500 of 5,000 names take less than half the time.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _SLOTS_PER_NAME = 8  # at least, so that few names collide
 
 
 class RowByName(dict[str, int]):
-    """Row of each node name. Must not be modified after the first call of :meth:`rows_of`."""
+    """Dictionary from node name to row. It must not be modified after the first call of :meth:`rows_of`."""
 
     def rows_of(self, names: Sequence[str]) -> Int64s:
         """Return the rows of names, in the given order, shape (k,).

@@ -1,7 +1,7 @@
-"""Placement problem of a Kubernetes cluster: its nodes, the pods on them, the pending pods, and measured peaks.
+"""Placement problem of a Kubernetes cluster, from its nodes, their pods, the pending pods and the measured peak use.
 
-A pod is left to the scheduler, with the reason, if a plan could place it wrongly: only kube-scheduler can meet affinity
-to other pods, topology spread, volumes and host ports.
+Pods with affinity to other pods, topology spread constraints, volumes or host ports are left to kube-scheduler, with
+the reason: a plan does not check these requirements and could place the pods wrongly.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from scoring.arrays import Bools, Float64s, Int64s
 from trimaran.planning.problem import Problem
 from watcher.model import MetricType, Operator, WatcherMetrics
 
-#: Resources that a plan balances, if nodes have them and pods request them, and the metric of their use.
+#: Resource -> metric type of its use, for the resources that a plan balances if nodes have them and pods request them.
 RESOURCES: Final = {
     CPU: MetricType.CPU,
     MEMORY: MetricType.MEMORY,
@@ -54,11 +54,11 @@ class Batch:
     """Pods to place together.
 
     Attributes:
-        problem: placement problem of these pods.
-        names: names of the nodes, by row.
-        pending: pods in the problem's order.
-        skipped: pods left to the scheduler, with the reason for each.
-        notes: remarks for the user on how the problem was read.
+        problem: placement problem of the pods.
+        names: name of each node, in the problem's order.
+        pending: pods to place, in the problem's order.
+        skipped: namespace and name of each pod left to the scheduler, with the reason.
+        notes: remarks for the user, such as on missing metrics.
     """
 
     problem: Problem
@@ -71,12 +71,12 @@ class Batch:
 def read_pending_pods(
     pods: Iterable[Any], scheduler_name: str = "", *, skip_unreadable: bool = False
 ) -> tuple[list[PendingPod], dict[str, str]]:
-    """Return the pods that wait for a node, and the pods left to the scheduler with the reason for each.
+    """Return the pods to place, and the names of the pods left to the scheduler with the reason for each.
 
     Args:
         pods: v1 Pods; bound, finished and terminating pods are ignored.
-        scheduler_name: schedulerName of the pods to place. Pods of other schedulers are ignored, and the rest of their
-            gangs is skipped. "" accepts all pods.
+        scheduler_name: schedulerName of the pods to place. Pods with another schedulerName are ignored; other pods of
+            the same gang are left to the scheduler. "" accepts all pods.
         skip_unreadable: leave a malformed pod to the scheduler instead of raising, since any user may create one.
 
     Raises:
@@ -96,7 +96,7 @@ def read_pending_pods(
                 foreign[gang] = candidate.name
             continue
         if candidate.name in seen:
-            raise ValueError(f"two pods are named {candidate.name}: give each once")
+            raise ValueError(f"pod {candidate.name} occurs twice in the input: list each pod once")
         seen.add(candidate.name)
         pending.append(candidate)
         if reason := error or unsupported_requirement(manifest):
@@ -113,7 +113,7 @@ def read_pending_pods(
 
 
 def _read(manifest: Any) -> tuple[Pod, str]:
-    """Return a pod and ""; for a malformed pod, the fields that identify it and the error."""
+    """Return a pod and ""; for a malformed manifest, a pod with only its identifying fields, and the error."""
     try:
         return Pod.from_k8s(manifest), ""
     except ValueError as error:
@@ -129,7 +129,7 @@ def _read(manifest: Any) -> tuple[Pod, str]:
 
 
 def unsupported_requirement(manifest: Any) -> str:
-    """Return the requirement of a pod that only the scheduler can meet; "" without one."""
+    """Return a requirement of a v1 Pod that only the scheduler can meet, such as a host port; "" without one."""
     spec = get(manifest, "spec")
     for kind in ("schedulingGates", "resourceClaims"):
         if get_list(spec, kind, "spec"):
@@ -162,17 +162,19 @@ def read_batch(
     limit: float = 1.0,
     gangs_within: str = "",
 ) -> Batch:
-    """Return the problem of placing pending pods.
+    """Return the batch of the pending pods, with their placement problem.
 
-    The use of a node is its measured peak, or the requests of its pods if it was not measured.
+    The use of a node's resource is its measured peak, or the sum of the pods' requests if it was not measured.
 
     Args:
         nodes: nodes with the pods that are bound to them.
         pending: pods to place.
-        skipped: pods left to the scheduler, which the batch reports.
-        peaks: use of nodes in percent of capacity; MAX is preferred to the average.
+        skipped: names of the pods left to the scheduler, with the reason for each.
+        peaks: measured use of nodes in percent of capacity; the operator MAX is preferred to the average. None uses the
+            pods' requests.
         limit: largest use of a node at its peak, as a share of capacity.
-        gangs_within: node label, such as a rack's; all pods of a gang go to nodes with one value of it.
+        gangs_within: name of a node label, such as a rack's: all pods of a gang go to nodes with the same value. ""
+            lets them go to any nodes.
 
     Raises:
         ValueError: there are no pods to place, or no nodes to place them on.
@@ -206,7 +208,12 @@ def read_batch(
 def _balanced(
     nodes: NodeTable, pending: Sequence[PendingPod], peaks: WatcherMetrics | None, notes: list[str]
 ) -> tuple[Float64s, Float64s, Float64s, list[str]]:
-    """Return use, demand and capacity of the balanced resources, a column for each, and their names."""
+    """Return the numbers of the resources that a plan balances; append remarks to ``notes``.
+
+    Returns:
+        Use of the nodes (nodes, R), requests of the pods (pods, R), capacity of the nodes (nodes, R), and the names of
+        the R resources.
+    """
     table = None if peaks is None else MetricsTable.align(peaks, nodes)
     columns: list[tuple[Float64s, Float64s, Float64s]] = []
     names: list[str] = []
@@ -234,7 +241,7 @@ def _balanced(
 
 
 def _peak(table: MetricsTable, metric_type: str) -> tuple[Float64s, Bools]:
-    """Return the highest use of each node as a share of capacity, and whether it was measured."""
+    """Return the highest measured use of each node as a share of capacity, and whether it was measured."""
     measured = table.of(metric_type)
     average = np.where(measured.averaged, measured.average, np.nan)
     highest = measured.percentiles.get(Operator.MAX)
@@ -243,7 +250,12 @@ def _peak(table: MetricsTable, metric_type: str) -> tuple[Float64s, Bools]:
 
 
 def _hard(nodes: NodeTable, pending: Sequence[PendingPod]) -> tuple[Float64s, Float64s]:
-    """Return demand and room that the kubelet checks: requests within allocatable, and the number of pods."""
+    """Return the pods' requests and the nodes' room for them, of the resources that the kubelet checks.
+
+    Returns:
+        Requests of the pods (pods, C), and allocatable minus requests of the pods on each node (nodes, C). The number
+        of pods counts as a resource.
+    """
     names = sorted(set().union(*(pod_demand.resource_names(pod.pod) for pod in pending)))
     requested = [[pod_demand.in_tree_requests(pod.pod, name) for name in names] for pod in pending]
     rooms = [nodes.allocatable(name) - nodes.in_tree_requests(name) for name in names]
@@ -257,7 +269,11 @@ def _hard(nodes: NodeTable, pending: Sequence[PendingPod]) -> tuple[Float64s, Fl
 
 
 def _allowed(nodes: NodeTable, pending: Sequence[PendingPod]) -> tuple[Int64s, Bools]:
-    """Return the group of each pod, and the nodes that each group's constraints allow."""
+    """Group pods whose constraints allow the same nodes.
+
+    Returns:
+        The group of each pod, shape (pods,), and whether each group may use each node, shape (groups, nodes).
+    """
     rows: dict[bytes, int] = {}
     group: list[int] = []
     allowed: list[Bools] = []
@@ -274,7 +290,10 @@ def _allowed(nodes: NodeTable, pending: Sequence[PendingPod]) -> tuple[Int64s, B
 def _gangs(
     nodes: NodeTable, pending: Sequence[PendingPod], within: str, notes: list[str]
 ) -> tuple[Int64s, Int64s | None]:
-    """Return the gang of each pod, and the domain of each node; None if gangs may spread."""
+    """Return the number of each pod's gang, -1 without one, and of each node's topology domain, -1 without one.
+
+    The domains are the values of the node label ``within``. If it is "", gangs have no domain, and None is returned.
+    """
     numbers: dict[str, int] = {}
     gang = np.array([numbers.setdefault(pod.gang, len(numbers)) if pod.gang else -1 for pod in pending], np.int64)
     if not within:

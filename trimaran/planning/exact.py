@@ -1,8 +1,9 @@
-"""Exact solution of small problems with OR-tools' CP-SAT, whose bound does not split pods.
+"""Exact solution of small placement problems with CP-SAT, the constraint solver of OR-tools.
 
-CP-SAT handles integers and linear functions. The cost is convex but not linear, so the model minimizes the maximum of
-its tangents, which lies below the cost; hence the solver's bound is below the cost of every plan. Each round solves the
-model and adds the tangents at the plan that it found. The rounds end when that plan's cost meets the bound.
+CP-SAT handles integers and linear functions. The cost is convex but not linear. So the model minimizes the maximum of
+the cost's tangents at some plans, which is nowhere above the cost: the solver's lower bound holds for the cost, too.
+Each round solves the model and adds the tangents at the solution. The rounds end when the cost of the best plan meets
+the bound.
 """
 
 import time
@@ -32,9 +33,9 @@ class ExactResult:
 
     Attributes:
         plan: best plan, shape (pods,).
-        cost: its cost.
-        bound: lower bound of the cost of any plan.
-        proven: true if cost and bound meet within the tolerance, false if time ran out first.
+        cost: cost of the plan.
+        bound: lower bound of the cost of any plan that places all pods.
+        proven: true if cost and bound meet within the tolerance, so the plan is the best; false if the time ran out.
     """
 
     plan: Int64s
@@ -53,20 +54,20 @@ def solve_exactly(
     tolerance: float = 1e-3,
     workers: int = 0,
 ) -> ExactResult:
-    """Return the best plan that places all pods, or the best plan so far when time runs out, with a lower bound.
+    """Return the best plan that places all pods, or the best plan found within the time limit, with a lower bound.
 
     Args:
         problem: pods and nodes; gangs are ignored.
-        start: first plan; it fits and places all pods.
-        spread_weight: see :class:`~trimaran.planning.local_search.SearchSettings`.
+        start: initial plan; it must fit and place all pods.
+        spread_weight: weight of the spread between nodes in the cost.
         seconds: time limit for all rounds together.
-        known_bound: lower bound that is already known.
+        known_bound: lower bound of the cost that is already known.
         tolerance: distance between cost and bound, as a share of the cost, at which the search ends.
-        workers: number of threads; 0 uses one for each processor.
+        workers: number of threads; 0 starts one for each processor.
 
     Raises:
         SolverMissing: OR-tools is not installed.
-        ValueError: the problem is too large, its amounts are not integers, or ``start`` does not place all pods.
+        ValueError: pods times nodes exceed 1,000, a request is not an integer, or ``start`` does not place all pods.
     """
     if (start < 0).any():
         raise ValueError("CP-SAT needs a first plan that places all pods")
@@ -88,11 +89,11 @@ def solve_exactly(
 
 
 def check_solvable(problem: Problem) -> None:
-    """Check that CP-SAT can take on a problem, before a long search.
+    """Check that CP-SAT is installed and can solve a problem of this size.
 
     Raises:
         SolverMissing: OR-tools is not installed.
-        ValueError: the problem is too large, or its amounts are not integers.
+        ValueError: pods times nodes exceed 1,000, or a request is not an integer.
     """
     if problem.pods * problem.nodes > _MAX_PAIRS:
         raise ValueError(
@@ -105,12 +106,12 @@ def check_solvable(problem: Problem) -> None:
         import_module("ortools.sat.python.cp_model")
     except ImportError as error:
         raise SolverMissing(
-            "CP-SAT is not installed: pip install 'trimaran[placement]', or choose another method"
+            "CP-SAT is not installed: pip install 'trimaran[placement]', or leave --exact out"
         ) from error
 
 
 class _Model:
-    """CP-SAT model: one Boolean for each allowed pair of a pod and a node, and the tangents so far."""
+    """CP-SAT model: a Boolean variable for each allowed pair of a pod and a node, and tangents of the cost."""
 
     def __init__(self, problem: Problem, spread_weight: float) -> None:
         from ortools.sat.python import cp_model  # an extra
@@ -138,7 +139,7 @@ class _Model:
         self._model.minimize(sum(self._lengths) + self._spread)
 
     def add_tangents(self, plan: Int64s) -> None:
-        """Add the tangents of the lengths and of the spread at a plan."""
+        """Add the tangents of each node's imbalance and of the spread between nodes, at a plan."""
         problem = self._problem
         use = problem.use(plan)
         base, per_pod = problem.used / problem.capacity, problem.balanced[:, None, :] / problem.capacity
@@ -160,7 +161,16 @@ class _Model:
             self._above(self._spread, every, rises, float(base.mean(axis=1) @ slope))
 
     def solve(self, hint: Int64s, seconds: float, workers: int) -> tuple[Int64s | None, float]:
-        """Return the best plan by the tangents so far, None without one, and a lower bound of the cost of any plan."""
+        """Solve the model with the tangents added so far.
+
+        Args:
+            hint: plan that the solver starts from.
+            seconds: time limit.
+            workers: number of threads; 0 starts one for each processor.
+
+        Returns:
+            The plan, or None if the solver found none in time, and a lower bound of the cost of any plan.
+        """
         self._model.clear_hints()
         for variable, (pod, node) in zip(self._at, self._cells.tolist(), strict=True):
             self._model.add_hint(variable, int(hint[pod] == node))
@@ -177,7 +187,16 @@ class _Model:
         return plan, bound
 
     def _above(self, variable: "IntVar", cells: Int64s, rises: Float64s, base: float) -> None:
-        """Keep a variable above a tangent. Its coefficients are rounded down, so the bound remains valid."""
+        """Add the constraint that a variable is at least a tangent, whose coefficients are rounded down to integers.
+
+        Rounding down keeps the tangent below the cost, so the lower bound remains valid.
+
+        Args:
+            variable: variable to constrain.
+            cells: indices of the pairs of a pod and a node that the tangent depends on.
+            rises: slope of the tangent for each of these pairs.
+            base: value of the tangent without pods.
+        """
         slopes = np.floor(rises * _SCALE).astype(np.int64)
         self._model.add(variable >= self._sum(cells, slopes) + int(np.floor(base * _SCALE)))
 
