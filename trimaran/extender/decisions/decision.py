@@ -1,13 +1,13 @@
 """Decision: record of one prioritize request, with the scores, the node that the pod was bound to, and its load."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 import orjson
 
-from scoring import Pod, Scores
+from scoring import Scores
 from scoring.profiles.explanations import PackedScores
 from scoring.table.node_rows import NodeRows
 from trimaran.extender.answer import PrioritizeOutcome, ScoredCandidates, ScoringDetails
@@ -154,18 +154,16 @@ class Decision:
             "in_flight": self.in_flight,
             "data": self.data,
             "best": {"node": self.best, "score": self.best_score} if self.best else None,
-            "chosen": chosen and {
-                "node": chosen.node, "bound_at": round(chosen.bound_at, 3), "score": chosen.score,
-                "rank": chosen.rank, "margin": chosen.margin,
-            },
+            "chosen": chosen and {**asdict(chosen), "bound_at": round(chosen.bound_at, 3)},
             "after": regret and regret.as_document(),
-        }  # fmt: skip
+        }
 
 
 class OpenDecision:
     """Decision about a pod that is not bound yet, with the scores of all candidates.
 
     Attributes:
+        pod: pod of the decision.
         decision: decision to record, without the chosen node and the explained nodes.
         size: approximate memory of the decision and its scores in bytes.
     """
@@ -174,7 +172,7 @@ class OpenDecision:
         self, args: ExtenderArgs, answer: ScoredCandidates, best: str, active: bool, at: float, in_flight: int
     ) -> None:
         pod, details = args.pod, answer.details
-        self._pod, self._details = pod, details
+        self.pod, self._details = pod, details
         self._answer = answer
         self.decision = Decision(
             f"{pod.namespace}/{pod.name}", pod.uid, args.scheduler_name, at, answer.outcome, active,
@@ -195,11 +193,6 @@ class OpenDecision:
         terms = sum(len(part.terms) for part in details.scores.plugins.values() if part.terms)
         self.size += (_NAME_BYTES + terms * _TERM_BYTES) * len(answer.names)
 
-    @property
-    def pod(self) -> Pod:
-        """Pod of the decision."""
-        return self._pod
-
     def close(self, nodes: NodeRows, node_name: str = "", bound_at: float = 0.0) -> Decision:
         """Complete the decision with the chosen node and the explained nodes, and return it.
 
@@ -211,7 +204,7 @@ class OpenDecision:
         decision = self.decision
         row = nodes.row_by_name.get(decision.best)
         if row is not None:
-            decision.request = requested_percent(self._pod, nodes.nodes[row])
+            decision.request = requested_percent(self.pod, nodes.nodes[row])
         if node_name:
             decision.chosen = self._chosen(node_name, bound_at)
         if self._details is not None:
