@@ -1,6 +1,6 @@
-"""Checks of a fetch on its own: takes a fetch and returns clean metrics and findings. Pure functions.
+"""Checks of a single fetch: pure functions that take fetched metrics and return clean metrics and findings.
 
-Problems that only show in comparison with other fetches are found in ``anomalies``.
+``anomalies`` finds the problems that only a comparison with earlier fetches can show.
 """
 
 import math
@@ -24,15 +24,19 @@ _ROUNDING_PERCENT = 1e-6  # rounding error in a sum of floats around 0
 
 
 def clean(nodes: Mapping[str, NodeMetrics], window: str) -> tuple[dict[str, NodeMetrics], list[Finding]]:
-    """Return the metrics that may be published, and findings about the others.
+    """Remove invalid metrics and labels from a fetch.
 
-    Values that are not finite numbers are dropped. Values a little outside 0 to 100 percent are clamped, values far
-    outside are dropped. Also dropped are deviations without an average, labels that are not text, nodes with impossible
-    names and nodes without remaining metrics. Of two metrics with the same name and operator the first is used.
+    Values that are not finite numbers are dropped. Values outside 0 to 100 percent are clamped to this range if they
+    are outside by at most ``SLACK_PERCENT``, else dropped. Standard deviations without an average, labels that are not
+    text, nodes with invalid names and nodes without remaining metrics are dropped, too. If a node has two metrics with
+    the same name and operator, the first is used.
 
     Args:
         nodes: node name to metrics, as fetched.
-        window: the window's duration, for the findings.
+        window: the window's duration, such as ``5m``, for the findings.
+
+    Returns:
+        Node name to the metrics that may be published, and a finding for each problem.
     """
     cleaned: dict[str, NodeMetrics] = {}
     findings: list[Finding] = []
@@ -57,11 +61,13 @@ def clean(nodes: Mapping[str, NodeMetrics], window: str) -> tuple[dict[str, Node
 
 
 def limit(nodes: Mapping[str, NodeMetrics], window: str, most: int) -> tuple[Mapping[str, NodeMetrics], list[Finding]]:
-    """Return at most ``most`` nodes, the first by name so that the same ones stay, with a finding if nodes are dropped.
+    """Return at most ``most`` nodes, and a finding if nodes are dropped.
+
+    The first nodes in alphabetical order are kept, so that every fetch keeps the same nodes.
 
     Args:
         nodes: node name to metrics.
-        window: the window's duration, for the finding.
+        window: the window's duration, such as ``5m``, for the finding.
         most: the maximum number of nodes.
     """
     if len(nodes) <= most:
@@ -74,15 +80,15 @@ def limit(nodes: Mapping[str, NodeMetrics], window: str, most: int) -> tuple[Map
 def _clean_metrics(
     node: str, metrics: tuple[Metric, ...], window: str, findings: list[Finding], good_shapes: list[_Shape]
 ) -> tuple[Metric, ...]:
-    """Return the publishable metrics of a node; the same tuple if all of them are.
+    """Return the valid metrics of a node; the given tuple itself if all its metrics are valid.
 
     Args:
         node: the node's name.
         metrics: the metrics as fetched.
         window: the window's duration, for the findings.
         findings: a list that new findings are added to.
-        good_shapes: recent good shapes, the newest last: comparing is faster than hashing, and neighbors are mostly
-            alike.
+        good_shapes: shapes of nodes whose metrics were all valid, the newest last. A shape is everything but the
+            values. A list is faster than a set, because successive nodes mostly have the same shape.
     """
     shape = tuple(map(_shape_of, metrics))
     if (good_shapes and shape == good_shapes[-1]) or shape in good_shapes:
@@ -132,9 +138,19 @@ def _good_metrics(node: str, metrics: tuple[Metric, ...], window: str, findings:
 def _without_lone_deviations(
     node: str, fetched: tuple[Metric, ...], metrics: list[Metric], window: str, findings: list[Finding]
 ) -> tuple[Metric, ...]:
-    """Drop deviations without an average: a plugin would read such a node as idle, with an average of 0.
+    """Drop standard deviations without an average: a scoring plugin would assume an average of 0, an idle node.
 
-    There is no further finding if the average was fetched but unusable.
+    If an average was fetched but dropped as invalid, there is already a finding about it, so none is added here.
+
+    Args:
+        node: the node's name.
+        fetched: all metrics of the node as fetched.
+        metrics: the valid metrics among them.
+        window: the window's duration, for the findings.
+        findings: a list that new findings are added to.
+
+    Returns:
+        The remaining metrics.
     """
     levels = {metric.name for metric in metrics if metric.operator in AVERAGES}
     lone = [metric for metric in metrics if metric.operator == Operator.STD and metric.name not in levels]
@@ -151,7 +167,7 @@ def _without_lone_deviations(
 def _clean_labels(
     node: str, labels: Any, window: str, findings: list[Finding], *, may_be_numbers: bool
 ) -> Mapping[str, Any]:
-    """Drop labels that clients cannot read; return the same mapping if all are good."""
+    """Drop labels that are not text or, if ``may_be_numbers``, finite numbers; return the given mapping if all are."""
     if isinstance(labels, Mapping):
         bad = {key: value for key, value in labels.items() if not _is_label(key, value, may_be_number=may_be_numbers)}
         good = {key: value for key, value in labels.items() if key not in bad} if bad else labels
@@ -165,7 +181,7 @@ def _clean_labels(
 
 
 def _are_names(nodes: Mapping[str, NodeMetrics]) -> bool:
-    """Return whether all nodes have valid names; faster than a check of each name."""
+    """Return whether all nodes have valid names, with one check of the concatenated names, to be fast."""
     try:
         text = "".join(nodes)
     except TypeError:  # a name is not text
@@ -183,7 +199,7 @@ def _fits_names(text: str) -> bool:
 
 
 def _is_text(value: object) -> bool:
-    """Return whether the value is text that can be encoded, without unpaired surrogates."""
+    """Return whether the value is a string that can be encoded as UTF-8, so has no unpaired surrogates."""
     if not isinstance(value, str):
         return False
     return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
@@ -198,6 +214,6 @@ def _is_label(key: object, value: object, *, may_be_number: bool) -> bool:
 
 
 def _shown(value: object) -> str:
-    """Return a bounded, printable form of a value for a message."""
+    """Return the first 80 characters of a value as quoted ASCII text, for a message."""
     text = value if isinstance(value, str) else repr(value)
     return repr(text[:80].encode("ascii", "backslashreplace").decode())

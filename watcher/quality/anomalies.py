@@ -1,7 +1,8 @@
-"""Checks of a fetch against earlier fetches and a second source. No clock, no input, no output.
+"""Checks of a fetch against earlier fetches and a second source, without access to the clock, files or the network.
 
-Values are compared with the past of one window: the shortest that overlaps from fetch to fetch, where a fault shows
-first. Actions are applied to all windows. docs/quality.md describes each kind of finding and its default action.
+Only one window's values are compared with earlier ones: those of the shortest window that overlaps from fetch to fetch,
+because a fault shows there first. Actions on findings are applied to all windows. docs/quality.md describes each kind
+of finding and its default action.
 """
 
 import math
@@ -25,10 +26,10 @@ _MOST_SOURCES = 4  # sources with a history; more can only come from a faulty pr
 
 
 class AnomalyDetector:
-    """Detector that compares every fetch with earlier ones, and with a second source where there is one.
+    """Detector that compares every fetch with earlier fetches, and with a second source if one is configured.
 
     Attributes:
-        window: the window whose history is kept.
+        window: the window whose values are compared, such as ``5m``.
         depth: the number of fetches in the history.
     """
 
@@ -45,7 +46,7 @@ class AnomalyDetector:
         self._history_findings: list[Finding] = []
 
     def remember(self, metrics: WatcherMetrics) -> None:
-        """Add a snapshot to the history without judging it, as after a restart."""
+        """Add a snapshot to the history without checking it, such as a stored snapshot after a restart."""
         self._detector(metrics.source).remember(metrics.timestamp, metrics.data)
 
     def judge(
@@ -56,18 +57,19 @@ class AnomalyDetector:
         known_findings: Iterable[Finding] = (),
         second_source: Mapping[str, NodeMetrics] | None = None,
     ) -> tuple[dict[str, WatcherMetrics], list[Finding]]:
-        """Judge one fetch and add it to the history.
+        """Check one fetch for anomalies and add it to the history.
 
         Args:
             now: time of the fetch, Unix seconds.
             snapshots: the fetched snapshots by window.
             newest: node name to the time of its newest sample by the source's own clock, where known.
-            known_findings: findings of earlier checks: dropped metrics are not reported as missing.
+            known_findings: findings of earlier checks of this fetch. Nodes in them are not reported as missing, because
+                an earlier check may have dropped their metrics.
             second_source: metrics of a second source over :attr:`window`, by node name.
 
         Returns:
-            The snapshots with suspect metrics marked or dropped, as the settings say, and the findings. A window
-            without remaining metrics is left out.
+            The snapshots by window with suspect nodes marked or their metrics dropped, depending on the settings; and
+            the findings. A window without remaining metrics is left out.
         """
         findings = list(self._window_findings(snapshots))
         snapshot = snapshots.get(self.window)
@@ -89,11 +91,11 @@ class AnomalyDetector:
         return judged, findings
 
     def size_bytes(self) -> int:
-        """Return the memory used by recent values."""
+        """Return the memory that the histories of all sources take, in bytes."""
         return sum(detector.history.size_bytes for detector in self._detectors.values())
 
     def _detector(self, source: str) -> SourceAnomalyDetector:
-        """Return a source's detector; with too many sources, the least recently used one is dropped."""
+        """Return the detector of a source; of more than 4 sources' detectors, drop the least recently used."""
         detector = self._detectors.pop(source, None) or SourceAnomalyDetector(
             self._settings, self.window, self._interval
         )
@@ -103,7 +105,7 @@ class AnomalyDetector:
         return detector
 
     def _disagreements(self, snapshot: WatcherMetrics, second_source: Mapping[str, NodeMetrics]) -> Iterator[Finding]:
-        """Yield a finding for each node and metric at which the second source disagrees."""
+        """Yield a finding for each node and metric for which the second source contradicts the snapshot's values."""
         history = self._detector(snapshot.source).history  # already includes this fetch
         names = [name for name in snapshot.data if name in second_source]
         rows = [history.nodes[name] for name in names]
@@ -148,7 +150,7 @@ class AnomalyDetector:
 
 
 def _levels(data: Mapping[str, NodeMetrics], names: Sequence[str]) -> dict[str, dict[str, Floats]]:
-    """Return the averages of each resource by metric name, shape (nodes,); NaN for nodes without a value."""
+    """Return the nodes' averages by resource and metric name: percent, shape (nodes,); NaN for a missing value."""
     levels: dict[str, dict[str, Floats]] = {type_: {} for type_ in REQUIRED}
     row_of = {name: row for row, name in enumerate(names)}
     for series, (group, values) in group_by_series({name: data[name] for name in names}).items():

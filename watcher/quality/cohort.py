@@ -1,9 +1,9 @@
 """Changepoints and drift: nodes whose load has fallen far below the prediction from their past and the other nodes.
 
-The nodes of a cluster move together: with day and night, and with the same deployments. A node's load is compared with
-the prediction from its own past days and from the other nodes. Only a load far below the prediction is reported, as a
-node that looks cooler than it is gets pods that it has no room for. The threshold is learned from the cluster, as loads
-jump in some clusters and not in others.
+The loads of a cluster's nodes change together: with day and night, and when a deployment changes. So a node's load is
+predicted from its own past days and from the present loads of the other nodes. Only a load far below the prediction is
+reported: a node whose reported load is too low gets pods that it has no room for. The threshold is learned in each
+cluster, because loads jump in some clusters and not in others.
 """
 
 from collections.abc import Sequence
@@ -46,13 +46,13 @@ _BLANK = blank(
 
 @dataclass(frozen=True, slots=True)
 class Deficits:
-    """Nodes whose load is far below the prediction.
+    """Nodes whose load is far below its prediction.
 
     Attributes:
-        sudden: nodes that fell within minutes, shape (nodes,).
-        slow: nodes that fell over hours, shape (nodes,).
-        expected: the predicted load in percent, shape (nodes,).
-        since: start of the finding, Unix seconds, shape (nodes,); NaN for nodes without one.
+        sudden: mask of nodes whose load fell within minutes, shape (nodes,).
+        slow: mask of nodes whose load fell over hours, shape (nodes,).
+        expected: the predicted load of every node in percent, shape (nodes,).
+        since: start of each node's finding, Unix seconds, shape (nodes,); NaN for nodes without a finding.
     """
 
     sudden: Flags
@@ -62,7 +62,7 @@ class Deficits:
 
 
 class Cohort:
-    """Model of one metric at all nodes, and of their common movement."""
+    """Model that predicts one metric of each node from the node's past and from the changes common to all nodes."""
 
     def __init__(self) -> None:
         self._nodes = NodeStates(_BLANK)
@@ -70,10 +70,10 @@ class Cohort:
         self._now = float("nan")
 
     def judge(self, now: float, names: Sequence[str], values: Floats) -> Deficits:
-        """Compare the loads of a fetch with their prediction, and learn from them.
+        """Compare the loads in a fetch with their predictions, then update the model with these loads.
 
         Args:
-            now: Unix seconds, later than the last call.
+            now: time of the fetch, Unix seconds, later than in the last call.
             names: the nodes' names.
             values: percent, shape (nodes,); NaN where there is no value.
         """
@@ -99,7 +99,14 @@ class Cohort:
         return Deficits(flags[:, 0], flags[:, 1], expected, state["since"].copy())
 
     def _common_movement(self, moved: Floats, present: Flags) -> float:
-        """Return the cluster's common movement: the median of the nodes' moves, each relative to the node's spread."""
+        """Return the change of load that is common to the cluster; 0 with fewer than 5 usable nodes.
+
+        It is the median over the nodes without findings of (load - usual load) / standard deviation of the load.
+
+        Args:
+            moved: the distance of each node's load from its mean, percent, shape (nodes,).
+            present: mask of the nodes with a value, shape (nodes,).
+        """
         state = self._nodes.rows
         known = present & (state["seconds"] > 0) & np.isnan(state["since"])
         if known.sum() < _MIN_NODES:
@@ -107,7 +114,12 @@ class Cohort:
         return float(np.median(moved[known] / np.sqrt(state["variance"][known] + _SOFTENING)))
 
     def _find(self, now: float, present: Flags) -> Flags:
-        """Return the fast and slow deficits above their thresholds, shape (nodes, 2); findings stay until they end."""
+        """Begin and end findings; return the current ones as a mask of shape (nodes, 2): sudden falls, slow falls.
+
+        Args:
+            now: Unix seconds.
+            present: mask of the nodes with a value, shape (nodes,).
+        """
         state = self._nodes.rows
         warm = state["seconds"] >= _WARM_SECONDS
         if warm.sum() < _MIN_NODES:
@@ -116,7 +128,7 @@ class Cohort:
         days = min(_HABIT_SECONDS, float(np.median(state["seconds"][warm])) - _LEARN_SECONDS) / _DAY_SECONDS
         crowd = _CROWD_FACTOR * np.quantile(state["worst"][warm], 1 - _RATE * days, axis=0)
         limits = np.maximum(np.maximum(_FLOORS, crowd), _HABIT_FACTOR * state["worst"])
-        # Begin findings. The fast deficit must exceed the threshold, too: otherwise the load is back already.
+        # Begin findings. The fast deficit must exceed the threshold, too: otherwise the load has already recovered.
         held = ~np.isnan(state["since"])
         still_low = state["deficit"][:, :1] > limits
         begins = (present & warm & ~held)[:, None] & (state["deficit"] > limits) & still_low
@@ -141,7 +153,14 @@ class Cohort:
         return result
 
     def _learn(self, elapsed: float, learning: Flags, moved: Floats, common: float) -> None:
-        """Update the regression with a fetch, for nodes without findings."""
+        """Update the regression with the loads of a fetch.
+
+        Args:
+            elapsed: seconds since the last fetch.
+            learning: mask of the nodes to update: those with a value and without a finding, shape (nodes,).
+            moved: the distance of each node's load from its mean, percent, shape (nodes,).
+            common: the change of load that is common to the cluster.
+        """
         state = self._nodes.rows
         state["worst"] *= 0.5 ** (elapsed / _HABIT_SECONDS)
         memory_gain = _gain(elapsed, _MEMORY_SECONDS)

@@ -1,10 +1,11 @@
-"""Comparison with a second source: nodes for which it disagrees over several fetches.
+"""Comparison with a second source: nodes for which the two sources contradict each other over several fetches.
 
-Two sources never agree exactly: they measure at other moments, over other time spans, and count other things. So the
-second source is compared with its usual relation to the first source's recent fetches, learned in this cluster, and
-over several fetches. While the relation is unknown or insufficient, the second source may be late by several fetches.
+Two sources never agree exactly: they measure at different moments, over different time spans, and count differently.
+So the second source's values are predicted from the first source's recent values, by a linear relation learned in this
+cluster. Only a difference from the prediction in several successive fetches is a finding. Until enough is known about
+the second source's lag, a lag of several fetches is tolerated.
 
-In this module ``first`` and ``second`` are the values of both sources in percent.
+In this module ``first`` and ``second`` are the values of the first and of the second source in percent.
 """
 
 from collections.abc import Sequence
@@ -53,12 +54,12 @@ _BLANK = blank(
 
 @dataclass(frozen=True, slots=True)
 class Contradictions:
-    """Nodes for which the second source disagrees.
+    """Nodes for which the second source contradicts the first.
 
     Attributes:
-        found: nodes with a finding, shape (nodes,).
-        expected: the first source's value, in percent, as predicted from the second source, shape (nodes,).
-        since: start of the disagreement, Unix seconds, shape (nodes,); NaN for other nodes.
+        found: mask of the nodes with a finding, shape (nodes,).
+        expected: the first source's value, in percent, as estimated from the second source, shape (nodes,).
+        since: start of the disagreement, Unix seconds, shape (nodes,); NaN for nodes without a disagreement.
     """
 
     found: Flags
@@ -67,7 +68,7 @@ class Contradictions:
 
 
 class Corroboration:
-    """Comparison of one metric at two sources, for all nodes.
+    """Comparison of one metric of all nodes between two sources.
 
     Args:
         bound_percent: the smallest difference that counts as a disagreement.
@@ -85,10 +86,10 @@ class Corroboration:
         self._now = float("nan")
 
     def judge(self, now: float, names: Sequence[str], first: Floats, second: Floats) -> Contradictions:
-        """Compare a fetch of both sources with their usual relation, and learn from it.
+        """Compare a fetch of both sources with the usual relation of the sources, then update this relation.
 
         Args:
-            now: Unix seconds.
+            now: time of the fetch, Unix seconds.
             names: the nodes' names.
             first: the first source's values in percent, shape (nodes,); NaN where there is no value.
             second: the second source's values in percent, shape (nodes,); NaN where there is no value.
@@ -124,10 +125,12 @@ class Corroboration:
         return Contradictions(found, self._filter.inverse(second), state["since"].copy())
 
     def _differences(self) -> Floats:
-        """Return the smallest difference from the prediction for each assumed lag, percent, shape (lags, nodes).
+        """Return the signed differences between the sources for each assumed lag, percent, shape (lags, nodes).
 
-        With a lag of n, the newest value of either source may match any of the last n + 1 values of the other source.
-        The smaller difference of both directions is used.
+        The second source's values are compared with their predictions from the first source. With a lag of n fetches,
+        the newest prediction may lie in the range of the second source's last n + 1 values, or the second source's
+        newest value in the range of the last n + 1 predictions. The difference is 0 if either does; otherwise it is the
+        smaller of the two distances from these ranges. It is positive if the second source's value is too low.
         """
         state = self._nodes.rows
         predicted, second = np.ascontiguousarray(state["predicted"].T), np.ascontiguousarray(state["second"].T)
@@ -136,12 +139,22 @@ class Corroboration:
         return nearer
 
     def _lag(self) -> int:
-        """Return the smallest lag that was sufficient for nodes that moved; the maximum while few nodes have moved."""
+        """Return the assumed lag between the sources in fetches, an index into the result of :meth:`_differences`.
+
+        It is the smallest lag with which at most one in 1,000 observed changes of load was a disagreement; the maximum
+        without such a lag, and until 200 changes were observed.
+        """
         sufficient = np.flatnonzero(self._disagreements <= _RARELY * self._moves)
         return int(sufficient[0]) if len(sufficient) and self._moves >= _MOVES else _LATE_FETCHES - 1
 
     def _scale(self, known: Flags) -> float:
-        """Return the median ratio of the second source's values to their prediction; about 1 for two right sources."""
+        """Return the median ratio of the second source's values to their predictions; about 1 if both are correct.
+
+        The result is 1 if fewer than :data:`_MIN_NODES` nodes have loads high enough for a ratio.
+
+        Args:
+            known: mask of the nodes with a prediction and a value of the second source, shape (nodes,).
+        """
         state = self._nodes.rows
         predicted, second = state["predicted"][known, 0], state["second"][known, 0]
         usable = (predicted >= _MIN_LEVEL) & (second >= _MIN_LEVEL)
@@ -150,7 +163,16 @@ class Corroboration:
     def _learn(
         self, elapsed: float, agreeing: Flags, differences: Floats, limit: float, lag: int, scale: float
     ) -> None:
-        """Learn the usual relation from a fetch, for nodes without findings."""
+        """Update the usual relation of the sources with a fetch.
+
+        Args:
+            elapsed: seconds since the last fetch.
+            agreeing: mask of the nodes to learn from: those without a finding, shape (nodes,).
+            differences: the differences as :meth:`_differences` returns them.
+            limit: the difference in percent above which a node disagrees.
+            lag: the assumed lag in fetches.
+            scale: the ratio that :meth:`_scale` returns.
+        """
         state = self._nodes.rows
         self._seconds += elapsed
         decay = 1 - float(0.5 ** (elapsed / _MEMORY_SECONDS))
@@ -168,10 +190,10 @@ class Corroboration:
 
 
 class _Filter:
-    """Linear prediction of a second source's value from the first source's last values.
+    """Linear prediction of the second source's value from the first source's recent values.
 
-    The weight of each value and the offset are fitted by least squares with exponential forgetting. They reflect the
-    lag of the second source, and the time span that it averages over.
+    The weights of the recent values and the offset are fitted by least squares with exponential forgetting. The weights
+    reflect the lag of the second source, and the time span over which the second source averages.
     """
 
     def __init__(self, length: int) -> None:
@@ -183,21 +205,35 @@ class _Filter:
         self._trust = _PRIOR_MOVES * np.eye(length + 1), _PRIOR_MOVES * self._weights
 
     def __call__(self, first: Floats) -> Floats:
-        """Return the predicted values, shape (nodes,).
+        """Return the second source's present value as predicted from the first source, percent, shape (nodes,).
 
         Args:
-            first: shape (nodes, times), the newest value at index 0; NaN where a value is missing.
+            first: the first source's recent values in percent, shape (nodes, times), the newest at index 0; NaN where a
+                value is missing.
         """
         result: Floats = first @ self._weights[:-1] + self._weights[-1]
         return result
 
     def inverse(self, second: Floats) -> Floats:
-        """Return the first source's value that would give ``second`` if both were constant; percent, shape (nodes,)."""
+        """Estimate the first source's value from the second source's, as if both were constant over time.
+
+        Args:
+            second: the second source's values in percent, shape (nodes,).
+
+        Returns:
+            Percent, clamped to 0 to 100, shape (nodes,).
+        """
         result: Floats = np.clip((second - self._weights[-1]) / max(self._weights[:-1].sum(), 0.1), 0, 100)
         return result
 
     def learn(self, gain: float, first: Floats, second: Floats) -> None:
-        """Update the weights with a fetch; ``second`` has the shape (nodes,)."""
+        """Fit the weights again, with one more fetch.
+
+        Args:
+            gain: weight of this fetch, from 0 to 1.
+            first: the first source's recent values in percent, shape (nodes, times), the newest at index 0.
+            second: the second source's newest values in percent, shape (nodes,).
+        """
         usable = ~np.isnan(first).any(axis=1)
         if not usable.any():
             return
@@ -209,20 +245,26 @@ class _Filter:
 
 
 def _push(values: Floats, newest: Floats) -> None:
-    """Insert the newest values at index 0 and drop the oldest."""
+    """Shift recent values by one fetch, in place: the newest go to column 0, the oldest are dropped.
+
+    Args:
+        values: shape (nodes, times).
+        newest: shape (nodes,).
+    """
     values[:, 1:] = values[:, :-1].copy()
     values[:, 0] = newest
 
 
 def _outside(values: Floats, others: Floats) -> Floats:
-    """Return the signed distance of each value from the range of the first n + 1 others, for each n.
+    """Return the distance of each node's value from the range of some other values of the node.
 
     Args:
-        values: shape (nodes,).
-        others: shape (times, nodes).
+        values: one value for each node, shape (nodes,).
+        others: the other values, shape (times, nodes).
 
     Returns:
-        shape (times, nodes); 0 inside the range.
+        Shape (times, nodes). Row n has the distance from the range of ``others[:n + 1]``: positive above the range,
+        negative below the range, 0 inside.
     """
     with np.errstate(invalid="ignore"):
         low, high = np.fmin.accumulate(others), np.fmax.accumulate(others)

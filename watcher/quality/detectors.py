@@ -1,7 +1,7 @@
-"""Detectors of implausible values. Pure functions over arrays of nodes, or of nodes by recent fetches.
+"""Detectors of implausible values: pure functions over arrays of shape (nodes,) or (nodes, fetches).
 
-Each function documents the evidence that it requires, since real loads jump, rest and become idle, too. Missed faults
-and false alarms on traces of real machines are measured by ``research/detectors.py``.
+Real loads also jump, stay constant and become idle, so each function documents the evidence that it requires.
+``research/detectors.py`` measures the missed faults and the false alarms on traces of real machines.
 """
 
 import numpy as np
@@ -24,21 +24,20 @@ _MIN_NODES = 5  # fewer nodes do not represent a cluster
 
 
 def may_rest(values: Floats, moved: Floats, longest_seconds: Floats, spans: Floats) -> Floats:
-    """Return the maximum time that each node's values may stay constant before they count as frozen.
+    """Return the time that each node's values may stay constant before they count as frozen.
 
-    The short time is for values that used to change from fetch to fetch, and for values that never changed. Other
-    values are counted in coarse steps, as an idle machine's load may be. Whole numbers get the long time, too: they may
-    be rounded.
+    The short time applies to values that used to change in at least half of the fetches, and to values that never
+    changed. The long time applies to all other values, which may be counted in coarse steps, as for an idle machine;
+    and to whole numbers, which may be rounded. In any case twice the node's longest earlier constant time is allowed.
 
     Args:
-        values: average and deviation in percent, as last fetched, shape (nodes, operators); NaN where there is no
-            value.
-        moved: the share of fetches that changed any of them before they became constant, shape (nodes,).
-        longest_seconds: the longest time that they were constant before, shape (nodes,).
+        values: each node's newest average and deviation in percent, shape (nodes, operators); NaN for a missing value.
+        moved: the share of fetches that changed a node's values before they became constant, shape (nodes,).
+        longest_seconds: the longest time that a node's values stayed constant before, shape (nodes,).
         spans: the short and the long time, seconds.
 
     Returns:
-        seconds, shape (nodes,).
+        Seconds, shape (nodes,).
     """
     rounded = ((values == np.round(values)) | np.isnan(values)).all(axis=1)
     precise = ~rounded & ((moved >= _MOVES) | (moved == 0))
@@ -47,17 +46,17 @@ def may_rest(values: Floats, moved: Floats, longest_seconds: Floats, spans: Floa
 
 
 def spikes(values: Floats, past: Floats, ages: Floats, window_seconds: float, factor: float) -> Flags:
-    """Return the nodes whose average moved faster than an average over this window can, away from its usual range.
+    """Return a mask of the nodes whose average changed impossibly fast, and is an outlier among its earlier values.
 
-    The average over a window of 5 minutes of values between 0 and 100 moves by at most 20 points in a minute. If the
-    window is not longer than the time between fetches, any move is possible, so nothing is found.
+    For example, an average of values between 0 and 100 over a window of 5 minutes changes by at most 20 points in a
+    minute. If the window is not longer than the time between fetches, any change is possible, so no node is returned.
 
     Args:
         values: averages in percent, shape (nodes,).
         past: averages of earlier fetches, shape (nodes, times).
-        ages: ages of those fetches in seconds, shape (times,).
+        ages: ages of the earlier fetches in seconds, shape (times,).
         window_seconds: the time span of each average.
-        factor: tolerance, as a multiple of the possible move; above 1, as windows may have gaps.
+        factor: tolerance, as a multiple of the possible change; above 1, because windows may have gaps.
     """
     possible = factor * 100.0 * ages / window_seconds
     limiting = possible < 100.0
@@ -75,9 +74,10 @@ def spikes(values: Floats, past: Floats, ages: Floats, window_seconds: float, fa
 
 
 def fell_to_a_hundredth(values: Floats, past: Floats) -> Flags:
-    """Return the nodes whose value fell to a hundredth, as when percents become ratios.
+    """Return a mask of the nodes whose value fell to a hundredth, as when a source changes from percent to ratios.
 
-    A load that really falls leaves intermediate values, as windows overlap. So there must be no intermediate values.
+    If the load itself fell, there would be intermediate values, because successive windows overlap. So only nodes
+    without intermediate values are returned.
 
     Args:
         values: percent, shape (nodes,).
@@ -98,10 +98,10 @@ def fell_to_a_hundredth(values: Floats, past: Floats) -> Flags:
 
 
 def are_ratios(values: Floats, past: Floats, *, may_idle: bool) -> bool:
-    """Return whether the values of a whole fetch are ratios instead of percents: no value is above 1.
+    """Return whether all values of a fetch look like ratios instead of percents, because no value is above 1.
 
-    If nodes may idle below 1 percent, two more conditions hold: no value in the past was above 1, and the values differ
-    more than those of idle nodes do.
+    If nodes may idle below 1 percent, two more conditions must hold: no earlier value was above 1, and the values
+    differ more between nodes than those of idle nodes (by 0.2 from the lowest to the highest decile).
 
     Args:
         values: averages, shape (nodes,); NaN where there is no value.
@@ -118,10 +118,10 @@ def are_ratios(values: Floats, past: Floats, *, may_idle: bool) -> bool:
 
 
 def common_factor(values: Floats, before: Floats) -> float:
-    """Return the common factor by which all nodes' values changed, as with another unit; NaN if there is none.
+    """Return the factor by which all nodes' values changed, as after a change of unit; NaN without such a factor.
 
-    When the load of a whole cluster rises or falls, the factors differ by node. So the spread of the factors must be
-    small compared with the change.
+    If a whole cluster's load rises or falls, the factors of the nodes differ. So a factor is only returned if the
+    nodes' factors differ little compared with the change itself.
 
     Args:
         values: percent, shape (nodes,).
@@ -140,26 +140,30 @@ def common_factor(values: Floats, before: Floats) -> float:
 
 
 def walk_correction(samples: float) -> float:
-    """Return the ratio of :func:`smoothing_ratio` for a random walk with few samples in a window to that with many.
+    """Return the factor by which few samples in a window raise the :func:`smoothing_ratio` of a random walk.
 
-    For a walk with n samples in a window, in units of the squared step: the mean squared difference of successive
-    windows' means is (2 n^2 + 1) / 3 n, and the squared deviation within a window is (n^2 - 1) / 6 n. The result is
-    infinite for one sample, which has no deviation.
+    For a random walk with n samples in a window, in units of the squared step: the mean squared difference of
+    successive windows' means is (2 n^2 + 1) / 3 n, and the squared deviation within a window is (n^2 - 1) / 6 n. Their
+    ratio approaches 4 for many samples; the result is the ratio divided by 4. It is infinite for one sample, which has
+    no deviation.
+
+    Args:
+        samples: the number of samples in a window.
     """
     squared = max(1.0, samples) ** 2
     return (2 * squared + 1) / (2 * (squared - 1)) if squared > 1 else float("inf")
 
 
 def smoothing_ratio(averages: Floats, deviations: Floats, lag: int) -> float:
-    """Return the variation of averages from window to window, relative to the deviations within windows.
+    """Return a measure of how much samples were smoothed before they were averaged over windows.
 
-    It is the mean squared difference over the mean squared deviation, of the median node: about 0 for noise and 4 for a
-    random walk. Loads stay below 4; samples that are averages over a window or longer are above it. NaN if too little
-    is known.
+    For each node the mean squared difference of successive windows' averages is divided by the mean squared deviation
+    within a window. The result is the median over the nodes: about 0 for noise and 4 for a random walk. Loads stay
+    below 4; samples that are averages over the window's length or longer are above 4. NaN if there is too little data.
 
     Args:
-        averages: averages of one window each, oldest first, shape (nodes, times).
-        deviations: the deviations within these windows, shape (nodes, times).
+        averages: the average over each window in percent, oldest first, shape (nodes, times).
+        deviations: the standard deviation within each window in percent, shape (nodes, times).
         lag: the number of fetches after which windows no longer overlap.
     """
     if lag < 1 or averages.shape[1] < lag + _MIN_PAST:

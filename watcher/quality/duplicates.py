@@ -1,4 +1,4 @@
-"""Nodes that report the same series: equal to the last bit, again and again, while both change."""
+"""Pairs of nodes that report the same series: their values change, and are exactly equal after each change."""
 
 from collections.abc import Sequence
 
@@ -22,12 +22,15 @@ class Duplicates:
         self._nodes = NodeStates(_BLANK)
 
     def judge(self, now: float, names: Sequence[str], values: Floats) -> list[tuple[int, int, float]]:
-        """Return the pairs of equal nodes: the rows of both nodes, and the start of their equality in Unix seconds.
+        """Update the evidence with a fetch, and return the pairs of nodes that report the same series.
 
         Args:
-            now: Unix seconds.
+            now: time of the fetch, Unix seconds.
             names: the nodes' names.
             values: average and deviation in percent, shape (nodes, 2); 0 for a missing deviation.
+
+        Returns:
+            For each pair: the indices of both nodes, and the time since which they are equal, Unix seconds.
         """
         state = self._nodes.align(now, names)
         ids = np.array([hash(name) for name in names], dtype=np.int64)
@@ -47,7 +50,7 @@ class Duplicates:
 
 
 def _rows_of(requested: npt.NDArray[np.int64], ids: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
-    """Return the row of each id, or -1 for unknown ids."""
+    """Return the index in ``ids`` of each requested id; -1 for an id that is not there."""
     if not len(ids):
         return np.zeros(0, dtype=np.intp)
     order = np.argsort(ids)
@@ -56,7 +59,11 @@ def _rows_of(requested: npt.NDArray[np.int64], ids: npt.NDArray[np.int64]) -> np
 
 
 def _twins(values: Floats) -> npt.NDArray[np.intp]:
-    """Return for each row the only other row that is equal and not 0; -1 if there is none or more than one."""
+    """Return for each row the index of its only equal row; -1 without one, with several, or for an average of 0.
+
+    Args:
+        values: average and deviation in percent, shape (nodes, 2).
+    """
     result = np.full(len(values), _NONE, dtype=np.intp)
     candidates = np.flatnonzero(values[:, 0] > 0)
     if len(candidates) < 2:

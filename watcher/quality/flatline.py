@@ -1,6 +1,6 @@
-"""Flatlines: CPU at exactly 0 on a live node, and loads that move much less than they used to.
+"""Flatlines: CPU load of exactly 0 on a live node, and loads that vary much less than they used to.
 
-Causes are counters that are no longer read, and averages since boot instead of over the window.
+Possible causes are a CPU counter that is no longer read, and averages since boot instead of over the window.
 """
 
 from collections.abc import Sequence
@@ -40,11 +40,11 @@ _BLANK = blank(
 
 @dataclass(frozen=True, slots=True)
 class FlatNodes:
-    """Start of each flatline, Unix seconds, shape (nodes,); NaN for nodes without one.
+    """Start of each node's flatline, Unix seconds, shape (nodes,); NaN for nodes without a flatline.
 
     Attributes:
-        zero: loads at exactly 0.
-        still: loads that hardly move.
+        zero: starts of loads of exactly 0.
+        still: starts of loads that hardly vary.
     """
 
     zero: Floats
@@ -59,14 +59,14 @@ class Flatlines:
         self._now = float("nan")
 
     def judge(self, now: float, names: Sequence[str], values: Floats, recent: Floats, alive: Flags) -> FlatNodes:
-        """Judge the loads of a fetch, and learn from them.
+        """Return the flatlines in a fetch, and update what is known about each node's usual load.
 
         Args:
-            now: Unix seconds, later than the last call.
+            now: time of the fetch, Unix seconds, later than in the last call.
             names: the nodes' names.
             values: percent, shape (nodes,); NaN where there is no value.
             recent: values of earlier fetches, oldest first, shape (nodes, times).
-            alive: whether other metrics show that the node is alive, shape (nodes,).
+            alive: mask of the nodes with another metric that is not 0, which shows that the node runs, shape (nodes,).
         """
         state = self._nodes.align(now, names)
         elapsed = 0.0 if np.isnan(self._now) else max(0.0, now - self._now)

@@ -1,6 +1,6 @@
-"""Recent values of every node and series, and the time since each value last changed.
+"""Recent values of every node and series, and the time at which each value last changed.
 
-All data are arrays, nodes by series; :meth:`FetchHistory.append` adds a fetch.
+The data are arrays with a row per node and a column per series; :meth:`FetchHistory.append` adds a fetch.
 """
 
 from collections.abc import Collection, Mapping
@@ -22,7 +22,7 @@ _SAME = 1e-9  # maximum difference of equal values: snapshots are stored with 10
 
 
 class FetchHistory:
-    """History of one window. A series is a metric's name and operator.
+    """Recent values of all nodes over one window. A series is identified by a metric's name and operator.
 
     Memory is bounded: ``depth`` values and six numbers for each node and series that was present within
     ``forget_seconds``; 12 MB for 5,000 nodes with 8 series and 60 fetches.
@@ -30,8 +30,9 @@ class FetchHistory:
     Attributes:
         nodes: node name to row.
         series: (metric name, operator) to column.
-        types: each column's resource.
-        times: fetch time of each of the recent values, Unix seconds, not in order; NaN in unused places.
+        types: each column's resource, such as ``CPU``.
+        times: fetch time of each of the recent values, Unix seconds, shape (depth,), not in order (a ring buffer); NaN
+            in unused places.
     """
 
     def __init__(self, depth: int, spacing_seconds: float, forget_seconds: float) -> None:
@@ -39,8 +40,8 @@ class FetchHistory:
 
         Args:
             depth: the number of fetches whose values are kept.
-            spacing_seconds: fetches at a shorter distance share one place among the recent values.
-            forget_seconds: nodes and series absent for longer are deleted.
+            spacing_seconds: a fetch that follows the previous one sooner overwrites the previous one's values.
+            forget_seconds: nodes and series that are absent for longer are deleted.
         """
         self._spacing = spacing_seconds
         self._forget = forget_seconds
@@ -101,22 +102,32 @@ class FetchHistory:
         return self._state[name]
 
     def before(self, column: int) -> tuple[Floats, Floats]:
-        """Return a series' recent values before the last fetch, oldest first, shape (nodes, times), and their times."""
+        """Return the recent values of one series without those of the last fetch, and the times of these values.
+
+        Args:
+            column: the series' column.
+
+        Returns:
+            The values, oldest first, shape (nodes, times); and the fetch times, Unix seconds, shape (times,).
+        """
         order = np.argsort(self.times)  # NaN come last
         order = order[: int((~np.isnan(self.times)).sum()) - 1]
         return self._recent[column, order].T, self.times[order]
 
     def moving(self) -> Floats:
-        """Return the share of fetches that changed each node's values, as of the last change.
+        """Return for each node the share of fetches in which its values changed, as of the last change.
 
-        The value that changes most often represents the node; nodes that never changed are left out. The result is
-        empty until there are enough fetches.
+        Of a node's series the one that changes most often counts. Nodes whose values never changed are left out. The
+        result, of shape (remaining nodes,), is empty until there were 10 fetches.
         """
         share: Floats = np.fmax.reduce(self._state["moved"], axis=1, initial=0)
         return share[share > 0] if self._fetches >= _MIN_FETCHES else share[:0]
 
     def _read(self, nodes: Mapping[str, NodeMetrics], now: float) -> Floats:
-        """Return the values in the form of the arrays, after adding new nodes and series and deleting absent ones."""
+        """Return the values of a fetch, shape (nodes, series); NaN for a missing value.
+
+        First add rows and columns for new nodes and series, and delete those that were absent for too long.
+        """
         groups = group_by_series(nodes)
         self._place(nodes, {(name, operator): type_ for series in groups for name, operator, type_ in series}, now)
         values = np.full((len(self.nodes), len(self.series)), np.nan)
@@ -131,8 +142,8 @@ class FetchHistory:
 
         Args:
             nodes: names of the nodes in the fetch.
-            series_types: series in the fetch, to their resource.
-            now: Unix seconds.
+            series_types: (metric name, operator) of each series in the fetch, to the series' resource.
+            now: time of the fetch, Unix seconds.
         """
         recent_enough = self._state["seen"] >= now - self._forget
         kept_rows: Flags = np.logical_or.reduce(recent_enough, axis=1)
@@ -156,7 +167,12 @@ class FetchHistory:
         self.series = {key: column for column, key in enumerate([*columns, *new_columns])}
 
     def _blank(self, rows: int, columns: int) -> tuple[dict[str, Floats], Floats]:
-        """Return blank arrays: properties of nodes and series, and recent values of shape (series, times, nodes)."""
+        """Return empty arrays for the given numbers of nodes and series.
+
+        Returns:
+            The properties that :meth:`__getitem__` lists, by name, each of shape (nodes, series); and the recent
+            values, shape (series, times, nodes).
+        """
         state: dict[str, Floats] = {name: np.zeros((rows, columns)) for name in ("longest", "moving", "moved")}
         state |= {name: np.full((rows, columns), np.nan) for name in ("value", "since", "seen")}
         return state, np.full((columns, self._depth, rows), np.nan, np.float32)
@@ -165,9 +181,11 @@ class FetchHistory:
 def group_by_series(
     nodes: Mapping[str, NodeMetrics],
 ) -> dict[tuple[tuple[str, str, str], ...], tuple[list[str], list[float]]]:
-    """Group nodes by their series: name, operator and resource of the series, to the nodes' names and values.
+    """Group the nodes that have the same series.
 
-    The values are concatenated: those of the first node's series, then those of the second's, and so on.
+    Returns:
+        From each group's series, as (metric name, operator, resource), to the names of the group's nodes and their
+        values. The values are in one list: all series of the first node, then all series of the second, and so on.
     """
     groups: dict[tuple[tuple[str, str, str], ...], tuple[list[str], list[float]]] = {}
     last: tuple[tuple[str, str, str], ...] | None = None

@@ -1,4 +1,4 @@
-"""Per-node state of a detector, beyond recent values: one row for each node, kept while other nodes come and go."""
+"""Per-node state of a detector, one row for each node; rows survive when other nodes join or leave the cluster."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,14 +15,14 @@ class NodeStates:
     """Structured array with one row for each node.
 
     Attributes:
-        rows: the rows of the nodes in the last call of :meth:`align`; modify the array in place.
+        rows: the rows of the nodes in the last call of :meth:`align`, in the same order; modify the array in place.
     """
 
     def __init__(self, blank: npt.NDArray[Any]) -> None:
         """Start without nodes.
 
         Args:
-            blank: the row of a new node, an array of length 1.
+            blank: the initial row of a new node, a structured array of length 1.
         """
         self._blank = blank
         self._names: list[str] = []
@@ -30,7 +30,7 @@ class NodeStates:
         self.rows = blank[:0]
 
     def align(self, now: float, names: Sequence[str]) -> npt.NDArray[Any]:
-        """Return one row for each name. Rows of absent nodes are parked for a day, in case the nodes return.
+        """Return one row for each name, in order. Rows of absent nodes are kept for a day, in case the nodes return.
 
         Args:
             now: Unix seconds.
@@ -53,7 +53,12 @@ class NodeStates:
 
 
 def blank(fields: Sequence[tuple[Any, ...]], **values: float) -> npt.NDArray[Any]:
-    """Return one row with the given values, and 0 in all other fields."""
+    """Return a structured array of length 1, for :class:`NodeStates`.
+
+    Args:
+        fields: the array's fields, as numpy.dtype expects them.
+        values: initial values by field; other fields are 0.
+    """
     row = np.zeros(1, np.dtype(list(fields)))
     for name, value in values.items():
         row[name] = value

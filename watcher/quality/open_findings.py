@@ -1,4 +1,4 @@
-"""Findings over time: their start, new findings, and findings that have ended."""
+"""Registry of open findings: records when each finding began, and reports which findings are new or have ended."""
 
 import logging
 import re
@@ -21,12 +21,15 @@ class OpenFindings:
         self._open: dict[_Key, Finding] = {}
 
     def update(self, now: int, findings: Iterable[Finding], unseen: Collection[str] = ()) -> Changes:
-        """Update the registry with the findings of a fetch, and return the changes.
+        """Update the registry with the findings of a fetch.
 
         Args:
             now: time of the fetch, Unix seconds.
             findings: the findings of the fetch.
             unseen: windows that were not fetched: their findings stay open.
+
+        Returns:
+            The findings that are now open with the time of their start, and those opened and closed by this fetch.
         """
         current: list[Finding] = []
         opened: list[Finding] = []
@@ -55,9 +58,10 @@ def _key(finding: Finding) -> _Key:
 
 
 def log_changes(changes: Changes) -> None:
-    """Log new and ended findings: a few of each kind, and the number of the others, as thousands of nodes may be alike.
+    """Log new and ended findings: at most 10 of each kind, and the number of the others.
 
-    Failed fetches are left out: the watcher logs these in more detail.
+    The limit keeps the log short if thousands of nodes have the same problem. Failed fetches are left out, because the
+    watcher logs them in more detail.
     """
     for findings, template, level in (
         (changes.opened, "%s", logging.WARNING),

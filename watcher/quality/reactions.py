@@ -1,4 +1,4 @@
-"""Actions on findings: nodes are marked, metrics are dropped, and findings about most nodes are merged."""
+"""Actions on findings: mark nodes as suspect, drop metrics, and merge findings that concern most nodes."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -13,9 +13,15 @@ ACTION_OF = {Reaction.REPORT: Action.REPORTED, Reaction.MARK: Action.MARKED, Rea
 
 
 def apply_actions(snapshots: Mapping[str, WatcherMetrics], findings: Iterable[Finding]) -> dict[str, WatcherMetrics]:
-    """Mark nodes and drop metrics as the findings' actions say.
+    """Return the snapshots after the findings' actions: suspect nodes are marked, bad metrics are dropped.
 
-    A finding without a node applies to all nodes, and one without a metric to all metrics.
+    A marked node has the kinds of its findings in its metadata under ``suspect``. A finding applies to all windows; a
+    finding without a node applies to all nodes, and a finding without a metric to all metrics. Nodes without remaining
+    metrics, and windows without remaining nodes, are left out.
+
+    Args:
+        snapshots: the snapshots by window; they are not modified.
+        findings: the findings.
     """
     marked: dict[str, set[str]] = defaultdict(set)
     dropped: dict[str, set[str]] = defaultdict(set)
@@ -54,7 +60,14 @@ def _without(node: NodeMetrics, names: set[str]) -> NodeMetrics:
 
 
 def merge_common(findings: Iterable[Finding], nodes: int) -> list[Finding]:
-    """Merge findings of one kind about most nodes into one finding."""
+    """Merge equal findings that concern at least five nodes and more than half of all nodes into one finding.
+
+    Findings are equal if they have the same kind, window, metric and action.
+
+    Args:
+        findings: the findings, each about one node.
+        nodes: the number of all nodes.
+    """
     groups: dict[tuple[str, ...], list[Finding]] = defaultdict(list)
     for finding in findings:
         groups[finding.kind, finding.window, finding.metric, finding.action].append(finding)
@@ -70,5 +83,5 @@ def merge_common(findings: Iterable[Finding], nodes: int) -> list[Finding]:
 
 
 def is_most(count: int, nodes: int) -> bool:
-    """Return whether the count is large, and more than half of the nodes."""
+    """Return whether a count of affected nodes is at least five, and more than half of all nodes."""
     return count >= _MANY and 2 * count > nodes

@@ -1,4 +1,4 @@
-"""Anomalies of one source: findings from the comparison of each fetch with the source's earlier fetches."""
+"""Detector of anomalies in one source's metrics, by comparing each fetch with the source's earlier fetches."""
 
 import math
 from collections import defaultdict
@@ -26,10 +26,10 @@ _STEADY = 0.8  # minimum share of fetches with new values; a lower share means t
 
 
 class SourceAnomalyDetector:
-    """Detector that compares every fetch of a source with the earlier ones.
+    """Detector that compares every fetch from one source with earlier fetches from the same source.
 
     Attributes:
-        history: the recent values.
+        history: the recent values of all nodes over the detector's window.
     """
 
     def __init__(self, settings: QualitySettings, window: str, interval_seconds: float) -> None:
@@ -48,17 +48,24 @@ class SourceAnomalyDetector:
         self._percents: dict[str, float] = defaultdict(lambda: -math.inf)  # last time that any node was above 1
 
     def remember(self, now: float, nodes: Mapping[str, NodeMetrics]) -> None:
-        """Add a fetch to the history without judging it. A fetch not later than the last one starts a new history."""
+        """Add a fetch to the history without checking it.
+
+        A fetch that is not later than the last one starts a new history, because the clock was set back.
+
+        Args:
+            now: time of the fetch, Unix seconds.
+            nodes: node name to metrics.
+        """
         if now <= self.history.now:
             self._clear()
         self.history.append(now, nodes)
 
     def judge(self, snapshot: WatcherMetrics, explained: set[str]) -> list[Finding]:
-        """Return the findings about a fetch, and add it to the history.
+        """Add a fetch to the history, and return the findings about the fetch.
 
         Args:
             snapshot: the fetched snapshot of the detector's window.
-            explained: nodes with metrics that earlier checks dropped; these metrics are not reported as missing.
+            explained: nodes for which earlier checks have findings; missing metrics of these nodes are not reported.
         """
         self.remember(snapshot.timestamp, snapshot.data)
         has_smoothing_tag = any("smoothing" in node.tags for node in snapshot.data.values())
@@ -111,7 +118,7 @@ class SourceAnomalyDetector:
                     yield from self._double_smoothing(metric, recent, times, step)
 
     def _step_seconds(self) -> float:
-        """Return the distance of the source's samples if it is longer than a fetch interval, else 0."""
+        """Return the estimated seconds between a source's samples if longer than a fetch interval; 0 otherwise."""
         moving = self.history.moving()
         if not len(moving):
             return 0.0
@@ -121,7 +128,7 @@ class SourceAnomalyDetector:
     def _frozen(
         self, metric: str, type_: str, values: Floats, columns: list[int], step: float
     ) -> Generator[Finding, None, Flags]:
-        """Yield findings about constant values, and return the affected nodes."""
+        """Yield findings about values that have stayed constant for too long; return a mask of the affected nodes."""
         history, settings = self.history, self._settings
         since = np.fmax.reduce(history["since"][:, columns], axis=1)
         rest = history.now - since
@@ -152,7 +159,7 @@ class SourceAnomalyDetector:
         return flags
 
     def _other_metrics_alive(self, columns: list[int]) -> Flags:
-        """Return the nodes with other metrics that are not 0."""
+        """Return a mask of the nodes that have a value above 0 in any column but the given ones, shape (nodes,)."""
         others = np.delete(self.history["value"], columns, axis=1)
         with np.errstate(invalid="ignore"):
             flags: Flags = np.logical_or.reduce(others > 0, axis=1)
@@ -161,7 +168,11 @@ class SourceAnomalyDetector:
     def _wrong_scale(
         self, metric: str, type_: str, values: Floats, recent: Floats, ages: Floats, step: float
     ) -> Generator[Finding, None, Flags]:
-        """Yield findings about values in another unit, and return the nodes that fell to a hundredth."""
+        """Yield findings about values that look like ratios, or have changed their unit.
+
+        Returns:
+            A mask of the nodes whose value fell to a hundredth, shape (nodes,).
+        """
         # Windows with few samples jump like the load itself, so a fall to a hundredth proves nothing.
         overlapping = recent if _MIN_SAMPLES * step <= self._span else recent[:, :0]
         fallen = detectors.fell_to_a_hundredth(values, overlapping)
@@ -199,7 +210,7 @@ class SourceAnomalyDetector:
             yield Finding(Kind.SPIKE, message, self._window, node, metric, action)
 
     def _deficits(self, metric: str, values: Floats, *, excluded: Flags) -> Iterator[Finding]:
-        """Yield findings about nodes whose load fell far below its prediction."""
+        """Yield findings about nodes whose load fell far below the prediction from their past and the other nodes."""
         history, action = self.history, ACTION_OF[self._settings.anomaly_action]
         deficits = self._cohorts[metric].judge(history.now, list(history.nodes), values)
         for kind, flags in ((Kind.CHANGEPOINT, deficits.sudden & ~excluded), (Kind.DRIFT, deficits.slow & ~excluded)):
@@ -215,7 +226,7 @@ class SourceAnomalyDetector:
     def _flatlines_found(
         self, metric: str, values: Floats, recent: Floats, columns: list[int], *, excluded: Flags
     ) -> Iterator[Finding]:
-        """Yield findings about CPU that is exactly 0 or hardly moves."""
+        """Yield findings about CPU loads that are exactly 0 or vary much less than before."""
         history, action = self.history, ACTION_OF[self._settings.flatline_action]
         flat = self._flatlines[metric].judge(
             history.now, list(history.nodes), values, recent, self._other_metrics_alive(columns)
@@ -229,7 +240,7 @@ class SourceAnomalyDetector:
                 yield Finding(Kind.FLATLINE, message, self._window, node, metric, action, began)
 
     def _duplicate_nodes(self, metric: str, column: int) -> Iterator[Finding]:
-        """Yield findings about nodes that report the same series."""
+        """Yield two findings, one for each node, for every pair of nodes that report the same series."""
         history = self.history
         deviation = history.series.get((metric, Operator.STD))
         values = history["value"][:, [column, column if deviation is None else deviation]]
@@ -241,7 +252,7 @@ class SourceAnomalyDetector:
                 yield Finding(Kind.DUPLICATE_NODE, message, self._window, names[node], metric, action, int(since))
 
     def _double_smoothing(self, metric: str, recent: Floats, times: Floats, step: float) -> Iterator[Finding]:
-        """Yield a finding if the samples of a metric without a smoothing tag are averages themselves."""
+        """Yield a finding if the source's samples seem to be averages already, although no tag says so."""
         history = self.history
         deviation = history.series.get((metric, Operator.STD))
         if deviation is None or len(times) < 2:

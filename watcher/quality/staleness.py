@@ -1,4 +1,4 @@
-"""Checks of the newest samples' times: stopped sources and wrong clocks."""
+"""Checks of the times of the newest samples, to detect sources that have stopped and clocks that are wrong."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ _PACE_FETCHES = 5  # number of fetches over which the pace of a source's clock i
 
 
 class Staleness:
-    """Times of all nodes' newest samples over the last fetches."""
+    """Detector of old and future samples, with the times of every node's newest samples over the last fetches."""
 
     def __init__(self, settings: QualitySettings) -> None:
         self._settings = settings
@@ -20,7 +20,11 @@ class Staleness:
     def judge(self, now: int, newest: Mapping[str, float]) -> Iterator[Finding]:
         """Yield a finding for each node whose newest sample is old or in the future.
 
-        Old samples that keep coming are a finding about the clock, not about a stopped source.
+        If a node's samples are old but new ones keep coming, the finding is about a wrong clock, not a stopped source.
+
+        Args:
+            now: time of the fetch, Unix seconds.
+            newest: node name to the time of its newest sample, Unix seconds.
         """
         if self._newest and now <= self._newest[-1][0]:
             self._newest.clear()
