@@ -1,14 +1,14 @@
-"""Base classes of score plugins: terms by node, terms by pod, and an explanation.
+"""Base classes of score plugins.
 
-A plugin is an immutable set of arguments. Two functions over arrays compute its scores:
+A plugin is an immutable set of arguments. Two methods compute its scores as arrays. A term is the score or an
+intermediate value:
 
-- ``node_terms``: values that do not depend on the pending pod. They are computed once per snapshot; when pods or nodes
+- ``node_terms``: terms that do not depend on the pending pod. They are computed once per snapshot; when pods or nodes
   come, go or change, only the changed rows are recomputed.
-- ``pod_terms``: all other values, for several pods at once by broadcasting, shape (pods, nodes). The nodes are the
-  whole table or a selection, such as the nodes that passed a scheduler's filters.
+- ``pod_terms``: all other terms, for several pods at once by broadcasting, shape (pods, nodes). The nodes are the whole
+  table or a selection, such as the nodes that passed a scheduler's filters.
 
-Scoring one node means scoring an array of one, and an explanation is one row of the same arrays, so explanations need
-no second implementation.
+An explanation of a score consists of the terms of one pod on one node, so it needs no second implementation.
 """
 
 from abc import ABC, abstractmethod
@@ -28,9 +28,12 @@ from scoring.table.node_table import NodeTable
 from watcher.model import WatcherMetrics
 
 Terms = dict[str, NDArray[Any]]
-"""Values by term name; each broadcasts to (pods, nodes). Explanations omit names that start with an underscore."""
+"""Terms (scores and intermediate values) by name; each array broadcasts to (pods, nodes).
+
+Explanations omit terms whose names start with an underscore.
+"""
 Rows = Int64s | slice
-"""Selected rows of a table: row numbers in order, or a slice of all rows."""
+"""Selected rows of a node table: row numbers in the order of the result, or a slice of all rows."""
 
 EVERY_ROW = slice(None)
 
@@ -43,12 +46,12 @@ class Explanation:
     """Reasons for the score that a plugin gave a node.
 
     Attributes:
-        plugin: the plugin's name.
-        pod: ``namespace/name``.
-        node: the node's name.
-        score: the score before normalization and weight.
-        terms: all intermediate values by name, in order of computation.
-        line: the same as one readable sentence.
+        plugin: name of the plugin.
+        pod: ``namespace/name`` of the pod.
+        node: name of the node.
+        score: score before normalization, not multiplied by the weight.
+        terms: intermediate values by name, in the order of computation.
+        line: explanation as a sentence.
     """
 
     plugin: str
@@ -63,12 +66,13 @@ class Explanation:
 
 
 class ScorePlugin(ABC):
-    """Base of the score plugins. Implementations are frozen dataclasses of their arguments.
+    """Base class of the score plugins. A plugin is a frozen dataclass, whose fields are the plugin's arguments.
 
     Attributes:
-        name: the plugin's name in a KubeSchedulerConfiguration.
-        normalizes: whether scores are comparable only after :meth:`normalize`; before it they may be any integers.
-        reads_metrics: whether scores are meaningless for a node without metrics, so that the fallback replaces them.
+        name: name of the plugin in a KubeSchedulerConfiguration.
+        normalizes: true if raw scores may be any integers and :meth:`normalize` converts them to 0 to 100.
+        reads_metrics: true if scores have no meaning for a node without metrics; a fallback policy replaces such
+            scores.
     """
 
     name: ClassVar[str]
@@ -77,14 +81,18 @@ class ScorePlugin(ABC):
 
     @property
     def reads_pods(self) -> bool:
-        """True if node terms depend on the pods on a node; otherwise, changes of pods need no recomputation."""
+        """True if the node terms depend on the pods on a node, so that they are recomputed when pods change."""
         return True
 
     @abstractmethod
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
-        """Return the terms that do not depend on the pending pod.
+        """Return the terms that do not depend on the pending pod, by name.
 
-        Each is an array of shape (nodes,), and each row is computed from its own node only.
+        Each term is an array of shape (nodes,). The value of a node must not depend on other nodes.
+
+        Args:
+            nodes: nodes with their pods.
+            metrics: metrics aligned to the nodes.
         """
 
     def changed_terms(
@@ -94,33 +102,41 @@ class ScorePlugin(ABC):
         metrics: MetricsTable,  # noqa: ARG002
         rows: Int64s,  # noqa: ARG002
     ) -> Terms | None:
-        """Return some rows of the node terms that depend on pods; None requests a full recomputation.
+        """Return the node terms that depend on pods, for rows whose pods changed: a shortcut for :meth:`node_terms`.
 
         Args:
-            node: current node terms of all rows; must not be modified.
-            nodes: the table; only pods changed in it.
+            node: previous node terms of all rows; must not be modified.
+            nodes: node table, in which only pods changed.
             metrics: metrics aligned to the table.
-            rows: the rows whose pods changed, shape (k,).
+            rows: rows whose pods changed, shape (k,).
+
+        Returns:
+            Terms by name, shape (k,); None if the plugin has no shortcut, so that :meth:`node_terms` recomputes the
+            rows.
         """
         return None
 
     @abstractmethod
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:
-        """Return the terms of pods on nodes, including ``score`` (int64, broadcasts to (pods, nodes)).
+        """Return the terms that depend on the pending pod, including ``score`` (int64, broadcasts to (pods, nodes)).
 
         Args:
-            pods: the pending pods.
-            node: the result of :meth:`node_terms` for these rows; must not be modified.
-            nodes: the whole table.
-            rows: the rows of the table to score.
+            pods: pending pods.
+            node: result of :meth:`node_terms` for the rows to score; must not be modified.
+            nodes: whole node table.
+            rows: rows of the table to score.
         """
 
     @abstractmethod
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Return one sentence that explains the score of one pod on one node by its terms."""
+        """Return a sentence that explains the score of a pod on a node by its terms.
+
+        Args:
+            terms: value of each term, by name, for this pod and this node.
+        """
 
     def normalize(self, scores: Int64s) -> Int64s:
-        """Return scores comparable with those of other plugins, shape (nodes,); unchanged for most plugins."""
+        """Convert the raw scores of all feasible nodes to 0 to 100, shape (nodes,); unchanged for most plugins."""
         return scores
 
     def skips(self, pod: Pod) -> bool:  # noqa: ARG002  unused by default
@@ -128,7 +144,7 @@ class ScorePlugin(ABC):
         return False
 
     def with_levels(self, levels: UseLevels) -> Self:  # noqa: ARG002  most plugins use requests
-        """Return the plugin with the expected use of pods."""
+        """Return a copy that takes the expected use of pods into account; most plugins return themselves."""
         return self
 
     def prepare(self, nodes: NodeTable, metrics: "MetricsTable | WatcherMetrics") -> "PreparedPlugin":
@@ -136,13 +152,13 @@ class ScorePlugin(ABC):
         return PreparedPlugin(self, nodes, metrics)
 
     def score(self, pod: Pod, nodes: NodeTable, metrics: "MetricsTable | WatcherMetrics") -> Int64s:
-        """Return the pod's score on every node, shape (nodes,). For many pods, call :meth:`prepare` once instead."""
+        """Return the raw score of every node for a pod, shape (nodes,). For many pods, call :meth:`prepare` instead."""
         return self.prepare(nodes, metrics).score(pod)
 
     def explain(
         self, pod: Pod, nodes: NodeTable, metrics: "MetricsTable | WatcherMetrics", node_name: str
     ) -> Explanation:
-        """Return every term of the pod's score on one node.
+        """Return the explanation of the score of one node for a pod, with every term.
 
         Raises:
             KeyError: the node is not in the table.
@@ -151,30 +167,30 @@ class ScorePlugin(ABC):
 
 
 class WithoutNodeTerms(ScorePlugin):
-    """Base of the plugins without node terms: every value depends on the pending pod or on the current pods."""
+    """Base class of the plugins that compute all terms when a pod is scored, and so have no node terms."""
 
     reads_pods: ClassVar[bool] = False  # there are no node terms to recompute
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
-        """Return no terms."""
+        """Return an empty mapping: these plugins have no node terms."""
         return {}
 
 
 class PreparedPlugin:
-    """Plugin with its node terms for one table and one snapshot.
+    """Plugin with its node terms, the values that do not depend on the pending pod, for one table and one snapshot.
 
-    A prepared plugin follows its table: before each result it recomputes the rows that changed since the last one, adds
-    rows for nodes that joined and drops the rows of nodes that left. It modifies arrays of its own only, so tables and
-    metrics can be shared, but one thread at a time must use it.
+    A prepared plugin follows its node table: before each result it recomputes the rows that changed since the last
+    result, adds rows for nodes that joined, and drops the rows of nodes that left. It does not modify the table or the
+    metrics, so these can be shared. One thread at a time must use a prepared plugin.
 
     Args:
         plugin: the plugin.
-        nodes: the table to follow, often a transaction's plan.
-        metrics: a snapshot, preferably aligned to the table already.
+        nodes: node table to follow, often a transaction's plan.
+        metrics: a snapshot, or better, to save time, metrics aligned to the table.
 
     Attributes:
-        metrics: metrics aligned to the table's nodes at the time of the last result. A caller that prepares several
-            plugins may replace them by the same snapshot's metrics for other nodes.
+        metrics: metrics for the last result, aligned to the nodes. When nodes change, a caller that prepared several
+            plugins may align the snapshot once and set this attribute.
 
     Raises:
         ValueError: the metrics are aligned to a table with other nodes.
@@ -189,11 +205,14 @@ class PreparedPlugin:
         self._terms_are_shared = False
 
     def score(self, pod: Pod) -> Int64s:
-        """Return the pod's score on every node, before normalization, shape (nodes,)."""
+        """Return the score of every node for a pod, before normalization, shape (nodes,)."""
         return np.asarray(self.score_many([pod])[0])
 
     def score_many(self, pods: Sequence[Pod]) -> Int64s:
-        """Return the scores of many pods before normalization, each scored independently, shape (pods, nodes)."""
+        """Return the scores of every node for many pods, before normalization, shape (pods, nodes).
+
+        No pod counts for the scores of the others.
+        """
         self.follow()
         scores = np.empty((len(pods), len(self.nodes)), np.int64)
         step = max(1, _BLOCK_VALUES // max(1, len(self.nodes)))
@@ -203,22 +222,24 @@ class PreparedPlugin:
         return scores
 
     def terms(self, pod: Pod, rows: Int64s | None = None) -> Terms:
-        """Return every term of the pod's scores; each broadcasts to (1, nodes). Later changes do not modify them.
+        """Return every term of the scores for a pod; each term broadcasts to (1, nodes).
+
+        Later changes of the node table do not modify the result.
 
         Args:
-            pod: the pending pod.
-            rows: the rows to score, shape (k,); all by default.
+            pod: pending pod.
+            rows: rows to score, shape (k,); None scores all rows.
         """
         node, terms = self._terms(pod, rows)
         self._terms_are_shared = self._terms_are_shared or rows is None
         return {**node, **terms}
 
     def raw(self, pod: Pod, rows: Int64s | None = None) -> Int64s:
-        """Return only the pod's scores before normalization; they broadcast to (1, nodes).
+        """Return the scores for a pod before normalization, without other terms; they broadcast to (1, nodes).
 
         Args:
-            pod: the pending pod.
-            rows: the rows to score, shape (k,); all by default.
+            pod: pending pod.
+            rows: rows to score, shape (k,); None scores all rows.
         """
         scores: Int64s = self._terms(pod, rows)[1]["score"]
         return scores
@@ -231,7 +252,7 @@ class PreparedPlugin:
         return node, self.plugin.pod_terms([pod], node, self.nodes, rows)
 
     def explain(self, pod: Pod, node_name: str) -> Explanation:
-        """Return every term of the pod's score on one node.
+        """Return the explanation of the score of one node for a pod, with every term.
 
         Raises:
             KeyError: the node is not in the table.
@@ -242,11 +263,11 @@ class PreparedPlugin:
         return next(explanations(self.plugin, columns, f"{pod.namespace}/{pod.name}", [self.nodes.names[row]]))
 
     def follow(self, extra_rows: Int64s | None = None, slices: "RowSliceCache | None" = None) -> None:
-        """Update the node terms to the changes of the table; the other methods call this first.
+        """Update the node terms after changes of the node table. The other methods call this method first.
 
         Args:
-            extra_rows: further rows to recompute, shape (k,), because their metrics were replaced.
-            slices: cache of row slices, shared by plugins that follow the same table.
+            extra_rows: other rows to recompute, shape (k,), because their metrics were replaced.
+            slices: cache of slices of the table, shared by plugins that follow the same table.
         """
         # Return early when nothing changed that this plugin reads.
         nodes = self.nodes
@@ -284,17 +305,17 @@ class PreparedPlugin:
 
 
 class RowSliceCache:
-    """Cache of the last slice of a table and its metrics, shared by plugins that need the same rows."""
+    """Cache of the last slice (some rows) of a table and its metrics, shared by plugins that need the same rows."""
 
     def __init__(self) -> None:
         self._rows: Int64s | None = None
         self._source: tuple[int, MetricsTable] | None = None
 
     def take(self, nodes: NodeTable, metrics: MetricsTable, rows: Int64s) -> tuple[NodeTable, MetricsTable]:
-        """Return some rows of a table and of its metrics.
+        """Return some rows of a node table and of its metrics; reuse the last result if nothing changed.
 
         Args:
-            nodes: the table; the same one in every call.
+            nodes: node table, the same object in every call.
             metrics: metrics aligned to the table.
             rows: row numbers, shape (k,).
         """
@@ -308,13 +329,13 @@ class RowSliceCache:
 def explanations(
     plugin: ScorePlugin, columns: Mapping[str, Sequence[Any]], pod: str, node_names: Sequence[str]
 ) -> Iterator[Explanation]:
-    """Yield the explanation of each of some nodes.
+    """Yield the explanation of the score of each node for a pod.
 
     Args:
-        plugin: the plugin that made the scores.
-        columns: terms by name, one value per node.
-        pod: ``namespace/name``.
-        node_names: the nodes.
+        plugin: plugin that computed the scores.
+        columns: values of each term by the term's name, one value per node.
+        pod: ``namespace/name`` of the pod.
+        node_names: names of the nodes.
     """
     for node_name, *row in zip(node_names, *columns.values(), strict=True):
         values = dict(zip(columns, row, strict=True))
@@ -324,12 +345,12 @@ def explanations(
 
 
 def explained_terms(terms: Terms) -> Terms:
-    """Return the terms that explanations show."""
+    """Return the terms that explanations show: those whose names do not start with an underscore."""
     return {name: term for name, term in terms.items() if not name.startswith("_")}
 
 
 def align_metrics(metrics: MetricsTable | WatcherMetrics, nodes: NodeTable) -> MetricsTable:
-    """Return the metrics aligned to the table.
+    """Return metrics aligned to a node table: align a snapshot, or check metrics that are already aligned.
 
     Raises:
         ValueError: the metrics are aligned to a table with other nodes.
@@ -347,5 +368,5 @@ def per_pod(pods: Sequence[Pod], amount: Callable[..., int], *arguments: object)
 
 
 def _copied(terms: Terms) -> Terms:
-    """Return copies of the arrays, so that updating them does not modify arrays of others."""
+    """Return copies of the arrays of some terms, since the originals may be shared with others."""
     return {name: np.array(term) for name, term in terms.items()}

@@ -1,8 +1,8 @@
 """CongestionCost: place the pod where congestion rises least. Our own plugin, not upstream's.
 
-Every measured resource of a node costs (use / target) ^ power: almost nothing far below the target, and rising ever
-more steeply. With u the node's use and d the expected use of the pending pod, both in parts of capacity, t the target
-and p the power:
+The congestion of a resource costs (use / target) ^ power: almost nothing far below the target, and ever more steeply
+rising. Let u be the node's use and d the expected use of the pending pod, both in parts of capacity, t the target and p
+the power:
 
     rise  = (sum over resources of ((u + d) / t) ^ p - (u / t) ^ p + 0.01 * ((a + r) ^ 8 - a ^ 8))
             * crowding ^ (20 * c)
@@ -11,19 +11,19 @@ and p the power:
     u = (1 - learnt) * (measured + in flight) + learnt * expected
 
 ``a`` is the sum of the requests of the node's pods and ``r`` the pending pod's request, both in parts of allocatable.
-Requests are included for two reasons. Where no node has room for another request, later pods have no choice, however
-low the load is; and a request says a little about use that has not been observed yet. ``c`` is the sum of the CPU
-requests of the node's pods that have the pending pod's owner, in parts of the node's CPU.
+Requests are included for two reasons. If no node has room for another request, later pods cannot be placed, however
+low the load is. And a request says a little about use that has not been observed yet. ``c`` is the sum of the CPU
+requests of the node's pods with the same owner (controller) as the pending pod, in parts of the node's CPU.
 
 ``in flight`` is the use of recently placed pods that the average does not include yet
-(:mod:`scoring.load.recent_pods`). ``expected`` is the expected use of the node's pods by the levels of their owners
-(:class:`scoring.UseLevels`). Levels change more slowly than the last window, so they also reflect other hours of the
-day. Without levels, u is the measured use plus the use in flight. The expected use of a pod is its request times its
-owner's level, or its request without levels.
+(:mod:`scoring.load.recent_pods`). ``expected`` is the expected use of the node's pods, by the levels of their owners: a
+level is the mean use of an owner's pods as a share of the request (:class:`scoring.UseLevels`). Levels are learned from
+a longer time than the last window, so they also reflect other hours of the day. Without levels, u is the measured use
+plus the use in flight. The expected use of a pod is its request times its owner's level, or its request without levels.
 
-Pods of the same owner rise and fall together, and their levels are wrong together. If levels come with deviations, use
-is modeled as a normal distribution with mean u and variance v. The cost is then the probability of exceeding the
-target, plus the expected excess over the capacity; far below both the power still decides:
+The use of pods of the same owner rises and falls together, and so do the errors of their level. If levels come with
+deviations, use is modeled as a normal distribution with mean u and variance v. The cost is then the probability of
+exceeding the target, plus the expected excess over the capacity, plus a small power that decides if both are near 0:
 
     cost = P(use > t) + 5 * E(max(use - 1, 0)) + 0.0001 * (u / t) ^ p
 
@@ -33,9 +33,9 @@ is q, in parts of capacity:
     v = sum over owners of s(o) ^ 2,    and with the pod    v + (s(q) + e) ^ 2 - s(q) ^ 2
 
 So the cost rises with the load of the same owner's pods on the node, and with the uncertainty of the node's use. The
-deviation of use is at least a twentieth of the target, and at least three hundredths for memory, which is steadier. A
-burst of an owner's pods exceeds what deviations cover: every 5 percent of the node's CPU that its pods request
-multiplies the rise by ``crowding``, with deviations and without.
+deviation of use is at least 5 percent of the target, or 3 percent for memory, which is steadier. Deviations do not
+cover a burst of all pods of an owner. So every 5 percent of the node's CPU that the owner's pods request multiplies the
+rise by ``crowding``, with and without deviations.
 
 A resource without metrics is left out; a node without any metrics scores 0 and is left out of the normalization.
 """
@@ -84,12 +84,12 @@ _UNMEASURED = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, slots=True)
 class CongestedResource:
-    """Resource and the cost of its congestion.
+    """Measured resource, with the parameters of the cost (use / target) ^ power of its congestion.
 
     Attributes:
-        resource: the measured resource.
-        target: percent of capacity where the cost is 1.
-        power: exponent of the cost; 1 is proportional.
+        resource: measured resource.
+        target: use, in percent of capacity, at which the cost is 1.
+        power: exponent of the cost; with 1 the cost is proportional to use.
     """
 
     resource: MeasuredResource
@@ -105,11 +105,12 @@ class CongestionCost(ScorePlugin):
     """Arguments of CongestionCost.
 
     Attributes:
-        resources: the resources whose congestion has a cost.
-        learnt: share of the learned levels in a node's use, 0 to 1; it applies only when levels are given.
-        crowding: factor on the rise for each 5 percent of the node's CPU that pods of the same owner request; 1 ignores
-            owners.
-        levels: expected use of pods; set by :meth:`scoring.Profile.prepare`.
+        resources: resources whose congestion has a cost.
+        learnt: weight of the expected use of a node's pods in the node's use, 0 to 1; the measured use has the rest. It
+            applies only if ``levels`` are given.
+        crowding: factor on the rise in cost for each 5 percent of the node's CPU that pods of the pending pod's owner
+            request; 1 ignores owners.
+        levels: expected use of pods by owner, set by :meth:`scoring.Profile.prepare`.
     """
 
     resources: tuple[CongestedResource, ...] = CONGESTED_CPU_AND_MEMORY
@@ -122,11 +123,11 @@ class CongestionCost(ScorePlugin):
     normalizes: ClassVar[bool] = True
 
     def with_levels(self, levels: UseLevels) -> Self:
-        """Return the plugin with the expected use of pods."""
+        """Return a copy of the plugin that takes the expected use of pods into account."""
         return replace(self, levels=levels)
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
-        """Return the use and cost of each resource, and the terms that they are computed from."""
+        """Return the use and the cost of each resource, and the values from which they are computed."""
         terms: Terms = {"measured": np.zeros(len(nodes), np.bool_)}
         rows = np.arange(len(nodes))
         unreported = self._unreported(nodes, metrics)
@@ -148,7 +149,7 @@ class CongestionCost(ScorePlugin):
         return terms | self._owners(nodes, rows)
 
     def changed_terms(self, node: Terms, nodes: NodeTable, metrics: MetricsTable, rows: Int64s) -> Terms | None:
-        """Return the use and cost of each resource, and those of their terms that depend on pods."""
+        """Return the terms that depend on pods, such as the use and the cost of each resource, for changed rows."""
         terms = self._owners(nodes, rows)
         unreported = self._unreported(nodes, metrics, rows)
         for congested in self.resources:
@@ -156,7 +157,7 @@ class CongestionCost(ScorePlugin):
         return terms
 
     def _unreported(self, nodes: NodeTable, metrics: MetricsTable, rows: Int64s | None = None) -> Terms:
-        """Return the correction of the measured use of some rows by resource: the use in flight."""
+        """Return, by resource, the use of recently placed pods that the metrics do not include yet, shape (rows,)."""
         pods = recent_pods.unreported_use(nodes, metrics, rows)
         names = [congested.resource.name for congested in self.resources]
         return {n: pods.use(use) for n, use in zip(names, self.levels.expected_uses(pods.pods, names), strict=True)}
@@ -164,7 +165,15 @@ class CongestionCost(ScorePlugin):
     def _use(
         self, congested: CongestedResource, node: Terms, nodes: NodeTable, unreported: Terms, rows: Int64s
     ) -> Terms:
-        """Return a resource's terms that depend on the pods of some rows."""
+        """Return the terms of a resource that depend on pods, such as use and cost, for some rows.
+
+        Args:
+            congested: the resource.
+            node: terms that do not depend on pods, of all rows.
+            nodes: nodes with their pods.
+            unreported: result of :meth:`_unreported` for the rows.
+            rows: rows to compute, shape (k,).
+        """
         name, levels = congested.resource.name, self.levels
         measured, divisor = node[f"{name}.measured_use"].take(rows), node[f"_{name}.divisor"].take(rows)
         missing = recent_pods.clip_to_measured(unreported[name], measured)
@@ -187,7 +196,7 @@ class CongestionCost(ScorePlugin):
         return {"_owners": _objects([nodes.owners_on(row) for row in rows.tolist()])}
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
-        """Return expected use and rise in cost of each resource, and the node's score."""
+        """Return the pod's expected use and the rise in cost of each resource, and the node's raw score."""
         terms: Terms = {}
         rise: Float64s = np.zeros((1, 1))
         owners = node["_owners"].tolist()
@@ -228,7 +237,14 @@ class CongestionCost(ScorePlugin):
     def _more_variance(
         self, pods: Sequence[Pod], name: str, owners: Sequence[Mapping[Owner, OwnedPods]], rows_of: list[list[int]]
     ) -> Float64s:
-        """Return the rise in variance of each node's use by each pod, shape (pods, nodes)."""
+        """Return the rise in the variance of each node's use that each pod would cause, shape (pods, nodes).
+
+        Args:
+            pods: pending pods.
+            name: name of the resource.
+            owners: sums of each node's pods by owner.
+            rows_of: for each pod, the rows of the nodes with pods of the same owner.
+        """
         deviation = np.array([[self.levels.deviation(pod.owner, name)] for pod in pods])
         pod_deviation = deviation * per_pod(pods, pod_demand.requests, name)
         owner_requests = np.zeros((len(pods), len(owners)))
@@ -240,7 +256,10 @@ class CongestionCost(ScorePlugin):
         return more
 
     def normalize(self, scores: Int64s) -> Int64s:
-        """Return 100 for the smallest rise, 0 for the largest; 100 for all if all are equal."""
+        """Return 100 for the smallest rise in cost and 0 for the largest; 100 for all nodes if all rises are equal.
+
+        Nodes without metrics get 0.
+        """
         known = scores != _UNMEASURED
         result = np.zeros_like(scores)
         if known.any():
@@ -251,7 +270,7 @@ class CongestionCost(ScorePlugin):
         return result
 
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Return the utilization and the cost of each resource as a sentence."""
+        """Return the use with the pod and the rise in cost of each resource as a sentence."""
         if not terms["measured"]:
             return "no metrics, so the minimum"
         parts = "; ".join(
@@ -269,17 +288,24 @@ class CongestionCost(ScorePlugin):
 
 
 def cost_of_mean(levels: Float64s, resource: CongestedResource) -> Float64s:
-    """Return the cost of a use whose mean is known but whose deviation is not.
+    """Return the cost of use whose mean is known but whose deviation is not: the smallest deviation is assumed.
 
     Args:
-        levels: the means, in parts of the target.
-        resource: the resource used.
+        levels: mean use, in parts of the target.
+        resource: resource in use.
     """
     return _uncertain_cost(levels, _min_deviation(resource), resource)
 
 
 def _cost(congested: CongestedResource, use: Float64s, variance: Float64s | None, divisor: Float64s) -> Float64s:
-    """Return the cost of a use; with a variance, the cost of a normally distributed use."""
+    """Return the cost of the use of a resource; with a variance, the cost of normally distributed use.
+
+    Args:
+        congested: the resource.
+        use: mean use, in the unit of requests.
+        variance: variance of the use; None if it is not known.
+        divisor: use at the target, in the unit of requests.
+    """
     # The number of numpy calls decides the speed, not the number of nodes: np.clip takes as long as five of these.
     level = np.minimum(np.maximum(use / divisor, 0.0), _HIGHEST_USE)
     if variance is None:
@@ -289,7 +315,7 @@ def _cost(congested: CongestedResource, use: Float64s, variance: Float64s | None
 
 
 def _uncertain_cost(level: Float64s, deviation: Float64s | float, congested: CongestedResource) -> Float64s:
-    """Return the cost of a use with this mean and deviation, both in parts of the target."""
+    """Return the cost of normally distributed use, with mean ``level`` and deviation in parts of the target."""
     from scipy.special import ndtr  # importing scipy takes 0.1 s that most importers never need
 
     # The expected excess of a normal distribution over the capacity has a closed form.
@@ -307,7 +333,7 @@ def _min_deviation(congested: CongestedResource) -> float:
 
 
 def _requested_cost(requested: Float64s, divisor: Float64s) -> Float64s:
-    """Return the cost of the requests on nodes: the eighth power of their share of allocatable."""
+    """Return the cost of the requests on nodes: 0.01 times the eighth power of requested / allocatable."""
     level = np.minimum(requested / divisor, _HIGHEST_USE)
     square = level * level
     cost: Float64s = _REQUESTED_SHARE * (square * square) ** 2
@@ -315,14 +341,23 @@ def _requested_cost(requested: Float64s, divisor: Float64s) -> Float64s:
 
 
 def _rows_with(owner: Owner, owners: Sequence[Mapping[Owner, OwnedPods]]) -> list[int]:
-    """Return the rows that have pods of an owner."""
+    """Return the rows of the nodes that have pods of an owner; ``owners`` has the owners on each node."""
     return [row for row, row_owners in enumerate(owners) if owner in row_owners]
 
 
 def _same_owner(
     pods: Sequence[Pod], owners: Sequence[Mapping[Owner, OwnedPods]], rows_of: Sequence[list[int]]
 ) -> tuple[Int64s, Int64s]:
-    """Return the number and the CPU requests of the pods of each pod's owner on each node, both (pods, nodes)."""
+    """Return the number of pods with the same owner on each node, and the sum of their CPU requests in millicores.
+
+    Args:
+        pods: pending pods.
+        owners: sums of each node's pods by owner.
+        rows_of: for each pending pod, the rows of the nodes with pods of the same owner.
+
+    Returns:
+        Both of shape (pods, nodes).
+    """
     count, cpu_milli = np.zeros((2, len(pods), len(owners)), np.int64)
     for place, (pod, rows) in enumerate(zip(pods, rows_of, strict=True)):
         owner = pod.owner
@@ -333,7 +368,7 @@ def _same_owner(
 
 
 def _objects(values: Sequence[object]) -> NDArray[Any]:
-    """Return values of any type as an array with one axis."""
+    """Return values of any type as a one-dimensional array of objects."""
     array = np.empty(len(values), object)
     array[:] = values
     return array

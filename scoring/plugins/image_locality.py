@@ -3,7 +3,8 @@
     sum   = over the containers, init containers included: trunc(image size * nodes that have it / all nodes)
     score = 100 * (clamp(sum, 23 MiB, limit) - 23 MiB) / (limit - 23 MiB)      limit = 1000 MiB * containers
 
-truncated. The factor (nodes that have it / all nodes) keeps a single node with an image from attracting every pod.
+The score is truncated to an integer. Without the factor (nodes that have it / all nodes), the only node that has an
+image would attract all pods with that image.
 Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins/imagelocality.
 """
 
@@ -26,12 +27,12 @@ _MAX_BYTES_PER_CONTAINER = 1000 * _MIB
 
 @dataclass(frozen=True)
 class ImageLocality(WithoutNodeTerms):
-    """ImageLocality has no arguments."""
+    """Plugin ImageLocality, which has no arguments."""
 
     name: ClassVar[str] = "ImageLocality"
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
-        """Return the scaled bytes of each node's images, and the score."""
+        """Return the bytes of the pod's images on each node, scaled as in the formula of the module, and the score."""
         limits = np.zeros((len(pods), 1), np.int64)
         present = []
         for index, pod in enumerate(pods):
@@ -62,5 +63,8 @@ class ImageLocality(WithoutNodeTerms):
 
 
 def normalized_image_name(name: str) -> str:
-    """Return the name with ``:latest`` if it has no tag; a colon before the last slash precedes a registry's port."""
+    """Return an image name, with ``:latest`` added if it has no tag.
+
+    A colon starts a tag only after the last slash: before, it starts the port of a registry.
+    """
     return f"{name}:latest" if name.rfind(":") <= name.rfind("/") else name

@@ -1,17 +1,18 @@
-"""LoadVariationRiskBalancing: even out the risk from each node's load and its variation.
+"""LoadVariationRiskBalancing: balance the risk of the nodes, which rises with a node's load and with its variation.
 
-For each resource, in parts of the node's allocatable amount, everything clamped to [0, 1]:
+For each resource, with mu and sigma clamped to 0 to 1:
 
     mu    = (average use + the pod's request) / allocatable
     sigma = margin * (deviation of use / allocatable) ^ (1 / sensitivity)
     risk  = (mu + sigma) / 2
     score = (1 - risk) * 100
 
-The node's score is the lowest score of its resources, rounded half away from zero; resources without metrics are left
-out. Source: sigs.k8s.io/scheduler-plugins, pkg/trimaran/loadvariationriskbalancing and resourcestats.go.
+The node's score is the lowest score of its resources, rounded to an integer, halves away from zero; resources without
+metrics are left out. Source: sigs.k8s.io/scheduler-plugins, pkg/trimaran/loadvariationriskbalancing and
+resourcestats.go.
 
-Our options change the risk. KEP 61 publishes min((average + margin * deviation + request) / allocatable, 1), not halved
-and without a root (``formula="kep"``). ``balance`` selects one of four quantities to balance:
+Our options change the risk. With ``formula="kep"``, risk = min((average + margin * deviation + request) / allocatable,
+1), as in the plugin's proposal, KEP 61. ``balance`` selects one of four quantities as the risk:
 
     risk                  (mu + sigma) / 2, the default
     load                  mu
@@ -46,15 +47,16 @@ class LoadVariationRiskBalancing(ScorePlugin):
 
     Attributes:
         safe_variance_margin: factor on the deviation; 0 ignores variation, larger values avoid it more strongly.
-        safe_variance_sensitivity: root of the deviation; above 1 raises small deviations, below 1 lowers them, 0 counts
-            only the largest possible deviation.
-        resources: our option: the resources that count.
-        formula: our option: ``trimaran`` computes as upstream's plugin, ``kep`` as its proposal.
-        balance: our option, for the formula ``trimaran``: the quantity to balance, see above.
+        safe_variance_sensitivity: the deviation, 0 to 1, is raised to the power 1 / sensitivity. Above 1, small
+            deviations count more, below 1 less; with 0 only the largest possible deviation counts.
+        resources: our option: resources to consider.
+        formula: our option: ``trimaran`` computes the risk as upstream's plugin does, ``kep`` as its proposal KEP 61.
+        balance: our option, for the formula ``trimaran``: the quantity that is the risk: ``risk`` (mean of load and
+            variability), ``load``, ``variability``, or ``relative-variability`` (variability / load).
         percentile: our option: for a node with this percentile, the deviation is (percentile - average) / z, with z the
-            quantile of the normal distribution, so that only the upper tail counts. "" uses STD.
-        count_recent_pods: our option: add the requests of recently placed pods, as far as averages do not include them
-            yet, to the average use; see :mod:`scoring.load.recent_pods`.
+            quantile of the standard normal distribution, so that only the upper tail counts. "" reads STD.
+        count_recent_pods: our option: add to the average use the requests of recently placed pods, as far as the
+            average does not include these pods yet; see :mod:`scoring.load.recent_pods`.
     """
 
     safe_variance_margin: float = 1.0
@@ -70,11 +72,11 @@ class LoadVariationRiskBalancing(ScorePlugin):
 
     @property
     def reads_pods(self) -> bool:
-        """True if recently placed pods count."""
+        """True if the requests of recently placed pods are added to the average use."""
         return self.count_recent_pods
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
-        """Return validity, allocatable amount, average use, deviation and sigma of each resource."""
+        """Return, for each resource, whether it is measured, allocatable amount, average use, deviation and sigma."""
         terms: Terms = {"measured": metrics.present}
         for resource in self.resources:
             use = metrics.of(resource.metric_type)
@@ -92,7 +94,7 @@ class LoadVariationRiskBalancing(ScorePlugin):
         return terms
 
     def changed_terms(self, node: Terms, nodes: NodeTable, metrics: MetricsTable, rows: Int64s) -> Terms | None:
-        """Return the unreported use and the average use including it, of each resource."""
+        """Return, by resource, the use of recently placed pods and the average use including it, for changed rows."""
         terms: Terms = {}
         for resource in self.resources:
             parts = ("allocatable", "deviation_use") if self.formula == "kep" else ("allocatable",)
@@ -108,7 +110,7 @@ class LoadVariationRiskBalancing(ScorePlugin):
         metrics: MetricsTable,
         rows: Int64s | None = None,
     ) -> Terms:
-        """Return a resource's terms that depend on the pods of some rows, or of all."""
+        """Return the terms of a resource that depend on pods, for some rows, or for all rows if ``rows`` is None."""
         terms: Terms = {}
         average = node[f"_{resource.name}.measured"]
         if self.count_recent_pods:
@@ -123,7 +125,7 @@ class LoadVariationRiskBalancing(ScorePlugin):
         return terms
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
-        """Return request, mu, risk and score of each resource, and the node's score."""
+        """Return the pod's request, mu (use with the pod), risk and score of each resource, and the node's score."""
         terms: Terms = {}
         lowest: Float64s | None = None
         for resource in self.resources:
@@ -145,7 +147,12 @@ class LoadVariationRiskBalancing(ScorePlugin):
         return terms
 
     def sigma(self, deviation: Float64s, allocatable: Float64s) -> Float64s:
-        """Return the deviation's part in the risk, 0 to 1; both arguments in the same unit."""
+        """Return the part of the risk that comes from variation, 0 to 1.
+
+        Args:
+            deviation: standard deviation of use.
+            allocatable: allocatable amount, in the same unit.
+        """
         return self._sigma(_part(deviation, _divisor(allocatable)))
 
     def _sigma(self, sigma: Float64s) -> Float64s:
@@ -156,7 +163,12 @@ class LoadVariationRiskBalancing(ScorePlugin):
         return np.minimum(np.maximum(sigma * self.safe_variance_margin, 0.0), 1.0)
 
     def risk(self, mu: Float64s, sigma: Float64s) -> Float64s:
-        """Return the quantity to balance, 0 to 1, computed from a mean and the result of :meth:`sigma`."""
+        """Return the risk, 0 to 1: the quantity that ``balance`` selects.
+
+        Args:
+            mu: mean use with the pod, 0 to 1, as :meth:`mu` returns it.
+            sigma: part of the risk that comes from variation, as :meth:`sigma` returns it.
+        """
         if self.balance == "load":
             return mu
         if self.balance == "variability":
@@ -168,11 +180,11 @@ class LoadVariationRiskBalancing(ScorePlugin):
 
     @staticmethod
     def mu(average: Float64s, request: Float64s, allocatable: Float64s) -> Float64s:
-        """Return the expected use including the pod, 0 to 1; all arguments in the same unit."""
+        """Return (average use + request) / allocatable, clamped to 0 to 1; all arguments are in the same unit."""
         return _mean(average, request, _divisor(allocatable))
 
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Return the mean and deviation of each resource, and the deciding one, as a sentence."""
+        """Return score, mu and sigma of each resource as a sentence, which marks the resource with the lowest score."""
         valid = [resource.name for resource in self.resources if terms[f"{resource.name}.valid"]]
         if not valid:
             return "no metrics, so the minimum"

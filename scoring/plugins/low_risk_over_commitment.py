@@ -1,14 +1,16 @@
 """LowRiskOverCommitment: prefer nodes whose limits are not far above capacity and whose load leaves room.
 
-For each resource, with sums over the node's pods ("minus pod": without the pending one) and w its risk limit weight:
+For each resource, ``request`` and ``limit`` are sums over the node's pods and the pending pod, ``requestMinusPod`` and
+``limitMinusPod`` are the sums without the pending pod, and w is the resource's risk limit weight:
 
     riskLimit = (limit - allocatable) / (limit - request)   when limit > allocatable, else 0
-    riskLoad  = 1 - P(use <= requestMinusPod)               P of a beta distribution fitted to the measured load,
-                                                            given use <= limitMinusPod when that is below allocatable
+    riskLoad  = 1 - P(use <= requestMinusPod)               P: probability by a beta distribution that is fitted to the
+                                                            measured load; if limitMinusPod is below allocatable, under
+                                                            the condition use <= limitMinusPod
     risk      = w * riskLimit + (1 - w) * riskLoad
     score     = (1 - largest risk) * 100
 
-rounded half away from zero. Best-effort pods, and nodes without metrics, score 0. Source:
+The score is rounded to an integer, halves away from zero. Best-effort pods, and nodes without metrics, score 0. Source:
 sigs.k8s.io/scheduler-plugins, pkg/trimaran/lowriskovercommitment.
 
 riskLoad does not depend on the pending pod, so it is computed once per snapshot and updated for nodes whose pods
@@ -44,15 +46,16 @@ class LowRiskOverCommitment(ScorePlugin):
     """Arguments of LowRiskOverCommitment.
 
     Attributes:
-        smoothing_window_size: number of samples that each value was averaged over before its deviation was computed;
-            sigma is multiplied by its square root to undo the averaging. 1 for raw samples.
-        risk_limit_weights: weight of riskLimit relative to riskLoad by resource, 0 to 1; 0.5 for a resource that is
-            left out.
-        resources: our option: the resources that count.
-        distribution: our option: ``measured`` computes P from the node's measured percentiles, if it has any, instead
-            of the fitted beta distribution.
-        count_recent_pods: our option: add the requests of recently placed pods, as far as averages do not include them
-            yet, to the average use; see :mod:`scoring.load.recent_pods`.
+        smoothing_window_size: number of samples that were averaged into each value before the deviation of the values
+            was computed; the deviation is multiplied by the square root of this number to undo the averaging. 1 if the
+            values were not averaged.
+        risk_limit_weights: weight of the limits' risk by resource, 0 to 1; the load's risk has the rest. 0.5 for a
+            resource that is left out.
+        resources: our option: resources to consider.
+        distribution: our option: ``measured`` computes the load's risk from the measured percentiles, where a node has
+            any, instead of the fitted beta distribution.
+        count_recent_pods: our option: add to the average use the requests of recently placed pods, as far as the
+            average does not include these pods yet; see :mod:`scoring.load.recent_pods`.
     """
 
     smoothing_window_size: int = 5
@@ -67,7 +70,7 @@ class LowRiskOverCommitment(ScorePlugin):
     reads_metrics: ClassVar[bool] = True
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
-        """Return the sums, the fitted load and riskLoad of each resource."""
+        """Return, for each resource, the sums of requests and limits, the fitted distribution and the load's risk."""
         terms: Terms = {"measured": metrics.present}
         for resource in self.resources:
             load = self._load_terms(resource, nodes, metrics)
@@ -75,7 +78,7 @@ class LowRiskOverCommitment(ScorePlugin):
         return terms
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
-        """Return request, limit, riskLimit and risk of each resource, and the node's score."""
+        """Return, for each resource, request, limit, the limits' risk and the whole risk, and the node's score."""
         terms: Terms = {}
         largest: Float64s = np.full((1, 1), -np.inf)
         best_effort = np.ones((len(pods), 1), np.bool_)
@@ -101,7 +104,7 @@ class LowRiskOverCommitment(ScorePlugin):
         return terms
 
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Return both risks of each resource as a sentence."""
+        """Return the limits' risk and the load's risk of each resource as a sentence."""
         if terms["best_effort"]:
             return "the pod has no requests and limits, so the minimum"
         if not terms["measured"]:
@@ -113,7 +116,7 @@ class LowRiskOverCommitment(ScorePlugin):
         )
 
     def _load_terms(self, resource: MeasuredResource, nodes: NodeTable, metrics: MetricsTable) -> Terms:
-        """Return riskLoad and the terms that it is computed from."""
+        """Return a resource's load risk (riskLoad in the module's formula), and the values it is computed from."""
         # Mean and deviation of the load, in parts of allocatable.
         use = metrics.of(resource.metric_type)
         allocatable, pod_requests = nodes.allocatable(resource.name), nodes.requests(resource.name)
@@ -163,7 +166,13 @@ class LowRiskOverCommitment(ScorePlugin):
     def _mean_and_deviation(
         self, allocatable: Float64s, average: Float64s, deviation: Float64s
     ) -> tuple[Float64s, Float64s]:
-        """Return both in parts of allocatable, limited to the moments a beta distribution can have."""
+        """Return mean and deviation of the load in parts of allocatable, limited to those of a beta distribution.
+
+        Args:
+            allocatable: allocatable amount of each node.
+            average: average load in percent of capacity.
+            deviation: standard deviation of the load in percent of capacity.
+        """
         with np.errstate(divide="ignore", invalid="ignore"):
             mu = np.where(allocatable > 0, np.clip(average * allocatable / 100 / allocatable, 0.0, 1.0), 0.0)
             sigma = np.where(allocatable > 0, np.clip(deviation * allocatable / 100 / allocatable, 0.0, 1.0), 0.0)

@@ -1,8 +1,9 @@
-"""NodeResourcesAllocatable: prefer small nodes (or large ones) by their allocatable amounts, regardless of requests.
+"""NodeResourcesAllocatable: prefer nodes with small (or with large) allocatable amounts, regardless of requests.
 
     raw = trunc(sum over resources of weight * allocatable / sum of weights)      negative for mode Least
 
-rescaled linearly to 0..100 over the nodes. Source: sigs.k8s.io/scheduler-plugins, pkg/noderesources.
+The raw scores are rescaled linearly to 0 to 100 over the nodes. Source: sigs.k8s.io/scheduler-plugins,
+pkg/noderesources.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +30,7 @@ class NodeResourcesAllocatable(ScorePlugin):
 
     Attributes:
         mode: ``Least`` prefers nodes with small amounts, ``Most`` nodes with large amounts.
-        resources: the resources to add up, with weights.
+        resources: resources whose amounts are averaged, with weights.
     """
 
     mode: Literal["Least", "Most"] = "Least"
@@ -40,7 +41,7 @@ class NodeResourcesAllocatable(ScorePlugin):
     reads_pods: ClassVar[bool] = False  # the pods on a node do not matter
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
-        """Return the allocatable amounts and their weighted mean."""
+        """Return the allocatable amount of each resource, and their weighted mean, which is negative for mode Least."""
         sign = -1 if self.mode == "Least" else 1
         terms: Terms = {f"{r.name}.allocatable": nodes.allocatable(r.name) for r in self.resources}
         highest = sum(r.weight * int(terms[f"{r.name}.allocatable"].max(initial=0)) for r in self.resources)
@@ -62,6 +63,6 @@ class NodeResourcesAllocatable(ScorePlugin):
         return rescaled(scores)
 
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Return the amounts as a sentence."""
+        """Return the mode and the node's allocatable amounts as a sentence."""
         amounts = ", ".join(f"{r.name} {terms[f'{r.name}.allocatable']} (weight {r.weight})" for r in self.resources)
         return f"mode {self.mode}: allocatable {amounts}"

@@ -1,11 +1,12 @@
-"""NodeResourcesBalancedAllocation: prefer nodes whose resources are requested evenly.
+"""NodeResourcesBalancedAllocation: prefer nodes where all resources are requested to a similar share.
 
-With f the requested parts of the allocatable amounts, capped at 1, the pending pod included:
+Let f be the requested share of each resource's allocatable amount, at most 1, with the pending pod:
 
     B = trunc((1 - std(f)) * 100)           std = |f1 - f2| / 2 for two resources, the population deviation for more
 
-kube-scheduler up to 1.35 scores B; from 1.36 on it scores how the pod changes B: 50 + trunc((50 + B with the pod - B
-without it) / 2). Pods that request none of the resources skip the plugin, because they would gather on balanced nodes.
+kube-scheduler up to 1.35 scores B. From 1.36 on it scores the change of B by the pod: 50 + trunc((50 + B with the pod -
+B without it) / 2). The plugin skips pods that request none of the resources, because they would gather on balanced
+nodes.
 A resource is left out if the node does not have it, and an extended resource also if the pod does not request it.
 Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins/noderesources.
 """
@@ -39,8 +40,8 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
     """Arguments of NodeResourcesBalancedAllocation.
 
     Attributes:
-        resources: the resources to balance; their weights are ignored.
-        kubernetes_version: version of the kube-scheduler to follow, such as ``1.36``.
+        resources: resources to balance; their weights are ignored.
+        kubernetes_version: version of kube-scheduler whose score is computed, such as ``1.36``.
 
     Raises:
         ValueError: the version is unknown.
@@ -57,7 +58,7 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
 
     @property
     def scores_difference(self) -> bool:
-        """True if this version scores the change that the pod makes, not the resulting balance."""
+        """True if this version of kube-scheduler scores the pod's change of the balance, not the resulting balance."""
         return at_least(self.kubernetes_version, "1.36")
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
@@ -65,7 +66,7 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
         return allocatable_terms(nodes, self.resources)
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:
-        """Return requests and fraction of each resource, and the node's score."""
+        """Return the requests and the requested share of each resource, and the node's score."""
         terms: Terms = {}
         parts: list[tuple[Float64s, Bools]] = []
         parts_without: list[tuple[Float64s, Bools]] = []
@@ -90,7 +91,7 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
         return terms
 
     def skips(self, pod: Pod) -> bool:
-        """Return whether the pod requests none of the resources."""
+        """Return whether the plugin skips a pod: whether the pod requests none of the resources."""
         return not any(pod_demand.in_tree_requests(pod, r.name) for r in self.resources)
 
     def line(self, terms: Mapping[str, Any]) -> str:
@@ -101,11 +102,12 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
 
 
 def balance(parts: Sequence[tuple[Float64s, Bools]], *, everywhere: bool) -> Int64s:
-    """Return trunc((1 - std) * 100) over the fractions that count.
+    """Return trunc((1 - std) * 100), with std the deviation of the requested shares; higher is more balanced.
 
     Args:
-        parts: for each resource the fractions, and a mask of where they count; shapes broadcast.
-        everywhere: whether all masks are True everywhere.
+        parts: for each resource its requested shares, and a mask of the pods and nodes for which the resource counts;
+            both broadcast to (pods, nodes).
+        everywhere: true if all masks are true everywhere.
     """
     two_resources = len(parts) == 2 and everywhere  # the usual case, several times faster
     std = np.abs((parts[0][0] - parts[1][0]) / 2) if two_resources else _deviation(parts)
@@ -113,7 +115,13 @@ def balance(parts: Sequence[tuple[Float64s, Bools]], *, everywhere: bool) -> Int
 
 
 def _deviation(parts: Sequence[tuple[Float64s, Bools]]) -> Float64s:
-    """Return |f1 - f2| / 2 where two fractions count, the population deviation where more count, else 0."""
+    """Return the deviation of the requested shares that count, shape (pods, nodes).
+
+    It is |f1 - f2| / 2 where two resources count, the population standard deviation where more count, otherwise 0.
+
+    Args:
+        parts: requested shares and mask of each resource, as for :func:`balance`.
+    """
     count = sum((counted.astype(np.int64) for _, counted in parts), start=np.zeros((1, 1), np.int64))
     mean = sum((np.where(c, f, 0.0) for f, c in parts), start=np.zeros((1, 1))) / np.maximum(count, 1)
     squares = sum((np.where(c, (f - mean) * (f - mean), 0.0) for f, c in parts), start=np.zeros((1, 1)))

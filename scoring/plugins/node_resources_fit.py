@@ -1,15 +1,16 @@
 """NodeResourcesFit: kube-scheduler's score by resource requests.
 
-With r the requests of the node's pods and the pending pod, a the allocatable amount, per resource:
+For each resource, let r be the sum of the requests of the node's pods and the pending pod, and a the allocatable amount
+of the node:
 
     LeastAllocated            (a - r) * 100 / a, 0 when r > a
     MostAllocated             min(r, a) * 100 / a
     RequestedToCapacityRatio  a piecewise linear function of r * 100 / a (100 when r > a)
 
-and the score is their mean by weight. Integer divisions truncate; RequestedToCapacityRatio's mean is rounded half away
-from zero and leaves out resources that score 0. Containers without requests count as 100m CPU and 200 MiB. A resource
-is left out if the node does not have it, and an extended resource also if the pod does not request it. Source:
-k8s.io/kubernetes/pkg/scheduler/framework/plugins/noderesources.
+The node's score is the weighted mean of its resources' scores. Integer divisions truncate. The mean for
+RequestedToCapacityRatio is rounded, halves away from zero, and leaves out resources that score 0. A container without a
+request counts as 100m CPU or 200 MiB. A resource is left out if the node does not have it, and an extended resource
+also if the pod does not request it. Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins/noderesources.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +39,7 @@ Strategy = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"
 
 @dataclass(frozen=True, slots=True)
 class ResourceWeight:
-    """Resource and its weight in a score."""
+    """Name of a resource, and its weight in a score."""
 
     name: str
     weight: int = 1
@@ -46,7 +47,7 @@ class ResourceWeight:
 
 @dataclass(frozen=True, slots=True)
 class ShapePoint:
-    """Point of RequestedToCapacityRatio's function: utilization 0 to 100, score 0 to 10."""
+    """Point of the piecewise linear function of RequestedToCapacityRatio: utilization 0 to 100, score 0 to 10."""
 
     utilization: int
     score: int
@@ -77,7 +78,7 @@ class NodeResourcesFit(ScorePlugin):
         return allocatable_terms(nodes, self.resources)
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:
-        """Return requests and score of each resource and whether it counts, and the node's score."""
+        """Return, for each resource, the requests, the score and whether it counts, and the node's score."""
         terms: Terms = {}
         total: Int64s = np.zeros((1, 1), np.int64)
         # A single number as long as every resource counts everywhere: dividing by it is several times faster.
@@ -119,17 +120,17 @@ class NodeResourcesFit(ScorePlugin):
 
     @cached_property
     def _score_by_percent(self) -> Int64s:
-        """Value of the shape's function at every utilization from 0 to 100 percent."""
+        """Score from 0 to 100 at every utilization from 0 to 100 percent, by the function ``shape``."""
         scale = MAX_NODE_SCORE // _MAX_SHAPE_SCORE
         return broken_linear([(point.utilization, point.score * scale) for point in self.shape], np.arange(101))
 
 
 def broken_linear(points: Sequence[tuple[int, int]], x: Int64s) -> Int64s:
-    """Return an integer piecewise linear function, truncated between the points and constant outside.
+    """Evaluate a piecewise linear function of integers, truncated between the points and constant outside.
 
     Args:
-        points: (x, y) by ascending x.
-        x: values to evaluate the function at, any shape.
+        points: points (x, y) that the function passes through, by ascending x.
+        x: integers at which to evaluate the function, any shape.
     """
     result = np.full(x.shape, points[-1][1], np.int64)
     for (left_x, left_y), (right_x, right_y) in reversed(list(pairwise(points))):
@@ -139,7 +140,10 @@ def broken_linear(points: Sequence[tuple[int, int]], x: Int64s) -> Int64s:
 
 
 def allocatable_terms(nodes: NodeTable, resources: Sequence[ResourceWeight]) -> Terms:
-    """Return the allocatable amount, the divisor and the mask of nodes that have the resource, of each resource."""
+    """Return terms of each resource: the allocatable amount, the same but at least 1 as a divisor, and a mask.
+
+    The mask, ``counted``, is true for nodes that have the resource.
+    """
     terms: Terms = {}
     for resource in resources:
         allocatable = terms[f"{resource.name}.allocatable"] = nodes.allocatable(resource.name)
@@ -149,14 +153,30 @@ def allocatable_terms(nodes: NodeTable, resources: Sequence[ResourceWeight]) -> 
 
 
 def requested_on(nodes: NodeTable, rows: Rows, name: str, *, non_zero: bool) -> Int64s:
-    """Return the current requests of the pods on some rows, as kube-scheduler counts them, shape (rows,)."""
+    """Return the sums of the requests of the pods on some rows, as kube-scheduler counts them, shape (rows,).
+
+    Args:
+        nodes: nodes with their pods.
+        rows: rows to return.
+        name: name of the resource.
+        non_zero: count a container without a request as 100m CPU or 200 MiB.
+    """
     spread = non_zero and name in pod_demand.NON_ZERO_REQUESTS
     requested = nodes.in_tree_requests(name, non_zero=spread)
     return requested[rows].copy() if isinstance(rows, slice) else requested.take(rows)
 
 
 def counted_requests(pods: Sequence[Pod], node: Terms, name: str, *, non_zero: bool) -> tuple[Int64s, Bools]:
-    """Return the pods' requests, shape (pods, 1), and a mask of where the resource counts."""
+    """Return the requests of the pending pods, shape (pods, 1), and a mask of the pods and nodes where they count.
+
+    A resource does not count on nodes without it; an extended resource counts only for pods that request it.
+
+    Args:
+        pods: pending pods.
+        node: result of :func:`allocatable_terms`.
+        name: name of the resource.
+        non_zero: count a container without a request as 100m CPU or 200 MiB.
+    """
     request = per_pod(pods, pod_demand.fit_score_requests if non_zero else pod_demand.in_tree_requests, name)
     counted = node[f"{name}.counted"]
     if name not in NATIVE:
@@ -165,7 +185,7 @@ def counted_requests(pods: Sequence[Pod], node: Terms, name: str, *, non_zero: b
 
 
 def requested_lines(terms: Mapping[str, Any], resources: Sequence[ResourceWeight]) -> list[str]:
-    """Return a phrase for each resource that counts."""
+    """Return a phrase for each resource that counts, such as "cpu 1000 + 500 of 4000", for explanations."""
     return [
         f"{r.name} {terms[f'{r.name}.requested']} + {terms[f'{r.name}.request']} of {terms[f'{r.name}.allocatable']}"
         + (f" scores {terms[f'{r.name}.score']}" if f"{r.name}.score" in terms else "")
@@ -178,7 +198,8 @@ def requested_lines(terms: Mapping[str, Any], resources: Sequence[ResourceWeight
 def fits(pod: Pod, nodes: NodeTable) -> Bools:
     """Return a mask of the nodes with enough free resources for the pod, shape (nodes,): the plugin's filter.
 
-    Nominated pods of the same or a higher priority count on their nominated node. Only resources that the pod requests
-    are compared. A node that lists ``pods`` is full once it has that many. ``nodes.feasible`` also checks constraints.
+    Nominated pods of the same or a higher priority count as if they ran on their nominated node. Only resources that
+    the pod requests are compared, and the number of pods with the node's allocatable ``pods``, if the node lists it.
+    :meth:`scoring.NodeTable.feasible` also checks constraints such as taints.
     """
     return fitting(pod, nodes.occupancy)

@@ -1,6 +1,7 @@
-"""Peaks: place the pod where power use rises least.
+"""Peaks: place the pod where electric power rises least.
 
-With a node's power model K0 + K1 * exp(K2 * x), x its CPU utilization in percent, p the utilization with the pod:
+A node's power model is K0 + K1 * exp(K2 * x), with x its CPU utilization in percent. With p the utilization including
+the pod:
 
     raw   = trunc(K1 * (exp(K2 * p) - exp(K2 * x)) * 1e15)
     score = 100 - trunc(100 * (raw - lowest) / (highest - lowest))      100 for all when all are equal and not zero
@@ -49,10 +50,10 @@ class Peaks(ScorePlugin):
 
     Attributes:
         node_power_model: power model by node name.
-        missing: our option: treat a node without metrics, without a model or above 100 percent as ``best``, like
-            upstream, or as ``worst``.
-        count_recent_pods: our option: add the requests of recently placed pods, as far as averages do not include them
-            yet, to the measured utilization; see :mod:`scoring.load.recent_pods`.
+        missing: our option: treat a node without metrics, without a model or above 100 percent as the ``best`` node, as
+            upstream does, or as the ``worst``.
+        count_recent_pods: our option: add to the measured utilization the requests of recently placed pods, as far as
+            the average does not include these pods yet; see :mod:`scoring.load.recent_pods`.
     """
 
     node_power_model: Mapping[str, PowerModel] = field(default_factory=dict)
@@ -65,11 +66,11 @@ class Peaks(ScorePlugin):
 
     @property
     def reads_pods(self) -> bool:
-        """True if recently placed pods count."""
+        """True if the requests of recently placed pods are added to the measured utilization."""
         return self.count_recent_pods
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
-        """Return capacity, measured utilization and the power model."""
+        """Return the CPU capacity, the measured utilization and the power model of each node."""
         use = metrics.of(MetricType.CPU)
         capacity = nodes.capacity(CPU).astype(np.float64)
         models = [self.node_power_model.get(name) for name in nodes.names]
@@ -94,7 +95,7 @@ class Peaks(ScorePlugin):
         }
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
-        """Return the predicted percent, the rise in watts and the raw score."""
+        """Return the CPU utilization in percent with the pod, the rise in watts and the raw score of each node."""
         request = per_pod(pods, pod_demand.peaks_cpu)
         with np.errstate(divide="ignore", invalid="ignore"):  # nodes without capacity
             percent = 100 * (node["measured_use"] + request) / node["capacity"]

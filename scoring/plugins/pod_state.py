@@ -19,7 +19,7 @@ from scoring.table.node_table import NodeTable
 
 @dataclass(frozen=True)
 class PodState(ScorePlugin):
-    """PodState has no arguments."""
+    """Plugin PodState, which has no arguments."""
 
     name: ClassVar[str] = "PodState"
     normalizes: ClassVar[bool] = True
@@ -37,5 +37,5 @@ class PodState(ScorePlugin):
         return rescaled(scores)
 
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Return both counts as a sentence."""
+        """Return the numbers of terminating and of nominated pods as a sentence."""
         return f"{terms['terminating']} pods leaving, {terms['nominated']} nominated"

@@ -1,20 +1,20 @@
 """TailRisk: the probability that a node exceeds its target use once the pod is placed. Our own plugin, not upstream's.
 
-For each resource, with U the node's use in parts of capacity, as a random variable, d the demand of the pending pod and
-of pods too new to be measured, and t the target:
+For each resource, let U be the node's use in parts of capacity, a random variable, d the request of the pending pod
+plus the requests of pods too new to be measured, and t the target:
 
     exceeds = P(U + d / capacity > t) = 1 - F(t - d / capacity)
     risk    = 1 - product over resources of (1 - exceeds)        score = round((1 - risk) * 100)
 
-A resource without metrics is left out; a node without any metrics scores 0. F is a beta distribution fitted to the
-measured mean and deviation, or the distribution of measured percentiles (``distribution``). The product assumes that
-the resources are independent; ``together="union"`` uses risk = min(1, sum of exceeds), an upper bound for any
-dependence.
+A resource without metrics is left out; a node without any metrics scores 0. F is the distribution function of U: a beta
+distribution fitted to the measured mean and deviation, or a distribution through the measured percentiles (argument
+``distribution``). The product assumes that the resources are independent. ``together="union"`` computes risk = min(1,
+sum of exceeds), an upper bound that holds for every dependence.
 
-Limitations: use in the next window is assumed to be distributed as in the last one, so trends and daily cycles are
-missed. A pod is assumed to use exactly its request, so bursts of the pod itself are missed. A beta distribution has one
-mode, so a node that is either idle or full is misjudged (use percentiles instead). Deviations of smoothed series are
-too small: ``smoothing_window_size`` corrects this for independent samples, and overcorrects for slowly varying ones.
+Limitations: use in the next window is assumed to be distributed as in the last window, so trends and daily cycles are
+missed. A pod is assumed to use exactly its request, so bursts of the pod are missed. A beta distribution has one mode,
+so the risk of a node that is either idle or full is wrong (use percentiles instead). Deviations of smoothed series are
+too small: ``smoothing_window_size`` corrects this for independent samples, but too much for slowly varying samples.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,14 +47,15 @@ class TailRisk(ScorePlugin):
 
     Attributes:
         target: use that a node must not exceed, in percent of capacity.
-        smoothing_window_size: number of samples that each value was averaged over before its deviation was computed; 1
-            for raw samples.
-        distribution: ``fitted`` to the mean and deviation, or ``measured`` percentiles; a node without percentiles is
-            fitted.
+        smoothing_window_size: number of samples that were averaged into each value before the deviation of the values
+            was computed; 1 if the values were not averaged.
+        distribution: ``fitted`` for a beta distribution with the measured mean and deviation; ``measured`` for a
+            distribution through the measured percentiles, where a node has any.
         together: combination of the resources' risks: ``independent`` or ``union``.
-        resources: the resources that count.
-        count_recent_pods: count the remaining part of the request of a pod that ran for a part of the window; otherwise
-            the whole request or nothing, as TargetLoadPacking does. See :mod:`scoring.load.recent_pods`.
+        resources: resources to consider.
+        count_recent_pods: for a pod that ran for a part of the window, add that part of its request that the metrics do
+            not include. If false, add the whole request or nothing, as TargetLoadPacking does by default. See
+            :mod:`scoring.load.recent_pods`.
     """
 
     target: float = 100.0
@@ -68,7 +69,7 @@ class TailRisk(ScorePlugin):
     reads_metrics: ClassVar[bool] = True
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
-        """Return validity, capacity, mean, deviation, unmeasured demand and percentiles of each resource."""
+        """Return, by resource, whether it is measured, capacity, mean, deviation, requests not measured, percentiles."""
         terms: Terms = {"measured": np.zeros(len(nodes), np.bool_)}
         missing = recent_pods.unreported if self.count_recent_pods else recent_pods.unmeasured
         for resource in self.resources:
@@ -89,7 +90,7 @@ class TailRisk(ScorePlugin):
         return terms
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
-        """Return request, threshold and the probability of exceeding it of each resource, and the node's score."""
+        """Return, by resource, the pod's request, a threshold of use and the probability to exceed it; and the score."""
         terms: Terms = {}
         none_exceeds: Float64s = np.ones((1, 1))
         expected: Float64s = np.zeros((1, 1))

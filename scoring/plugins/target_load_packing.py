@@ -1,14 +1,14 @@
 """TargetLoadPacking: pack nodes up to a target utilization, then spread.
 
-With T = target_utilization, in percent of the node's capacity:
+With T = target_utilization and p the node's predicted use with the pod, both in percent of capacity:
 
     p = 100 * (measured use + the pod's predicted use + predicted use of pods too new to be measured) / capacity
     score = (100 - T) * p / T + T          for p <= T: from T on an empty node up to 100 at the target
           = T * (100 - p) / (100 - T)      for p > T: from T down to 0 on a full node
           = 0                              for p > 100
 
-rounded half away from zero. A node without an AVG or Latest CPU metric scores 0.
-Source: sigs.k8s.io/scheduler-plugins, pkg/trimaran/targetloadpacking, and KEP 61.
+The score is rounded to an integer, halves away from zero. A node without an AVG or Latest CPU metric scores 0. Source:
+sigs.k8s.io/scheduler-plugins, pkg/trimaran/targetloadpacking, and its KEP 61.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,18 +34,19 @@ class TargetLoadPacking(ScorePlugin):
     """Arguments of TargetLoadPacking.
 
     Attributes:
-        target_utilization: percent of capacity to fill nodes to, above 0 and at most 100.
-        default_requests: expected use of a container without request and limit: millicores, or bytes for memory.
+        target_utilization: use up to which nodes are packed, in percent of capacity, above 0 and at most 100.
+        default_requests: expected use of a container without request and limit, in millicores, or bytes for memory.
         default_requests_multiplier: expected use of a container that has only a request, as a multiple of the request.
         resource: our option: pack on ``cpu`` or on another measured resource, such as ``memory``.
-        predict_from: our option: ``limits`` predicts a container's limit if it has one, as upstream does; ``requests``
-            prefers the request times the multiplier, for clusters whose limits are far above use.
-        percentile: our option: the measured value to use instead of AVG, such as ``P95``; a node without it uses AVG or
-            Latest. "" means AVG, as upstream.
-        count_recent_pods: our option: count the remaining part of the expected use of a pod that ran for a part of the
-            window; upstream counts the whole use or nothing. See :mod:`scoring.load.recent_pods`.
-        parts: our option: pack on several resources. Each part is this plugin for one of them, with its weight; the
-            score is the mean by weight over the resources that the node has and that are measured there. The other
+        predict_from: our option: ``limits`` predicts that a container uses its limit, if it has one, as upstream does.
+            ``requests`` prefers the request times the multiplier, for clusters whose limits are far above use.
+        percentile: our option: operator of the metric that replaces AVG, such as ``P95``, on nodes that have it. ""
+            reads AVG, as upstream.
+        count_recent_pods: our option: for a pod that ran for a part of the window, add that part of its expected use
+            that the metrics do not include. Upstream adds the whole expected use or nothing. See
+            :mod:`scoring.load.recent_pods`.
+        parts: our option: pack several resources. Each part is a TargetLoadPacking for one resource, and its weight.
+            The score is the weighted mean over the resources that the node has and that are measured there. The other
             arguments are then ignored.
     """
 
@@ -62,15 +63,15 @@ class TargetLoadPacking(ScorePlugin):
     reads_metrics: ClassVar[bool] = True
 
     def predicted_use(self, pod: Pod) -> int:
-        """Return the expected use of a pod's containers and overhead, in millicores (or bytes).
+        """Return the expected use of a pod's containers and overhead, in millicores for cpu, otherwise in bytes.
 
-        Init containers are not counted: they have finished by the time the load is measured.
+        Init containers are not counted, because they finish before the pod's load is measured.
         """
         use = sum(map(self._container_use, pod.containers)) + pod.overhead.amount(self.resource)
         return use or pod.annotated.amount(self.resource)
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
-        """Return capacity, measured use and the predicted use of pods that no measurement includes yet."""
+        """Return the capacity, the measured use, and the predicted use of pods that the metrics do not include yet."""
         if self.parts:
             parts = [(part.resource, part.node_terms(nodes, metrics)) for part, _ in self.parts]
             return {f"{name}.{term}": values for name, terms in parts for term, values in terms.items()}
@@ -91,7 +92,10 @@ class TargetLoadPacking(ScorePlugin):
         }
 
     def changed_terms(self, node: Terms, nodes: NodeTable, metrics: MetricsTable, rows: Int64s) -> Terms | None:
-        """Return the predicted use of pods that no measurement includes yet; None if there are several parts."""
+        """Return the predicted use of pods that the metrics do not include yet, for changed rows.
+
+        With several resources (``parts``) the result is None, so all terms of these rows are recomputed.
+        """
         if self.parts:
             return None
         return {"missing_use": self._missing_use(nodes, metrics, node["measured_use"].take(rows), rows)}
@@ -103,7 +107,7 @@ class TargetLoadPacking(ScorePlugin):
         return recent_pods.clip_to_measured(missing(nodes, metrics, self.predicted_use, rows), measured_use)
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
-        """Return predicted use, predicted percent and score, for each part if there are several."""
+        """Return the pod's predicted use, the node's predicted percent (by resource with ``parts``), and the score."""
         if self.parts:
             return self._weighted(pods, node)
         terms = self._packed(pods, node)
@@ -124,7 +128,7 @@ class TargetLoadPacking(ScorePlugin):
         return terms
 
     def _packed(self, pods: Sequence[Pod], node: Terms) -> Terms:
-        """Return the predicted use and percent, and the score before rounding."""
+        """Return the pod's predicted use, the node's predicted percent, and the score before rounding."""
         target = float(self.target_utilization)
         predicted_use = per_pod(pods, self.predicted_use)
         percent = 100 * (node["measured_use"] + predicted_use + node["missing_use"]) / node["divisor"]

@@ -1,4 +1,4 @@
-"""Explanations of a profile's scores, and the packed terms of a few nodes, which suffice to build them later."""
+"""Explanations of a profile's scores, and a small copy of the data from which they can be computed later."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from scoring.normalization import INFEASIBLE
 from scoring.plugins.base import Explanation, ScorePlugin, Terms, explanations
 
 _Layout = tuple[tuple[str, DTypeLike, int], ...]
-"""Name, type and number of values of each term: one value per node, or one for all."""
+"""Name, type and number of values of each term; a term has one value per node, or one value for all nodes."""
 
 
 @dataclass(frozen=True)
@@ -20,11 +20,11 @@ class ProfileExplanation:
     """Reasons for the total that a profile gave a node.
 
     Attributes:
-        pod: ``namespace/name``.
-        node: the node's name.
+        pod: ``namespace/name`` of the pod.
+        node: name of the node.
         total: weighted sum of the normalized scores.
         parts: explanation, weight and normalized score of each plugin.
-        grade: grade of the node's load; empty without fallback.
+        grade: grade of the node's metrics by the fallback policy; "" without fallback.
     """
 
     pod: str
@@ -56,14 +56,24 @@ class ProfileExplanation:
 
 @dataclass(frozen=True, slots=True)
 class PackedTerms:
-    """Explained terms of some nodes, stored as raw bytes."""
+    """Terms (intermediate values) of a plugin's scores on some nodes, stored as raw bytes to save memory.
+
+    Attributes:
+        layout: name, type and number of values of each term.
+        content: values of all terms, in the order of the layout.
+    """
 
     layout: _Layout
     content: bytes
 
     @classmethod
     def of(cls, terms: Terms, places: Sequence[int]) -> "PackedTerms":
-        """Pack the terms of the nodes at some places; the terms broadcast to (1, nodes)."""
+        """Pack the terms of some nodes, except those whose names start with an underscore.
+
+        Args:
+            terms: terms of all nodes, by name; each broadcasts to (1, nodes).
+            places: indices of the nodes to pack.
+        """
         layout: list[tuple[str, DTypeLike, int]] = []
         content: list[bytes] = []
         for name, term in terms.items():
@@ -74,7 +84,11 @@ class PackedTerms:
         return cls(_interned(tuple(layout)), b"".join(content))
 
     def columns(self, nodes: int) -> dict[str, list[Any]]:
-        """Return the terms by name, with one value for each of the given number of nodes."""
+        """Return the values of each term by its name, one value per node.
+
+        Args:
+            nodes: number of packed nodes.
+        """
         columns: dict[str, list[Any]] = {}
         offset = 0
         for name, dtype, count in self.layout:
@@ -86,7 +100,14 @@ class PackedTerms:
 
 @dataclass(frozen=True, slots=True)
 class PackedPluginScores:
-    """One plugin's scores on some nodes; ``terms`` is None if the plugin skipped the pod."""
+    """One plugin's scores for a pod on some nodes.
+
+    Attributes:
+        plugin: the plugin.
+        weight: weight of the plugin in the profile.
+        normalized: normalized score of each node.
+        terms: terms of the scores; None if the plugin skipped the pod.
+    """
 
     plugin: ScorePlugin
     weight: int
@@ -96,15 +117,16 @@ class PackedPluginScores:
 
 @dataclass(frozen=True, slots=True)
 class PackedScores:
-    """A pod's scores on some nodes, in a small form that suffices to explain them later.
+    """Scores of some nodes for a pod, in a small form from which explanations can be computed later.
 
     Attributes:
-        pod: ``namespace/name``.
-        names: the nodes.
-        totals: the nodes' weighted sums.
-        grades: grades of the nodes' load.
-        replaced: reason why a score by load is replaced, by the node's place in ``names``.
-        plugins: each plugin's scores.
+        pod: ``namespace/name`` of the pod.
+        names: names of the nodes.
+        totals: total score of each node.
+        grades: grade of each node's metrics by the fallback policy; "" without fallback.
+        replaced: for nodes whose scores from plugins that read metrics are replaced, the reason, by the node's index in
+            ``names``.
+        plugins: scores of each plugin.
     """
 
     pod: str
@@ -116,7 +138,7 @@ class PackedScores:
 
     @property
     def nbytes(self) -> int:
-        """Size of the terms in bytes."""
+        """Size of the packed terms of all plugins in bytes."""
         return sum(len(scores.terms.content) for scores in self.plugins if scores.terms is not None)
 
     def explain(self) -> list[ProfileExplanation]:
@@ -148,5 +170,5 @@ class PackedScores:
 
 @lru_cache(64)
 def _interned(layout: _Layout) -> _Layout:
-    """Return the same object for equal layouts (interning): there are few layouts, and many values have one."""
+    """Return the same object for equal layouts (interning), to save memory: many scores share few layouts."""
     return layout

@@ -1,8 +1,8 @@
 """Fallback scores for nodes without usable measurements: prediction, the minimum, allocation or a neutral score.
 
 A node counts as measured if its metrics in the snapshot are complete (CPU and Memory, unless no node has them), fresh,
-and not marked as suspect by the watcher. Values that the watcher replaced (grades such as a shorter window or the last
-good value) count as measured. Otherwise:
+and not marked as suspect by the watcher. Values that the watcher took from a shorter window or from the last good
+snapshot count as measured. Otherwise:
 
     the node and its pods are new      predicted    the pods use their requests: 0 without pods
     one node's agent failed            avoided      the minimum score
@@ -10,8 +10,9 @@ good value) count as measured. Otherwise:
     there is no fresh snapshot         allocation   best fit by allocation on all nodes, never mixed with load
     more than half of the nodes bad    neutral      the same score for all nodes, so that other plugins decide
 
-These are the rules of fail-open. With fail-closed, pods are placed on measured nodes only, and nowhere in the last two
-cases. docs/fallback.md lists every case. The module is pure: callers pass the time, and no state is kept between calls.
+These are the rules of ``fail = open``. With ``fail = closed``, pods are placed on measured nodes only, and on no node
+in the last two cases. docs/fallback.md lists every case. The module reads no clock and keeps no state between calls:
+callers pass the time.
 """
 
 from collections import Counter
@@ -40,7 +41,7 @@ NEUTRAL_SCORE = MAX_NODE_SCORE // 2
 
 
 class NodeGrade(StrEnum):
-    """Source of a node's score, in addition to the grades that a watcher assigns (:class:`watcher.Grade`)."""
+    """Source of a node's score. Measured nodes may also have one of the watcher's grades (:class:`watcher.Grade`)."""
 
     MEASURED = "measured"
     PREDICTED = "predicted"
@@ -55,16 +56,18 @@ _BAD = frozenset({NodeGrade.AVOIDED, NodeGrade.ALLOCATION, NodeGrade.NEUTRAL})
 
 @dataclass(frozen=True, slots=True)
 class FallbackPolicy:
-    """Limits of trust in metrics, and the scores to use without them.
+    """Rules that decide which metrics are usable, and how nodes without usable metrics are scored.
 
     Attributes:
         fail: ``open`` places pods by the remaining information; ``closed`` places them on measured nodes only.
-        max_age_seconds: a snapshot older than this, or this far in the future, counts as missing; the same holds for
-            the values of a single node.
-        settling_seconds: time within which a new node or a newly placed pod is expected to be measured.
-        bad_ratio: above this share of bad nodes, 0 to 1, all nodes get the same score.
-        trust_suspect: use values that the watcher marked as suspect (stale, frozen, ...) like any others.
-        best_fit: plugin that scores nodes by allocation; nodes that the pod does not fit on score 0.
+        max_age_seconds: largest age of a usable snapshot, and of the values of a node. A timestamp that far in the
+            future makes them unusable, too.
+        settling_seconds: time after which a new node or a newly placed pod should be measured.
+        bad_ratio: largest share of nodes without usable metrics, 0 to 1; above this share, all nodes get the same
+            score.
+        trust_suspect: use values that the watcher marked as suspect (stale, frozen, ...) like others.
+        best_fit: plugin that scores nodes by their allocation if there is no usable snapshot. Nodes that the pod does
+            not fit on score 0.
 
     Raises:
         ValueError: a field is out of its range; the message names it.
@@ -86,12 +89,12 @@ class FallbackPolicy:
                 raise ValueError(f"{name} = {value!r}: must be at least 0" + (" and at most 1" if highest == 1 else ""))
 
     def judge(self, nodes: NodeTable, snapshot: WatcherMetrics | None, now: float) -> "Judgment":
-        """Grade every node. Prepare a profile with the result instead of the snapshot.
+        """Grade every node; pass the result, instead of the snapshot, to :meth:`scoring.Profile.prepare`.
 
         Args:
-            nodes: the nodes with their pods.
+            nodes: nodes with their pods.
             snapshot: snapshot from a client; None if there is none.
-            now: Unix seconds.
+            now: present time, Unix seconds.
 
         Raises:
             ValueError: a value in the snapshot is NaN or infinite; the message names node, metric and operator.
@@ -105,12 +108,12 @@ class FallbackPolicy:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Data that nodes are graded by.
+    """Data by which nodes are graded.
 
     Attributes:
-        metrics: measurements, aligned to the nodes.
-        metadata: the watcher's metadata, by node name.
-        outage: reason why no metrics are usable, else "".
+        metrics: metrics of the snapshot, aligned to the nodes.
+        metadata: metadata that the watcher added to the snapshot, by node name.
+        outage: reason why no metrics of the snapshot are usable; "" if there is none.
         now: time of the judgment, Unix seconds.
     """
 
@@ -122,14 +125,14 @@ class Evidence:
 
 @dataclass(frozen=True, eq=False)
 class Judgment:
-    """Grades of every node of a table at one moment. Immutable: threads may share it.
+    """Grades of every node of a table at one moment. A judgment is immutable, so threads may share it.
 
     Attributes:
-        policy: the policy that made the judgment.
-        metrics: the snapshot aligned to the nodes, with predictions for new nodes.
-        grades: by row, the :class:`NodeGrade` or the watcher's grade, as text; shape (nodes,).
-        reasons: by row, the reason why the node is not measured, else ""; shape (nodes,).
-        evidence: the data that the judgment is based on.
+        policy: fallback policy by which the nodes were graded.
+        metrics: metrics of the snapshot aligned to the nodes, with predictions for new nodes.
+        grades: :class:`NodeGrade` or the watcher's grade of each node, as text, shape (nodes,).
+        reasons: reason why each node is not measured, "" for a measured node, shape (nodes,).
+        evidence: data that the judgment is based on.
     """
 
     policy: FallbackPolicy
@@ -139,27 +142,27 @@ class Judgment:
     evidence: Evidence
 
     def follow(self, nodes: NodeTable) -> "Judgment":
-        """Judge other nodes by the same snapshot and for the same moment."""
+        """Return a judgment of the table's present nodes, by the same snapshot and for the same moment."""
         return _judged(self.policy, nodes, replace(self.evidence, metrics=self.evidence.metrics.follow(nodes)))
 
     @cached_property
     def replaced(self) -> Bools:
-        """Mask of the nodes whose scores by load are replaced, shape (nodes,)."""
+        """Mask of the nodes whose scores from plugins that read metrics are replaced, shape (nodes,)."""
         return _mask_of(self.grades, _BAD)
 
     @cached_property
     def refused(self) -> Bools:
-        """Mask of the nodes where fail-closed places no pods, shape (nodes,)."""
+        """Mask of the nodes where no pods are placed because of ``fail = closed``, shape (nodes,)."""
         return _mask_of(self.grades, {*_BAD, NodeGrade.PREDICTED} if self.policy.fail == "closed" else ())
 
     @cached_property
     def refuses_any(self) -> bool:
-        """True if any node is refused."""
+        """True if there are nodes where no pods are placed because of ``fail = closed``."""
         return bool(self.refused.any())
 
     @cached_property
     def predicted(self) -> Int64s:
-        """Rows whose metrics are predictions, ascending, shape (k,)."""
+        """Rows of the nodes whose metrics are predicted, ascending, shape (k,)."""
         return np.flatnonzero(self.grades == NodeGrade.PREDICTED)
 
     def counts(self) -> Counter[str]:
@@ -167,7 +170,7 @@ class Judgment:
         return Counter(self.grades.tolist())
 
     def line(self, row: int) -> str:
-        """Return a sentence with the reason why a node's score is replaced, and the replacement."""
+        """Return a phrase for users: the reason why the score of the row's node is replaced, and the replacement."""
         replacements = {
             NodeGrade.AVOIDED: "so the minimum",
             NodeGrade.ALLOCATION: "so every node by allocation",
@@ -176,12 +179,15 @@ class Judgment:
         return f"{self.reasons[row]}, {replacements[NodeGrade(self.grades[row])]}"
 
     def prepare(self, nodes: NodeTable) -> "FallbackScores":
-        """Prepare the replacements of scores by load."""
+        """Return an object that computes the replacements for the scores of plugins that read metrics."""
         return FallbackScores(self, nodes)
 
 
 class FallbackScores:
-    """Replacements of scores by load. They follow their table and must be used by one thread at a time."""
+    """Replacements for the scores of plugins that read metrics.
+
+    They follow changes of the pods in their table, and must be used by one thread at a time.
+    """
 
     def __init__(self, judgment: Judgment, nodes: NodeTable) -> None:
         by_allocation = (judgment.grades == NodeGrade.ALLOCATION).any()
@@ -190,11 +196,13 @@ class FallbackScores:
         self._needed = judgment.replaced.any()
 
     def scores(self, pod: Pod, rows: Int64s | None = None) -> Int64s | None:
-        """Return scores from 0 to 100, shape (nodes,), valid for replaced nodes; None if no node is replaced.
+        """Return scores from 0 to 100, shape (nodes,), for the nodes whose scores are replaced; None if there are none.
+
+        The scores of the other nodes have no meaning.
 
         Args:
-            pod: the pending pod.
-            rows: the rows to score, shape (k,); all by default.
+            pod: pending pod.
+            rows: rows to score, shape (k,); None scores all rows.
         """
         if self._fit is not None:
             nodes = self._fit.nodes
@@ -225,7 +233,7 @@ def _judged(policy: FallbackPolicy, nodes: NodeTable, evidence: Evidence) -> Jud
 
 
 def _graded(policy: FallbackPolicy, nodes: NodeTable, evidence: Evidence) -> tuple[Texts, Texts]:
-    """Return the grade and the reason of each node, independent of the other nodes."""
+    """Return the grade of each node, and the reason why it is not measured, before the share of bad nodes counts."""
     # Grade all nodes at once, then look for reasons where a node is not measured.
     measured = _measured(policy, evidence.metrics, evidence.now)
     grades = np.where(measured, NodeGrade.MEASURED.value, NodeGrade.AVOIDED.value).astype(object)
@@ -265,7 +273,7 @@ def _measured(policy: FallbackPolicy, metrics: MetricsTable, now: float) -> Bool
 
 
 def _settled(policy: FallbackPolicy, nodes: NodeTable, row: int, now: float) -> str:
-    """Return the reason why a node should be measured by now; empty if it and all its pods are too new."""
+    """Return the reason why a node should be measured by now; "" if the node and all its pods are too new."""
     since = now - policy.settling_seconds
     created_at = nodes.nodes[row].created_at
     if created_at is None or created_at < since:
@@ -275,7 +283,14 @@ def _settled(policy: FallbackPolicy, nodes: NodeTable, row: int, now: float) -> 
 
 
 def _predict(nodes: NodeTable, metrics: MetricsTable, rows: Int64s, now: int) -> MetricsTable:
-    """Return metrics in which the pods of these nodes use their requests."""
+    """Return metrics with predictions for some nodes: their pods are assumed to use exactly their requests.
+
+    Args:
+        nodes: nodes with their pods.
+        metrics: metrics aligned to the nodes.
+        rows: rows of the nodes to predict.
+        now: present time, Unix seconds.
+    """
     if not rows.size:
         return metrics
     percents = {}
@@ -297,9 +312,9 @@ def _predict(nodes: NodeTable, metrics: MetricsTable, rows: Int64s, now: int) ->
 
 
 def _watcher_grade(metadata: Mapping[str, object]) -> str:
-    """Return the grade from a watcher's metadata.
+    """Return the grade from a watcher's metadata of a node, or MEASURED.
 
-    Grades of :class:`NodeGrade` are ignored there, so a payload cannot choose the fallback rule.
+    The names of :class:`NodeGrade` are ignored, so that metadata from the network cannot choose a fallback score.
     """
     grade = metadata.get("grade")
     return grade if isinstance(grade, str) and grade not in _OURS else NodeGrade.MEASURED.value

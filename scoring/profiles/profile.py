@@ -1,10 +1,12 @@
 """Scheduler profile: plugins with weights, whose scores are added as in kube-scheduler.
 
-For each plugin: score every feasible node, normalize over them, check 0..100, multiply by the weight, add. A plugin
-that skips the pod adds nothing. Source: ``RunScorePlugins`` of k8s.io/kubernetes/pkg/scheduler/framework/runtime.
+Each plugin scores all feasible nodes, and its scores are normalized to 0 to 100 over these nodes, checked, multiplied
+by the plugin's weight and added to the total. A plugin that skips the pod adds nothing. Source: ``RunScorePlugins`` of
+k8s.io/kubernetes/pkg/scheduler/framework/runtime.
 
-In a profile prepared with a judgment (see :mod:`scoring.profiles.fallback`), the judgment replaces scores of the
-plugins that read metrics. Replaced scores are left out of the normalization.
+A profile can be prepared with a judgment, the grades of the nodes by a fallback policy
+(:mod:`scoring.profiles.fallback`). Then the scores of plugins that read metrics are replaced on nodes without usable
+metrics. Replaced scores are left out of the normalization.
 """
 
 from collections.abc import Sequence
@@ -30,8 +32,8 @@ class Profile:
     """Score plugins with weights.
 
     Attributes:
-        plugins: the plugins in order; no two have the same name.
-        scheduler_name: name of the scheduler that pods request with ``spec.schedulerName``.
+        plugins: plugins with their weights, in order; no two plugins have the same name.
+        scheduler_name: scheduler name of the profile, which pods select by ``spec.schedulerName``.
     """
 
     plugins: tuple[WeightedPlugin, ...]
@@ -51,17 +53,17 @@ class Profile:
     def prepare(
         self, nodes: NodeTable, metrics: MetricsTable | WatcherMetrics | Judgment, levels: UseLevels | None = None
     ) -> "PreparedProfile":
-        """Compute the terms that do not depend on the pod. See :class:`PreparedProfile`.
+        """Compute the values that do not depend on the pod, once for many pods. See :class:`PreparedProfile`.
 
         Args:
-            nodes: the table to follow, or a transaction's plan.
+            nodes: node table to follow, or a transaction's plan.
             metrics: a snapshot, metrics aligned to the nodes, or the judgment of a fallback policy.
-            levels: expected use of pods, for plugins that use it; None leaves the plugins unchanged.
+            levels: expected use of pods, for plugins that take it into account; None leaves the plugins unchanged.
         """
         return PreparedProfile(self if levels is None else self.with_levels(levels), nodes, metrics)
 
     def with_levels(self, levels: UseLevels) -> "Profile":
-        """Return the profile with the expected use of pods."""
+        """Return a copy of the profile whose plugins take the expected use of pods into account."""
         plugins = tuple(replace(weighted, plugin=weighted.plugin.with_levels(levels)) for weighted in self.plugins)
         return replace(self, plugins=plugins)
 
@@ -72,34 +74,34 @@ class Profile:
         metrics: MetricsTable | WatcherMetrics | Judgment,
         feasible: Bools | None = None,
     ) -> Scores:
-        """Return the pod's scores. For many pods, call :meth:`prepare` once instead, which this does for every call.
+        """Return the scores of all nodes for a pod. To score many pods, call :meth:`prepare` once instead.
 
         Args:
-            pod: the pending pod.
-            nodes: the nodes, or a transaction's plan.
+            pod: pending pod.
+            nodes: node table, or a transaction's plan.
             metrics: a snapshot, metrics aligned to the nodes, or the judgment of a fallback policy.
-            feasible: mask of the nodes that passed the filters, shape (nodes,); all by default.
+            feasible: mask of the nodes that passed the filters, shape (nodes,); None scores all nodes.
         """
         return self.prepare(nodes, metrics).score(pod, feasible)
 
 
 class PreparedProfile:
-    """Profile with its node terms for one table and one snapshot, ready to score pod after pod.
+    """Profile with the values that do not depend on the pod, for one node table and one snapshot.
 
-    A prepared profile follows the table as pods and nodes come, go and change. Metrics of nodes that join come from the
-    snapshot. With a judgment, a change of nodes judges all nodes again, for the moment of the original judgment. A new
-    snapshot needs a new prepared profile.
+    A prepared profile follows the table: it recomputes the values of changed rows before it scores a pod. Metrics of
+    nodes that join the table come from the snapshot. If the profile was prepared with a judgment, all nodes are graded
+    again when nodes change, for the time of the original judgment. A new snapshot needs a new prepared profile.
 
-    One thread at a time must use it. See :class:`scoring.PreparedPlugin`.
+    One thread at a time must use a prepared profile. See :class:`scoring.PreparedPlugin`.
 
     Args:
         profile: the profile.
-        nodes: the table to follow, or a transaction's plan.
+        nodes: node table to follow, or a transaction's plan.
         metrics: a snapshot, metrics aligned to the nodes, or the judgment of a fallback policy.
 
     Attributes:
-        metrics: metrics that the scores are computed from, aligned to the nodes at the time of the last score.
-        judgment: grades of the nodes at the time of the last score; None without fallback.
+        metrics: metrics from which the last scores were computed, aligned to the nodes.
+        judgment: grades of the nodes for the last scores; None without fallback.
     """
 
     def __init__(self, profile: Profile, nodes: NodeTable, metrics: MetricsTable | WatcherMetrics | Judgment) -> None:
@@ -113,19 +115,19 @@ class PreparedProfile:
         self._prepared = [(w, PreparedPlugin(w.plugin, nodes, self.metrics)) for w in profile.plugins]
 
     def score(self, pod: Pod, feasible: Bools | None = None, among: Sequence[str] | Int64s | None = None) -> Scores:
-        """Return the pod's scores.
+        """Return the scores of nodes for a pod.
 
         Args:
-            pod: the pending pod.
-            feasible: mask of the nodes that passed the filters, shape (nodes,); all by default.
-            among: the only nodes to score, by name or by row, shape (k,); ``feasible`` and the scores then have this
-                shape. Other nodes are left out of the computation and the normalization, like nodes that did not pass
-                kube-scheduler's filters.
+            pod: pending pod.
+            feasible: mask of the nodes that passed the filters, shape (nodes,); None stands for all.
+            among: names or rows of the nodes to score, shape (k,), which is then the shape of ``feasible`` and of the
+                scores; None scores all nodes. Other nodes are left out of the normalization, too, like nodes that did
+                not pass kube-scheduler's filters.
 
         Raises:
             KeyError: ``among`` names a node that is not in the table.
-            ValueError: a plugin's normalized score is outside 0..100, which kube-scheduler refuses, too. This can
-                happen only with plugins or metrics that bypassed the checks on reading.
+            ValueError: a plugin's normalized score is outside 0 to 100, which kube-scheduler refuses, too. This can
+                happen only with plugins or metrics that were not read, and so checked, by this project.
         """
         self._follow_rows()
         rows = among if among is None or isinstance(among, np.ndarray) else self.nodes.rows_of(among)
@@ -134,12 +136,13 @@ class PreparedProfile:
         return Scores(pod, self.nodes.names, total, plugins, self.judgment, rows)
 
     def total(self, pod: Pod, feasible: Bools | None = None, among: Int64s | None = None) -> Int64s:
-        """Return only the totals of :meth:`score`, which is faster because no terms are kept for explanations.
+        """Return only the total scores of nodes for a pod, shape (nodes,): faster than :meth:`score`.
 
         Args:
-            pod: the pending pod.
-            feasible: as in :meth:`score`.
-            among: as in :meth:`score`, by row.
+            pod: pending pod.
+            feasible: mask of the nodes that passed the filters, shape (nodes,); None stands for all.
+            among: rows of the nodes to score, shape (k,), which is then the shape of ``feasible`` and of the result;
+                None scores all nodes.
         """
         self._follow_rows()
         return self._total(pod, feasible, among, None)
@@ -147,7 +150,7 @@ class PreparedProfile:
     def _total(
         self, pod: Pod, feasible: Bools | None, rows: Int64s | None, parts: dict[str, PluginScores] | None
     ) -> Int64s:
-        """Return the totals; if ``parts`` is given, add each plugin's scores to it by the plugin's name."""
+        """Return the total scores, shape (nodes,); if ``parts`` is given, put each plugin's scores into it by name."""
         size = len(self.nodes if rows is None else rows)
         total = np.zeros(size, np.int64)
         feasible = self._allowed(feasible, rows)
@@ -172,11 +175,11 @@ class PreparedProfile:
         return total
 
     def score_many(self, pods: Sequence[Pod], feasible: Bools | None = None) -> Int64s:
-        """Return the totals of many pods, each scored independently, shape (pods, nodes).
+        """Return the total scores of all nodes for many pods, shape (pods, nodes); no pod counts for the others.
 
         Args:
-            pods: the pending pods.
-            feasible: as in :meth:`score`, shape (pods, nodes) or (nodes,).
+            pods: pending pods.
+            feasible: mask of the nodes that passed the filters, shape (pods, nodes) or (nodes,); None stands for all.
         """
         self._follow_rows()
         total: Int64s = np.zeros((len(pods), len(self.nodes)), np.int64)
@@ -200,7 +203,10 @@ class PreparedProfile:
         return total
 
     def _follow_rows(self) -> None:
-        """Update to nodes that joined, left or changed; changes of pods are followed by each prepared plugin."""
+        """Update metrics, judgment and prepared plugins if nodes joined, left or changed.
+
+        Changes of pods need no update here, because each prepared plugin follows them.
+        """
         nodes, before = self.nodes, self._rows
         if nodes.rows is before:
             return
@@ -219,14 +225,17 @@ class PreparedProfile:
             prepared.follow(extra_rows)
 
     def _replacement(self, pod: Pod, rows: Int64s | None) -> tuple[Bools, Int64s] | None:
-        """Return a mask of the scores by load to replace, and their replacements; both of shape (nodes,)."""
+        """Return a mask of the nodes whose scores from plugins that read metrics are replaced, and the replacements.
+
+        Both have the shape (nodes,). The result is None if no scores are replaced.
+        """
         scores = None if self._fallback_scores is None else self._fallback_scores.scores(pod, rows)
         if scores is None or self.judgment is None:
             return None
         return self.judgment.replaced if rows is None else self.judgment.replaced[rows], scores
 
     def _allowed(self, feasible: Bools | None, rows: Int64s | None) -> Bools | None:
-        """Return the feasible nodes without those that fail-closed refuses; None means all nodes."""
+        """Return a mask of the feasible nodes without those that ``fail = closed`` excludes; None stands for all."""
         if self.judgment is None or not self.judgment.refuses_any:
             return feasible
         refused = self.judgment.refused if rows is None else self.judgment.refused[rows]

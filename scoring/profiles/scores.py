@@ -1,4 +1,4 @@
-"""Scores of a pod by a profile: totals by node, the scores of each plugin, and explanations of both."""
+"""Scores that a profile gives the nodes for a pod: totals, the scores of each plugin, and explanations of both."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WeightedPlugin:
-    """Plugin and its weight, at least 1."""
+    """Score plugin and its weight in a profile, at least 1."""
 
     plugin: ScorePlugin
     weight: int = 1
@@ -32,10 +32,11 @@ class PluginScores:
     """One plugin's scores for a pod: arrays of shape (nodes,).
 
     Attributes:
-        weighted: the plugin and its weight.
+        weighted: plugin and its weight.
         raw: scores before normalization.
-        normalized: scores from 0 to 100 that count for the total; 0 where the node was not feasible.
-        terms: terms of the raw scores; None if the plugin skipped the pod.
+        normalized: scores from 0 to 100, which are multiplied by the weight and added up to the total; 0 where the node
+            was not feasible.
+        terms: intermediate values of the raw scores, by name; None if the plugin skipped the pod.
     """
 
     weighted: WeightedPlugin
@@ -46,15 +47,15 @@ class PluginScores:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of a pod on the requested nodes. Later changes of the table do not modify them.
+    """Scores of the requested nodes for a pod. Later changes of the node table do not modify them.
 
     Attributes:
         pod: the pod.
         table_names: names of all nodes of the table, in row order.
-        total: weighted sum, shape (nodes,); :data:`INFEASIBLE` where the node was not feasible.
-        plugins: scores of each plugin, by its name.
-        judgment: grades of the nodes' load; None without fallback.
-        rows: rows of the nodes in the table and in the judgment, shape (nodes,); None if they are all rows in order.
+        total: sum of the plugins' weighted scores, shape (nodes,); :data:`INFEASIBLE` where the node was not feasible.
+        plugins: scores of each plugin, by the plugin's name.
+        judgment: grades of all nodes of the table by a fallback policy; None without fallback.
+        rows: rows of the requested nodes in the table, shape (nodes,); None if all nodes were requested.
     """
 
     pod: Pod
@@ -84,7 +85,7 @@ class Scores:
         return notebook_table(self)
 
     def to_frame(self) -> "pd.DataFrame":
-        """Return a data frame with one row per node, best first.
+        """Return a pandas data frame with one row per node, best first.
 
         Columns are ``feasible``, ``score`` (weighted sum of feasible nodes), ``grade`` (only with fallback), and each
         plugin's normalized score.
@@ -104,7 +105,7 @@ class Scores:
 
     @property
     def grades(self) -> Texts:
-        """Grade of each node's load as text, shape (nodes,); empty texts without fallback."""
+        """Grade of each node's metrics by the fallback policy, as text, shape (nodes,); "" without fallback."""
         if self.judgment is None:
             return np.full(len(self.total), "", object)
         return self.judgment.grades if self.rows is None else self.judgment.grades[self.rows]
@@ -130,7 +131,7 @@ class Scores:
         return [self.names[row] for row in self._best_first().tolist()]
 
     def ranking(self) -> list[tuple[str, int]]:
-        """Return feasible nodes and their totals, best first, ties in row order."""
+        """Return the names and totals of the feasible nodes, best first, ties in row order."""
         best_first = self._best_first()
         return [(self.names[row], int(self.total[row])) for row in best_first.tolist() if self.total[row] != INFEASIBLE]
 
@@ -162,7 +163,7 @@ class Scores:
         return self.pack(places).explain()
 
     def pack(self, places: Sequence[int]) -> PackedScores:
-        """Return the data that explains some nodes later, given by their indices in :attr:`names`.
+        """Return a small copy of the data for explanations of some nodes, given by their indices in :attr:`names`.
 
         Raises:
             IndexError: an index is out of range.

@@ -1,4 +1,4 @@
-"""Reader of a mapping's fields that records a note for every key."""
+"""Reader for the fields of a configuration that records, for every key, a note on its effect."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -37,10 +37,10 @@ def is_list(value: Any) -> TypeGuard[Sequence[Any]]:
 
 @dataclass
 class FieldReader:
-    """Reader of the fields of a mapping. Keys that were never read are reported as unknown.
+    """Reader for the fields of a mapping, such as a plugin's arguments. :meth:`finish` reports the keys never read.
 
     Attributes:
-        path: path of the mapping, the start of every message.
+        path: path of the mapping in the file, with which every message starts.
         fields: the mapping.
         notes: notes on the keys read so far.
     """
@@ -55,20 +55,24 @@ class FieldReader:
             raise ValueError(f"{self.path}: must be a mapping, got {str(self.fields)[:80]!r}")  # noqa: TRY004  a user's mistake
 
     def raw(self, key: str) -> Any:
-        """Read a field without checks; None if absent or null. The caller must record the note."""
+        """Return the value of a field without checks, or None if the field is absent or null.
+
+        The caller must record the note on the key.
+        """
         self._read.add(key)
         return self.fields.get(key)
 
     def number(self, key: str, default: float, *, negative_is_default: bool = False) -> float:
-        """Read a number that is not negative.
+        """Return the value of a field that must be a number of at least 0.
 
         Args:
             key: name of the field.
-            default: value if the field is absent.
-            negative_is_default: use the default for a negative value, as upstream; otherwise refuse it.
+            default: result if the field is absent or null.
+            negative_is_default: use the default instead of a negative value, as upstream does.
 
         Raises:
-            ValueError: the value is not a number, NaN, infinite or negative; the message has the field's path.
+            ValueError: the value is not a number, is NaN or infinite, or is negative and ``negative_is_default`` is not
+                set; the message has the field's path.
         """
         value = self.raw(key)
         if value is None:
@@ -78,7 +82,10 @@ class FieldReader:
         return self.limited(key, float(value), default, negative_is_default=negative_is_default)
 
     def limited(self, key: str, value: float, default: float, *, negative_is_default: bool = False) -> float:
-        """Check a number that was read and record its note. Arguments and errors are the same as for :meth:`number`."""
+        """Check a number that was already read, record the note on its key, and return the number or the default.
+
+        The other arguments and the errors are the same as for :meth:`number`.
+        """
         if not isfinite(value):
             raise self.error(key, f"must be finite, got {value}")
         if value < 0:
@@ -88,17 +95,17 @@ class FieldReader:
         return self.honored(key, value)
 
     def integer(self, key: str, default: int, *, at_most: int | None = None, negative_is_default: bool = True) -> int:
-        """Read a whole number; 0 and, by default, negative numbers select the default, as upstream.
+        """Return the value of a field that must be an integer; 0 stands for the default, as upstream.
 
         Args:
             key: name of the field.
-            default: value if the field is absent or 0.
-            at_most: largest accepted value.
-            negative_is_default: use the default for a negative value; otherwise refuse it.
+            default: result if the field is absent, null or 0.
+            at_most: largest accepted value; None accepts all.
+            negative_is_default: use the default instead of a negative value, as upstream does.
 
         Raises:
-            ValueError: the value is not a whole number, above ``at_most``, or negative and refused; the message has the
-                field's path.
+            ValueError: the value is not an integer, is above ``at_most``, or is negative and ``negative_is_default`` is
+                not set; the message has the field's path.
         """
         value = self.raw(key)
         if value is None:
@@ -114,7 +121,7 @@ class FieldReader:
         return self.honored(key, value)
 
     def choice(self, key: str, choices: tuple[Word, ...]) -> Word:
-        """Read one of several words; the first is the default.
+        """Return the value of a field that must be one of several words; the first word is the default.
 
         Raises:
             ValueError: the value is not one of the words; the message has the field's path.
@@ -128,7 +135,7 @@ class FieldReader:
         raise self.error(key, f"must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
     def flag(self, key: str) -> bool:
-        """Read a boolean; the default is False.
+        """Return the value of a field that must be a boolean; the default is False.
 
         Raises:
             ValueError: the value is not a boolean; the message has the field's path.
@@ -141,7 +148,9 @@ class FieldReader:
         return self.honored(key, value)
 
     def nested(self, key: str) -> "FieldReader | None":
-        """Read a nested mapping; None if absent. Its reader adds notes to those of this reader.
+        """Return a reader of a nested mapping, or None if the field is absent or null.
+
+        Both readers add to the same list of notes.
 
         Raises:
             ValueError: the value is not a mapping; the message has the field's path.
@@ -150,7 +159,9 @@ class FieldReader:
         return None if value is None else FieldReader(f"{self.path}.{key}", value, self.notes)
 
     def entries(self, key: str) -> "list[FieldReader]":
-        """Read a list of mappings; empty if absent. Their readers add notes to those of this reader.
+        """Return a reader for each mapping of a list; an empty list if the field is absent or null.
+
+        All readers add to the same list of notes.
 
         Raises:
             ValueError: the value is not a list of mappings; the message has the field's path.
@@ -169,18 +180,29 @@ class FieldReader:
         return value
 
     def changed(self, key: str, value: T, why: str) -> T:
-        """Record that another value applies than the key's, and return the value that applies."""
+        """Record that a value other than the configured one applies, and return it.
+
+        Args:
+            key: name of the field.
+            value: value that applies.
+            why: explanation for the user.
+        """
         self.notes.append(ConfigNote(f"{self.path}.{key}", "changed", why))
         return value
 
     def ignored(self, key: str, why: str) -> None:
-        """Mark a key as read, and record that it has no effect on scores."""
+        """Mark a key as read, and record that it has no effect on scores; do nothing if the key is absent.
+
+        Args:
+            key: name of the field.
+            why: explanation for the user.
+        """
         if key in self.fields:
             self._read.add(key)
             self.notes.append(ConfigNote(f"{self.path}.{key}", "ignored", why))
 
     def finish(self) -> None:
-        """Record a note for every key that was not read."""
+        """Record that every key that was not read is unknown, with a similar known key if there is one."""
         for key in self.fields:
             if key not in self._read:
                 close = difflib.get_close_matches(str(key), self._read, n=1)
@@ -188,5 +210,5 @@ class FieldReader:
                 self.notes.append(ConfigNote(f"{self.path}.{key}", "unknown", f"there is no such key{hint}"))
 
     def error(self, key: str, problem: str) -> ValueError:
-        """Return an error for a field, with the field's path."""
+        """Return an error whose message is the field's path and a problem."""
         return ValueError(f"{self.path}.{key}: {problem}")

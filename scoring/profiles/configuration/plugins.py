@@ -1,8 +1,9 @@
 """Score plugins built from their arguments in a KubeSchedulerConfiguration.
 
-Untrusted values are checked here: defaults are the same as upstream's, values that would make scores leave 0 to 100 are
-refused with the field's name, and a note is recorded for every key. Docstrings mark our options, which upstream does
-not have; a stock kube-scheduler refuses a file that contains them.
+The arguments are checked here. Defaults are the same as upstream's (sigs.k8s.io/scheduler-plugins). A value that could
+lead to scores outside 0 to 100 is refused with the field's name. A note is recorded for every key. Some plugins have
+options that upstream does not have; their docstrings say "our option". A stock kube-scheduler refuses a file with such
+an option.
 """
 
 from collections.abc import Callable, Mapping
@@ -58,17 +59,19 @@ def plugin_from_config(
     *,
     kubernetes_version: str = LATEST_VERSION,
 ) -> ScorePlugin:
-    """Build a score plugin.
+    """Build a score plugin from its arguments.
 
     Args:
-        name: the plugin's name, such as ``TargetLoadPacking``; a name from before v1beta2 is accepted.
-        arguments: the plugin's arguments under their Kubernetes names; may include ``apiVersion`` and ``kind``.
-        notes: list that receives a note for each key.
-        kubernetes_version: version whose rules apply where kube-scheduler's changed, such as ``1.36``.
+        name: name of the plugin, such as ``TargetLoadPacking``. Names that kube-scheduler used before v1beta2 are
+            accepted, too.
+        arguments: arguments of the plugin under their Kubernetes names; may include ``apiVersion`` and ``kind``.
+        notes: list to which a note on each key is appended.
+        kubernetes_version: Kubernetes version whose rules of scoring apply, such as ``1.36``.
 
     Raises:
         KeyError: no plugin has this name.
-        ValueError: an argument is invalid, and the message starts with its name; or the version is unknown.
+        ValueError: an argument is invalid, or the version is unknown. For an invalid argument the message starts with
+            the path of its key.
     """
     read, rules = _READERS[name], known_version(kubernetes_version)
     reader = FieldReader(f"{name}Args", {} if arguments is None else arguments, [] if notes is None else notes)

@@ -1,8 +1,9 @@
 """Profiles from a KubeSchedulerConfiguration, v1beta1 to v1, with a note on the effect of every key.
 
-Read are the plugins that score, their weights and their arguments: the defaults of the file's version, merged with the
-profile's ``plugins.score`` and ``plugins.multiPoint`` as kube-scheduler merges them, and ``pluginConfig``. Source:
-k8s.io/kubernetes/pkg/scheduler/apis/config and ``expandMultiPointPlugins`` of its framework runtime.
+The plugins that score, and their weights, are the defaults of the file's version, merged with ``plugins.score`` and
+``plugins.multiPoint`` of the profile as kube-scheduler merges them. Their arguments are read from ``pluginConfig``.
+Source: k8s.io/kubernetes/pkg/scheduler/apis/config and ``expandMultiPointPlugins`` of kube-scheduler's framework
+runtime.
 """
 
 from collections.abc import Mapping
@@ -60,9 +61,10 @@ class SchedulerConfiguration:
     """Score profiles of a KubeSchedulerConfiguration.
 
     Attributes:
-        profiles: the profiles, in the file's order.
-        notes: note on the effect of every key, in reading order. ``trimaran config check`` prints them.
-        weights: weights of all scoring plugins, including those not implemented here, by scheduler name and plugin.
+        profiles: profiles, in the file's order.
+        notes: note on the effect of every key, in the order of reading. ``trimaran config check`` prints the notes.
+        weights: weights by scheduler name and plugin name, of all plugins that score, including plugins that this
+            project does not implement.
     """
 
     profiles: tuple[Profile, ...]
@@ -70,7 +72,7 @@ class SchedulerConfiguration:
     weights: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def profile(self, scheduler_name: str | None = None) -> Profile:
-        """Return a profile by its scheduler's name; without a name, the only profile.
+        """Return the profile for a scheduler name; without a name, the only profile.
 
         Raises:
             KeyError: no profile has this name.
@@ -92,16 +94,16 @@ class SchedulerConfiguration:
 def read_configuration(
     configuration: Mapping[str, Any], *, kubernetes_version: str = LATEST_VERSION
 ) -> SchedulerConfiguration:
-    """Read the profiles of a parsed file.
+    """Read the profiles of a parsed KubeSchedulerConfiguration.
 
     Args:
-        configuration: the parsed file, of any version from v1beta1 on.
-        kubernetes_version: version whose rules apply where kube-scheduler's scores changed, such as ``1.36``; by
-            default the newest known version.
+        configuration: the parsed file, of any version from v1beta1 to v1.
+        kubernetes_version: Kubernetes version whose rules of scoring apply, such as ``1.36``; by default the newest
+            known version.
 
     Raises:
-        ValueError: the file is not a KubeSchedulerConfiguration of a known version, or a value is invalid, and the
-            message starts with the path of the key; or the Kubernetes version is unknown.
+        ValueError: the file is not a KubeSchedulerConfiguration of a known version, a value is invalid, or the
+            Kubernetes version is unknown. For an invalid value the message starts with the path of the key.
     """
     rules = known_version(kubernetes_version)
     notes: list[ConfigNote] = []
@@ -148,7 +150,7 @@ def _version(reader: FieldReader) -> str:
 
 
 class _ProfileReader:
-    """Reader of one profile."""
+    """Reader of one profile of a KubeSchedulerConfiguration."""
 
     def __init__(self, reader: FieldReader, version: str, kubernetes_version: str) -> None:
         self.reader = reader
@@ -180,7 +182,10 @@ class _ProfileReader:
         return Profile(tuple(plugins.values()), "default-scheduler" if name is None else str(name))
 
     def _weights(self) -> dict[str, int]:
-        """Return the weights of the scoring plugins: the defaults merged with the profile's two plugin sets."""
+        """Return the weights of the plugins that score, by name.
+
+        The defaults are merged with the profile's plugin sets ``multiPoint`` and ``score``.
+        """
         plugins = self.reader.nested("plugins")
         defaults = _DEFAULT_WEIGHTS[self.version]
         if plugins is None:
