@@ -69,7 +69,7 @@ class TailRisk(ScorePlugin):
     reads_metrics: ClassVar[bool] = True
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
-        """Return, by resource, whether it is measured, capacity, mean, deviation, requests not measured, percentiles."""
+        """Return, by resource, whether it is measured, capacity, mean, deviation, requests too new, and percentiles."""
         terms: Terms = {"measured": np.zeros(len(nodes), np.bool_)}
         missing = recent_pods.unreported if self.count_recent_pods else recent_pods.unmeasured
         for resource in self.resources:
@@ -90,7 +90,7 @@ class TailRisk(ScorePlugin):
         return terms
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
-        """Return, by resource, the pod's request, a threshold of use and the probability to exceed it; and the score."""
+        """Return, by resource, the pod's request, a threshold of use, the probability to exceed it; and the score."""
         terms: Terms = {}
         none_exceeds: Float64s = np.ones((1, 1))
         expected: Float64s = np.zeros((1, 1))
