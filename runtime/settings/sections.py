@@ -57,10 +57,10 @@ class ServerSettings(Section):
         None, description="PEM file with the server's certificate and the intermediate certificates, to serve HTTPS"
     )
     key: Path | None = Field(
-        None, description="file with the private key of server.certificate, unless that file holds it"
+        None, description="file with the private key of server.certificate; not needed if that file contains the key"
     )
     client_ca_file: Path | None = Field(
-        None, description="PEM file with certificate authorities; clients must have a certificate from one of them"
+        None, description="PEM file with certificate authorities; clients must present a certificate from one of them"
     )
     metrics_open: bool = Field(False, description="serve /metrics also without token and certificate")
 

@@ -23,7 +23,7 @@ class ExtenderServerSettings(ServerSettings):
         "a setting of the watcher; the extender has no dialects",
     )
 
-    port: int = Field(DEFAULT_PORT, ge=0, le=65535, description="the port to listen on; 0 takes any free one")
+    port: int = Field(DEFAULT_PORT, ge=0, le=65535, description="the port to listen on; 0 selects any free port")
 
 
 class ExtenderSection(ClusterSection):
@@ -39,13 +39,15 @@ class ExtenderSection(ClusterSection):
         100,
         ge=0,
         le=100,
-        description="percentage of the pods, chosen by uid, that mode active scores; the others are in shadow",
+        description="percentage of the pods that get scores in mode active, chosen by uid; the other pods "
+        "are in shadow",
     )
     deadline_seconds: float = Field(
         0.04,
         gt=0,
         le=5,
-        description="deadline for scores; then all nodes get the same score; must be below kube-scheduler's timeout",
+        description="deadline for scores, after which all nodes get the same score; must be below "
+        "kube-scheduler's timeout",
     )
     refresh_seconds: float = Field(15, ge=0.1, le=600, description="time between two reads of the watcher")
     max_age_seconds: float = Field(
@@ -56,16 +58,19 @@ class ExtenderSection(ClusterSection):
     )
     on_outage: Literal["neutral", "allocation"] = Field(
         "neutral",
-        description="scores without metrics; neutral: the same for all nodes, allocation: best fit by requests",
+        description="scores if metrics are missing; neutral: the same for all nodes, allocation: best fit by requests",
     )
     assume: bool = Field(
-        True, description="count a scored pod on its likely node until the API server reports where it was bound"
+        True, description="add a scored pod's requests to its most likely node until its binding is seen"
     )
     assume_seconds: float = Field(
-        30, gt=0, le=3600, description="longest time that a pod stays assumed without news from the API server"
+        30,
+        gt=0,
+        le=3600,
+        description="longest time that a pod counts on its most likely node without news from the API server",
     )
     seed: int | None = Field(
-        None, description="seed for the choice among equally good nodes to assume; without one it is random"
+        None, description="seed for the choice of the most likely node among equally good ones; by default random"
     )
     filter: Literal["off", "open", "closed"] = Field(
         "off",
@@ -85,13 +90,14 @@ class ExtenderSection(ClusterSection):
     )
     explain: Literal["review", "open"] = Field(
         "review",
-        description="access to /explain and /decisions; review: Kubernetes users who may get the pods, open: everyone",
+        description="access to /explain and /decisions; review: only Kubernetes users with permission to get the pods, "
+        "open: everyone",
     )
     decisions: int = Field(
         10_000, ge=1, le=1_000_000, description="number of recorded decisions to keep, in at most 64 MB"
     )
     hot_percent: float = Field(
-        80, gt=0, le=100, description="CPU or memory load in percent from which the regret table counts a node as hot"
+        80, gt=0, le=100, description="CPU or memory load in percent at which the regret table counts a node as hot"
     )
     events_namespace: str = Field(
         "default", description="namespace for the Events about outages; empty: write no Events"

@@ -19,7 +19,7 @@ _LABEL = r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"
 class NodesServerSettings(ServerSettings):
     """Settings of the HTTP server for probes and metrics; its default port differs from the watcher's."""
 
-    port: int = Field(DEFAULT_PORT, ge=0, le=65535, description="the port to listen on; 0 takes any free one")
+    port: int = Field(DEFAULT_PORT, ge=0, le=65535, description="the port to listen on; 0 selects any free port")
 
 
 class NodesSection(ClusterSection):
@@ -38,7 +38,7 @@ class NodesSection(ClusterSection):
         80, gt=0, le=100, description="CPU or memory load in percent at which a node becomes hot"
     )
     cool_percent: float = Field(
-        70, gt=0, le=100, description="a hot node counts as normal again below this load in percent"
+        70, gt=0, le=100, description="load in percent below which a hot node counts as normal again"
     )
     min_hot_seconds: float = Field(300, ge=0, le=86400, description="shortest time that a node stays hot")
     max_hot_fraction: float = Field(
@@ -47,7 +47,7 @@ class NodesSection(ClusterSection):
     taint_key: str = Field(
         "trimaran.io/hot", pattern=r"^[a-z0-9][-a-z0-9./]{0,120}$", description="key of the taint on hot nodes"
     )
-    step_percent: float = Field(5, gt=0, le=50, description="annotated loads are multiples of this step in percent")
+    step_percent: float = Field(5, gt=0, le=50, description="step in percent to which annotated loads are rounded")
     writes_per_minute: float = Field(60, ge=1, le=100_000, description="largest number of node patches per minute")
     interval_seconds: float = Field(30, ge=0.1, le=600, description="time between two update cycles")
     max_age_seconds: float = Field(

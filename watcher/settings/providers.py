@@ -1,4 +1,4 @@
-"""Settings of each provider; ``settings.ProviderSettings`` has those that all providers share."""
+"""Settings of single providers; ``settings.ProviderSettings`` has the settings that all providers share."""
 
 import socket
 from pathlib import Path
@@ -19,7 +19,7 @@ class HostSettings(Section):
 
 
 class PrometheusQuery(Section):
-    """Custom query, which replaces the built-in queries of the same type."""
+    """Custom PromQL query of one metric. It replaces the built-in queries of the same resource type."""
 
     name: str = Field(min_length=1, description="the name under which the metric is published")
     type: MetricType = Field(description="the resource that the query measures")
@@ -27,7 +27,7 @@ class PrometheusQuery(Section):
     scale: float = Field(
         100.0, gt=0, description="factor that turns the query's value into percent of capacity: 100 for ratios"
     )
-    smoothing: str = Field("", description="the span that the query itself averages over, such as 5m")
+    smoothing: str = Field("", description="the time over which the query itself averages, such as 5m")
 
 
 class PrometheusSettings(Section):
@@ -36,8 +36,9 @@ class PrometheusSettings(Section):
     node_label: str = Field(
         "",
         pattern="^([a-zA-Z_][a-zA-Z0-9_]*)?$",
-        description="the label that holds the node's name; empty: node, Hostname or instance, the first that leads "
-        "to a node",
+        description="the label that holds the node's name; empty: of node, Hostname and instance the first "
+        "whose value is "
+        "a node's name",
     )
     matchers: str = Field(
         "", description='label matchers for every query, such as cluster="prod" in a Thanos that many clusters share'
@@ -49,32 +50,37 @@ class PrometheusSettings(Section):
         [], description="custom queries: tables [[prometheus.queries]], or JSON in the environment"
     )
     node_power_watts: float = Field(
-        0, ge=0, description="maximum power of a node in watts, to publish Energy as percent of it; 0: not published"
+        0,
+        ge=0,
+        description="maximum power of a node in watts, to publish Energy in percent of it; 0: do not publish Energy",
     )
 
 
 class InfluxDbQuery(Section):
-    """Custom query, which replaces the built-in queries of the same type."""
+    """Custom InfluxDB query of one metric. It replaces the built-in queries of the same resource type."""
 
     name: str = Field(
         min_length=1,
-        description="the name under which the metric is published; of several queries with one name, the first counts",
+        description="the name under which the metric is published; queries with the same name are alternatives: "
+        "the first "
+        "with data is used",
     )
     type: MetricType = Field(description="the resource that the query measures")
     measurement: str = Field(min_length=1, description="the InfluxDB measurement to read")
     field: str = Field(min_length=1, description="the field of the measurement")
     where: dict[str, str] = Field({}, description="the tags that select the series, such as cpu = cpu-total")
-    rate: bool = Field(False, description="the field is a counter: use its increase per second")
+    rate: bool = Field(False, description="true if the field is a counter: its increase per second is used")
     scale: float = Field(
         1.0, allow_inf_nan=False, description="factor that turns the field into percent of capacity; not 0"
     )
     offset: float = Field(
-        0.0, allow_inf_nan=False, description="added after scaling: 100, with scale -1, turns idle time into use"
+        0.0, allow_inf_nan=False, description="number added after scaling; 100, with scale -1, turns idle time into use"
     )
     combine: Literal["one", "all", "busiest"] = Field(
         "one",
-        description="the series of a node: one only, all samples of several series together, or the busiest series, "
-        "such as of disks",
+        description="how to combine a node's series; all: use the samples of all series together, busiest: use "
+        "the series "
+        "with the highest average, such as the busiest disk, one: like all, but report several series as a finding",
     )
 
     @model_validator(mode="after")
@@ -108,13 +114,13 @@ class InfluxDbSettings(Section):
 class FakeSettings(Section):
     """Settings of the provider Fake, for tests."""
 
-    nodes: int = Field(3, ge=0, le=100_000, description="number of nodes, unless fake.file lists them")
+    nodes: int = Field(3, ge=0, le=100_000, description="number of nodes; not used if fake.file lists the nodes")
     file: Path | None = Field(None, description="JSON or TOML file with every node's load, read for every fetch")
     failure: Literal["", "unavailable", "refused", "unusable", "empty", "slow"] = Field(
-        "", description="the way in which fetches fail; empty: they succeed"
+        "", description="simulated failure of fetches; empty: fetches succeed"
     )
     failing_windows: Annotated[list[str], BeforeValidator(comma_separated)] = Field(
-        [], description="the windows that fail if fake.failure is set, comma-separated; empty: all"
+        [], description="windows whose fetches fail if fake.failure is set, comma-separated; empty: all"
     )
 
 
@@ -125,7 +131,7 @@ class MetricsServerSettings(Section):
         300,
         gt=0,
         le=86400,
-        description="seconds between two reads of the nodes' capacity; a new node is looked up at once",
+        description="seconds between two reads of the nodes' capacity; the capacity of a new node is read at once",
     )
     node_selector: str = Field(
         "", description="label selector of the nodes to watch, such as type!=virtual-kubelet; empty: all"
@@ -178,20 +184,23 @@ class DatadogSettings(Section):
     cpu_query: str = Field(
         "max:cpu.utilization",
         min_length=1,
-        description="query for CPU in percent, metrics and arithmetic; for the Agent's own metrics: "
+        description="expression of metrics and arithmetic that gives CPU in percent; for the Agent's own metrics: "
         "100 - avg:system.cpu.idle",
     )
     memory_query: str = Field(
         "max:memory.utilization",
         min_length=1,
-        description="query for Memory in percent; for the Agent's own metrics: 100 - 100 * avg:system.mem.pct_usable",
+        description="expression that gives Memory in percent; for the Agent's own metrics: "
+        "100 - 100 * avg:system.mem.pct_usable",
     )
     storage_query: str = Field(
-        "", description="query for Storage in percent, such as max:system.io.util; empty: not published"
+        "", description="expression that gives Storage in percent, such as max:system.io.util; empty: not published"
     )
     bandwidth_query: str = Field(
-        "", description="query for Bandwidth in percent; it must contain the link speed; empty: not published"
+        "",
+        description="expression that gives Bandwidth in percent, which must contain the link speed; empty: "
+        "not published",
     )
     gpu_query: str = Field(
-        "", description="query for GPU in percent, such as avg:dcgm.gpu_utilization; empty: not published"
+        "", description="expression that gives GPU in percent, such as avg:dcgm.gpu_utilization; empty: not published"
     )

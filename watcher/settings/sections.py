@@ -1,6 +1,6 @@
-"""All settings of the watcher: name, unit, default and effect.
+"""Settings of the watcher, except those of single providers: name, unit, default and effect.
 
-``runtime.settings.loading`` reads them from flags, environment and file.
+``runtime.settings.loading`` reads the settings from flags, environment and file.
 """
 
 import os
@@ -99,7 +99,9 @@ class ProviderSettings(Section):
         None, description="PEM file with the client certificate to present to the provider"
     )
     client_key: Path | None = Field(
-        None, description="file with the private key of provider.client_certificate, unless that file holds it"
+        None,
+        description="file with the private key of provider.client_certificate; not needed if that file "
+        "contains the key",
     )
     insecure_skip_verify: bool = Field(False, description="do not verify the provider's certificate")
     openshift_auth: bool = Field(False, description="use the token and the CA of the pod's service account")
@@ -109,7 +111,7 @@ class ProviderSettings(Section):
 
 
 class FallbackSettings(Section):
-    """Other providers, which are used when the first one fails."""
+    """Settings of the fallbacks, other providers that are used when the preferred one fails."""
 
     providers: Annotated[list[ProviderSettings], BeforeValidator(parsed_json)] = Field(
         [],
@@ -125,7 +127,7 @@ class WatchSettings(Section):
         ["15m", "10m", "5m"], min_length=1, description="the windows to fetch and serve, comma-separated durations"
     )
     default_window: str = Field(
-        "", description="the window that is served when a request names none; empty: the longest of watch.windows"
+        "", description="the window that is served if a request names no window; empty: the longest of watch.windows"
     )
     operators: Annotated[list[Operator], BeforeValidator(comma_separated)] = Field(
         [Operator.AVG, Operator.STD],
@@ -139,17 +141,23 @@ class WatchSettings(Section):
         256,
         ge=1,
         le=1_000_000,
-        description="memory that the responses of one fetch may take, decompressed and parsed, in MiB; "
-        "above it the fetch fails",
+        description="memory in MiB for the responses of one fetch, decompressed and parsed; a fetch that needs "
+        "more fails",
     )
     max_nodes: int = Field(
-        20_000, ge=1, le=1_000_000, description="maximum number of nodes; nodes beyond it, by name, are dropped"
+        20_000,
+        ge=1,
+        le=1_000_000,
+        description="largest number of nodes; if there are more, the last in alphabetical order are dropped",
     )
     sample_interval_seconds: float = Field(
-        15, ge=0.1, le=600, description="seconds between samples, for providers that only report the present load"
+        15, ge=0.1, le=600, description="seconds between two samples of a provider that only reports the present load"
     )
     expiry_seconds: int = Field(
-        300, gt=0, description="age in seconds above which metrics are never served as fresh; longer than the interval"
+        300,
+        gt=0,
+        description="age in seconds above which metrics are never served as fresh; must be longer than "
+        "watch.interval_seconds",
     )
 
     @model_validator(mode="after")
@@ -168,20 +176,20 @@ class WatchSettings(Section):
         return self
 
     def fetch_budget(self) -> Budget:
-        """Return a new budget for the answers of one fetch."""
+        """Return a new budget for the memory that the HTTP responses of one fetch may take."""
         return Budget(
             self.max_fetch_megabytes * 1024**2, "the responses of this fetch are", "watch.max_fetch_megabytes"
         )
 
     def fallback_order(self) -> list[str]:
-        """Return the default window, then the shorter ones, longest first."""
+        """Return the default window, then the windows that are shorter than it, longest first."""
         longest_first = sorted(dict.fromkeys(self.windows), key=duration.seconds, reverse=True)
         default = self.default_window or longest_first[0]
         return [window for window in longest_first if duration.seconds(window) <= duration.seconds(default)]
 
 
 class Reaction(StrEnum):
-    """Action on metrics that a check has proved suspect: report them only, mark the node, or drop them."""
+    """Action on metrics that a check finds suspect: only report them, mark the node, or drop them."""
 
     REPORT = "report"
     MARK = "mark"
@@ -191,15 +199,17 @@ class Reaction(StrEnum):
 class QualitySettings(Section):
     """Thresholds of the checks of metrics, and the action on each kind of suspect metrics."""
 
-    history_fetches: int = Field(60, ge=20, le=1440, description="number of past fetches that a value is compared with")
+    history_fetches: int = Field(
+        60, ge=20, le=1440, description="number of past fetches with which a value is compared"
+    )
     missing_seconds: float = Field(
         3600,
         ge=0,
         le=86400,
-        description="seconds for which a missing node or metric is reported; then it is forgotten",
+        description="seconds for which a missing node or metric is reported, before it is forgotten",
     )
     min_coverage: float = Field(
-        0.5, ge=0, le=1, description="a node with samples in less than this share of a window is reported, 0 to 1"
+        0.5, ge=0, le=1, description="share of a window, 0 to 1; a node with samples in less of the window is reported"
     )
     stale_seconds: float = Field(
         300, gt=0, le=86400, description="age in seconds of a node's newest sample above which the node is stale"
@@ -220,32 +230,34 @@ class QualitySettings(Section):
         21600,
         gt=0,
         le=604800,
-        description="other metrics, whole numbers and coarse steps are frozen if they have been exactly constant "
-        "for this many seconds",
+        description="like quality.frozen_seconds, for values that are often constant: metrics other than CPU, whole "
+        "numbers, and values that change in coarse steps",
     )
     spike_factor: float = Field(
         1.5,
         ge=1,
         le=100,
-        description="an average is a spike if it moves this many times faster than its window allows",
+        description="an average is a spike if it moves more than this factor times the fastest change possible for its "
+        "window",
     )
     smoothing_ratio: float = Field(
         4.0,
         ge=1,
         le=1000,
-        description="squared differences of window averages divided by squared deviations, above which the samples "
-        "are averages themselves; a random walk has 4",
+        description="samples count as already averaged if squared differences of window averages are more than "
+        "this many "
+        "times the squared deviations within windows; a random walk has 4",
     )
     corroborate: Literal["auto", "fallback", "off"] = Field(
         "auto",
-        description="a second source to compare CPU and Memory with; auto: the metrics server, in a cluster; "
-        "fallback: the first of fallback.providers; off: none",
+        description="second source, with which CPU and Memory are compared; auto: the metrics server, if in a cluster; "
+        "fallback: the first of fallback.providers; off: no second source",
     )
     disagreement_percent: float = Field(
         10,
         gt=0,
         le=100,
-        description="percentage points by which a second source may deviate from the usual difference between the two",
+        description="percentage points by which the difference between two sources may deviate from its usual value",
     )
     stale_action: Reaction = Field(Reaction.MARK, description="action on nodes whose newest sample is stale")
     frozen_action: Reaction = Field(
@@ -255,13 +267,15 @@ class QualitySettings(Section):
     )
     spike_action: Reaction = Field(Reaction.REPORT, description="action on metrics in a spike")
     wrong_scale_action: Reaction = Field(
-        Reaction.MARK, description="action on metrics that are in the wrong unit in a whole fetch"
+        Reaction.MARK, description="action on metrics that are in the wrong unit at all nodes of a fetch"
     )
-    flatline_action: Reaction = Field(Reaction.MARK, description="action on CPU that is 0 or hardly moves any more")
+    flatline_action: Reaction = Field(
+        Reaction.MARK, description="action on CPU that has become exactly 0, or hardly changes any more"
+    )
     duplicate_node_action: Reaction = Field(Reaction.MARK, description="action on nodes that report the same series")
     anomaly_action: Reaction = Field(
         Reaction.REPORT,
-        description="action on CPU far below the expected range, by the node's past and the other nodes",
+        description="action on CPU far below the range that the node's past and the other nodes predict",
     )
     disagreement_action: Reaction = Field(
         Reaction.MARK, description="action on metrics that the second source contradicts"
@@ -269,18 +283,20 @@ class QualitySettings(Section):
 
 
 class WatcherServerSettings(ServerSettings):
-    """REST API of the watcher."""
+    """Settings of the watcher's REST API."""
 
     dialect: Dialect = Field(
-        Dialect.DOCUMENTED, description="the JSON dialect of /watcher, documented or go; /compat always uses go"
+        Dialect.DOCUMENTED,
+        description="the JSON dialect of /watcher: documented, or go as in load-watcher; /compat always uses go",
     )
     compat_open: bool = Field(False, description="serve /compat also without token and certificate")
-    compat_host: str = Field("127.0.0.1", min_length=1, description="the address that server.compat_port listens on")
+    compat_host: str = Field("127.0.0.1", min_length=1, description="the address on which server.compat_port listens")
     compat_port: int | None = Field(
         None,
         ge=1,
         le=65535,
-        description="a port that serves only /compat (and the probes): plain HTTP, without token and certificate",
+        description="additional port, which serves only /compat and the probes, over plain HTTP without token and "
+        "certificate",
     )
 
     @model_validator(mode="after")
@@ -291,7 +307,7 @@ class WatcherServerSettings(ServerSettings):
 
 
 class DashboardSettings(Section):
-    """The dashboard for browsers, if the extra ``dashboard`` is installed."""
+    """Settings of the dashboard for browsers, which needs the extra ``dashboard``."""
 
     enabled: bool = Field(
         True,
@@ -299,7 +315,8 @@ class DashboardSettings(Section):
     )
     cluster: bool = Field(
         False,
-        description="filter nodes by their labels in the Kubernetes API; otherwise only by the watcher's metadata",
+        description="read node labels from the Kubernetes API for the node filter; otherwise only the "
+        "watcher's metadata",
     )
     extender: Annotated[str, AfterValidator(http_address)] | None = Field(
         None, description="the address of an extender; the dashboard shows its decisions"
@@ -314,7 +331,7 @@ class DashboardSettings(Section):
 
 
 class StoreSettings(Section):
-    """The file with snapshots and history, which survives a crash."""
+    """Settings of the database file with snapshots and history, which survive a crash."""
 
     path: Path = Field(
         default_factory=_default_store,
@@ -360,13 +377,14 @@ class Settings(SettingsModel):
     fake: FakeSettings = Field(default_factory=FakeSettings)
 
     def for_each_provider(self) -> list[Self]:
-        """Return one copy of these settings per provider, the fallbacks after the first; only ``provider`` differs."""
+        """Return these settings, then a copy of them for each fallback, with the fallback as ``provider``."""
         return [self, *(self.model_copy(update={"provider": each}) for each in self.fallback.providers)]
 
     def corroborating(self) -> Self | None:
-        """Return these settings with the second source as ``provider``; None if there is no second source.
+        """Return a copy of these settings with the second source as ``provider``; None if there is no second source.
 
-        A source is never compared with itself.
+        The second source is a provider whose CPU and Memory are compared with those of the first, to detect wrong
+        values. A provider is never compared with itself.
         """
         if self.quality.corroborate == "fallback":
             return next(iter(self.for_each_provider()[1:]), None)
