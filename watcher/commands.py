@@ -18,14 +18,14 @@ from watcher.settings import Settings, WatcherSettings
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 log_level_option = click.option(
-    "--log-level", help="panic, fatal, error, warning, info, debug or trace. [default: info]"
+    "--log-level", help="Log level: panic, fatal, error, warning, info, debug or trace. [default: info]"
 )
 
 
 def setting_options(command: Command) -> Command:
     """Add the options ``--settings`` and ``--set`` to a command."""
     command = click.option(
-        "--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Set any setting; can be repeated."
+        "--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Set a setting; repeatable."
     )(command)
     return click.option(
         "--settings",
@@ -98,7 +98,7 @@ def errors_or_exit() -> Iterator[None]:
 @click.command()
 @click.option("--host", help="The address to listen on. [default: 127.0.0.1]")
 @click.option("--port", help="The port to listen on. [default: 2020]")
-@click.option("--provider", help="The metrics provider. [default: this machine, or the metrics server in a cluster]")
+@click.option("--provider", help="The metrics provider. [default: the metrics server in a cluster, else this machine]")
 @click.option("--address", help="The provider's address.")
 @click.option("--interval", help="Time from one fetch to the next: seconds, or a duration such as 5m. [default: 60]")
 @click.option("--store", help="The SQLite file for snapshots and history, which survives a crash.")
@@ -117,7 +117,10 @@ def watch(
 ) -> None:
     """Watch every node's load and serve it: GET /watcher, GET /watcher/<host>.
 
-    Without a provider, watches this machine. trimaran config lists all settings.
+    The default provider is the metrics server in a cluster, and this machine elsewhere. trimaran config lists all
+    settings.
+
+    Exit status: 0 if stopped by a signal, 1 if it cannot listen, 2 if the settings are invalid.
     """
     # The first process of a container ignores SIGTERM until it has a handler, and gunicorn installs its own only after
     # its imports. Without this handler, a process stopped before that would be killed only after the grace period.
@@ -160,33 +163,32 @@ def exit_early(_number: int, _frame: object) -> NoReturn:
 
 
 @click.command()
-@click.option("--provider", help="The metrics provider to check. [default: the settings' provider]")
+@click.option("--provider", help="The metrics provider to check. [default: the provider in the settings]")
 @click.option("--address", help="The provider's address.")
 @click.option(
     "--nodes",
     "nodes_file",
     type=click.Path(path_type=Path, allow_dash=True),
-    help="Compare the metrics with these nodes, the output of kubectl get nodes -o yaml: list nodes without metrics "
-    "and metrics without a node.",
+    help="Output of kubectl get nodes -o yaml. The check lists nodes without metrics, and metrics without a node.",
 )
 @click.option(
     "--cluster",
     is_flag=True,
-    help="Compare the metrics with the nodes of the cluster's API server, which is reached like kubectl or from a pod.",
+    help="The same check with the nodes of the Kubernetes API, through a kubeconfig or the pod's service account.",
 )
-@click.option("--watcher", "running", metavar="URL", help="Check the watcher that runs at this URL.")
 @click.option(
-    "--token-file", type=click.Path(path_type=Path), help="File with the bearer token for the watcher of --watcher."
+    "--watcher", "running", metavar="URL", help="Check the running watcher at this URL instead of the providers."
 )
+@click.option("--token-file", type=click.Path(path_type=Path), help="File with the bearer token for --watcher.")
 @click.option(
     "--ca-file",
     type=click.Path(path_type=Path),
-    help="PEM file with the certificate authorities to trust for the watcher of --watcher.",
+    help="PEM file with the certificate authorities to trust for --watcher.",
 )
 @click.option(
     "--client-certificate",
     type=click.Path(path_type=Path),
-    help="PEM file with the client certificate for the watcher of --watcher and its private key.",
+    help="PEM file with the client certificate for --watcher and its private key.",
 )
 @click.option("-v", "--verbose", is_flag=True, help="List the details of each step, such as the node of each series.")
 @output_option("text", "json", "yaml")
@@ -216,7 +218,7 @@ def doctor(
     Example: trimaran doctor --provider Prometheus --address http://prometheus:9090 --cluster --verbose
              trimaran doctor --watcher http://trimaran:2020 --cluster
 
-    Exits with status 0 if all checks pass, 1 if a check fails, 2 if the settings are invalid.
+    Exit status: 0 if all checks pass, 1 if a check fails, 2 if the settings are invalid.
     """
     from watcher.doctor import examine  # only this command needs it
     from watcher.doctor.remote_watcher import WatcherConnection, examine_watcher
@@ -241,7 +243,7 @@ def doctor(
     if output != "text":
         echo_document(checks, output)
     else:
-        click.echo(f"\n{'all is well' if not failed else f'{failed} of {len(checks)} steps failed'}")
+        click.echo(f"\n{'all steps passed' if not failed else f'{failed} of {len(checks)} steps failed'}")
     raise SystemExit(1 if failed else 0)
 
 

@@ -172,9 +172,9 @@ def test_profiles_are_found_by_name():
     """The only profile needs no name; several need one, and the error of an unknown name lists those of the file."""
     text = "profiles: [{schedulerName: a}, {schedulerName: b}]"
     assert read(text).profile("b").scheduler_name == "b"
-    with pytest.raises(ValueError, match="which profile"):
+    with pytest.raises(ValueError, match="several profiles .*scheduler_name"):
         read(text).profile()
-    with pytest.raises(KeyError, match="no profile for scheduler 'c'; there are: a, b"):
+    with pytest.raises(KeyError, match="no profile for scheduler 'c'; known schedulers: a, b"):
         read(text).profile("c")
     header = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
     assert read_configuration(header).profile().scheduler_name == "default-scheduler"

@@ -249,7 +249,7 @@ def test_command_prints_steps_and_returns_a_status():
     """``trimaran doctor`` prints a line for each step; the status is 0, 1, or 2 for invalid settings."""
     good = CliRunner().invoke(main, ["doctor", "--provider", "Host"])
     assert good.exit_code == 0
-    assert "all is well" in good.output
+    assert "all steps passed" in good.output
     bad = CliRunner().invoke(main, ["doctor", "--provider", "Prometheus", "--address", "http://127.0.0.1:1"])
     assert bad.exit_code == 1
     assert "-> provider.address (TRIMARAN_PROVIDER__ADDRESS)" in bad.output

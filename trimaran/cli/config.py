@@ -23,12 +23,12 @@ def config(context: click.Context, file: Path | None, assignments: tuple[str, ..
         show_settings(file, assignments)
 
 
-@config.command()
+@config.command(short_help="Check which keys of a KubeSchedulerConfiguration trimaran honors.")
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
-@click.option("--all", "show_all", is_flag=True, help="Also show the keys that are honored unchanged.")
+@click.option("--all", "show_all", is_flag=True, help="Also show the keys that trimaran honors unchanged.")
 @kubernetes_version_option
 def check(file: Path, kubernetes_version: str, *, show_all: bool) -> None:
-    """Check a KubeSchedulerConfiguration: which keys trimaran honors, changes or ignores.
+    """Check which keys of a KubeSchedulerConfiguration trimaran honors, changes or ignores.
 
     \b
     Example: kubectl -n kube-system get cm scheduler -o jsonpath='{.data.config}' | trimaran config check -

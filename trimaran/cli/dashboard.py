@@ -31,9 +31,7 @@ def _http_address(_context: click.Context, _option: click.Parameter, address: st
 )
 @option("--host", default="127.0.0.1", help="Address to listen on.")
 @option("--port", default=2022, help="Port to listen on.")
-@path_option(
-    "--nodes", "nodes_file", help="Output of kubectl get nodes -o yaml: nodes for the Pod page, and their labels."
-)
+@path_option("--nodes", "nodes_file", help="Output of kubectl get nodes -o yaml, for the Pod page and the node labels.")
 @path_option("--pods", "pods_file", help="Output of kubectl get pods -A -o yaml, for the Pod page.")
 @click.option("--cluster", is_flag=True, help="Read node labels from the API server, with kubectl's configuration.")
 @click.option(
@@ -44,7 +42,9 @@ def _http_address(_context: click.Context, _option: click.Parameter, address: st
     help="Address of an extender, to show its decisions.",
 )
 @credential_options("extender", "extender-", "extender_access")
-@click.option("--secure-cookie", is_flag=True, help="Mark the cookie as HTTPS-only: for a proxy that terminates TLS.")
+@click.option(
+    "--secure-cookie", is_flag=True, help="Mark the cookie as HTTPS-only; for use behind a proxy that terminates TLS."
+)
 @credential_options("watcher")
 def dashboard(
     address: str,
@@ -69,7 +69,7 @@ def dashboard(
     Example: trimaran dashboard --watcher http://127.0.0.1:2020     # then open http://127.0.0.1:2022
              trimaran dashboard --watcher http://trimaran:2020 --cluster --extender http://trimaran-extender:2021
 
-    Exit status: 0 when stopped by a signal, 1 if it cannot listen, 2 if an option cannot be used.
+    Exit status: 0 if stopped by a signal, 1 if it cannot listen, 2 if an option cannot be used.
     """
     signal.signal(signal.SIGTERM, exit_early)
     try:

@@ -47,7 +47,9 @@ def extender(
 ) -> None:
     """Serve a scheduler extender that scores nodes for a stock kube-scheduler (POST /prioritize).
 
-    The extender runs those plugins of a KubeSchedulerConfiguration that kube-scheduler does not have itself.
+    The extender runs the plugins of a KubeSchedulerConfiguration that kube-scheduler itself does not have.
+
+    Exit status: 0 if stopped by a signal, 1 if it cannot listen, 2 if the settings are invalid.
     """
     if context.invoked_subcommand is not None:
         return
@@ -71,7 +73,7 @@ def extender(
         service.serve(loaded, profiles)
 
 
-@extender.command()
+@extender.command(short_help="Convert a configuration for kube-scheduler with the extender.")
 @click.argument("source", metavar="FILE", type=click.Path(path_type=Path, allow_dash=True))
 @option("--url", default="http://127.0.0.1:2021", help="URL of the extender for kube-scheduler.")
 @click.option(
@@ -81,14 +83,19 @@ def extender(
 @click.option("--key", default="", help="Key of the client certificate, as a path on kube-scheduler's host.")
 @option("--timeout-ms", default=500, help="Timeout after which kube-scheduler ignores the extender.")
 @click.option(
-    "--filter", "filters", is_flag=True, help="Let kube-scheduler also filter by the extender; see extender.filter."
+    "--filter",
+    "filters",
+    is_flag=True,
+    help="Let the extender also filter nodes for kube-scheduler; see extender.filter.",
 )
 @click.option(
     "--no-safety-net",
     is_flag=True,
-    help="Do not add NodeResourcesFit and NodeResourcesBalancedAllocation to profiles without them.",
+    help="Do not add NodeResourcesFit and NodeResourcesBalancedAllocation to profiles that lack them.",
 )
-@click.option("--check", is_flag=True, help="Check FILE as kube-scheduler's configuration, and write nothing.")
+@click.option(
+    "--check", is_flag=True, help="Only check that FILE is a valid kube-scheduler configuration that uses the extender."
+)
 def config(
     source: Path,
     url: str,

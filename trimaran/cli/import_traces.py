@@ -27,15 +27,25 @@ FORMATS: dict[str, DatasetFormat] = {
 }
 
 
-@click.command("import")
+@click.command("import", short_help="Convert a public data set into a trace.")
 @click.argument("form", type=click.Choice(list(FORMATS)), metavar="FORMAT")
 @click.argument("folder", type=click.Path(path_type=Path), metavar="SOURCE")
 @click.argument("out", type=click.Path(path_type=Path, file_okay=False))
 @option("--nodes", default=60, type=click.IntRange(1, 100_000), help="Largest number of machines, sampled at random.")
-@option("--from-hour", default=0.0, type=FiniteRange(0), help="Start of the span.")
-@option("--hours", default=60.0, type=FiniteRange(0.1, 10_000), help="Length of the span.")
-@option("--warm-up-hours", default=12.0, type=FiniteRange(0), help="First part of the span, which is not measured.")
-@option("--seed", default=0, help="Random seed of the sample.")
+@option(
+    "--from-hour",
+    default=0.0,
+    type=FiniteRange(0),
+    help="Start of the imported time span, in hours after the start of the data set.",
+)
+@option("--hours", default=60.0, type=FiniteRange(0.1, 10_000), help="Length of the time span.")
+@option(
+    "--warm-up-hours",
+    default=12.0,
+    type=FiniteRange(0),
+    help="First part of the time span, which replays do not measure.",
+)
+@option("--seed", default=0, help="Random seed of the sample of machines.")
 def import_(
     form: str, folder: Path, out: Path, nodes: int, from_hour: float, hours: float, warm_up_hours: float, seed: int
 ) -> None:
@@ -66,8 +76,8 @@ def import_(
         click.echo(f"trimaran: {without_use} pods are left out: their use is not in the data set", err=True)
     if trace.minutes < options.minutes:
         click.echo(
-            f"trimaran: the data set ends after {_hours(trace.minutes)} of these {_hours(options.minutes)} hours: the "
-            f"trace has {_hours(trace.minutes)} hours, with a warm-up of {_hours(trace.warm_up_minutes)}",
+            f"trimaran: the data set has only {_hours(trace.minutes)} of the requested {_hours(options.minutes)} "
+            f"hours; the trace has these, with a warm-up of {_hours(trace.warm_up_minutes)} hours",
             err=True,
         )
     factors = " and ".join(f"{factor:g}" for factor in trace.overcommit)

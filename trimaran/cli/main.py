@@ -15,20 +15,26 @@ import trimaran
 #: Module and function of each command, and its help text in the list of commands.
 COMMANDS = {
     "watch": ("watcher.commands:watch", "Watch every node's load and serve it."),
-    "top": ("trimaran.cli.top:top", "Show what every node uses."),
-    "score": ("trimaran.cli.score:score", "Rank nodes for a pod, and say why."),
+    "top": ("trimaran.cli.top:top", "Show the load of every node."),
+    "score": ("trimaran.cli.score:score", "Rank the nodes for a pod, with the reasons."),
     "compare": ("trimaran.cli.compare:compare", "Compare two watchers, such as load-watcher in Go and this one."),
-    "place": ("trimaran.cli.place:place", "Place many pods at once, with a proven bound."),
+    "place": ("trimaran.cli.place:place", "Place many pods at once, and show the gap to a lower bound of the cost."),
     "extender": ("trimaran.cli.extender:extender", "Score nodes for a stock kube-scheduler."),
-    "explain": ("trimaran.cli.explain:explain", "Say why a pod went where it went."),
-    "nodes": ("trimaran.cli.nodes:nodes", "Write on nodes how loaded they are: soft taints, annotations."),
-    "simulate": ("trimaran.cli.simulate:simulate", "Replay real use against any policy, and compare policies."),
-    "record": ("trimaran.cli.record:record", "Write a trace of a cluster, to be replayed."),
+    "explain": ("trimaran.cli.explain:explain", "Explain a pod's placement: its candidate nodes and their scores."),
+    "nodes": ("trimaran.cli.nodes:nodes", "Mark nodes with their load: soft taints and annotations."),
+    "simulate": (
+        "trimaran.cli.simulate:simulate",
+        "Replay recorded pod usage with placement policies, and compare the policies.",
+    ),
+    "record": ("trimaran.cli.record:record", "Record a cluster as a trace for replays."),
     "dashboard": (
         "trimaran.cli.dashboard:dashboard",
-        "Serve the page: nodes at one look, trust, where a pod would go.",
+        "Serve the page: the load of all nodes, the quality of the metrics, scores of a pod.",
     ),
-    "doctor": ("watcher.commands:doctor", "Check every provider step by step, and name what mends it."),
+    "doctor": (
+        "watcher.commands:doctor",
+        "Check every provider step by step, and name the setting that fixes each problem.",
+    ),
     "config": ("trimaran.cli.config:config", "Show the effective settings; check a scheduler's configuration."),
 }
 
@@ -53,7 +59,7 @@ class LazyGroup(click.Group):
             raise SystemExit(1) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the commands, in the order in which they are usually needed."""
+        """Return the commands in the order of their usual first use."""
         del ctx
         return list(COMMANDS)
 
@@ -88,4 +94,4 @@ def _give_up_output() -> None:
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(trimaran.__version__, message="trimaran %(version)s")
 def main(**_options: Any) -> None:
-    """Load-aware placement for Kubernetes: watch what nodes use, and score pods against it."""
+    """Load-aware placement for Kubernetes: watch the load of nodes, and score nodes for pods by it."""

@@ -56,45 +56,57 @@ _MORE_TIME = {
 @path_option(
     "--pods",
     "pods_file",
-    help="Output of kubectl get pods -A -o yaml. Bound pods count on their nodes; pending pods are placed.",
+    help="Output of kubectl get pods -A -o yaml. Bound pods take room on their nodes; pending pods are placed.",
 )
 @click.option("--live", is_flag=True, help="Read nodes and pods from the Kubernetes API instead.")
 @kubernetes_options
 @click.option("--scheduler", "scheduler_name", default="", help="Only pods with this schedulerName. [default: all]")
-@option("--window", default="24h", help="The watcher's window to take peaks from.")
+@option("--window", default="24h", help="Window of the watcher whose peaks are used.")
 @option(
     "--limit",
     type=FiniteRange(0, 1, min_open=True),
     default=1.0,
     help="Largest use of a node at its peak, as a share of its capacity.",
 )
-@click.option("--gangs-within", default="", help="Node label, such as a rack's; a gang's nodes share one value.")
+@click.option(
+    "--gangs-within",
+    default="",
+    help="Node label, such as that of the rack; all pods of a gang go to nodes with the same value.",
+)
 @option(
     "--spread-weight",
     type=FiniteRange(0, 1000),
     default=1.0,
-    help="Weight of the spread between nodes next to the imbalance within nodes; 0 counts imbalance alone.",
+    help="Weight of the differences between nodes, relative to the imbalance of resources within nodes; 0 "
+    "ignores them.",
 )
 @click.option(
     "--seconds",
     type=FiniteRange(0.1, 3600),
-    help="Time limit of the search. [default: 20, beyond 2,000 pods one more for each 86 pods: 230 for 20,000]",
+    help="Time limit of the search. [default: 20, plus 1 per 86 pods above 2,000]",
 )
 @option(
     "--bound-seconds",
     type=FiniteRange(0, 3600),
     default=BOUND_SECONDS,
-    help="Time limit of the lower bound, which the gap is relative to.",
+    help="Time limit for computing the lower bound, with which the plan's cost is compared.",
 )
 @click.option(
-    "--rounds", type=click.IntRange(1), default=1_000_000, help="Limit of the search in rounds, for reproducible plans."
+    "--rounds",
+    type=click.IntRange(1),
+    default=1_000_000,
+    help="Largest number of search rounds; limits the search reproducibly, unlike time.",
 )
-@option("--seed", type=click.IntRange(0), default=0)
-@click.option("--exact", is_flag=True, help="Continue with CP-SAT, for as long again; it proves some 64 pairs.")
-@click.option("--compare", is_flag=True, help="Also measure the plans of other methods, such as TBESK.")
-@path_option("--write", "plan_file", help="File for the plan, as v1 Bindings.")
+@option("--seed", type=click.IntRange(0), default=0, help="Random seed of the search.")
+@click.option(
+    "--exact",
+    is_flag=True,
+    help="Then search with CP-SAT for the same time again; it proves the optimum for up to about 64 pod-node pairs.",
+)
+@click.option("--compare", is_flag=True, help="Also show the cost of other methods' plans, such as TBESK.")
+@path_option("--write", "plan_file", help="File to write the plan to, as v1 Bindings.")
 @click.option("--bind", "bind_pods", is_flag=True, help="Bind the pods. [default: dry run]")
-@option("--output", type=click.Choice(["text", "json"]), default="text")
+@option("--output", type=click.Choice(["text", "json"]), default="text", help="The form of the output.")
 @watcher_options
 def place(
     nodes_file: Path | None,
@@ -124,8 +136,9 @@ def place(
     \b
     Example: trimaran place --nodes nodes.yaml --pods pods.yaml --write plan.yaml
 
-    Without --bind the cluster is not changed. Exits with 0 if every pod has a node, 1 if a pod has none or is not
-    bound, 2 if the input is invalid.
+    Without --bind the cluster is not changed.
+
+    Exit status: 0 if every pod has a node, 1 if a pod has no node or is not bound, 2 if the input is invalid.
     """
     if live == bool(nodes_file or pods_file) or (not live and not (nodes_file and pods_file)):
         raise click.UsageError("give --nodes and --pods, or --live")
@@ -138,7 +151,8 @@ def place(
             else:
                 nodes, (pending, skipped) = _from_files(nodes_file, pods_file, scheduler_name)
             batch = read_batch(nodes, pending, skipped, peaks=peaks, limit=limit, gangs_within=gangs_within)
-            _check_writable(plan_file)
+            if plan_file is not None:
+                plan_file.open("a").close()  # fails before a long search
             settings = SearchSettings(spread_weight, rounds, seconds or default_seconds(batch.problem.pods))
             result = make_plan(
                 batch.problem, settings, seed, exact=exact, bound_seconds=bound_seconds, report=_show_progress
@@ -170,16 +184,6 @@ def _bind(api: KubernetesApi, bindings: Sequence[dict[str, Any]]) -> list[BindRe
         results, length=len(bindings), label="binding", file=sys.stderr, hidden=not _on_terminal()
     ) as bar:
         return list(bar)
-
-
-def _check_writable(path: Path | None) -> None:
-    """Check, before a long search, that the plan's file can be written; None writes no file.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
-    if path is not None:
-        path.open("a").close()
 
 
 def _peaks(address: str | None, window: str, access: WatcherCredentials) -> WatcherMetrics | None:

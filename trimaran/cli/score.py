@@ -48,13 +48,13 @@ _FILTERED = "Filtered by room, cordons, taints and node affinity; kube-scheduler
     "config_file",
     help="KubeSchedulerConfiguration: score by the plugins of its profile, with their weights and arguments.",
 )
-@click.option("--scheduler", help="Profile of --config, by scheduler name. [default: the only one]")
+@click.option("--scheduler", help="Profile of --config, by scheduler name. [default: the only profile]")
 @click.option(
     "--plugin",
     "plugin_names",
     type=click.Choice(PLUGINS),
     multiple=True,
-    help="Plugin to score by without --config. If repeated, scores are added with a weight of 1. "
+    help="Plugin to score by without --config; repeatable, each plugin has a weight of 1. "
     "[default: LoadVariationRiskBalancing]",
 )
 @kubernetes_version_option
@@ -87,14 +87,14 @@ def score(
 ) -> None:
     """Rank the nodes for a pod by their measured load, with the reasons.
 
-    Nodes that are not feasible come last, without a score. The obstacle is room (requests do not fit) or constraints
-    (cordons, taints, node selector or required node affinity).
+    Nodes that are not feasible come last, without a score. FEASIBLE names the obstacle: room (the requests do not
+    fit), constraints (cordons, taints, node selector or required node affinity), or metrics (with --fallback closed).
 
     \b
     Example: kubectl get nodes -o yaml > nodes.yaml; kubectl get pods -A -o yaml > pods.yaml
              trimaran score --config scheduler.yaml --pod deployment.yaml --nodes nodes.yaml --pods pods.yaml
 
-    Exit status: 0, or 1 without metrics, or 2 if a file or an option cannot be used.
+    Exit status: 0 if nodes are ranked, 1 if required metrics cannot be read, 2 if a file or an option cannot be used.
     """
     try:
         pod = Pod.from_k8s(read_pods(pod_file)[0])

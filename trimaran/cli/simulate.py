@@ -37,7 +37,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _FACTORS = "1,1.2,1.4,1.6,1.8,2"
 _POLICIES = click.option("--policy", "policies", multiple=True, help="Policy to replay; repeatable. [default: all]")
-_OVERCOMMIT = click.option("--overcommit", type=Overcommit(), help="Divisor of requests. [default: that of each trace]")
+_OVERCOMMIT = click.option(
+    "--overcommit", type=Overcommit(), help="Factor by which requests are divided. [default: the factor of each trace]"
+)
 _NODES_SAVED = click.option(
     "--nodes-saved", is_flag=True, help="Also measure the number of nodes that each policy saves; takes longer."
 )
@@ -78,16 +80,16 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
         multiple=True,
         type=_Folder(path_type=Path),
         metavar="DIR...",
-        help="Folder of a trace; repeatable, or followed by more. [default: a synthetic world]",
+        help="Folder of a trace; repeatable; several folders may follow one --trace. [default: a synthetic world]",
     ),
     click.argument("more", nargs=-1, type=_Folder(path_type=Path), metavar="[DIR]..."),
-    option("--seed", default=0, type=click.IntRange(0), help="Random seed of tie-breaks."),
+    option("--seed", default=0, type=click.IntRange(0), help="Random seed of the choice among equally good nodes."),
     click.option(
         "--faults", type=_FILE, help="CSV file of faults in metrics: start_minute,end_minute,node,fault,value."
     ),
     *_WINDOWS.values(),
     click.option(
-        "--events", type=_FILE, help="CSV file of nodes that fail and join, instead of the traces' events.csv."
+        "--events", type=_FILE, help="CSV file of nodes that fail or join; replaces events.csv of the traces."
     ),
     click.option("--autoscale", is_flag=True, help="Add nodes when pods do not fit, and remove idle ones."),
     option(
@@ -99,7 +101,7 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
         "move_triggers",
         multiple=True,
         type=click.Choice([each.value for each in Trigger]),
-        help="Event on which policies that move pods look for moves; repeatable. [default: time]",
+        help="Event that makes a moving policy look for pods to move; repeatable. [default: time]",
     ),
     renamed_option("--moves-at", "--move-trigger"),
     option("--jobs", default=1, callback=_jobs, help="Number of processes; -1 for all processors."),
@@ -154,7 +156,7 @@ def run(policy: str, **options: Any) -> None:
     _compare(policies=(policy,), **options)
 
 
-@simulate.command()
+@simulate.command(short_help="Replay several policies, and print a table of measures.")
 @shared_options
 @_POLICIES
 @_OVERCOMMIT
@@ -180,7 +182,11 @@ def compare(*, listing: bool, **options: Any) -> None:
 @shared_options
 @_POLICIES
 @option(
-    "--overcommit", "factors", type=Factors(), default=_FACTORS, help="Values to compare, for CPU and memory alike."
+    "--overcommit",
+    "factors",
+    type=Factors(),
+    default=_FACTORS,
+    help="Factors to compare; each applies to CPU and memory.",
 )
 def sweep(factors: tuple[float, ...], *, as_json: bool, **shared: Any) -> None:
     """Compare policies at several values of overcommit.
@@ -204,16 +210,19 @@ def sweep(factors: tuple[float, ...], *, as_json: bool, **shared: Any) -> None:
 
 @simulate.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-@option("--seed", default=0, type=click.IntRange(0), help="Random seed.")
+@option("--seed", default=0, type=click.IntRange(0), help="Random seed of the trace.")
 @option("--nodes", default=60, type=click.IntRange(1, 100_000), help="Number of nodes.")
 @option("--hours", default=60, type=click.IntRange(2, 10_000), help="Length of the trace.")
 @click.option(
     "--warm-up-hours",
     type=click.IntRange(0),
-    help="First hours, which are not measured. [default: a fifth of the hours, at most 12]",
+    help="First hours, which replays do not measure. [default: a fifth of the hours, at most 12]",
 )
 @option(
-    "--rollouts", default=0.0, type=click.FloatRange(0, 1), help="Share of the owners that replace all their pods once."
+    "--rollouts",
+    default=0.0,
+    type=click.FloatRange(0, 1),
+    help="Share of the owners that replace all their pods once during the trace.",
 )
 def generate(folder: Path, seed: int, nodes: int, hours: int, warm_up_hours: int | None, rollouts: float) -> None:
     """Write the trace of a synthetic world with published statistics.
@@ -286,7 +295,7 @@ def _replay(shared: Mapping[str, Any], run_batch: Callable[[ReplayBatch], list[R
         fail(f"not enough memory: {error}; replay fewer at once (--jobs), or a shorter trace", 2)
     except ModuleNotFoundError as error:
         extra = {"distributed": "distributed", "matplotlib": "report"}.get(error.name or "", "simulator")
-        fail(f"{error.name} is not installed: pip install trimaran[{extra}]", 2)
+        fail(f"{error.name} is not installed: pip install 'trimaran[{extra}]'", 2)
     if html is not None:
         _write_report(sections, html)
     return sections

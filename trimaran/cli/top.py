@@ -26,7 +26,9 @@ _SPARKS = 48
     "--sort",
     type=click.Choice(["name", "cpu", "memory", "cpu-std", "memory-std", "age", "coverage", "grade"]),
     default="name",
-    help="Order: by name, or highest load, oldest, least covered or worst grade first.",
+    help="Order of the nodes: by name, or with the highest load, the oldest values, the least coverage or the "
+    "worst grade "
+    "first.",
 )
 @click.option("-w", "--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @duration_option("--interval", default="10s", help="Time between two refreshes with --watch.")
@@ -52,7 +54,7 @@ def top(
               trimaran top node-1
               trimaran top -o json | jq '.[0].data'
 
-    Exit status: 0, or 1 without metrics or for an unknown node, or 2 if an option cannot be used.
+    Exit status: 0 if metrics are shown, 1 without metrics or if NODE is unknown, 2 if an option cannot be used.
     """
     wanted = [name.strip() for name in windows.split(",") if name.strip()]
     with connected(address, access) as client:

@@ -187,7 +187,7 @@ def read_batch(
     notes: list[str] = []
     usable = np.flatnonzero((nodes.capacity(CPU) > 0) & (nodes.capacity(MEMORY) > 0))
     if not len(usable):
-        raise ValueError("no node says in status.capacity how much cpu and memory it has")
+        raise ValueError("no node has cpu and memory in status.capacity")
     if without := len(nodes) - len(usable):
         notes.append(f"{without} of {len(nodes)} nodes have no cpu or no memory: nothing is placed there")
         nodes = nodes.take(usable)

@@ -74,7 +74,7 @@ class Problem:
         if not all(np.isfinite(array).all() and (array >= 0).all() for array in (capacity, used, demand)):
             raise ValueError("capacity, used and demand must be finite and not negative")
         if not (capacity > 0).all():
-            raise ValueError("every node must have some of each resource that is balanced")
+            raise ValueError("every node must have capacity of each balanced resource")
         return cls(
             tuple(resources), capacity, used, demand, np.maximum(capacity - used, 0.0),
             group=np.zeros(pods, np.int64), allowed=np.ones((1, nodes), np.bool_),

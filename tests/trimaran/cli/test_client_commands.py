@@ -505,7 +505,7 @@ def test_score_explains(address, configured):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ((), "which profile? There are several: careful, other"),
+        ((), "several profiles (careful, other): select one with --scheduler"),
         (("--scheduler", "none"), "no profile for scheduler 'none'"),
         (("--scheduler", "other"), "has no known score plugin"),
         (("--scheduler", "careful", "--kubernetes-version", "1.2"), "Kubernetes version '1.2' is not known"),

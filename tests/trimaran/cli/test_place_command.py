@@ -163,7 +163,7 @@ def test_a_long_search_shows_its_gap(place, monkeypatch) -> None:
 def test_many_pods_get_a_longer_search(place, monkeypatch) -> None:
     """The default of --seconds is 20 s for up to 2,000 pods and 230 s for 20,000, as the help says."""
     assert [planner.default_seconds(pods) for pods in (1, 2_000, 20_000)] == [20, 20, 230]
-    assert "230 for 20,000" in " ".join(place(NODES, [pod("web")], "--help").output.split())
+    assert "20, plus 1 per 86 pods above 2,000" in " ".join(place(NODES, [pod("web")], "--help").output.split())
     monkeypatch.setattr(commands, "_on_terminal", lambda: True)
     monkeypatch.setattr(commands, "default_seconds", lambda pods: 100 + pods)
     assert "searching for a plan, for 101 s at most" in place(NODES, [pod("web")]).stderr
@@ -340,8 +340,8 @@ def test_allocatable_is_never_exceeded() -> None:
         (NODES, [pod("web")], ["--live"], "give --nodes and --pods, or --live"),
         (NODES, [pod("web")], ["--bind"], "--kube-config"),
         ([*NODES, NODES[0]], [pod("web")], [], "two nodes are named"),
-        (NODES, [pod("web"), pod("web")], [], "two pods are named shop/web"),
-        ([node("bare", cpu="0")], [pod("web")], [], "no node says in status.capacity"),
+        (NODES, [pod("web"), pod("web")], [], "pod shop/web occurs twice in the input"),
+        ([node("bare", cpu="0")], [pod("web")], [], "no node has cpu and memory in status.capacity"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(place, nodes, pods, arguments, named: str) -> None:

@@ -255,7 +255,7 @@ def test_a_trace_ends_with_the_data(tmp_path: Path, write: Callable[[Path], None
     result = run(write.__name__, tmp_path, tmp_path / "out", "--hours", hours, "--warm-up-hours", hours / 5)
     trace = read_trace(tmp_path / "out")
     assert (trace.minutes, trace.warm_up_minutes, trace.end_minute.max()) == (minutes, minutes // 5, minutes)
-    assert f"the data set ends after {minutes / 60:g} of these {hours} hours" in result.stderr
+    assert f"the data set has only {minutes / 60:g} of the requested {hours} hours" in result.stderr
 
 
 def test_a_data_set_without_use_ends_with_its_last_task(tmp_path: Path) -> None:
