@@ -93,7 +93,7 @@ def connect(address: str | None = None, *, settings: "Settings | None" = None, *
     """
     if address:
         if settings is not None:
-            raise TypeError("settings are for an embedded watcher; the watcher at an address has its own")
+            raise TypeError("settings are for an embedded watcher; a watcher at an address has its own settings")
         return ServiceClient(address, **options)
     from client.library import LibraryClient  # imports the whole watcher, which service mode does not need
 

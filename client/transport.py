@@ -135,8 +135,8 @@ class Transport:
         if response.is_redirect:
             target = masking.redirect_target(response.headers["Location"], response.url)
             raise BadAnswer(
-                f"{self.where} redirects to {target!r}, which is not followed, as credentials are for one address: "
-                "is that the watcher's?"
+                f"{self.where} redirects to {target!r}, which is not followed: credentials are sent only to "
+                "the given address; is the target the watcher's address?"
             )
         return response
 

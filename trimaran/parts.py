@@ -15,5 +15,8 @@ def import_own(name: str) -> ModuleType:
     ours = Path(__file__).resolve().parent.parent / name
     found = Path(module.__file__ or ".").resolve().parent
     if found != ours:
-        raise ImportError(f"{name!r} is {found}, not trimaran's {ours}: put trimaran first on the path, or rename it")
+        raise ImportError(
+            f"the package {name!r} is {found}, not trimaran's {ours}: put trimaran first on sys.path, or rename the "
+            "other package"
+        )
     return module

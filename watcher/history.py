@@ -101,9 +101,7 @@ class Steps:
         if seconds <= 0 or seconds % RESOLUTION_SECONDS:
             raise BadHistoryQuery(f"step must be whole minutes, such as 5m, not {seconds} s")
         if seconds < shortest:
-            raise BadHistoryQuery(
-                f"step {seconds} s gives more than {max_steps} steps; the shortest here is {shortest} s"
-            )
+            raise BadHistoryQuery(f"step {seconds} s gives more than {max_steps} steps; use at least {shortest} s")
         first, last = int(since) // seconds, int(until) // seconds
         return cls(first * seconds, seconds, last - first + 1)
 
@@ -161,7 +159,7 @@ class History:
             if (series.type, series.operator) == (type_, operator):
                 return series.values
         available = ", ".join(f"{series.type} {series.operator}" for series in self.series) or "none"
-        raise KeyError(f"no {type_} {operator}; there are: {available}")
+        raise KeyError(f"the history has no {type_} {operator}; available: {available}")
 
     def to_frame(self) -> "pd.DataFrame":
         """Return a data frame with one row per node and step (UTC) and one column per metric, such as ``CPU AVG``.

@@ -67,7 +67,7 @@ class Call:
         """
         seconds = self.ends_at - time.monotonic()
         if seconds <= 0:
-            raise TimeoutError("the call's time is over")
+            raise TimeoutError("the deadline of the call has passed")
         return seconds if self.idle_seconds is None else min(seconds, self.idle_seconds)
 
     def received(self, count: int) -> None:

@@ -147,6 +147,6 @@ def _requirements(term: Any, kind: str, where: str) -> tuple[NodeRequirement, ..
 def _check_values(operator: str, values: Sequence[Any], path: str) -> None:
     limit = _MAX_VALUES[operator]
     if not all(isinstance(value, str) for value in values) or (limit == 0 and values) or (limit != 0 and not values):
-        raise ValueError(f"{path}.values: {operator} needs {'no values' if limit == 0 else 'texts'}, got {values!r}")
+        raise ValueError(f"{path}.values: {operator} needs {'no values' if limit == 0 else 'strings'}, got {values!r}")
     if limit == 1 and (len(values) != 1 or not _INTEGER.fullmatch(values[0])):
         raise ValueError(f"{path}.values: {operator} needs one whole number, got {values!r}")

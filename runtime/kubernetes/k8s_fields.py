@@ -46,7 +46,7 @@ def get_texts(owner: Any, camel_name: str, where: str) -> dict[str, str]:
     if not value:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(value, str) for value in value.values()):
-        raise ValueError(f"{where}.{camel_name}: must be a mapping of texts, got {str(value)[:80]!r}")
+        raise ValueError(f"{where}.{camel_name}: must be a mapping of strings, got {str(value)[:80]!r}")
     return dict(value)
 
 

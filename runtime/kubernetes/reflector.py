@@ -195,11 +195,11 @@ class Reflector:
         self.failures += 1
         extra = {"path": self._path, "error": f"{type(error).__name__}: {error}"}
         if isinstance(error, ResourceExpired):
-            _log.info("the copy is out of date; listing again", extra=extra)
+            _log.info("the resource version is too old; listing the objects again", extra=extra)
         elif isinstance(error, REQUEST_FAILURES):
             _log.warning("the API server cannot be read; retrying", extra=extra)
         else:
-            _log.exception("updating the copy failed; listing again", extra=extra)
+            _log.exception("the cached objects could not be updated; listing them again", extra=extra)
 
 
 def _refuses_version(error: Exception) -> bool:

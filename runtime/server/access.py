@@ -152,7 +152,7 @@ def parse_tokens(text: str) -> tuple[dict[bytes, float], list[str]]:
                 raise ValueError(f"a token needs at least {MIN_TOKEN_LENGTH} characters, all ASCII")  # noqa: TRY301
             expires = _expiry(rest[0]) if rest else math.inf
             if len(rest) > 1:
-                raise ValueError("there is text after the expiry")  # noqa: TRY301
+                raise ValueError("there is text after the expiry date")  # noqa: TRY301
         except ValueError as error:
             problems.append(f"line {number}: {error}")
         else:

@@ -50,7 +50,7 @@ class ReloadingValue(Generic[Value]):
                 extra={"files": names, "error": str(error)},
             )
         else:
-            _log.info("read changed files", extra={"files": names})
+            _log.info("changed files were read", extra={"files": names})
 
     def _file_versions(self) -> tuple[tuple[int, int, int] | None, ...]:
         return tuple(map(_version, self._files))

@@ -33,7 +33,9 @@ def duration_text(value: str) -> str:
 def http_address(value: str) -> str:
     """Check an HTTP URL and return it without a trailing slash. Error messages do not quote the value."""
     if not value.startswith(("http://", "https://")):
-        raise ValueError("must start with http:// or https://, as in http://prometheus:9090, https://api.datadoghq.eu")
+        raise ValueError(
+            "must start with http:// or https://, such as http://prometheus:9090 or https://api.datadoghq.eu"
+        )
     try:
         parts = urlsplit(value)
         usable = bool(parts.hostname) and parts.port != 0 and value.isprintable() and " " not in value
@@ -42,7 +44,7 @@ def http_address(value: str) -> str:
     if not usable:
         raise ValueError("must name a host and, where needed, a port, such as http://prometheus:9090")
     if parts.query or parts.fragment:
-        raise ValueError("must end with the path of the API, without ? and #")
+        raise ValueError("must not contain a query (?) or a fragment (#)")
     return value.rstrip("/")
 
 

@@ -71,7 +71,7 @@ def test_the_alias_refuses_another_package_of_the_same_name(tmp_path: Path) -> N
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 1
     assert f"'client' is {tmp_path / 'client'}, not trimaran's" in done.stderr
-    assert "put trimaran first on the path" in done.stderr
+    assert "put trimaran first on sys.path" in done.stderr
 
 
 def test_the_page_for_authors_imports_only_promised_names() -> None:

@@ -247,7 +247,7 @@ def test_lines_of_a_tokens_file() -> None:
     ("line", "words"),
     [("hush", "at least 16 characters"), ("hush-hush-hush-h\xfcsh", "ASCII"), (f"{TOKEN} tomorrow", "2030-12-31"),
      (f"{TOKEN} 2030-13-01", "2030-12-31"), (f"{TOKEN} 9999-12-31", "2030-12-31"),
-     (f"{TOKEN} 2030-12-31 or so", "after the expiry")],
+     (f"{TOKEN} 2030-12-31 or so", "after the expiry date")],
 )  # fmt: skip
 def test_an_invalid_line_of_the_tokens_file(
     locked: ConfigureAccess, tmp_path: Path, caplog: pytest.LogCaptureFixture, line: str, words: str

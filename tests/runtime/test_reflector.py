@@ -132,7 +132,7 @@ def test_a_failing_store_is_listed_again(caplog: pytest.LogCaptureFixture) -> No
     copy.fails = KeyError("a bug")
     with caplog.at_level(logging.ERROR):
         assert reflector.run_once() > 0
-    assert "the copy failed" in caplog.text
+    assert "the cached objects could not be updated" in caplog.text
     copy.fails = None
     assert reflector.run_once() == 0
     assert api.requests_seen == ["list", "10", "list", "10"]

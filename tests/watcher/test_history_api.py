@@ -86,9 +86,9 @@ def test_answer_is_valid_and_compressed(api: Api) -> None:
 @pytest.mark.parametrize(
     ("query", "status", "words"),
     [
-        ("host=nobody", 404, "no such history of a node 'nobody'"),
+        ("host=nobody", 404, "no such history for node 'nobody'"),
         ("host=a&type=GPU", 404, "no such history"),
-        ("step=60", 400, "the shortest here is 300 s"),
+        ("step=60", 400, "use at least 300 s"),
         ("since=tomorrow", 400, "since must be Unix seconds or a duration before now"),
         ("since=99999999999", 400, "later than now"),
         ("step=61", 400, "whole minutes"),
@@ -141,7 +141,7 @@ def test_both_clients_return_the_same(api: Api, monkeypatch: pytest.MonkeyPatch)
         for client in (service, library):
             with pytest.raises(UnknownNode, match="nobody"):
                 client.history("nobody")
-            with pytest.raises(ValueError, match="the shortest here is 300 s"):
+            with pytest.raises(ValueError, match="use at least 300 s"):
                 client.history(step=60)
     finally:
         service.close()
@@ -157,7 +157,7 @@ def test_wire_round_trip() -> None:
     assert (decoded.nodes, decoded.steps) == (history.nodes, history.steps)
     np.testing.assert_array_equal(decoded.of("CPU"), values)
     assert decoded.times.tolist() == [600, 660]
-    with pytest.raises(KeyError, match="no GPU AVG; there are: CPU AVG"):
+    with pytest.raises(KeyError, match="no GPU AVG; available: CPU AVG"):
         decoded.of("GPU")
     empty = History((), Steps(0, 60, 5), ())
     assert decode_history(b"".join(encode_history(empty))).series == ()

@@ -399,7 +399,7 @@ def series(**changes: Any) -> dict[str, Any]:
         (columnar(tags=[]), "groups[0].tags must be an object"),
         (columnar(metadata=[]), "groups[0].metadata must be an object"),
         (columnar(metadata={"a": 1}), "groups[0].metadata.a must be an object"),
-        (columnar(metadata={"c": {}}), "groups[0].metadata names c, which is not among its nodes"),
+        (columnar(metadata={"c": {}}), "groups[0].metadata has node c, which is not in groups[0].nodes"),
         ({**columnar(), "timestamp": None}, "timestamp must be an integer"),
     ],
 )

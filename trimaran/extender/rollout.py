@@ -61,7 +61,12 @@ def follow_rollout(loaded: "LoadedSettings[ExtenderSettings]") -> Callable[[], R
             raise ValueError(str(error)) from error
         if changed != current:
             extra = {"mode": changed.mode, "canary": changed.canary, "percent": changed.percent}
-            _log.info("the rollout has changed: another share of the pods gets scores", extra=extra)
+            _log.info(
+                "the rollout was changed to mode %s: %g percent of the pods get scores",
+                changed.mode,
+                changed.percent,
+                extra=extra,
+            )
         current = changed
         return changed
 

@@ -59,7 +59,8 @@ def read_events(path: Path) -> tuple[NodeEvent, ...]:
             raise TraceError(f"{table.location(index)}: event must be {' or '.join(EventKind)}, got {kind!r}")
         if any(amounts) and (kind == EventKind.FAIL or not all(amounts)):
             raise TraceError(
-                f"{table.location(index)}: a node that joins has both capacities or none, one that fails none"
+                f'{table.location(index)}: an event "join" needs both capacities or neither; an event "fail" '
+                "must have none"
             )
         events.append(NodeEvent(minute, EventKind(kind), node, amounts if any(amounts) else None))
     return tuple(sorted(events, key=lambda event: event.minute))

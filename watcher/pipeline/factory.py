@@ -98,7 +98,10 @@ def _open_second(
     try:
         return windowed(settings.provider.name, open_provider(settings))
     except SettingsError as error:
-        _log.info("metrics are not corroborated", extra={"provider": settings.provider.name, "error": str(error)})
+        _log.info(
+            "metrics are not compared with the second source",
+            extra={"provider": settings.provider.name, "error": str(error)},
+        )
         return None
 
 

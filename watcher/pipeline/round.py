@@ -54,6 +54,6 @@ class Round:
             if before.failures.get(name) != why:
                 _log.warning("a window cannot be fetched", extra={"window": name, "error": why})
         for name in before.failures.keys() - self.failures.keys():
-            _log.info("a window is fetched again", extra={"window": name})
+            _log.info("a window can be fetched again", extra={"window": name})
         if not before.timestamp:
             _log.info("first fetch", extra={"windows": len(self.snapshots), "failed": len(self.failures)})

@@ -39,6 +39,7 @@ __all__ = [
 ]
 
 ENTRY_POINT_GROUP = "trimaran.providers"
+_EXTRAS = frozenset({"signalfx"})  # packages of a provider that the extra of the same name installs
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,5 +187,6 @@ def open_provider(settings: Settings) -> WindowProvider | SampleProvider:
         factory: ProviderFactory = known[name].load()
     except ImportError as error:
         missing = (error.name or name).partition(".")[0]
-        raise SettingsError([f"provider {name} lacks a package: {error}; pip install {missing}"]) from error
+        package = f"'trimaran[{missing}]'" if missing in _EXTRAS else missing
+        raise SettingsError([f"provider {name} lacks a package: {error}; pip install {package}"]) from error
     return factory(settings)

@@ -15,11 +15,12 @@ _log = logging.getLogger(__name__)
 
 
 class Corroborated:
-    """Provider that adds a second source's metrics to its own, as :attr:`Fetched.second_source`.
+    """Provider that returns a first provider's metrics with a second provider's, as :attr:`Fetched.second_source`.
 
     Args:
         provider: name of the first provider, and the provider.
-        second: name of the second provider, and the provider. Metrics that it served itself are not compared with it.
+        second: name of the second provider, and the provider. After a failover to the second provider, its metrics are
+            not compared with themselves.
         window: the only window that is fetched from the second provider.
     """
 
@@ -69,7 +70,11 @@ class Corroborated:
         """Log when the second source starts or stops answering."""
         answers = isinstance(answer, Fetched)
         if answers != self._second_answers:
-            message = "metrics are corroborated" if answers else "metrics are not corroborated"
+            message = (
+                "metrics are compared with the second source"
+                if answers
+                else "metrics are not compared with the second source"
+            )
             reason = "" if answers else str(answer)
             _log.info(message, extra={"provider": self._second_name, **({"error": reason} if reason else {})})
         self._second_answers = answers

@@ -1,11 +1,11 @@
-"""Database file: used by one watcher only, checked when it is opened, and set aside when it is corrupt.
+"""Database file: used by one watcher only, checked when it is opened, and renamed when it is corrupt.
 
-Two watchers on one file would delete each other's snapshots, so each locks ``<path>.lock`` for as long as it has the
-file open. The kernel releases the lock when the process ends, even if it is killed.
+Two watchers on one file would delete each other's snapshots, so each watcher locks ``<path>.lock`` for as long as it
+has the file open. The kernel releases the lock when the process ends, even if the process is killed.
 
-Errors of the environment (disk full, permission denied, locked by another program) say nothing about the content: the
-file stays in place and is opened again later. Any other error means that the content is corrupt. A file of a newer
-version that this version cannot write is only read.
+After errors of the environment (disk full, permission denied, locked by another program) the content may be sound: the
+file stays in place and is opened again later. Any other error means that the content is corrupt. If a newer version of
+the watcher wrote the file and this version cannot write its tables, the file is only read.
 """
 
 import contextlib
@@ -47,10 +47,10 @@ class StoreFile:
     """Database file that can be opened again after an error.
 
     Attributes:
-        failure: reason why the file is not open, or empty.
+        failure: reason why the file could not be opened, or empty.
         times_opened: number of times the file was opened.
-        set_aside: path of the corrupt file that was set aside last, or None.
-        times_set_aside: number of corrupt files that were set aside.
+        set_aside: new path of the corrupt file that was renamed last, or None.
+        times_set_aside: number of corrupt files that were renamed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -67,10 +67,13 @@ class StoreFile:
         self.times_set_aside = 0
 
     def open(self, wait_seconds: float = 0) -> Database | None:
-        """Open the file; return None if it cannot be used; :attr:`failure` then has the reason.
+        """Lock the file and open it. If it is corrupt, rename it and create a new file.
 
         Args:
             wait_seconds: seconds to wait for another watcher to release the file.
+
+        Returns:
+            The database, or None if the file cannot be used; :attr:`failure` then has the reason.
         """
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -98,30 +101,40 @@ class StoreFile:
         return db
 
     def memory(self) -> Database:
-        """Return a database in memory, to use while the file is not open, with the snapshots that could be read."""
+        """Return a new database in memory, to use while the file cannot be opened.
+
+        It contains the newest snapshots of a file that a newer version wrote and that can only be read.
+        """
         db = connect(":memory:")
         with contextlib.suppress(*UNREADABLE):
             db.table("snapshots").insert_all(self._newest)
         return db
 
     def keep_lock(self) -> bool:
-        """Return whether this watcher still holds the lock; if the lock file was removed, try to take a new lock."""
+        """Return whether this watcher may continue to use the file: it holds the lock, or the file is not open.
+
+        If the lock file was removed, create a new one, and return whether its lock could be taken.
+        """
         if not self._opened or not self._lock.is_lost():
             return True
-        _log.warning("the store's lock file was removed", extra={"path": str(self._path)})
+        _log.warning(
+            "the store's lock file was removed; locking again, and storing in memory if another watcher has the lock",
+            extra={"path": str(self._path)},
+        )
         self._lock.release()
         return self._lock.take()
 
     def note_sizes(self) -> None:
-        """Record the sizes of the file and its WAL after a write."""
+        """Record the sizes of the file and its WAL after a write, for :meth:`damage`."""
         for path in self._paths[:2]:
             with contextlib.suppress(OSError):
                 self._sizes[path] = max(self._sizes.get(path, 0), path.stat().st_size)
 
     def damage(self) -> Exception | None:
-        """Return the error if the open file or its WAL was truncated; None if both are sound.
+        """Return the error if the open file or its WAL has shrunk and is damaged; otherwise None.
 
-        Both files only grow, unless an operator uses SQLite's own tools (such as VACUUM), which does no harm.
+        The watcher itself never makes these files smaller. SQLite's own tools may (such as VACUUM) and do no harm, so
+        the content is checked before a smaller file counts as damaged.
         """
         before, self._sizes = self._sizes, {}
         self.note_sizes()
@@ -138,23 +151,23 @@ class StoreFile:
         return None
 
     def is_replaced(self) -> bool:
-        """Return whether the file at the path is no longer the open one: it was removed or replaced."""
+        """Return whether the file at the path was removed or replaced by another file since it was opened."""
         return bool(self._opened) and self._opened[self._path] != _identity(self._path)
 
     def remove_log(self) -> None:
-        """Remove the WAL files of a replaced file: SQLite would apply them to the new file."""
+        """Remove the WAL files that belong to the replaced file, since SQLite would apply them to the new file."""
         for path, opened in self._opened.items():
             if path != self._path and opened is not None and opened == _identity(path):
                 path.unlink(missing_ok=True)
 
     def release(self) -> None:
-        """Release the lock of the closed file, so that another watcher can use it."""
+        """Release the lock after the file was closed, so that another watcher can use the file."""
         self._opened = {}
         self._sizes = {}
         self._lock.release()
 
     def move_aside(self, error: Exception) -> None:
-        """Rename the closed file and its WAL files to ``<path>.corrupt-<time>``."""
+        """Rename the closed file and its WAL files to ``<path>.corrupt-<time>``, and log ``error``, the reason."""
         name = f"{self._path.name}.corrupt-{time.strftime('%Y%m%dT%H%M%S')}"
         target = self._path.with_name(name)
         while target.exists():  # never overwrite a file that was set aside
@@ -169,11 +182,13 @@ class StoreFile:
     def _take_lock(self, wait_seconds: float) -> None:
         check_kind(self._paths)
         if not self._lock.take(wait_seconds):
-            raise BlockingIOError("another watcher uses it: give this one another --store")
+            raise BlockingIOError("another watcher uses it: give this watcher another --store")
         # A missing lock file next to an existing database was removed, perhaps while another watcher uses the database.
         if self._lock.was_made and self._path.exists() and is_in_use(self._path):
             self._lock.release(remove=True)  # so that the next attempt makes this check again
-            raise BlockingIOError("another watcher uses it, whose lock file was removed: give this one another --store")
+            raise BlockingIOError(
+                "another watcher uses it, but its lock file was removed: give this watcher another --store"
+            )
 
     def _connect(self) -> Database:
         _check_format(self._path)
@@ -195,7 +210,7 @@ def check_kind(paths: Iterable[Path]) -> None:
 
 
 def is_corrupt(error: Exception) -> bool:
-    """Return whether an error of a read or a write means that the content of the file is corrupt."""
+    """Return whether an error that a read or a write raised means that the content of the file is corrupt."""
     return isinstance(error, UnicodeDecodeError) or _code(error) in _CORRUPTION_ERRORS
 
 
@@ -217,7 +232,11 @@ def _code(error: Exception) -> int | None:
 
 
 def _check_format(path: Path) -> None:
-    """Raise an error for a damaged header, which SQLite would report as a read-only database."""
+    """Check the header of the file. For a damaged header, SQLite would only report that the database is read-only.
+
+    Raises:
+        sqlite3.DatabaseError: the header is damaged.
+    """
     with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
         head = file.read(_FORMAT_AT + 2)
         if len(head) == _FORMAT_AT + 2 and not _FORMATS.issuperset(head[_FORMAT_AT:]):

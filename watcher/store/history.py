@@ -189,7 +189,9 @@ def _number_nodes(db: Database, nodes: Iterable[str], hour: int) -> dict[str, in
     known = {name: (number, seen) for number, name, seen in db.execute("select number, name, seen from history_nodes")}
     new = sorted(name for name in nodes if name not in known)
     if len(known) + len(new) > _MAX_NODES:
-        _log.warning("nodes come and go too fast for the history", extra={"nodes": len(known) + len(new)})
+        _log.warning(
+            "the history has too many nodes, so new nodes are left out", extra={"nodes": len(known) + len(new)}
+        )
         new = new[: max(0, _MAX_NODES - len(known))]
     used = {number for number, _ in known.values()}
     free = (number for number in range(len(used) + len(new)) if number not in used)

@@ -1,4 +1,7 @@
-"""Reader of snapshots: detects the form, rejects malformed payloads, and creates no object per metric."""
+"""Decoder of snapshots: detects the dialect or the columnar form, and rejects malformed payloads.
+
+It creates no object per metric, which would be slow for a large cluster.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -21,15 +24,15 @@ _Extra = dict[str, dict[str, Any]]
 def decode(body: bytes | str, dialect: Dialect | None = None) -> WatcherMetrics:
     """Decode a snapshot in either dialect or in the columnar form; its nodes are :class:`~watcher.model.NodeColumns`.
 
-    Unknown types and operators are kept unchanged, as is any finite value.
+    Unknown resource types and operators are kept unchanged, as is any finite value.
 
     Args:
         body: the JSON document.
-        dialect: the dialect, if known. Otherwise ``NodeMetricsMap`` is the key of the Go dialect, unless its value has
-            ``metrics`` like a node: then it is a node of that name.
+        dialect: the dialect; None to detect it. A key ``NodeMetricsMap`` then means the Go dialect, unless its value
+            has ``metrics`` like a node: in this case it is a node with this name.
 
     Raises:
-        WireError: the body is not JSON, or has none of these forms; the message names the place.
+        WireError: the body is not JSON, or not a valid snapshot; the message names the place in the document.
     """
     if isinstance(body, str):
         body = body.encode("utf-8", "surrogatepass")  # surrogates are not valid JSON either
@@ -37,7 +40,11 @@ def decode(body: bytes | str, dialect: Dialect | None = None) -> WatcherMetrics:
 
 
 def examine(body: bytes, dialect: Dialect | None) -> WatcherMetrics:
-    """Decode a document of any form; if it is malformed, raise an error that names the problem and the place."""
+    """Decode a snapshot, like :func:`decode` but several times slower, with an exact error if it is malformed.
+
+    Raises:
+        WireError: the document is malformed; the message names the problem and its place.
+    """
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -85,7 +92,7 @@ def _decode_nodes(data: dict[str, Any]) -> NodeColumns:
 
 
 def _decode_metrics(metrics: Any, place: str) -> tuple[tuple[_Labels, ...], list[float]]:
-    """Return the series and values of a node; Go omits empty fields."""
+    """Return the series and the values of a node's metrics. Missing operators and rollups are empty: Go omits them."""
     if metrics is not None and not isinstance(metrics, list):
         raise WireError(f"{place}.metrics must be an array")
     series, values = [], []
@@ -121,7 +128,11 @@ def _decode_groups(groups: Any) -> NodeColumns:
 def _decode_group(
     group: dict[str, Any], place: str, tags: _Extra, metadata: _Extra
 ) -> tuple[list[str], list[_Labels], list[list[float]]]:
-    """Return names, series and values of one group, and add its tags and metadata to ``tags`` and ``metadata``."""
+    """Decode one group of the columnar form, and add its tags and metadata, by node name, to the two dictionaries.
+
+    Returns:
+        The node names, the series, and for each series its values in the order of the names.
+    """
     names = _array(group.get("nodes"), f"{place}.nodes")
     if not {*map(type, names)} <= {str}:
         raise WireError(f"{place}.nodes must be strings")
@@ -139,7 +150,7 @@ def _decode_group(
         tags.update(dict.fromkeys(names, common))
     of_nodes = _object(group.get("metadata"), f"{place}.metadata", nullable=True)
     if strangers := of_nodes.keys() - {*names}:
-        raise WireError(f"{place}.metadata names {min(strangers)}, which is not among its nodes")
+        raise WireError(f"{place}.metadata has node {min(strangers)}, which is not in {place}.nodes")
     for name, found in of_nodes.items():
         if kept := typed.scalars(_object(found, f"{place}.metadata.{name}", nullable=True)):
             metadata[name] = kept

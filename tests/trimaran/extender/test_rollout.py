@@ -56,7 +56,7 @@ def test_a_change_of_the_file_changes_the_rollout(tmp_path: Path, caplog: pytest
     with caplog.at_level(logging.INFO):
         replace_file(file, "[extender]\ncanary = 10\n")
         assert rollout() == Rollout("active", 10)
-    assert "another share" in caplog.text
+    assert "mode active: 10 percent of the pods" in caplog.text
     replace_file(file, "[extender]\ncanary = 1000\n")
     assert rollout() == Rollout("active", 10)
     file.unlink()

@@ -141,7 +141,7 @@ def test_removed_nodes_have_no_events() -> None:
         ("9,fail,n0,,\n9,fail,n0,,", "node 'n0' fails but does not exist"),
         ("9,join,n0,,", "node 'n0' joins but already exists"),
         ("9,join,x,,", "node 'x' joins without cpu_capacity_milli"),
-        ("9,join,x,5,", "row 2: a node that joins has both capacities or none"),
+        ("9,join,x,5,", 'row 2: an event "join" needs both capacities or neither'),
         ("9,burn,n0,,", "row 2: event must be fail or join, got 'burn'"),
         ("-9,fail,n0,,", "row 2: minute must be a whole number"),
     ],

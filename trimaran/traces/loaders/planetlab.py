@@ -69,7 +69,7 @@ def _row_parser() -> Callable[[list[str]], tuple[int, float] | None]:
             return None  # CloudSim Plus begins with the number of lines
         step = next(steps)  # also for an invalid row, so that later rows keep their time
         if len(row) != 1:
-            raise ValueError("not a single number")
+            raise ValueError("expected exactly one number per row")
         percent = number(row[0])
         if not 0 <= percent <= 100:
             raise ValueError(f"{percent} is not a percentage")

@@ -46,8 +46,8 @@ class DatadogQuery:
         formula = _TERM.sub(lambda _: f"query{next(numbers)}", text).strip()
         if not terms or ".rollup" in text or not _ARITHMETIC.fullmatch(formula):
             raise ValueError(
-                "must be metrics, such as max:cpu.utilization or avg:system.cpu.idle{env:prod}, and arithmetic; the "
-                "grouping by host and the rollup are added automatically"
+                "must be an expression of metrics (such as max:cpu.utilization) and arithmetic, without .rollup(): "
+                "grouping by host and rollup are added automatically"
             )
         return cls(text, type_, setting, formula, terms)
 

@@ -1,7 +1,7 @@
-"""Prometheus, and servers with its query API: Thanos, Mimir, VictoriaMetrics, OpenShift's monitoring.
+"""Provider for Prometheus and servers with its query API: Thanos, Mimir, VictoriaMetrics, OpenShift's monitoring.
 
-``queries`` has the PromQL expressions, ``node_name_cache`` the node names of their series. All queries of a window run
-concurrently; if one fails, the others are used.
+The module ``queries`` has the PromQL expressions; ``node_name_cache`` finds the node of each series in the responses.
+All queries for a window run concurrently; if some fail, the results of the others are used.
 """
 
 import contextlib
@@ -45,7 +45,13 @@ _EXTRA_QUERIES = {
 
 @dataclass(slots=True)
 class _QueryAnswer:
-    """Result of a query: the expression that has series, the node labels and value of each series, and warnings."""
+    """Result of a query for one metric.
+
+    Attributes:
+        expression: the alternative expression that has series.
+        values: the node labels and the value of each series.
+        warnings: the warnings in Prometheus' response.
+    """
 
     expression: Expression
     values: _Rows = field(default_factory=list)
@@ -53,7 +59,7 @@ class _QueryAnswer:
 
 
 class PrometheusProvider:
-    """Provider that computes windows with Prometheus' own functions over time."""
+    """Provider that lets Prometheus compute each window, with functions such as ``avg_over_time``."""
 
     def __init__(self, settings: Settings) -> None:
         options = settings.prometheus
@@ -162,7 +168,7 @@ class PrometheusProvider:
         yield Check(f"{step}: node names", ok=not problems, message=message, setting=setting, details=details)
 
     def _diagnose(self, missing: list[ResourceQuery], deadline: Deadline) -> Check:
-        """Return one failed step for all missing queries, with the matchers as the reason where they are."""
+        """Return one failed step for all queries without series; it tells if ``prometheus.matchers`` excludes them."""
         step = f"query {' and '.join(dict.fromkeys(query.type for query in missing))}"
         tried = " | ".join(self._printable(expression) for query in missing for expression in query.expressions)
         if self._matchers:
@@ -174,7 +180,10 @@ class PrometheusProvider:
         return Check(step, ok=False, message=message, setting="prometheus.queries")
 
     def _find(self, query: ResourceQuery, matchers: str, deadline: Deadline) -> tuple[Expression, list[dict[str, Any]]]:
-        """Return the first expression that has series now, with these series; the first expression if none has any."""
+        """Return the first of a query's expressions that has series now, and its series.
+
+        If no expression has series, return the first expression and an empty list.
+        """
         for expression in query.expressions:
             series = self._run(expression.now(matchers, self._labels), None, deadline)
             if series:
@@ -186,7 +195,7 @@ class PrometheusProvider:
         return expression.now(self._matchers, self._labels)
 
     def _ask(self, query: ResourceQuery, operator: Operator, window: Window, deadline: Deadline) -> _QueryAnswer:
-        """Run the expression that had series last time; if it has none now, run the others in turn."""
+        """Query one metric over a window: try the expression that had series last time, then the alternatives."""
         chosen = self._chosen.get(query, query.expressions[0])
         self._seen.warnings = []
         for expression in (chosen, *(other for other in query.expressions if other != chosen)):
@@ -203,11 +212,20 @@ class PrometheusProvider:
     def _ask_required(
         self, promql_of: Callable[[Expression, str, str, str], str], window: Window, deadline: Deadline
     ) -> list[_Rows]:
-        """Query the source series of each required metric."""
+        """Query the series that each required metric is computed from.
+
+        Args:
+            promql_of: a method of :class:`Expression` that returns the PromQL to run, such as ``gaps``.
+            window: the window.
+            deadline: the deadline of the fetch.
+        """
         return [self._ask_about(query, promql_of, window, deadline) for query in self._queries if query.required]
 
     def _newest(self, resolved: Mapping[NodeLabels, Resolved], window: Window, deadline: Deadline) -> dict[str, float]:
-        """Return the time of each node's newest sample. An average does not show that a series has stopped."""
+        """Return the time of each node's newest sample, Unix seconds; of its required metrics the oldest counts.
+
+        The time is queried separately, because an average over a window does not show that a series has stopped.
+        """
         ended = self._ask_required(Expression.newest_ended, window, deadline)
         alive = self._ask_required(Expression.newest_alive, window, deadline)
         by_node = ([most_by_node(rows, resolved) for rows in answer] for answer in (ended, alive))
@@ -220,7 +238,17 @@ class PrometheusProvider:
         window: Window,
         deadline: Deadline,
     ) -> _Rows:
-        """Query the series that a metric is computed from; the result is empty if they are unknown or do not exist."""
+        """Query the series that a metric is computed from.
+
+        Args:
+            query: the query of the metric.
+            promql_of: a method of :class:`Expression` that returns the PromQL to run, such as ``gaps``.
+            window: the window.
+            deadline: the deadline of the fetch.
+
+        Returns:
+            Node labels and value of each series; empty if the series are unknown or do not exist.
+        """
         chosen = self._chosen.get(query)
         for expression in (chosen,) if chosen else query.expressions:
             promql = promql_of(expression, window.duration, self._matchers, self._labels)
@@ -274,7 +302,7 @@ class PrometheusProvider:
     def _run(self, promql: str, at: int | None, deadline: Deadline) -> list[dict[str, Any]]:
         seconds = deadline.remaining_seconds()
         if not seconds:
-            raise TimeoutError("no time is left")  # earlier expressions used all of it
+            raise TimeoutError("the deadline has passed")  # earlier expressions used all of it
         params = {"timeout": f"{seconds:.3f}", **({} if at is None else {"time": str(at)})}
         answer = self._connect.custom_query(promql, params=params, timeout=seconds)
         if not isinstance(answer, list) or not all(isinstance(item, dict) and "metric" in item for item in answer):
@@ -292,7 +320,7 @@ class PrometheusProvider:
         return tuple(series_labels.get(label, "") for label in self._node_labels), value
 
     def _note_warnings(self, response: requests.Response) -> None:
-        """Remember a response's warnings, which prometheus-api-client drops: the response may be partial."""
+        """Store a response's warnings for :meth:`_ask`: prometheus-api-client drops them, but data may be missing."""
         if b'"warnings"' in response.content:
             self._seen.warnings = [
                 str(warning)[:300] for warning in orjson.loads(response.content).get("warnings") or ()
@@ -314,7 +342,7 @@ class PrometheusProvider:
 
 
 def _lowest(by_metric: list[dict[str, float]]) -> dict[str, float]:
-    """Return the lowest value of each node."""
+    """Return each node's lowest value in any of several mappings from node name to value."""
     least: dict[str, float] = {}
     for node, value in (item for values in by_metric for item in values.items()):
         least[node] = min(value, least.get(node, value))
