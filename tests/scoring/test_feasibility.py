@@ -109,7 +109,7 @@ def test_a_node_selector_and_affinity_must_both_hold():
     ("requirement", "message"),
     [
         ({"key": "zone", "operator": "Like", "values": ["a"]}, "operator: must be one of In, NotIn, Exists"),
-        ({"key": "zone", "operator": "In"}, "values: In needs texts"),
+        ({"key": "zone", "operator": "In"}, "values: In needs strings"),
         ({"key": "zone", "operator": "Exists", "values": ["a"]}, "values: Exists needs no values"),
         ({"key": "cores", "operator": "Gt", "values": ["many"]}, "values: Gt needs one whole number"),
         ({"operator": "Exists"}, "key: must be a label's name"),
