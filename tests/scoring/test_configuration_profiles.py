@@ -172,7 +172,7 @@ def test_profiles_are_found_by_name():
     """The only profile needs no name; several need one, and the error of an unknown name lists those of the file."""
     text = "profiles: [{schedulerName: a}, {schedulerName: b}]"
     assert read(text).profile("b").scheduler_name == "b"
-    with pytest.raises(ValueError, match="several profiles .*scheduler_name"):
+    with pytest.raises(ValueError, match=r"several profiles .*scheduler_name"):
         read(text).profile()
     with pytest.raises(KeyError, match="no profile for scheduler 'c'; known schedulers: a, b"):
         read(text).profile("c")

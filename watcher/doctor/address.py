@@ -20,7 +20,7 @@ _NO_TLS = {
 
 
 def examine_address(address: SplitResult, settings: ProviderSettings) -> Iterator[Check]:
-    """Yield the steps DNS, TCP and TLS, or the proxy; stop after a failed step."""
+    """Yield steps for DNS, TCP and TLS, or for the connection to a proxy; stop after a failed step."""
     proxy = requests.utils.select_proxy(address.geturl(), requests.utils.get_environ_proxies(address.geturl()))
     if proxy:
         yield Check("proxy", ok=True, message=f"requests go through {without_credentials(proxy)}")

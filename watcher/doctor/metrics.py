@@ -32,7 +32,7 @@ def examine_metrics(
         settings: all settings.
         nodes: names of the cluster's nodes; empty if unknown.
         clock: returns the Unix time.
-        has_failed_step: whether an earlier step has failed; its consequences are not reported again.
+        has_failed_step: whether an earlier step has failed; consequences of that failure are not reported again.
     """
     shortest = min(settings.watch.windows, key=duration.seconds)
     now = int(clock())
@@ -69,7 +69,7 @@ def _examine_ages(ages: list[float]) -> Iterator[Check]:
 
 
 def summarize(findings: Iterable[Finding]) -> Iterator[Check]:
-    """Yield a failed step for each kind of finding."""
+    """Yield a failed step for each kind of finding, with the number of such findings."""
     by_kind: dict[str, list[str]] = {}
     for finding in findings:
         subject = " ".join(filter(None, (finding.node, finding.metric)))
@@ -81,7 +81,7 @@ def summarize(findings: Iterable[Finding]) -> Iterator[Check]:
 
 
 def compare_nodes(served: set[str], nodes: set[str]) -> Iterator[Check]:
-    """Yield steps for nodes of the cluster without metrics, and for metrics of other nodes."""
+    """Yield steps for the cluster's nodes that have no metrics, and for metrics of nodes not in the cluster."""
     missing, foreign = sorted(nodes - served), sorted(served - nodes)
     message = f"without metrics: {_shorten(missing)}" if missing else f"all {len(nodes)} have metrics"
     yield Check("the cluster's nodes", ok=not missing, message=message, setting="provider", details=tuple(missing))

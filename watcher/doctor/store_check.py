@@ -28,7 +28,7 @@ def examine_store(path: Path) -> Check:
 
 
 def _try_store(path: Path, folder: Path) -> str:
-    """Try the operations that a watcher needs without leaving files, and return a remark for the message.
+    """Try the file operations that a watcher's store needs, without leaving files; return a remark for the message.
 
     The file of a running watcher is not opened: if the watcher is in this process, closing the file would release
     SQLite's locks on it.
@@ -48,7 +48,7 @@ def _try_store(path: Path, folder: Path) -> str:
 
 
 def file_system(folder: Path) -> str:
-    """Return the type of the file system that holds a folder, from Linux' /proc; empty if unknown."""
+    """Return the type of a folder's file system, such as ``ext4``, from Linux' /proc; empty if unknown."""
     try:
         mounts = [line.split() for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()]
     except OSError:

@@ -1,6 +1,6 @@
-"""Failover: the first provider that answers is served.
+"""Failover between several providers: the metrics of the first provider that answers are used.
 
-A snapshot never mixes metrics of different providers, as these may have different meanings.
+A snapshot never mixes metrics from different providers, because their definitions may differ.
 """
 
 from collections.abc import Iterator, Sequence

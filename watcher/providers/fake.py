@@ -39,7 +39,7 @@ class FakeProvider:
         self._closed = threading.Event()
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
-        """Return the described nodes, the same for every window.
+        """Return the nodes described in the settings, with the same values for every window.
 
         Raises:
             ProviderError: the settings ask for a failure, or the file cannot be used.

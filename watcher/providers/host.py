@@ -25,7 +25,7 @@ _BITS_PER_MEGABIT = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class _Counters:
-    """Counters that only grow since boot; the difference of two gives a rate."""
+    """Readings of counters that grow from the boot of the machine on; the difference of two readings gives a rate."""
 
     at: float
     cpu_busy_seconds: float
@@ -112,5 +112,5 @@ def _count() -> _Counters:
 
 
 def _percent(ratio: float) -> float:
-    """Return the ratio in percent, clamped to 0 to 100: counters read one after another may differ by a tick."""
+    """Return a ratio in percent, clamped to 0 to 100, because counters are not all read at the same instant."""
     return min(100.0, max(0.0, ratio * 100))

@@ -111,7 +111,7 @@ class KubernetesMetricsServerProvider:
             return Samples(samples, findings)
 
     def check(self) -> Iterator[Check]:
-        """Yield the access to the API, both lists, and the comparison of their nodes."""
+        """Yield steps for the access to the API, the lists of node metrics and of nodes, and their comparison."""
         yield Check("find the Kubernetes API", ok=True, message=self._api.source, setting="provider.address")
         deadline = Deadline.after(_CHECK_SECONDS)
         calls: dict[str, Callable[[], dict[str, Any]]] = {
@@ -142,7 +142,7 @@ class KubernetesMetricsServerProvider:
         self._api.close()
 
     def _read_all(self, deadline: Deadline) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
-        """Return the metrics by node and the findings, and update the nodes if a list is due."""
+        """Return the metrics by node name, and findings; also read the nodes if they are out of date."""
         calls: dict[str, Callable[[], dict[str, Any]]] = {"metrics": partial(self._read, deadline)}
         if time.monotonic() >= self._list_due_at:
             calls["nodes"] = partial(self._list, deadline)
@@ -171,9 +171,17 @@ class KubernetesMetricsServerProvider:
         self._looked_up = set(usage) ^ nodes.keys()
 
     def _look_up(self, names: set[str], usage: Collection[str], deadline: Deadline) -> list[Finding]:
-        """Read single nodes: nodes that are new since the last list, and nodes without metrics, which may be deleted.
+        """Read the given nodes from the API: they are new, or have no metrics and may have been deleted.
 
-        A failed request is a finding, and is repeated with the next sample.
+        If there are many nodes, or the settings select nodes by label, all nodes are listed instead.
+
+        Args:
+            names: names of the nodes to read.
+            usage: names of all nodes that have metrics.
+            deadline: the deadline of the sample.
+
+        Returns:
+            A finding for each failed request; the request is repeated with the next sample.
         """
         if len(names) > _MOST_LOOKUPS or (names and self._selector):
             nodes = gather({"": partial(self._list, deadline)}, deadline, give_up=self._api.abort)[""]
@@ -209,7 +217,7 @@ class KubernetesMetricsServerProvider:
         return f"{NAME} at {self._api.display_address()}"
 
     def _translated(self, error: Exception) -> ProviderError:
-        """Translate a failure into a ProviderError, with the remedy for this API."""
+        """Translate a failed request into a ProviderError with a remedy, such as the missing RBAC rule."""
         translated = provider_error(NAME, self._api.address or self._api.source, error)
         if not isinstance(error, requests.HTTPError):
             return translated
@@ -234,12 +242,12 @@ def _status(error: Exception) -> int:
 
 
 def _member(parent: Any, key: str) -> Any:
-    """Return a member of a JSON object; None if the value is not an object, as the input is untrusted."""
+    """Return a member of a JSON object; None if the member is missing, or the value is not an object."""
     return parent.get(key) if isinstance(parent, dict) else None
 
 
 def _by_name(items: Iterator[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield items with the name in their metadata; items without a name are left out."""
+    """Yield each Kubernetes object with the name in its metadata; objects without a name are left out."""
     for item in items:
         name = _member(_member(item, "metadata"), "name")
         if name and isinstance(name, str):

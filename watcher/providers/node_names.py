@@ -18,7 +18,12 @@ _HOST_AND_PORT = re.compile(r"(?:\[(?P<ipv6>[^\[\]]+)\]|(?P<host>[^:\[\]]+)):[0-
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """Node name of a series, and the reason why it is uncertain; ``problem`` is empty if it is certain."""
+    """Node that a series belongs to.
+
+    Attributes:
+        name: the node's name; empty if unknown.
+        problem: the reason why the name is uncertain or unknown; empty if it is certain.
+    """
 
     name: str
     problem: str = ""
@@ -29,7 +34,7 @@ class NodeNames:
 
     Args:
         names: the node names, if the source lists them; else empty.
-        aliases: other names of nodes, such as addresses, to the node names that they were seen with.
+        aliases: other names of nodes, such as addresses, to the names of the nodes that may have this alias.
     """
 
     def __init__(self, names: Iterable[str] = (), aliases: Mapping[str, Iterable[str]] | None = None) -> None:
@@ -42,7 +47,7 @@ class NodeNames:
 
     @classmethod
     def unknown(cls) -> Self:
-        """Return a resolver for a source without data about its nodes: it keeps names and removes ports."""
+        """Return a resolver for a source that lists no nodes: it uses the names in the labels, without ports."""
         return cls()
 
     def resolve(self, *labels: str) -> Resolved:
@@ -73,10 +78,10 @@ class NodeNames:
         return Resolved(next((host for host in hosts if not is_address(host)), hosts[0]))
 
     def resolve_all(self, series: Iterable[NodeLabels]) -> Mapping[NodeLabels, Resolved]:
-        """Resolve the labels of all series; hosts that would wrongly share a node name keep their own names.
+        """Return the node of each series; different hosts are not merged into one node by mistake.
 
-        Several hosts may share one node name only if the source lists the node with each of these addresses. They stay
-        separate if a name was shortened, or if all hosts call themselves ``localhost``.
+        If several hosts resolve to the same node name, each keeps its own name, with a problem. An example are hosts
+        that all call themselves ``localhost``. They are only merged if the source lists them as aliases of this node.
         """
         requested = frozenset(series)
         last_requested, resolved = self._last
@@ -106,7 +111,10 @@ class NodeNames:
         return aliased or bool(spellings & self._names)
 
     def _by_short_form(self, host: str) -> set[str]:
-        """Return the nodes whose name is a longer or shorter form of the host's; addresses are never shortened."""
+        """Return the nodes whose names match a host up to the first dot, if one of both names has no dot.
+
+        For example, ``node-1`` matches ``node-1.example.com``. An IP address matches nothing.
+        """
         if is_address(host):
             return set()
         short = host.partition(".")[0]

@@ -66,7 +66,7 @@ class Sampled:
         self._thread: threading.Thread | None = None
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
-        """Return the window's statistics of every node that has at least two samples in it.
+        """Return the statistics of every node that has at least two samples in the window.
 
         Raises:
             ProviderError: there are fewer than two samples, or none is recent: samples older than the expiry do not
@@ -170,7 +170,10 @@ class Sampled:
         return is_past and self._age_seconds(round_) <= self._expiry
 
     def _age_seconds(self, round_: SampleRound) -> float:
-        """Return the larger age by two clocks, as the wall clock may have been set back since the last sample."""
+        """Return a round's age in seconds, the larger of the ages by the wall clock and by the monotonic clock.
+
+        The wall clock alone is not enough: it may have been set back since the last sample.
+        """
         return max(self._clock() - round_.taken_at, time.monotonic() - self._sampled_at)
 
     def _count(self, since: float) -> int:
@@ -184,7 +187,7 @@ class Sampled:
             self._changed.notify_all()
 
     def _prepare(self) -> None:
-        """Load the rounds from before a restart once the store can be read, and drop rounds in the future."""
+        """Load stored rounds of samples whenever the store was opened, and drop rounds with future timestamps."""
         if self._loaded_from != self._store.times_opened:
             self._load()
         self._drop_future_rounds()
@@ -201,7 +204,11 @@ class Sampled:
         self._rounds = deque(rounds[taken_at] for taken_at in sorted(rounds))
 
     def _drop_future_rounds(self) -> None:
-        """Delete the rounds from before the clock was set back: later they would look recent."""
+        """If the clock was set back, delete the earlier rounds that would distort the present load.
+
+        These are rounds with timestamps in the future, and rounds that look younger than the expiry: their true age is
+        unknown.
+        """
         now = self._clock()
         if any(round_.taken_at > now + CLOCK_CORRECTION_SECONDS for round_ in self._rounds):
             # Rounds that look recent now are dropped, too: they are older by the amount that the clock was set back.

@@ -56,7 +56,10 @@ _WORDS: dict[FailureKind, tuple[type[ProviderError], str]] = {
 
 
 class ProviderSession(BoundedSession):
-    """HTTP session to one provider, with the limits of a bounded session; responses of status 400 and above raise."""
+    """HTTP session to one provider's source, with limits on the size and duration of responses.
+
+    Responses with a status of 400 or above raise an error.
+    """
 
     def __init__(
         self,
@@ -80,7 +83,7 @@ class ProviderSession(BoundedSession):
         self._inspect = inspect
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
-        """Send a prepared request. Responses of status 400 and above raise."""
+        """Send a prepared request and return the response; a status of 400 or above raises ``requests.HTTPError``."""
         response = super().send(request, **options)
         response.raise_for_status()
         if self._inspect is not None:
@@ -89,7 +92,9 @@ class ProviderSession(BoundedSession):
 
 
 def read_token(settings: ProviderSettings) -> str:
-    """Return the token to use now: from the file, the settings, or the pod (on OpenShift); empty if there is none.
+    """Return the bearer token: from the token file, the settings, or the service account (with ``openshift_auth``).
+
+    Without any of these the result is empty.
 
     Raises:
         ProviderRefused: the token's file cannot be read, or its content cannot be sent.
@@ -111,7 +116,7 @@ def bearer(settings: ProviderSettings) -> credentials.Authenticate:
 
 
 def client_certificate(settings: ProviderSettings) -> str | tuple[str, str] | None:
-    """Return the settings' certificate in the form that requests expects."""
+    """Return the client certificate in the settings as the ``requests`` library expects it: a path or two; or None."""
     certificate, key = settings.client_certificate, settings.client_key
     if certificate is None:
         return None
@@ -119,7 +124,7 @@ def client_certificate(settings: ProviderSettings) -> str | tuple[str, str] | No
 
 
 def open_kubernetes(settings: ProviderSettings, context: str = "") -> KubernetesApi:
-    """Return the Kubernetes API in the settings; nothing is sent yet.
+    """Return a client for the Kubernetes API that the settings name; no request is sent yet.
 
     Args:
         settings: ``kube_config`` has priority, then ``address``, then the pod's service account. Tokens and
@@ -152,7 +157,13 @@ def open_kubernetes(settings: ProviderSettings, context: str = "") -> Kubernetes
 
 
 def provider_error(provider: str, address: str, error: Exception) -> ProviderError:
-    """Translate an error of a session, of a response's reader or of a missed deadline, without credentials."""
+    """Translate an error of a request into a ProviderError with the source's address, without credentials.
+
+    Args:
+        provider: the source's name for the message.
+        address: the source's URL, which may contain credentials.
+        error: an error of the session, of the parsing of a response, or of a missed deadline.
+    """
     masking.register_url_secrets(address)
     if isinstance(error, ProviderError):
         return error

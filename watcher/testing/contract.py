@@ -159,7 +159,7 @@ class HttpContract:
         assert [step for step in steps if not step.ok and step.setting and step.message]
 
     def _failure(self, address: str, seconds: float = 5) -> ProviderError:
-        """Return the error of a fetch, or of a sample, from an address; assert that it has no secret."""
+        """Return the error that a fetch or a sample from an address raises; assert that its message has no secret."""
         provider = open_provider(self.harness.settings(address))
         end, deadline = int(time.time()), Deadline.after(seconds)
         request: Callable[[], object] = (
@@ -188,7 +188,7 @@ class HttpContract:
 
 
 def _series(seed: int) -> Series:
-    """Return 20 minutes of plausible samples, up to now; on whole minutes, as some sources only keep these."""
+    """Return 20 minutes of plausible samples up to now, on whole minutes, because some sources only store these."""
     random = np.random.default_rng(seed)
     now = int(time.time()) // STEP_SECONDS * STEP_SECONDS
     times = np.arange(now - (_MINUTES - 1) * STEP_SECONDS, now + 1, STEP_SECONDS)

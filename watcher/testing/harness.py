@@ -1,4 +1,4 @@
-"""Interface between the contract and a provider's author: the provider under test, and the source behind it."""
+"""Interface that a provider's author implements for the contract tests: the provider, and the source behind it."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -34,7 +34,7 @@ class Series:
     memory: NDArray[np.float64]
 
     def inside(self, window: Window) -> "Series":
-        """Return the samples inside a window."""
+        """Return the series' samples whose times are inside a window."""
         inside = (self.times > window.start) & (self.times <= window.end)
         return Series(self.times[inside], self.cpu[inside], self.memory[inside])
 
@@ -112,7 +112,8 @@ class SampledSource:
     Args:
         settings: settings like a user's.
         nodes: as in :meth:`Harness.running`.
-        show: a function that sets the source's present: Unix seconds, and each node's CPU and memory in percent.
+        show: a function that sets what the source reports next. Its arguments are the time in Unix seconds, and each
+            node's CPU and memory in percent.
     """
 
     def __init__(

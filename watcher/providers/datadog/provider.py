@@ -40,7 +40,7 @@ _SHOWN = 5
 
 
 class DatadogProvider:
-    """Provider that computes windows from Datadog's points."""
+    """Provider that computes each window's statistics from the data points that Datadog returns."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings.provider
@@ -90,7 +90,7 @@ class DatadogProvider:
         return Fetched(nodes, (*findings, *duplicates), newest=newest(tables))
 
     def check(self) -> Iterator[Check]:
-        """Yield the API key, then each query; for a query without results, a diagnosis with other settings."""
+        """Yield a step for the API key, and one for each query; a query without results is diagnosed further."""
         deadline = Deadline.after(20)
         now = int(time.time())
         window = Window("15m", now - 900, now)
@@ -123,7 +123,7 @@ class DatadogProvider:
         self._session.close()
 
     def _diagnose(self, step: str, query: DatadogQuery, window: Window, deadline: Deadline) -> Check:
-        """Find out why a working query has no hosts."""
+        """Return a failed step that explains why a query has no hosts: a filter, the node tag, or the metric."""
         unscoped_hosts = self._hosts(query, window, deadline, "") if self._scope() else []
         if unscoped_hosts:
             shown = ", ".join(unscoped_hosts[:_SHOWN])
@@ -149,7 +149,15 @@ class DatadogProvider:
     def _ask(
         self, query: DatadogQuery, window: Window, deadline: Deadline, scope: str
     ) -> tuple[Mapping[str, list[Any]], str]:
-        """Return the response's times, series and values, and its error messages."""
+        """Run a query over a window.
+
+        Returns:
+            The response's lists by name: ``times``, ``series`` and ``values``; and its error messages as one text,
+            empty without errors.
+
+        Raises:
+            ProviderAnswerError: the response has no series.
+        """
         step = _step(window)
         terms = [
             {
@@ -189,7 +197,7 @@ class DatadogProvider:
     def _table(
         self, query: DatadogQuery, answer: tuple[Mapping[str, list[Any]], str], window: Window
     ) -> tuple[PointTable, list[Finding]]:
-        """Add a query's points to a table by node, and return findings about points that could not be assigned."""
+        """Return a table of a query's points by node, and findings about points that belong to no node."""
         attributes, error_text = answer
         table = PointTable(query.text, query.type, window, _step(window))
         times = to_floats(attributes["times"]) / 1000
@@ -225,7 +233,7 @@ class DatadogProvider:
         ]
 
     def _host(self, series: Any) -> str:
-        """Return the value of a series' node tag; empty if it has none."""
+        """Return the value of a series' node tag, a host name; empty if the series has no such tag."""
         tags = series.get("group_tags") if isinstance(series, dict) else None
         prefix = f"{self._options.node_tag}:"
         tags = tags if isinstance(tags, list) else []
@@ -271,7 +279,10 @@ class DatadogProvider:
 
 
 def api_address(address: str) -> str:
-    """Return the API's address: for the address of a site, such as https://us3.datadoghq.com, or of its web pages."""
+    """Return the address of Datadog's API for the address of a Datadog site; any other address is returned unchanged.
+
+    For example, the API of https://us3.datadoghq.com is at https://api.us3.datadoghq.com.
+    """
     parts = urlsplit(address)
     match = _SITE.fullmatch(parts.hostname or "")
     return f"https://api.{match[1]}" if match and parts.scheme == "https" and parts.port is None else address

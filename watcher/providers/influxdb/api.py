@@ -51,7 +51,7 @@ class InfluxDbApi:
         self._session = ProviderSession(settings.provider, self._authenticate)
 
     def version(self, deadline: Deadline) -> Version:
-        """Return the server's version: from the settings, or from the server if they do not set it.
+        """Return the server's major version: from the settings, or from the server if the settings do not have it.
 
         Raises:
             ProviderError: the server does not report a known version, or is not an InfluxDB.
@@ -64,7 +64,7 @@ class InfluxDbApi:
         return self._version
 
     def doubt_version(self) -> None:
-        """Detect the version again before the next query, as another server may use the address now."""
+        """Forget the detected version, so that the next query detects it again: the server may have been replaced."""
         self._doubtful = self._options.version == "auto"
 
     def influxql(self, statement: str, deadline: Deadline) -> QueryResult:

@@ -2,8 +2,8 @@
 
 ``telegraf:cpu:percent`` is 100 minus the idle time of all processors (``cpu``, ``usage_idle``, ``cpu=cpu-total``);
 ``telegraf:memory:percent`` is the memory that is not available (``mem``, ``available_percent``, else ``used_percent``).
-The settings can add other measurements. InfluxDB computes the windows from the samples themselves; their mean and
-population deviation are exact. All queries run concurrently; if one fails, the others are used.
+The settings can add other measurements. InfluxDB computes the statistics of each window from the raw samples, so mean
+and population deviation are exact. All queries run concurrently; if some fail, the results of the others are used.
 """
 
 import time
@@ -42,11 +42,11 @@ class _QueryAnswer:
     """Result of a query.
 
     Attributes:
-        query: the alternative that has samples.
+        query: the first alternative query that has samples.
         series: the node labels of each series, and its statistics.
         newest: the node labels of each series, and the time of its newest sample in Unix seconds; empty if not
             requested.
-        findings: the problems.
+        findings: the problems found in the response.
     """
 
     query: InfluxDbQuery
@@ -56,7 +56,7 @@ class _QueryAnswer:
 
 
 class InfluxDbProvider:
-    """Provider that computes windows with InfluxDB's own functions."""
+    """Provider that lets InfluxDB compute each window, with functions such as ``MEAN``."""
 
     def __init__(self, settings: Settings) -> None:
         """Prepare the provider; nothing is sent yet.
@@ -160,7 +160,7 @@ class InfluxDbProvider:
         return self._api.gather(calls, deadline)
 
     def _ask(self, name: str, version: Version, window: Window, deadline: Deadline) -> _QueryAnswer:
-        """Run the alternative that had samples last time; if it has none now, run the others in turn."""
+        """Query one metric over a window: try the alternative that had samples last time, then the others."""
         alternatives = self._queries[name]
         chosen = self._chosen.get(name, alternatives[0])
         for query in (chosen, *(other for other in alternatives if other is not chosen)):
@@ -202,10 +202,10 @@ class InfluxDbProvider:
     def _ask_newest(
         self, query: InfluxDbQuery, version: Version, window: Window, deadline: Deadline
     ) -> list[tuple[NodeLabels, float]]:
-        """Return the time of each series' newest sample: averages remain for a whole window after a series has stopped.
+        """Return the time of each series' newest sample, to detect stopped series.
 
-        The request is separate from the statistics: when a statement fails, InfluxDB 1.6 only reports that the next one
-        was not executed.
+        A window's average does not show this: it remains for a whole window after the series has stopped. The time has
+        a request of its own, because InfluxDB 1.6 does not report why one of several statements in a request failed.
         """
         if version == "2":
             answer = self._api.flux(flux_newest(query, window, self._options.bucket), deadline)

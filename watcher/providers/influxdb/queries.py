@@ -1,7 +1,7 @@
 """InfluxDB queries in InfluxQL (1.x) and Flux (2.x).
 
-Statistics are computed over the field itself and converted to percent afterwards: the highest CPU use is the lowest
-idle time.
+Statistics are computed over the stored field and converted to percent afterwards. The conversion may reverse the order:
+the highest CPU use is the lowest idle time.
 """
 
 import math
@@ -47,7 +47,10 @@ class Statistics:
 
 
 def queries(settings: InfluxDbSettings) -> dict[str, tuple[InfluxDbQuery, ...]]:
-    """Return the alternative queries of each metric, in order; the user's replace built-in ones of the same type."""
+    """Return the alternative queries for each metric, in the order to try them.
+
+    The user's queries replace the built-in queries of the same resource.
+    """
     replaced = {query.type for query in settings.queries}
     result: dict[str, tuple[InfluxDbQuery, ...]] = {}
     for query in (*settings.queries, *(query for query in _TELEGRAF if query.type not in replaced)):
@@ -63,7 +66,7 @@ def influxql(
     *,
     bounded: bool,
 ) -> str:
-    """Return the InfluxQL statement, with a column for each statistic and a row for each series.
+    """Return the InfluxQL statement; its response has a column for each statistic, and a row for each series.
 
     Args:
         query: the query.
@@ -90,7 +93,7 @@ def influxql_newest(query: InfluxDbQuery, window: Window, retention_policy: str 
 
 
 def flux(query: InfluxDbQuery, operators: Iterable[Operator], window: Window, bucket: str) -> str:
-    """Return the Flux script, with a result for each statistic and in it a row for each series."""
+    """Return the Flux script; its response has a result for each statistic, with a row for each series."""
     rate = ["|> derivative(unit: 1s, nonNegative: true)"] if query.rate else []
     tail = "|> drop(fn: (column) => column =~ /^_(start|stop|time|field|measurement)$/)"
     results = [
@@ -115,7 +118,7 @@ def percent(query: InfluxDbQuery, columns: Mapping[str, float], *, sample_deviat
         sample_deviation: whether STD is that of a sample (divided by n - 1), as InfluxQL's is.
 
     Returns:
-        The statistics, or None if there are no samples. For few samples, unrequested statistics may be among them.
+        The statistics in percent, or None if there are no samples. Percentiles that were not requested may be included.
     """
     samples = columns.get(COUNT, 0.0)
     if not 1 <= samples <= _LARGEST:
@@ -139,10 +142,15 @@ def percent(query: InfluxDbQuery, columns: Mapping[str, float], *, sample_deviat
 
 
 def combined(query: InfluxDbQuery, parts: Sequence[Statistics]) -> Statistics:
-    """Return the statistics of a node with several series: of all samples together, or of the busiest series.
+    """Return the statistics of a node with several series.
 
-    Mean and deviation are exact. The percentiles of all samples are unknown; the highest percentile of a series is
-    used.
+    Depending on ``query.combine`` these are the statistics of the series with the highest average, or of the samples of
+    all series together. In the latter case mean and deviation are exact; the highest percentile of any series is used,
+    because the percentiles of all samples are unknown.
+
+    Args:
+        query: the query.
+        parts: the statistics of each series, at least one.
     """
     if len(parts) == 1:
         return parts[0]
@@ -165,7 +173,10 @@ def combined(query: InfluxDbQuery, parts: Sequence[Statistics]) -> Statistics:
 
 
 def _influxql_source(query: InfluxDbQuery, window: Window, retention_policy: str) -> tuple[str, str, list[str]]:
-    """Return measurement, field and conditions, all quoted; the last condition is the time range."""
+    """Return the measurement, the field and the list of conditions for an InfluxQL statement, all quoted.
+
+    The last condition is the time range.
+    """
     conditions = [f"{_identifier(tag)} = {_influxql_string(value)}" for tag, value in query.where.items()]
     source = ".".join(_identifier(part) for part in (retention_policy, query.measurement) if part)
     return source, _identifier(query.field), [*conditions, f"time > {window.start}s AND time <= {window.end}s"]

@@ -25,7 +25,7 @@ class QueryResult:
 
     Attributes:
         series: the tags of each series, and its numeric columns; ``time`` is in Unix seconds.
-        partial: whether InfluxDB reports that rows are missing.
+        partial: whether InfluxDB reports that rows are missing from the response.
     """
 
     series: list[tuple[Mapping[str, Any], dict[str, float]]] = field(default_factory=list)
@@ -65,7 +65,7 @@ def read_influxql(body: bytes) -> QueryResult:
 
 
 def read_flux(body: bytes) -> QueryResult:
-    """Parse the annotated CSV of ``/api/v2/query``; each result in it becomes a column.
+    """Parse the annotated CSV of ``/api/v2/query``; each named result of the script becomes a column.
 
     Raises:
         ProviderAnswerError: the response is an error, or not annotated CSV.
@@ -101,9 +101,9 @@ def _series(series: Any) -> tuple[Mapping[str, Any], dict[str, float]]:
 
 
 def _records(text: str) -> Iterator[dict[str, str]]:
-    """Yield each record of each table by column, with defaults filled in.
+    """Yield the records of all tables in annotated CSV: column name to text, with the table's default values.
 
-    A table begins with annotations or after an empty line; then comes the row of column names.
+    A table begins with annotation rows or after an empty line. The next row has the column names.
     """
     names: list[str] | None = None
     defaults: list[str] = []

@@ -15,7 +15,7 @@ Run = Callable[[str, int | None, Deadline], list[dict[str, Any]]]
 
 
 class NodeNameCache:
-    """Cache of the source's node names; it is refreshed when it expires or an unknown series appears."""
+    """Cache of the node names that Prometheus knows; it is refreshed when it expires or an unknown series appears."""
 
     def __init__(self, run: Run, matchers: str) -> None:
         """Start with an empty cache.
@@ -46,16 +46,17 @@ class NodeNameCache:
     def resolve_fetched(
         self, labels: frozenset[NodeLabels], window: Window, deadline: Deadline, *, just_read: bool
     ) -> Mapping[NodeLabels, Resolved]:
-        """Return the node of each series of a fetch. If a series is unknown, read the names again first.
+        """Return the node of each series of a fetch. If a series is unknown, first read the names again.
 
-        Otherwise a node whose name appears later than its load would be served under its address, and that name would
-        be reported missing later.
+        A new node's load may appear before its name. With old names the node would be served under its address, and
+        later, under its name, the address would be reported as a missing node.
 
         Args:
             labels: the node labels of each series.
             window: the window of the fetch.
             deadline: the deadline of the fetch.
-            just_read: whether this fetch has read the names already; then the next fetch reads them again.
+            just_read: whether this fetch has already read the names. If so, they are not read again for an unknown
+                series until the next fetch.
         """
         resolved = self.resolve(labels)
         unnamed = _without_name(resolved)

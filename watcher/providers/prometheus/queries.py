@@ -1,9 +1,9 @@
 """Prometheus queries: for each resource, expressions to try in order.
 
 ``$matchers`` is a placeholder for the label matchers of ``prometheus.matchers``, ``$labels`` for the labels that name a
-node. The expressions over node_exporter's own series have the same definition as the recording rules before them, so
-average and deviation have the same meaning; in addition they are right for new nodes. They average over processors and
-over replicas alike, so two Prometheus servers that scrape the same node do not count it twice.
+node. First the recording rules are tried, then expressions over node_exporter's own series. The latter have the same
+definition as the recording rules, so average and deviation have the same meaning; they are also correct for new nodes.
+They average over processors and replicas, so a node that two Prometheus servers scrape is not counted twice.
 """
 
 import re
@@ -32,8 +32,9 @@ class Expression:
     Attributes:
         name: the metric's published name.
         promql: an instant expression; its value times the query's scale is a percentage of capacity.
-        smoothing: the time span that the expression averages over, where known.
-        source: for an expression that is not a plain series, one of the series that it is computed from.
+        smoothing: the time span that the expression averages over, such as ``5m``; empty if unknown.
+        source: selector of one of the series that the expression is computed from; empty if the expression is itself
+            a plain series, or if the series are unknown.
     """
 
     name: str
@@ -49,30 +50,34 @@ class Expression:
         return function % ranged
 
     def gaps(self, window: str, matchers: str, labels: str) -> str:
-        """Return the expression for the share of a window in which each node has samples, for nodes with gaps only.
+        """Return PromQL for the share of a window in which a node has samples, from 0 to 1, for nodes with gaps only.
 
-        The result is empty if no source series is known; this also holds for ``newest_alive`` and ``newest_ended``.
+        The result is empty if the series that the metric is computed from are unknown.
         """
         selector = self._selector(matchers)
         steps = max(1, duration.seconds(window) // duration.seconds(STEP))
         return selector and f"max by ({labels}) (count_over_time({selector}[{window}:{STEP}])) / {steps} < 1"
 
     def newest_alive(self, _window: str, matchers: str, _labels: str) -> str:
-        """Return the expression for the time of each live series' newest sample, Unix seconds."""
+        """Return PromQL for the time of each live series' newest sample, Unix seconds; empty if they are unknown."""
         selector = self._selector(matchers)
         return selector and f"timestamp({selector})"
 
     def newest_ended(self, window: str, matchers: str, labels: str) -> str:
-        """Return the same expression for series that ended in the window, too, accurate to one step."""
+        """Return PromQL for the time of each series' newest sample in the window, Unix seconds.
+
+        Series that ended within the window are included. The time is accurate to one step of the subquery. The result
+        is empty if the series that the metric is computed from are unknown.
+        """
         alive = self.newest_alive(window, matchers, labels)
         return alive and f"max_over_time({alive}[{window}:{_LOOK_BACK_STEP}])"
 
     def now(self, matchers: str, labels: str) -> str:
-        """Return the expression for the present."""
+        """Return PromQL for the present value, with the placeholders filled in."""
         return self.promql.replace("$matchers", matchers).replace("$labels", labels)
 
     def is_selector(self) -> bool:
-        """Return whether this is a plain series, such as a recording rule's, which needs no subquery."""
+        """Return whether the expression is a plain series, such as a recording rule, and so needs no subquery."""
         return _SELECTOR.fullmatch(self.promql) is not None
 
     def _selector(self, matchers: str) -> str:

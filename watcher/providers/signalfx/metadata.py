@@ -35,7 +35,7 @@ class SeriesHosts:
 
 
 class MetadataCache:
-    """Cache of the series' hosts of several metrics; a metric's entry is read again on demand after it expires.
+    """Cache of the hosts that the series of each metric belong to; an expired entry is read again when it is needed.
 
     Args:
         address: the API's address.
@@ -57,12 +57,17 @@ class MetadataCache:
         self._locks = {metric: threading.Lock() for metric in queries}
 
     def names(self, metric: str, deadline: Deadline, newer_than: float = float("-inf")) -> SeriesHosts:
-        """Return the hosts of a metric's series. One thread reads them, other threads wait for it.
+        """Return the hosts of a metric's series, from the cache or from SignalFx.
+
+        Only one thread at a time reads the hosts of a metric; other threads wait for the result.
 
         Args:
             metric: a metric that has a query.
-            deadline: when to stop waiting.
-            newer_than: a moment on the monotonic clock; an entry requested before it is read again.
+            deadline: the time to stop waiting.
+            newer_than: time on the monotonic clock, seconds; an entry that was requested earlier is read again.
+
+        Raises:
+            TimeoutError: the deadline has passed.
         """
         lock = self._locks[metric]
         if not lock.acquire(timeout=deadline.remaining_seconds()):
@@ -75,11 +80,11 @@ class MetadataCache:
             lock.release()
 
     def last(self, metric: str) -> SeriesHosts:
-        """Return the entry that was read last, of any age."""
+        """Return the cached hosts of a metric's series, even if the entry has expired; empty if it was never read."""
         return self._entries[metric]
 
     def page(self, query: str, offset: int, limit: int, deadline: Deadline) -> tuple[list[dict[str, Any]], int, bool]:
-        """Return one page of a query's results, the total count, and whether the count is only a lower bound."""
+        """Return one page of a query's results, the number of all results, and whether that number may be too low."""
         seconds = deadline.remaining_seconds()
         if not seconds:
             raise TimeoutError

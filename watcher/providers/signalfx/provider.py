@@ -36,14 +36,17 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class _Points:
-    """Points of a metric: series id to (Unix milliseconds, value) pairs, and the errors that the service reports."""
+    """Data points of a metric.
+
+    The points are pairs of Unix milliseconds and value, by series id. The errors are those that SignalFx reports.
+    """
 
     series: Mapping[str, Any]
     errors: str
 
 
 class SignalFxProvider:
-    """Provider that computes windows from SignalFx' points."""
+    """Provider that computes each window's statistics from the data points that SignalFx returns."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings.provider
@@ -124,7 +127,7 @@ class SignalFxProvider:
         return within(call, deadline, self._session.abort)
 
     def _check_names(self, step: str, metric: str, names: SeriesHosts, deadline: Deadline) -> Iterator[Check]:
-        """Yield the step for a metric's series; if there are none, it names the filter that excludes them."""
+        """Yield a step that counts a metric's series; without series the step names the filter that excludes them."""
         if names.hosts:
             hosts = ", ".join(sorted(set(names.hosts.values()))[:_SHOWN])
             yield Check(step, ok=True, message=f"{len(names.hosts)} series, of {hosts}")
@@ -148,7 +151,7 @@ class SignalFxProvider:
         yield Check(step, ok=False, message=message, setting=setting)
 
     def _table(self, metric: str, answers: Mapping[Any, Any], window: Window, findings: list[Finding]) -> PointTable:
-        """Add a metric's points to a table by node, and add findings about points that could not be assigned."""
+        """Return a table of a metric's points by node; add findings about points that belong to no known node."""
         table = PointTable(_published(metric), METRICS[metric], window, choose_step(window, _STEPS))
 
         def note(kind: Kind, message: str, node: str = "", action: Action = Action.REPORTED) -> None:
