@@ -12,7 +12,10 @@ NOT_BENCHMARKS = {"__main__.py", "common.py"}
 
 
 def main() -> int:
-    """Return 1 when a benchmark fails; one whose servers are not installed is skipped, and the summary says so."""
+    """Run every benchmark and print a summary; return 1 if a benchmark fails, otherwise 0.
+
+    A benchmark that needs a server that is not installed is skipped.
+    """
     scripts = sorted(path for path in FOLDER.glob("*.py") if path.name not in NOT_BENCHMARKS)
     print(f"{len(scripts)} benchmarks, about {MINUTES} minutes; run them on an idle machine", flush=True)
     summary, failed = [], False

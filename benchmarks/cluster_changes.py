@@ -1,15 +1,15 @@
-"""Cost of changes to a cluster: pods placed in turn, nodes that come and go, a scheduler's candidates.
+"""Cost of changes to a cluster: pods placed one after another, nodes that come and go, scores of some nodes only.
 
-Processor time, so that other work on the machine disturbs less. Rows and their baselines:
+The times are processor time, which other work on the machine disturbs less. Rows and their baselines:
 
-- a score and an assumed pod, each score seeing the pods before it; best of 15 rounds of 100 pods. No baseline: compare
-  with another version.
-- a transaction that changes nothing; baseline: with a tenth of the pods.
-- one node of 5,000 that comes, changes or goes, with the score after it, median of 15; baseline: a new table, judgment
-  and profile.
-- 500 of 5,000 nodes by name, a pod placed after each score; baseline: a score of all nodes.
+- Score all nodes for a pod and assume the pod on the best node; the next score counts it. Best of 15 rounds of 100
+  pods. No baseline: compare with another version of this project.
+- A transaction that changes nothing; baseline: the same with a tenth of the pods.
+- One node of 5,000 is added, changed or removed, and a pod is scored; median of 15. Baseline: a new node table,
+  judgment and profile.
+- Score 500 of 5,000 nodes, given by name, and place the pod; baseline: score all nodes.
 
-The scores of both ways are compared, and the benchmark stops where they differ.
+In the last two rows, the scores of both ways are compared, and the benchmark stops if they differ.
 
     python benchmarks/cluster_changes.py             everything
     python benchmarks/cluster_changes.py in-turn     only pods placed in turn
@@ -46,7 +46,7 @@ PROFILES = {
 
 
 def place_in_turn(table: Table) -> None:
-    """Print the cost of a score and of an assumed pod, for each profile and size."""
+    """Print the time to score all nodes for a pod and to assume the pod, for each profile and number of nodes."""
     for (name, plugins), size in itertools.product(PROFILES.items(), (60, 1_000, 5_000)):
         described, running, snapshot = cluster(size)
         nodes = NodeTable(described, running)
@@ -70,7 +70,7 @@ def place_in_turn(table: Table) -> None:
 
 
 def begin_transactions(table: Table) -> None:
-    """Print the cost of an empty transaction, with few and with many pods."""
+    """Print the time of a transaction that changes nothing, with 10,000 and with 100,000 pods."""
     described, running, _ = cluster(5_000)
     baseline = 0.0
     for copies in (1, 10):
@@ -89,7 +89,7 @@ def begin_transactions(table: Table) -> None:
 
 
 def change_nodes(table: Table) -> None:
-    """Print the cost of one node of 5,000 that comes, changes or goes."""
+    """Print the time to add, change or remove one node of 5,000 and to score a pod afterwards."""
     described, running, snapshot = cluster(5_000)
     *described, joining = described
     running = [pod for pod in running if pod.node_name != joining.name]
@@ -124,7 +124,7 @@ def change_nodes(table: Table) -> None:
 
 
 def score_candidates(table: Table) -> None:
-    """Print the cost of scoring 500 of 5,000 nodes by name, in turn with scores of all nodes."""
+    """Print the time to score 500 of 5,000 nodes, given by name, and the time to score all nodes."""
     described, running, snapshot = cluster(5_000)
     names = [[f"node-{(start + 10 * i) % 5_000}" for i in range(500)] for start in range(10)]
     for name, plugins in PROFILES.items():

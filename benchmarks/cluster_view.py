@@ -1,8 +1,9 @@
-"""Cost of the live view of a large cluster: its first copy, its memory, and a stream of pod events.
+"""Cost of the live view of a cluster (an informer cache) with 5,000 nodes: first list, memory, and pod events.
 
-A server in a process of its own answers like a Kubernetes API, with nodes and pods as large as real ones (5 KB a pod as
-JSON), 500 a page, and with a steady rate of pod events; its own cost is not counted. The view runs in this process.
-There is no baseline; the bounds in the table are the limits that the view was designed for.
+A server in a separate process answers like a Kubernetes API. Its nodes and pods are as large as real ones (5 KB of JSON
+per pod), it lists 500 objects per page, and it sends pod events at a steady rate. The cost of the server is not
+counted. The view runs in this process. There is no baseline; the bounds in the table are the limits that the view was
+designed for.
 
     python benchmarks/cluster_view.py [--nodes 5000] [--pods 100000] [--events 500]
 """
@@ -33,7 +34,7 @@ MEGABYTE = 10**6
 
 
 def node(number: int) -> dict[str, Any]:
-    """Return a node with fifty images."""
+    """Return a v1 Node with 50 images, as large as a real one."""
     amounts = {"cpu": "32", "memory": "131072Mi", "ephemeral-storage": "100Gi", "pods": "110"}
     images = [
         {"names": [f"registry.example.com/team/service-{(number + i) % OWNERS}:v1"], "sizeBytes": 10**8 + i}
@@ -46,7 +47,13 @@ def node(number: int) -> dict[str, Any]:
 
 
 def pod(number: int, nodes: int, version: int = 1) -> bytes:
-    """Return a running pod of one of 400 owners, as JSON."""
+    """Return a running v1 Pod as JSON, which belongs to one of 400 owners.
+
+    Args:
+        number: number of the pod, which determines its owner.
+        nodes: number of nodes, among which the pods are distributed.
+        version: resource version of the pod.
+    """
     values = {"NUMBER": f"{number:06d}", "NODE": number % nodes, "VERSION": version, "HOUR": f"{number % 24:02}"}
     document = pod_template(number % OWNERS)
     for name, value in values.items():
@@ -56,7 +63,7 @@ def pod(number: int, nodes: int, version: int = 1) -> bytes:
 
 @cache
 def pod_template(owner: int) -> bytes:
-    """Return the JSON of an owner's pods, with placeholders for the values that differ between them."""
+    """Return the JSON of an owner's pods, with placeholders for the values that differ from pod to pod."""
     amounts = {"cpu": f"{100 + owner}m", "memory": f"{64 + owner}Mi"}
     containers = [
         {
@@ -87,7 +94,7 @@ def pod_template(owner: int) -> bytes:
 
 
 class ApiServer(ThreadingHTTPServer):
-    """A Kubernetes API with nodes, pods, and pod events while these are switched on."""
+    """Fake Kubernetes API with nodes and pods, which sends pod events while ``events_on`` is set."""
 
     daemon_threads = True
 
@@ -98,12 +105,12 @@ class ApiServer(ThreadingHTTPServer):
 
 
 class ApiHandler(BaseHTTPRequestHandler):
-    """Answers to lists and watches."""
+    """Handler of requests to list or to watch nodes and pods."""
 
     server: ApiServer
 
     def do_GET(self) -> None:
-        """Answer a list or a watch."""
+        """Answer a request to list or to watch objects."""
         url = urlsplit(self.path)
         kind, query = url.path.rpartition("/")[2], parse_qs(url.query)
         self.send_response(200)
@@ -121,7 +128,7 @@ class ApiHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def _watch(self, kind: str, until: float) -> None:
-        """Send events: each pod in turn is deleted, added again, and modified twice."""
+        """Send watch events until a time: each pod, one after another, is deleted, added again and modified twice."""
         for tick in itertools.count():
             if time.monotonic() >= until:
                 return
@@ -142,7 +149,11 @@ class ApiHandler(BaseHTTPRequestHandler):
 
 
 def serve(pipe: Connection, nodes: int, pods: int, rate: int) -> None:
-    """Serve until "end" comes; "go" and "stop" switch the events, and are answered with the number sent so far."""
+    """Serve the fake Kubernetes API in this process until the message "end" arrives.
+
+    The first message back is the port. "go" starts the pod events and any other message stops them; the answer is the
+    number of events sent so far.
+    """
     server = ApiServer(nodes, pods, rate)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     pipe.send(server.server_address[1])

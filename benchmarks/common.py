@@ -1,4 +1,7 @@
-"""Timing, options and tables that benchmarks share. Importing this module makes ``tests/`` importable, too."""
+"""Timing, options and tables that benchmarks share.
+
+Importing this module adds ``tests/`` to the import path, because benchmarks use the tests' servers.
+"""
 
 import argparse
 import os
@@ -25,7 +28,13 @@ Call = Callable[[], object]
 
 
 def options(description: str | None, **defaults: float | Path | None) -> argparse.Namespace:
-    """Parse the command line: one option for each default, of the default's type; None stands for an optional path."""
+    """Parse the command line and return the values of its options.
+
+    Args:
+        description: text of ``--help``.
+        defaults: default of each option, by the option's name. An option has the type of its default; a default of None
+            stands for an optional path.
+    """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in defaults.items():
         kind = Path if default is None else type(default)
@@ -37,14 +46,14 @@ def options(description: str | None, **defaults: float | Path | None) -> argpars
 
 
 def clock_ms(call: Call) -> float:
-    """Return the milliseconds that a call takes by the clock."""
+    """Return the wall-clock time of a call in milliseconds."""
     start = time.perf_counter()
     call()
     return 1000 * (time.perf_counter() - start)
 
 
 def processor_ms(call: Call, repeat: int = 1) -> float:
-    """Return the processor time of one call in milliseconds, as the mean of several in a row."""
+    """Return the processor time of a call in milliseconds: the mean of ``repeat`` calls in a row."""
     start = time.process_time()
     for _ in range(repeat):
         call()
@@ -52,7 +61,15 @@ def processor_ms(call: Call, repeat: int = 1) -> float:
 
 
 def in_turns(calls: Mapping[str, Call], rounds: int, timer: Callable[[Call], Any] = clock_ms) -> dict[str, list[Any]]:
-    """Return the times of each call over some rounds; within a round calls take turns, as the machine's load varies."""
+    """Return the times of each call, one per round.
+
+    The calls take turns in each round, so that the varying load of the machine affects all of them alike.
+
+    Args:
+        calls: calls to time, by name.
+        rounds: number of rounds.
+        timer: function that runs a call and returns its time.
+    """
     times: dict[str, list[Any]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
@@ -61,12 +78,12 @@ def in_turns(calls: Mapping[str, Call], rounds: int, timer: Callable[[Call], Any
 
 
 def median_ratio(numerators: Iterable[float], denominators: Iterable[float]) -> float:
-    """Return the median of the ratios of figures from the same round."""
+    """Return the median of the ratios numerator / denominator, each of two figures from the same round."""
     return statistics.median(above / below for above, below in zip(numerators, denominators, strict=True))
 
 
 def peak_bytes(call: Call) -> int:
-    """Return the peak of the memory that Python allocates during a call, the result included."""
+    """Return the peak memory in bytes that Python allocates during a call, including the call's result."""
     tracemalloc.start()
     result = call()
     peak = tracemalloc.get_traced_memory()[1]
@@ -76,12 +93,18 @@ def peak_bytes(call: Call) -> int:
 
 
 def process_memory(master: psutil.Process) -> float:
-    """Return the memory of a process and its children in MiB; shared pages count once (PSS)."""
+    """Return the memory of a process and its children together in MiB, where shared pages count once (PSS)."""
     return sum(process.memory_full_info().pss for process in (master, *master.children())) / 2**20
 
 
 def compare_fetches(table: "Table", calls: Mapping[str, Call], rounds: int) -> None:
-    """Print times and peak memory of fetches that take turns; the first call sends the bare queries: the baseline."""
+    """Print times and peak memory of ways to fetch the same metrics, which take turns.
+
+    Args:
+        table: table with the columns :data:`FETCH_COLUMNS`.
+        calls: ways to fetch, by name; the first is the baseline, which only sends the queries.
+        rounds: number of rounds.
+    """
 
     def timed(call: Call) -> tuple[float, float]:
         start = time.process_time()
@@ -97,7 +120,7 @@ def compare_fetches(table: "Table", calls: Mapping[str, Call], rounds: int) -> N
         table.row(name, *figures, f"{peak_bytes(calls[name]) / 1e6:.0f}", f"{median_ratio(clock, bare):.2f}")
 
 
-#: The columns of :func:`compare_fetches`.
+#: Columns of the table that :func:`compare_fetches` prints.
 FETCH_COLUMNS = ("fetch", "median, ms", "of it computed here, ms", "peak, MB", "times the bare queries")
 
 
@@ -105,7 +128,7 @@ FETCH_COLUMNS = ("fetch", "median, ms", "of it computed here, ms", "peak, MB", "
 
 
 def machine() -> str:
-    """Return a line about the machine and its load."""
+    """Return a description of the machine: processor, load, system and versions."""
     cpu_info = Path("/proc/cpuinfo")
     lines = cpu_info.read_text().splitlines() if cpu_info.exists() else []
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
@@ -114,12 +137,12 @@ def machine() -> str:
 
 
 class Table:
-    """A Markdown table, printed row by row, after a line that describes the machine and the measurement.
+    """Markdown table that is printed row by row, after a line that describes the measurement and the machine.
 
     Args:
-        description: the size and the number of rounds.
-        columns: the headings.
-        text_columns: the number of columns, from the left, that hold text and not figures.
+        description: description of the measurement, such as its size and number of rounds.
+        columns: headings of the columns.
+        text_columns: number of columns, from the left, that contain text; the others contain figures.
     """
 
     def __init__(self, description: str, columns: Sequence[str], text_columns: int = 1) -> None:
@@ -136,7 +159,14 @@ class Table:
 
 
 def snapshot(node_count: int, window: str = "15m", end: int = NOW, turn: int = 0) -> WatcherMetrics:
-    """Return a snapshot of nodes with average and deviation of four resources, all values different."""
+    """Return a snapshot of nodes with average and deviation of four resources; values differ from node to node.
+
+    Args:
+        node_count: number of nodes.
+        window: length of the window in minutes, such as ``15m``.
+        end: end of the window, Unix seconds.
+        turn: number that changes all values.
+    """
     node_metrics = {
         f"node-{number}.eu-west-1.compute.internal": NodeMetrics(
             tuple(

@@ -1,10 +1,10 @@
-"""Response times of the page in a real browser, with 5,000 nodes and a day of history.
+"""Response times of the dashboard page in a real browser, with 5,000 nodes and a day of history.
 
-Debian's Chromium draws without a graphics processor. Measured are the browser's first paint and the first drawing of
-all nodes, for the first and for a later reader, and the time from a key on the time line, or a letter in a filter, to
-the second frame after the page shows the new state; a filter waits 100 ms for further letters, which is included. The
-watcher that the page reads runs on the same machine. There is no baseline but the processor time, which an idle machine
-would need at least.
+Debian's Chromium draws without a graphics processor. Four times are measured: the browser's first paint and the first
+drawing of all nodes, both for the first and for a later visitor, and the time from a key press on the time line, or a
+letter typed in a filter, to the second frame after the page shows the new state. The filter waits 100 ms for further
+letters, which is included. The page's watcher runs on the same machine. There is no baseline, but the processor times
+of browser and server are printed: an idle machine needs at least these.
 
     python benchmarks/dashboard.py [--nodes 5000] [--turns 40]
 """
@@ -26,7 +26,7 @@ PROGRAMS = ("chromium", "dashboard")
 
 
 def processor_seconds(word: str) -> float:
-    """Return the processor time of our child processes whose command line contains a word."""
+    """Return the processor time in seconds of the child processes whose command line contains a word."""
     seconds = 0.0
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
@@ -36,7 +36,13 @@ def processor_seconds(word: str) -> float:
 
 
 def time_changes(page, act, turns: int) -> list[float]:
-    """Return the milliseconds from each action to the frame that shows its result."""
+    """Return, for each turn, the time in milliseconds from an action to the second frame after its result is shown.
+
+    Args:
+        page: page in the browser.
+        act: function that does the action, such as pressing a key; its argument is the number of the turn.
+        turns: number of turns.
+    """
     times = []
     for turn in range(turns):
         before = page.inner_text("#plane-status")

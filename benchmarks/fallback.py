@@ -1,7 +1,8 @@
-"""Cost of fallback at 5,000 nodes: publishing with gaps, and judging a snapshot.
+"""Cost of the fallback for missing metrics at 5,000 nodes, in the watcher and in scoring.
 
-Baselines: a fetch without gaps for publishing; the alignment of the same snapshot, which every score needs anyway, for
-judging. Medians of five.
+Publishing: the watcher publishes three windows of which one misses nodes; the baseline is a fetch without missing
+nodes. Judging: a fallback policy grades all nodes of a snapshot; the baseline is the alignment of the same snapshot to
+the nodes, which every score needs anyway. The times are medians of five.
 
     python benchmarks/fallback.py [--nodes 5000]
 """
@@ -23,7 +24,14 @@ def median_ms(call: Call) -> float:
 
 
 def snapshot(nodes: int, window: str, end: int = NOW, missing: int = 0) -> WatcherMetrics:
-    """Return a snapshot in which the first nodes may be missing."""
+    """Return a snapshot of nodes, in which the first ``missing`` nodes are missing.
+
+    Args:
+        nodes: number of nodes, including the missing ones.
+        window: name of the window, such as ``15m``.
+        end: end of the window, Unix seconds.
+        missing: number of missing nodes.
+    """
     metrics = {
         f"node-{i}": NodeMetrics(
             tuple(Metric(t.lower(), t, op, window, (i % 90) + 0.123456) for t in TYPES for op in ("AVG", "STD"))
@@ -34,7 +42,7 @@ def snapshot(nodes: int, window: str, end: int = NOW, missing: int = 0) -> Watch
 
 
 def publish(table: Table, nodes: int) -> None:
-    """Print the cost of publishing three windows."""
+    """Print the time to publish three windows, with no, 1 % and 10 % of the nodes missing in one of them."""
     complete = 0.0
     for label, gap in {"none": 0, "1 %": nodes // 100, "10 %": nodes // 10}.items():
         times = []
@@ -50,7 +58,7 @@ def publish(table: Table, nodes: int) -> None:
 
 
 def judge(table: Table, node_count: int) -> None:
-    """Print the cost of aligning and of judging a snapshot."""
+    """Print the time to align a snapshot to the nodes, and the time to grade the nodes by a fallback policy."""
     size = ResourceList({"cpu": 8000, "memory": 32 << 30})
     nodes = NodeTable([Node(f"node-{i}", size, size, created_at=0) for i in range(node_count)])
     policy, received = FallbackPolicy(), snapshot(node_count, "15m", missing=node_count // 100)

@@ -1,9 +1,9 @@
-"""Go programs that do the same work: they serve a snapshot, and score with it.
+"""Comparison with the original Go programs, which serve a snapshot and score nodes by it.
 
-The Go side is load-watcher's own client and service and scheduler-plugins' own LoadVariationRiskBalancing, called from
-the small programs in ``go/``, which are built once into the cache of the end-to-end tests; without Go this script
-measures nothing. Go and Python take turns, and a ratio is of figures from one turn. Scoring is in processor time,
-garbage collection included, so that other work disturbs less. Serving is in requests a second over 8 connections.
+The Go code is the client and the service of load-watcher, and LoadVariationRiskBalancing of scheduler-plugins. Small
+programs in ``go/`` call it; they are built once, into the cache of the end-to-end tests. Without a Go compiler this
+script fails. Go and Python take turns, and a ratio is of figures from one turn. Scoring is measured in processor time,
+which other work disturbs less, with garbage collection. Serving is measured in requests per second over 8 connections.
 
     python benchmarks/go_programs.py [--nodes 5000] [--rounds 5]
 
@@ -35,7 +35,7 @@ AMOUNTS = {"cpu": "64", "memory": "256Gi"}
 
 
 def program(name: str) -> Path | None:
-    """Return the path of one of our Go programs, which is built if need be; None without Go."""
+    """Return the path of a program in ``go/``, and build it if necessary; return None without a Go compiler."""
     try:
         return build(f"benchmark-{name}", Program(FOLDER, package=f"./{name}", seconds=BUILD_SECONDS[name]))
     except GoMissing as missing:
@@ -44,15 +44,27 @@ def program(name: str) -> Path | None:
 
 
 def decode(body: bytes, rounds: int) -> Mapping[str, Mapping[str, float]] | None:
-    """Return the results of each decoder in Go (``client``, ``gojay``, ``json``): ``nodes``, ``ms``, ``processor_ms``.
+    """Decode a snapshot by three decoders in Go; return None without a Go compiler.
 
-    ``ms`` is a median by the clock, ``processor_ms`` a mean, which includes the server of ``client``.
+    Args:
+        body: snapshot in Go's dialect.
+        rounds: number of rounds.
+
+    Returns:
+        For each decoder (``client``, ``gojay``, ``json``): the number of decoded ``nodes``, the median wall-clock time
+        ``ms``, and the mean processor time ``processor_ms``, which for ``client`` includes its server.
     """
     return run_program("decode", body, rounds)
 
 
 def run_program(name: str, body: bytes, rounds: int) -> Any:
-    """Run a program some rounds on a snapshot in Go's dialect; return its results."""
+    """Run a program in ``go/`` on a snapshot; return its results, parsed from JSON, or None without a Go compiler.
+
+    Args:
+        name: name of the program.
+        body: snapshot in Go's dialect.
+        rounds: number of rounds that the program runs.
+    """
     binary = program(name)
     if binary is None:
         return None
@@ -64,7 +76,7 @@ def run_program(name: str, body: bytes, rounds: int) -> Any:
 
 @contextmanager
 def go_service(body: bytes) -> Iterator[str]:
-    """Run load-watcher's service over a snapshot in Go's dialect; yield its address."""
+    """Run load-watcher's service, which serves a snapshot in Go's dialect; yield the service's URL."""
     with tempfile.NamedTemporaryFile() as file:
         Path(file.name).write_bytes(body)
         port = free_port()
@@ -79,7 +91,7 @@ def go_service(body: bytes) -> Iterator[str]:
 
 
 def compare_scoring(table: Table, nodes: int, rounds: int) -> None:
-    """Print the time to score one pod on all nodes."""
+    """Print the time to score all nodes for one pod, in Go and in Python; stop if the scores differ."""
     metrics = snapshot(nodes)
     body = wire.encode(metrics, Dialect.GO)
     amounts = {"capacity": AMOUNTS, "allocatable": AMOUNTS}
@@ -101,7 +113,7 @@ def compare_scoring(table: Table, nodes: int, rounds: int) -> None:
 
 
 def compare_serving(table: Table, nodes: int, seconds: int, rounds: int) -> None:
-    """Print the requests a second that both services answer."""
+    """Print the requests per second that load-watcher's service and this project's watcher answer."""
     import serving
 
     host = serving.HOST

@@ -1,10 +1,9 @@
 """Times to write and read a day's history of 5,000 nodes, and their effect on other requests.
 
-The code that writes every fetch writes a file with a day of four series for each node. A real ``trimaran watch`` then
-serves it over HTTP: all series of one node, and one series of all nodes. Finally a reader requests one node again and
-again; the baseline is the same reader on an idle watcher, against one while another process requests histories of all
-nodes without a pause. These are requested by a process of their own: in one process with the meter they would take the
-interpreter from it, and their own cost would be measured.
+The watcher's own code writes a file with a day of four series for each node. A real ``trimaran watch`` then serves the
+file over HTTP: all series of one node, and one series of all nodes. Finally a client requests one node again and again:
+first while the watcher is idle (the baseline), then while another process requests the histories of all nodes without a
+pause. That process is separate, so that its own work does not slow down the measuring client.
 
     python benchmarks/history.py [--nodes 5000] [--turns 15]
 """
@@ -23,7 +22,7 @@ from support.servers import Service, free_port, wait_until
 
 
 def read_latencies(url: str, seconds: float) -> list[float]:
-    """Request one node again and again; return the milliseconds of each answer."""
+    """Request the load of one node again and again for some seconds; return the latency of each answer in ms."""
     session, times = requests.Session(), []
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -33,7 +32,7 @@ def read_latencies(url: str, seconds: float) -> list[float]:
 
 
 def read_all_histories(url: str) -> None:
-    """Request the history of all nodes again and again."""
+    """Request the history of all nodes again and again, without an end."""
     while True:
         requests.get(f"{url}/history", timeout=60)
 

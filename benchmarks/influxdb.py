@@ -1,8 +1,8 @@
-"""Time to fetch three windows of 5,000 hosts from a real InfluxDB 1.x, against the bare queries.
+"""Time to fetch three windows of 5,000 hosts from a real InfluxDB 1.x, compared with bare queries.
 
-An influxd of its own holds 15 minutes of CPU and memory, a sample every 10 s as Telegraf writes them. The baseline
-posts the same statements in parallel with requests, parses the answers with orjson, and does nothing else. Both take
-turns.
+The script starts an influxd with 15 minutes of CPU and memory samples, one every 10 s, as Telegraf writes them. The
+baseline posts the same statements in parallel by the requests library, parses the answers by orjson, and does nothing
+else. Baseline and provider take turns.
 
     python benchmarks/influxdb.py [--nodes 5000] [--runs 5]
 """
@@ -29,7 +29,13 @@ MINUTES = (15, 10, 5)
 
 
 def fill(server: InfluxDb, hosts: int, now: int) -> None:
-    """Write the samples of every host."""
+    """Write 15 minutes of CPU and memory samples of every host.
+
+    Args:
+        server: InfluxDB server.
+        hosts: number of hosts.
+        now: time of the last samples, Unix seconds.
+    """
     random = np.random.default_rng(5000)
     for at in range(now - MINUTES[0] * 60 + 1, now + 1, STEP_SECONDS):
         idle, available = random.uniform(5, 95, (2, hosts)).round(6).tolist()
@@ -44,7 +50,13 @@ def fill(server: InfluxDb, hosts: int, now: int) -> None:
 
 
 def query_all(url: str, statements: list[str], expected: int) -> None:
-    """Post the statements in parallel and parse the answers."""
+    """Post InfluxQL statements in parallel and parse the answers: the baseline.
+
+    Args:
+        url: URL of the server.
+        statements: InfluxQL statements.
+        expected: number of series that must come.
+    """
     session = requests.Session()
 
     def send(statement: str) -> int:
@@ -57,7 +69,7 @@ def query_all(url: str, statements: list[str], expected: int) -> None:
 
 
 def fetch_all(provider: InfluxDbProvider, windows: list[Window], expected: int) -> None:
-    """Fetch the windows side by side, as the watcher does."""
+    """Fetch the windows in parallel by the provider, as the watcher does; check the number of metrics."""
     deadline = Deadline.after(120)
     answers = gather({window: partial(provider.fetch, window, deadline) for window in windows}, deadline)
     metrics = 0

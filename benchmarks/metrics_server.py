@@ -1,9 +1,9 @@
-"""Time to read 5,000 nodes from the metrics API, against the bare requests, and to compute windows of its samples.
+"""Time to read 5,000 nodes from the metrics API, compared with bare requests, and to compute windows of the samples.
 
-The API server is the tests' fake in a process of its own, over TLS, with Nodes as large as real ones (50 images each).
-The baseline sends the same GETs, both lists side by side as the provider requests them, parses the answers with orjson,
-and does nothing else. Both take turns. The first sample lists the nodes' capacities, too; later ones do not. Then 15
-minutes of samples are taken, one every 15 s, and every window is fetched.
+The API server is the tests' fake in a separate process, over TLS, with Nodes as large as real ones (50 images each).
+The baseline sends the same GET requests as the provider, both lists in parallel, parses the answers by orjson, and does
+nothing else. Baseline and provider take turns. The provider's first sample also lists the capacities of the nodes;
+later samples do not. Finally 15 minutes of samples are taken, one every 15 s, and every window is fetched.
 
     python benchmarks/metrics_server.py [--nodes 5000] [--rounds 5]
 """
@@ -38,7 +38,12 @@ MINUTES = (15, 10, 5)
 
 
 def serve(folder: str, nodes: int) -> None:
-    """Run the API server until standard input ends."""
+    """Run the fake API server until standard input ends, and print its URL.
+
+    Args:
+        folder: folder for the server's certificates.
+        nodes: number of nodes.
+    """
     images = [
         {"names": [f"registry.example.com/team/image-{number}@sha256:{number:064x}"], "sizeBytes": 10**8 + number}
         for number in range(IMAGES)
@@ -56,7 +61,7 @@ def serve(folder: str, nodes: int) -> None:
 
 @contextmanager
 def run_server(folder: str, nodes: int) -> Iterator[str]:
-    """Run the API server in a process of its own; yield its URL."""
+    """Run the fake API server in a separate process; yield its URL."""
     command = [sys.executable, __file__, "--serve", folder, str(nodes)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -66,7 +71,13 @@ def run_server(folder: str, nodes: int) -> Iterator[str]:
 
 
 def read_lists(session: requests.Session, url: str, paths: tuple[str, ...]) -> None:
-    """Get the lists side by side, page by page, and parse them."""
+    """Get lists of objects in parallel, each page by page, and parse them: the baseline.
+
+    Args:
+        session: HTTP session.
+        url: URL of the API server.
+        paths: path of each list.
+    """
 
     def get(path: str) -> None:
         position = None
@@ -81,7 +92,7 @@ def read_lists(session: requests.Session, url: str, paths: tuple[str, ...]) -> N
 
 
 def compare_samples(folder: str, url: str, nodes: int, rounds: int) -> tuple[Table, list[str]]:
-    """Print the times of samples and of bare requests; return the table and the names of the nodes."""
+    """Print the time of the provider's samples and of bare requests; return the table and the names of the nodes."""
     ca_file = Path(folder) / "ca.pem"
     provider = ProviderSettings(name="KubernetesMetricsServer", address=url, token=TOKEN, ca_file=ca_file)
     settings = Settings(provider=provider)
@@ -113,14 +124,14 @@ def compare_samples(folder: str, url: str, nodes: int, rounds: int) -> tuple[Tab
 
 
 class RandomProvider:
-    """A provider whose nodes have other values in each sample, taken at the time ``now``."""
+    """Provider whose samples have random values and the time ``now``, which a caller sets."""
 
     def __init__(self, names: list[str]) -> None:
         self.names, self.now = names, 1_700_000_000.0
         self._random = np.random.default_rng(5000)
 
     def sample(self, deadline: Deadline) -> dict[str, Sample]:
-        """Return random values."""
+        """Return a sample of each node with random CPU and memory values, by node name."""
         del deadline
         cpu, memory = self._random.uniform(1, 99, (2, len(self.names))).tolist()
         return {
@@ -129,12 +140,12 @@ class RandomProvider:
         }
 
     def check(self) -> Iterator[None]:
-        """Yield no check."""
+        """Yield nothing: this provider has no checks."""
         yield from ()
 
 
 def time_windows(table: Table, names: list[str]) -> None:
-    """Print the time to keep a sample, and to fetch each window of 15 minutes of samples."""
+    """Print the time to take and store a sample, and to compute each window from 15 minutes of samples."""
     provider = RandomProvider(names)
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "watcher.sqlite")

@@ -1,9 +1,10 @@
-"""Cost of the page to a watcher: with the extra ``dashboard`` installed, against a watcher without it, in turn.
+"""Cost of the dashboard page to a watcher: a watcher with the extra ``dashboard`` installed, and one without it.
 
-In place of the extra's packages the baseline has packages that cannot be imported. Measured are the time from the start
-to the first answer, the time from the kill of a worker to the first answer of its successor, and the memory of master
-and worker together (PSS: shared pages count once) after five seconds. Then a browser's first look is sent to the
-watcher with the page, and its memory is measured again.
+Both watchers take turns. For the watcher without the extra (the baseline), the packages of the extra cannot be
+imported. Three costs are measured: the time from the start to the first answer, the time from the kill of a worker to
+the first answer of its successor, and the memory of master and worker together (PSS: shared pages count once) after
+5 s. Then the watcher with the page gets the requests of a browser that opens the page, and its memory is measured
+again.
 
     python benchmarks/page_cost.py [--nodes 5000] [--turns 9]
 """
@@ -22,7 +23,13 @@ from support.servers import Service, free_port, wait_until
 
 
 def run_watcher(folder: Path, nodes: int, environment: dict[str, str]) -> dict[str, float]:
-    """Run a watcher once; return its figures by name. Without an environment it has the page."""
+    """Run a watcher once; return the measured costs by name.
+
+    Args:
+        folder: folder for the watcher's files.
+        nodes: number of nodes.
+        environment: environment variables of the watcher; if empty, the watcher has the dashboard page.
+    """
     start = time.perf_counter()
     arguments = ("--provider", "Fake", "--set", f"fake.nodes={nodes}")
     service = Service(folder / "store", folder / "log", free_port(), *arguments, **environment)
@@ -50,7 +57,7 @@ def run_watcher(folder: Path, nodes: int, environment: dict[str, str]) -> dict[s
 
 
 def spread(values: list[float]) -> str:
-    """Return median, smallest and largest value."""
+    """Return a text with the median, the smallest and the largest value; "" without values."""
     return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})" if values else ""
 
 

@@ -1,4 +1,4 @@
-"""Speed of batch placement: the time of each method, and the gap of its plan to the lower bound.
+"""Time of each batch placement method, and the gap of its plan: the distance of its cost from the lower bound.
 
     python benchmarks/placement.py [--size NODES PODS ...] [--seed 0]
 
@@ -23,7 +23,7 @@ FEW_PODS = 2_000  # metaheuristics take too long for more
 
 
 def timed(work):
-    """Return the result with the seconds of the processor and of the clock."""
+    """Return the result of a call, and a text with its processor seconds and wall-clock seconds."""
     cpu, wall = time.process_time(), time.monotonic()
     result = work()
     return result, f"{time.process_time() - cpu:.1f} | {time.monotonic() - wall:.1f}"

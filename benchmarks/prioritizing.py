@@ -1,11 +1,12 @@
 """Time that kube-scheduler waits for the extender: the whole HTTP call, over one keep-alive connection.
 
-5,000 nodes with 20 pods each, LoadVariationRiskBalancing; every pod is bound where it was assumed, and every decision
-is recorded, as in a real extender. The baseline is the same process, which answers a constant for pods of another
-scheduler. Calls of both kinds take turns: first 5 ms apart, like a kube-scheduler at full speed, which has other work
-between two calls; then without a pause, so that a call waits for the work that follows the answer before it (the
-extender predicts the node of that pod and counts the pod there). A scheduler sends about as many candidates each time,
-so that calls with 500 and with 5,000 nodes are measured one after the other.
+There are 5,000 nodes with 20 pods each, and the plugin is LoadVariationRiskBalancing. Every pod is bound to the node
+where it was assumed, and every decision is recorded, as in a real extender. The baseline is the same process, which
+gives a constant answer for pods of another scheduler. Calls of both kinds take turns: first 5 ms apart, like a
+kube-scheduler at full speed, which has other work between two calls. Then without a pause: such a call also waits for
+the work that the extender does after the previous answer (it predicts the node of the previous pod and counts the pod
+there). A kube-scheduler sends about the same number of candidates in each call. So calls with 500 nodes and calls with
+5,000 nodes are measured separately.
 
     python benchmarks/prioritizing.py [--nodes 5000] [--calls 1000]
 """
@@ -40,10 +41,10 @@ HEAD = b"POST /prioritize HTTP/1.1\r\nHost: me\r\nContent-Type: application/json
 
 
 class BindingView(StaticView):
-    """A cluster that binds each pod at once to the node where it was assumed."""
+    """View of a cluster in which each pod is bound as soon as it is assumed on a node."""
 
     def assume(self, pod: Pod, node_name: str) -> None:
-        """Bind a pod."""
+        """Assume a pod on a node, and bind the pod there at once."""
         super().assume(pod, node_name)
         with self.lock:
             self.state.put_pod(replace(pod, node_name=node_name, scheduled_at=time.time()))
@@ -74,7 +75,10 @@ def serve(port: int, nodes: int) -> None:
 
 
 def call(connection: socket.socket, body: bytes) -> tuple[float, bytes]:
-    """Return the milliseconds of a call and the answer; over a plain socket, as Python's client is slower than Go's."""
+    """Send a prioritize request; return its time in milliseconds and the body of the answer.
+
+    The request goes over a plain socket, because Python's HTTP client is slower than Go's.
+    """
     start = time.perf_counter()
     connection.sendall(HEAD % len(body) + body)
     received = connection.recv(1 << 16)
@@ -97,7 +101,14 @@ def is_up(port: int) -> bool:
 
 
 def measure(port: int, nodes: int, counts: tuple[int, int], calls: int) -> dict[tuple[str, int, str], list[float]]:
-    """Return the milliseconds of all calls, by pause, number of candidates and kind of answer."""
+    """Return the times of all calls in milliseconds, by pause, number of candidates and kind of answer.
+
+    Args:
+        port: port of the extender.
+        nodes: number of nodes of the cluster.
+        counts: numbers of candidates in a call.
+        calls: number of calls to measure, for each pause, number and kind.
+    """
     connection = socket.create_connection(("127.0.0.1", port), timeout=30)
     dice = random.Random(2)
     times: dict[tuple[str, int, str], list[float]] = {key: [] for key in product(PAUSES, counts, KINDS)}

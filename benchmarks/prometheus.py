@@ -1,7 +1,7 @@
-"""Time to fetch three windows of 5,000 nodes from a real Prometheus, against the bare queries.
+"""Time to fetch three windows of 5,000 nodes from a real Prometheus, compared with bare queries.
 
-The baseline sends the same queries in parallel with requests, parses the answers with orjson, and does nothing else.
-Both run in this process, in turn. Needs the binaries prometheus and promtool.
+The baseline sends the same queries in parallel by the requests library, parses the answers by orjson, and does nothing
+else. Baseline and provider take turns in this process. The binaries prometheus and promtool are required.
 
     python benchmarks/prometheus.py [--nodes 5000] [--runs 5]
 """
@@ -32,7 +32,14 @@ FUNCTIONS = ("avg_over_time", "stddev_over_time")
 
 
 def history(nodes: int, now: int) -> Iterator[str]:
-    """Yield 35 minutes of both rules, a sample every 15 seconds, as OpenMetrics text; 15 of them are in the future."""
+    """Yield 35 minutes of samples of both recording rules as OpenMetrics text, one every 15 s.
+
+    15 of the 35 minutes are in the future, so that the samples last for the benchmark.
+
+    Args:
+        nodes: number of nodes.
+        now: present time, Unix seconds.
+    """
     random = np.random.default_rng(903)
     times = np.arange(now - 1200, now + 900, 15)
     for rule in RULES:
@@ -44,7 +51,7 @@ def history(nodes: int, now: int) -> Iterator[str]:
 
 
 def fetch_all(provider: PrometheusProvider, end: int, nodes: int) -> None:
-    """Fetch all windows side by side, as the watcher does."""
+    """Fetch all windows in parallel, as the watcher does."""
     deadline = Deadline.after(30)
     windows = [Window(name, end - duration.seconds(name), end) for name in WINDOWS]
     answers = gather({window.duration: partial(provider.fetch, window, deadline) for window in windows}, deadline)
@@ -53,7 +60,7 @@ def fetch_all(provider: PrometheusProvider, end: int, nodes: int) -> None:
 
 
 def query_all(url: str, end: int, session: requests.Session, pool: ThreadPoolExecutor) -> None:
-    """Send the same queries in parallel and parse the answers."""
+    """Send the provider's queries in parallel and parse the answers: the baseline."""
 
     def send(query: str) -> int:
         answer = session.get(f"{url}/api/v1/query", params={"query": query, "time": str(end)}, timeout=30)

@@ -1,8 +1,8 @@
-"""Time to judge a fetch of 5,000 nodes with 8 metrics in three windows, against a plain loop.
+"""Time of the watcher's quality checks on a fetch of 5,000 nodes with 8 metrics in three windows.
 
-The plain loop makes the same checks against the past as one writes them without arrays, a value at a time, for one
-window and without a second source. Both must find the same faults, or the benchmark stops. There are 60 fetches of
-history and 150 faults; times are medians of five fetches, in processor time.
+The baseline is a plain loop without arrays, which compares one value after another with the previous fetches, for one
+window and without a second metrics source. Both must report the same faults, or the benchmark stops. There are 60
+previous fetches and 150 faults; times are medians of five fetches, in processor time.
 
     python benchmarks/quality.py [--nodes 5000]
 """
@@ -25,7 +25,12 @@ SERIES = [(kind, operator) for kind in ("CPU", "Memory", "Storage", "Bandwidth")
 
 
 class PlainLoop:
-    """Checks of values against the past, without arrays."""
+    """Checks of values against those of previous fetches, without arrays: the baseline.
+
+    Args:
+        settings: settings of the checks.
+        span: length of the window, seconds.
+    """
 
     def __init__(self, settings: QualitySettings, span: float) -> None:
         self.settings, self.span = settings, span
@@ -33,7 +38,12 @@ class PlainLoop:
         self.rest: dict[tuple[str, str, str], tuple[float, float, float, float]] = {}
 
     def remember(self, now: float, nodes: Mapping[str, NodeMetrics]) -> None:
-        """Add a fetch to the past."""
+        """Add the values of a fetch to the history.
+
+        Args:
+            now: time of the fetch, Unix seconds.
+            nodes: metrics by node name.
+        """
         for node, metrics in nodes.items():
             for metric in metrics.metrics:
                 key = (node, metric.name, metric.operator)
@@ -48,7 +58,12 @@ class PlainLoop:
                 past.append((now, metric.value))
 
     def judge(self, now: float, nodes: Mapping[str, NodeMetrics]) -> set[tuple[str, str, str]]:
-        """Return node, metric and kind of each finding, and add the fetch to the past."""
+        """Compare a fetch with the history, then add it; return node, metric and kind of each finding.
+
+        Args:
+            now: time of the fetch, Unix seconds.
+            nodes: metrics by node name.
+        """
         findings = set()
         for node, metrics in nodes.items():
             for metric in metrics.metrics:
@@ -94,7 +109,7 @@ class PlainLoop:
 
 
 def node_metrics(values: np.ndarray) -> dict[str, NodeMetrics]:
-    """Return nodes with average and deviation of four resources, from values of shape (nodes, 8)."""
+    """Return metrics by node name: average and deviation of four resources, from values of shape (nodes, 8)."""
     return {
         f"node-{number}": NodeMetrics(
             tuple(

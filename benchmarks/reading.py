@@ -1,9 +1,9 @@
-"""Time from a watcher's answer to scoring's arrays, for each form of the answer.
+"""Time to convert a watcher's answer into the arrays for scoring, for each format of the answer.
 
-The baseline is the code that one writes first: parse the JSON, make a Metric of every value, align the objects. All
-forms must give the same arrays, or the benchmark stops. They take turns, and each pays for its own garbage; times are
-medians in processor time, and a ratio is of times from one turn. Where Go is installed load-watcher's client and two
-decoders in Go take turns, too: they read Go's dialect, and have no arrays to make.
+The baseline is the simplest code: parse the JSON, create a Metric object for every value, and align the objects to the
+nodes. All formats must give the same arrays, or the benchmark stops. They take turns, with a garbage collection before
+each. Times are medians of processor time, and a ratio is of times from one turn. If Go is installed, load-watcher's Go
+client and two decoders in Go take turns, too: they decode Go's dialect, but create no arrays.
 
     python benchmarks/reading.py [--nodes 5000] [--rounds 15]
 """
@@ -33,7 +33,7 @@ DECODERS = {
 
 
 def decode_plainly(body: bytes) -> WatcherMetrics:
-    """Make an object for every metric."""
+    """Decode a snapshot in the documented dialect into an object for every metric: the baseline."""
     document = orjson.loads(body)
     data = {
         name: NodeMetrics(
@@ -50,7 +50,7 @@ def decode_plainly(body: bytes) -> WatcherMetrics:
 
 
 def read(decode: Callable[[bytes], WatcherMetrics], body: bytes, nodes: NodeTable) -> tuple[float, float, MetricsTable]:
-    """Return the milliseconds to decode and to align, and the arrays."""
+    """Decode a body and align it to the nodes; return the milliseconds to decode, those to align, and the arrays."""
     gc.collect()
     start = time.thread_time()
     metrics = decode(body)
@@ -60,7 +60,12 @@ def read(decode: Callable[[bytes], WatcherMetrics], body: bytes, nodes: NodeTabl
 
 
 def take_turns(count: int, rounds: int) -> tuple[dict[str, bytes], dict[str, list[tuple[float, float]]]]:
-    """Return the body of each form, and the milliseconds to decode and to align in each round."""
+    """Return, for each format of the answer, its body, and the milliseconds to decode and to align in each round.
+
+    Args:
+        count: number of nodes.
+        rounds: number of rounds.
+    """
     metrics = snapshot(count)
     nodes = NodeTable([Node(name) for name in metrics.data])
     documented, go, columnar = wire.encode(metrics), wire.encode(metrics, Dialect.GO), wire.encode_columns(metrics)

@@ -1,10 +1,10 @@
-"""Decisions a second of a replay: synthetic worlds of 60 and of 1,000 nodes, some policies.
+"""Decisions per second of the simulator: replays of synthetic worlds (generated traces) of 60 and of 1,000 nodes.
 
-A decision is a pod that arrives and gets a node; its share of all other work is included: metrics, ends of pods,
-learning. Each turn is a replay in a process of its own, in processor time without the reading of the trace; the best
-turn counts. A million node-minutes are replayed once, with the first policy, for the peak memory of the process with
-the trace in it. The baseline is another version of this project, where ``--before`` names its folder; it must place
-every pod like this version, or the benchmark stops.
+A decision is a pod that arrives and gets a node. Its time includes a share of all other work of the replay: metrics,
+pods that end, and learning the use of pods. Each turn is a replay in a separate process, in processor time without the
+time to read the trace; the best turn counts. A trace of a million node-minutes is replayed once, with the first policy,
+to measure the peak memory of the process. The baseline is another version of this project, if ``--before`` names its
+folder; that version must place every pod on the same node, or the benchmark stops.
 
     python benchmarks/replaying.py [--turns 3] [--before PATH]
 """
@@ -50,7 +50,14 @@ print(outcome.decisions, took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrs
 
 
 class Turn(NamedTuple):
-    """Result of a replay: decisions a second and in all, the peak memory in MiB, and a digest of the placements."""
+    """Result of a replay.
+
+    Attributes:
+        speed: decisions per second of processor time.
+        decisions: number of decisions.
+        peak: peak memory of the process, MiB.
+        digest: hash of all placements.
+    """
 
     speed: float
     decisions: int
@@ -59,7 +66,13 @@ class Turn(NamedTuple):
 
 
 def replay(version: Path, folder: Path, policy: str) -> Turn:
-    """Replay a trace with a version of this project."""
+    """Replay a trace by a version of this project, in a separate process.
+
+    Args:
+        version: folder of the version.
+        folder: folder of the trace.
+        policy: name of the policy.
+    """
     done = subprocess.run(
         [sys.executable, "-c", REPLAY, str(folder), policy], cwd=version,
         env={**os.environ, "PYTHONPATH": str(version)}, stdout=subprocess.PIPE, text=True, check=True,

@@ -1,10 +1,10 @@
-"""Scores of one pod on every node: arrays against a plain loop over nodes, in the same run.
+"""Time to score every node for one pod: computed over arrays, and by a plain loop over the nodes (the baseline).
 
-The plain loop is the code that one writes without arrays, as upstream does: for each node, find its metrics, its
-amounts and the sums over its pods, then compute. Loop and arrays must give the same scores, or the benchmark stops.
-Figures are medians of five rounds in processor time, so that other work on the machine disturbs less; a ratio is of
-times from one round. "Once per snapshot" is the time of ``prepare`` without the alignment of metrics; the other columns
-do not include it. The last rows have no loop: the table and the alignment themselves, and 1,000 pods.
+The plain loop is code without arrays, as upstream's: for each node it looks up the metrics, the amounts and the sums
+over the pods, then computes the score. Loop and arrays must give the same scores, or the benchmark stops. Figures are
+medians of five rounds in processor time, which other work on the machine disturbs less; a ratio is of times from one
+round. The column "once per snapshot" is the time of ``prepare`` without the alignment of metrics; the other columns do
+not include it. The last rows have no loop: building a node table, aligning a snapshot, and scoring for 1,000 pods.
 
     python benchmarks/score_speed.py            all sizes
     python benchmarks/score_speed.py 1000       one size, without the 1,000 pods
@@ -57,7 +57,11 @@ MANY_PODS = {
 
 
 def cluster(size: int) -> tuple[list[Node], list[Pod], WatcherMetrics]:
-    """Return nodes, pods and snapshot of a cluster: three sizes of node, loads from idle to hot, always the same."""
+    """Return the nodes, pods and snapshot of a generated cluster with loads from 5 to 80 %; the same in every run.
+
+    Args:
+        size: number of nodes, which have one of three sizes.
+    """
     rng = np.random.default_rng(903)
     nodes, pods, data = [], [], {}
     for i in range(size):
@@ -80,7 +84,7 @@ def cluster(size: int) -> tuple[list[Node], list[Pod], WatcherMetrics]:
 
 
 def pending_pods(count: int) -> list[Pod]:
-    """Return pods to place, of many sizes."""
+    """Return pods to place, with random requests; the same in every run."""
     rng = np.random.default_rng(904)
     pods = []
     for i in range(count):
@@ -91,7 +95,7 @@ def pending_pods(count: int) -> list[Pod]:
 
 
 def round_half_away(x: float) -> int:
-    """Round halves away from zero, as Go does; the scores are not negative."""
+    """Round a number that is not negative to the nearest integer, halves up, as Go does for scores."""
     return math.floor(x + 0.5)
 
 
@@ -257,7 +261,16 @@ def loop_pod_state(_plugin, rows, _pod, _nodes):
 
 
 class PlainCluster:
-    """The data of a scheduler without arrays: nodes, metrics by node name, and sums over the pods of each node."""
+    """Data of the plain loop, the benchmark's baseline, as a scheduler without NumPy keeps it.
+
+    It consists of the nodes, their metrics by node name, and the sums over the pods of each node.
+
+    Args:
+        nodes: node table to take nodes and sums from.
+        snapshot: snapshot to take metrics from.
+        risk_load: risk of the CPU and of the memory load by node name, which LowRiskOverCommitment computes once per
+            snapshot.
+    """
 
     def __init__(self, nodes: NodeTable, snapshot: WatcherMetrics, risk_load: dict[str, tuple[float, float]]) -> None:
         self.nodes = nodes.nodes
@@ -267,7 +280,12 @@ class PlainCluster:
         self.risk_load = risk_load
 
     def measured(self, node: Node, kind: str) -> tuple[bool, float, float]:
-        """Return whether a resource has metrics, its average and its deviation; searches as upstream does."""
+        """Return whether a node has metrics of a type, the average and the deviation, by a search as in upstream.
+
+        Args:
+            node: the node.
+            kind: metric type, such as ``CPU``.
+        """
         found, average, deviation = False, 0.0, 0.0
         entry = self.metrics.get(node.name)
         for metric in entry.metrics if entry else ():
@@ -342,7 +360,7 @@ def read_nothing(_plugin, _cluster, _node):
     return 0, 0
 
 
-#: Name of the row: the plugin, the function that reads a node's numbers, the loop over them.
+#: Name of the row -> plugin, function that reads a node's numbers, and loop over these numbers that computes scores.
 CASES = {
     "TargetLoadPacking": (TargetLoadPacking(), read_target_load_packing, loop_target_load_packing),
     "LoadVariationRiskBalancing": (LOAD, read_load_variation, loop_load_variation),
@@ -361,13 +379,13 @@ CASES = {
 
 
 def figures(call, size: int, repeat: int = 1) -> tuple[str, str]:
-    """Return processor time and peak memory of a call, in ns and bytes a node."""
+    """Return processor time and peak memory of a call, divided by ``size``, as texts in ns and in bytes."""
     milliseconds = statistics.median(processor_ms(call, repeat) for _ in range(ROUNDS))
     return f"{1e6 * milliseconds / size:,.1f}", f"{peak_bytes(call) / size:,.0f}"
 
 
 def compare(table: Table, size: int) -> None:
-    """Print the rows of one size of cluster."""
+    """Print the rows for a cluster with ``size`` nodes: one row per plugin, then table and alignment."""
     described, running, snapshot = cluster(size)
     nodes = NodeTable(described, running)
     metrics = MetricsTable.align(snapshot, nodes)
@@ -403,7 +421,7 @@ def compare(table: Table, size: int) -> None:
 
 
 def score_many_pods(table: Table) -> None:
-    """Print the rows of 1,000 pods on 5,000 nodes: in one call, and placed in turn."""
+    """Print the rows for 1,000 pods on 5,000 nodes: scored in one call, and placed one after another."""
     described, running, snapshot = cluster(5_000)
     nodes = NodeTable(described, running)
     metrics, pods = MetricsTable.align(snapshot, nodes), pending_pods(1_000)

@@ -1,14 +1,15 @@
-"""Requests per second and latency of 5,000 nodes, and the time to the first answer after a crash.
+"""Requests per second and latency of a watcher with 5,000 nodes, and its time to the first answer after a crash.
 
-Everything runs in one gunicorn, set up as ``trimaran watch`` sets it up: the API, and a bare Flask application with the
-baselines. ``/naive`` encodes all nodes for every request, as ``jsonify`` does; ``/constant`` returns the bytes of one
-node's answer and does nothing else. Routes are loaded in turn, and a ratio is the median over rounds. Load comes from
-wrk where it is installed (Debian: apt-get install wrk), else from threads of a Python process, which are slower than
-the server, so that the ratios come out too small.
+One gunicorn, configured as ``trimaran watch`` configures it, serves the API and a bare Flask application with two
+baselines. ``/naive`` encodes all nodes for every request with ``jsonify``; ``/constant`` returns the bytes of one
+node's answer and does nothing else. The routes are requested in turn, and a ratio is the median over rounds. The
+requests come from wrk if it is installed (Debian: apt-get install wrk), otherwise from threads of a Python process.
+These are slower than the server, so the ratios are then too small.
 
-Latency while publishing is compared with latency at rest: the server fetches every second from a provider that costs
-nothing, so that cleaning, judging, encoding and storing three windows is the only disturbance. The restarts are those
-of the real service, while its provider is down. The script fails where an aim of the table is missed.
+The latency while the watcher publishes is compared with the latency at rest. The watcher then fetches every second from
+a provider whose answers are prepared, so that only its own work disturbs: cleaning, judging, encoding and storing three
+windows. For the crashes, the real service is killed while its provider is down. The script fails if an aim of the table
+is missed.
 
     python benchmarks/serving.py [--nodes 5000] [--seconds 3]
 """
@@ -55,22 +56,22 @@ HOST = "node-17.eu-west-1.compute.internal"
 
 
 class PreparedProvider:
-    """A provider that returns answers made in advance, two different ones in turn."""
+    """Provider with prepared answers: it returns two different answers alternately."""
 
     def __init__(self, nodes: int, windows: list[str]) -> None:
         self._answers = {(name, turn): snapshot(nodes, name, turn=turn).data for name in windows for turn in (0, 1)}
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:  # noqa: ARG002
-        """Return the nodes of a window."""
+        """Return the prepared metrics of a window."""
         return Fetched(self._answers[window.duration, window.end % 2])
 
     def check(self) -> Iterator[Check]:
-        """Yield no check."""
+        """Yield nothing: this provider has no checks."""
         yield from ()
 
 
 def start_application(settings: WatcherSettings) -> FastPath:
-    """Return the API over a prepared provider, with the baselines behind it."""
+    """Return the watcher's API with a prepared provider, and with the routes of the baselines."""
     telemetry = WatcherTelemetry()
     provider = PreparedProvider(settings.fake.nodes, settings.watch.windows)
     watcher = open_watcher(settings, settings.store.path, telemetry, provider)
@@ -113,7 +114,13 @@ def start_application(settings: WatcherSettings) -> FastPath:
 
 
 def serve(nodes: int, port: int, store: Path) -> None:
-    """Serve until the process is killed."""
+    """Serve the API and the baselines until the process is killed.
+
+    Args:
+        nodes: number of nodes.
+        port: port to listen on.
+        store: path of the watcher's store.
+    """
     settings = WatcherSettings(
         fake=FakeSettings(nodes=nodes),
         watch=WatchSettings(expiry_seconds=4000),
@@ -126,7 +133,7 @@ def serve(nodes: int, port: int, store: Path) -> None:
 
 @contextmanager
 def run_server(nodes: int) -> Iterator[tuple[str, psutil.Process]]:
-    """Run a server in a process of its own; yield its address and the process."""
+    """Run the API and the baselines in a separate process; yield the server's URL and the process."""
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()
         command = [sys.executable, __file__, "--nodes", str(nodes), "--serve", f"{port},{folder}/s.sqlite"]
@@ -141,7 +148,7 @@ def run_server(nodes: int) -> Iterator[tuple[str, psutil.Process]]:
 
 
 def is_ready(port: int) -> bool:
-    """Return whether a server answers its readiness probe."""
+    """Return whether a server's readiness probe succeeds."""
     try:
         return requests.get(f"http://127.0.0.1:{port}/readyz", timeout=10).ok
     except requests.RequestException:
@@ -152,7 +159,7 @@ def is_ready(port: int) -> bool:
 
 
 class Load(NamedTuple):
-    """Result of a load: requests per second, median and 99th percentile of the latency in milliseconds."""
+    """Result of a load test: requests per second, and median and 99th percentile of the latency in milliseconds."""
 
     rate: float
     p50: float
@@ -160,13 +167,20 @@ class Load(NamedTuple):
 
 
 def load(url: str, connections: int, seconds: int, *headers: str) -> Load:
-    """Send requests over some connections, each as soon as the answer before it has come."""
+    """Send requests over some connections for some seconds; each connection waits for its answer before the next one.
+
+    Args:
+        url: URL to request.
+        connections: number of connections.
+        seconds: duration.
+        headers: lines of HTTP headers, such as "Accept-Encoding: gzip".
+    """
     send = load_with_wrk if shutil.which("wrk") else load_with_threads
     return send(url, connections, seconds, *headers)
 
 
 def load_with_wrk(url: str, connections: int, seconds: int, *headers: str) -> Load:
-    """Send requests with wrk, from one thread."""
+    """Send requests with wrk, from one thread; arguments as for :func:`load`."""
     options = [option for header in headers for option in ("-H", header)]
     command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout=30s", "--latency", *options, url]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -182,7 +196,7 @@ def load_with_wrk(url: str, connections: int, seconds: int, *headers: str) -> Lo
 
 
 def load_with_threads(url: str, connections: int, seconds: int, *headers: str) -> Load:
-    """Send requests with a thread for each connection."""
+    """Send requests from Python, with a thread for each connection; arguments as for :func:`load`."""
     host, _, path = url.removeprefix("http://").partition("/")
     sent = dict(header.split(": ", 1) for header in headers)
     times: list[float] = []
@@ -211,14 +225,15 @@ def load_with_threads(url: str, connections: int, seconds: int, *headers: str) -
 
 
 def compare_rates(table: Table, url: str, paths: Mapping[str, float], seconds: int, rounds: int) -> bool:
-    """Print the requests per second of paths, loaded in turn; return whether all aims are met.
+    """Print the requests per second of some paths, which take turns; return whether all aims are met.
 
     Args:
-        table: the output.
-        url: the server's address.
-        paths: path to the aim, as a multiple of the first path, which is the baseline; 0 stands for no aim.
-        seconds: the duration of each load.
-        rounds: the number of turns.
+        table: table to print to.
+        url: URL of the server.
+        paths: aim of each path: its requests per second, as a multiple of those of the first path (the baseline); 0 for
+            no aim.
+        seconds: duration of each load test.
+        rounds: number of rounds.
     """
     runs: dict[str, list[float]] = {path: [] for path in paths}
     for _ in range(rounds):
@@ -235,7 +250,15 @@ def compare_rates(table: Table, url: str, paths: Mapping[str, float], seconds: i
 
 
 def compare_latencies(table: Table, url: str, process: psutil.Process, seconds: int, rounds: int = 7) -> bool:
-    """Print the latency at rest and while a snapshot a second is published; return whether the aim is met."""
+    """Print the latency at rest and while the watcher publishes every second; return whether the aim is met.
+
+    Args:
+        table: table to print to.
+        url: URL of the server.
+        process: master process of the server.
+        seconds: duration of each load test.
+        rounds: number of rounds.
+    """
     paths = ("/watcher", f"/watcher/{HOST}")
     runs: dict[tuple[str, str], list[Load]] = {(path, switch): [] for path in paths for switch in ("off", "on")}
     worker = process.children()[0]
@@ -261,14 +284,18 @@ def compare_latencies(table: Table, url: str, process: psutil.Process, seconds: 
 
 
 def print_memory(table: Table, when: str, master: psutil.Process) -> None:
-    """Print the memory of master and worker: resident, and of both with shared pages counted once (PSS)."""
+    """Print the resident memory of master and worker, and the memory of both with shared pages counted once (PSS)."""
     resident = [f"{process.memory_info().rss / 2**20:.0f}" for process in (master, *master.children())]
     total = f"{' + '.join(resident)}; PSS of both {process_memory(master):.0f}"
     table.row(f"memory {when}: master + worker", "MiB", "", total, "", "")
 
 
 def time_restarts(table: Table, nodes: int) -> bool:
-    """Print the time from a kill to the first answer, with the provider down; return whether the aim is met."""
+    """Print the time from killing the watcher's processes to the first answer, while its provider is down.
+
+    Returns:
+        Whether the aim is met: less than 1 s after a killed worker.
+    """
     with tempfile.TemporaryDirectory() as folder:
         store, described = Path(folder) / "s.sqlite", Path(folder) / "nodes.json"
         loads = {kind.lower(): {"average": 20.123456789, "deviation": 3.0123456789} for kind in TYPES}

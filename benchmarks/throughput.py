@@ -1,10 +1,10 @@
-"""Pods a second that kube-scheduler places with the extender, on a real control plane, all on this machine.
+"""Pods per second that kube-scheduler places with the extender, on a real control plane on this machine.
 
-5,000 empty nodes that all use the same, so that scores do not skew the choice, and 2,000 pods, which wait when
-kube-scheduler starts. It runs in turn without an extender, with scoring off (the same process and the same calls, for
-pods of another scheduler: every answer is a constant; the baseline), and with ours. The rate is by kube-scheduler's own
-metrics between the first pods that are placed and the last; they are read five times a second only, as reading takes
-processor time, too.
+There are 5,000 empty nodes with the same load, so that scores do not favor some nodes, and 2,000 pods, which are
+pending when kube-scheduler starts. kube-scheduler runs in turn without an extender, with scoring off (the baseline: the
+same extender gets the same calls for pods of another scheduler, and answers a constant), and with scoring. The rate
+comes from kube-scheduler's own metrics, from the first pods placed to the last. The metrics are read only five times
+per second, because reading takes processor time, too.
 
     python benchmarks/throughput.py [--nodes 5000] [--pods 2000] [--rounds 3]
 """
@@ -39,7 +39,13 @@ PLACED = re.compile(r'^scheduler_schedule_attempts_total\{[^}]*result="scheduled
 
 
 def scheduler_of(cluster: ControlPlane, extender: Extender, run: str) -> tuple[Scheduler, str]:
-    """Return the kube-scheduler of a run, and the scheduler name of its pods."""
+    """Return the kube-scheduler of a run, not started yet, and the scheduler name of the pods to place.
+
+    Args:
+        cluster: control plane.
+        extender: extender, which the run may use.
+        run: one of :data:`RUNS`.
+    """
     config = render_config(LOAD_AWARE, ExtenderEndpoint(extender.url))
     extenders: dict[str, Any] = {} if run == "no extender" else {"extenders": config["extenders"]}
     name = "load-aware" if run == "ours" else "another"
@@ -49,7 +55,7 @@ def scheduler_of(cluster: ControlPlane, extender: Extender, run: str) -> tuple[S
 
 
 def placed(session: requests.Session, cluster: ControlPlane, scheduler: Scheduler) -> float:
-    """Return the number of pods that a kube-scheduler reports as placed."""
+    """Return the number of pods that kube-scheduler has placed, by its metrics."""
     text = session.get(
         f"{scheduler.url}/metrics",
         headers={"Authorization": f"Bearer {cluster.api.token}"},
@@ -60,7 +66,7 @@ def placed(session: requests.Session, cluster: ControlPlane, scheduler: Schedule
 
 
 def pods_a_second(cluster: ControlPlane, extender: Extender, run: str, pods: int) -> float:
-    """Have pods placed and delete them again; return the rate."""
+    """Create pods, wait until kube-scheduler has placed all of them, and delete them; return the pods per second."""
     starting, name = scheduler_of(cluster, extender, run)
     small = container(requests={"cpu": "100m", "memory": "64Mi"})
     cluster.api.create(*(pod(f"pod-{number}", small, schedulerName=name) for number in range(pods)))
@@ -81,7 +87,7 @@ def pods_a_second(cluster: ControlPlane, extender: Extender, run: str, pods: int
 
 
 def run_rounds(nodes: int, pods: int, rounds: int) -> Iterator[tuple[str, float]]:
-    """Yield the name and the rate of each run."""
+    """Yield the name and the pods per second of each run, in turn, for some rounds."""
     loads = {f"node-{number}": 30.0 for number in range(nodes)}
     with ExitStack() as stack:
         watcher = stack.enter_context(
