@@ -74,7 +74,7 @@ class Autoscaler:
         self._unneeded_since: dict[str, int] = {}
 
     def pop_arrived(self) -> list[NodeEvent]:
-        """Return the joins of the ordered nodes that arrive now, and forget them."""
+        """Remove and return the events of ordered nodes that join the cluster now."""
         now = self._cluster.minute
         arrived = [node for node in self._ordered if node.minute <= now]
         self._ordered = [node for node in self._ordered if node.minute > now]

@@ -153,7 +153,7 @@ class Cluster:
         return cpu, memory
 
     def owner(self, kind: str, name: str) -> Owner:
-        """Return the interned object of an owner, because identical objects compare fast."""
+        """Return the same object for every pod of an owner, because identical objects compare fast."""
         known = self._owners.get((kind, name))
         if known is None:
             known = self._owners[kind, name] = Owner(kind, name)
@@ -196,7 +196,7 @@ class Cluster:
         return self.trace.usage(number, skipped, life)
 
     def use_origin(self, run: PodRun) -> int:
-        """Return the minute of a run to which the first recorded use belongs: a job's start, a service's arrival."""
+        """Return the minute of the replay in which a run's recorded use begins: a job's start, a service's arrival."""
         return run.start if self.is_job(run.pod) else int(self.trace.arrival_minute[run.pod])
 
     def place(self, number: int, pod: Pod, row: int) -> PodRun:

@@ -1,4 +1,7 @@
-"""Comparison of policies over worlds: runs replays in turn, in parallel or on Dask, and stores their results."""
+"""Comparison of policies over worlds, the replayed traces.
+
+Replays run one after another, in parallel processes or on a Dask cluster, and their results are stored.
+"""
 
 import json
 import logging

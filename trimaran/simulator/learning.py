@@ -31,7 +31,10 @@ _UNKNOWN_MINUTES = 120
 
 
 class UseHistory:
-    """Levels by owner, updated every five minutes. A level is use as a share of the original request.
+    """Observed use of each owner's pods, updated every five minutes.
+
+    An owner is a Deployment, Job or other workload. A level is CPU or memory use as a share of the pod's request before
+    overcommit.
 
     Args:
         cluster: the simulated cluster.
@@ -41,7 +44,7 @@ class UseHistory:
         owner_of: each pod's owner number, shape (pods,).
         minutes: pod-minutes observed of each owner, shape (owners,).
         watched: minutes in which any pod of the owner was observed, shape (owners,).
-        weights: the same with exponential decay, shape (owners,).
+        weights: watched minutes with exponential decay, shape (owners,).
         sums: weighted sums of the owner's mean CPU and memory level, shape (2, owners).
         squares: weighted sums of the squared levels, shape (2, owners).
         histogram: counts of the owner's CPU level by bin, shape (owners, bins).
@@ -84,7 +87,7 @@ class UseHistory:
         return cpu_milli, memory_bytes
 
     def update(self) -> None:
-        """Add the use since the last update, if five minutes have passed."""
+        """Learn from the use since the last update, if at least five minutes have passed."""
         cluster, since, now = self._cluster, self._until, self._watcher.known_until()
         if now - since < _UPDATE_MINUTES:
             return
@@ -132,7 +135,7 @@ class UseHistory:
 
         Args:
             minutes: pod-minutes observed of each owner, shape (owners,).
-            sums: sums of the levels over these, shape (2, owners).
+            sums: sums of the CPU and memory levels over these pod-minutes, shape (2, owners).
             length: minutes since the last update.
         """
         observed = np.flatnonzero(minutes)
@@ -170,7 +173,12 @@ class UseHistory:
         return self._levels
 
     def _deviations(self, levels: Float64s, factors: Float64s) -> Float64s:
-        """Return the deviation of each owner's use, as a share of the requests after overcommit, shape (2, owners)."""
+        """Return the deviation that :meth:`levels` defines, of each owner's CPU and memory use, shape (2, owners).
+
+        Args:
+            levels: each owner's level as a share of the requests after overcommit, shape (2, owners).
+            factors: factors that convert shares of original requests to shares of requests after overcommit.
+        """
         weights = np.maximum(self.weights, 1)
         means = self.sums / weights
         over_time = np.maximum(self.squares / weights - means**2, 0)
@@ -179,7 +187,10 @@ class UseHistory:
         return np.asarray(np.sqrt(over_time * factors**2 + unknown))
 
     def _cluster_level(self) -> Float64s:
-        """Return the level of all running pods together, from the nodes' recent use, shape (2, 1)."""
+        """Return the use of all nodes in about the last 20 known minutes, as a share of the running pods' requests.
+
+        The requests are those before overcommit. The result has the shape (2, 1): CPU and memory.
+        """
         cluster = self._cluster
         end = self._until
         start = max(end - 4 * _UPDATE_MINUTES, 0)

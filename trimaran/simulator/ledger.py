@@ -8,7 +8,7 @@ CPU_ROW, MEMORY_ROW = 0, 1
 
 
 class UseLedger:
-    """CPU and memory use by node and minute.
+    """CPU and memory use of each node in each minute of a replay.
 
     Placing a pod adds its whole use; a pod that leaves early has the rest subtracted. Columns before the current minute
     are the past. Later columns are the future if nothing else changes, and only clairvoyant policies may read them.

@@ -22,8 +22,8 @@ Measures of services and of jobs have the prefix ``service_`` or ``job_``:
 hot_pod_minutes               pod-minutes on nodes with CPU use at or above 80 percent
 throttled_core_seconds        share of the throttled CPU, in proportion to the use of each pod on the node
 overrun_pod_minutes           pod-minutes on nodes with memory use above capacity
-unplaced_pods                 as above
-waited_pod_minutes            as above
+unplaced_pods                 as for all pods
+waited_pod_minutes            as for all pods
 """
 
 from collections import defaultdict
@@ -141,7 +141,7 @@ def _by_kind(outcome: ReplayOutcome, cpu: Float64s, overrun: Bools, waits: Itera
         outcome: outcome of the replay.
         cpu: CPU use after the warm-up as a share of capacity, shape (nodes, minutes).
         overrun: mask of memory use above capacity, the same shape.
-        waits: waits for a node, cut to the time after the warm-up.
+        waits: the pods' waits for a node, without the part during the warm-up.
     """
     cluster, warm_up = outcome.cluster, outcome.cluster.trace.warm_up_minutes
     # Cumulative counts make the number of such minutes in any span of a run a difference.
@@ -171,7 +171,7 @@ def _kind(outcome: ReplayOutcome, pod: int) -> str:
 
 
 def _counts_before(flags: Bools) -> Float64s:
-    """Return the number of set flags before each minute, shape (nodes, minutes + 1)."""
+    """Return cumulative counts: the number of True flags before each minute, shape (nodes, minutes + 1)."""
     return np.concatenate([np.zeros((len(flags), 1)), np.cumsum(flags, axis=1)], axis=1)
 
 

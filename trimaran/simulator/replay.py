@@ -188,7 +188,7 @@ class Replay:
         return joined
 
     def _scale(self, autoscaler: Autoscaler) -> None:
-        """Let the autoscaler order and remove nodes; pods of removed nodes are rescheduled at once."""
+        """Let the autoscaler order and remove nodes; pods of removed nodes may be placed again at once."""
         autoscaler.order_nodes()
         for name in autoscaler.nodes_to_remove():
             pods = self.cluster.leave(name)
@@ -263,7 +263,7 @@ class Replay:
 
 
 def _is_at_least(requests: Amounts, others: Iterable[Amounts]) -> bool:
-    """Return whether requests are at least as large as one of others, in both resources."""
+    """Return whether requests are at least as large as any one of some other requests, in both CPU and memory."""
     cpu, memory = requests
     for other in others:  # noqa: SIM110  a generator would cost more than the comparisons
         if cpu >= other[0] and memory >= other[1]:
@@ -288,7 +288,7 @@ class NodeSampling:
         self._next = 0
 
     def candidates(self, feasible: Bools) -> Int64s:
-        """Return the rows to score.
+        """Return the rows of the nodes to score: all feasible nodes, or a sample in a large cluster.
 
         Args:
             feasible: mask of the feasible nodes, shape (nodes,).
@@ -307,7 +307,11 @@ class NodeSampling:
         return rows[begin:end] if begin < end else np.concatenate([rows[:end], rows[begin:]])
 
     def wanted(self, size: int) -> int:
-        """Return the number of feasible nodes after which a search stops, in a cluster of ``size`` nodes."""
+        """Return the number of feasible nodes after which the search for a pod's node stops.
+
+        Args:
+            size: number of nodes in the cluster.
+        """
         percent = self._percent or max(50 - size // 125, _LEAST_PERCENT)
         if size < _LEAST_TO_FIND or percent >= 100:
             return size

@@ -1,4 +1,4 @@
-"""Batch of replays: every policy in every world, with stored results reused."""
+"""Batch of replays: every policy in every world, a replayed trace; stored results of earlier runs are reused."""
 
 import signal
 import sys
@@ -62,7 +62,9 @@ class ReplayBatch:
 
     @_sigterm_as_interrupt()
     def run(self, factors: Sequence[Factor] = (None,)) -> list[ReportSection]:
-        """Run every replay that is not stored, at each overcommit; Ctrl-C and SIGTERM return the finished ones.
+        """Run every replay without a stored result, at each overcommit.
+
+        After Ctrl-C or SIGTERM the sections have only the replays that have finished.
 
         Args:
             factors: overcommit of CPU and of memory; None means each trace's own.
@@ -99,7 +101,7 @@ class ReplayBatch:
         return [self._section(factor, tasks[factor], results, worlds) for factor in tasks]
 
     def _read_world(self, folder: Path) -> "_World":
-        """Read and check a trace, so that errors appear before hours of replays."""
+        """Read and check a trace before any replay runs, so that an error does not appear only after hours."""
         trace = read_trace(folder)
         events = trace.events if self.options.events is None else self.options.events
         check_events(events, trace.amounts(), folder)

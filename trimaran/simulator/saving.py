@@ -46,9 +46,10 @@ def fewer_nodes(trace: Trace, removed: int) -> Trace:
 def nodes_saved(trace: Trace, policy: Policy, default: Mapping[str, float], options: ReplayOptions) -> int:
     """Return the number of nodes that a policy can do without.
 
-    The edge is found by bisection. Hot minutes need not rise with every removed node, so the three numbers on each side
-    of the edge are replayed too, and those on which the policy is as good are counted. Below these numbers the policy
-    counts as equally good, above them as worse.
+    The largest number of removed nodes with which the policy is as good as the default scheduler is found by bisection.
+    Hot minutes need not rise with every removed node. So the three numbers on each side of this edge are replayed, too,
+    and those with which the policy is as good are counted. Below these numbers the policy is assumed to be as good,
+    above them to be worse.
 
     Args:
         trace: the trace.
@@ -70,7 +71,7 @@ def nodes_saved(trace: Trace, policy: Policy, default: Mapping[str, float], opti
 
 
 def count_near_edge(predicate: Callable[[int], bool], maximum: int) -> int:
-    """Return how many of the numbers from 1 to a maximum satisfy a predicate that holds up to a noisy edge.
+    """Return the number of numbers from 1 to a maximum for which a predicate is True, by bisection.
 
     Args:
         predicate: True for small numbers and False for large ones, except for noise near the edge; called at most once

@@ -1,8 +1,8 @@
 """Watcher of a replay: the metrics that it serves in each minute.
 
-Without faults the watcher serves windows of past use while they are fresh. With faults every fetch passes through the
-live code: anomaly detection marks suspect values, missing values are replaced by the last good ones, and expired ones
-are not served. :mod:`scoring.profiles.fallback` handles the rest.
+Without faults the watcher serves windows of past CPU and memory use until they expire. With faults every fetch passes
+through the code of the real watcher: anomaly detection marks suspect values, missing values are replaced by the last
+good ones, and expired values are not served. Nodes without metrics are left to :mod:`scoring.profiles.fallback`.
 During the warm-up the detectors only record fetches, because a cluster that fills up from empty looks anomalous.
 """
 
@@ -73,7 +73,7 @@ class SimulatedWatcher:
             yield self._end
 
     def _publish(self, end: int) -> None:
-        """Process the fetch of the window that ends in a minute as the live watcher does."""
+        """Fetch the window that ends in a minute, and check and publish it as the real watcher does."""
         window, moment = self.windows.window, end + self.windows.delay_minutes
         fetched = self._fetched(end)
         if fetched is not None and end < self._cluster.trace.warm_up_minutes:

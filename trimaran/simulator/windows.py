@@ -38,7 +38,7 @@ class Windows:
         window_minutes: length of the window.
         interval_minutes: minutes between two fetches.
         delay_minutes: age of a window's end when it is served, through scraping, rules and fetching.
-        smoothing_minutes: span of the rate that each CPU sample is, as in recording rules for node_exporter.
+        smoothing_minutes: span over which each CPU sample is a rate, as in recording rules for node_exporter.
         percentiles: operators in addition to average and deviation: P90, P95, P99, MAX.
 
     Raises:
@@ -106,7 +106,7 @@ class Windows:
         return WatcherMetrics(window.end, window, "replay", NodeColumns([(names, series, columns)], {}, metadata))
 
     def _values(self, ledger: UseLedger, resource: int, numbers: Int64s, span: "_Span") -> dict[Operator, Float64s]:
-        """Return a resource's metrics by operator, percent of capacity, each of shape (nodes,)."""
+        """Return a resource's metrics by operator (average, deviation, ...): percent of capacity, shape (nodes,)."""
         smoothing = self.smoothing_minutes if resource == CPU_ROW else 1
         percent = _samples(ledger.use[resource], numbers, ledger.capacity[resource, numbers], span, smoothing)
         values = {Operator.AVG: percent.mean(axis=1), Operator.STD: percent.std(axis=1)}
@@ -129,9 +129,9 @@ def _samples(use: Float64s, numbers: Int64s, capacity: Float64s, span: _Span, sm
     Args:
         use: use by node and minute, shape (nodes, minutes).
         numbers: the nodes' numbers, shape (nodes,).
-        capacity: their capacity, shape (nodes,).
+        capacity: capacity of the nodes, shape (nodes,).
         span: the window.
-        smoothing: minutes up to each sample that the sample is the mean of.
+        smoothing: number of minutes, up to the sample's own, over which each sample is a mean.
     """
     start, end = span.start, span.end
     if end <= start:

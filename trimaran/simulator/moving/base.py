@@ -38,9 +38,10 @@ class Mover(Protocol):
     """Running move policy in one replay, as a Protocol."""
 
     def due(self) -> Sequence[tuple[int, int | None]]:
-        """Return the moves to make now, in order: the pod's number and the target row. Called once a minute.
+        """Return the moves to make now, in order. Called once a minute.
 
-        A pod without a target row is evicted, and the placement policy places it like any other pod.
+        Each move is the number of a pod, and the row of its new node in the cluster's node table. With None instead of
+        a row the pod is evicted, and the placement policy places it like any other pod.
         """
         ...
 
@@ -69,7 +70,7 @@ class MovePolicy(ABC):
 
 
 class MoveSchedule:
-    """Schedule of the searches for moves, with the budget of moves. Ask it once a minute.
+    """Schedule of the searches for moves, and the budget of moves. Call :meth:`budget` once a minute.
 
     Args:
         policy: triggers and limits.
@@ -85,7 +86,10 @@ class MoveSchedule:
         self._pods = 0
 
     def budget(self) -> int:
-        """Fill the budget and return the number of moves allowed now; 0 in most minutes."""
+        """Add a minute's share to the budget and return the number of moves allowed now.
+
+        The result is 0 in most minutes, because no trigger starts a search.
+        """
         policy, cluster = self._policy, self._cluster
         if cluster.minute < policy.after_minutes:
             return 0
@@ -98,7 +102,7 @@ class MoveSchedule:
         return int(self._budget)
 
     def charge(self, moves: int) -> None:
-        """Charge moves to the budget."""
+        """Subtract a number of moves from the budget."""
         self._budget -= moves
 
     def _has_fired(self, trigger: Trigger) -> bool:

@@ -43,9 +43,9 @@ class CostMovePolicy(MovePolicy):
 
     Attributes:
         history_minutes: length of the past over which cost is averaged.
-        sampled_minutes: interval of the minutes that are sampled.
-        last_hour_share: share of the last hour in a pod's level, from 0 to 1.
-        cpu: cost of CPU congestion.
+        sampled_minutes: interval between the past minutes in which CPU use is sampled.
+        last_hour_share: share of each past hour's mean use that is replaced by the last hour's mean, from 0 to 1.
+        cpu: cost function of CPU use.
         memory_target: target of memory use, as a share of capacity.
         memory_power: exponent of the cost of memory.
         min_gain: least reduction of the average cost for a move; a hot node costs 1.
@@ -81,7 +81,10 @@ class CostMover:
         self._costs = (cost_of_mean(levels, policy.cpu), levels**policy.memory_power)
 
     def due(self) -> list[tuple[int, int | None]]:
-        """Return the moves to make now, in order: the pod's number and the target row; empty in most minutes."""
+        """Return the moves to make now, in order; empty in most minutes.
+
+        Each move is the number of a pod, and the row of its new node in the cluster's node table.
+        """
         budget = self._schedule.budget()
         if not budget or not self._cluster.running:
             return []
@@ -94,7 +97,7 @@ class CostMover:
 
 
 class MovePlanner:
-    """Search for the best moves, by the nodes' past as if every pod had always been on its current node.
+    """Search for the best moves. It assumes that in the past every pod was already on its current node.
 
     Args:
         policy: the settings.
@@ -129,7 +132,7 @@ class MovePlanner:
         self._free = cluster.free
 
     def best(self, count: int) -> list[tuple[int, int | None]]:
-        """Return at most ``count`` moves, each the best one after the moves before it."""
+        """Return at most ``count`` moves, in order; each lowers the cost most after the previous moves."""
         moves: list[tuple[int, int | None]] = []
         while len(moves) < count and len(self._numbers):
             pod, target = self._best()
@@ -149,7 +152,10 @@ class MovePlanner:
         return moves
 
     def _best(self) -> tuple[int, int]:
-        """Return the best move: a pod's index and its target row, or -1 as the row if no move gains enough."""
+        """Return the move that lowers the cost most: a pod's index and the row of its new node.
+
+        The row is -1 if no move lowers the cost by at least ``min_gain``.
+        """
         # Relief: reduction of the current node's cost without the pod. Only the pods with the largest are tried.
         cost = self._cost(self._use, self._scale)
         without = [use[self._row] - pod_use for use, pod_use in zip(self._use, self._pod_use, strict=True)]

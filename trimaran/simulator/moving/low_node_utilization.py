@@ -50,7 +50,7 @@ class Descheduler:
         self._schedule = MoveSchedule(arguments, cluster, watcher)
 
     def due(self) -> list[tuple[int, int | None]]:
-        """Return the pods to evict now, without a target row."""
+        """Return the pods to evict now: the number of each pod, and None, because the placement policy places it."""
         budget = self._schedule.budget()
         if not budget:
             return []

@@ -1,7 +1,8 @@
-"""Past use of the running pods, as if each had always run; the basis of moves.
+"""Past CPU and memory use of the running pods, as if each had always run; move policies decide by it.
 
-Pod use has the delay and the outages of the watcher's node metrics. Before its first node a service's pod counts with
-its mean use, and a job with none, because the job will soon end. CPU demand above a node's capacity counts as use.
+The use is known with the same delay and the same outages as the watcher's node metrics. For the time before a pod first
+ran, its mean use is assumed for a pod of a service, and no use for a job, because the job will soon end. CPU demand
+above a node's capacity counts as use.
 """
 
 from typing import Any
@@ -34,7 +35,7 @@ class PastUse:
         self._highest_memory = _highest(self._use.memory, self._use.offsets, QUARTER)
 
     def known_minutes(self, maximum: int) -> int:
-        """Return the number of known past minutes: whole hours, or whole quarters in the first hour.
+        """Return the number of past minutes with known use, in whole hours (whole quarters in the first hour).
 
         The number is 0 without a fresh snapshot, so that nothing is moved in an outage.
 
@@ -123,7 +124,7 @@ class PastUse:
 
 
 def _highest(use: NDArray[np.floating[Any]], offsets: Int64s, minutes: int) -> NDArray[np.floating[Any]]:
-    """Return at each minute the pod's highest use in the minutes up to it, by doubling the window.
+    """Return for each minute the highest use of the same pod in the window that ends in this minute.
 
     Args:
         use: use of all pods, one after another.

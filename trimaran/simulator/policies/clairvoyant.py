@@ -78,7 +78,7 @@ class ClairvoyantChooser:
         return self._cluster.pod(number)
 
     def choose(self, number: int, pod: Pod, candidates: Int64s) -> int:  # noqa: ARG002  Chooser's arguments
-        """Return the candidate whose cost over the pod's life rises least."""
+        """Return the row of the candidate node whose cost, summed over the pod's life, the pod would raise least."""
         cluster = self._cluster
         series = cluster.series(number, cluster.minute)[:, : cluster.trace.minutes - cluster.minute]
         until = cluster.minute + series.shape[1]

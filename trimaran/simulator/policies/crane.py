@@ -38,7 +38,7 @@ _HOT_PENALTY = 10
 
 @dataclass(frozen=True, slots=True)
 class UsageMetric:
-    """Use metric that the controller writes on nodes.
+    """Metric of measured CPU and memory use that Crane's controller writes on nodes as an annotation.
 
     Attributes:
         highest_of_minutes: span over which the highest average is taken; 0 takes the last average.
@@ -59,12 +59,12 @@ HOT_VALUES = ((5, 5), (1, 2))
 
 
 def scores(usages: Float64s, hot: Int64s, metrics: tuple[UsageMetric, ...] = USAGE_METRICS) -> Int64s:
-    """Return the scores, shape (nodes,).
+    """Return Crane's scores from 0 to 100, shape (nodes,); the module's docstring has the formula.
 
     Args:
-        usages: use as a share of capacity, NaN if unknown, shape (2 resources, metrics, nodes).
-        hot: hot values, shape (nodes,).
-        metrics: the use metrics.
+        usages: measured use as a share of capacity, NaN if unknown, shape (2 resources, metrics, nodes).
+        hot: hot values, which count recently bound pods, shape (nodes,).
+        metrics: the averages and maxima of measured use that are weighted in the score.
     """
     weights = np.array([usage.weight for usage in metrics])
     terms = np.nan_to_num((1 - usages) * weights[:, None] * MAX_NODE_SCORE, nan=0.0)
@@ -73,13 +73,18 @@ def scores(usages: Float64s, hot: Int64s, metrics: tuple[UsageMetric, ...] = USA
 
 
 def overloaded(usages: Float64s, metrics: tuple[UsageMetric, ...] = USAGE_METRICS) -> Bools:
-    """Return a mask of the excluded nodes, shape (nodes,); for the arguments see :func:`scores`."""
+    """Return a mask of the nodes whose measured use exceeds any metric's limit, shape (nodes,).
+
+    Args:
+        usages: measured use as a share of capacity, NaN if unknown, shape (2 resources, metrics, nodes).
+        metrics: the metrics with their limits.
+    """
     limits = np.array([usage.limit for usage in metrics])[:, None]
     return np.asarray(np.any(usages > limits, axis=(0, 1)))
 
 
 class NodeAnnotations:
-    """Annotations on the nodes, indexed by node number in the ledger.
+    """Crane's annotations on the nodes: measured use and hot values. Nodes are indexed by number in the ledger.
 
     Args:
         cluster: the simulated cluster.
@@ -88,8 +93,8 @@ class NodeAnnotations:
 
     Attributes:
         metrics: the use metrics.
-        usages: use as a share of capacity, as in :func:`scores`.
-        hot: hot values, shape (nodes,).
+        usages: measured use as a share of capacity, NaN if unknown, shape (2 resources, metrics, nodes).
+        hot: hot values, which count recently bound pods, shape (nodes,).
     """
 
     def __init__(self, cluster: Cluster, delay_minutes: int, metrics: tuple[UsageMetric, ...] = USAGE_METRICS) -> None:
@@ -122,7 +127,7 @@ class NodeAnnotations:
         return total
 
     def _highest(self, end: int, minutes: int) -> Float64s:
-        """Return the highest 5-minute average in a span of minutes up to an end, shape (2, nodes)."""
+        """Return the highest 5-minute average of use in the minutes before an end, shape (2 resources, nodes)."""
         ledger = self._cluster.ledger
         first = max(end - max(minutes, 1), 0)
         start = max(first - _AVERAGED_MINUTES + 1, 0)
@@ -143,7 +148,7 @@ class CraneDynamic(WithoutNodeTerms):
 
     Attributes:
         cluster: the simulated cluster.
-        annotations: annotations of its nodes; the plugin follows their changes.
+        annotations: annotations of the cluster's nodes; scores always use their current values.
     """
 
     cluster: Cluster = field(hash=False, compare=False)
@@ -158,7 +163,7 @@ class CraneDynamic(WithoutNodeTerms):
         return {"score": score[None, :].repeat(len(pods), axis=0)}
 
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Return a line with the score."""
+        """Return the text that explains a node's score, with the score."""
         return f"{terms['score']} by the node's annotations"
 
 
@@ -168,7 +173,7 @@ class Crane(ProfilePolicy):
 
     Attributes:
         weight: weight of the Dynamic plugin.
-        metrics: the use metrics; no other may be written more often than the first.
+        metrics: the metrics of measured use; none may be written more often than the first.
     """
 
     weight: int = 3

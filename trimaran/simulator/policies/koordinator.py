@@ -65,7 +65,7 @@ class KoordinatorLoadAware(ScorePlugin):
         return terms
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
-        """Return the score."""
+        """Return the score of each node for a pod."""
         total, fits = np.zeros((1, 1), np.int64), np.ones((1, 1), np.bool_)
         for name in (CPU, MEMORY):
             used = node[f"{name}.used"] + per_pod(pods, self.estimate, name)
@@ -75,5 +75,5 @@ class KoordinatorLoadAware(ScorePlugin):
         return {"score": np.where(fits, total // 2, 0)}
 
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Return a line with the used CPU and memory."""
+        """Return the text that explains a node's score, with the node's estimated CPU and memory use."""
         return f"cpu {terms['cpu.used']:.0f}m used, memory {terms['memory.used']:.0f} bytes"

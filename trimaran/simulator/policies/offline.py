@@ -82,7 +82,7 @@ class OfflineSearch:
                 self._assign(number, int(rng.choice(others)))
 
     def _others(self, number: int) -> Int64s:
-        """Return the other nodes that exist and have room in all minutes of a run."""
+        """Return the nodes to which a run could move: they exist and have room in all minutes of the run."""
         run = self.pod_runs[number]
         fits = self._has_room(self._free[:, :, run.start : run.end], self._requests[number])
         fits &= (self._since <= run.start) & (run.end <= self._until)
@@ -90,14 +90,17 @@ class OfflineSearch:
         return np.flatnonzero(fits)
 
     def _movable_runs(self, cluster: Cluster) -> Int64s:
-        """Return the runs that are their pod's only one and that no leaving node cut short."""
+        """Return the runs that may move: the pod ran only once, and the run did not end because its node left."""
         counts = np.bincount([run.pod for run in self.pod_runs], minlength=len(cluster.trace.pods))
         complete = [run.end < self._until[run.node] or run.end == cluster.trace.minutes for run in self.pod_runs]
         only = [counts[run.pod] == 1 for run in self.pod_runs]
         return np.flatnonzero(np.array(complete, np.bool_) & np.array(only, np.bool_))
 
     def _cost(self, use: Float64s, scale: Float64s) -> Float64s:
-        """Return the cost of each node and minute; the first axis of both arguments is the resource."""
+        """Return the clairvoyant greedy's cost in each node and minute, summed over CPU and memory.
+
+        The first axis of both arguments is the resource.
+        """
         cpu, memory = (whole_power(shares, power) for shares, power in zip(use / scale, self._powers, strict=True))
         return cpu + memory
 

@@ -48,7 +48,7 @@ class Oracle:
 
 
 class OracleChooser(ClairvoyantChooser):
-    """Choices by a plan in one replay; the greedy chooses if the plan has no placement or it does not fit.
+    """Choices by a plan in one replay; the clairvoyant greedy chooses if the plan has no node or the node is full.
 
     Args:
         plan: node numbers in the ledger by pod number, one for each placement of the pod, in order.
@@ -61,7 +61,7 @@ class OracleChooser(ClairvoyantChooser):
         self._plan = plan
 
     def choose(self, number: int, pod: Pod, candidates: Int64s) -> int:
-        """Return the planned node if it is a candidate, otherwise the greedy's choice."""
+        """Return the row of the planned node if it is a candidate, otherwise of the clairvoyant greedy's choice."""
         planned = self._plan.get(number)
         if planned:
             row = candidates[self._cluster.numbers[candidates] == planned.popleft()]

@@ -35,9 +35,9 @@ class ProfilePolicy:
         profile: the plugins with their weights.
         spread: weight of PodTopologySpread, by default kube-scheduler's; 0 leaves the plugin out.
         right_sized: replace pods' requests by their owner's observed use plus a margin.
-        learns: give plugins the observed levels of owners.
+        learns: give plugins the use of each owner's pods as observed earlier in the replay.
         move_policy: policy that also moves running pods; None moves none.
-        fallback: policy for missing metrics.
+        fallback: rule for nodes without metrics.
     """
 
     name: str

@@ -35,7 +35,7 @@ class TaintToleration(WithoutNodeTerms):
     """kube-scheduler's TaintToleration: lower scores for nodes with a soft taint.
 
     Attributes:
-        tainted: names of the nodes with a soft taint; the plugin follows changes of the collection.
+        tainted: names of the nodes with a soft taint. The collection is not copied, so scores follow its changes.
     """
 
     tainted: Collection[str] = field(hash=False)
@@ -54,7 +54,7 @@ class TaintToleration(WithoutNodeTerms):
         return inverted(scores)
 
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Return a line with the number of soft taints."""
+        """Return the text that explains a node's score, with the number of the node's soft taints."""
         return f"{terms['score']} soft taints that the pod does not tolerate"
 
 

@@ -42,7 +42,7 @@ class PodTopologySpread(WithoutNodeTerms):
     normalizes: ClassVar[bool] = True
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
-        """Return the number of the owner's pods on each node, and the score before normalization."""
+        """Return the number of pods of the pod's owner on each node, and each node's score before normalization."""
         replicas = np.zeros((len(pods), len(nodes)), np.int64)
         for index, pod in enumerate(pods):
             by_node = None if pod.owner is None else self.replicas.get(pod.owner)
@@ -65,5 +65,5 @@ class PodTopologySpread(WithoutNodeTerms):
         return pod.owner is None or pod.owner.kind == JOB
 
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Return a line with the number of the owner's pods on the node."""
+        """Return the text that explains a node's score, with the number of the owner's pods on the node."""
         return f"{terms['replicas']} pods of this owner are there"

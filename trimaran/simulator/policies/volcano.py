@@ -47,5 +47,5 @@ class VolcanoUsage(ScorePlugin):
         return {"score": np.where(fits, score.astype(np.int64), 0)[None, :].repeat(len(pods), axis=0)}
 
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Return a line with the use of CPU and memory."""
+        """Return the text that explains a node's score, with the node's CPU and memory use."""
         return f"cpu {terms['cpu']:.1f}% used, memory {terms['memory']:.1f}%"

@@ -159,7 +159,7 @@ def _benefit_figures(sections: Sequence[ReportSection]) -> list[PageFigure]:
 
 
 def _lost_by_policy(comparison: Comparison) -> dict[str, dict[str, list[statistics.LostCase]]]:
-    """Return the losing cases by policy and world."""
+    """Return the cases in which a policy is worse than the default scheduler, by policy and world."""
     result: dict[str, dict[str, list[statistics.LostCase]]] = {}
     for case in statistics.lost_cases(comparison):
         result.setdefault(case.policy, {}).setdefault(case.world, []).append(case)

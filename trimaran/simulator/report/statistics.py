@@ -116,9 +116,10 @@ def gap_closed(comparison: Comparison, policy: str, measure: str, goal: str) -> 
 
 
 def gaps(comparison: Comparison) -> dict[str, dict[str, dict[str, Interval]]]:
-    """Return the gap closed by goal, policy and measure, for :data:`GOALS` and :data:`GAP_MEASURES`.
+    """Return the gap closed, in percent with an interval over worlds, by goal, policy and measure.
 
-    Entries without any world are left out, so a goal that was not replayed is missing.
+    The goals are the better policies in :data:`GOALS`, the measures those in :data:`GAP_MEASURES`. Combinations without
+    any world are left out, so a goal that was not replayed is missing.
     """
     result: dict[str, dict[str, dict[str, Interval]]] = {}
     for goal, policy, measure in product(GOALS, policy_names(comparison), GAP_MEASURES):
@@ -128,9 +129,9 @@ def gaps(comparison: Comparison) -> dict[str, dict[str, dict[str, Interval]]]:
 
 
 def benefit(comparison: Comparison, policy: str, measure: str) -> dict[str, float]:
-    """Return by how much the policy lowers a measure in each world: the default scheduler's value minus the policy's.
+    """Return the default scheduler's value of a measure minus the policy's, for each world (replayed trace).
 
-    Worlds without both values are left out.
+    Positive values are good, because lower measures are better. Worlds without both values are left out.
     """
     return {
         world: policies[DEFAULT][measure] - policies[policy][measure]

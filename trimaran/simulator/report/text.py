@@ -16,7 +16,10 @@ _Line = tuple[str, Sequence[str]]
 
 
 def tables(comparison: Comparison) -> str:
-    """Return a table for each world and, for several worlds, tables of means and gaps closed with intervals."""
+    """Return a text table for each world (replayed trace).
+
+    For several worlds, tables of means and of gaps closed, with their intervals over the worlds, follow.
+    """
     blocks = [
         _block(world, names, [(policy, [number(row[name]) for name in names]) for policy, row in policies.items()])
         for world, policies in comparison.items()
