@@ -19,7 +19,7 @@ Amounts = tuple[int, int]
 
 
 class EventKind(StrEnum):
-    """Kind of node event; see the module."""
+    """Kind of node event; the module's docstring defines each kind."""
 
     FAIL = "fail"
     JOIN = "join"

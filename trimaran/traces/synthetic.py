@@ -133,7 +133,7 @@ class _Generator:
             number += 1
 
     def _shape(self) -> Float64s:
-        """Return an owner's use over the trace relative to its mean, shape (minutes,)."""
+        """Return an owner's CPU use in each minute of the trace, divided by its mean, shape (minutes,)."""
         minutes, rng = self.world.minutes, self.rng
         time = np.arange(minutes)
         height, hour = float(rng.beta(2, 3)), float(rng.normal(0, 2.5))

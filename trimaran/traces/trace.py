@@ -125,12 +125,12 @@ class Trace:
 
 
 def absolute_path(folder: Path) -> Path:
-    """Return the absolute path of a folder; symbolic links are not resolved, as a link is a world of its own name."""
+    """Return the absolute path of a folder. Symbolic links are not resolved, because a link has a name of its own."""
     return Path(os.path.abspath(folder))  # noqa: PTH100  Path.absolute keeps "..", and resolve follows links
 
 
 def world_name(folder: Path) -> str:
-    """Return the name of the world in a folder: the folder's name."""
+    """Return the name of the world (replayed trace) in a folder: the folder's name."""
     return absolute_path(folder).name
 
 

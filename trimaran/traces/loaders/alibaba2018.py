@@ -54,7 +54,7 @@ class Alibaba2018(DatasetFormat):
             yield from source.rows(path, parse)
 
     def uses(self, source: DatasetFiles, requests: Mapping[str, tuple[float, float]]) -> Iterator[TaskUse]:
-        """Yield the use of these containers; a value lasts for the usual interval."""
+        """Yield the CPU and memory use of the wanted containers; each value holds for the data set's usual interval."""
 
         def parse(row: list[str]) -> TaskUse | None:
             amounts = requests.get(row[0])

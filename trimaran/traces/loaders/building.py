@@ -67,13 +67,13 @@ class _Pod:
 
 @dataclass
 class _DataRange:
-    """Time range with data, in seconds; shown to the user if the requested span has none."""
+    """Time range in which a data set has data, in seconds, for the error message if the requested span has no data."""
 
     begin: float = inf
     end: float = -inf
 
     def extend(self, *seconds: float) -> None:
-        """Extend the range to these times; infinite ones are unknown, and ignored."""
+        """Extend the range so that it includes the given times; infinite times are unknown and ignored."""
         known = [time for time in seconds if isfinite(time)]
         self.begin, self.end = min([self.begin, *known]), max([self.end, *known])
 
@@ -87,7 +87,16 @@ class _DataRange:
 
 
 def build_trace(name: str, source: DatasetFiles, form: DatasetFormat, options: ImportOptions) -> tuple[Trace, int]:
-    """Build a trace of a part of a data set, and count the tasks that are left out for lack of measured use.
+    """Build a trace from a part of a data set.
+
+    Args:
+        name: name of the trace.
+        source: files of the data set.
+        form: format of the data set.
+        options: the part of the data set to import.
+
+    Returns:
+        The trace, and the number of tasks that are left out because they have no measured use.
 
     Raises:
         LoadError: the data cannot be read, or the span is empty.
@@ -123,7 +132,7 @@ def build_trace(name: str, source: DatasetFiles, form: DatasetFormat, options: I
 
 
 def _sample_machines(source: DatasetFiles, form: DatasetFormat, options: ImportOptions) -> tuple[list[Machine], float]:
-    """Return a sample of machines, and its share of all machines."""
+    """Return a sample of machines, and the share of all machines that the sample has, from 0 to 1."""
     # The sample has the machines with the lowest hashes; hashes are negated, as heapq removes the smallest entry.
     lowest: list[tuple[float, str, Machine]] = []
     seen: set[str] = set()
@@ -140,7 +149,7 @@ def _sample_machines(source: DatasetFiles, form: DatasetFormat, options: ImportO
 
 
 def _tasks_in_span(tasks: Iterator[DatasetTask], options: ImportOptions, task_range: _DataRange) -> Iterator[_Pod]:
-    """Yield the tasks that run in the span, clipped to it."""
+    """Yield the runs of tasks in the span to import; a run that begins before or ends after the span is cut."""
     for task in tasks:
         task_range.extend(inf if task.start is None else task.start, task.end)
         start = 0.0 if task.start is None else task.start / 60 - options.begin_minute
@@ -165,7 +174,7 @@ def _sample_pods(pods: Iterator[_Pod], options: ImportOptions) -> list[_Pod]:
 
 
 def _generate_machines(pods: Sequence[_Pod], options: ImportOptions) -> list[Machine]:
-    """Return the machines that these pods need, at most the wanted number, with enough memory for all pods."""
+    """Return as many generated machines as the pods need, at most ``options.nodes``, with memory for all pods."""
     needed = round(sum(_machines_needed(pod, options) for pod in pods))
     machines = min(options.nodes, max(needed, 1))
     requested = sum(_requests(pod.task)[1] * (pod.end - pod.start) for pod in pods) / options.minutes
@@ -174,13 +183,13 @@ def _generate_machines(pods: Sequence[_Pod], options: ImportOptions) -> list[Mac
 
 
 def _machines_needed(pod: _Pod, options: ImportOptions) -> float:
-    """Return the number of generated machines that a pod's CPU requests over the span take."""
+    """Return the number of generated machines that a pod fills with its CPU request, averaged over the span."""
     machine = _REQUESTED * _OVERCOMMIT * LARGEST_MILLI * options.minutes
     return pod.task.cpu_milli * (pod.end - pod.start) / machine
 
 
 def _read_uses(source: DatasetFiles, form: DatasetFormat, options: ImportOptions, pods: Sequence[_Pod]) -> _DataRange:
-    """Set the levels of the pods from the data set's use; return the time range with use."""
+    """Set the pods' levels (use as a share of the request) from the data set; return the time range with use."""
     use_range = _DataRange()
     by_key: dict[str, list[_Pod]] = {}
     for pod in pods:
@@ -200,7 +209,11 @@ def _read_uses(source: DatasetFiles, form: DatasetFormat, options: ImportOptions
 
 
 def _fill_gaps(pod: _Pod, form: DatasetFormat) -> _Pod | None:
-    """Fill gaps in a pod's levels with the value before; return None if its CPU use is unknown."""
+    """Fill each gap in a pod's levels (use as a share of the request) with the value before the gap.
+
+    Returns:
+        The pod, limited to the time with use if its task has no start time; None if its CPU use is unknown.
+    """
     known = np.flatnonzero(~np.isnan(pod.levels[0]))
     if not known.size and form.cpu_level is None:
         return None
@@ -272,7 +285,8 @@ def _overcommit(
 ) -> tuple[float, float]:
     """Return the overcommit of CPU and memory with which 88 percent of allocatable is requested, at least 1.
 
-    The overcommit of a resource without any data is 1: its use is assumed from requests, and would overload the nodes.
+    For a resource without any data the overcommit is 1: its use is assumed to be a share of the requests, so overcommit
+    would overload the nodes.
     """
     measured = np.maximum(lifetimes[:, 1] - np.maximum(lifetimes[:, 0], options.warm_up_minutes), 0)
     requested = measured.astype(np.float64) @ requests / (options.minutes - options.warm_up_minutes)
@@ -282,7 +296,7 @@ def _overcommit(
 
 
 def _requests(task: DatasetTask) -> tuple[float, float]:
-    """Return a task's requests, at least 1m and 1 MiB, as levels are shares of the request."""
+    """Return a task's CPU and memory requests, at least 1 millicore and 1 MiB, because use is divided by them."""
     amounts = task.cpu_milli, task.memory_bytes
     cpu, memory = (
         min(max(amount, minimum), MAX_AMOUNT) for amount, minimum in zip(amounts, _MIN_REQUESTS, strict=True)
@@ -291,7 +305,7 @@ def _requests(task: DatasetTask) -> tuple[float, float]:
 
 
 def _unique_name(key: str, numbers: dict[str, int]) -> str:
-    """Return a unique name for a run of a task: later runs get a number."""
+    """Return a unique pod name for a run of a task; the second and later runs of a task get a number."""
     number = numbers[key] = numbers.get(key, -1) + 1
     return f"{key}#{number}" if number else key
 

@@ -34,9 +34,9 @@ class DatasetTask:
     """Run of a task on a machine.
 
     Attributes:
-        key: identifier that its use refers to; several runs of a task have the same key.
+        key: identifier that the data set's records of use refer to; several runs of a task have the same key.
         owner_kind: :data:`SERVICE` or :data:`JOB`.
-        owner: group of tasks that it belongs to.
+        owner: group of tasks, such as a job or a deployment, that the task belongs to.
         cpu_milli: CPU request in millicores.
         memory_bytes: memory request in bytes.
         start: seconds; None if the first use is the start.
@@ -52,13 +52,13 @@ class DatasetTask:
     end: float = float("inf")
 
     def __post_init__(self) -> None:
-        """Refuse a task without a key."""
+        """Raise ValueError if the task has no key."""
         if not self.key:
             raise ValueError("the name is empty")
 
 
 class TaskUse(NamedTuple):
-    """Use of a task between two times in seconds: millicores and bytes; NaN if unknown."""
+    """CPU and memory use of a task between two times: millicores and bytes, NaN if unknown; times in seconds."""
 
     key: str
     start: float
@@ -90,8 +90,13 @@ class DatasetFormat(ABC):
 
     @abstractmethod
     def tasks(self, source: DatasetFiles, machines: Collection[str]) -> Iterator[DatasetTask]:
-        """Yield the tasks; only those on these machines, if tasks name their machine."""
+        """Yield the tasks. In data sets whose tasks name their machine, only tasks on the given machines count."""
 
     @abstractmethod
     def uses(self, source: DatasetFiles, requests: Mapping[str, tuple[float, float]]) -> Iterator[TaskUse]:
-        """Yield the use of tasks, in any order; ``requests`` has millicores and bytes by key of the wanted tasks."""
+        """Yield the CPU and memory use of the wanted tasks, in any order.
+
+        Args:
+            source: files of the data set.
+            requests: key of each wanted task to its requests, millicores and bytes.
+        """

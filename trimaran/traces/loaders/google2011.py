@@ -53,7 +53,7 @@ class Google2011(DatasetFormat):
         yield from task_runs(chain.from_iterable(source.rows(path, parse) for path in files))
 
     def uses(self, source: DatasetFiles, requests: Mapping[str, tuple[float, float]]) -> Iterator[TaskUse]:
-        """Yield the use of these tasks."""
+        """Yield the CPU and memory use of the wanted tasks."""
 
         def parse(row: list[str]) -> TaskUse | None:
             key = f"{row[2]}-{row[3]}"

@@ -64,7 +64,7 @@ class Google2019(DatasetFormat):
         yield from task_runs(chain.from_iterable(source.records(path, parse) for path in files))
 
     def uses(self, source: DatasetFiles, requests: Mapping[str, tuple[float, float]]) -> Iterator[TaskUse]:
-        """Yield the average use of these tasks."""
+        """Yield the average CPU and memory use of the wanted tasks."""
 
         def parse(row: Mapping[str, Any]) -> TaskUse | None:
             key = f"{row['collection_id']}-{row['instance_index']}"

@@ -4,8 +4,8 @@ openb_node_list*.csv   sn, cpu_milli, memory_mib, gpu, model
 openb_pod_list*.csv    name, cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec, qos, pod_phase, creation_time,
                        deletion_time, scheduled_time (seconds)
 
-The data set has no use: each pod is assumed to use its request. GPUs are left out. Each pod is its own owner, and a job
-unless its QoS is LS (latency sensitive) or Guaranteed.
+The data set has no measured use: each pod is assumed to use exactly its requests. GPUs are left out. Each pod is its
+own owner. A pod counts as a job unless its QoS is LS (latency sensitive) or Guaranteed.
 Source: github.com/alibaba/clusterdata, cluster-trace-gpu-v2023/README.md.
 """
 
@@ -50,6 +50,6 @@ class Openb(DatasetFormat):
             yield from source.records(path, parse)
 
     def uses(self, source: DatasetFiles, requests: Mapping[str, tuple[float, float]]) -> Iterator[TaskUse]:
-        """Yield nothing: the data set has no use."""
+        """Yield nothing: the data set has no measured CPU or memory use."""
         del source, requests
         return iter(())

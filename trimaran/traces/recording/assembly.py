@@ -17,7 +17,7 @@ _MIN_REQUESTS = (1, 1024**2)  # of pods without requests, since use is stored as
 
 @dataclass(frozen=True, eq=False)
 class _TracePod:
-    """Pod of the trace; levels have shape (2, minutes of its lifetime)."""
+    """Pod of the trace. Its levels are CPU and memory use as shares of the request, shape (2, minutes it ran)."""
 
     pod: PodKey
     number: int
@@ -115,7 +115,7 @@ def assemble(
 
 
 def _free(nodes: Sequence[Node], node_bound: Iterable[PodSpec]) -> dict[str, list[int]]:
-    """Return each node's allocatable minus the requests of its node-bound pods, at least 1 of each resource."""
+    """Return each node's allocatable resources minus the requests of its DaemonSet and static pods, at least 1."""
     free = {node.name: [node.allocatable.amount(CPU), node.allocatable.amount(MEMORY)] for node in nodes}
     for spec in node_bound:
         if spec.node in free:
@@ -124,7 +124,10 @@ def _free(nodes: Sequence[Node], node_bound: Iterable[PodSpec]) -> dict[str, lis
 
 
 def _trace_pod(lifetime: Lifetime, spec: PodSpec) -> _TracePod:
-    """Return a pod with its use as a share of the request; without a request, of one large enough for its peak."""
+    """Return a pod of the trace, with its use as a share of the request.
+
+    A pod without a request gets a request that is large enough for its highest use.
+    """
     peaks = lifetime.use.max(axis=1, initial=0.0) * [1000, 1]
     cpu, memory = (
         request or max(minimum, int(np.ceil(peak / MAX_LEVEL)))

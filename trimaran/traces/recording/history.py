@@ -74,7 +74,7 @@ class PrometheusHistory:
         self._session, self._address, self._span_minutes = session, address.rstrip("/"), span_minutes
 
     def spans(self, promql: str) -> Iterator[Span]:
-        """Yield the history of a PromQL expression, span by span. A minute has the value at its end.
+        """Yield the values of a PromQL expression, one span of minutes after another; a minute has its last value.
 
         Raises:
             HistoryError: the query failed.
@@ -98,7 +98,7 @@ class PrometheusHistory:
         """Yield labels and value of each series at the end of each span; a series may occur in several spans.
 
         Args:
-            promql: returns the PromQL expression for a lookback, such as ``120m``.
+            promql: function that returns the PromQL expression for a lookback, such as ``120m``.
 
         Raises:
             HistoryError: a query failed.
@@ -150,5 +150,8 @@ class PrometheusHistory:
 
 
 def _is_too_large(failure: Failure) -> bool:
-    """Tell whether a shorter range may succeed: Prometheus answers 422 to too many samples, and 503 to a timeout."""
+    """Return whether a query failed because its range is too long, so that a shorter range may succeed.
+
+    Prometheus answers 422 if a query needs too many samples, and 503 after a timeout.
+    """
     return failure.kind in {FailureKind.TIMEOUT, FailureKind.TOO_LARGE} or failure.status in {422, 503, 504}

@@ -75,8 +75,9 @@ class UsageCollector:
     def lifetimes(self) -> Iterator[Lifetime]:
         """Yield the lifetimes of every pod.
 
-        A pod is present while it has memory values: CPU is a rate, which begins late and ends late. A gap ends a
-        lifetime if other pods have values in more than ten of its minutes. Shorter gaps are interpolated linearly.
+        A pod runs while it has memory values; CPU values are rates, which begin late and end late. A gap in the memory
+        values ends a lifetime if other pods have values in more than ten minutes of the gap, so that the gap is not an
+        outage of the metrics. Other gaps are interpolated linearly.
         """
         # Minutes without a value of any pod, in which Prometheus was down, do not count into the rank.
         rank = np.cumsum(self._covered)
@@ -101,7 +102,7 @@ class UsageCollector:
         return Lifetime(key, number, start, end, np.maximum(rows, 0.0))
 
     def _rows(self, key: PodKey) -> Float64s:
-        """Return a pod's cores and bytes, shape (2, minutes); NaN if unknown."""
+        """Return a pod's CPU use in cores and memory use in bytes, shape (2, minutes); NaN if unknown."""
         total, count = np.zeros((2, self._minutes)), np.zeros((2, self._minutes), np.int64)
         for resource, start, values in self._pieces[key]:
             target = np.s_[resource, start : start + len(values)]

@@ -43,7 +43,7 @@ class PodSpec:
 
 
 def specs_from_api(manifests: Iterable[Mapping[str, Any]]) -> dict[PodKey, PodSpec]:
-    """Return the specifications of v1 Pods; an unreadable pod is left out: kube-state-metrics may know it."""
+    """Return the specifications of Pod objects; unreadable ones are left out: kube-state-metrics may have them."""
     specs = {}
     for manifest in manifests:
         try:
@@ -122,7 +122,7 @@ def _owner(namespace: str, kind: str, name: str) -> str:
 
 
 def _limit(pod: Pod, resource: str) -> int:
-    """Return a pod's limit; a pod has none if any of its containers has none."""
+    """Return a pod's limit, the sum over its containers; -1, no limit, if any container has no limit."""
     if not pod.containers or not all(resource in container.limits for container in pod.containers):
         return NO_LIMIT
     return pod_demand.limits(pod, resource)
