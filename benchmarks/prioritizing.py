@@ -41,7 +41,7 @@ HEAD = b"POST /prioritize HTTP/1.1\r\nHost: me\r\nContent-Type: application/json
 
 
 class BindingView(StaticView):
-    """View of a cluster in which each pod is bound as soon as it is assumed on a node."""
+    """View of a cluster that binds each pod at once to the node on which the pod is assumed."""
 
     def assume(self, pod: Pod, node_name: str) -> None:
         """Assume a pod on a node, and bind the pod there at once."""

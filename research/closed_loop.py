@@ -1,16 +1,17 @@
-"""Closed loop: pods whose use is not their requests, with and without us, on a real control plane.
+"""Closed loop on a real control plane: hot nodes with and without this project, if pods do not use their requests.
 
-100 nodes that KWOK plays, the real metrics-server, a watcher, and a stock kube-scheduler. Each node has a resident pod
-whose use differs from its request, 6 to 70 % of the node; meanwhile pods come and go, of which one in five uses three
-times its request and the others a fifth of it. Three runs of the same pods in the same order: kube-scheduler alone,
-with the extender, and alone with `trimaran nodes --taints`. A node is hot while its pods use 80 % of its CPU or more,
-by their annotations and their nodes, observed every two seconds.
+There are 100 nodes simulated by KWOK, the real metrics-server, a watcher, and a stock kube-scheduler. Each node has a
+resident pod, which stays all the time and uses 6 to 70 % of the node, whatever it requests. Other pods come and go: one
+in five uses three times its request, the others a fifth of it. The same pods arrive in the same order in three runs:
+kube-scheduler alone, kube-scheduler with the extender, and kube-scheduler alone with `trimaran nodes --taints`. A node
+is hot while its pods use at least 80 % of its CPU. The use of a pod is set by an annotation, and the pods on each node
+are observed every two seconds.
 
     python research/closed_loop.py [minutes [changing]] [run ...]
 
-The minutes are those of each run, 20 by default; windows and holds are much shorter than usual. With "changing" the use
-of a fifth of the resident pods changes places at half time, which nobody can foresee. A run is chosen by a word of its
-name; by default all three take place.
+A run takes 20 minutes by default; windows and minimum times are much shorter than usual. With "changing", a fifth of
+the resident pods exchange their use in the middle of the run, which no component can foresee. A word of a run's name
+selects the run; by default all three take place.
 """
 
 import heapq
@@ -54,7 +55,15 @@ CONFIGURATION = {
 
 
 def using(name: str, milli_request: int, milli_use: int, node_name: str = "", mebibytes: int = 100) -> dict[str, Any]:
-    """Return a pod with a request and, as an annotation, a different use."""
+    """Return a v1 Pod whose CPU and memory use is set by annotations, independent of its requests.
+
+    Args:
+        name: name of the pod.
+        milli_request: CPU request in millicores.
+        milli_use: CPU use in millicores.
+        node_name: node that the pod is bound to; "" for a pending pod.
+        mebibytes: memory use in MiB.
+    """
     annotations = {CPU_ANNOTATION: f"{milli_use}m", MEMORY_ANNOTATION: f"{mebibytes}Mi"}
     spec = {"nodeName": node_name} if node_name else {}
     return pod(
@@ -63,7 +72,15 @@ def using(name: str, milli_request: int, milli_use: int, node_name: str = "", me
 
 
 class Observer:
-    """Sum of the use of the pods on each node, observed every two seconds."""
+    """Thread that adds up the CPU use of the pods on each node every two seconds, and measures hot nodes.
+
+    Attributes:
+        hot_seconds: seconds that nodes were at 80 % of their CPU or more, added up over nodes.
+        over_seconds: seconds that nodes were above 100 %, added up over nodes.
+        peak: highest use of any node, percent.
+        placed: number of pods with a node.
+        waiting: number of pods without a node.
+    """
 
     def __init__(self, cluster: ControlPlane) -> None:
         self._cluster = cluster
@@ -103,7 +120,12 @@ class Observer:
 
 @contextmanager
 def loop(folder: Path, run: str) -> Iterator[ControlPlane]:
-    """Start the programs of a run."""
+    """Start the programs of a run, and yield the control plane.
+
+    Args:
+        folder: folder for the programs' files.
+        run: one of :data:`RUNS`.
+    """
     dice = random.Random(1)
     with ExitStack() as stack:
         cluster = stack.enter_context(ControlPlane(folder))
@@ -148,13 +170,19 @@ def loop(folder: Path, run: str) -> Iterator[ControlPlane]:
 
 
 def answers_of(extender: Extender) -> str:
-    """Return the outcomes of the extender's answers."""
+    """Return a text with the number of the extender's answers of each outcome."""
     counts = {name: extender.outcome(name) for name in PrioritizeOutcome}
     return "answers: " + ", ".join(f"{count:.0f} {name}" for name, count in counts.items() if count)
 
 
 def measure(run: str, minutes: float, *, changing: bool) -> Observer:
-    """Let pods come and go; return the observations."""
+    """Carry out a run: start the programs, create and delete pods; return the observer with its measurements.
+
+    Args:
+        run: one of :data:`RUNS`.
+        minutes: duration.
+        changing: in the middle of the run, let a fifth of the resident pods exchange their use.
+    """
     dice = random.Random(2)
     with tempfile.TemporaryDirectory() as folder, loop(Path(folder), run) as cluster, Observer(cluster) as observer:
         start, number, changed = time.monotonic(), 0, not changing
@@ -175,7 +203,7 @@ def measure(run: str, minutes: float, *, changing: bool) -> Observer:
 
 
 def change_places(cluster: ControlPlane) -> None:
-    """Give every fifth resident the use of the next fifth one."""
+    """Let every fifth resident pod take over the CPU use of the next of these pods."""
     residents = [cluster.api.get(f"/api/v1/namespaces/default/pods/resident-{n}") for n in range(0, NODES, 5)]
     uses = [resident["metadata"]["annotations"][CPU_ANNOTATION] for resident in residents]
     for resident, use in zip(residents, [*uses[1:], uses[0]], strict=True):

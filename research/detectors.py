@@ -1,8 +1,9 @@
-"""Findings of the quality detectors on loads of real machines, and on faults put into their samples.
+"""Findings of the watcher's quality detectors on loads of real machines, and on faults put into these loads.
 
-Prints the false alarms a node and day, then recall, precision and delay for each fault, with one source and with a
-metrics server as a second one. The traces are public, but not ours to pass on: evidence/detectors.md has their sources,
-the meaning of the columns, and the results. A trace that is not in the folder is skipped, with a message.
+The script prints the false alarms per node and day, then recall, precision and delay for each fault: with one metrics
+source, and with a metrics server as a second source. The traces are public, but may not be redistributed:
+evidence/detectors.md has their sources, the meaning of the columns, and the results. A trace that is not in the folder
+is skipped, with a message.
 
     python research/detectors.py FOLDER [--only TRACE] [--fault WORDS]
 """
@@ -42,13 +43,13 @@ Nodes = dict[str, NodeMetrics]
 
 @dataclass
 class Run:
-    """A detector and its findings.
+    """Detector that is run on a trace, with its findings.
 
     Attributes:
-        detector: the detector of the watcher.
-        open: the findings of the last fetch.
-        opened: fetch and finding, for each finding that is new in its fetch.
-        known: findings from before the fault, which say nothing about it.
+        detector: anomaly detector of the watcher.
+        open: findings of the last fetch.
+        opened: for each finding that the previous fetch did not have, the number of the fetch and the finding.
+        known: findings that existed before the fault started, which are not counted as findings of the fault.
     """
 
     detector: AnomalyDetector = field(default_factory=lambda: AnomalyDetector(QualitySettings(), list(SPANS), INTERVAL))
@@ -57,7 +58,13 @@ class Run:
     known: frozenset[Key] = frozenset()
 
     def play(self, trace: Trace, second: Trace, fetches: range) -> Iterator[tuple[int, set[Key]]]:
-        """Judge a range of fetches; yield the findings of each."""
+        """Run the detector on some fetches; yield the number of each fetch and its findings that are not in ``known``.
+
+        Args:
+            trace: samples of the first metrics source.
+            second: samples of the second metrics source.
+            fetches: numbers of the fetches, one per minute of the trace.
+        """
         for start in range(fetches.start, fetches.stop, 720):  # a part at a time, as windows take memory
             part = np.arange(start, min(start + 720, fetches.stop))
             answers, others = windows(trace, SPANS.values(), part * INTERVAL), windows(second, [300], part * INTERVAL)
@@ -80,7 +87,13 @@ class Run:
 
 
 def _nodes(answers: Mapping[tuple[str, str, int], Floats], column: int, window: str) -> Nodes:
-    """Return the nodes of one window in one fetch."""
+    """Return the metrics of one window in one fetch, by node name.
+
+    Args:
+        answers: result of :func:`machine_traces.windows`.
+        column: index of the fetch in the result.
+        window: name of the window, such as ``5m``.
+    """
     span = SPANS[window]
     keys = [(resource, operator) for resource, operator, seconds in answers if seconds == span and resource]
     rows = np.stack([answers[resource, operator, span][:, column] for resource, operator in keys], axis=1).tolist()
@@ -100,10 +113,11 @@ def _nodes(answers: Mapping[tuple[str, str, int], Floats], column: int, window: 
 
 
 def second_source(trace: Trace) -> Trace:
-    """Return the samples of a metrics server on the same machines.
+    """Return made-up samples of a metrics server on the machines of a trace.
 
-    It measures a minute later and over shorter spans. Its CPU is 3 percent lower, as it counts no interrupts. It counts
-    caches in another way: its memory is 5 percent higher, with an offset of some points for each node.
+    The metrics server measures a minute later and over shorter spans. Its CPU is 3 percent lower, because it does not
+    count interrupts. It counts caches differently: its memory is 5 percent higher, with an offset of some points for
+    each node.
     """
     rng = np.random.default_rng(12)
     trace = trace.resampled(INTERVAL)
@@ -122,7 +136,16 @@ def second_source(trace: Trace) -> Trace:
 
 
 def count_false_alarms(name: str, trace: Trace, starts: Iterable[int]) -> dict[int, Run]:
-    """Print the findings on an unchanged trace; return the state of the run before each start of a fault."""
+    """Run the detector on a trace without faults, and print its findings, which are false alarms.
+
+    Args:
+        name: name of the trace.
+        trace: samples of the trace.
+        starts: numbers of the fetches at which faults will start.
+
+    Returns:
+        A copy of the run's state at each of these fetches, and at the end of the trace.
+    """
     run, second, states, at = Run(), second_source(trace), {}, 0
     for stop in [*sorted(starts), trace.shape[1] * trace.step // INTERVAL]:
         deque(run.play(trace, second, range(at, stop)), maxlen=0)
@@ -143,15 +166,15 @@ def count_false_alarms(name: str, trace: Trace, starts: Iterable[int]) -> dict[i
 
 @dataclass
 class Score:
-    """Results of a fault in one half of the nodes; pairs are of one source and of two.
+    """Results for a fault in one half of the nodes. Lists have an element for one metrics source and one for two.
 
     Attributes:
-        unseen: node-fetches that are shown too cool.
-        hot: those of them without a finding about the node.
-        right: findings about nodes with the fault.
-        wrong: findings about other nodes.
-        times: the number of faults.
-        delays: fetches from the start of a fault to the first finding.
+        unseen: number of times that a fetch shows a node at least 20 points below its true load.
+        hot: number of these times at which there is no finding about the node.
+        right: number of findings about nodes with the fault.
+        wrong: number of findings about other nodes.
+        times: number of faults.
+        delays: number of fetches from the start of a fault to the first finding, for each fault with a finding.
     """
 
     unseen: int = 0
@@ -163,7 +186,14 @@ class Score:
 
 
 def inject(trace: Trace, fault: Fault, nodes: list[int], starts: list[int]) -> Trace:
-    """Return the trace with a fault in some nodes, from these seconds on."""
+    """Return a copy of a trace with a fault in some nodes.
+
+    Args:
+        trace: samples without the fault.
+        fault: the fault.
+        nodes: numbers of the nodes.
+        starts: start of the fault in each of these nodes, seconds after the start of the trace.
+    """
     samples = {resource: values.copy() for resource, values in trace.samples.items()}
     count, times = trace.shape
     for node, start in zip(nodes, starts, strict=True):
@@ -175,7 +205,13 @@ def inject(trace: Trace, fault: Fault, nodes: list[int], starts: list[int]) -> T
 
 
 def shown_too_cool(trace: Trace, faulty: Trace, fetches: range) -> Floats:
-    """Return the nodes that are shown at least 20 points too cool in any window, shape (nodes, fetches)."""
+    """Return a mask of the nodes whose CPU is at least 20 points too low in any window, shape (nodes, fetches).
+
+    Args:
+        trace: samples without the fault.
+        faulty: samples with the fault.
+        fetches: numbers of the fetches.
+    """
     at = np.array(fetches) * INTERVAL
     true, shown = windows(trace, SPANS.values(), at), windows(faulty, SPANS.values(), at)
     with np.errstate(invalid="ignore"):
@@ -184,7 +220,16 @@ def shown_too_cool(trace: Trace, faulty: Trace, fetches: range) -> Floats:
 
 
 def score_fault(trace: Trace, fault: Fault, states: Mapping[int, Run]) -> tuple[Score, Score]:
-    """Put a fault into every node once, a few nodes at a time; return the results of each half of the nodes."""
+    """Put a fault into every node once, a few nodes at a time, and run the detector.
+
+    Args:
+        trace: samples without the fault.
+        fault: the fault.
+        states: result of :func:`count_false_alarms`.
+
+    Returns:
+        Results for the even nodes, on which the detector's defaults were tuned, and for the odd nodes.
+    """
     halves = Score(), Score()
     (count, times), second, rng = trace.shape, second_source(trace), np.random.default_rng(405)
     groups = 1 if fault.everywhere else min(5, max(2, count // 2))
@@ -218,7 +263,15 @@ def _follow(
     cooler: Floats,
     halves: tuple[Score, Score],
 ) -> None:
-    """Count the nodes that are shown too cool without a finding, and the delay of the first finding."""
+    """Count the nodes whose load is shown too low without a finding, and the delay of the first finding of a fault.
+
+    Args:
+        fetches: result of :meth:`Run.play`.
+        first: number of the fetch at which the fault starts, by node.
+        group: nodes into which the fault was put.
+        cooler: result of :func:`shown_too_cool`.
+        halves: results for the two halves of the nodes, to which the counts are added.
+    """
     delays: tuple[dict[int, int], dict[int, int]] = ({}, {})
     for column, (fetch, findings) in enumerate(fetches):
         for sources in (0, 1):
@@ -234,20 +287,26 @@ def _follow(
 
 
 def _reported_nodes(keys: Iterable[Key], count: int) -> set[int]:
-    """Return the nodes that findings are about; a finding without a node is about all."""
+    """Return the numbers of the nodes that have findings; a finding without a node stands for all ``count`` nodes.
+
+    Findings that are true without a fault, such as values out of range, are ignored, except for missing metrics.
+    """
     telling = [key for key in keys if key[0] not in TRUE_FINDINGS or key[0] == Kind.MISSING]
     return set(range(count)) if any(not key[2] for key in telling) else {NUMBERS[key[2]] for key in telling}
 
 
 def fault_starts(trace: Trace) -> list[int]:
-    """Return the fetches at which faults start: five a trace, after two days or two fifths of the trace."""
+    """Return the numbers of the five fetches at which faults start.
+
+    The first is after two days, or after two fifths of a trace that is shorter than five days.
+    """
     fetches = trace.shape[1] * trace.step // INTERVAL
     warm_up = min(fetches * 2 // 5, 2 * DAY // INTERVAL)
     return [int(start) for start in np.linspace(warm_up, fetches - RUN_SECONDS // INTERVAL, 5)]
 
 
 def print_fault(name: str, trace: Trace, fault: str, halves: tuple[Score, Score]) -> None:
-    """Print a row for each half."""
+    """Print a row with the results for a fault, for each half of the nodes."""
     for half, score in zip(HALVES, halves, strict=True):
         cells = [name, f"{trace.step} s", fault, half, str(score.times), str(score.unseen)]
         for hot, right, wrong, delays in zip(score.hot, score.right, score.wrong, score.delays, strict=True):

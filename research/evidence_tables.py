@@ -1,8 +1,10 @@
 """Tables of docs/evidence.md and research/evidence/, from the output of ``trimaran simulate compare --json``.
 
-Policies of several files are put together for each world. Hot minutes are of all worlds together, in percent more or
-fewer (-) than the default scheduler's; in parentheses is the 95 percent bootstrap interval over worlds. The closed gap
-is the mean over worlds; with ``--together`` it is that of the hot minutes of all worlds.
+A world is a replayed trace. The policies of several files are combined for each world. Hot minutes are added up over
+all worlds, and compared with the default scheduler's in percent (negative: fewer); the 95 percent bootstrap interval
+over worlds is in parentheses. The closed gap is how far a policy gets from the default scheduler's hot minutes to those
+of the clairvoyant policy, in percent. It is the mean over worlds; with ``--together`` it is computed from the hot
+minutes added up over all worlds.
 
     trimaran simulate compare --trace worlds/* --json > compared.json
     python research/evidence_tables.py compared.json [MORE.json ...] [--together]
@@ -26,31 +28,43 @@ RESAMPLES = 10_000
 
 
 def read(paths: list[Path]) -> Comparison:
-    """Return the comparisons of some files together, in the worlds that all of them have."""
+    """Return the combined comparisons of some files, for the worlds (replayed traces) that all files have."""
     parts: list[Comparison] = [json.loads(path.read_text()) for path in paths]
     worlds = [world for world in parts[0] if all(world in part for part in parts)]
     return {world: {name: run for part in parts for name, run in part[world].items()} for world in worlds}
 
 
 def by_world(comparison: Comparison, policy: str, measure: str) -> Float64s:
-    """Return a measure of a policy in each world."""
+    """Return a measure of a policy in each world (replayed trace), such as its hot minutes, shape (worlds,)."""
     return np.array([policies[policy][measure] for policies in comparison.values()])
 
 
 def with_interval(mean: float, low: float, high: float) -> str:
-    """Return a mean with its interval, in whole numbers."""
+    """Return a text with a mean and its interval, rounded to integers, such as "-12 (-15 to -9)"."""
     return f"{round(mean)} ({round(low)} to {round(high)})"
 
 
 def ratio(above: Float64s, below: Float64s) -> str:
-    """Return the ratio of two sums over worlds in percent, with its bootstrap interval over worlds."""
+    """Return the ratio sum(above) / sum(below) in percent, with its bootstrap interval over worlds, as a text.
+
+    Args:
+        above: numerator in each world, shape (worlds,).
+        below: denominator in each world, shape (worlds,).
+    """
     drawn = np.random.default_rng(0).integers(len(above), size=(RESAMPLES, len(above)))
     low, high = np.percentile(100 * above[drawn].sum(axis=1) / below[drawn].sum(axis=1), (2.5, 97.5))
     return with_interval(100 * above.sum() / below.sum(), low, high)
 
 
 def close_gap(comparison: Comparison, policy: str, goal: str, *, together: bool) -> str:
-    """Return the part of the way from the default to a goal in percent; "" if the goal was not replayed."""
+    """Return how far a policy gets from the default scheduler's hot minutes to those of a goal, in percent, as a text.
+
+    Args:
+        comparison: measures by world and policy.
+        policy: name of the policy.
+        goal: name of the policy to compare with, such as the oracle; if it was not replayed, the result is "".
+        together: add up the hot minutes of all worlds; otherwise average over worlds.
+    """
     if not all(goal in policies for policies in comparison.values()):
         return ""
     if together:
@@ -61,12 +75,12 @@ def close_gap(comparison: Comparison, policy: str, goal: str, *, together: bool)
 
 
 def rounded(mean: float) -> str:
-    """Return a mean, with a decimal if it is small."""
+    """Return a mean as a text, with one decimal if it is below 100."""
     return f"{mean:,.0f}" if mean >= 100 or not mean else f"{mean:.1f}"
 
 
 def row(comparison: Comparison, policy: str, *, together: bool) -> str:
-    """Return the row of a policy."""
+    """Return the Markdown row of a policy; ``together`` as for :func:`close_gap`."""
     defaults = [by_world(comparison, DEFAULT, measure) for measure in HOT]
     hot = [by_world(comparison, policy, measure) for measure in HOT]
     means = [rounded(float(by_world(comparison, policy, measure).mean())) for measure in MEANS]

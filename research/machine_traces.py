@@ -1,6 +1,7 @@
-"""Loads of real machines from public traces, as samples at their source; evidence/detectors.md has their addresses.
+"""Loads of real machines from public traces, as samples; evidence/detectors.md has the addresses of the traces.
 
-Each trace is one fleet in two halves: every other machine was used to tune the detectors' defaults.
+Each trace has one fleet of machines, in two halves: the machines with even numbers were used to tune the defaults of
+the watcher's quality detectors, the others were not.
 """
 
 import argparse
@@ -27,11 +28,11 @@ SOURCES = {
 
 @dataclass(frozen=True)
 class Trace:
-    """A fleet at its source.
+    """Samples of the loads of a fleet of machines, as their metrics source measured them.
 
     Attributes:
         step: seconds from one sample to the next.
-        samples: resource to (nodes, times) percent; NaN for gaps.
+        samples: percent of capacity by resource, shape (nodes, times); NaN for gaps.
     """
 
     step: int
@@ -39,7 +40,7 @@ class Trace:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Nodes and times."""
+        """Number of nodes, and number of samples of each node."""
         nodes, times = self.samples["CPU"].shape
         return nodes, times
 
@@ -49,25 +50,32 @@ class Trace:
         return float((~np.isnan(self.samples["CPU"])).sum()) * self.step / DAY
 
     def resampled(self, step: int) -> "Trace":
-        """Return the trace of a source with another step: values are repeated, or some are left out."""
+        """Return a copy with ``step`` seconds between samples: samples are repeated, or some are left out."""
         times = self.shape[1]
         at = np.arange(0, times * self.step, step) // self.step
         return replace(self, step=step, samples={name: values[:, at] for name, values in self.samples.items()})
 
     def half(self, parity: int) -> "Trace":
-        """Return the even nodes (0), which the defaults were tuned on, or the odd ones (1)."""
+        """Return the samples of half of the nodes.
+
+        Args:
+            parity: 0 for the nodes with even numbers, on which the detectors' defaults were tuned, 1 for the others.
+        """
         return replace(self, samples={name: values[parity::2] for name, values in self.samples.items()})
 
 
 def planetlab(folder: Path) -> Trace:
-    """Return whole percents of CPU every 5 minutes: days of 300 virtual machines all over the world."""
+    """Return CPU in whole percents every 5 minutes: one day each of 300 virtual machines of PlanetLab."""
     with np.load(folder / SOURCES["planetlab"]) as days:
         values = np.concatenate([days[name] for name in days.files if not name.endswith("_names")]).astype(float)
     return Trace(300, {"CPU": values[:: len(values) // 300][:300]})
 
 
 def alibaba(folder: Path) -> Trace:
-    """Return whole percents, about a minute apart: eight days of hosts under batch and online load."""
+    """Return CPU, memory, network and disk of Alibaba's hosts, with batch and online load, for eight days.
+
+    The samples are whole percents, about one a minute.
+    """
     machines = defaultdict(list)
     with gzip.open(folder / SOURCES["alibaba"], "rt") as file:
         for row in csv.reader(file):
@@ -84,7 +92,7 @@ def alibaba(folder: Path) -> Trace:
 
 
 def bitbrains(folder: Path) -> Trace:
-    """Return CPU and memory every 5 minutes, a month of one machine; each day counts as a node."""
+    """Return CPU and memory of one virtual machine of Bitbrains every 5 minutes; each day of a month is one node."""
     with (folder / SOURCES["bitbrains"]).open() as file:
         rows = np.array([[float(cell) for cell in row] for row in list(csv.reader(file, delimiter=";"))[1:]])
     slots = ((rows[:, 0] - rows[0, 0]) / 300).round().astype(int)
@@ -95,7 +103,7 @@ def bitbrains(folder: Path) -> Trace:
 
 
 def bitbrains_50(folder: Path) -> Trace:
-    """Return CPU every 5 minutes, a month of 50 machines, most of them idle."""
+    """Return CPU of 50 virtual machines of Bitbrains, most of them idle, every 5 minutes for a month."""
     from pyarrow.parquet import read_table  # not needed for anything else
 
     columns = read_table(folder / SOURCES["bitbrains, 50 machines"]).to_pydict()
@@ -115,7 +123,7 @@ def bitbrains_50(folder: Path) -> Trace:
 
 
 def nab(folder: Path) -> Trace:
-    """Return CPU every 5 minutes: two weeks of unrelated machines of a public cloud."""
+    """Return CPU of unrelated machines of a public cloud every 5 minutes for two weeks (Numenta benchmark, NAB)."""
     machines = []
     for path in sorted((folder / SOURCES["nab"]).parent.glob("*cpu_utilization*.csv")):
         with path.open() as file:
@@ -133,13 +141,18 @@ LOADERS: dict[str, Callable[[Path], Trace]] = {
 
 
 def add_folder(parser: argparse.ArgumentParser) -> None:
-    """Add the argument that names the folder of the traces."""
+    """Add the command-line argument that names the folder of the traces."""
     default = os.environ.get("TRIMARAN_TRACES", ".")
     parser.add_argument("folder", nargs="?", type=Path, default=default, help="default: $TRIMARAN_TRACES")
 
 
 def load_traces(folder: Path, only: str | None = None) -> Iterator[tuple[str, Trace]]:
-    """Yield name and samples of each trace in a folder; print the others as skipped."""
+    """Yield the name and the samples of each trace in a folder; print a message for each trace that is missing.
+
+    Args:
+        folder: folder of the traces.
+        only: name of the only trace to load; None loads all.
+    """
     for name in [only] if only else LOADERS:
         if not (folder / SOURCES[name]).is_file():
             print(f"Skipped: {name}: {folder} has no {SOURCES[name]}.")
@@ -151,15 +164,16 @@ def load_traces(folder: Path, only: str | None = None) -> Iterator[tuple[str, Tr
 
 
 def windows(trace: Trace, spans: Iterable[int], fetches: Floats) -> dict[tuple[str, str, int], Floats]:
-    """Return the answers of a source with history at each fetch: mean and population deviation of every window.
+    """Return the mean and the standard deviation of every window at each fetch, as a metrics source answers them.
 
     Args:
-        trace: the samples.
-        spans: the windows' lengths, seconds.
-        fetches: seconds after the start of the trace, shape (times,).
+        trace: samples of a fleet.
+        spans: lengths of the windows, seconds.
+        fetches: time of each fetch, seconds after the start of the trace, shape (fetches,).
 
     Returns:
-        (resource, operator, span) to values of shape (nodes, fetches); the key ("", "coverage", span) has the coverage.
+        Values of shape (nodes, fetches) by resource, operator (AVG, STD) and length of the window. The key ("",
+        "coverage", length) has the share of a window's CPU samples that exist.
     """
     published: dict[tuple[str, str, int], Floats] = {}
     last = (fetches // trace.step).astype(int)

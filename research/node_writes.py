@@ -1,9 +1,10 @@
-"""Writes of `trimaran nodes`: 5,000 nodes over an hour of real shapes, replayed fast.
+"""Number of writes of `trimaran nodes` to the API server, for 5,000 nodes and an hour of real loads, replayed fast.
 
-Each node is an hour of a real host (``machine_traces``), drawn at random: averages over 15 minutes, a cycle a minute,
-default settings but for the budget of writes; once with the hosts' CPU alone, once with their memory, which is above
-80 % on nearly all of them. The API server is in memory, merges patches, and refuses old versions. A taint that comes
-back on the same node within half an hour counts as a flap.
+The load of each node is a random hour of a real host (``machine_traces``), averaged over 15 minutes. `trimaran nodes`
+runs one cycle per minute with its default settings, except for the budget of writes per minute: once with the hosts'
+CPU alone, and once also with their memory, which is above 80 % on nearly all hosts. The API server is a fake in memory,
+which merges patches and refuses old resource versions. A taint that is set again on a node within half an hour counts
+as a flap.
 
     python research/node_writes.py FOLDER
 """
@@ -29,7 +30,7 @@ BUDGETS = (60, 300)
 
 
 def shapes(folder: Path) -> Floats:
-    """Return averages of CPU and memory over the window, shape (2, nodes, minutes)."""
+    """Return the 15-minute averages of CPU and memory of random hours of hosts, shape (2, nodes, minutes)."""
     trace = LOADERS["alibaba"](folder)
     both = np.stack([trace.samples["CPU"], trace.samples["Memory"]])
     sums = np.cumsum(np.nan_to_num(both), axis=2)
@@ -46,7 +47,12 @@ def shapes(folder: Path) -> Floats:
 
 
 def snapshot(loads: Floats, now: int) -> WatcherMetrics:
-    """Return the snapshot of a watcher, from loads of shape (kinds, nodes)."""
+    """Return a watcher's snapshot of some loads.
+
+    Args:
+        loads: CPU, or CPU and memory, of each node in percent, shape (kinds, nodes).
+        now: end of the window, Unix seconds.
+    """
     nodes = {
         f"node-{n}": NodeMetrics(
             tuple(Metric(kind, kind, "AVG", "15m", value) for kind, value in zip(("CPU", "Memory"), both, strict=False))
@@ -57,14 +63,18 @@ def snapshot(loads: Floats, now: int) -> WatcherMetrics:
 
 
 class ReplayedWatcher:
-    """A watcher that serves one minute of the loads."""
+    """Fake watcher that serves the loads of the minute ``minute``, which a caller sets.
+
+    Args:
+        loads: CPU, or CPU and memory, of each node in percent, shape (kinds, nodes, minutes).
+    """
 
     def __init__(self, loads: Floats) -> None:
         self.loads, self.minute = loads, 0
         self._snapshots: dict[int, WatcherMetrics] = {}
 
     def metrics(self, window: str | None = None) -> WatcherMetrics:
-        """Return the snapshot of the minute."""
+        """Return the snapshot of the current minute; the window is ignored."""
         del window
         if self.minute not in self._snapshots:
             self._snapshots = {self.minute: snapshot(self.loads[..., self.minute], 60 * self.minute)}
@@ -72,7 +82,12 @@ class ReplayedWatcher:
 
 
 def replay(loads: Floats, budget: float) -> str:
-    """Run an hour of loads, shape (kinds, nodes, minutes); return a row."""
+    """Run `trimaran nodes` for an hour of loads; return a Markdown row with the writes.
+
+    Args:
+        loads: CPU, or CPU and memory, of each node in percent, shape (kinds, nodes, minutes).
+        budget: writes per minute that are allowed.
+    """
     api, watcher, mirror = NodesApi(*(f"node-{n}" for n in range(NODES))), ReplayedWatcher(loads), NodeStateCache()
     mirror.replace(api.nodes.values())
     plan = WritePlan(rule=HotNodeRule(), windows=("15m",), writes_per_minute=budget)
@@ -100,7 +115,12 @@ def replay(loads: Floats, budget: float) -> str:
 
 
 def percent_wrong(api: NodesApi, loads: Floats) -> float:
-    """Return the percentage of nodes whose annotation is missing or more than two steps off."""
+    """Return the percentage of nodes whose load annotation is missing or differs from the load by more than 10 points.
+
+    Args:
+        api: API server with the annotated nodes.
+        loads: CPU, or CPU and memory, of each node in percent, shape (kinds, nodes).
+    """
     bad = 0
     for n, values in enumerate(loads.T.tolist()):
         annotation = (api.nodes[f"node-{n}"]["metadata"].get("annotations") or {}).get("load.trimaran.io/15m", "")
@@ -110,7 +130,7 @@ def percent_wrong(api: NodesApi, loads: Floats) -> float:
 
 
 def main() -> None:
-    """Print a row for each budget."""
+    """Print a row for each budget of writes per minute, with CPU alone and with CPU and memory."""
     loads = shapes(Path(sys.argv[1]))
     hot = [f"{(load[:, -1] >= 80).sum():,} by {name}" for name, load in zip(("CPU", "memory"), loads, strict=True)]
     print(f"{NODES:,} nodes, {MINUTES} minutes; at 80 % or more at the end: {', '.join(hot)}")

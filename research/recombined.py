@@ -1,13 +1,14 @@
-"""Recombined worlds, made of parts of other worlds: do results hold in worlds on which no policy was tried out?
+"""Recombined worlds: new traces made of parts of other traces, to test policies in worlds where none was tuned.
 
-Each new world has half of the services' owners of one world and half of those of another, the jobs of a third and the
-nodes of a fourth, drawn by the seed. Pods keep their lifetimes and their use as a part of their requests, so that the
-pods of an owner still rise and fall together. CPU requests are scaled to the fourth world's nodes, so that the mean CPU
-use is the same as there; the requested parts of allocatable CPU and memory are the same as there, too, for CPU by
-another overcommit. Means are over the measured time. Memory use as a part of the request belongs to the pods, so that a
-world may use more or less memory than the fourth.
+A world is a trace that the simulator replays. Four worlds are drawn at random for each new world. It has half of the
+services (by owner) of the first, half of the services of the second, the jobs of the third and the nodes of the fourth.
+Pods keep their lifetimes and their use as a part of their requests, so that the use of an owner's pods still rises and
+falls together. CPU requests are scaled so that the mean CPU use is the same as in the fourth world. The requested
+shares of allocatable CPU and memory are also the same as in the fourth world; for CPU the overcommit is changed to
+achieve this. Means are over the measured time, after the warm-up. Memory use as a part of the request is not changed,
+so a new world may use more or less memory than the fourth.
 
-Worlds are folders as ``trimaran simulate`` takes them: at least four, with different names and the same length.
+Worlds are folders as ``trimaran simulate`` reads them: at least four, with different names and the same length.
 
     python research/recombined.py --into DIR [--count N] [--seed N] WORLD WORLD WORLD WORLD ...
 """
@@ -29,12 +30,17 @@ PARTS = 4
 
 
 def job_mask(trace: Trace) -> Bools:
-    """Return whether each pod is a job, shape (pods,)."""
+    """Return a mask of the pods that belong to jobs, shape (pods,)."""
     return np.array([kind == JOB for kind in trace.owner_kinds], np.bool_)
 
 
 def half_of_services(trace: Trace, rng: np.random.Generator) -> Int64s:
-    """Return the numbers of the pods of half of the services' owners, ascending."""
+    """Return the numbers of the service pods that belong to a random half of the owners, ascending.
+
+    Args:
+        trace: trace with services and jobs.
+        rng: random numbers.
+    """
     is_job = job_mask(trace)
     owners = sorted({owner for owner, job in zip(trace.owners, is_job, strict=True) if not job})
     drawn = set(rng.permutation(owners)[: len(owners) // 2].tolist())
@@ -42,7 +48,10 @@ def half_of_services(trace: Trace, rng: np.random.Generator) -> Int64s:
 
 
 def mean_use(trace: Trace) -> float:
-    """Return the mean CPU use in millicores over the measured time, as if every pod started when it arrived."""
+    """Return the mean CPU use of all pods together, in millicores, over the time after the warm-up.
+
+    Every pod is assumed to start when it arrives.
+    """
     begin = np.maximum(trace.warm_up_minutes - trace.arrival_minute, 0)
     end = np.minimum(trace.end_minute, trace.minutes) - trace.arrival_minute
     lives = enumerate(zip(begin.tolist(), end.tolist(), strict=True))
@@ -51,20 +60,31 @@ def mean_use(trace: Trace) -> float:
 
 
 def mean_requests(trace: Trace, amounts: Int64s) -> float:
-    """Return the mean of requested amounts over the measured time, before overcommit."""
+    """Return the mean, over the time after the warm-up, of the sum of the present pods' requests, before overcommit.
+
+    Args:
+        trace: trace of the pods.
+        amounts: request of each pod, shape (pods,).
+    """
     begin = np.maximum(trace.arrival_minute, trace.warm_up_minutes)
     lives = np.maximum(np.minimum(trace.end_minute, trace.minutes) - begin, 0)
     return float(amounts.astype(np.float64) @ lives) / (trace.minutes - trace.warm_up_minutes)
 
 
 def scaled(amounts: Int64s, factor: Float64s | float) -> Int64s:
-    """Return amounts times a factor, at least 1; 0 and the value for "no limit" stay unchanged."""
+    """Return amounts times a factor, rounded and at least 1; 0 and the negative value for "no limit" are unchanged."""
     product: Int64s = np.where(amounts > 0, np.maximum(np.rint(amounts * factor), 1), amounts).astype(np.int64)
     return product
 
 
 def combine(name: str, parts: Sequence[tuple[Trace, Int64s]], place: Trace) -> Trace:
-    """Return a world of the pods of some traces on the nodes of another, before its mean use is scaled."""
+    """Return a world with the pods of some traces on the nodes of another trace, before its mean use is scaled.
+
+    Args:
+        name: name of the new world.
+        parts: traces, each with the numbers of its pods to take.
+        place: trace whose nodes are taken.
+    """
     rows = [(trace, pod) for trace, pods in parts for pod in pods.tolist()]
     rows.sort(key=lambda row: int(row[0].arrival_minute[row[1]]))
 
@@ -99,7 +119,11 @@ def combine(name: str, parts: Sequence[tuple[Trace, Int64s]], place: Trace) -> T
 
 
 def recombine(name: str, worlds: Sequence[Trace], rng: np.random.Generator) -> Trace:
-    """Return a new world, made of four that the generator draws."""
+    """Return a new world made of four of the given worlds, which are drawn at random.
+
+    Raises:
+        TraceError: the drawn worlds have no pods to take, or no CPU use or memory requests after the warm-up.
+    """
     first, second, third, place = (worlds[number] for number in rng.permutation(len(worlds))[:PARTS])
     parts = [(trace, half_of_services(trace, rng)) for trace in (first, second)]
     parts.append((third, np.flatnonzero(job_mask(third))))
@@ -123,14 +147,14 @@ def recombine(name: str, worlds: Sequence[Trace], rng: np.random.Generator) -> T
 
 
 def natural(text: str) -> int:
-    """Return a whole number that is not negative."""
+    """Parse an integer of at least 0, for argparse."""
     if int(text) < 0:
         raise ValueError(text)
     return int(text)
 
 
 def main() -> None:
-    """Write the worlds."""
+    """Parse the command line, and write the recombined worlds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("worlds", type=Path, nargs="+", metavar="WORLD", help="a trace's folder")
     parser.add_argument("--into", type=Path, required=True, metavar="DIR", help="folder of the new worlds")
@@ -145,10 +169,11 @@ def main() -> None:
 
 
 def check(worlds: Sequence[Trace]) -> Sequence[Trace]:
-    """Return the worlds if they can be combined.
+    """Check that worlds can be combined, and return them.
 
     Raises:
-        TraceError: there are too few, or they do not fit together.
+        TraceError: there are fewer than four worlds, two have the same name, their lengths differ, or they end with
+            their warm-up.
     """
     if len(worlds) < PARTS:
         raise TraceError(f"{len(worlds)} worlds: a new one needs {PARTS}")
@@ -162,7 +187,14 @@ def check(worlds: Sequence[Trace]) -> Sequence[Trace]:
 
 
 def write(worlds: Sequence[Trace], folder: Path, count: int, seed: int) -> None:
-    """Write new worlds into a folder, which must be empty or new."""
+    """Draw new worlds and write them into a folder, which must be empty or not exist.
+
+    Args:
+        worlds: worlds to combine.
+        folder: folder for the new worlds.
+        count: number of new worlds.
+        seed: seed of the random numbers.
+    """
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise TraceError(f"{folder}: not an empty folder; name another one")
     for number in range(1, count + 1):

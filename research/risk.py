@@ -1,8 +1,8 @@
-"""Share of the time that a real machine's use exceeds its average by 1, 2 or 3 deviations.
+"""Probability that the CPU or memory use of a real machine exceeds its average by 1, 2 or 3 deviations.
 
-Gives the arguments of LoadVariationRiskBalancing a meaning as a probability: at the end of each window of 15 minutes,
-the share of the next 15 minutes' samples above average + margin * deviation^(1 / sensitivity), as parts of capacity.
-The traces are those of detectors.py.
+The result says what the arguments of LoadVariationRiskBalancing mean as a probability. For each window of 15 minutes,
+the script computes average + margin * deviation^(1 / sensitivity), in parts of capacity, and the share of the samples
+of the next 15 minutes that are above it. The traces are the same as for detectors.py.
 
     python research/risk.py FOLDER
 """
@@ -21,7 +21,12 @@ ARGUMENTS = ((1.0, 1.0), (2.0, 1.0), (3.0, 1.0), (1.0, 2.0), (1.0, 0.5))
 
 
 def shares_above(trace: Trace, resource: str) -> list[float]:
-    """Return the percentage of later samples above the threshold for each of ARGUMENTS, and the number of samples."""
+    """Return, for each pair of ARGUMENTS, the percentage of samples above the threshold, and the number of samples.
+
+    Args:
+        trace: samples of a fleet of machines.
+        resource: resource, such as ``CPU``.
+    """
     samples = trace.samples[resource]
     length = max(1, SPAN // trace.step)
     ends = np.arange(length - 1, samples.shape[1] - length, length)

@@ -1,4 +1,7 @@
-"""Faults of metrics sources, put into samples; a window then passes through all states between right and wrong."""
+"""Faults of metrics sources, which are put into single samples instead of window averages.
+
+So a window that slides over the start of a fault passes through all states from correct to faulty.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,20 +9,21 @@ from dataclasses import dataclass
 import numpy as np
 
 Samples = dict[str, np.ndarray]
-#: Changes samples in place; takes the samples, a node, another node, the span in samples, and the seconds a sample.
+#: Function that puts a fault into samples, in place. Its arguments are the samples, the number of the node, the number
+#: of another node, the slice of samples with the fault, and the seconds from one sample to the next.
 Inject = Callable[[Samples, int, int, slice, int], None]
 HOUR = 3600
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault of a node's source.
+    """Fault of a metrics source.
 
     Attributes:
-        inject: the change of the samples.
-        seconds: the duration.
-        everywhere: whether the fault is in the whole source.
-        pairs: whether a second node is affected.
+        inject: function that puts the fault into the samples of a node.
+        seconds: duration of the fault.
+        everywhere: whether the fault affects all nodes of the source at the same time.
+        pairs: whether the fault affects a second node, too, such as if two nodes are swapped.
     """
 
     inject: Inject

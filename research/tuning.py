@@ -1,19 +1,21 @@
-"""Study of tuning: is the rank of a policy due to its settings? Each chooses from as many, and is judged elsewhere.
+"""Study of tuning: does the rank of a policy depend on its settings?
 
-Each of eight settings of a policy (``tuning_settings.py``), the first of which is the shipped one, is replayed in each
-*tuning* world. The best has the fewest hot node-minutes at 75 and at 85 percent, added up, as a part of those of the
-default scheduler as shipped in the same world, on average over worlds; no report shows these two percentages. A setting
-with more memory overruns or unplaced pods in all tuning worlds together than the shipped one cannot be chosen; 10
-percent more, and five a world, count as chance.
+A world is a trace that the simulator replays. Each policy has eight settings (``tuning_settings.py``), the first of
+which is the shipped one. Each setting is replayed in each *tuning* world. The best setting has the fewest hot
+node-minutes at 75 and at 85 percent, added up, relative to those of the default scheduler as shipped in the same world,
+on average over worlds. (No report shows these two percentages.) A setting that leads to more memory overruns or
+unplaced pods, added up over the tuning worlds, than the shipped one cannot be chosen; up to 10 percent more, plus five
+per world, count as chance.
 
-Then the shipped and the chosen setting are replayed in *other* worlds, and reported by hot minutes at 70, 80 and 90
-percent of all worlds together, in percent more or fewer (-) than the default scheduler's as shipped.
+Then the shipped and the best setting are replayed in *other* worlds. The report has the hot minutes at 70, 80 and 90
+percent, added up over these worlds, compared with the default scheduler's as shipped, in percent (negative: fewer).
 
     python research/tuning.py [--tune DIR ...] [--judge DIR ...] [--policy NAME ...] [--jobs N] [--resume-file FILE]
 
-Worlds are folders as ``trimaran simulate`` takes them; without them synthetic worlds are drawn. ``--resume-file FILE``
-stores every finished replay, and a later run resumes there. Random placement has nothing to set; the clairvoyant greedy
-and the oracle are yardsticks, not rivals. All policies take more than an hour.
+Worlds are folders as ``trimaran simulate`` reads them; without folders, synthetic worlds are generated. With
+``--resume-file FILE`` every finished replay is stored, and a later run resumes there. Random placement has no settings;
+the clairvoyant greedy and the oracle know the future, so they serve only for comparison. All policies take more than an
+hour.
 """
 
 import argparse
@@ -41,7 +43,7 @@ HARM = ("memory_overrun_minutes", "unplaced_pods")
 CHANCE_PART, CHANCE_A_WORLD = 0.1, 5
 
 Results = dict[tuple[Path, str], Mapping[str, float]]
-"""Measures by world, and by policy with setting."""
+"""Measures, such as hot minutes, by world (the folder of a trace) and label (a policy with a setting)."""
 
 
 def describe(arguments: Arguments) -> str:
@@ -56,7 +58,7 @@ BY_LABEL = {label(name, change): (tuned, change) for name, tuned in TUNED_POLICI
 
 
 def run_replay(task: ReplayTask) -> ReplayResult:
-    """Run a replay; the task's policy is a label, or the clairvoyant."""
+    """Run a replay; the policy of the task is a label (a policy with a setting), or the clairvoyant policy."""
     start, trace = process_time(), read_trace(task.folder)
     if task.policy == CLAIRVOYANT:
         policy = policies(trace)[CLAIRVOYANT]
@@ -70,7 +72,15 @@ def run_replay(task: ReplayTask) -> ReplayResult:
 
 
 def run_replays(stage: str, worlds: Sequence[Path], labels: Iterable[str], store: ResultStore, jobs: int) -> Results:
-    """Return the measures of replays; only those that the store does not have are run."""
+    """Return the measures of replays; run only the replays whose results are not in the store.
+
+    Args:
+        stage: name of the stage, for the progress bar.
+        worlds: folders of the traces to replay.
+        labels: policies with settings, each replayed in each world.
+        store: store of the results.
+        jobs: number of parallel processes.
+    """
     tasks = [ReplayTask(world, name, ReplayOptions()) for world in worlds for name in dict.fromkeys(labels)]
     results = {task: store.find(task) for task in tasks}
     missing = [task for task, result in results.items() if result is None]
@@ -84,12 +94,16 @@ def run_replays(stage: str, worlds: Sequence[Path], labels: Iterable[str], store
 
 
 def total(results: Results, worlds: Iterable[Path], name: str, measure: str) -> float:
-    """Return a measure, added up over worlds."""
+    """Return the sum of a measure over worlds, for the label ``name`` (a policy with a setting)."""
     return sum(results[world, name][measure] for world in worlds)
 
 
 def objective(results: Results, worlds: Sequence[Path], name: str) -> float:
-    """Return the hot minutes at 75 and 85 percent as a part of the default scheduler's, on average over worlds."""
+    """Return the number that tuning minimizes for a label (a policy with a setting): relative hot minutes.
+
+    It is the sum of the hot minutes at 75 and at 85 percent, divided by the default scheduler's, on average over
+    worlds.
+    """
 
     def hot(world: Path, policy: str) -> float:
         return sum(results[world, policy][f"hot_minutes_{percent}"] for percent in TUNED_PERCENTS)
@@ -98,7 +112,14 @@ def objective(results: Results, worlds: Sequence[Path], name: str) -> float:
 
 
 def is_allowed(results: Results, worlds: Sequence[Path], name: str, shipped: str) -> bool:
-    """Return whether a setting does no more harm than the shipped one, but for chance."""
+    """Return whether a setting leads to no more memory overruns and unplaced pods than the shipped one, but for chance.
+
+    Args:
+        results: measures of the replays.
+        worlds: tuning worlds.
+        name: label of the setting.
+        shipped: label of the shipped setting.
+    """
     for measure in HARM:
         limit = (1 + CHANCE_PART) * total(results, worlds, shipped, measure) + CHANCE_A_WORLD * len(worlds)
         if total(results, worlds, name, measure) > limit:
@@ -107,14 +128,19 @@ def is_allowed(results: Results, worlds: Sequence[Path], name: str, shipped: str
 
 
 def choose(results: Results, worlds: Sequence[Path], policy: str) -> Arguments:
-    """Return the changes of the best setting of a policy in the tuning worlds; of equal ones the first."""
+    """Return the best setting of a policy in the tuning worlds, as its changes; the first of equally good settings."""
     labels = {label(policy, change): change for change in TUNED_POLICIES[policy].changes}
     allowed = [name for name in labels if is_allowed(results, worlds, name, label(policy, {}))]
     return labels[min(allowed, key=lambda name: objective(results, worlds, name))]
 
 
 def format_cells(results: Results, worlds: Sequence[Path], name: str) -> list[str]:
-    """Return hot minutes relative to the default's, the part of the gap closed, overruns and unplaced pods a world."""
+    """Return the cells of a label's row in the report.
+
+    These are the change of the hot minutes from the default scheduler's in percent, at 70, 80 and 90 percent; how far
+    the hot minutes get from the default scheduler's to the clairvoyant policy's, in percent; and the memory overruns
+    and unplaced pods per world.
+    """
     cells = []
     for percent in HOT_PERCENTS:
         before, after = (total(results, worlds, each, f"hot_minutes_{percent}") for each in (label(DEFAULT, {}), name))
@@ -126,7 +152,7 @@ def format_cells(results: Results, worlds: Sequence[Path], name: str) -> list[st
 
 
 def main(tuning: Sequence[Path], judging: Sequence[Path], names: Sequence[str], store: ResultStore, jobs: int) -> None:
-    """Tune, judge, and print a table."""
+    """Choose the best setting of each policy in the tuning worlds, replay it in the judging worlds, print a table."""
     default = label(DEFAULT, {})
     candidates = [label(name, change) for name in names for change in TUNED_POLICIES[name].changes]
     tuned = run_replays("tuning", tuning, [default, *candidates], store, jobs)
@@ -147,7 +173,7 @@ def main(tuning: Sequence[Path], judging: Sequence[Path], names: Sequence[str], 
 
 
 def draw_worlds(folder: Path, seeds: Iterable[int]) -> list[Path]:
-    """Write synthetic worlds; return their folders."""
+    """Generate a synthetic world (trace) for each seed, and write it to a folder; return the folders."""
     worlds = [folder / f"seed-{seed}" for seed in seeds]
     for seed, world in zip(seeds, worlds, strict=True):
         write_trace(Synthetic(seed, 30 + 10 * (seed % 3), 36 * 60, 8 * 60).trace(), world)

@@ -1,9 +1,9 @@
-"""Settings that ``tuning.py`` tries: eight for each policy that has anything to set, the shipped one first.
+"""Settings that ``tuning.py`` tries: eight for each policy that has arguments, the shipped setting first.
 
-``tuning_settings.json`` holds the shipped arguments of each policy, then the changes of each other setting. Arguments
-are those that the makers of each system document, and of our policies the arguments of their classes. The budget of
-moves is not among them, because it is a limit; nor is the weight of PodTopologySpread, as every measure was
-the same with 1, 2 and 5 in two worlds.
+``tuning_settings.json`` has the shipped arguments of each policy, then the changed arguments of each other setting. The
+arguments of other systems are those that their documentation lists; the arguments of our policies are those of their
+classes. The budget of moves is not tuned, because it is a limit. The weight of PodTopologySpread is not tuned, because
+every measure was the same with the weights 1, 2 and 5 in two worlds (replayed traces).
 """
 
 import json
@@ -42,13 +42,14 @@ FILE = Path(__file__).with_name("tuning_settings.json")
 
 @dataclass(frozen=True)
 class TunedPolicy:
-    """A policy and its settings.
+    """Policy of the simulator, with the settings to try.
 
     Attributes:
-        name: the policy's name.
-        make: builds the policy from its name, a trace, and the arguments.
-        shipped: the arguments as shipped.
-        changes: the changed arguments of each setting; the first is the shipped one, without changes.
+        name: name of the policy.
+        make: function that builds the policy from its name, a trace, and the arguments.
+        shipped: arguments of the shipped setting.
+        changes: for each setting, the arguments that differ from the shipped ones; the first setting is the shipped
+            one, and empty.
     """
 
     name: str
@@ -57,7 +58,7 @@ class TunedPolicy:
     changes: tuple[Arguments, ...]
 
     def build(self, trace: Trace, change: Arguments) -> Policy:
-        """Return the policy with a setting."""
+        """Return the policy for a trace, with the shipped arguments but for those of ``change``."""
         return self.make(self.name, trace, **{**self.shipped, **change})
 
 
@@ -151,7 +152,7 @@ MAKERS: Mapping[str, Callable[..., Policy]] = {
 
 
 def read_settings() -> dict[str, TunedPolicy]:
-    """Return the policies of the file with their settings."""
+    """Return the policies of ``tuning_settings.json`` with their settings, by name."""
     tuned = {}
     for name, settings in json.loads(FILE.read_text()).items():
         shipped, *others = (

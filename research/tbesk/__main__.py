@@ -1,11 +1,11 @@
-"""Redraw the TBESK paper: table 2 with Wilcoxon's tests, its claims on placement, and figures 2 to 7.
+"""Reproduce the TBESK paper: table 2 with Wilcoxon's tests, the claims on placement, and figures 2 to 7.
 
     python -m research.tbesk [functions | placement | figures ...] [--seeds 30] [--evaluations 9000] [--seconds 0.05]
                              [--seed 0] [--batches 10 60]
 
-``functions`` prints table 2 and the tests, plain and shifted. ``placement`` compares the methods on a generated
-cluster; ``--batches 1 10 60`` also places one pod at a time, which takes a minute. ``figures`` draws the figures next
-to this file; it needs matplotlib.
+``functions`` prints table 2 and the tests, on the plain functions and with their minimum moved from the origin.
+``placement`` compares the placement methods on a generated cluster; ``--batches 1 10 60`` also places one pod at a
+time, which takes a minute. ``figures`` draws the figures next to this file and needs matplotlib.
 """
 
 import argparse
@@ -30,7 +30,7 @@ FIGURE_STEP = 100  # pods that the figures place at a time
 
 
 def functions(arguments):
-    """Print the paper's table 2 on four functions, plain and shifted, and Wilcoxon's tests."""
+    """Print table 2 of the TBESK paper for four functions, plain and with a shifted minimum, and Wilcoxon's tests."""
     for budget in ({"evaluations": arguments.evaluations}, {"seconds": arguments.seconds}):
         ((unit, amount),) = budget.items()
         print(f"\n## {amount:,} {unit} a run, 30 dimensions", flush=True)
@@ -51,7 +51,7 @@ def functions(arguments):
 
 
 def placement(arguments):
-    """Print the measures of all methods on a cluster of the paper's shape, and the paper's claims."""
+    """Print the measures of all placement methods on a cluster like the TBESK paper's, and the paper's claims."""
     problem, weights = generated_cluster(31, 1800, arguments.seed), {"Z": 0.0, "J = Z + spread": 1.0}
     bounds = {weight: lower_bound(problem, spread_weight=weight, seconds=UNLIMITED) for weight in weights.values()}
     for name, weight in weights.items():
@@ -81,7 +81,7 @@ def placement(arguments):
 
 
 def paper_methods(batches):
-    """Return the methods by name, with BES and TBESK for all pods at once and in batches."""
+    """Return the placement methods by name; BES and TBESK place all pods at once, and in batches of the given sizes."""
     methods = {name: BASELINES[name] for name in ("lra", "bra", "cwt", "fitness")}
     for name in ("bes", "tbesk", "tbesk-original"):
         methods[f"{name}, all at once"] = BASELINES[name]
@@ -97,7 +97,7 @@ def _batched(method, size, problem, rng):
 
 
 def with_churn(problem, seed):
-    """Print mean measures of a cluster in which pods come and go."""
+    """Print the mean measures of each placement method on a cluster in which pods leave and arrive."""
     print("\n## 900 pods, then ten times a tenth leave and as many arrive: means over the rounds\n")
     steps = list(churn(problem.pods, start=900, rounds=10, share=0.1, seed=seed))
     bounds = [lower_bound(problem.take(step.present), seconds=UNLIMITED) for step in steps[1:]]
@@ -115,7 +115,7 @@ def with_churn(problem, seed):
 
 
 def figures(arguments, folder=Path(__file__).parent):
-    """Draw figures 2 and 3, Z over the number of pods placed, and figures 4 to 7, the final use of each node."""
+    """Draw figures 2 and 3, Z (mean imbalance) over the number of pods placed, and figures 4 to 7, use by node."""
     try:
         import matplotlib as mpl
     except ImportError:

@@ -1,4 +1,4 @@
-"""Pods that arrive in batches, and pods that leave, placed by one method all along."""
+"""Placement of pods that arrive in batches, while other pods leave, by one placement method."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -13,7 +13,14 @@ from trimaran.planning.problem import UNPLACED, Measures, Problem, cost, measure
 
 
 def in_batches(method: Method, problem: Problem, size: int, rng: np.random.Generator) -> Int64s:
-    """Place pods in their order, some at a time, each batch on nodes that run the batches before; return the plan."""
+    """Place pods in batches, in their order, each on nodes that also run the previous batches; return the whole plan.
+
+    Args:
+        method: placement method.
+        problem: pods and nodes.
+        size: number of pods in a batch.
+        rng: random numbers.
+    """
     plan = np.full(problem.pods, UNPLACED)
     for start in range(0, problem.pods, size):
         before, batch = np.arange(start), np.arange(start, min(start + size, problem.pods))
@@ -22,7 +29,7 @@ def in_batches(method: Method, problem: Problem, size: int, rng: np.random.Gener
 
 
 class Step(NamedTuple):
-    """Pods that leave, stay and arrive together, each of shape (k,)."""
+    """Pods that leave the cluster, stay in it and arrive in one step, as indices, each of shape (k,)."""
 
     gone: Int64s
     staying: Int64s
@@ -30,15 +37,22 @@ class Step(NamedTuple):
 
     @property
     def present(self) -> Int64s:
-        """Pods that are in the cluster afterwards."""
+        """Indices of the pods that are in the cluster after the step, shape (k,)."""
         return np.concatenate([self.staying, self.new])
 
 
 def churn(pods: int, *, start: int, rounds: int, share: float, seed: int) -> Iterator[Step]:
-    """Yield the arrival of the first pods, then rounds in which a share of the pods leaves and as many arrive.
+    """Yield a step in which the first pods arrive, then steps in which some pods leave and as many arrive.
 
-    Pods arrive in their order, until none are left. Those that leave are drawn whether they have a node or not, so the
-    steps are the same for all methods.
+    Pods arrive in their order, until none are left. The pods that leave are drawn at random, even if they have no node,
+    so that the steps are the same for all placement methods.
+
+    Args:
+        pods: number of pods.
+        start: number of pods that arrive in the first step.
+        rounds: number of steps after the first.
+        share: share of the present pods that leaves in a step.
+        seed: seed of the random numbers.
     """
     rng, nobody = np.random.default_rng((seed, 0)), np.zeros(0, np.int64)
     step = Step(nobody, nobody, np.arange(min(start, pods)))
@@ -54,7 +68,18 @@ def churn(pods: int, *, start: int, rounds: int, share: float, seed: int) -> Ite
 
 
 def follow(problem: Problem, method: Method, steps: Iterable[Step], seed: int, *, moves: int = 0) -> list[Measures]:
-    """Place the pods of each step, and move so many running pods; return the measures after each step."""
+    """Play the steps: place each step's new pods by a method, then move at most ``moves`` pods to lower the cost.
+
+    Args:
+        problem: all pods, and nodes.
+        method: placement method.
+        steps: steps in which pods leave and arrive.
+        seed: seed of the random numbers.
+        moves: largest number of running pods to move after each step.
+
+    Returns:
+        Measures of the plan after each step.
+    """
     rng, plan, measures = np.random.default_rng((seed, 1)), np.full(problem.pods, UNPLACED), []
     for step in steps:
         new, staying, present = step.new, step.staying, step.present
@@ -67,7 +92,14 @@ def follow(problem: Problem, method: Method, steps: Iterable[Step], seed: int, *
 
 
 def rebalanced(problem: Problem, plan: Int64s, moves: int, rng: np.random.Generator) -> Int64s:
-    """Return a plan that costs no more, with at most so many of the placed pods on another node."""
+    """Return a plan that costs at most as much, in which at most ``moves`` of the pods have another node.
+
+    Args:
+        problem: pods and nodes.
+        plan: current plan.
+        moves: largest number of pods to move.
+        rng: random numbers.
+    """
     assignment = Assignment(problem, plan)
     exchanges = Exchanges(assignment, 1.0, sampled=32, max_moved=1)
     for _ in range(20):

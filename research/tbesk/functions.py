@@ -1,7 +1,8 @@
 """Benchmark functions of optimizers, plain and with the minimum moved away from the origin.
 
-All have a minimum of 0. The paper does not print its first table; these four are common in such papers. On the plain
-functions an optimizer that is drawn to the origin wins without a search; on the shifted ones it does not.
+All functions have a minimum of 0. The TBESK paper does not print its table of functions (table 1); these four are
+common in such papers. The minimum of the plain functions is at the origin, so an optimizer that moves towards the
+origin finds it without a search. On the shifted functions it does not.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from trimaran.planning.objective import Function
 
 
 class Benchmark(NamedTuple):
-    """Function with bounds, which are the same in every dimension."""
+    """Function to minimize, with the lower and the upper bound of a position, the same in every dimension."""
 
     function: Function
     low: float
@@ -37,7 +38,7 @@ def rastrigin(x: Float64s) -> Float64s:
 
 
 def ackley(x: Float64s) -> Float64s:
-    """Return Ackley's function, which is flat with local minima far out and steep near the minimum."""
+    """Return Ackley's function, which is steep near the minimum, and flat with local minima far from it."""
     far = -20 * np.exp(-0.2 * np.sqrt((x**2).mean(axis=1)))
     return np.asarray(far - np.exp(np.cos(2 * np.pi * x).mean(axis=1)) + 20 + np.e)
 
@@ -51,7 +52,7 @@ FUNCTIONS: Final[Mapping[str, Benchmark]] = {
 
 
 def shifted(benchmark: Benchmark, dimensions: int, seed: int) -> Benchmark:
-    """Return the function with its minimum at a random position in the inner 80 % of the bounds."""
+    """Return a function with its minimum moved from the origin to a random position in the inner 80 % of the bounds."""
     rng = np.random.default_rng(seed)
     half = 0.8 * (benchmark.high - benchmark.low) / 2
     offset = (benchmark.high + benchmark.low) / 2 + rng.uniform(-half, half, dimensions)

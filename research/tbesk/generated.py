@@ -1,6 +1,6 @@
 """Generated clusters of the shape that the TBESK paper describes; its own tables of nodes and pods are not available.
 
-Nodes are of a few models with different proportions of resources, and partly used at their peak. Some pods request
+The nodes have one of five models with different proportions of resources, and some use at their peak. Some pods request
 mostly CPU and bandwidth, some mostly memory and disk, some all resources evenly.
 """
 
@@ -25,7 +25,10 @@ _FILL: Final = np.array([0.68, 0.74, 0.72, 0.66])  # use of the whole cluster wi
 
 
 def generated_cluster(nodes: int = 31, pods: int = 1800, seed: int = 0) -> Problem:
-    """Return a cluster that all pods together fill to about 70 % at its peak; integer amounts keep sums exact."""
+    """Return a generated cluster with pods to place, which together use about 70 % of its capacity at the peak.
+
+    All amounts are integers, so that sums are exact.
+    """
     rng = np.random.default_rng(seed)
     capacity = _MODELS[rng.integers(0, len(_MODELS), nodes)].astype(np.float64)
     used = np.floor(capacity * rng.uniform(0.04, 0.14, capacity.shape))

@@ -1,8 +1,8 @@
-"""Rivals of TBESK in the paper's second table, each with a mutation by Student's t after every round.
+"""Rivals of TBESK in table 2 of the TBESK paper, each with a mutation by Student's t-distribution after every round.
 
 tSSA is the sparrow search (Xue and Shen 2020), tSBO the satin bowerbird optimizer (Moosavi and Bardsiri 2017), tPSO
-particle swarm optimization (Kennedy and Eberhart 1995, with Clerc's constriction). A round takes a different number of
-evaluations in each, so compare them by evaluations or by time.
+particle swarm optimization (Kennedy and Eberhart 1995, with Clerc's constriction). The number of evaluations per round
+differs, so compare the optimizers by evaluations or by time, not by rounds.
 """
 
 from typing import Final
@@ -30,7 +30,7 @@ _FASTEST: Final = 0.2  # highest velocity, as a share of the bounds
 
 
 def sparrow_search(objective: Objective, rng: np.random.Generator) -> None:
-    """Minimize by tSSA: producers explore, scroungers follow the best, and some sparrows flee."""
+    """Minimize an objective by tSSA (sparrow search): producers explore, scroungers follow the best, some flee."""
     positions = objective.uniform(_POPULATION, rng)
     values = objective(positions)
     for number in objective.rounds():
@@ -73,7 +73,11 @@ def _flee(objective: Objective, positions: Float64s, values: Float64s, rng: np.r
 
 
 def satin_bowerbird(objective: Objective, rng: np.random.Generator) -> None:
-    """Minimize by tSBO: bowers imitate better ones and the best, some at random; the fittest of old and new remain."""
+    """Minimize an objective by tSBO (satin bowerbird optimizer).
+
+    Bowers, the candidate solutions, imitate random others, better ones more often, and the best one; some change at
+    random. The fittest of the old and the new bowers remain.
+    """
     positions = objective.uniform(_POPULATION, rng)
     values = objective(positions)
     for number in objective.rounds():
@@ -92,7 +96,7 @@ def satin_bowerbird(objective: Objective, rng: np.random.Generator) -> None:
 
 
 def particle_swarm(objective: Objective, rng: np.random.Generator) -> None:
-    """Minimize by tPSO: particles are drawn to their own best position and to the best of all."""
+    """Minimize an objective by tPSO: particles are pulled to their own best position and to the best of all."""
     positions = objective.uniform(_POPULATION, rng)
     best, values = positions.copy(), objective(positions)
     fastest = _FASTEST * (objective.high - objective.low)

@@ -1,4 +1,4 @@
-"""Comparison of optimizers: the paper's second table, and Wilcoxon's test over many seeds."""
+"""Comparison of optimizers on benchmark functions, for table 2 of the TBESK paper and for Wilcoxon's test."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -11,7 +11,7 @@ from research.tbesk.swarms import particle_swarm, satin_bowerbird, sparrow_searc
 from trimaran.planning.bald_eagle import bald_eagle_search, tbesk, tbesk_original
 from trimaran.planning.objective import Objective, Optimizer
 
-#: TBESK with both third stages, and its rivals in the paper's second table.
+#: TBESK with the third stage as the TBESK paper prints it and as in the original BES, and its rivals in table 2.
 OPTIMIZERS: Final[Mapping[str, Optimizer]] = {
     "TBESK (paper)": tbesk,
     "TBESK (original)": tbesk_original,
@@ -21,7 +21,7 @@ OPTIMIZERS: Final[Mapping[str, Optimizer]] = {
     "tPSO": particle_swarm,
 }
 Runs = Mapping[str, Mapping[str, Sequence[Objective]]]
-"""Minimized objectives by function and optimizer, one for each seed."""
+"""Results by function and optimizer: for each seed an objective, after it was minimized."""
 _SHIFT: Final = 1_000_003  # keeps the position of a shifted minimum independent of the first positions
 _CONVERGED: Final = 1e-8  # smaller improvements do not count
 
@@ -29,11 +29,11 @@ _CONVERGED: Final = 1e-8  # smaller improvements do not count
 def compare(
     seeds: Sequence[int], *, evaluations: float = np.inf, seconds: float = np.inf, dimensions: int = 30
 ) -> Runs:
-    """Run every optimizer on every function, plain and shifted, with equal budgets.
+    """Run every optimizer on every benchmark function, plain and shifted, with equal budgets.
 
     Args:
         seeds: seed of each run; it also determines the position of a shifted minimum.
-        evaluations: budget of a run.
+        evaluations: budget of a run in evaluations of the function.
         seconds: budget of a run in processor seconds.
         dimensions: number of dimensions of the functions.
     """
@@ -51,15 +51,25 @@ def compare(
 
 
 def rounds_to_converge(trace: Sequence[float]) -> int:
-    """Return the number of rounds after which the lowest value improved by less than 1e-8."""
+    """Return the number of the first round after which the lowest value fell by at most 1e-8 until the end.
+
+    Args:
+        trace: lowest value after each round.
+    """
     return int((np.asarray(trace) <= trace[-1] + _CONVERGED).argmax()) + 1 if trace else 0
 
 
 def contests(runs: Runs, champion: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield each function with the result of Wilcoxon's signed-rank test of one optimizer against each other.
+    """Compare an optimizer with each other optimizer by Wilcoxon's signed-rank test, for each function.
 
-    A result reads "wins-losses verdict": the number of seeds with a lower and with a higher value than the rival's, and
-    ``better``, ``worse`` or ``alike`` at the level of 5 %.
+    Args:
+        runs: minimized objectives.
+        champion: name of the optimizer to compare with the others.
+
+    Yields:
+        The name of a function, and the result by the other optimizer's name. A result such as "20-10 better" has the
+        number of seeds for which the champion found a lower and a higher value, and ``better``, ``worse`` or, if the
+        difference is not significant at 5 %, ``alike``.
     """
     for function, objectives in runs.items():
         values = {name: np.array([run.best for run in own]) for name, own in objectives.items()}
