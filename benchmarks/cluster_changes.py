@@ -148,7 +148,7 @@ def score_candidates(table: Table) -> None:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print its table."""
     columns = ("profile", "change", "nodes", "us", "p99, us", "baseline, us", "baseline/ours")
     table = Table("2 pods a node, processor time", columns, text_columns=2)
     place_in_turn(table)

@@ -163,7 +163,7 @@ def serve(pipe: Connection, nodes: int, pods: int, rate: int) -> None:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print its table."""
     size = options(__doc__, nodes=5_000, pods=100_000, events=500)
     spawn = multiprocessing.get_context("spawn")
     pipe, server_pipe = spawn.Pipe()

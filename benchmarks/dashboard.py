@@ -55,7 +55,7 @@ def time_changes(page, act, turns: int) -> list[float]:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print its table."""
     size = options(__doc__, nodes=5_000, turns=40)
     folder = Path(tempfile.mkdtemp())
     with (

@@ -69,7 +69,7 @@ def judge(table: Table, node_count: int) -> None:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print its table."""
     size = options(__doc__, nodes=5_000)
     table = Table(f"{size.nodes:,} nodes x {2 * len(TYPES)} metrics", ("operation", "time", "against its baseline"))
     publish(table, size.nodes)

@@ -132,7 +132,7 @@ def compare_serving(table: Table, nodes: int, seconds: int, rounds: int) -> None
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print its table."""
     size = options(__doc__, nodes=5_000, rounds=5)
     if not all(map(program, BUILD_SECONDS)):
         sys.exit(1)

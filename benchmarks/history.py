@@ -42,7 +42,7 @@ def p99(times: list[float]) -> float:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print its table."""
     size = options(__doc__, nodes=5_000, turns=15)
     loads = made_up_day(size.nodes)
     minutes = loads.shape[2]

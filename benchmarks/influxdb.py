@@ -81,7 +81,7 @@ def fetch_all(provider: InfluxDbProvider, windows: list[Window], expected: int) 
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print its table."""
     size = options(__doc__, nodes=5_000, runs=5)
     with tempfile.TemporaryDirectory() as folder, run_influxdb(Path(folder)) as server:
         now = int(time.time())

@@ -165,7 +165,7 @@ def time_windows(table: Table, names: list[str]) -> None:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print its table."""
     if sys.argv[1:2] == ["--serve"]:
         serve(sys.argv[2], int(sys.argv[3]))
         return

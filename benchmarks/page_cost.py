@@ -62,7 +62,7 @@ def spread(values: list[float]) -> str:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print its table."""
     size = options(__doc__, nodes=5_000, turns=9)
     runs: dict[str, list[dict[str, float]]] = {"without": [], "installed": []}
     with tempfile.TemporaryDirectory() as name:

@@ -128,7 +128,7 @@ def measure(port: int, nodes: int, counts: tuple[int, int], calls: int) -> dict[
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print its table."""
     size = options(__doc__, nodes=5_000, calls=1_000)
     port = free_port()
     process = get_context("spawn").Process(target=serve, args=(port, size.nodes))

@@ -73,7 +73,7 @@ def query_all(url: str, end: int, session: requests.Session, pool: ThreadPoolExe
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print its table."""
     size = options(__doc__, nodes=5_000, runs=5)
     now = int(time.time())
     tune_interpreter()  # as the service does

@@ -122,7 +122,7 @@ def node_metrics(values: np.ndarray) -> dict[str, NodeMetrics]:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print its table."""
     size = options(__doc__, nodes=5_000)
     rng = np.random.default_rng(406)
     levels = rng.uniform(20, 60, (size.nodes, 8))

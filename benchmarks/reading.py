@@ -86,7 +86,7 @@ def take_turns(count: int, rounds: int) -> tuple[dict[str, bytes], dict[str, lis
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print its table."""
     size = options(__doc__, nodes=5_000, rounds=15)
     bodies, turns = take_turns(size.nodes, size.rounds)
     title = f"{size.nodes:,} nodes x {2 * len(TYPES)} metrics, {size.rounds} rounds, processor time"

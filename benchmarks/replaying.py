@@ -82,7 +82,7 @@ def replay(version: Path, folder: Path, policy: str) -> Turn:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print its table."""
     chosen = options(__doc__, turns=3, before=None)
     columns = (
         "nodes",

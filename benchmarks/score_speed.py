@@ -442,7 +442,7 @@ def score_many_pods(table: Table) -> None:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print its table."""
     sizes = [int(word) for word in sys.argv[1:]] or SIZES
     columns = ("nodes", "score", "once per snapshot, ms", "plain loop, ns/node", "arrays, ns/node", "plain/arrays",
                "peak, bytes/node")  # fmt: skip

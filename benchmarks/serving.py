@@ -338,7 +338,7 @@ def time_restarts(table: Table, nodes: int) -> bool:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print its table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--seconds", type=int, default=3, help="duration of each load")

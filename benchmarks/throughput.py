@@ -104,7 +104,7 @@ def run_rounds(nodes: int, pods: int, rounds: int) -> Iterator[tuple[str, float]
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print its table."""
     size = options(__doc__, nodes=5_000, pods=2_000, rounds=3)
     rates: dict[str, list[float]] = {run: [] for run in RUNS}
     for run, rate in run_rounds(size.nodes, size.pods, size.rounds):

@@ -1,7 +1,7 @@
-"""Generated clusters of the shape that the TBESK paper describes; its own tables of nodes and pods are not available.
+"""Generated clusters like the one in the TBESK paper, whose tables of nodes and pods are not available.
 
-The nodes have one of five models with different proportions of resources, and some use at their peak. Some pods request
-mostly CPU and bandwidth, some mostly memory and disk, some all resources evenly.
+There are five models of nodes with different proportions of resources. Other pods use 4 to 14 % of each node at its
+peak. Some pods to place request mostly CPU and bandwidth, some mostly memory and disk, some all resources evenly.
 """
 
 from typing import Final

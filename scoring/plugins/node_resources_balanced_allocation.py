@@ -6,9 +6,8 @@ Let f be the requested share of each resource's allocatable amount, at most 1, w
 
 kube-scheduler up to 1.35 scores B. From 1.36 on it scores the change of B by the pod: 50 + trunc((50 + B with the pod -
 B without it) / 2). The plugin skips pods that request none of the resources, because they would gather on balanced
-nodes.
-A resource is left out if the node does not have it, and an extended resource also if the pod does not request it.
-Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins/noderesources.
+nodes. A resource is left out if the node does not have it, and an extended resource also if the pod does not request
+it. Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins/noderesources.
 """
 
 from collections.abc import Mapping, Sequence

@@ -27,8 +27,8 @@ _MISFIT: Final = -1.0  # fitness of a pod that does not fit, minus what is missi
 def classes(demand: Float64s, capacity: Float64s) -> Int64s:
     """Return the class of each pod on each node: COMPRESSIBLE, INCOMPRESSIBLE or BALANCED, shape (pods, nodes).
 
-    The requested shares are compared by cross-multiplication, without division. Every pod is BALANCED if the resources
-    are not cpu, memory, bandwidth and disk.
+    The requested shares are compared by cross-multiplication, without division. The four resources must be cpu, memory,
+    bandwidth and disk, in this order; with another number of resources every pod is BALANCED.
 
     Args:
         demand: requests of each pod, shape (pods, R).

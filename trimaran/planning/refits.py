@@ -128,9 +128,9 @@ class Refits:
         self._assignment, self._weight, self._exchanges = assignment, spread_weight, exchanges
 
     def run_round(self, rng: np.random.Generator, out_of_time: Callable[[], bool]) -> int:
-        """Refit the even nodes that cost most, then exchange pods between uneven nodes; return the number of refits.
+        """Run a round of refits, and return their number; the plan may cost more than before.
 
-        The plan may cost more than before the round.
+        Of the almost balanced nodes, those that cost most are refitted. Then the other nodes exchange pods.
 
         Args:
             rng: random numbers.
