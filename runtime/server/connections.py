@@ -151,7 +151,7 @@ class Connections:
         self._set_accepting(not self._is_stopping and not self._is_full() and now >= self._paused_until)
 
     def stop(self, now: float) -> None:
-        """Accept no more connections, and shorten the wait for idle ones."""
+        """Accept no more connections, and close idle connections after 2 seconds at the latest."""
         self._is_stopping = True
         self._set_accepting(False)
         for connection in self._registered:

@@ -102,7 +102,7 @@ CONGESTED_CPU_AND_MEMORY = (CongestedResource(CPU_LOAD, 75.0, 8.0), CongestedRes
 
 @dataclass(frozen=True)
 class CongestionCost(ScorePlugin):
-    """Arguments of CongestionCost.
+    """Plugin CongestionCost, with its arguments.
 
     Attributes:
         resources: resources whose congestion has a cost.

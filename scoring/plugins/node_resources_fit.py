@@ -78,7 +78,7 @@ class NodeResourcesFit(ScorePlugin):
         return allocatable_terms(nodes, self.resources)
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:
-        """Return, for each resource, the requests, the score and whether it counts, and the node's score."""
+        """Return the node's score, and the terms of each resource: requests, score, and whether the resource counts."""
         terms: Terms = {}
         total: Int64s = np.zeros((1, 1), np.int64)
         # A single number as long as every resource counts everywhere: dividing by it is several times faster.

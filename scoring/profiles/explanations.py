@@ -68,7 +68,7 @@ class PackedTerms:
 
     @classmethod
     def of(cls, terms: Terms, places: Sequence[int]) -> "PackedTerms":
-        """Pack the terms of some nodes, except those whose names start with an underscore.
+        """Pack the terms of some nodes. Terms whose name starts with an underscore are left out.
 
         Args:
             terms: terms of all nodes, by name; each broadcasts to (1, nodes).

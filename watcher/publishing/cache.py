@@ -60,7 +60,7 @@ class Published:
         self._lock = threading.Lock()
 
     def grades(self) -> Counter[str]:
-        """Return grade (``shorter_window``, ``last_good``) to number of nodes; nodes without one are ``measured``."""
+        """Count the nodes of each grade: ``shorter_window``, ``last_good``; ``measured`` for a node without a grade."""
         return Counter(str(node.metadata.get("grade", "measured")) for node in self.metrics.data.values())
 
     def body(self, dialect: Dialect | None) -> Body:

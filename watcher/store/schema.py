@@ -1,4 +1,4 @@
-"""Tables of the database, created by migrations that only add columns and tables, and checks when it is opened."""
+"""Schema of the store's database: migrations that only add tables and columns, and checks of a database on opening."""
 
 import logging
 import sqlite3

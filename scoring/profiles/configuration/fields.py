@@ -202,7 +202,7 @@ class FieldReader:
             self.notes.append(ConfigNote(f"{self.path}.{key}", "ignored", why))
 
     def finish(self) -> None:
-        """Record that every key that was not read is unknown, with a similar known key if there is one."""
+        """Add a note for each key that was not read: it is unknown. The note suggests a similar known key."""
         for key in self.fields:
             if key not in self._read:
                 close = difflib.get_close_matches(str(key), self._read, n=1)

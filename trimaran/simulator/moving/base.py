@@ -35,7 +35,7 @@ class Trigger(StrEnum):
 
 
 class Mover(Protocol):
-    """Running move policy in one replay, as a Protocol."""
+    """State of a move policy during one replay; it decides every minute which pods move."""
 
     def due(self) -> Sequence[tuple[int, int | None]]:
         """Return the moves to make now, in order. Called once a minute.
