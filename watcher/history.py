@@ -94,7 +94,7 @@ class Steps:
                 ``seconds`` is not a positive multiple of 60.
         """
         if since > until:
-            raise BadHistoryQuery("since is later than now")
+            raise BadHistoryQuery("the parameter since is in the future")
         span = int(until) - int(since)
         shortest = -(-span // ((max_steps - 1) * RESOLUTION_SECONDS)) * RESOLUTION_SECONDS or RESOLUTION_SECONDS
         seconds = shortest if seconds is None else seconds

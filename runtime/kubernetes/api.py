@@ -363,10 +363,10 @@ def _event(path: str, line: bytes) -> WatchEvent:
     try:
         event = orjson.loads(line)
     except orjson.JSONDecodeError:
-        raise UnexpectedResponse(f"the response of {path} is not a watch") from None
+        raise UnexpectedResponse(f"the response of {path} is not a stream of watch events") from None
     type_, object_ = (event.get("type"), event.get("object")) if isinstance(event, dict) else (None, None)
     if not isinstance(type_, str) or not isinstance(object_, dict):
-        raise UnexpectedResponse(f"the response of {path} is not a watch")
+        raise UnexpectedResponse(f"the response of {path} is not a stream of watch events")
     if type_ == "ERROR":
         message = masking.to_line(object_.get("message"), 300)
         if object_.get("code") == _GONE:

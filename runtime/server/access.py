@@ -190,7 +190,7 @@ def _expiry(text: str) -> float:
             when += timedelta(days=1)  # a token with a date is valid until the end of that day
         return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
-        raise ValueError("after a token, expected the day of its expiry, such as 2030-12-31, or a time") from None
+        raise ValueError("the text after a token must be its expiry: a date such as 2030-12-31, or a time") from None
 
 
 def _digest(token: str) -> bytes:

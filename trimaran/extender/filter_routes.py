@@ -51,7 +51,7 @@ def _handle_preempt(filtering: NodeFilter, body: bytes) -> HttpResponse:
         fields = fields_of(body)
         victims = fields.get("nodenametometavictims")
         if not isinstance(victims, dict):
-            raise BadRequest("victims must be given by uid: nodeCacheCapable must be true")  # noqa: TRY301
+            raise BadRequest("no NodeNameToMetaVictims: set nodeCacheCapable of this extender to true")  # noqa: TRY301
         args = ExtenderArgs.from_fields(fields, tuple(victims))
         uids = {name: [str(pod["UID"]) for pod in on_node.get("Pods") or ()] for name, on_node in victims.items()}
     except BadRequest as error:

@@ -93,8 +93,10 @@ def check_events(events: Iterable[NodeEvent], nodes: Mapping[str, Amounts], worl
                 raise TraceError(f"{location} fails but does not exist")
             present.remove(event.node)
             continue
-        if not event.node or event.node in present:
-            raise TraceError(f"{location} joins but already exists, or has no name")
+        if not event.node:
+            raise TraceError(f"{location}: a joining node has no name")
+        if event.node in present:
+            raise TraceError(f"{location} joins but already exists")
         if event.capacity is None and event.node not in known:
             raise TraceError(
                 f"{location} joins without cpu_capacity_milli and memory_capacity_bytes, and is a new node"

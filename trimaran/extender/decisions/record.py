@@ -124,7 +124,7 @@ class DecisionRecord:
             return None if decision is None else decision.as_document()
 
     def recent(self, limit: int) -> list[dict[str, Any]]:
-        """Return summaries of the last decisions: first those that still wait for a binding, each group newest first."""
+        """Return summaries of the last decisions: first those that wait for a binding, newest first in each group."""
         self._drain_queue()
         with self._lock:
             open_decisions = [each.decision for each in reversed(self._open.values())]
