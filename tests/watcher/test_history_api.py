@@ -86,11 +86,11 @@ def test_answer_is_valid_and_compressed(api: Api) -> None:
 @pytest.mark.parametrize(
     ("query", "status", "words"),
     [
-        ("host=nobody", 404, "no such history for node 'nobody'"),
-        ("host=a&type=GPU", 404, "no such history"),
+        ("host=nobody", 404, "node 'nobody' has no history"),
+        ("host=a&type=GPU", 404, "node 'a' has no history"),
         ("step=60", 400, "use at least 300 s"),
         ("since=tomorrow", 400, "since must be Unix seconds or a duration before now"),
-        ("since=99999999999", 400, "later than now"),
+        ("since=99999999999", 400, "the parameter since"),
         ("step=61", 400, "whole minutes"),
         ("step=x", 400, "duration"),
         ("host=a&step=9999999999999999999999", 400, "whole minutes"),

@@ -233,7 +233,7 @@ def test_steps_cover_the_requested_range(until: int, span: int, most: int, minut
         steps = Steps.between(since, until, minutes and 60 * minutes, most)
     except BadHistoryQuery as error:
         assert minutes is not None
-        shortest = int(str(error).rpartition("is ")[2].removesuffix(" s"))
+        shortest = int(str(error).rpartition("at least ")[2].removesuffix(" s"))
         assert shortest > 60 * minutes
         steps = Steps.between(since, until, shortest, most)
     assert 1 <= steps.count <= most
