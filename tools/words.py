@@ -94,12 +94,8 @@ def problems() -> Iterator[str]:
                 if found := pattern.search(text):
                     yield f"{place}:{line}: {found[0]!r}: {plainer}"
     for name, places in sorted(classes().items()):
-        if len(places) > 1 and name not in ALLOWED:
+        if len(places) > 1:
             yield f"{name} is the name of {len(places)} classes: {', '.join(places)}"
-
-
-#: Names that two packages promise their users.
-ALLOWED = {"NoMetrics", "StaleMetrics", "UnknownNode", "UnknownWindow"} & set()
 
 
 def count() -> int:
