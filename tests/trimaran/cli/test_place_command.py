@@ -1,6 +1,5 @@
 """``trimaran place`` on files, against a watcher over HTTP, and against an API server."""
 
-import contextlib
 import json
 import re
 import signal
@@ -426,18 +425,6 @@ def test_a_stopped_binding_reports_the_bound_pods(place, tmp_path, ending: str) 
     assert "gang shop/web is bound in part\n1 of 6 pods are bound\n" in result.output
 
 
-def interrupted_output(process: "subprocess.Popen[str]") -> str:
-    """Return the output of a process after Ctrl-C.
-
-    Python ignores an interrupt that falls into a finalizer, so the key is pressed again after five seconds.
-    """
-    for _ in range(3):
-        process.send_signal(signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.communicate(timeout=5)[0]
-    return process.communicate(timeout=5)[0]
-
-
 def test_ctrl_c_reports_the_bound_pods(tmp_path) -> None:
     """The pod whose answer is missing may or may not be bound; the remaining pods are not tried."""
     third, given_up = threading.Event(), threading.Event()
@@ -456,7 +443,8 @@ def test_ctrl_c_reports_the_bound_pods(tmp_path) -> None:
             [*command, kube_config(tmp_path, api.url)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as process:
             assert third.wait(60)
-            output = interrupted_output(process)
+            process.send_signal(signal.SIGINT)
+            output, _ = process.communicate(timeout=20)
         given_up.set()
         assert len(api.requests) == 3
     assert process.returncode == 1, output
