@@ -1,25 +1,46 @@
 """Leader election with a Lease of coordination.k8s.io, compatible with client-go's.
 
-Another holder counts as gone when its Lease did not change for the Lease's duration, measured by the local monotonic
-clock. Clocks of other machines do not matter. Source: k8s.io/client-go/tools/leaderelection.
+Another holder counts as gone when its Lease did not change for the Lease's duration, measured by a local clock. Clocks
+of other machines do not matter. Source: k8s.io/client-go/tools/leaderelection.
 """
 
 import logging
+import operator
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import requests
 
 from runtime.http.gather import Deadline
+from runtime.http.session import UnexpectedResponse
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
 
 _log = logging.getLogger(__name__)
 
 
+def uptime() -> float:
+    """Return the seconds of a clock that never jumps, and on Linux also runs while the machine is suspended."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTerm:
+    """Period in which a process holds a Lease without interruption.
+
+    Attributes:
+        number: number of the period, counted by this process.
+        ends: end of the period by each clock; a renewal moves it.
+    """
+
+    number: int
+    ends: tuple[float, ...]
+
+
 class Lease:
-    """Lease that this process may hold. Not thread-safe.
+    """Lease that this process may hold. One thread renews and releases it; any thread may read whether it is held.
 
     Args:
         api: client of the API server.
@@ -27,7 +48,8 @@ class Lease:
         name: name of the Lease.
         identity: name of the holder, unique per process.
         seconds: duration of the Lease after each renewal. Renew it three times within that duration.
-        monotonic: monotonic clock in seconds.
+        clocks: clocks in seconds; the Lease is held until the first of them says that it has expired. The first one
+            never jumps. The second one counts the time for which a hypervisor paused the machine.
     """
 
     def __init__(
@@ -37,74 +59,85 @@ class Lease:
         name: str,
         identity: str,
         seconds: float = 15.0,
-        monotonic: Callable[[], float] = time.monotonic,
+        clocks: tuple[Callable[[], float], ...] = (uptime, time.time),
     ) -> None:
-        self._api, self._identity, self._seconds, self._monotonic = api, identity, seconds, monotonic
+        self._api, self._identity, self._seconds, self._clocks = api, identity, seconds, clocks
         self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._path, self._metadata = f"{self._leases}/{name}", {"name": name, "namespace": namespace}
         self._seen: tuple[object, float] = (None, 0.0)  # version of another holder's Lease, and when it was first seen
-        self._held_until = float("-inf")
+        self._term: LeaseTerm | None = None
+        self._terms = 0
+
+    @property
+    def term(self) -> int | None:
+        """Number of the current term, None while this process does not hold the Lease.
+
+        A term ends two thirds of the Lease's duration after its last renewal, as other processes wait for the whole
+        duration. If the Lease has expired between two reads, for example while the process was stopped, they differ.
+        """
+        term = self._term
+        return term.number if term is not None and all(map(operator.lt, self._now(), term.ends)) else None
 
     @property
     def is_held(self) -> bool:
-        """Return whether this process holds the Lease: for two thirds of its duration after the last renewal.
-
-        Other processes wait for the whole duration.
-        """
-        return self._monotonic() < self._held_until
+        """Return whether this process holds the Lease."""
+        return self.term is not None
 
     def renew(self) -> bool:
         """Acquire or renew the Lease; return whether this process holds it. A failed request counts as no renewal."""
-        asked_at = self._monotonic()
+        asked_at = self._now()
         try:
             renewed = self._renewed()
         except REQUEST_FAILURES as error:
             _log.warning("the Lease cannot be renewed", extra={"lease": self._path, "error": str(error)})
             return self.is_held
-        if renewed and not self.is_held:
+        if not renewed:
+            self._term = None
+            return False
+        if not self.is_held:
             _log.info("acquired the Lease", extra={"lease": self._path, "identity": self._identity})
-        self._held_until = asked_at + self._seconds * 2 / 3 if renewed else float("-inf")
-        return renewed
+            self._terms += 1
+        self._term = LeaseTerm(self._terms, tuple(at + self._seconds * 2 / 3 for at in asked_at))
+        return self.is_held
 
     def release(self) -> None:
         """Release the Lease, so that another process can acquire it at once."""
         if not self.is_held:
             return
-        self._held_until = float("-inf")
+        self._term = None
         try:
-            lease = self._api.send("GET", self._path, self._deadline())
-            if lease["spec"].get("holderIdentity") == self._identity:
-                self._put(lease, {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1})
+            lease, spec = self._read("GET", self._path)
+            if spec.get("holderIdentity") == self._identity:
+                self._put(lease, {**spec, "holderIdentity": "", "leaseDurationSeconds": 1})
         except REQUEST_FAILURES as error:
             _log.info("the Lease cannot be released; it will expire", extra={"error": str(error)})
 
     def _renewed(self) -> bool:
         """Acquire or renew the Lease; return False if another process holds it."""
         try:
-            lease = self._api.send("GET", self._path, self._deadline())
+            lease, spec = self._read("GET", self._path)
         except requests.HTTPError as error:
             if error.response is None or error.response.status_code != requests.codes.not_found:
                 raise
             return self._posted()
         # Another holder keeps the Lease until it expires; otherwise it is taken, or renewed if this process holds it.
-        spec = lease.get("spec") or {}
         holder = spec.get("holderIdentity") or ""
         if holder not in {"", self._identity} and not self._is_over(lease, spec):
             return False
         mine = holder == self._identity
-        transitions = (spec.get("leaseTransitions") or 0) + (not mine)
-        acquired = spec.get("acquireTime") if mine else _now()
+        transitions = _count(spec.get("leaseTransitions")) + (not mine)
+        acquired = spec.get("acquireTime") if mine else _timestamp()
         return self._put(lease, {**self._spec(), "acquireTime": acquired, "leaseTransitions": transitions})
 
     def _is_over(self, lease: dict[str, Any], spec: dict[str, Any]) -> bool:
         """Return whether another holder's Lease has not changed for its duration."""
-        version, now = lease["metadata"].get("resourceVersion"), self._monotonic()
+        version, now = lease["metadata"]["resourceVersion"], self._clocks[0]()
         if self._seen[0] != version:
             self._seen = version, now
-        return now - self._seen[1] >= (spec.get("leaseDurationSeconds") or self._seconds)
+        return now - self._seen[1] >= (_count(spec.get("leaseDurationSeconds")) or self._seconds)
 
     def _posted(self) -> bool:
-        spec = {**self._spec(), "acquireTime": _now(), "leaseTransitions": 0}
+        spec = {**self._spec(), "acquireTime": _timestamp(), "leaseTransitions": 0}
         body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": self._metadata, "spec": spec}
         return self._won("POST", self._leases, body)
 
@@ -114,23 +147,44 @@ class Lease:
     def _won(self, method: str, path: str, body: dict[str, Any]) -> bool:
         """Send a change of the Lease; return False if another process changed it first."""
         try:
-            self._api.send(method, path, self._deadline(), body)
+            _, spec = self._read(method, path, body)
         except requests.HTTPError as error:
             if error.response is not None and error.response.status_code == requests.codes.conflict:
                 return False
             raise
-        return True
+        return bool(spec.get("holderIdentity") == body["spec"]["holderIdentity"])
+
+    def _read(self, method: str, path: str, body: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Send a request; return the Lease of the response, and its spec.
+
+        Raises:
+            UnexpectedResponse: the response is not a Lease, for example that of a proxy.
+        """
+        match self._api.send(method, path, self._deadline(), body):
+            case {"kind": "Lease", "metadata": {"resourceVersion": str()}} as lease:  # a PUT needs the version
+                spec = lease.get("spec") or {}
+                if isinstance(spec, dict) and isinstance(spec.get("holderIdentity"), str | None):
+                    return lease, spec
+        raise UnexpectedResponse("the response is not a Lease")
+
+    def _now(self) -> tuple[float, ...]:
+        return tuple(clock() for clock in self._clocks)
 
     def _spec(self) -> dict[str, Any]:
         return {
             "holderIdentity": self._identity,
             "leaseDurationSeconds": max(1, round(self._seconds)),
-            "renewTime": _now(),
+            "renewTime": _timestamp(),
         }
 
     def _deadline(self) -> Deadline:
         return Deadline.after(self._seconds / 3)
 
 
-def _now() -> str:
+def _count(value: object) -> int:
+    """Return a positive integer of a Lease; 0 for anything else."""
+    return value if type(value) is int and value > 0 else 0
+
+
+def _timestamp() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

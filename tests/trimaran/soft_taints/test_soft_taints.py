@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from support.extending import metrics
 from support.nodes_api import NodesApi
 
 from client import NoMetrics
-from runtime.kubernetes.leader_election import Lease
 from runtime.settings.loading import load
 from trimaran.cli.main import main
 from trimaran.soft_taints import annotations
@@ -301,87 +299,6 @@ def test_5000_nodes_stay_within_the_budget_and_do_not_flap() -> None:
     assert len(lasted) > 100
     assert min(lasted) >= 300
     assert max(times.values()) <= 4
-
-
-# -- leader election ----------------------------------------------------------------------------------------------
-
-
-class Contenders:
-    """Two candidates for one Lease, with one clock."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.api = NodesApi()
-        self.one, self.other = (self._lease(name) for name in ("one", "other"))
-
-    def _lease(self, identity: str) -> Lease:
-        return Lease(self.api, "trimaran", "trimaran-nodes", identity, 15, monotonic=lambda: self.now)
-
-    def renew(self) -> tuple[bool, bool]:
-        return self.one.renew(), self.other.renew()
-
-
-def test_one_of_two_holds_the_lease() -> None:
-    """The first candidate keeps the Lease for as long as it renews it."""
-    both = Contenders()
-    for _ in range(20):
-        assert both.renew() == (True, False)
-        assert (both.one.is_held, both.other.is_held) == (True, False)
-        both.now += 5
-
-
-def test_the_lease_is_taken_over_when_it_expires() -> None:
-    """The other candidate takes over an expired Lease, and the old holder has given up by then."""
-    both = Contenders()
-    both.renew()
-    for _ in range(2):
-        both.now += 5
-        assert not both.other.renew()
-    assert not both.one.is_held
-    both.now += 5
-    assert both.other.renew()
-    assert both.one.renew() is False
-    (lease,) = both.api.leases.values()
-    assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("other", 1)
-
-
-def test_a_stopped_holder_releases_the_lease() -> None:
-    """A released Lease can be taken over at once."""
-    both = Contenders()
-    both.renew()
-    both.one.release()
-    assert both.other.renew()
-    both.one.release()
-    assert both.other.renew()
-
-
-def test_a_lease_that_cannot_be_renewed_is_lost() -> None:
-    """A holder gives up two thirds of the Lease's duration after the last renewal that the API server accepted."""
-    both = Contenders()
-    both.renew()
-    both.api.down = True
-    both.now = 9.9
-    assert both.one.renew()
-    both.now = 10.0
-    assert not both.one.renew()
-    both.api.down = False
-    assert both.one.renew()
-
-
-def test_one_of_two_simultaneous_candidates_wins() -> None:
-    """Two candidates read a free Lease, and the second write is refused."""
-    both = Contenders()
-    send, retried = both.api.send, []
-
-    def late(method: str, path: str, *rest: Any) -> Any:
-        if method != "GET" and not retried:
-            retried.append(method)
-            assert both.other.renew()
-        return send(method, path, *rest)
-
-    both.api.send = late  # type: ignore[method-assign]
-    assert not both.one.renew()
-    assert retried == ["POST"]
 
 
 # -- the command --------------------------------------------------------------------------------------------------
