@@ -227,8 +227,7 @@ def address(folder: Path) -> Iterator[str]:
         folder / "watcher.sqlite", folder / "watcher.log", free_port(), "--provider", "Fake",
         "--set", f"fake.file={folder / 'loads.json'}", "--interval", "1",
         # Windows and operators that placement needs in addition.
-        "--set", "watch.windows=24h,15m,10m,5m", "--set", "watch.default_window=15m",
-        "--set", "watch.operators=AVG,STD,MAX",
+        "--set", "watch.windows=24h,15m,10m,5m", "--set", "watch.operators=AVG,STD,MAX",
     )  # fmt: skip
     try:
         service.wait_for("/readyz")

@@ -17,7 +17,14 @@ from trimaran.cli.main import main
 from watcher.doctor import examine
 from watcher.doctor.store_check import file_system
 from watcher.providers.base import Check
-from watcher.settings import FallbackSettings, PrometheusSettings, ProviderSettings, Settings, StoreSettings
+from watcher.settings import (
+    FallbackSettings,
+    PrometheusSettings,
+    ProviderSettings,
+    Settings,
+    StoreSettings,
+    WatchSettings,
+)
 from watcher.store import Store
 
 
@@ -39,6 +46,21 @@ def test_all_steps_succeed_with_prometheus(prometheus_with_rules: History):
     assert "accepts connections" in steps["Prometheus: TCP"]
     assert steps["Prometheus: fetch 5m"] == "100 nodes"
     assert "local disk" in steps["store"]
+
+
+@pytest.mark.parametrize(
+    ("watch", "message"),
+    [
+        ({"windows": ["15m", "24h"]}, "15m, of 15m, 24h: served to requests that name no window"),
+        ({"windows": ["6h"]}, "6h, of 6h: served to requests that name no window"),
+        ({"windows": ["15m", "24h"], "default_window": "24h"}, "24h, of 15m, 24h: set by watch.default_window"),
+    ],
+)
+def test_the_default_window_is_named(watch: dict[str, object], message: str) -> None:
+    """A step names the window that is served by default; if a setting selects the window, the step says so."""
+    settings = Settings(provider=ProviderSettings(name="Fake"), watch=WatchSettings(**watch))
+    (check,) = (check for check in examine(settings) if check.step == "default window")
+    assert (check.ok, check.message) == (True, message)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +192,7 @@ def test_fallbacks_are_examined():
         fallback=FallbackSettings(providers=[ProviderSettings(name="Host")]),
     )
     checks = list(examine(settings))
-    assert {check.step.partition(":")[0] for check in checks} == {"Prometheus", "Host", "store"}
+    assert {check.step.partition(":")[0] for check in checks} == {"Prometheus", "Host", "default window", "store"}
 
 
 def test_store_on_a_network_file_system(monkeypatch, tmp_path):

@@ -252,10 +252,15 @@ def test_windows_are_a_comma_separated_list(monkeypatch: pytest.MonkeyPatch, fil
         (["5m", "15m", "10m"], "", ["15m", "10m", "5m"]),
         (["5m", "6h", "10m"], "10m", ["10m", "5m"]),
         (["5m", "5m"], "", ["5m"]),
+        (["15m", "24h"], "", ["15m"]),
+        (["24h", "20m", "900s", "5m"], "", ["900s", "5m"]),
+        (["24h", "1h", "30m", "5m"], "", ["1h", "30m", "5m"]),
+        (["24h", "6h"], "", ["6h"]),
+        (["15m", "24h"], "24h", ["24h", "15m"]),
     ],
 )
 def test_fallback_order(windows: list[str], default: str, order: list[str]) -> None:
-    """The default window comes first, then the shorter ones, longest first."""
+    """The default window comes first, then the shorter ones: 15m, else the longest up to 1h, else the shortest."""
     assert WatchSettings(windows=windows, default_window=default).fallback_order() == order
 
 

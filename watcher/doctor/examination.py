@@ -1,4 +1,4 @@
-"""All checks in order: of each provider, and of the store."""
+"""All checks in order: of each provider, the default window, and the store."""
 
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -10,11 +10,11 @@ from watcher.doctor.address import examine_address, expects_tls
 from watcher.doctor.metrics import examine_metrics
 from watcher.doctor.store_check import examine_store
 from watcher.providers.base import Check, close_provider, open_provider
-from watcher.settings import Settings
+from watcher.settings import Settings, WatchSettings
 
 
 def examine(settings: Settings, clock: Callable[[], float] = time.time, nodes: Collection[str] = ()) -> Iterator[Check]:
-    """Yield the steps of each provider and of the store; a provider's steps end after a failed one.
+    """Yield the steps of each provider, the default window and the store; a provider's steps end after a failed one.
 
     Args:
         settings: all settings.
@@ -28,6 +28,7 @@ def examine(settings: Settings, clock: Callable[[], float] = time.time, nodes: C
     second = settings.corroborating()
     if second is not None and second.provider not in (view.provider for view in settings.for_each_provider()):
         yield _examine_second(second)
+    yield _name_default_window(settings.watch)
     yield examine_store(settings.store.path)
 
 
@@ -41,6 +42,13 @@ def _examine_second(settings: Settings) -> Check:
             f"{failed[0].step}: {failed[0].message} (quality.corroborate = off disables the comparison)"
         )
     return Check("corroborate", ok=True, message=message)
+
+
+def _name_default_window(watch: WatchSettings) -> Check:
+    """Return a step that names the window that scores follow; it never fails."""
+    served = f"{watch.fallback_order()[0]}, of {', '.join(watch.windows)}"
+    reason = "set by watch.default_window" if watch.default_window else "served to requests that name no window"
+    return Check("default window", ok=True, message=f"{served}: {reason}")
 
 
 def _examine_provider(settings: Settings, clock: Callable[[], float], nodes: Collection[str]) -> Iterator[Check]:

@@ -41,6 +41,7 @@ from watcher.settings.providers import (
 from watcher.wire import Dialect
 
 _METRICS_SERVER = "KubernetesMetricsServer"
+_USUAL_SECONDS, _HOUR_SECONDS = 900, 3600
 
 #: Environment variables of load-watcher and the settings that they set.
 UPSTREAM_VARIABLES = {
@@ -127,7 +128,9 @@ class WatchSettings(Section):
         ["15m", "10m", "5m"], min_length=1, description="the windows to fetch and serve, comma-separated durations"
     )
     default_window: str = Field(
-        "", description="the window that is served if a request names no window; empty: the longest of watch.windows"
+        "",
+        description="the window that is served if a request names no window; empty: 15m if it is one of "
+        "watch.windows, else the longest up to 1h, else the shortest",
     )
     operators: Annotated[list[Operator], BeforeValidator(comma_separated)] = Field(
         [Operator.AVG, Operator.STD],
@@ -182,10 +185,20 @@ class WatchSettings(Section):
         )
 
     def fallback_order(self) -> list[str]:
-        """Return the default window, then the windows that are shorter than it, longest first."""
+        """Return the default window, then the windows that are shorter than it, longest first.
+
+        Scores follow the default window, so a long window that is kept for another purpose, such as 24h for the peaks
+        of a plan, is the default only if the setting names it or if no other window is shorter.
+        """
         longest_first = sorted(dict.fromkeys(self.windows), key=duration.seconds, reverse=True)
-        default = self.default_window or longest_first[0]
+        default = self.default_window or min(longest_first, key=_distance_from_usual_window)
         return [window for window in longest_first if duration.seconds(window) <= duration.seconds(default)]
+
+
+def _distance_from_usual_window(window: str) -> tuple[bool, bool, int]:
+    """Sort key of windows by how well they suit scores: 15m, then the longest up to 1h, then the shortest."""
+    seconds = duration.seconds(window)
+    return seconds != _USUAL_SECONDS, seconds > _HOUR_SECONDS, abs(seconds - _HOUR_SECONDS)
 
 
 class Reaction(StrEnum):
