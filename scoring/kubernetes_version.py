@@ -5,11 +5,31 @@ before 1.34, need no rule here: the objects from such a server do not have their
 """
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
-KUBERNETES_VERSIONS: Final = ("1.33", "1.34", "1.35", "1.36")
+KUBERNETES_VERSIONS: Final = ("1.33", "1.34", "1.35", "1.36", "1.37")
 """Versions whose scoring rules are implemented, oldest first."""
 LATEST_VERSION: Final = KUBERNETES_VERSIONS[-1]
+
+# Plugins that score by default, with their weights: ``getDefaultPlugins`` and ``applyFeatureGates`` of kube-scheduler's
+# default_plugins.go, for the plugins that have a method Score. A plugin without a weight in that file has weight 1.
+_WEIGHTS: Final = {
+    "TaintToleration": 3,
+    "NodeAffinity": 2,
+    "NodeResourcesFit": 1,
+    "VolumeBinding": 1,  # it scores nodes by storage capacity; up to 1.36 only with a feature gate
+    "PodTopologySpread": 2,
+    "InterPodAffinity": 2,
+    "NodeResourcesBalancedAllocation": 1,
+    "ImageLocality": 1,
+}
+# Plugins without a method Score, in all versions. GangScheduling and the ones after it are not in every version.
+_WITHOUT_SCORE: Final = frozenset({
+    "DefaultBinder", "DefaultPreemption", "NodeName", "NodePorts", "NodeUnschedulable", "NodeVolumeLimits",
+    "PrioritySort", "SchedulingGates", "VolumeRestrictions", "VolumeZone", "GangScheduling", "NodeDeclaredFeatures",
+    "PodGroupPodsCount", "TopologyPlacementGenerator", "DeferredPodScheduling",
+})  # fmt: skip
 
 _WRITTEN = re.compile(r"v?(\d+\.\d+)(\.\d+.*)?")
 
@@ -32,3 +52,21 @@ def known_version(written: str) -> str:
 def at_least(version: str, other: str) -> bool:
     """Return whether ``version`` is the same as ``other`` or newer; both must be in :data:`KUBERNETES_VERSIONS`."""
     return KUBERNETES_VERSIONS.index(version) >= KUBERNETES_VERSIONS.index(other)
+
+
+def default_score_weights(version: str) -> Mapping[str, int]:
+    """Return the plugins of kube-scheduler that score by default, with their weights.
+
+    Args:
+        version: a version in :data:`KUBERNETES_VERSIONS`.
+    """
+    return {**_WEIGHTS, "DynamicResources": 2} if at_least(version, "1.35") else _WEIGHTS
+
+
+def has_score(plugin: str, version: str) -> bool:
+    """Return whether a plugin may score: False for a plugin of kube-scheduler that has no score in this version.
+
+    kube-scheduler does not start with a file that enables a plugin without a score at ``score``. At ``multiPoint`` it
+    leaves such a plugin out of the scores.
+    """
+    return plugin not in _WITHOUT_SCORE and (plugin != "DynamicResources" or at_least(version, "1.35"))

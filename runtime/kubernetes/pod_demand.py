@@ -141,7 +141,7 @@ def _non_zero_requests(pod: Pod, resource: str) -> int:
 def fit_score_requests(pod: Pod, resource: str) -> int:
     """Return the request that NodeResourcesFit's score counts for a pending pod.
 
-    A container without a request counts with NON_ZERO_REQUESTS (100m CPU, 200 MiB). Up to kube-scheduler 1.36, this
+    A container without a request counts with NON_ZERO_REQUESTS (100m CPU, 200 MiB). Up to kube-scheduler 1.37, this
     score ignores pod-level requests (``spec.resources``); the filter, the other scores and the sums over placed pods
     include them. Source: ``NewFit`` of the plugin noderesources.
     """

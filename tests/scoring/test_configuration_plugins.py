@@ -92,7 +92,7 @@ def test_an_unknown_plugin_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("version", "score"), [("1.33", 100), ("1.35", 100), ("1.36", 75), ("v1.36.3", 75), (None, 75)]
+    ("version", "score"), [("1.33", 100), ("1.35", 100), ("1.36", 75), ("v1.36.3", 75), ("v1.37.2", 75), (None, 75)]
 )
 def test_the_kubernetes_version_selects_the_rules(version, score):
     """The balance score of a plugin and of a profile follows the version, by default the newest known one."""
@@ -109,7 +109,7 @@ def test_the_kubernetes_version_selects_the_rules(version, score):
         assert plugin.score(pod, nodes, MetricsTable.empty(nodes)).tolist() == [score]
 
 
-@pytest.mark.parametrize("version", ["1.32", "2", "", "1.360", None])
+@pytest.mark.parametrize("version", ["1.32", "1.38", "2", "", "1.370", None])
 def test_an_unknown_kubernetes_version_is_refused(version):
     """The error lists the known versions."""
     written = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
@@ -117,7 +117,7 @@ def test_an_unknown_kubernetes_version_is_refused(version):
         lambda: plugin_from_config("NodeResourcesFit", kubernetes_version=version),
         lambda: read_configuration(written, kubernetes_version=version),
     ):
-        with pytest.raises(ValueError, match=r"choose one of 1\.33, 1\.34, 1\.35, 1\.36"):
+        with pytest.raises(ValueError, match=r"choose one of 1\.33, 1\.34, 1\.35, 1\.36, 1\.37"):
             read()
 
 

@@ -3,12 +3,20 @@
 import pytest
 import yaml
 
-from scoring import NodeResourcesFit, Peaks, PowerModel, ResourceWeight, ShapePoint, read_configuration
+from scoring import (
+    KUBERNETES_VERSIONS,
+    NodeResourcesFit,
+    Peaks,
+    PowerModel,
+    ResourceWeight,
+    ShapePoint,
+    read_configuration,
+)
 
 
-def read(text, version="v1"):
+def read(text, version="v1", **options):
     header = f"apiVersion: kubescheduler.config.k8s.io/{version}\nkind: KubeSchedulerConfiguration\n"
-    return read_configuration(yaml.safe_load(header + text))
+    return read_configuration(yaml.safe_load(header + text), **options)
 
 
 def weights(configuration, scheduler_name=None):
@@ -114,6 +122,36 @@ def test_every_version_has_its_defaults(version, expected):
     assert weights(configuration, "default-scheduler") == expected
     old = notes_by_path(configuration)["KubeSchedulerConfiguration.apiVersion"][0] == "changed"
     assert old == (version != "v1")
+
+
+@pytest.mark.parametrize("kubernetes", KUBERNETES_VERSIONS)
+def test_the_default_weights_are_those_of_the_kubernetes_version(kubernetes):
+    """The weights are those of kube-scheduler's default_plugins.go; DynamicResources has a score from 1.35 on."""
+    expected = {
+        "TaintToleration": 3,
+        "NodeAffinity": 2,
+        "NodeResourcesFit": 1,
+        "VolumeBinding": 1,
+        "PodTopologySpread": 2,
+        "InterPodAffinity": 2,
+        "NodeResourcesBalancedAllocation": 1,
+        "ImageLocality": 1,
+    }
+    if kubernetes not in {"1.33", "1.34"}:
+        expected["DynamicResources"] = 2
+    assert read("", kubernetes_version=kubernetes).weights == {"default-scheduler": expected}
+
+
+def test_a_plugin_without_a_score_gets_no_weight():
+    """At multiPoint kube-scheduler leaves such a plugin out of the scores; at score it does not start."""
+    enabled = "profiles: [{{plugins: {{{0}: {{enabled: [{{name: {1}, weight: 7}}]}}}}}}]"
+    assert "VolumeZone" not in read(enabled.format("multiPoint", "VolumeZone")).weights["default-scheduler"]
+    for point, version, weight in (("multiPoint", "1.34", None), ("multiPoint", "1.37", 7), ("score", "1.35", 7)):
+        configuration = read(enabled.format(point, "DynamicResources"), kubernetes_version=version)
+        assert configuration.weights["default-scheduler"].get("DynamicResources") == weight
+    for name, version in (("VolumeZone", "1.37"), ("DynamicResources", "1.34")):
+        with pytest.raises(ValueError, match=rf"enabled\[0\]\.name: {name} has no score in Kubernetes {version}"):
+            read(enabled.format("score", name), kubernetes_version=version)
 
 
 def test_old_plugin_names_are_accepted():

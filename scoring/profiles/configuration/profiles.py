@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from scoring.kubernetes_version import LATEST_VERSION, known_version
+from scoring.kubernetes_version import LATEST_VERSION, default_score_weights, has_score, known_version
 from scoring.profiles.configuration.fields import ConfigNote, FieldReader, is_list
 from scoring.profiles.configuration.plugins import PLUGINS, RENAMED, plugin_from_config
 from scoring.profiles.profile import Profile
@@ -20,26 +20,8 @@ _GROUP = "kubescheduler.config.k8s.io/"
 _LATEST = "v1"
 _MAX_WEIGHT = 2**31 - 1  # an int32
 
-# Plugins that score by default, with their weights.
-_V1BETA2 = {
-    "NodeResourcesBalancedAllocation": 1,
-    "ImageLocality": 1,
-    "InterPodAffinity": 1,
-    "NodeResourcesFit": 1,
-    "NodeAffinity": 1,
-    "PodTopologySpread": 2,
-    "TaintToleration": 1,
-}
-_V1 = {
-    "TaintToleration": 3,
-    "NodeAffinity": 2,
-    "NodeResourcesFit": 1,
-    "PodTopologySpread": 2,
-    "InterPodAffinity": 2,
-    "NodeResourcesBalancedAllocation": 1,
-    "ImageLocality": 1,
-}
-_DEFAULT_WEIGHTS: Mapping[str, Mapping[str, int]] = {
+# Plugins that scored by default in old versions of the file, with their weights.
+_OLD_WEIGHTS: Mapping[str, Mapping[str, int]] = {
     "v1beta1": {
         "NodeResourcesBalancedAllocation": 1,
         "ImageLocality": 1,
@@ -50,10 +32,17 @@ _DEFAULT_WEIGHTS: Mapping[str, Mapping[str, int]] = {
         "PodTopologySpread": 2,
         "TaintToleration": 1,
     },
-    "v1beta2": _V1BETA2,
-    "v1beta3": _V1,
-    "v1": _V1,
+    "v1beta2": {
+        "NodeResourcesBalancedAllocation": 1,
+        "ImageLocality": 1,
+        "InterPodAffinity": 1,
+        "NodeResourcesFit": 1,
+        "NodeAffinity": 1,
+        "PodTopologySpread": 2,
+        "TaintToleration": 1,
+    },
 }
+_FILE_VERSIONS = (*_OLD_WEIGHTS, "v1beta3", _LATEST)
 
 
 @dataclass(frozen=True)
@@ -139,8 +128,8 @@ def _version(reader: FieldReader) -> str:
     reader.honored("kind", None)
     written = reader.raw("apiVersion")
     version = str(written).removeprefix(_GROUP)
-    if version not in _DEFAULT_WEIGHTS or written != _GROUP + version:
-        known = ", ".join(_GROUP + name for name in _DEFAULT_WEIGHTS)
+    if version not in _FILE_VERSIONS or written != _GROUP + version:
+        known = ", ".join(_GROUP + name for name in _FILE_VERSIONS)
         raise reader.error("apiVersion", f"must be one of {known}; got {written!r}")
     if version == _LATEST:
         reader.honored("apiVersion", None)
@@ -187,7 +176,7 @@ class _ProfileReader:
         The defaults are merged with the profile's plugin sets ``multiPoint`` and ``score``.
         """
         plugins = self.reader.nested("plugins")
-        defaults = _DEFAULT_WEIGHTS[self.version]
+        defaults = _OLD_WEIGHTS.get(self.version) or default_score_weights(self.kubernetes_version)
         if plugins is None:
             return dict(defaults)
         self.reader.honored("plugins", None)
@@ -212,8 +201,13 @@ class _ProfileReader:
             name = self._name(entry)
             if name in enabled:
                 raise entry.error("name", f"{name} is enabled twice")
-            enabled[name] = entry.integer("weight", 1, at_most=_MAX_WEIGHT, negative_is_default=False)
+            weight = entry.integer("weight", 1, at_most=_MAX_WEIGHT, negative_is_default=False)
             entry.finish()
+            if has_score(name, self.kubernetes_version):
+                enabled[name] = weight
+            elif point == "score":
+                version = self.kubernetes_version
+                raise entry.error("name", f"{name} has no score in Kubernetes {version}: kube-scheduler does not start")
         disabled = set()
         for entry in plugin_set.entries("disabled"):
             disabled.add(self._name(entry))
