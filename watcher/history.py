@@ -1,12 +1,13 @@
 """History of the nodes' load over the last hours: for each metric, an array of shape (nodes, steps of time)."""
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
 
 from runtime import duration
-from watcher.model import notebook_table
+from watcher.model import MetricType, Operator, notebook_table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,7 +23,7 @@ MAX_SPAN_SECONDS, DEFAULT_SPAN_SECONDS = 31 * 86400, 86400
 
 
 class BadHistoryQuery(ValueError):
-    """Invalid time or step of a history query; the message names the valid values."""
+    """Invalid time, step, type or operator of a history query; the message names the valid values."""
 
 
 def start_time(since: float | str | None, now: float) -> float:
@@ -62,6 +63,28 @@ def step_seconds(step: int | str | None) -> int | None:
         return int(step) if step.isascii() and step.isdigit() else duration.seconds(step)
     except ValueError as error:
         raise BadHistoryQuery(f"step must be seconds or a duration: {error}") from None
+
+
+def check_metric(type_: str | None, operator: str | None, stored: Collection[tuple[str, str]]) -> None:
+    """Check that a history can have the requested metric.
+
+    Args:
+        type_: the requested resource; None for all resources.
+        operator: the requested operator; None for all operators.
+        stored: type and operator of each metric in the store; if there are none yet, all types and operators are valid.
+
+    Raises:
+        BadHistoryQuery: there is no such metric; the message lists the metrics that there are.
+    """
+    requested = {"type": (type_, MetricType), "operator": (operator, Operator)}
+    if not stored:
+        for name, (value, known) in requested.items():
+            if value is not None and value not in set(known):
+                raise BadHistoryQuery(f"there is no history of {name} {value[:40]!r}; there is: {', '.join(known)}")
+    elif not any(type_ in (None, each) and operator in (None, other) for each, other in stored):
+        words = " and ".join(f"{name} {value[:40]!r}" for name, (value, _) in requested.items() if value is not None)
+        available = ", ".join(" ".join(metric) for metric in sorted(stored))
+        raise BadHistoryQuery(f"there is no history of {words}; there is: {available}")
 
 
 @dataclass(frozen=True, slots=True)

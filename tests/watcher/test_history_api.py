@@ -71,7 +71,6 @@ def test_all_nodes_have_one_metric(api: Api) -> None:
     assert [(series["type"], series["operator"]) for series in body["series"]] == [("CPU", "AVG")]
     body = api.get("/history?type=Memory&operator=AVG&since=5m&step=60").json
     assert body["series"][0]["values"] == [[33.33] * 6] * 2
-    assert api.get("/history?type=GPU").json["series"] == []
 
 
 def test_answer_is_valid_and_compressed(api: Api) -> None:
@@ -87,7 +86,12 @@ def test_answer_is_valid_and_compressed(api: Api) -> None:
     ("query", "status", "words"),
     [
         ("host=nobody", 404, "node 'nobody' has no history"),
-        ("host=a&type=GPU", 404, "node 'a' has no history"),
+        ("host=nobody&type=CPU", 404, "node 'nobody' has no history"),
+        ("type=cpu", 400, "no history of type 'cpu'; there is: CPU AVG, CPU STD, Memory AVG"),
+        ("type=Disk", 400, "no history of type 'Disk'; there is: CPU AVG, CPU STD, Memory AVG"),
+        ("type=GPU", 400, "no history of type 'GPU'; there is: CPU AVG, CPU STD, Memory AVG"),
+        ("operator=P99", 400, "no history of operator 'P99'; there is: CPU AVG, CPU STD, Memory AVG"),
+        ("host=a&type=Memory&operator=STD", 400, "no history of type 'Memory' and operator 'STD'; there is: CPU"),
         ("step=60", 400, "use at least 300 s"),
         ("since=tomorrow", 400, "since must be Unix seconds or a duration before now"),
         ("since=99999999999", 400, "the parameter since"),
@@ -102,6 +106,17 @@ def test_bad_queries_get_a_helpful_error(api: Api, query: str, status: int, word
     response = api.get(f"/history?{query}")
     assert response.status_code == status
     assert words in response.json["error"]["message"]
+
+
+def test_an_empty_history_knows_types_and_operators() -> None:
+    """Before the first fetch, known types and operators have an empty history, and other words are errors."""
+    bench = Api()
+    assert bench.get("/history?type=Memory&operator=P99").json["series"] == []
+    for query, known in (("type=memory", "CPU, Memory, "), ("operator=avg", "AVG, STD, ")):
+        response = bench.get(f"/history?{query}")
+        assert response.status_code == 400
+        assert f"; there is: {known}" in response.json["error"]["message"]
+    bench.watcher.stop()
 
 
 def test_history_survives_a_restart(tmp_path: Path, api: Api) -> None:

@@ -16,6 +16,7 @@ from watcher.history import (
     MAX_STEPS_ONE_NODE,
     History,
     Steps,
+    check_metric,
     start_time,
     step_seconds,
 )
@@ -190,16 +191,19 @@ class Watcher:
             step: length of a step, whole minutes, in seconds or as a duration; None selects the shortest possible.
 
         Raises:
-            BadHistoryQuery: ``since`` or ``step`` is invalid, or there would be too many steps.
+            BadHistoryQuery: ``since`` or ``step`` is invalid, there would be too many steps, or the history has no such
+                metric.
         """
         now = self._clock()
         begin = max(start_time(since, now), now - min(self._store.keep_seconds, MAX_SPAN_SECONDS))
         steps = Steps.between(
             begin, now, step_seconds(step), MAX_STEPS_ALL_NODES if node is None else MAX_STEPS_ONE_NODE
         )
-        if node is None:
-            type_, operator = type_ or MetricType.CPU, operator or Operator.AVG
-        return self._store.load_history(self._sources, steps, node, type_, operator)
+        default = (MetricType.CPU, Operator.AVG) if node is None else (None, None)
+        history = self._store.load_history(self._sources, steps, node, type_ or default[0], operator or default[1])
+        if not history.series:
+            check_metric(type_, operator, self._store.history_metrics(self._sources))
+        return history
 
     def newest(self) -> WatcherMetrics | None:
         """Return the newest snapshot of the default window or a shorter one, however old."""

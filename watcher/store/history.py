@@ -126,6 +126,19 @@ def read(
     return HistoryRows(names, blocks, minutes, offset)
 
 
+def metrics(db: Database, condition: str, parameters: list[str]) -> set[tuple[str, str]]:
+    """Return the type and the operator of each metric of the wanted sources.
+
+    Args:
+        db: the database.
+        condition: SQL condition that selects the rows of the wanted sources.
+        parameters: SQL parameters of the condition.
+    """
+    tables = ("history_minutes", "history_blocks")
+    query = " union ".join(f"select type, operator from {table} where {condition}" for table in tables)  # noqa: S608
+    return set(db.execute(query, [*parameters, *parameters]).fetchall())
+
+
 def unpack(rows: HistoryRows, steps: Steps) -> History:
     """Return the history that the rows contain, with the values of each step aggregated.
 

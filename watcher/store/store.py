@@ -189,6 +189,19 @@ class Store:
             rows = history.read(db, *self._origin_condition(sources), steps, node, type_, operator)
         return history.unpack(rows, steps)
 
+    def history_metrics(self, sources: Sequence[str]) -> set[tuple[str, str]]:
+        """Return the type and the operator of each metric in the history; empty if nothing is stored.
+
+        Args:
+            sources: names of the sources.
+        """
+        from watcher.store import history  # imports numpy, which is slow
+
+        found: set[tuple[str, str]] = set()
+        with self._reading() as db:
+            found = history.metrics(db, *self._origin_condition(sources))
+        return found
+
     def load_recent(self, window: str, limit: int, *sources: str) -> Iterator[WatcherMetrics]:
         """Yield the newest snapshots of a window, newest first; unreadable snapshots are left out.
 
