@@ -10,6 +10,7 @@ import click
 
 from runtime import logs
 from runtime.errors import SettingsError, TrimaranError
+from runtime.parsing import parse_yaml, read_bounded
 from runtime.settings.loading import LoadedSettings, Model, display, environment_variable, load, setting_names
 from runtime.terminal import colorize, echo_document, output_option
 from watcher.providers.base import check_providers, known_providers
@@ -65,16 +66,14 @@ def yaml_or_exit(file: Path) -> Iterator[Any]:
     Exits with status 2 if the file cannot be read or parsed, or if the ``with`` block raises a ValueError about its
     content.
     """
-    import yaml  # not needed to run a watcher
-
     try:
         with click.open_file(str(file), "rb") as opened:
-            document = yaml.safe_load(opened.read())
+            document = parse_yaml(read_bounded(opened))
         yield document
     except OSError as error:
         click.echo(f"trimaran: {file} cannot be read: {error.strerror}", err=True)
         raise SystemExit(2) from None
-    except (yaml.YAMLError, ValueError) as error:
+    except ValueError as error:
         click.echo(f"trimaran: {file}: {error}", err=True)
         raise SystemExit(2) from None
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.http.credentials import InvalidApiServerConfig, UnusableToken
+from runtime.parsing import parse_yaml, read_bounded
 
 
 class KubeConfig:
@@ -78,15 +79,18 @@ class KubeConfig:
 
 def cluster_server(file: Path, context: str) -> str:
     """Return the server's URL of a context, or of the current one; empty if the file cannot be read."""
-    import yaml  # only kubeconfigs need it
-
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = _content(file)
         contexts = {each["name"]: each["context"] for each in content["contexts"]}
         clusters = {each["name"]: each["cluster"] for each in content["clusters"]}
         return str(clusters[contexts[context or content["current-context"]]["cluster"]]["server"])
-    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+    except (OSError, ValueError, KeyError, TypeError):
         return ""
+
+
+def _content(file: Path) -> Any:
+    with file.open("rb") as opened:
+        return parse_yaml(read_bounded(opened))
 
 
 def _problem(file: Path, context: str, file_option: str, context_option: str) -> str:
@@ -94,15 +98,13 @@ def _problem(file: Path, context: str, file_option: str, context_option: str) ->
     if find_spec("kubernetes") is None:
         install = "pip install 'trimaran[kubernetes]'"
         return f"{file_option} needs the package kubernetes: {install}; in a cluster, leave it unset"
-    import yaml  # only kubeconfigs need it
-
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = _content(file)
         contexts = [each["name"] for each in content["contexts"]]
         current = content.get("current-context")
     except OSError as error:
         return f"{file_option}: {file} cannot be read: {error.strerror}"
-    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return f"{file_option}: {file} is not a kubeconfig"  # without the error, which quotes the file
     if (context or current) not in contexts:
         known = f"it has: {', '.join(map(str, contexts))}"

@@ -1,11 +1,13 @@
 """Pods and nodes from files in the formats of ``kubectl get -o yaml`` and ``-o json``."""
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
 import orjson
-import yaml
+
+from runtime.parsing import parse_documents, read_bounded
 
 _WORKLOADS = ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "ReplicationController")
 _TEMPLATES = {
@@ -13,6 +15,9 @@ _TEMPLATES = {
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
     "PodTemplate": ("template",),
 }
+
+
+_MAX_BYTES = 4 << 30  # a list of 450,000 pods as JSON
 
 
 class ManifestError(ValueError):
@@ -60,16 +65,19 @@ def _of_kind(objects: list[dict[str, Any]], kind: str, where: Path | str) -> lis
 
 def _read(path: Path, kind: str) -> list[dict[str, Any]]:
     try:
-        content = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+        with contextlib.nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as file:
+            content = read_bounded(file, _MAX_BYTES)
     except OSError as error:
         raise ManifestError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ManifestError(f"{path} is {error}") from error
     return _parse(content, kind, path)
 
 
 def _parse(content: bytes | str, kind: str, path: Path | str) -> list[dict[str, Any]]:
     try:
         documents = _documents(content)
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: for example a date that does not exist
+    except ValueError as error:
         raise ManifestError(f"{path} is neither YAML nor JSON: {error}") from error
     objects: list[dict[str, Any]] = []
     for document in documents:
@@ -88,7 +96,7 @@ def _documents(content: bytes | str) -> list[Any]:
     try:
         return [orjson.loads(content)]
     except orjson.JSONDecodeError:
-        return list(yaml.load_all(content, Loader=yaml.CSafeLoader))
+        return parse_documents(content)
 
 
 def _pod_of(item: dict[str, Any], path: Path | str) -> dict[str, Any]:

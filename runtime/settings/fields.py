@@ -1,11 +1,11 @@
 """Base classes of settings, secrets, and validators of text values."""
 
 import contextlib
-import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 
+import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr, model_validator
 
 from runtime import duration
@@ -19,7 +19,7 @@ def comma_separated(value: Any) -> Any:
 def parsed_json(value: Any) -> Any:
     """Parse text as JSON; return other values unchanged."""
     try:
-        return json.loads(value) if isinstance(value, str) else value
+        return orjson.loads(value) if isinstance(value, str) else value
     except ValueError as error:
         raise ValueError(f'must be JSON, such as {{"key": "value"}} or [{{"key": "value"}}]: {error}') from None
 

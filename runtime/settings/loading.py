@@ -6,7 +6,6 @@ file, and the defaults.
 
 import difflib
 import os
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 from runtime.errors import SettingsError
 from runtime.masking import without_credentials
+from runtime.parsing import parse_toml, read_bounded
 from runtime.settings.fields import Section, SettingsModel
 
 Model = TypeVar("Model", bound=SettingsModel)
@@ -122,7 +122,8 @@ def _values_by_rising_precedence(
 
 def _read_file(file: Path, problems: list[str]) -> Iterator[tuple[str, Any]]:
     try:
-        sections = tomllib.loads(file.read_text(encoding="utf-8"))
+        with file.open("rb") as opened:
+            sections = parse_toml(read_bounded(opened))
     except OSError as error:
         problems.append(f"the settings file {file} cannot be read: {error.strerror}")
         return

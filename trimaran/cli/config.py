@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import click
-import yaml
 
+from runtime.parsing import parse_yaml, read_bounded
 from runtime.terminal import colorize
 from scoring import SchedulerConfiguration, read_configuration
 from trimaran.cli.options import kubernetes_version_option
@@ -39,14 +39,14 @@ def check(file: Path, kubernetes_version: str, *, show_all: bool) -> None:
     lines = KeyLines({}, {})
     try:
         with click.open_file(str(file), "rb") as opened:
-            text = opened.read()
-        document = yaml.safe_load(text)
+            text = read_bounded(opened)
+        document = parse_yaml(text)
         lines = KeyLines.of(text, document)
         configuration = read_configuration(document, kubernetes_version=kubernetes_version)
     except OSError as error:
         click.echo(f"trimaran: {file} cannot be read: {error.strerror}", err=True)
         raise SystemExit(2) from None
-    except (yaml.YAMLError, ValueError) as error:
+    except ValueError as error:
         line = lines.line_of(str(error).partition(":")[0])
         click.echo(f"trimaran: {file}{f', line {line}' if line else ''}: {error}", err=True)
         raise SystemExit(2) from None

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 import click
 import numpy as np
-import yaml
 
 from client.connecting import WatcherCredentials
 from client.errors import ClientError, NoMetrics, WatcherUnavailable
 from runtime.kubernetes.manifests import read_objects, read_pods
+from runtime.parsing import parse_yaml, read_bounded
 from runtime.terminal import colorize, echo_document, echo_table, output_option
 from scoring import (
     INFEASIBLE,
@@ -147,12 +147,12 @@ def _profile(
         names = plugin_names or _DEFAULT_PLUGINS
         return Profile.of(*(plugin_from_config(name, {}, kubernetes_version=kubernetes_version) for name in names))
     try:
-        configuration = read_configuration(
-            yaml.safe_load(config_file.read_bytes()), kubernetes_version=kubernetes_version
-        )
+        with config_file.open("rb") as opened:
+            document = parse_yaml(read_bounded(opened))
+        configuration = read_configuration(document, kubernetes_version=kubernetes_version)
     except OSError as error:
         raise ValueError(f"{config_file} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError) as error:
+    except ValueError as error:
         raise ValueError(f"{config_file}: {error}") from error
     profile = configuration.profile(scheduler)
     scored = {weighted.plugin.name for weighted in profile.plugins}

@@ -6,6 +6,8 @@ from typing import Any, Self
 
 import yaml
 
+from runtime.parsing import compose_yaml
+
 _ROOT = "KubeSchedulerConfiguration."
 _ARGUMENTS = "Args"
 
@@ -25,7 +27,7 @@ class KeyLines:
     @classmethod
     def of(cls, text: bytes, document: Any) -> Self:
         """Find the lines of all keys in the text of a YAML file; ``document`` is the same file, parsed."""
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = compose_yaml(text)
         keys = [] if root is None or not isinstance(document, dict) else [*_walk(root, "", set())]
         return cls({path: line for path, line, _ in keys}, {path: value for path, _, value in keys if value})
 

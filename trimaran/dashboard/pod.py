@@ -10,6 +10,7 @@ from dash.exceptions import PreventUpdate
 
 from client.errors import ClientError
 from runtime.kubernetes.manifests import parse_objects, parse_pods, read_objects
+from runtime.parsing import parse_yaml
 from scoring import INFEASIBLE, FallbackPolicy, NodeTable, Pod, Scores, read_configuration
 from trimaran.dashboard.components import CurrentData, Query, labeled_control, suggested_input, table
 from trimaran.dashboard.data import DashboardData
@@ -90,7 +91,7 @@ def register(app: Dash, current: CurrentData, context: PageContext) -> None:
             scores = score_pod(
                 current(), pod or "", configuration or "", nodes or "", context.nodes_file, context.pods_file
             )
-        except (ClientError, ValueError, KeyError, yaml.YAMLError) as error:
+        except (ClientError, ValueError, KeyError) as error:
             return None, str(error.args[0] if isinstance(error, KeyError) and error.args else error)
         feasible = int((scores.total != INFEASIBLE).sum())
         name = f"{scores.pod.namespace}/{scores.pod.name}"
@@ -165,8 +166,6 @@ def score_pod(
         ValueError, KeyError: an input is invalid; the message names it.
         ClientError: no metrics are available.
     """
-    for text in (pod, configuration, nodes):
-        _refuse_aliases(text)
     if nodes.strip():
         manifests = parse_objects(nodes, "Node", "Nodes")
     elif nodes_file is not None:
@@ -176,19 +175,9 @@ def score_pod(
     running = read_objects(pods_file, "Pod") if pods_file else []
     table_ = NodeTable.from_k8s(manifests, running)
     wanted = Pod.from_k8s(parse_pods(pod, "Pod")[0])
-    profile = read_configuration(yaml.safe_load(configuration)).profile()
+    profile = read_configuration(parse_yaml(configuration)).profile()
     judged = FallbackPolicy("open").judge(table_, data.snapshot(), time.time())
     return profile.prepare(table_, judged).score(wanted, table_.feasible(wanted))
-
-
-def _refuse_aliases(text: str) -> None:
-    """Refuse YAML aliases: a few lines with aliases can expand to gigabytes.
-
-    Raises:
-        ValueError: the text has aliases.
-    """
-    if "&" in text and "*" in text and any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
-        raise ValueError("YAML aliases (*name) are not allowed here: write out the values")
 
 
 def _ranking(scores: Scores) -> Any:

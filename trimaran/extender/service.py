@@ -4,13 +4,13 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
-
 from runtime.errors import SettingsError
+from runtime.parsing import parse_yaml, read_bounded
 from runtime.server import service
 from runtime.server.access import AccessCheck
 from trimaran.extender.decisions import POD_ROUTES
 from trimaran.extender.profiles import Profiles
+from trimaran.extender.rollout import Rollout
 
 if TYPE_CHECKING:
     from runtime.server.fast_path import FastPath
@@ -46,7 +46,14 @@ def serve(loaded: "LoadedSettings[ExtenderSettings]", profiles: Profiles) -> Non
         )
     elif access.requires_credentials and settings.server.client_ca_file is None:
         _log.warning("kube-scheduler is refused: it sends no token, only client certificates (server.client_ca_file)")
-    _log.info("serving", extra={"url": service.url_of(listener), "schedulers": ",".join(profiles.by_scheduler)})
+    section = settings.extender
+    rollout = Rollout(section.mode, section.canary)
+    _log.info(
+        "serving in mode %s: %g percent of the pods get scores",
+        rollout.mode,
+        rollout.percent,
+        extra={"url": service.url_of(listener), "schedulers": ",".join(profiles.by_scheduler)},
+    )
     service.serve(extender, [listener], threads=settings.server.threads, max_body_bytes=MAX_BODY_BYTES)
 
 
@@ -80,15 +87,20 @@ class ExtenderService:
             self._worker.close()
 
 
-def read_profiles(file: Path) -> Profiles:
+def read_profiles(file: Path, factor: int) -> Profiles:
     """Read the KubeSchedulerConfiguration to score by.
+
+    Args:
+        file: the KubeSchedulerConfiguration.
+        factor: factor of the answers, ``extender.score_factor``.
 
     Raises:
         SettingsError: the file cannot be read, or is not valid.
     """
     try:
-        return Profiles.read(yaml.safe_load(file.read_bytes()))
+        with file.open("rb") as opened:
+            return Profiles.read(parse_yaml(read_bounded(opened)), factor)
     except OSError as error:
         raise SettingsError([f"extender.config = {str(file)!r}: {error.strerror}"]) from error
-    except (yaml.YAMLError, ValueError) as error:
+    except ValueError as error:
         raise SettingsError([f"extender.config = {str(file)!r}: {error}"]) from error

@@ -171,7 +171,7 @@ class ResultStore:
             try:
                 entry = json.loads(line)
                 self._stored[entry["key"]] = {name: entry[name] for name in _STORED_FIELDS}
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 continue
 
     def find(self, task: ReplayTask) -> ReplayResult | None:

@@ -5,14 +5,15 @@ The same settings always give the same metrics. The values of ``fake:cpu:percent
 capacity, unchanged from the file.
 """
 
-import json
 import threading
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from runtime.http.gather import Deadline
+from runtime.parsing import parse_toml
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
 from watcher.model import Metric, MetricType, NodeMetrics, Operator, Window
 from watcher.providers.base import Check, Fetched
@@ -102,8 +103,8 @@ class FakeProvider:
 
 def _read(file: Path) -> Mapping[str, Any]:
     try:
-        text = file.read_text(encoding="utf-8")
-        nodes = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
+        content = file.read_bytes()
+        nodes = parse_toml(content) if file.suffix == ".toml" else orjson.loads(content)
     except OSError as error:
         raise ProviderUnavailable(f"fake.file ({file}) cannot be read: {error.strerror}") from error
     except ValueError as error:

@@ -450,6 +450,11 @@ READINGS, PART = "vm_cpu_readings-file-1-of-195.csv.gz", "part-00000-of-00001.cs
             "row 1: inf is not a finite number",
         ),
         (
+            google2019,
+            lambda folder: changed(folder / "machine_events.json", ("0.5", "[" * 5_000)),
+            "row 1: nested too deeply",
+        ),
+        (
             planetlab,
             lambda folder: (folder / "README.md").write_text("PlanetLab\n"),
             "README.md: is not a file of PlanetLab",

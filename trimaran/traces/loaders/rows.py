@@ -221,7 +221,10 @@ def _texts(raw: IO[bytes], name: str, stack: ExitStack) -> Iterator[TextIO]:
 
 
 def _object(line: str) -> dict[str, Any]:
-    record = json.loads(line)
+    try:
+        record = json.loads(line)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     if not isinstance(record, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004  an unreadable row
     return record

@@ -1,0 +1,101 @@
+"""Tests of the parsers for hostile YAML and TOML: every text ends in a value or a ValueError, within bounds."""
+
+import io
+import resource
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import yaml
+
+from runtime.parsing import compose_yaml, parse_documents, parse_toml, parse_yaml, read_bounded
+
+LAUGHS = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}, *{a}, *{a}]\n" for a, b in pairwise("abcdefghijklmn"))
+MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 25))
+DEEP = {
+    "block sequences": "- " * 32_000,
+    "flow sequences": "[" * 63_000,
+    "flow mappings": "{a: " * 16_000,
+    "keys": "? " * 32_000,
+    "pairs": "[a: " * 16_000,
+}
+
+
+@pytest.mark.parametrize("text", DEEP.values(), ids=DEEP)
+@pytest.mark.parametrize("parse", [parse_yaml, parse_documents, compose_yaml])
+def test_deep_nesting_is_an_error(parse, text):
+    """63 KB of nested YAML, which end the process with SIGSEGV in libyaml's loader, are refused with the line."""
+    with pytest.raises(ValueError, match="line 1: more than 100 nested levels"):
+        parse(text)
+    assert parse("[" * 90 + "]" * 90)
+
+
+@pytest.mark.parametrize("text", [LAUGHS, MERGES], ids=["sequences", "merge keys"])
+@pytest.mark.parametrize("parse", [parse_yaml, parse_documents, compose_yaml])
+def test_aliases_that_expand_are_an_error(parse, text):
+    """A few lines of aliases ("billion laughs") are refused with the line, before they are expanded."""
+    with pytest.raises(ValueError, match=r"line 1\d: the aliases \(.*\) repeat too much"):
+        parse(text)
+
+
+def test_an_alias_to_a_long_text_counts_its_characters():
+    """Aliases of a text of 60,000 characters are refused once they mean gigabytes."""
+    with pytest.raises(ValueError, match="repeat too much"):
+        parse_yaml(f"- &a {'x' * 30_000}\n- [{'*a,' * 10_000}]")
+
+
+def test_an_alias_that_contains_itself_is_an_error():
+    """A structure that contains itself, in which every search would be endless, is refused."""
+    with pytest.raises(ValueError, match=r"line 1: the alias \*a contains itself"):
+        parse_yaml("&a [[*a]]")
+
+
+def test_ordinary_aliases_are_expanded():
+    """Aliases in a configuration, and in a large list of equal objects as yaml.dump writes it, keep their meaning."""
+    assert parse_yaml("a: &a {x: 1}\nb: {<<: *a, y: 2}\nc: [*a, *a]") == {
+        "a": {"x": 1}, "b": {"x": 1, "y": 2}, "c": [{"x": 1}, {"x": 1}],
+    }  # fmt: skip
+    shared = {"labels": {f"label-{number}": "value" for number in range(100)}}
+    nodes = [{"name": f"node-{number}", "metadata": shared} for number in range(2_000)]
+    assert parse_yaml(yaml.safe_dump(nodes)) == nodes
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a: [", "*a", "!!bool maybe", "!!int ''", "!!timestamp x", "!!python/object:os.system x", "1" * 5_000,
+     "1" + ":59" * 20_000 + ".5", "? [a]\n: 1", "2024-13-45", "\0", b"\xff\xfe\x00", "a\n---\nb"],
+)  # fmt: skip
+def test_every_failure_is_a_value_error(text):
+    """Malformed YAML, values that their tags do not allow, and several documents are errors with a message."""
+    with pytest.raises(ValueError, match=r"\w"):
+        parse_yaml(text)
+
+
+def test_empty_and_multiple_documents():
+    """An empty text is None; several documents are returned in order, empty ones as None."""
+    assert (parse_yaml(""), compose_yaml(""), parse_documents("")) == (None, None, [])
+    assert parse_documents("a: 1\n---\n---\n[2]") == [{"a": 1}, None, [2]]
+
+
+def test_large_files_are_not_read():
+    """No more than the limit of a file is read, even if it has no end."""
+    with Path("/dev/zero").open("rb") as endless, pytest.raises(ValueError, match="larger than 4 MiB"):
+        read_bounded(endless)
+    assert read_bounded(io.BytesIO(b"a")) == b"a"
+
+
+def test_toml_with_long_dotted_keys_is_an_error():
+    """40 KB of one dotted key, for which tomllib takes 1.5 GB, are refused before they are parsed."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ValueError, match="too many dotted keys"):
+        parse_toml(b".".join([b"a"] * 20_000) + b" = 1")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000
+    addresses = ", ".join(f'"http://10.0.{number}.1:9090"' for number in range(250))
+    assert len(parse_toml(f"[server]\na = [{addresses}]\nb.c = 1".encode())["server"]["a"]) == 250
+
+
+@pytest.mark.parametrize("content", [b"a = " + b"[" * 20_000, b"a = " + b"{a=" * 20_000, b"\xff", b"a"])
+def test_malformed_toml_is_a_value_error(content):
+    """Nested TOML, other encodings and malformed TOML are errors."""
+    with pytest.raises(ValueError, match=r"\w"):
+        parse_toml(content)
