@@ -199,7 +199,7 @@ class Store:
 
         found: set[tuple[str, str]] = set()
         with self._reading() as db:
-            found = history.metrics(db, *self._origin_condition(sources))
+            found |= history.metrics(db, *self._origin_condition(sources))
         return found
 
     def load_recent(self, window: str, limit: int, *sources: str) -> Iterator[WatcherMetrics]:
