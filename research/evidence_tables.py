@@ -19,7 +19,7 @@ import numpy as np
 from scoring.arrays import Float64s
 from trimaran.simulator.comparison import Comparison
 from trimaran.simulator.policies.catalogue import CLAIRVOYANT, DEFAULT, ORACLE
-from trimaran.simulator.report.statistics import gap_closed, interval, policy_names
+from trimaran.simulator.report.statistics import MIN_WORLDS, gap_closed, interval, policy_names
 
 HOT = ("hot_minutes_70", "hot_minutes_80", "hot_minutes_90")
 MEANS = ("throttled_core_seconds", "p99_node_cpu_percent", "memory_overrun_minutes", "unplaced_pods", "moves")
@@ -39,21 +39,26 @@ def by_world(comparison: Comparison, policy: str, measure: str) -> Float64s:
     return np.array([policies[policy][measure] for policies in comparison.values()])
 
 
-def with_interval(mean: float, low: float, high: float) -> str:
-    """Return a text with a mean and its interval, rounded to integers, such as "-12 (-15 to -9)"."""
-    return f"{round(mean)} ({round(low)} to {round(high)})"
+def with_interval(mean: float, low: float | None, high: float | None) -> str:
+    """Return a text with a mean and its interval, if there is one, rounded to integers, such as "-12 (-15 to -9)"."""
+    return f"{round(mean)}" if low is None or high is None else f"{round(mean)} ({round(low)} to {round(high)})"
 
 
 def ratio(above: Float64s, below: Float64s) -> str:
     """Return the ratio sum(above) / sum(below) in percent, with its bootstrap interval over worlds, as a text.
 
+    Fewer than five worlds have no interval.
+
     Args:
         above: numerator in each world, shape (worlds,).
         below: denominator in each world, shape (worlds,).
     """
+    mean = 100 * above.sum() / below.sum()
+    if len(above) < MIN_WORLDS:
+        return with_interval(mean, None, None)
     drawn = np.random.default_rng(0).integers(len(above), size=(RESAMPLES, len(above)))
     low, high = np.percentile(100 * above[drawn].sum(axis=1) / below[drawn].sum(axis=1), (2.5, 97.5))
-    return with_interval(100 * above.sum() / below.sum(), low, high)
+    return with_interval(mean, low, high)
 
 
 def close_gap(comparison: Comparison, policy: str, goal: str, *, together: bool) -> str:

@@ -42,8 +42,10 @@ def forest(groups: Mapping[str, Mapping[str, Interval]], label: str) -> str:
         for place, name in enumerate(names):
             if name in rows:
                 interval = rows[name]
-                color = _RED if interval.high < 0 else _BLUE if interval.low > 0 else _GRAY
-                panel.plot([interval.low, interval.high], [place, place], color=color, linewidth=2)
+                color = _GRAY
+                if interval.low is not None and interval.high is not None:
+                    color = _RED if interval.high < 0 else _BLUE if interval.low > 0 else _GRAY
+                    panel.plot([interval.low, interval.high], [place, place], color=color, linewidth=2)
                 panel.plot(interval.mean, place, "o", color=color, markersize=4)
         panel.axvline(0, color="black", linewidth=0.8)
         panel.set(title=title, xlabel=label, yticks=range(len(names)), yticklabels=names)
@@ -57,7 +59,9 @@ def curves(lines: Mapping[str, Mapping[float, Interval]], labels: tuple[str, str
     figure, panels = _panels(list(lines), 2.4, 1.9)
     for (name, points), panel in zip(lines.items(), panels, strict=True):
         x = sorted(points)
-        means, lows, highs = ([getattr(points[at], part) for at in x] for part in ("mean", "low", "high"))
+        means, lows, highs = (
+            np.array([getattr(points[at], part) for at in x], np.float64) for part in ("mean", "low", "high")
+        )  # NaN, for no interval, is not drawn
         panel.fill_between(x, lows, highs, color=_BLUE, alpha=0.2, linewidth=0)
         panel.plot(x, means, "o-", color=_BLUE, markersize=3)
         panel.axhline(0, color="black", linewidth=0.8)

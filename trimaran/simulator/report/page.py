@@ -76,6 +76,7 @@ def page(sections: Sequence[ReportSection], made_with: str) -> str:
         default=DEFAULT,
         goals=GOALS,
         gap_measures=GAP_MEASURES,
+        min_worlds=statistics.MIN_WORLDS,
         has_saved=any(
             SAVED in measures
             for section in sections
@@ -101,7 +102,7 @@ def _section_figures(section: ReportSection) -> list[PageFigure]:
         }
         text = (
             f"Gap closed between {DEFAULT} (0) and {goal} (100), mean over worlds with 95 % bootstrap intervals. "
-            "Blue: above 0; red: below 0; gray: the interval contains 0."
+            "Blue: above 0; red: below 0; gray: the interval contains 0, or there are too few worlds for one."
         )
         result.append(PageFigure(f"Gap closed to {goal}", figures.forest(shown, "gap closed, %"), text))
     means = statistics.by_policy(comparison)
@@ -150,7 +151,7 @@ def _benefit_figures(sections: Sequence[ReportSection]) -> list[PageFigure]:
         text = f"Reduction of node-minutes at or above {percent} % CPU compared with {DEFAULT}, a panel per policy: "
         title = f"Benefit against overcommit, hot at {percent} %"
         if len(sections) > 1 and lines:
-            shown = "the mean over worlds with its 95 % bootstrap interval."
+            shown = "the mean over worlds with its 95 % bootstrap interval, if there are enough worlds."
             result.append(PageFigure(title, figures.curves(lines, labels), text + shown))
         elif clouds:
             shown = "a dot per world, at the world's overcommit; red: worse than the default."

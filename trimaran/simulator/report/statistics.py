@@ -30,6 +30,8 @@ LESS_IS_BETTER = (
     *BY_KIND,
     "displaced_pods",
 )
+#: Smallest number of worlds with an interval.
+MIN_WORLDS = 5
 _RESAMPLES = 10_000
 _SEED = 20_110_501
 
@@ -40,14 +42,14 @@ class Interval:
 
     Attributes:
         mean: mean over the worlds.
-        low: lower end of the interval; equal to the mean if there is only one world.
-        high: upper end of the interval.
+        low: lower end of the interval; None with fewer than :data:`MIN_WORLDS` worlds.
+        high: upper end of the interval; None if there is no lower end.
         worlds: number of worlds.
     """
 
     mean: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     worlds: int
 
 
@@ -73,10 +75,13 @@ class LostCase:
 def interval(values: Sequence[float]) -> Interval:
     """Return the mean of one or more worlds' values with its bootstrap interval: 2.5th to 97.5th percentile.
 
-    The seed is fixed, so every policy has the same resamples of the same worlds.
+    Resamples of a few values hardly differ, so their interval would be too narrow: fewer than :data:`MIN_WORLDS` worlds
+    have no interval. The seed is fixed, so every policy has the same resamples of the same worlds.
     Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), section 13.3.
     """
     array = np.asarray(values, np.float64)
+    if len(array) < MIN_WORLDS:
+        return Interval(float(array.mean()), None, None, len(array))
     resamples = np.random.default_rng(_SEED).integers(len(array), size=(_RESAMPLES, len(array)))
     low, high = np.percentile(array[resamples].mean(axis=1), (2.5, 97.5)).tolist()
     return Interval(float(array.mean()), low, high, len(array))

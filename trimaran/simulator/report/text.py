@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from trimaran.simulator.comparison import Comparison
 from trimaran.simulator.policies.catalogue import DEFAULT
-from trimaran.simulator.report.statistics import GAP_MEASURES, GOALS, Interval, by_policy, gaps, lost_cases
+from trimaran.simulator.report.statistics import GAP_MEASURES, GOALS, MIN_WORLDS, Interval, by_policy, gaps, lost_cases
 
 #: Measures in the tables; the last one only if it was measured.
 MAIN_MEASURES = (
@@ -18,7 +18,7 @@ _Line = tuple[str, Sequence[str]]
 def tables(comparison: Comparison) -> str:
     """Return a text table for each world (replayed trace).
 
-    For several worlds, tables of means and of gaps closed, with their intervals over the worlds, follow.
+    For several worlds, tables of means and of gaps closed follow, with intervals from :data:`MIN_WORLDS` worlds on.
     """
     blocks = [
         _block(world, names, [(policy, [number(row[name]) for name in names]) for policy, row in policies.items()])
@@ -34,8 +34,10 @@ def number(value: float) -> str:
 
 
 def _over_worlds(comparison: Comparison) -> list[str]:
-    """Return the tables over all worlds: means and gaps closed, with their intervals."""
-    title = f"{len(comparison)} worlds: mean, 95 % bootstrap interval"
+    """Return the tables over all worlds: means and gaps closed, with intervals if there are enough worlds."""
+    worlds = len(comparison)
+    basis = "mean, 95 % bootstrap interval" if worlds >= MIN_WORLDS else f"mean; an interval needs {MIN_WORLDS} worlds"
+    title = f"{worlds} worlds: {basis}"
     means = by_policy(comparison)
     names = _main(means)
     mean_lines = [line for policy, row in means.items() for line in _interval_lines(policy, row, names)]
@@ -60,10 +62,12 @@ def _main(rows: Mapping[str, Mapping[str, object]]) -> list[str]:
 
 
 def _interval_lines(policy: str, row: Mapping[str, Interval], names: Iterable[str]) -> Iterator[_Line]:
-    """Yield a line of means and two lines with the ends of their intervals; a missing value is a dash."""
+    """Yield a line of means, and two lines with the ends of their intervals if there are any; no value is a dash."""
     intervals = [row.get(name) for name in names]
     for label, field in ((policy, "mean"), (f"{_INDENT}from", "low"), (f"{_INDENT}to", "high")):
-        yield label, ["-" if interval is None else number(getattr(interval, field)) for interval in intervals]
+        values = [getattr(interval, field, None) for interval in intervals]
+        if values.count(None) < len(values):
+            yield label, ["-" if value is None else number(value) for value in values]
 
 
 def _block(title: str, names: Sequence[str], lines: Iterable[_Line]) -> str:
