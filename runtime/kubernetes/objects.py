@@ -194,8 +194,12 @@ class CachedRequests:
     node_change: "tuple[Mapping[str, int], NDArray[np.int64]] | None" = None
 
 
-RequestKey = tuple[tuple[Container, ...], tuple[Container, ...], ResourceList, ResourceList, ResourceList]
-"""Everything that determines a pod's requests: containers, init containers, overhead, annotations, pod requests."""
+RequestKey = tuple[
+    tuple[Container, ...], tuple[Container, ...], tuple[str, ...], ResourceList, ResourceList, ResourceList
+]
+"""Everything that determines a pod's requests and images: containers, init containers, image volumes, overhead,
+annotations, pod requests.
+"""
 
 
 @dataclass(frozen=True)
@@ -209,6 +213,7 @@ class Pod:
             if the pod has no name, for example with a generateName.
         containers: containers in order.
         init_containers: init containers in order, including sidecars.
+        image_volumes: names of the images that are volumes of the pod, as written in the pod.
         overhead: overhead of the pod's runtime class.
         annotated: demand from annotations, for resources that no container requests.
         node_name: node that the pod is bound to; empty while it is pending.
@@ -234,6 +239,7 @@ class Pod:
     uid: str = ""
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
+    image_volumes: tuple[str, ...] = ()
     overhead: ResourceList = field(default_factory=ResourceList)
     annotated: ResourceList = field(default_factory=ResourceList)
     node_name: str = ""
@@ -274,6 +280,7 @@ class Pod:
         where = f"{title}: spec"
         containers = _containers(spec, "containers", status, where)
         init_containers = _containers(spec, "initContainers", status, where)
+        image_volumes = _image_volumes(spec, where)
         overhead = ResourceList.from_k8s(get(spec, "overhead"), f"{where}.overhead")
         annotated = _annotated(metadata, f"{title}: metadata")
         requests = _whole_pod(spec, status, containers + init_containers, where)
@@ -283,6 +290,7 @@ class Pod:
             uid=uid or ("" if name else f"{namespace}/{prefix}{uuid4().hex}"),
             containers=containers,
             init_containers=init_containers,
+            image_volumes=image_volumes,
             overhead=overhead,
             annotated=annotated,
             node_name=get(spec, "nodeName") or "",
@@ -298,7 +306,8 @@ class Pod:
             node_selector=get_texts(spec, "nodeSelector", where),
             required_affinity=read_required_affinity(spec, where),
             scheduler_name=get(spec, "schedulerName") or cls.scheduler_name,
-            cached_requests=known and known((containers, init_containers, overhead, annotated, requests)),
+            cached_requests=known
+            and known((containers, init_containers, image_volumes, overhead, annotated, requests)),
         )
         _check_sum(read, title)
         return read
@@ -399,6 +408,11 @@ def _containers(spec: Any, kind: str, status: Any, where: str) -> tuple[Containe
             )
         )
     return tuple(containers)
+
+
+def _image_volumes(spec: Any, where: str) -> tuple[str, ...]:
+    images = [get(volume, "image") for volume in get_list(spec, "volumes", where)]
+    return tuple([str(get(image, "reference") or "") for image in images if image is not None])
 
 
 def _written(owner: Any, path: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

@@ -1,10 +1,11 @@
 """ImageLocality: prefer nodes that already have the pod's images.
 
-    sum   = over the containers, init containers included: trunc(image size * nodes that have it / all nodes)
-    score = 100 * (clamp(sum, 23 MiB, limit) - 23 MiB) / (limit - 23 MiB)      limit = 1000 MiB * containers
+    sum   = over the pod's images: trunc(image size * nodes that have it / all nodes)
+    score = 100 * (clamp(sum, 23 MiB, limit) - 23 MiB) / (limit - 23 MiB)      limit = 1000 MiB * images
 
-The score is truncated to an integer. Without the factor (nodes that have it / all nodes), the only node that has an
-image would attract all pods with that image.
+The images are those of the containers and init containers; from kube-scheduler 1.36 on the sum also counts the image
+volumes, from 1.37 on the limit, too. The score is truncated to an integer. Without the factor (nodes that have it / all
+nodes), the only node that has an image would attract all pods with that image.
 Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins/imagelocality.
 """
 
@@ -16,30 +17,45 @@ import numpy as np
 
 from runtime.kubernetes.objects import Pod
 from scoring.go_math import truncating_divide
+from scoring.kubernetes_version import LATEST_VERSION, at_least, known_version
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.plugins.base import Rows, Terms, WithoutNodeTerms
 from scoring.table.node_table import NodeTable
 
 _MIB = 1024 * 1024
 _MIN_BYTES = 23 * _MIB
-_MAX_BYTES_PER_CONTAINER = 1000 * _MIB
+_MAX_BYTES_PER_IMAGE = 1000 * _MIB
 
 
 @dataclass(frozen=True)
 class ImageLocality(WithoutNodeTerms):
-    """Plugin ImageLocality, which has no arguments."""
+    """Plugin ImageLocality, which has no arguments.
+
+    Attributes:
+        kubernetes_version: version of kube-scheduler whose score is computed, such as ``1.37``.
+
+    Raises:
+        ValueError: the version is unknown.
+    """
+
+    kubernetes_version: str = LATEST_VERSION
 
     name: ClassVar[str] = "ImageLocality"
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kubernetes_version", known_version(self.kubernetes_version))
+
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
         """Return the bytes of the pod's images on each node, scaled as in the formula of the module, and the score."""
+        volumes_count, volumes_limit = (at_least(self.kubernetes_version, version) for version in ("1.36", "1.37"))
         limits = np.zeros((len(pods), 1), np.int64)
         present = []
         for index, pod in enumerate(pods):
-            containers = (*pod.init_containers, *pod.containers)
-            limits[index] = _MAX_BYTES_PER_CONTAINER * len(containers)
-            for container in containers:
-                having, sizes = nodes.image(normalized_image_name(container.image))
+            images = [container.image for container in (*pod.init_containers, *pod.containers)]
+            counted = len(images) + (len(pod.image_volumes) if volumes_limit else 0)
+            limits[index] = _MAX_BYTES_PER_IMAGE * counted
+            for image in (*images, *pod.image_volumes) if volumes_count else images:
+                having, sizes = nodes.image(normalized_image_name(image))
                 if having.size:
                     present.append((index, having, (sizes * (len(having) / len(nodes))).astype(np.int64)))
         if not present:  # images that are new to the cluster

@@ -114,6 +114,13 @@ def images(dice: random.Random, name: str) -> Object:
     return pod(name, *runs, initContainers=[container("first", dice.choice(_AS_WRITTEN))])
 
 
+def image_volumes(dice: random.Random, name: str) -> Object:
+    """Return a pod with volumes that are images: kube-scheduler counts them for ImageLocality from 1.36 on."""
+    references = [dice.choice(_AS_WRITTEN) for _ in range(dice.randint(1, 2))]
+    volumes = [{"name": f"v{n}", "image": {"reference": reference}} for n, reference in enumerate(references)]
+    return pod(name, _main(dice), volumes=volumes)
+
+
 def tolerant(dice: random.Random, name: str) -> Object:
     """Return a pod that tolerates the taint of dedicated nodes."""
     return pod(name, _main(dice), **_TOLERATES)
@@ -136,7 +143,7 @@ def pod_level(dice: random.Random, name: str) -> Object:
 
 SHAPES: tuple[Shape, ...] = (
     plain, several, best_effort, limits_alone, above_request, init_container, sidecar, overhead, gpu, storage, images,
-    tolerant, selective,
+    image_volumes, tolerant, selective,
 )  # fmt: skip
 
 

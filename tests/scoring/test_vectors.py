@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from runtime.kubernetes import pod_demand
+from runtime.kubernetes.pod_demand import RequestCache
 from scoring import (
     Container,
     ImageLocality,
@@ -526,6 +527,26 @@ def test_image_locality(fact):
     wanted = [*images, *["elsewhere"] * (fact["containers_incl_init"] - len(images))]
     pod = Pod(containers=tuple(Container(image=name.removesuffix(":latest")) for name in wanted))
     assert ImageLocality().score(pod, nodes, MetricsTable.empty(nodes))[0] == fact["score"]
+
+
+@pytest.mark.parametrize(("version", "score"), [("1.33", 0), ("1.35", 0), ("1.36", 48), ("1.37", 24)])
+def test_image_volumes(version, score):
+    """A volume that is an image of 500 MiB counts from 1.36 on; from 1.37 on it raises the limit by 1000 MiB, too."""
+    plugin = plugin_from_config("ImageLocality", kubernetes_version=version)
+    volumes = [{"name": "v", "emptyDir": {}}, {"name": "m", "image": {"reference": "model"}}]
+    pod = Pod.from_k8s({"spec": {"containers": [{"image": "elsewhere"}], "volumes": volumes}})
+    nodes = NodeTable([Node("n", images={"model:latest": 500 << 20})])
+    assert plugin.score(pod, nodes, MetricsTable.empty(nodes)).tolist() == [score]
+
+
+def test_pods_with_other_images_do_not_share_their_amounts():
+    """Scores that are kept for replicas are not those of a pod with another image volume."""
+    lookup = RequestCache().lookup
+    pods = [
+        Pod.from_k8s({"spec": {"volumes": [{"image": {"reference": name}}]}}, lookup) for name in ("a:1", "b:1", "a:1")
+    ]
+    assert pods[0].cached_requests is pods[2].cached_requests
+    assert pods[0].cached_requests is not pods[1].cached_requests
 
 
 @pytest.mark.parametrize(("name", "normalized"), IN_TREE["normalizedImageName"])

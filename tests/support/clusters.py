@@ -43,6 +43,7 @@ class Maker:
             name=name,
             containers=self.containers(3),
             init_containers=self.containers(1),
+            image_volumes=(str(self.rng.choice(IMAGES)),) if self.chance(0.2) else (),
             overhead=self.amounts() if self.chance(0.2) else ResourceList(),
             terminating=self.chance(0.3),
             scheduled_at=float(self.rng.integers(600, 1200)) if self.chance(0.7) else None,
@@ -196,10 +197,13 @@ ARGUMENTS = {
     "PodState": st.just({}),
 }
 
+# A version for each set of rules of the plugins that score differently by version.
+RULES_CHANGED = {"NodeResourcesBalancedAllocation": ("1.35", "1.37"), "ImageLocality": ("1.35", "1.36", "1.37")}
+
 plugins = st.fixed_dictionaries(ARGUMENTS).map(
     lambda arguments: [
         plugin_from_config(name, written, kubernetes_version=version)
         for name, written in arguments.items()
-        for version in KUBERNETES_VERSIONS[:: 3 if name == "NodeResourcesBalancedAllocation" else 4]
+        for version in RULES_CHANGED.get(name, KUBERNETES_VERSIONS[-1:])
     ]
 )

@@ -82,7 +82,7 @@ def plugin_from_config(
         reader.ignored(key, "the source of metrics is a setting of the client")
     plugin = read(reader)
     reader.finish()
-    if isinstance(plugin, NodeResourcesBalancedAllocation):
+    if isinstance(plugin, NodeResourcesBalancedAllocation | ImageLocality):
         return replace(plugin, kubernetes_version=rules)
     return plugin
 

@@ -32,7 +32,7 @@ spec:
         nodeSelectorTerms:
         - matchExpressions: [{{key: zone, operator: In, values: [a, b]}}, {{key: gpu, operator: DoesNotExist}}]
           matchFields: [{{key: metadata.name, operator: NotIn, values: [node-9]}}]
-  volumes: [{{name: v, secret: {{secretName: {SECRET}}}}}]
+  volumes: [{{name: v, secret: {{secretName: {SECRET}}}}}, {{name: m, image: {{reference: model:3}}}}]
   initContainers:
   - {{name: side, restartPolicy: Always, image: proxy, resources: {{requests: {{cpu: 100u}}}}}}
   - {{name: once, image: init, command: [{SECRET}]}}
@@ -71,7 +71,7 @@ def test_the_manifest_is_read_as_the_same_pod(text):
 
 
 def test_the_manifest_has_no_other_fields():
-    """The manifest has no environment, command, volume, label or annotation, and quantities in the usual notation."""
+    """The manifest has no environment, command, label, annotation or secret, and quantities in the usual notation."""
     manifest = pod_manifest(Pod.from_k8s(yaml.safe_load(FULL)))
     assert SECRET not in str(manifest)
     assert manifest["spec"]["containers"] == [

@@ -1,6 +1,6 @@
 """Manifest of a pod in a recorded decision, reduced to the fields that affect scores and filters.
 
-Other fields are not recorded, so that no environment variable, command, volume or label can leak.
+Other fields are not recorded, so that no environment variable, command, label or volume (except images) can leak.
 """
 
 from collections.abc import Sequence
@@ -22,6 +22,7 @@ def pod_manifest(pod: Pod) -> dict[str, Any]:
         "priority": pod.priority,
         "containers": [_container(each) for each in pod.containers],
         "initContainers": [_container(each) for each in pod.init_containers],
+        "volumes": [{"image": {"reference": each}} for each in pod.image_volumes],
         "overhead": _quantities(pod.overhead),
         "resources": _filled({"requests": _quantities(pod.requests)}),
         "nodeSelector": dict(pod.node_selector),
