@@ -61,9 +61,10 @@ docs: $(VENV)/.docs  ## build the documentation as a website, site/index.html; f
 bench: $(VENV)/.dev  ## run the benchmarks (see benchmarks/README.md)
 	@$(BIN)/python benchmarks
 
-soak: $(VENV)/.dev  ## kill a writer and a watcher 500 times, and attack a service; takes minutes
+soak: $(VENV)/.dev  ## kill a writer and a watcher 500 times, start one 1,000 times, attack one; takes an hour
 	$(BIN)/python tests/soak/kills.py
 	$(BIN)/python tests/soak/attacks.py
+	$(BIN)/python tests/soak/starts.py
 
 # Fails on a vulnerability that is not among the exceptions, and if OSV cannot be reached. OSV_URL selects a mirror.
 OSV_URL ?= https://api.osv.dev/v1/query

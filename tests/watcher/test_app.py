@@ -8,6 +8,7 @@ from support.api_routes import ROUTES, check_error
 from support.bench import START, Api, unreachable
 
 from watcher import wire
+from watcher.api import node_views
 from watcher.api.openapi import schema
 from watcher.model import NodeMetrics
 from watcher.providers.base import Fetched
@@ -151,6 +152,17 @@ def test_before_the_first_fetch(api: Api) -> None:
     check_error(api.get("/readyz"), 503, "not_ready")
     check_error(api.get("/watcher/health"), 503, "unhealthy")
     assert api.get("/livez").json == {"alive": True}
+
+
+def test_readiness_needs_a_working_response(ready_api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fresh metrics that cannot be answered with, the watcher is not ready."""
+
+    def fail(_encodings: str) -> bool:
+        raise ImportError("cannot import name 'Accept' from partially initialized module 'werkzeug.datastructures'")
+
+    assert ready_api.get("/readyz").json == {"ready": True}
+    monkeypatch.setattr(node_views, "_accepts_gzip", fail)
+    check_error(ready_api.get("/readyz"), 500, "internal")
 
 
 def test_stale(ready_api: Api) -> None:

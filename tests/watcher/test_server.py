@@ -17,6 +17,7 @@ import pytest
 import requests
 from conftest import History
 from support.servers import Fake, Service, check_error, prometheus_arguments, send_raw, serving, two_nodes, wait_until
+from support.starts import start_once
 
 from watcher.api.openapi import schema
 
@@ -121,6 +122,16 @@ def test_restart_waits_for_an_orphaned_worker(watch: Start, prometheus: Fake) ->
     wait_until(second.workers, "the second has a worker")
     assert second.wait_for("/watcher").status_code == 200
     assert "Traceback" not in second.log.read_text()
+
+
+@pytest.mark.slow
+def test_starts_under_busy_clients(tmp_path: Path) -> None:
+    """In 15 restarts no client gets an error while the worker still imports modules (1,000 in ``make soak``)."""
+    start_once(tmp_path, 0, 1.5)  # fills the store
+    for _ in range(15):
+        errors, answers = start_once(tmp_path, 24, 1.0)
+        assert errors == []
+        assert answers["/compat/watcher", 200] > 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -4,9 +4,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
+# Scoring and the client import some modules inside functions, and no request may wait for an import.
+import scipy.special  # noqa: F401
 from dash import Dash, Input, Output, dcc, html
 from flask import Flask
 
+import watcher.wire.history  # noqa: F401
 from client.errors import ClientError
 from trimaran.dashboard import decisions, nodes, plane, pod, trust
 from trimaran.dashboard.data import PageAccess

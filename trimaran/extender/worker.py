@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import Literal
 
+import scipy.special  # noqa: F401  scoring imports it inside functions, and no request may wait for an import
 from flask import Blueprint
 
 from client import Collector

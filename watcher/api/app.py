@@ -71,7 +71,7 @@ def create_routes(
     app.register_blueprint(_nodes(views))
     app.register_blueprint(_state(watcher, doctor))
     app.register_blueprint(prometheus_routes(watcher))
-    app.register_blueprint(probe_routes(watcher.is_alive, watcher.is_ready, telemetry.exposition, CONTENT_TYPE))
+    app.register_blueprint(probe_routes(watcher.is_alive, views.is_ready, telemetry.exposition, CONTENT_TYPE))
 
     @app.get("/")
     def index() -> Response:

@@ -9,6 +9,9 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from werkzeug.datastructures import Accept, MIMEAccept
+from werkzeug.http import parse_accept_header, parse_etags
+
 from runtime.server import responses
 from runtime.server.access import AccessCheck, Verdict
 from runtime.server.responses import HttpResponse
@@ -16,14 +19,14 @@ from watcher import wire
 from watcher.errors import NotServed
 from watcher.model import WatcherMetrics, Window
 from watcher.pipeline.watcher import Watcher
-from watcher.publishing.cache import Body
+from watcher.publishing.cache import Body, Published
 from watcher.wire import Dialect, MetricsCode
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
 _READ = frozenset({"GET", "HEAD"})
-
+_GO_REQUEST = {"HTTP_ACCEPT_ENCODING": "gzip"}  # header fields that Go's HTTP client sends
 
 _GZIP_LEVEL = 1
 _GZIP_WBITS = 31  # gzip header, and the largest window
@@ -76,13 +79,19 @@ class NodeViews:
         if host:
             one = published.node_body(host, dialect)
             return None if one is None else (route, HttpResponse(one))
-        columnar = _prefers_columns(environ.get("HTTP_ACCEPT", ""))
-        all_ = published.built(None if columnar else dialect)
-        tag = environ.get("HTTP_IF_NONE_MATCH")
-        if all_ is None or (tag is not None and tag != all_.etag):
-            return None
-        encodings = environ.get("HTTP_ACCEPT_ENCODING", "")
-        return route, _body_response(all_, columnar=columnar, not_modified=tag is not None, encodings=encodings)
+        response = _cached_body(published, dialect, environ)
+        return None if response is None else (route, response)
+
+    def is_ready(self) -> bool:
+        """Return whether there are fresh metrics, and the functions that answer ``/watcher`` return them.
+
+        The request is the one of Go's HTTP client, which accepts gzip.
+        """
+        try:
+            published = self._watcher.published()
+        except NotServed:
+            return False
+        return _cached_body(published, self._dialects["/watcher"], _GO_REQUEST) is not None
 
     def all_nodes(
         self, route: str, window: str | None, *, if_none_match: str | None, accepted: str, encodings: str
@@ -176,6 +185,17 @@ def check_parameters(given: tuple[str, ...], known: tuple[str, ...]) -> None:
             raise UnknownParameter(f"unknown parameter {name[:40]!r}{hint} The parameters are: {', '.join(known)}")
 
 
+def _cached_body(published: Published, dialect: Dialect, environ: "WSGIEnvironment") -> HttpResponse | None:
+    """Return the response with all nodes of a snapshot if its body is built and the request's entity tag is usual."""
+    columnar = _prefers_columns(environ.get("HTTP_ACCEPT", ""))
+    body = published.built(None if columnar else dialect)
+    tag = environ.get("HTTP_IF_NONE_MATCH")
+    if body is None or (tag is not None and tag != body.etag):
+        return None
+    encodings = environ.get("HTTP_ACCEPT_ENCODING", "")
+    return _body_response(body, columnar=columnar, not_modified=tag is not None, encodings=encodings)
+
+
 def _body_response(body: Body, *, columnar: bool, not_modified: bool, encodings: str) -> HttpResponse:
     headers = {"ETag": body.etag, "Vary": "Accept, Accept-Encoding", "Cache-Control": "no-cache"}
     if not_modified:
@@ -199,8 +219,6 @@ def _compress(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 def _matches_etag(if_none_match: str | None, etag: str) -> bool:
     """Return whether the value of the header If-None-Match contains the entity tag."""
-    from werkzeug.http import parse_etags  # the routes have already imported werkzeug
-
     return parse_etags(if_none_match).contains_weak(etag.removeprefix("W/").strip('"'))
 
 
@@ -208,9 +226,6 @@ def _matches_etag(if_none_match: str | None, etag: str) -> bool:
 def _prefers_columns(accepted: str) -> bool:
     if wire.COLUMNS_TYPE not in accepted.lower():
         return False
-    from werkzeug.datastructures import MIMEAccept  # as above
-    from werkzeug.http import parse_accept_header
-
     found = parse_accept_header(accepted, MIMEAccept)
     return found.best_match([responses.JSON, wire.COLUMNS_TYPE]) == wire.COLUMNS_TYPE
 
@@ -219,7 +234,4 @@ def _prefers_columns(accepted: str) -> bool:
 def _accepts_gzip(encodings: str) -> bool:
     if not encodings:
         return False
-    from werkzeug.datastructures import Accept  # as above
-    from werkzeug.http import parse_accept_header
-
     return parse_accept_header(encodings, Accept).quality("gzip") > 0

@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterable
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
+from werkzeug.datastructures import MIMEAccept
+from werkzeug.http import parse_accept_header
+
 from runtime.server import responses
 from runtime.server.access import AccessCheck, Verdict
 from runtime.server.fast_path import LazyApplication
@@ -101,8 +104,5 @@ def _is_browsing(environ: "WSGIEnvironment") -> bool:
     """Return whether a browser requests ``/``; clients that accept every type equally, such as curl, get JSON."""
     if environ["PATH_INFO"] != "/" or environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
         return False
-    from werkzeug.datastructures import MIMEAccept  # the routes have already imported werkzeug
-    from werkzeug.http import parse_accept_header
-
     accepted = parse_accept_header(environ.get("HTTP_ACCEPT", ""), MIMEAccept)
     return accepted.best_match([responses.JSON, "text/html"]) == "text/html"

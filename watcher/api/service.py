@@ -116,8 +116,11 @@ class WatcherService:
         self._watcher.stop()
 
     def _routes(self) -> "WSGIApplication":
+        # Slow to import. The first two are for requests of the history, which must not import anything themselves.
+        import watcher.store.history
+        import watcher.wire.history  # noqa: F401
         from watcher.api.app import create_routes
-        from watcher.doctor import Doctor  # both are slow to import
+        from watcher.doctor import Doctor
 
         self._doctor = Doctor(self._settings)
         self._doctor.start()
