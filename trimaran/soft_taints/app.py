@@ -23,7 +23,7 @@ def create_app(
     Args:
         counts: counters of the writer.
         lease: Lease of the leader election.
-        is_alive: returns whether the writer's thread makes progress.
+        is_alive: returns whether the threads make progress.
         is_ready: returns whether the first full list of nodes has arrived.
         access: access check of the requests.
     """
@@ -53,6 +53,7 @@ class _WriterCollector(Collector):
         yield GaugeMetricFamily(
             "trimaran_nodes_waiting", "nodes whose write was deferred by the budget in the last cycle", counts.deferred
         )
+        yield GaugeMetricFamily("trimaran_nodes_failing", "nodes whose last patch failed", counts.failing)
         family = CounterMetricFamily("trimaran_nodes_writes", "patches of nodes, by result", labels=["of"])
         for name in ("taints", "annotations", "conflicts", "failures"):
             family.add_metric([name], getattr(counts, name))

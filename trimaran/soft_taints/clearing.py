@@ -21,16 +21,17 @@ def clear(settings: NodesSettings) -> int:
     api, nodes = settings.nodes.open_api("nodes"), NodeStateCache()
     reflector = Reflector(api, NODES, nodes)
     reflector.start()
-    synced = reflector.synced.wait(_SYNC_SECONDS)
-    reflector.stop()
-    reflector.join()
-    if not synced:
-        raise TrimaranError("the nodes cannot be read; the log says why")
-    writer = NodeWriter(api, nodes, _NoMetricsSource(), settings.nodes.plan())
-    writer.clear()
-    api.close()
-    if writer.counts.failures or writer.counts.conflicts:
-        raise TrimaranError("some nodes could not be written; run the command again")
+    try:
+        if not reflector.synced.wait(_SYNC_SECONDS):
+            raise TrimaranError("the nodes cannot be read; the log says why")
+        # The reflector follows the nodes until the end, as the API server refuses writes to nodes that have changed.
+        failed = NodeWriter(api, nodes, _NoMetricsSource(), settings.nodes.plan()).clear()
+    finally:
+        reflector.stop()
+        reflector.join()
+        api.close()
+    if failed:
+        raise TrimaranError(f"{failed} nodes could not be written, as the log says; run the command again")
     return len(nodes.all())
 
 

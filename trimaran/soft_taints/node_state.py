@@ -41,7 +41,7 @@ class NodeState:
         """Return the merge patch that sets the taint and the annotations; empty if nothing changes.
 
         A patch replaces the whole list of taints. It carries the resource version, so that the API server refuses it if
-        another client has changed the taints meanwhile.
+        another client has changed the node meanwhile, such as the replica that took over from a suspended one.
 
         Args:
             key: key of our taint.
@@ -56,7 +56,7 @@ class NodeState:
         differing = {name: text for name, text in annotations.items() if self.annotations.get(name) != text}
         if differing:
             change["metadata"] = {"annotations": differing}
-        if "spec" in change:
+        if change:
             change.setdefault("metadata", {})["resourceVersion"] = self.version
         return change
 
@@ -83,6 +83,11 @@ class NodeStateCache:
         """Remove a node."""
         with self._lock:
             self._states.pop(_name(deleted), None)
+
+    def get(self, name: str) -> NodeState | None:
+        """Return the taints and load annotations of a node; None if it is unknown."""
+        with self._lock:
+            return self._states.get(name)
 
     def all(self) -> dict[str, NodeState]:
         """Return the taints and load annotations of every node, by node name."""

@@ -9,7 +9,7 @@ from runtime.settings.fields import comma_separated, duration_text
 from runtime.settings.sections import ServerSettings
 from trimaran.cluster.settings import ClusterSection
 from trimaran.soft_taints.hysteresis import HotNodeRule
-from trimaran.soft_taints.writer import WritePlan
+from trimaran.soft_taints.writer import WRITE_SECONDS, WritePlan
 from watcher.settings import Settings
 
 DEFAULT_PORT = 2022
@@ -68,9 +68,12 @@ class NodesSection(ClusterSection):
         """Return the options of the node writer that these settings describe."""
         rule = HotNodeRule(self.hot_percent, self.cool_percent, self.min_hot_seconds, self.max_hot_fraction)
         windows = tuple(dict.fromkeys(self.windows))
+        # A term is two thirds of the Lease's duration: a write that begins at its end ends before another term begins.
+        seconds = min(WRITE_SECONDS, self.lease_seconds / 3)
         return WritePlan(
-            self.taints, rule, self.taint_key, windows, self.step_percent, self.writes_per_minute, self.max_age_seconds
-        )
+            self.taints, rule, self.taint_key, windows, self.step_percent, self.writes_per_minute, self.max_age_seconds,
+            seconds,
+        )  # fmt: skip
 
 
 class NodesSettings(Settings):

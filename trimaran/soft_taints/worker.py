@@ -37,7 +37,8 @@ class SoftTaintsWorker:
         self._api = api
         self._stop = threading.Event()
         self._closing = contextlib.ExitStack()
-        self._ticked_at = time.monotonic()
+        self._threads: list[threading.Thread] = []
+        self._ticked_at: dict[str, float] = {}  # by thread, the begin of its last turn
 
     def start(self) -> FastPath:
         """Start the threads, and return the WSGI application without waiting for the nodes or the metrics."""
@@ -47,22 +48,25 @@ class SoftTaintsWorker:
         reflector = Reflector(self._api, NODES, nodes)
         identity = f"{socket.gethostname()}_{uuid4().hex[:8]}"
         lease = Lease(self._api, section.lease_namespace, section.lease_name, identity, section.lease_seconds)
-        writer = NodeWriter(self._api, nodes, watcher, section.plan(), lambda: lease.is_held)
+        writer = NodeWriter(self._api, nodes, watcher, section.plan(), lambda: lease.term)
         reflector.start()
-        threads = [
+        self._threads = [
             threading.Thread(target=self._hold, args=(lease,), name="lease", daemon=True),
             threading.Thread(target=self._write, args=(writer, reflector), name="writer", daemon=True),
         ]
-        for thread in threads:
+        for thread in self._threads:
+            self._tick(thread.name)
             thread.start()
         self._closing.callback(self._api.close)
         self._closing.callback(watcher.close)
-        self._closing.callback(self._end, reflector, threads, lease)
+        self._closing.callback(self._end, reflector, lease)
         return create_app(writer.counts, lease, self.is_alive, reflector.synced.is_set, self._access)
 
     def is_alive(self) -> bool:
-        """Return whether the writer's thread makes progress, or waits for its next cycle."""
-        return time.monotonic() - self._ticked_at < _STUCK_SECONDS + self._settings.nodes.interval_seconds
+        """Return whether all threads run, and make progress or wait for their next turn."""
+        nodes = self._settings.nodes
+        oldest = time.monotonic() - _STUCK_SECONDS - max(nodes.interval_seconds, nodes.lease_seconds)
+        return all(thread.is_alive() and self._ticked_at[thread.name] > oldest for thread in self._threads)
 
     def close(self) -> None:
         """Stop the threads, and release the Lease."""
@@ -71,12 +75,16 @@ class SoftTaintsWorker:
 
     def _hold(self, lease: Lease) -> None:
         while not self._stop.is_set():
-            lease.renew()
+            self._tick("lease")
+            try:
+                lease.renew()
+            except Exception:  # noqa: BLE001  the next renewal tries again; until then the Lease may expire
+                _log.exception("the Lease could not be renewed")
             self._stop.wait(self._settings.nodes.lease_seconds / 3)
 
     def _write(self, writer: NodeWriter, reflector: Reflector) -> None:
         while not self._stop.is_set():
-            self._ticked_at = time.monotonic()
+            self._tick("writer")
             if reflector.synced.is_set():
                 try:
                     writer.run_cycle()
@@ -84,9 +92,12 @@ class SoftTaintsWorker:
                     _log.exception("a cycle of the node writer failed")
             self._stop.wait(self._settings.nodes.interval_seconds if writer.counts.cycles else 0.5)
 
-    def _end(self, reflector: Reflector, threads: list[threading.Thread], lease: Lease) -> None:
+    def _tick(self, name: str) -> None:
+        self._ticked_at[name] = time.monotonic()
+
+    def _end(self, reflector: Reflector, lease: Lease) -> None:
         reflector.stop()
-        for thread in threads:
+        for thread in self._threads:
             thread.join(3)
         lease.release()
         reflector.join()

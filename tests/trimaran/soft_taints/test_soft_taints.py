@@ -1,16 +1,18 @@
 """Taints and annotations on nodes: hysteresis, patches, write budget, Lease and settings."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 import pytest
+import requests
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from support.documented import check_each_setting_is_documented
 from support.extending import metrics
-from support.nodes_api import NodesApi
+from support.nodes_api import NodesApi, http_error
 
 from client import NoMetrics
 from runtime.settings.loading import load
@@ -156,9 +158,9 @@ class Bench:
         self.nodes = NodeStateCache()
         self.nodes.replace(self.api.nodes.values())
         self.watcher = FixedMetrics()
-        self.holds_lease = True
+        self.term: int | None = 1
         self.writer = NodeWriter(
-            self.api, self.nodes, self.watcher, plan or WritePlan(rule=RULE), lambda: self.holds_lease,
+            self.api, self.nodes, self.watcher, plan or WritePlan(rule=RULE), lambda: self.term,
             clock=lambda: self.watcher.now, monotonic=lambda: self.watcher.now,
         )  # fmt: skip
 
@@ -229,12 +231,125 @@ def test_a_conflicting_change_is_not_overwritten() -> None:
 def test_without_the_lease_nothing_is_written() -> None:
     """Nothing is written before the Lease is held, or after it is lost."""
     bench = Bench()
-    bench.holds_lease = False
+    bench.term = None
     bench.run_cycle({"a": 90.0})
     assert bench.api.writes == []
-    bench.holds_lease = True
+    bench.term = 1
     bench.run_cycle({"a": 90.0})
     assert len(bench.api.writes) == 1
+
+
+@pytest.mark.parametrize("term", [None, 2])
+def test_a_cycle_ends_with_its_term(term: int | None) -> None:
+    """If the Lease is lost within a cycle, the cycle writes no more, even if the Lease is held again by then."""
+    bench = Bench(plan=WritePlan(rule=HotNodeRule(max_hot_fraction=1)))
+    send = bench.api.send
+
+    def suspend(*arguments: Any) -> Any:
+        bench.term = term
+        return send(*arguments)
+
+    bench.api.send = suspend  # type: ignore[method-assign]
+    bench.run_cycle(dict.fromkeys(NAMES, 90.0))
+    assert len(bench.api.writes) == 1
+    assert bench.writer.counts.deferred == len(NAMES) - 1
+    bench.term = 3
+    bench.run_cycle(dict.fromkeys(NAMES, 10.0))  # the age of the taint is unknown, as another replica may have set it
+    assert bench.hot() == set()
+
+
+def test_a_change_of_another_replica_is_not_overwritten() -> None:
+    """An annotation by a writer that was suspended is refused if another replica has written the node meanwhile."""
+    first = Bench(plan=WritePlan(taints=False, windows=("15m",)))
+    Bench(plan=WritePlan(taints=False, windows=("15m",)), api=first.api).run_cycle({"a": 90.0})
+    first.run_cycle({"a": 10.0})
+    assert first.api.nodes["a"]["metadata"]["annotations"] == {"load.trimaran.io/15m": "cpu=90,memory=90"}
+    assert first.writer.counts.conflicts == 1
+
+
+# -- nodes whose writes fail --------------------------------------------------------------------------------------
+
+
+class Refusals:
+    """Wrapper of a bench's API that refuses or distorts the patches of some nodes."""
+
+    def __init__(self, bench: Bench, names: Collection[str], response: Any) -> None:
+        self.tries: Counter[str] = Counter()
+        send = bench.api.send
+
+        def refuse(method: str, path: str, *rest: Any) -> Any:
+            name = path.rpartition("/")[2]
+            self.tries[name] += 1
+            if name not in self.names:
+                return send(method, path, *rest)
+            if isinstance(response, Exception):
+                raise response
+            return response
+
+        self.names = set(names)
+        bench.api.send = refuse  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    "response",
+    [http_error(422), http_error(500), http_error(409), requests.ConnectionError("no route"), [], "text", None,
+     {"kind": "Status", "metadata": {}}, {"kind": "Status"}, {"metadata": []}],
+    ids=str,
+)  # fmt: skip
+def test_refused_nodes_leave_the_budget_to_the_others(response: Any) -> None:
+    """All good nodes are written although the writes of 22 nodes, the budget of a minute, fail whatever happens."""
+    bad, good = [f"a-{number}" for number in range(22)], [f"b-{number}" for number in range(45)]
+    plan = WritePlan(rule=HotNodeRule(max_hot_fraction=1), windows=("15m",), writes_per_minute=22)
+    bench = Bench((*bad, *good), plan)
+    refusals = Refusals(bench, bad, response)
+    for _ in range(4):
+        bench.run_cycle(dict.fromkeys([*bad, *good], 90.0), 60)
+    assert bench.hot() == set(good)
+    assert bench.writer.counts.failing == len(bad)
+    for _ in range(60):
+        bench.run_cycle(dict.fromkeys([*bad, *good], 90.0), 60)
+    assert max(refusals.tries[name] for name in bad) <= 64 * 60 / 300 + 8
+    refusals.names.clear()
+    for _ in range(6):
+        bench.run_cycle(dict.fromkeys([*bad, *good], 90.0), 60)
+    assert bench.hot() == {*bad, *good}
+    assert bench.writer.counts.failing == 0
+
+
+def test_nodes_that_cannot_be_tainted_do_not_use_up_the_hot_fraction() -> None:
+    """While the hottest nodes refuse the taint, the next hottest get it."""
+    bench = Bench()
+    Refusals(bench, ("a", "b"), http_error(422))
+    loads = {"a": 99.0, "b": 98.0, "c": 90.0, "d": 89.0}
+    for _ in range(6):
+        bench.run_cycle(loads)
+    assert bench.hot() == {"c", "d"}
+
+
+def test_slow_writes_end_a_cycle() -> None:
+    """Writes that time out end the cycle after a minute, so that the thread makes progress."""
+    bench = Bench(tuple(f"node-{number}" for number in range(100)), WritePlan(rule=HotNodeRule(max_hot_fraction=1)))
+    writes = []
+
+    def hang(*arguments: Any) -> None:
+        writes.append(arguments)
+        bench.watcher.now += 10
+        raise requests.Timeout("no answer")
+
+    bench.api.send = hang  # type: ignore[assignment]
+    bench.run_cycle(dict.fromkeys(bench.nodes.all(), 90.0))
+    assert len(writes) == 6
+
+
+def test_deleted_nodes_are_no_longer_failing() -> None:
+    """A failing node that is deleted is forgotten."""
+    bench = Bench()
+    Refusals(bench, ("a",), http_error(422))
+    bench.run_cycle({"a": 90.0})
+    assert bench.writer.counts.failing == 1
+    bench.nodes.drop(bench.api.nodes["a"])
+    bench.run_cycle({"b": 10.0})
+    assert bench.writer.counts.failing == 0
 
 
 def test_writes_stay_within_the_budget_and_taints_come_first() -> None:
@@ -261,7 +376,17 @@ def test_clear_removes_our_marks_only() -> None:
     bench.api.taint("a", FOREIGN)
     bench.nodes.put(bench.api.nodes["a"])
     bench.run_cycle({"a": 90.0, "b": 30.0})
-    bench.writer.clear()
+    bench.api.nodes["b"]["metadata"]["resourceVersion"] = "changed"  # the watch delivers it after the first try
+    send = bench.api.send
+
+    def deliver(method: str, path: str, *rest: Any) -> Any:
+        try:
+            return send(method, path, *rest)
+        finally:
+            bench.nodes.put(bench.api.nodes["b"])
+
+    bench.api.send = deliver  # type: ignore[method-assign]
+    assert bench.writer.clear() == 0
     assert {
         name: node["spec"].get("taints") for name, node in bench.api.nodes.items() if node["spec"].get("taints")
     } == {"a": [FOREIGN]}
