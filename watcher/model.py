@@ -240,6 +240,22 @@ class WatcherMetrics:
         return notebook_table(self)
 
 
+def grades(metrics: WatcherMetrics) -> dict[str, str]:
+    """Return the grade of each node of a snapshot, for people: how far its values can be trusted.
+
+    ``measured``, a :class:`Grade`, ``suspect`` for values that the watcher suspects, or ``incomplete`` for a node that
+    lacks an average of CPU or of memory that other nodes have: scores do not take such a node for measured.
+    """
+    average_types = {name: averages(node).keys() for name, node in metrics.data.items()}
+    complete = set().union(*average_types.values())
+    return {
+        name: "incomplete"
+        if average_types[name] < complete
+        else str(node.metadata.get("grade", "")) or ("suspect" if "suspect" in node.metadata else "measured")
+        for name, node in metrics.data.items()
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
     """Group of nodes that have the same series in the same order, as a part of :class:`NodeColumns`.

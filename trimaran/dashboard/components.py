@@ -74,11 +74,6 @@ def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) ->
     return html.Div(content, className="scrolls", tabIndex=0, role="region", **region)
 
 
-def grade(node: NodeMetrics) -> str:
-    """Return the grade of a node's values, such as ``measured`` or ``last_good``."""
-    return str(node.metadata.get("grade", "")) or ("suspect" if "suspect" in node.metadata else "measured")
-
-
 def age_seconds(snapshot: WatcherMetrics, node: NodeMetrics, now: float) -> float:
     """Return the age of a node's values: seconds since the end of the window that they cover."""
     return max(0.0, now - float(node.metadata.get("window_end", snapshot.window.end)))

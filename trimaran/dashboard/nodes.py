@@ -14,7 +14,6 @@ from trimaran.dashboard.components import (
     CurrentData,
     Query,
     age_seconds,
-    grade,
     label_input,
     labeled_control,
     link_choice,
@@ -25,7 +24,7 @@ from trimaran.dashboard.components import (
 )
 from trimaran.dashboard.data import DashboardData, aligned_values
 from trimaran.dashboard.page_context import PageContext
-from watcher.model import MetricType, NodeMetrics
+from watcher.model import MetricType, NodeMetrics, grades
 
 PATH, TITLE = "/nodes", "Nodes"
 ROWS = 50
@@ -87,7 +86,7 @@ def sorted_names(data: DashboardData, names: Iterable[str], sort: str) -> list[s
     """
     snapshot, now = data.snapshot(), time.time()
     counts = Counter(str(finding.get("node", "")) for finding in data.findings())
-    grades = ("last_good", "shorter_window", "suspect", "measured")
+    by_name, worst_first = grades(snapshot), ("incomplete", "last_good", "shorter_window", "suspect", "measured")
 
     def key(name: str) -> Any:
         node = snapshot.data[name]
@@ -100,7 +99,7 @@ def sorted_names(data: DashboardData, names: Iterable[str], sort: str) -> list[s
             case "coverage":
                 return float(node.metadata.get("coverage", 1)), name
             case "grade":
-                return grades.index(grade(node)) if grade(node) in grades else 0, name
+                return worst_first.index(by_name[name]) if by_name[name] in worst_first else 0, name
             case "findings":
                 return -counts[name], name
             case _:
@@ -114,13 +113,13 @@ def _table(data: DashboardData, names: list[str]) -> Any:
     day = aligned_values(tuple(names), data.history("CPU", "AVG"), "CPU", "AVG")
     counts = Counter(str(finding.get("node", "")) for finding in data.findings())
     header = ["Node", *(f"{type_} {window}" for type_ in _TYPES for window in windows), "CPU, 24 h", "Grade", "Age"]
-    rows = []
+    rows, by_name = [], grades(snapshot)
     for row, name in enumerate(names):
         node = snapshot.data[name]
         loads = [load_text(metrics.data.get(name), type_) for type_ in _TYPES for metrics in windows.values()]
         coverage = f"{100 * float(node.metadata.get('coverage', 1)):.0f}%"
         age = f"{age_seconds(snapshot, node, now):.0f} s"
-        rows.append([name, *loads, _sparkline(name, day[row]), grade(node), age, coverage, str(counts[name])])
+        rows.append([name, *loads, _sparkline(name, day[row]), by_name[name], age, coverage, str(counts[name])])
     return table("Nodes", [*header, "Coverage", "Findings"], rows)
 
 

@@ -7,15 +7,15 @@ from typing import Any
 from dash import Dash, dcc, html
 from plotly import graph_objects as go
 
-from trimaran.dashboard.components import CurrentData, Query, age_seconds, grade, table
+from trimaran.dashboard.components import CurrentData, Query, age_seconds, table
 from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.page_context import PageContext
 from watcher.findings import Kind
-from watcher.model import WatcherMetrics
+from watcher.model import WatcherMetrics, grades
 
 PATH, TITLE = "/trust", "Trust"
 _AGES = ((30, "under 30 s"), (90, "30 to 90 s"), (180, "90 s to 3 min"), (300, "3 to 5 min"), (float("inf"), "older"))
-_GRADES = ("measured", "suspect", "shorter_window", "last_good")
+_GRADES = ("measured", "suspect", "shorter_window", "last_good", "incomplete")
 _MAX_FINDINGS = 200
 _SCALE = ((0, "#3f73c8"), (1, "#123f8c"))  # white text is readable on both; empty cells are transparent
 
@@ -55,13 +55,14 @@ RELATED_SETTINGS = {
 def layout(data: DashboardData, _query: Query, _context: PageContext) -> list[Any]:
     """Return the content of the Trust page."""
     counts = freshness_counts(data.snapshot(), time.time())
-    ages, grades = [text for _, text in _AGES], sorted({grade for _, grade in counts}.union(_GRADES), key=_grade_order)
-    cells = [[counts[age, grade] for age in ages] for grade in grades]
+    ages = [text for _, text in _AGES]
+    known = sorted({grade for _, grade in counts}.union(_GRADES), key=_grade_order)
+    cells = [[counts[age, grade] for age in ages] for grade in known]
     figure = go.Figure(
         go.Heatmap(
             z=[[count or None for count in row] for row in cells],
             x=ages,
-            y=grades,
+            y=known,
             colorscale=_SCALE,
             zmin=0,
             showscale=False,
@@ -86,7 +87,7 @@ def layout(data: DashboardData, _query: Query, _context: PageContext) -> list[An
         ]
         for finding in findings[:_MAX_FINDINGS]
     ]  # fmt: skip
-    count_rows = [[grade, *map(str, row)] for grade, row in zip(grades, cells, strict=True)]
+    count_rows = [[grade, *map(str, row)] for grade, row in zip(known, cells, strict=True)]
     more = f"; the first {_MAX_FINDINGS} are shown" if len(findings) > _MAX_FINDINGS else ""
     return [
         html.H2("Watcher"),
@@ -109,9 +110,9 @@ def register(_app: Dash, _current: CurrentData, _context: PageContext) -> None:
 def freshness_counts(snapshot: WatcherMetrics, now: float) -> Counter[tuple[str, str]]:
     """Return the number of nodes by age range and grade of their values, such as ``("under 30 s", "measured")``."""
     counts: Counter[tuple[str, str]] = Counter()
-    for node in snapshot.data.values():
-        age = age_seconds(snapshot, node, now)
-        counts[next(text for limit, text in _AGES if age < limit), grade(node)] += 1
+    for name, grade in grades(snapshot).items():
+        age = age_seconds(snapshot, snapshot.data[name], now)
+        counts[next(text for limit, text in _AGES if age < limit), grade] += 1
     return counts
 
 

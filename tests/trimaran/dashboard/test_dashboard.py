@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -153,6 +154,14 @@ def test_trust_counts_every_node(data):
     """Each node is counted in one cell of freshness and grade."""
     assert sum(trust.freshness_counts(data.snapshot(), time.time()).values()) == NODES
     assert set(trust.freshness_counts(data.snapshot(), time.time() + 400)) == {("older", "measured")}
+    snapshot = data.snapshot()
+    name, node = next(iter(snapshot.data.items()))
+    cpu_only = replace(node, metrics=tuple(metric for metric in node.metrics if metric.type == "CPU"))
+    lost = replace(snapshot, data={**snapshot.data, name: cpu_only})
+    assert trust.freshness_counts(lost, time.time() + 400) == {
+        ("older", "measured"): NODES - 1,
+        ("older", "incomplete"): 1,
+    }
 
 
 def test_providers_are_shown_by_window(data):
