@@ -1,5 +1,10 @@
-"""Output and options that the commands share: forms of output, tables, colors on a terminal, durations."""
+"""Output and options that the commands share: lines, documents, tables, colors on a terminal, durations.
 
+All output of the commands passes through this module (``make lint`` checks this). It redacts secrets and escapes
+control characters: names and messages come from files and services that could otherwise control the terminal.
+"""
+
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,7 +13,7 @@ from typing import Any, TypeVar
 import click
 import orjson
 
-from runtime import duration
+from runtime import duration, masking
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -34,15 +39,41 @@ def duration_option(*names: str, default: str, help: str, show_default: bool = T
     )
 
 
+class Styled(str):
+    """Text with the codes of a color, whose control characters are escaped."""
+
+    __slots__ = ()
+
+
+def echo(*parts: str, err: bool = False) -> None:
+    """Write a line of one or more parts; :func:`colorize` makes a colored part."""
+    click.echo("".join(part if isinstance(part, Styled) else masking.to_line(part) for part in parts), err=err)
+
+
+def echo_lines(text: str, *, err: bool = False) -> None:
+    """Write a text whose line breaks are our own, as in a list of problems."""
+    for line in text.split("\n"):
+        echo(line, err=err)
+
+
 def echo_document(document: object, form: str) -> None:
     """Write a document as ``json`` or ``yaml``."""
     text = orjson.dumps(document, default=_plain, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY)
     if form == "yaml":
-        import yaml  # only needed here
-
-        click.echo(yaml.safe_dump(orjson.loads(text), sort_keys=False, allow_unicode=True), nl=False)
+        echo_yaml(orjson.loads(text))
     else:
-        click.echo(text)
+        characters = (each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text.decode())
+        click.echo("".join(characters))
+
+
+def echo_yaml(document: object) -> None:
+    """Write a document of plain types as YAML."""
+    import yaml  # only needed here
+
+    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+    if not text.replace("\n", "").isprintable():  # such as marks that change the direction of text
+        text = yaml.safe_dump(document, sort_keys=False)
+    click.echo(text, nl=False)
 
 
 def echo_table(
@@ -57,21 +88,22 @@ def echo_table(
         rows: one text per column.
         color: color of a cell, by its column's name and its text; None for no color. Used on a terminal only.
     """
-    rows = [list(row) for row in rows]
+    header, *rows = [[masking.to_line(cell) for cell in row] for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    click.echo(colorize(_line(header, widths), "bold"))
+    echo(colorize(_line(header, widths), "bold"))
     for row in rows:
         colors = [color(name, cell) for name, cell in zip(header, row, strict=True)]
         padded = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)]
         cells = [colorize(cell, each) if each else cell for cell, each in zip(padded, colors, strict=True)]
-        click.echo("   ".join(cells).rstrip())
+        echo(Styled("   ".join(cells).rstrip()))
 
 
-def colorize(text: str, color: str) -> str:
-    """Return a text in a color, or ``bold``; in pipes and files, and if NO_COLOR is set, the plain text."""
+def colorize(text: str, color: str) -> Styled:
+    """Return a text in a color, or ``bold``; in pipes and files, and if NO_COLOR is set, without a color."""
+    text = masking.to_line(text)
     if os.environ.get("NO_COLOR") or not _is_terminal():
-        return text
-    return click.style(text, bold=True) if color == "bold" else click.style(text, fg=color)
+        return Styled(text)
+    return Styled(click.style(text, bold=True) if color == "bold" else click.style(text, fg=color))
 
 
 def _is_terminal() -> bool:

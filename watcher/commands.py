@@ -12,7 +12,7 @@ from runtime import logs
 from runtime.errors import SettingsError, TrimaranError
 from runtime.parsing import parse_yaml, read_bounded
 from runtime.settings.loading import LoadedSettings, Model, display, environment_variable, load, setting_names
-from runtime.terminal import colorize, echo_document, output_option
+from runtime.terminal import colorize, echo, echo_document, echo_lines, output_option
 from watcher.providers.base import check_providers, known_providers
 from watcher.settings import Settings, WatcherSettings
 
@@ -71,10 +71,10 @@ def yaml_or_exit(file: Path) -> Iterator[Any]:
             document = parse_yaml(read_bounded(opened))
         yield document
     except OSError as error:
-        click.echo(f"trimaran: {file} cannot be read: {error.strerror}", err=True)
+        echo(f"trimaran: {file} cannot be read: {error.strerror}", err=True)
         raise SystemExit(2) from None
     except ValueError as error:
-        click.echo(f"trimaran: {file}: {error}", err=True)
+        echo(f"trimaran: {file}: {error}", err=True)
         raise SystemExit(2) from None
 
 
@@ -87,10 +87,10 @@ def errors_or_exit() -> Iterator[None]:
     try:
         yield
     except SettingsError as error:
-        click.echo(f"trimaran: {error}", err=True)
+        echo_lines(f"trimaran: {error}", err=True)
         raise SystemExit(2) from None
     except TrimaranError as error:
-        click.echo(f"trimaran: {error}", err=True)
+        echo(f"trimaran: {error}", err=True)
         raise SystemExit(1) from None
 
 
@@ -150,8 +150,9 @@ def show_settings(file: Path | None, assignments: tuple[str, ...]) -> None:
         rows.append((name, value, loaded.origins.get(name, "default"), environment_variable(name)))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     for name, value, origin, env in rows:
-        click.echo(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {origin:<{widths[2]}}  {env}")
-    click.echo(f"\nproviders: {', '.join(sorted(known_providers()))}")
+        echo(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {origin:<{widths[2]}}  {env}")
+    echo()
+    echo(f"providers: {', '.join(sorted(known_providers()))}")
     with errors_or_exit():
         check_providers(loaded.settings)
 
@@ -235,14 +236,15 @@ def doctor(
         checks.append(check)
         if output == "text":
             word = colorize("ok  ", "green") if check.ok else colorize("FAIL", "red")
-            click.echo(f"{word}  {check.step}: {check.message}{'' if check.ok else _remedy(check.setting)}")
+            echo(word, f"  {check.step}: {check.message}{'' if check.ok else _remedy(check.setting)}")
             for detail in check.details if verbose else ():
-                click.echo(f"        {detail}")
+                echo(f"        {detail}")
     failed = sum(not check.ok for check in checks)
     if output != "text":
         echo_document(checks, output)
     else:
-        click.echo(f"\n{'all steps passed' if not failed else f'{failed} of {len(checks)} steps failed'}")
+        echo()
+        echo(f"{'all steps passed' if not failed else f'{failed} of {len(checks)} steps failed'}")
     raise SystemExit(1 if failed else 0)
 
 
@@ -271,5 +273,5 @@ def _node_names(file: Path | None, cluster_settings: Settings | None) -> frozens
             return list_node_names(cluster_settings)
         return frozenset() if file is None else read_node_names(file)
     except (ManifestError, NodeListError) as error:
-        click.echo(f"trimaran: {error}", err=True)
+        echo(f"trimaran: {error}", err=True)
         raise SystemExit(2) from None

@@ -10,7 +10,7 @@ import numpy as np
 
 from client.connecting import WatcherCredentials
 from client.errors import ClientError
-from runtime.terminal import duration_option, echo_document, echo_table, output_option
+from runtime.terminal import duration_option, echo, echo_document, echo_table, output_option
 from scoring.arrays import Float64s
 from trimaran.cli.options import connected, credential_options, fail, option
 from watcher.model import AVERAGES, WatcherMetrics
@@ -157,13 +157,14 @@ def _show(report: Mapping[str, Any]) -> None:
     ]  # fmt: skip
     echo_table(["VALUE", "NODES", "MEAN DIFF", "MAX DIFF", "RANK CORR"], rows)
     count = "once" if report["rounds"] == 1 else f"{report['rounds']} times"
-    click.echo(f"\n{report['nodes']} nodes on both sides, compared {count}; differences in percentage points")
+    echo()
+    echo(f"{report['nodes']} nodes on both sides, compared {count}; differences in percentage points")
     for side, names in (("GO", report["only_theirs"]), ("OURS", report["only_ours"])):
         if names:
             more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-            click.echo(f"only {side} has {', '.join(names[:_MAX_NAMED])}{more}")
+            echo(f"only {side} has {', '.join(names[:_MAX_NAMED])}{more}")
     if report["apart"]:
-        click.echo(f"differences above --tolerance: {', '.join(report['apart'])}")
+        echo(f"differences above --tolerance: {', '.join(report['apart'])}")
     if not report["values"]:
-        click.echo("no node has the same kind of value on both sides: do both watchers use the same node names?")
-    click.echo("the watchers agree" if report["agree"] else "the watchers do not agree")
+        echo("no node has the same kind of value on both sides: do both watchers use the same node names?")
+    echo("the watchers agree" if report["agree"] else "the watchers do not agree")

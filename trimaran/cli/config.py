@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from runtime.parsing import parse_yaml, read_bounded
-from runtime.terminal import colorize
+from runtime.terminal import colorize, echo
 from scoring import SchedulerConfiguration, read_configuration
 from trimaran.cli.options import kubernetes_version_option
 from trimaran.cli.yaml_lines import KeyLines
@@ -44,11 +44,11 @@ def check(file: Path, kubernetes_version: str, *, show_all: bool) -> None:
         lines = KeyLines.of(text, document)
         configuration = read_configuration(document, kubernetes_version=kubernetes_version)
     except OSError as error:
-        click.echo(f"trimaran: {file} cannot be read: {error.strerror}", err=True)
+        echo(f"trimaran: {file} cannot be read: {error.strerror}", err=True)
         raise SystemExit(2) from None
     except ValueError as error:
         line = lines.line_of(str(error).partition(":")[0])
-        click.echo(f"trimaran: {file}{f', line {line}' if line else ''}: {error}", err=True)
+        echo(f"trimaran: {file}{f', line {line}' if line else ''}: {error}", err=True)
         raise SystemExit(2) from None
     unknown = _show_notes(configuration, lines, show_all=show_all)
     addresses = _show_addresses(lines)
@@ -56,11 +56,11 @@ def check(file: Path, kubernetes_version: str, *, show_all: bool) -> None:
         weights = (
             ", ".join(f"{each.weight} x {each.plugin.name}" for each in profile.plugins) or "no known score plugin"
         )
-        click.echo(f"{profile.scheduler_name}: {weights}")
+        echo(f"{profile.scheduler_name}: {weights}")
     warnings = [unknown] if unknown else []
     warnings += [f"{addresses} without /compat"] if addresses else []
     verdict = f"is valid, with warnings: {', '.join(warnings)}" if warnings else "is valid"
-    click.echo(colorize(f"{file} {verdict}", "yellow" if warnings else "green"))
+    echo(colorize(f"{file} {verdict}", "yellow" if warnings else "green"))
     raise SystemExit(1 if warnings else 0)
 
 
@@ -91,4 +91,4 @@ def _show_addresses(lines: KeyLines) -> str:
 def _print_note(status: str, key: str, detail: str) -> None:
     label = f"{status:8}"
     label = colorize(label, _COLORS[status]) if status in _COLORS else label
-    click.echo(f"{label} {key}{f': {detail}' if detail else ''}")
+    echo(label, f" {key}{f': {detail}' if detail else ''}")

@@ -4,13 +4,15 @@ Regret is the load of the node that a pod was bound to, minus the load that the 
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from runtime.terminal import echo_document, echo_table, output_option
+from runtime import masking
+from runtime.terminal import echo, echo_document, echo_table, output_option
 from trimaran.cli.options import credential_options, fail, option
 from trimaran.extender.decisions import EXPLAIN, REGRET
 
@@ -43,10 +45,11 @@ def explain(pod: str, address: str, access: dict[str, Path | None], output: str)
     Exit status: 0 if the placement is shown, 1 if the extender does not return it, 2 if an option cannot be used.
     """
     decision = _get(address, access, EXPLAIN, pod=pod)
-    if output == "text":
-        _show_decision(decision)
-    else:
-        echo_document(decision, output)
+    with _expected_content(address):
+        if output == "text":
+            _show_decision(decision)
+        else:
+            echo_document(decision, output)
 
 
 @click.command(short_help="Compare the chosen nodes with the extender's best nodes.")
@@ -54,10 +57,11 @@ def explain(pod: str, address: str, access: dict[str, Path | None], output: str)
 def regret(address: str, access: dict[str, Path | None], output: str) -> None:
     """Show the load of the chosen nodes after placement, compared with the extender's best nodes."""
     summary = _get(address, access, REGRET)
-    if output == "text":
-        _show_regret(summary)
-    else:
-        echo_document(summary, output)
+    with _expected_content(address):
+        if output == "text":
+            _show_regret(summary)
+        else:
+            echo_document(summary, output)
 
 
 def _get(address: str, access: dict[str, Path | None], path: str, **query: str) -> dict[str, Any]:
@@ -71,8 +75,19 @@ def _get(address: str, access: dict[str, Path | None], path: str, **query: str) 
         fail(error, 1)
 
 
+@contextmanager
+def _expected_content(address: str) -> Iterator[None]:
+    """Exit with status 1 if the ``with`` block fails because the response lacks values or has other types."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        shown = masking.without_credentials(address)
+        fail(f"{shown} is not an extender: its answer has unexpected content ({type(error).__name__}: {error})", 1)
+
+
 def _show_decision(decision: Mapping[str, Any]) -> None:
-    click.echo("\n".join(_summary(decision)))
+    for line in _summary(decision):
+        echo(line)
     if decision["outcome"] == "not_asked":
         return
     rows = []
@@ -81,7 +96,7 @@ def _show_decision(decision: Mapping[str, Any]) -> None:
         for plugin in node["plugins"]:
             rows.append([*cells, f"{plugin['name']} {plugin['score']}: {plugin['why']}"])
             cells = [""] * len(cells)
-    click.echo()
+    echo()
     echo_table(["", "NODE", "SCORE", "GRADE", "WHY"], rows)
 
 
@@ -120,7 +135,8 @@ def _show_regret(summary: Mapping[str, Any]) -> None:
 
     header = ["SCHEDULER", "MODE", "PODS", "SAME NODE", "CHOSEN", "BEST", "REGRET", "P95", "CHOSEN HOT", "BEST HOT"]
     echo_table(header, regret_rows(summary))
-    click.echo(
-        f"\n{summary['waiting']} pods are not counted yet: their first window is not complete; "
+    echo()
+    echo(
+        f"{summary['waiting']} pods are not counted yet: their first window is not complete; "
         f"hot: {summary['hot_percent']:g} % or more"
     )

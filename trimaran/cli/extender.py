@@ -8,10 +8,10 @@ import signal
 from pathlib import Path
 
 import click
-import yaml
 
 from runtime import logs
 from runtime.errors import SettingsError
+from runtime.terminal import echo, echo_yaml
 from trimaran.cli.explain import regret
 from trimaran.cli.options import option
 from trimaran.extender.settings import ExtenderSettings
@@ -121,11 +121,12 @@ def config(
         if check:
             has_url = click.get_current_context().get_parameter_source("url") is not click.core.ParameterSource.DEFAULT
             problems = list(kube_scheduler.validate_config(document, url if has_url else ""))
-            click.echo("\n".join(problems) or "the configuration is valid, and uses the extender")
+            for problem in problems or ["the configuration is valid, and uses the extender"]:
+                echo(problem)
             raise SystemExit(1 if problems else 0)
         endpoint = kube_scheduler.ExtenderEndpoint(url, ca_file, certificate, key, timeout_ms, filters)
         rendered = kube_scheduler.render_config(document, endpoint, safety_net=not no_safety_net)
-    click.echo(yaml.safe_dump(rendered, sort_keys=False), nl=False)
+    echo_yaml(rendered)
 
 
 extender.add_command(regret)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from runtime.terminal import echo
 from trimaran.cli.options import FiniteRange, fail, option
 from trimaran.cli.trace_output import check_new, write_or_fail
 from trimaran.traces.loaders.alibaba2018 import Alibaba2018
@@ -73,15 +74,15 @@ def import_(
         fail(error, 2)
     write_or_fail(trace, out)
     if without_use:
-        click.echo(f"trimaran: {without_use} pods are left out: their use is not in the data set", err=True)
+        echo(f"trimaran: {without_use} pods are left out: their use is not in the data set", err=True)
     if trace.minutes < options.minutes:
-        click.echo(
+        echo(
             f"trimaran: the data set has only {_hours(trace.minutes)} of the requested {_hours(options.minutes)} "
             f"hours; the trace has these, with a warm-up of {_hours(trace.warm_up_minutes)} hours",
             err=True,
         )
     factors = " and ".join(f"{factor:g}" for factor in trace.overcommit)
-    click.echo(
+    echo(
         f"{out}: {len(trace.nodes)} nodes, {len(trace.pods)} pods, {trace.minutes} minutes; "
         f"overcommit {factors} of CPU and memory"
     )
@@ -89,7 +90,7 @@ def import_(
 
 def _report_bad_rows(source: DatasetFiles) -> None:
     for name, count in source.bad.items():
-        click.echo(f"trimaran: {name}: {count} rows cannot be read and are left out; {source.examples[name]}", err=True)
+        echo(f"trimaran: {name}: {count} rows cannot be read and are left out; {source.examples[name]}", err=True)
 
 
 def _hours(minutes: int) -> str:

@@ -54,7 +54,9 @@ class LazyGroup(click.Group):
             if error.errno not in _UNWRITABLE:
                 raise
             with contextlib.suppress(OSError):  # stderr may be the same file
-                click.echo(f"trimaran: the output cannot be written: {error.strerror}", err=True)
+                from runtime.terminal import echo
+
+                echo(f"trimaran: the output cannot be written: {error.strerror}", err=True)
             _give_up_output()
             raise SystemExit(1) from None
 

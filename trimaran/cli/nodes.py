@@ -7,6 +7,7 @@ import click
 
 from runtime import logs
 from runtime.errors import SettingsError
+from runtime.terminal import echo
 from trimaran.soft_taints.settings import NodesSettings
 from watcher.commands import errors_or_exit, exit_early, load_or_exit, log_level_option, setting_options
 
@@ -55,7 +56,7 @@ def nodes(
 
     with errors_or_exit():
         if clear:
-            click.echo(f"trimaran: {clearing.clear(settings)} nodes were cleared")
+            echo(f"trimaran: {clearing.clear(settings)} nodes were cleared")
             return
         if not (settings.nodes.taints or settings.nodes.windows):
             raise SettingsError(["nodes.taints, nodes.windows: nothing to write; give --taints or --windows"])

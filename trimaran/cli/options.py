@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from runtime import masking
+from runtime.terminal import echo, echo_lines
 
 if TYPE_CHECKING:
     from client.connecting import WatcherClient, WatcherCredentials
@@ -118,7 +119,7 @@ def connected(address: str | None, access: "WatcherCredentials | None" = None) -
             client = LibraryClient()
             source = f"{client.source}, this machine" if client.source == "Host" else client.source
             message = f"trimaran: no --watcher (TRIMARAN_WATCHER_ADDRESS): embedding one that reads {source}"
-            click.echo(message, err=True)
+            echo(message, err=True)
             return client
         return ServiceClient(address, **access) if access else ServiceClient(address)
     except (BadSettings, ValueError) as error:
@@ -154,9 +155,10 @@ def renamed_option(old: str, new: str) -> Callable[[Command], Command]:
 
 
 def fail(error: Exception | str, status: int) -> NoReturn:
-    """Print an error in one line to standard error, and exit with this status."""
-    from client.errors import AccessDenied
+    """Print an error to standard error, in one line except for settings, and exit with this status."""
+    from client.errors import AccessDenied, BadSettings
 
     hint = "; see --token-file and --client-certificate" if isinstance(error, AccessDenied) else ""
-    click.echo(f"trimaran: {error}{hint}", err=True)
+    write = echo_lines if isinstance(error, BadSettings) else echo
+    write(f"trimaran: {error}{hint}", err=True)
     raise SystemExit(status)

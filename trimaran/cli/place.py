@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import orjson
 import yaml
 
 from client.connecting import WatcherCredentials, connect
@@ -15,7 +14,7 @@ from client.errors import BadSettings, ClientError, UnknownWindow
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import KubernetesApi
 from runtime.kubernetes.manifests import ManifestError, read_objects
-from runtime.terminal import echo_table
+from runtime.terminal import echo, echo_document, echo_table
 from scoring import NodeTable
 from trimaran.cli.options import (
     FiniteRange,
@@ -170,7 +169,7 @@ def place(
     if output == "json":
         document = plan_document(batch, result, baselines, spread_weight)
         document["bound_pods"] = {each.pod: each.error or each.node for each in bound}
-        click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+        echo_document(document, "json")
     else:
         _show_plan(batch, result, baselines, spread_weight, with_pods=plan_file is None)
         _show_bound(batch, bindings, bound, dry_run=not bind_pods)
@@ -226,26 +225,27 @@ def _show_plan(
     pods = list(zip(batch.pending, result.plan.tolist(), strict=True))
     if with_pods:
         echo_table(["POD", "NODE"], ([pod.name, batch.names[row]] for pod, row in pods if row >= 0))
-        click.echo()
+        echo()
     for number, (pod, row) in enumerate(pods):
         if row < 0:
-            click.echo(f"unplaced: {pod.name}: {why_unplaced(batch.problem, number)}")
+            echo(f"unplaced: {pod.name}: {why_unplaced(batch.problem, number)}")
     for name, reason in batch.skipped.items():
-        click.echo(f"left to the scheduler: {name}: {reason}")
+        echo(f"left to the scheduler: {name}: {reason}")
     header, *rows = comparison_rows(result, baselines, spread_weight)
     echo_table(header, rows)
-    click.echo(f"\n{len(pods)} pods on {batch.problem.nodes} nodes, by {', '.join(batch.problem.resources)}")
+    echo()
+    echo(f"{len(pods)} pods on {batch.problem.nodes} nodes, by {', '.join(batch.problem.resources)}")
     gangs = ", whole gangs or not," if any(pod.gang for pod in batch.pending) else ""
     more = f" (time ran out: a greater {_MORE_TIME[result.limited_by]})" if result.limited_by else ""
-    click.echo(f"no plan for these pods{gangs} costs less than {result.bound.cost:.4f}{more}")
+    echo(f"no plan for these pods{gangs} costs less than {result.bound.cost:.4f}{more}")
     for note in batch.notes:
-        click.echo(f"trimaran: {note}", err=True)
+        echo(f"trimaran: {note}", err=True)
 
 
 def _show_progress(message: str) -> None:
     """Print a progress message to standard error if standard error is a terminal."""
     if _on_terminal():
-        click.echo(f"trimaran: {message}", err=True)
+        echo(f"trimaran: {message}", err=True)
 
 
 def _on_terminal() -> bool:
@@ -256,11 +256,11 @@ def _show_bound(
     batch: Batch, bindings: Sequence[dict[str, Any]], bound: Sequence[BindResult], *, dry_run: bool
 ) -> None:
     if dry_run:
-        click.echo(f"dry run: {len(bindings)} pods would be bound; --bind binds them")
+        echo(f"dry run: {len(bindings)} pods would be bound; --bind binds them")
         return
     for pod in bound:
         if pod.error:
-            click.echo(f"not bound: {pod.pod} to {pod.node}: {pod.error}")
+            echo(f"not bound: {pod.pod} to {pod.node}: {pod.error}")
     for gang in partly_bound_gangs(batch, bound):
-        click.echo(f"gang {gang} is bound in part")
-    click.echo(f"{sum(not pod.error for pod in bound)} of {len(bound)} pods are bound")
+        echo(f"gang {gang} is bound in part")
+    echo(f"{sum(not pod.error for pod in bound)} of {len(bound)} pods are bound")

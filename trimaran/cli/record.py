@@ -13,7 +13,7 @@ from runtime import masking
 from runtime.http import credentials
 from runtime.http.gather import Deadline
 from runtime.http.session import BoundedSession
-from runtime.terminal import duration_option
+from runtime.terminal import duration_option, echo
 from scoring import Node
 from trimaran.cli.options import KubernetesOpener, fail, kubernetes_options, option, path_option
 from trimaran.cli.trace_output import check_new, write_or_fail
@@ -111,7 +111,7 @@ def record(
         minutes=minutes, warm_up_minutes=warm_up_minutes, only_these_nodes=bool(node_selector),
     )  # fmt: skip
     for warning in history.warnings:
-        click.echo(f"trimaran: warning of the Prometheus: {warning}", err=True)
+        echo(f"trimaran: warning of the Prometheus: {warning}", err=True)
     _write(folder, trace, counts)
 
 
@@ -180,14 +180,14 @@ def _read_usage(history: PrometheusHistory, rate_seconds: int, matchers: str) ->
             if nameless:
                 incomplete.append(name)
     for name in incomplete:
-        click.echo(f"trimaran: {name} of containers without the labels namespace and pod is left out", err=True)
+        echo(f"trimaran: {name} of containers without the labels namespace and pod is left out", err=True)
     return usage
 
 
 def _write(folder: Path, trace: Trace, counts: RecordingCounts) -> None:
     """Write the trace, and print the number of recorded and omitted pods; exit with status 1 without recorded pods."""
     if counts.unknown:
-        click.echo(
+        echo(
             f"trimaran: {counts.unknown} pods are left out: neither the Kubernetes API nor kube-state-metrics has "
             f"their requests, such as {', '.join(counts.examples)}",
             err=True,
@@ -203,4 +203,4 @@ def _write(folder: Path, trace: Trace, counts: RecordingCounts) -> None:
         "pods on other nodes left out": counts.elsewhere,
         "pods without a CPU or memory request": counts.without_requests,
     }
-    click.echo(f"{folder}: " + ", ".join(f"{count} {name}" for name, count in summary.items() if count))
+    echo(f"{folder}: " + ", ".join(f"{count} {name}" for name, count in summary.items() if count))

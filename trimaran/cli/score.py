@@ -13,7 +13,7 @@ from client.connecting import WatcherCredentials
 from client.errors import ClientError, NoMetrics, WatcherUnavailable
 from runtime.kubernetes.manifests import read_objects, read_pods
 from runtime.parsing import parse_yaml, read_bounded
-from runtime.terminal import colorize, echo_document, echo_table, output_option
+from runtime.terminal import colorize, echo, echo_document, echo_table, output_option
 from scoring import (
     INFEASIBLE,
     FallbackPolicy,
@@ -112,7 +112,7 @@ def score(
     scores = prepared.score(pod, nodes.feasible(pod))
     obstacles = _obstacles(scores, nodes)
     for warning in _warnings(scores, snapshot, pods_known=pods_file is not None):
-        click.echo(f"trimaran: {warning}", err=True)
+        echo(f"trimaran: {warning}", err=True)
     ranked = scores.order()
     if output in {"json", "yaml"}:
         echo_document(_as_document(scores, ranked, obstacles, snapshot), output)
@@ -120,14 +120,17 @@ def score(
     basis = "" if snapshot is None else f"the {snapshot.window.duration} window of {snapshot.source}"
     if snapshot is None or NodeGrade.ALLOCATION in scores.grades:
         basis = f"allocation: {missing or (scores.judgment and scores.judgment.reasons[0])}"
-    click.echo(f"{pod.namespace}/{pod.name}, by {basis}\n")
+    echo(f"{pod.namespace}/{pod.name}, by {basis}")
+    echo()
     header, rows = (_plugin_columns if output == "wide" else _reasons)(scores, ranked, obstacles)
     echo_table(header, rows, _color)
     for name in ranked if explain else ():
         _explain(scores, name)
     if scores.judgment:
-        click.echo(f"\n{_grade_counts(scores.judgment)}")
-    click.echo(f"\n{_FILTERED}")
+        echo()
+        echo(_grade_counts(scores.judgment))
+    echo()
+    echo(_FILTERED)
 
 
 def _profile(
@@ -161,7 +164,7 @@ def _profile(
         f"{weight} x {name}" for name, weight in weights.items() if RENAMED.get(name, (name,))[0] not in scored
     )
     if others:
-        click.echo(f"trimaran: kube-scheduler also scores by plugins that are not available here: {others}", err=True)
+        echo(f"trimaran: kube-scheduler also scores by plugins that are not available here: {others}", err=True)
     if not scored:
         raise ValueError(f"{config_file}: profile {profile.scheduler_name} has no known score plugin")
     return profile
@@ -180,7 +183,7 @@ def _read(
         except (NoMetrics, WatcherUnavailable) as error:
             if required:
                 fail(error, status=1)
-            click.echo(f"trimaran: no metrics: {error}", err=True)
+            echo(f"trimaran: no metrics: {error}", err=True)
             return None, str(error)
         except ClientError as error:
             fail(error, status=1)
@@ -252,12 +255,13 @@ def _explain(scores: Scores, name: str) -> None:
     """Print a node's score by each plugin, with the terms of the plugin's formula."""
     explanation = scores.explain(name)
     total = "-" if explanation.total == INFEASIBLE else explanation.total
-    click.echo(f"\n{colorize(name, 'bold')}: {total}")
+    echo()
+    echo(colorize(name, "bold"), f": {total}")
     for part, weight, normalized in explanation.parts:
-        click.echo(f"  {weight} x {normalized} {part.plugin}: {part.line}")
+        echo(f"  {weight} x {normalized} {part.plugin}: {part.line}")
         terms = ", ".join(f"{term} {_rounded(value)}" for term, value in part.terms.items())
         if terms:
-            click.echo(f"      {terms}")
+            echo(f"      {terms}")
 
 
 def _rounded(value: Any) -> str:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import click
 
+from runtime.terminal import echo_lines
 from trimaran.cli.import_traces import import_
 from trimaran.cli.options import fail, option, renamed_option
 from trimaran.cli.trace_output import check_new, write_or_fail
@@ -173,7 +174,7 @@ def compare(*, listing: bool, **options: Any) -> None:
     Exit status: 0 if all replays finished, 1 if they were interrupted, 2 if the input cannot be used.
     """
     if listing:
-        click.echo("\n".join(policy_names()))
+        echo_lines("\n".join(policy_names()))
         return
     _compare(**options)
 
@@ -202,9 +203,9 @@ def sweep(factors: tuple[float, ...], *, as_json: bool, **shared: Any) -> None:
     is_complete = all(section.whole for section in sections)
     sections = [section for section in sections if section.comparison]  # after an interruption some are empty
     if as_json:
-        click.echo(json.dumps({section.label: section.comparison for section in sections}, indent=1))
+        echo_lines(json.dumps({section.label: section.comparison for section in sections}, indent=1))
     else:
-        click.echo("\n\n".join(f"overcommit {section.label}\n{tables(section.comparison)}" for section in sections))
+        echo_lines("\n\n".join(f"overcommit {section.label}\n{tables(section.comparison)}" for section in sections))
     raise SystemExit(0 if is_complete else 1)
 
 
@@ -246,7 +247,7 @@ def _compare(*, overcommit: tuple[float, float] | None, nodes_saved: bool, as_js
             "--nodes-saved removes nodes, and --autoscale would add them again: use only one of them"
         )
     (section,) = _replay(shared, lambda batch: replace(batch, nodes_saved=nodes_saved).run([overcommit]))
-    click.echo(json.dumps(section.comparison, indent=1) if as_json else tables(section.comparison))
+    echo_lines(json.dumps(section.comparison, indent=1) if as_json else tables(section.comparison))
     raise SystemExit(0 if section.whole else 1)
 
 

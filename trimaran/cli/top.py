@@ -8,7 +8,7 @@ import click
 
 from client.connecting import WatcherClient, WatcherCredentials
 from client.errors import ClientError, NoMetrics, UnknownNode, UnknownWindow
-from runtime.terminal import colorize, duration_option, echo_document, echo_table, load_color, output_option
+from runtime.terminal import colorize, duration_option, echo, echo_document, echo_table, load_color, output_option
 from trimaran.cli.options import connected, fail, option, watcher_options
 from watcher.model import Load, MetricType, NodeMetrics, WatcherMetrics
 
@@ -110,7 +110,8 @@ def _show_all(snapshots: _Snapshots, sort: str, output: str) -> None:
     echo_table(header, rows, _color)
     grades = ", ".join(sorted({str(node.metadata.get("grade", "")) for node in newest.data.values()} - {""}))
     count = "1 node" if len(names) == 1 else f"{len(names)} nodes"
-    click.echo(f"\n{count} from {newest.source}{f', grade: {grades}' if grades else ''}")
+    echo()
+    echo(f"{count} from {newest.source}{f', grade: {grades}' if grades else ''}")
 
 
 def _show_node(client: WatcherClient, snapshots: _Snapshots, node: str) -> None:
@@ -125,9 +126,12 @@ def _show_node(client: WatcherClient, snapshots: _Snapshots, node: str) -> None:
             values = [m.value for m in metrics.data[node].metrics if (m.type, m.operator) == (type_, operator)]
             cells.append(f"{values[-1]:.2f}%" if values else "-")
         rows.append([f"{type_} {operator}", *cells])
-    click.echo(f"{colorize(node, 'bold')} from {newest.source}, {_age_text(newest, known, now)} old\n")
+    echo(colorize(node, "bold"), f" from {newest.source}, {_age_text(newest, known, now)} old")
+    echo()
     echo_table(["", *snapshots], rows)
-    click.echo("".join(f"\n{key}: {value}" for key, value in (*known.metadata.items(), *known.tags.items())))
+    echo()
+    for key, value in (*known.metadata.items(), *known.tags.items()):
+        echo(f"{key}: {value}")
     _show_day(client, node)
 
 
@@ -142,7 +146,7 @@ def _show_day(client: WatcherClient, node: str) -> None:
             " " if value != value else _BARS[min(len(_BARS) - 1, int(value * len(_BARS) / 100))]  # noqa: PLR0124  NaN
             for value in series.values[0, -_SPARKS:].tolist()
         )
-        click.echo(f"{series.type + ' AVG':14}|{line}| 24 h, 0 to 100%")
+        echo(f"{series.type + ' AVG':14}|{line}| 24 h, 0 to 100%")
 
 
 def _cell(node: NodeMetrics | None, type_: str, output: str) -> str:

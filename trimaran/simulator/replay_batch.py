@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from runtime.terminal import echo
 from trimaran.simulator.comparison import (
     ReplayResult,
     ReplayTask,
@@ -97,7 +98,7 @@ class ReplayBatch:
                 store.add(result)
                 results[result.task] = result
         except KeyboardInterrupt:
-            click.echo(f"stopped: {len(results)} of {len(all_tasks)} replays are done", err=True)
+            echo(f"stopped: {len(results)} of {len(all_tasks)} replays are done", err=True)
         return [self._section(factor, tasks[factor], results, worlds) for factor in tasks]
 
     def _read_world(self, folder: Path) -> "_World":
@@ -159,7 +160,7 @@ class ReplayBatch:
                 yield result
                 bar.update(1)
                 if not terminal:
-                    click.echo(f"{number} of {total}: {_describe(result, names[result.task.folder])}", err=True)
+                    echo(f"{number} of {total}: {_describe(result, names[result.task.folder])}", err=True)
 
     def _wants_heat_map(self, folder: Path) -> bool:
         """Return whether the report has heat maps of a world: only of the first, as more would make a huge page."""
