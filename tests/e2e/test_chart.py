@@ -50,7 +50,7 @@ def helm(*arguments: str | Path) -> str:
 
 def render(*arguments: str) -> dict[tuple[str, str], dict]:
     """Return the objects of the chart, by kind and name."""
-    text = helm("template", "trimaran", CHART, "--kube-version", "1.36.0", "--namespace", "trimaran", *arguments)
+    text = helm("template", "trimaran", CHART, "--kube-version", "1.37.0", "--namespace", "trimaran", *arguments)
     return {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(text) if each}
 
 
@@ -194,7 +194,7 @@ def test_conflicting_values_are_refused():
         ("nodes.taints=false", "nodes"),
         ("scheduler.settings.extender\\.mode=active", "extender.mode"),
     ):
-        command = [builds.binary("helm"), "template", "trimaran", CHART, "--kube-version", "1.36.0", "--set", values]
+        command = [builds.binary("helm"), "template", "trimaran", CHART, "--kube-version", "1.37.0", "--set", values]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode != 0
         assert message in done.stderr

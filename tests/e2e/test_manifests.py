@@ -25,7 +25,7 @@ FEATURES = {
     "medium": "size=medium",
     "large": "size=large",
 }
-SCHEDULER_VERSION = "1.36.3"  # the version in the manifests; the chart uses the cluster's version
+SCHEDULER_VERSION = "1.37.2"  # the version in the manifests; the chart uses the cluster's version
 Objects = dict[tuple[str, str, str], dict[str, Any]]
 
 
