@@ -13,7 +13,7 @@ from runtime.server.errors import ErrorCode
 from runtime.server.flask_app import flask_response
 from runtime.server.responses import HttpResponse
 from trimaran.extender.filtering import FilterResult, NodeFilter, VictimUids
-from trimaran.extender.wire import BadRequest, ExtenderArgs, fields_of
+from trimaran.extender.wire import BadRequest, ExtenderArgs, decoded_fields
 
 FILTER, PREEMPT = "/filter", "/preempt"
 _log = logging.getLogger(__name__)
@@ -48,11 +48,11 @@ def encode_filter_result(result: FilterResult) -> bytes:
 def _handle_preempt(filtering: NodeFilter, body: bytes) -> HttpResponse:
     """Answer a preemption request: return the given nodes that pass once their victims are gone, and these victims."""
     try:
-        fields = fields_of(body)
-        victims = fields.get("nodenametometavictims")
-        if not isinstance(victims, dict):
-            raise BadRequest("no NodeNameToMetaVictims: set nodeCacheCapable of this extender to true")  # noqa: TRY301
-        args = ExtenderArgs.from_fields(fields, tuple(victims))
+        with decoded_fields(body) as fields:
+            victims = fields.get("nodenametometavictims")
+            if not isinstance(victims, dict):
+                raise BadRequest("no NodeNameToMetaVictims: set nodeCacheCapable of this extender to true")  # noqa: TRY301
+            args = ExtenderArgs.from_fields(fields, tuple(victims))
         uids = {name: [str(pod["UID"]) for pod in on_node.get("Pods") or ()] for name, on_node in victims.items()}
     except BadRequest as error:
         return responses.error_response(400, ErrorCode.BAD_REQUEST, str(error))

@@ -3,18 +3,29 @@
 Source: ``ExtenderArgs`` and ``HostPriorityList`` of k8s.io/kube-scheduler/extender/v1. Like Go, this module writes keys
 with an upper-case initial, such as ``NodeNames``, and reads keys in any case. The candidates are given by name
 (``nodeCacheCapable: true``) or as whole Node objects, of which only the names are read.
+
+Decoded JSON can take 40 times the memory of its text (``{},{},{}``), so the memory is estimated before a large body is
+decoded, and large bodies are decoded one at a time.
 """
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
+from runtime.http.budget import estimate_memory_bytes
 from runtime.kubernetes.pod_demand import RequestCache
 from scoring import Pod
 
 MAX_SCORE = 100
+MAX_CANDIDATES = 200_000
+MAX_DECODED_BYTES = 256 << 20  # estimated; whole Node objects take 4 to 6 times the memory of their JSON
+_LARGE_BODY_BYTES = 512 << 10  # names of 15,000 nodes; an estimate for each request would take as long as its decoding
+_MAX_NAME_LENGTH = 253  # of an object's name in Kubernetes; recorded decisions keep it
+_large_body = threading.Lock()
 _BEGIN = '{"Host":"'
 _BETWEEN = [f'","Score":{score}}},{_BEGIN}' for score in range(MAX_SCORE + 1)]
 
@@ -48,13 +59,13 @@ class ExtenderArgs:
             request_cache: cache of the resource requests of equal pods; None for no cache.
 
         Raises:
-            BadRequest: the body is not JSON, or not an ExtenderArgs.
+            BadRequest: the body is not JSON, not an ExtenderArgs, or too large.
         """
-        fields = fields_of(body)
-        pod, scheduler_name = _pod_of(fields, request_cache)
-        names = fields.get("nodenames")
-        node_names = _unique_names(names, "NodeNames") if names is not None else _names(fields.get("nodes"))
-        return cls(pod, scheduler_name, node_names, names is not None)
+        with decoded_fields(body) as fields:
+            pod, scheduler_name = _pod_of(fields, request_cache)
+            names = fields.get("nodenames")
+            node_names = _unique_names(names, "NodeNames") if names is not None else _names(fields.get("nodes"))
+            return cls(pod, scheduler_name, node_names, names is not None)
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any], node_names: Sequence[str]) -> "ExtenderArgs":
@@ -66,17 +77,22 @@ class ExtenderArgs:
         return cls(*_pod_of(fields), _unique_names(list(node_names), "NodeNames"))
 
 
-def fields_of(body: bytes) -> dict[str, Any]:
-    """Decode a JSON body, and return its fields by lower-case name.
+@contextmanager
+def decoded_fields(body: bytes) -> Iterator[dict[str, Any]]:
+    """Decode a JSON body, and yield its fields by lower-case name; keep no large parts of them after the block.
 
     Raises:
-        BadRequest: the body is not a JSON object.
+        BadRequest: the body is not a JSON object, or would take too much memory.
     """
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise BadRequest(f"the body is not JSON: {error}") from None
-    return _any_case(document, "the body")
+    is_large = len(body) > _LARGE_BODY_BYTES
+    if is_large and estimate_memory_bytes(body) > MAX_DECODED_BYTES:
+        raise BadRequest(f"the body would take more than {MAX_DECODED_BYTES >> 20} MiB of memory once decoded")
+    with _large_body if is_large else nullcontext():
+        try:
+            document = orjson.loads(body)
+        except orjson.JSONDecodeError as error:
+            raise BadRequest(f"the body is not JSON: {error}") from None
+        yield _any_case(document, "the body")
 
 
 def encode(names: Sequence[str], points: Sequence[int]) -> bytes:
@@ -101,7 +117,10 @@ def _pod_of(fields: Mapping[str, Any], request_cache: RequestCache | None = None
         decoded = Pod.from_k8s(pod, request_cache.lookup if request_cache else None)
     except (ValueError, TypeError, AttributeError) as error:  # fields of other types than in Kubernetes
         raise BadRequest(f"the Pod cannot be read: {error}") from None
-    return decoded, str(scheduler_name or "default-scheduler")
+    scheduler_name = str(scheduler_name or "default-scheduler")
+    if max(map(len, (decoded.name, decoded.namespace, decoded.uid, scheduler_name))) > _MAX_NAME_LENGTH:
+        raise BadRequest(f"the Pod's names and uid must have at most {_MAX_NAME_LENGTH} characters")
+    return decoded, scheduler_name
 
 
 def _names(nodes: object) -> tuple[str, ...]:
@@ -119,6 +138,8 @@ def _names(nodes: object) -> tuple[str, ...]:
 def _unique_names(value: object, place: str) -> tuple[str, ...]:
     """Return the names in a list, each once; raise BadRequest if one is not a non-empty string."""
     names = _sequence(value, place)
+    if len(names) > MAX_CANDIDATES:
+        raise BadRequest(f"{place} must be at most {MAX_CANDIDATES:,}")
     if not set(map(type, names)) <= {str} or not all(names):
         raise BadRequest(f"{place} must be non-empty strings")
     return tuple(dict.fromkeys(names))

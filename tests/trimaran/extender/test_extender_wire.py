@@ -1,12 +1,16 @@
 """Request and response bodies of the extender API."""
 
+import threading
+import tracemalloc
+from typing import Any
+
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.extending import extender_args
 
-from trimaran.extender.wire import BadRequest, ExtenderArgs, encode
+from trimaran.extender.wire import BadRequest, ExtenderArgs, decoded_fields, encode
 
 
 def test_pod_and_node_names_are_read() -> None:
@@ -67,6 +71,81 @@ def test_an_invalid_body_is_refused_with_the_invalid_part(body: bytes, why: str)
     """The error of an invalid body names the invalid part."""
     with pytest.raises(BadRequest, match=why):
         ExtenderArgs.decode(body)
+
+
+LARGE = 31 << 20  # bytes, below the limit of the server
+
+
+@pytest.mark.parametrize("route", ["Pod", "NodeNames", "Nodes"])
+@pytest.mark.parametrize("element", [b"{}", b"[]", b"7", b'{"":{}}', b'"a"', b"[[7]]", b'{"a":7}'])
+def test_a_body_of_many_elements_is_refused_before_it_is_decoded(element: bytes, route: str) -> None:
+    """A body that would take a gigabyte once decoded is refused, wherever its elements are, and takes no memory."""
+    many = b"[" + (element + b",") * (LARGE // (len(element) + 1)) + element + b"]"
+    body = b'{"Pod": {}, "%s": %s}' % (route.encode(), many)
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadRequest, match="256 MiB of memory once decoded"):
+            ExtenderArgs.decode(body)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def whole_node(number: int) -> dict[str, Any]:
+    """Return a Node with 40 images, as kubelet reports them."""
+    digest = "0123456789abcdef" * 4
+    images = [
+        {"names": [f"registry.example/team/app-{n}@sha256:{digest}", f"registry.example/team/app-{n}:v1"],
+         "sizeBytes": 123456789 + n}
+        for n in range(40)
+    ]  # fmt: skip
+    conditions = [
+        {"type": f"Condition{n}", "status": "False", "reason": "KubeletHasNone", "message": "kubelet has none"}
+        for n in range(5)
+    ]
+    amounts = {"cpu": "4", "memory": "16Gi", "pods": "110", "ephemeral-storage": "100Gi", "hugepages-2Mi": "0"}
+    labels = {f"example.com/label-{n}": "value" for n in range(20)}
+    status = {"capacity": amounts, "allocatable": amounts, "conditions": conditions, "images": images}
+    return {"metadata": {"name": f"node-{number}", "labels": labels}, "status": status}
+
+
+def test_a_large_body_of_whole_nodes_is_decoded() -> None:
+    """A body of whole nodes, up to the size that the server accepts, is decoded."""
+    size = len(orjson.dumps(whole_node(0)))
+    items = [whole_node(number) for number in range(LARGE // size)]
+    document = {**extender_args(), "NodeNames": None, "Nodes": {"items": items}}
+    assert len(ExtenderArgs.decode(orjson.dumps(document)).node_names) == len(items)
+
+
+def test_large_bodies_are_decoded_one_at_a_time() -> None:
+    """While a large body is decoded, other large bodies wait, but small ones do not."""
+    names = [f"node-{number}" for number in range(60_000)]
+    large = orjson.dumps(extender_args(*names))
+    with decoded_fields(large):
+        waiting = threading.Thread(target=ExtenderArgs.decode, args=(large,), daemon=True)
+        waiting.start()
+        assert ExtenderArgs.decode(orjson.dumps(extender_args("node-1"))).node_names == ("node-1",)
+        waiting.join(0.2)
+        assert waiting.is_alive()
+    waiting.join(20)
+    assert not waiting.is_alive()
+
+
+def test_the_number_of_candidates_is_limited() -> None:
+    """More candidates than any cluster has are refused."""
+    names = [f"{number}" for number in range(200_001)]
+    assert len(ExtenderArgs.decode(orjson.dumps(extender_args(*names[:-1]))).node_names) == 200_000
+    with pytest.raises(BadRequest, match="NodeNames must be at most 200,000"):
+        ExtenderArgs.decode(orjson.dumps(extender_args(*names)))
+
+
+@pytest.mark.parametrize("field", ["name", "namespace", "uid", "schedulerName"])
+def test_a_pod_with_a_long_name_is_refused(field: str) -> None:
+    """Names that Kubernetes does not allow would fill the record of decisions."""
+    document = extender_args("node-1")
+    document["Pod"]["spec" if field == "schedulerName" else "metadata"][field] = "x" * 254
+    with pytest.raises(BadRequest, match="at most 253 characters"):
+        ExtenderArgs.decode(orjson.dumps(document))
 
 
 def test_scores_are_encoded_as_a_host_priority_list() -> None:
