@@ -94,7 +94,8 @@ def score(
     Example: kubectl get nodes -o yaml > nodes.yaml; kubectl get pods -A -o yaml > pods.yaml
              trimaran score --config scheduler.yaml --pod deployment.yaml --nodes nodes.yaml --pods pods.yaml
 
-    Exit status: 0 if nodes are ranked, 1 if required metrics cannot be read, 2 if a file or an option cannot be used.
+    Exit status: 0 if nodes are ranked, 1 if required metrics cannot be read or are too few for --fallback closed,
+    2 if a file or an option cannot be used.
     """
     try:
         pod = Pod.from_k8s(read_pods(pod_file)[0])
@@ -108,6 +109,8 @@ def score(
         prepared = profile.prepare(nodes, snapshot)
     else:
         judged = FallbackPolicy("open" if fallback == "off" else fallback).judge(nodes, snapshot, time.time())
+        if len(nodes) and judged.refused.all():
+            fail(f"no node can get the pod: {judged.reasons[0]}; --fallback open ranks them by other data", status=1)
         prepared = profile.prepare(nodes, judged)
     scores = prepared.score(pod, nodes.feasible(pod))
     obstacles = _obstacles(scores, nodes)

@@ -10,12 +10,13 @@ from client.connecting import WatcherClient, WatcherCredentials
 from client.errors import ClientError, NoMetrics, UnknownNode, UnknownWindow
 from runtime.terminal import colorize, duration_option, echo, echo_document, echo_table, load_color, output_option
 from trimaran.cli.options import connected, fail, option, watcher_options
-from watcher.model import Load, MetricType, NodeMetrics, WatcherMetrics
+from watcher.model import Load, MetricType, NodeMetrics, WatcherMetrics, grades
 
 _Snapshots = Mapping[str, WatcherMetrics]
 _sleep = time.sleep
 _BARS = "▁▂▃▄▅▆▇█"
 _SPARKS = 48
+_MISSING = "missing"  # grade of a node that the newest window does not have
 
 
 @click.command()
@@ -93,7 +94,8 @@ def _show_all(snapshots: _Snapshots, sort: str, output: str) -> None:
     now = time.time()
     newest = next(iter(snapshots.values()))
     names = sorted({name for metrics in snapshots.values() for name in metrics.data})
-    names.sort(key=lambda name: _sort_key(sort, newest, name, now))
+    by_name = grades(newest)
+    names.sort(key=lambda name: _sort_key(sort, newest, name, by_name.get(name, _MISSING), now))
     present = {
         metric.type for metrics in snapshots.values() for node in metrics.data.values() for metric in node.metrics
     }
@@ -104,14 +106,15 @@ def _show_all(snapshots: _Snapshots, sort: str, output: str) -> None:
     for name in names:
         node = newest.data.get(name)
         loads = [_cell(metrics.data.get(name), type_, output) for type_ in types for metrics in snapshots.values()]
-        rows.append([name, *loads, _age_text(newest, node, now), *_trust(node)])
+        coverage = "-" if node is None else f"{100 * _coverage(node):.0f}%"
+        rows.append([name, *loads, _age_text(newest, node, now), coverage, by_name.get(name, _MISSING)])
         if output == "wide":
             rows[-1] += [str(node.metadata.get(key, "-")) if node else "-" for key in ("suspect", "pool")]
     echo_table(header, rows, _color)
-    grades = ", ".join(sorted({str(node.metadata.get("grade", "")) for node in newest.data.values()} - {""}))
+    others = ", ".join(sorted(set(by_name.values()) - {"measured", "suspect"}))
     count = "1 node" if len(names) == 1 else f"{len(names)} nodes"
     echo()
-    echo(f"{count} from {newest.source}{f', grade: {grades}' if grades else ''}")
+    echo(f"{count} from {newest.source}{f', grade: {others}' if others else ''}")
 
 
 def _show_node(client: WatcherClient, snapshots: _Snapshots, node: str) -> None:
@@ -173,33 +176,25 @@ def _coverage(node: NodeMetrics | None) -> float:
     return float(node.metadata.get("coverage", 1)) if node else 0.0
 
 
-def _trust(node: NodeMetrics | None) -> list[str]:
-    if node is None:
-        return ["-", "missing"]
-    grade = str(node.metadata.get("grade", "")) or ("suspect" if "suspect" in node.metadata else "measured")
-    return [f"{100 * _coverage(node):.0f}%", grade]
-
-
 def _color(column: str, cell: str) -> str | None:
     if column == "GRADE":
-        return {"measured": "green", "missing": "red"}.get(cell, "yellow")
+        return {"measured": "green", _MISSING: "red"}.get(cell, "yellow")
     if column == "COVERAGE":
         return "yellow" if cell != "100%" else None
     percent = cell.partition("%")[0]
     return load_color(float(percent)) if "%" in cell and percent.replace(".", "").isdecimal() else None
 
 
-def _grade_rank(node: NodeMetrics | None) -> int:
-    """Return the rank of a node's grade for sorting; 0 for the worst grade, ``missing``."""
-    worst_first = ["missing", "last_good", "shorter_window", "suspect", "measured"]
-    grade = _trust(node)[1]
+def _grade_rank(grade: str) -> int:
+    """Return the rank of a grade for sorting; 0 for the worst grade, ``missing``."""
+    worst_first = [_MISSING, "incomplete", "last_good", "shorter_window", "suspect", "measured"]
     return worst_first.index(grade if grade in worst_first else "suspect")
 
 
-def _sort_key(sort: str, metrics: WatcherMetrics, name: str, now: float) -> Any:
+def _sort_key(sort: str, metrics: WatcherMetrics, name: str, grade: str, now: float) -> Any:
     """Return the key that sorts a node by an order of --sort."""
     node = metrics.data.get(name)
-    keys = {"name": name, "age": -_age(metrics, node, now), "coverage": _coverage(node), "grade": _grade_rank(node)}
+    keys = {"name": name, "age": -_age(metrics, node, now), "coverage": _coverage(node), "grade": _grade_rank(grade)}
     if sort in keys:
         return keys[sort]
     resource, _, deviation = sort.partition("-")

@@ -262,6 +262,17 @@ def test_score_without_fallback_is_that_of_the_go_plugins(address, files):
     assert "no metrics, so the minimum" in lines[6]
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_fallback_closed_ranks_nothing_without_metrics(files, form):
+    """Without metrics no node may get a pod: --fallback closed prints no ranks, names the reason, and has status 1."""
+    arguments = ("score", "--pod", files["pod"], "--nodes", files["nodes"], "--fallback", "closed", "--output", form)
+    with serving(lambda handler: reply(handler, encode_error("no_metrics", "nothing was fetched"), 404)) as fake:
+        result = run(*arguments, "--watcher", fake.url)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "no node can get the pod: there are no metrics" in result.stderr
+    assert "--fallback open ranks them by other data" in result.stderr
+
+
 def test_fallback_closed_excludes_nodes_without_metrics(address, files):
     """--fallback closed ranks nodes without metrics last, without a score."""
     arguments = ("score", "--watcher", address, "--pod", files["pod"], "--nodes", files["nodes"])
@@ -395,6 +406,25 @@ def test_top_sorts_by_data_quality(graded, by, first):
     result = run("top", "--watcher", graded, "--sort", by)
     assert result.exit_code == 0
     assert result.output.splitlines()[1].startswith(first)
+
+
+def test_top_grades_a_node_that_lost_one_of_two_metrics():
+    """A node without memory, which the others have, is incomplete and not measured, and the worst but for missing."""
+    now = int(time.time())
+    cpu, memory = Metric("c", "CPU", "AVG", "15m", 10.0), Metric("m", "Memory", "AVG", "15m", 20.0)
+    data = {
+        "node-1": NodeMetrics((cpu, memory)),
+        "node-2": NodeMetrics((cpu,)),
+        "node-3": NodeMetrics((cpu, memory), metadata={"grade": "last_good"}),
+        "node-4": NodeMetrics((cpu, replace(memory, operator="STD"))),
+    }
+    snapshot = WatcherMetrics(now, Window("15m", now - 900, now), "Prometheus", data)
+    with serving(lambda handler: reply(handler, wire.encode(snapshot))) as fake:
+        lines = run("top", "--watcher", fake.url, "--windows", "15m", "--sort", "grade").output.splitlines()
+    assert [(line.split()[0], line.split()[-1]) for line in lines[1:5]] == [
+        ("node-2", "incomplete"), ("node-4", "incomplete"), ("node-3", "last_good"), ("node-1", "measured"),
+    ]  # fmt: skip
+    assert lines[-1] == "4 nodes from Prometheus, grade: incomplete, last_good"
 
 
 def test_top_of_one_node(graded):
