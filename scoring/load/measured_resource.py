@@ -6,10 +6,13 @@ request).
 """
 
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Annotated
 
 import numpy as np
 
 from runtime.kubernetes.objects import CPU, DISK, GPU, MEMORY, NETWORK
+from scoring.arguments import Between, Distinct, Problems, check_arguments, not_empty
 from scoring.arrays import Float64s, Int64s
 from watcher.model import MetricType
 
@@ -27,9 +30,12 @@ class MeasuredResource:
             computes; 1 for all others.
     """
 
-    name: str
-    metric_type: str
-    scale: float = 1.0
+    name: Annotated[str, not_empty]
+    metric_type: Annotated[str, not_empty]
+    scale: Annotated[float, Between(0, above=True)] = 1.0
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
 
     def scaled(self, amounts: Int64s | Float64s) -> Float64s:
         """Convert amounts from the units of requests to the units of the formulas, as float64."""
@@ -44,3 +50,11 @@ GPU_LOAD = MeasuredResource(GPU, MetricType.GPU)
 
 CPU_AND_MEMORY = (CPU_LOAD, MEMORY_LOAD)
 MEASURED_RESOURCES = {r.name: r for r in (CPU_LOAD, MEMORY_LOAD, NETWORK_LOAD, DISK_LOAD, GPU_LOAD)}
+MeasuredResources = Annotated[tuple[MeasuredResource, ...], not_empty, Distinct(attrgetter("name"))]
+"""Resources that a plugin considers: at least one, none twice."""
+
+
+def measured(name: object) -> Problems:
+    """Constraint: the name of a resource whose load is measured."""
+    if name not in MEASURED_RESOURCES:
+        yield "", f"{name!r} has no measured load; known: {', '.join(MEASURED_RESOURCES)}"

@@ -17,6 +17,7 @@ import numpy as np
 
 from runtime.kubernetes import pod_demand
 from runtime.kubernetes.objects import Owner, Pod
+from scoring.arguments import ArgumentError
 from scoring.arrays import Float64s, Int64s, by_row
 from scoring.table.node_table import NodeTable
 
@@ -84,6 +85,12 @@ class UseLevels:
     owners: OwnerIndex = field(default_factory=OwnerIndex)
     levels: Mapping[str, Float64s] = field(default_factory=dict)
     deviations: Mapping[str, Float64s] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, by_resource in (("levels", self.levels), ("deviations", self.deviations)):
+            for resource, values in by_resource.items():
+                if not (np.isfinite(values) & (values >= 0)).all():
+                    raise ArgumentError("UseLevels", f"{name}.{resource}", "must be finite numbers of at least 0")
 
     @classmethod
     def of(

@@ -43,13 +43,14 @@ A resource without metrics is left out; a node without any metrics scores 0 and 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from runtime.kubernetes import pod_demand
 from runtime.kubernetes.objects import CPU, MEMORY, Owner, Pod
+from scoring.arguments import Between, Distinct, check_arguments, not_empty
 from scoring.arrays import Float64s, Int64s
 from scoring.load import recent_pods
 from scoring.load.measured_resource import CPU_LOAD, MEMORY_LOAD, MeasuredResource
@@ -93,11 +94,16 @@ class CongestedResource:
     """
 
     resource: MeasuredResource
-    target: float
-    power: float
+    target: Annotated[float, Between(0, 100, above=True)]
+    power: Annotated[float, Between(1, 64)]
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
 
 
 CONGESTED_CPU_AND_MEMORY = (CongestedResource(CPU_LOAD, 75.0, 8.0), CongestedResource(MEMORY_LOAD, 95.0, 16.0))
+
+_distinct = Distinct(lambda congested: congested.resource.name)
 
 
 @dataclass(frozen=True)
@@ -113,14 +119,17 @@ class CongestionCost(ScorePlugin):
         levels: expected use of pods by owner, set by :meth:`scoring.Profile.prepare`.
     """
 
-    resources: tuple[CongestedResource, ...] = CONGESTED_CPU_AND_MEMORY
-    learnt: float = 0.5
-    crowding: float = 32.0
+    resources: Annotated[tuple[CongestedResource, ...], not_empty, _distinct] = CONGESTED_CPU_AND_MEMORY
+    learnt: Annotated[float, Between(0, 1)] = 0.5
+    crowding: Annotated[float, Between(1, 1000)] = 32.0
     levels: UseLevels = NO_LEVELS
 
     name: ClassVar[str] = "CongestionCost"
     reads_metrics: ClassVar[bool] = True
     normalizes: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
 
     def with_levels(self, levels: UseLevels) -> Self:
         """Return a copy of the plugin that takes the expected use of pods into account."""

@@ -23,16 +23,17 @@ Our options change the risk. With ``formula="kep"``, risk = min((average + margi
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from runtime.kubernetes import pod_demand
 from runtime.kubernetes.objects import Pod
+from scoring.arguments import Between, check_arguments
 from scoring.arrays import Float64s, Int64s
 from scoring.go_math import rounded_score
 from scoring.load import recent_pods
-from scoring.load.measured_resource import CPU_AND_MEMORY, MeasuredResource
+from scoring.load.measured_resource import CPU_AND_MEMORY, MeasuredResource, MeasuredResources
 from scoring.load.metrics_table import MeasuredUse, MetricsTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
@@ -59,9 +60,9 @@ class LoadVariationRiskBalancing(ScorePlugin):
             average does not include these pods yet; see :mod:`scoring.load.recent_pods`.
     """
 
-    safe_variance_margin: float = 1.0
-    safe_variance_sensitivity: float = 1.0
-    resources: tuple[MeasuredResource, ...] = CPU_AND_MEMORY
+    safe_variance_margin: Annotated[float, Between(0)] = 1.0
+    safe_variance_sensitivity: Annotated[float, Between(0)] = 1.0
+    resources: MeasuredResources = CPU_AND_MEMORY
     formula: Literal["trimaran", "kep"] = "trimaran"
     balance: Literal["risk", "load", "variability", "relative-variability"] = "risk"
     percentile: Literal["", "P90", "P95", "P99"] = ""
@@ -69,6 +70,9 @@ class LoadVariationRiskBalancing(ScorePlugin):
 
     name: ClassVar[str] = "LoadVariationRiskBalancing"
     reads_metrics: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
 
     @property
     def reads_pods(self) -> bool:
@@ -158,7 +162,7 @@ class LoadVariationRiskBalancing(ScorePlugin):
     def _sigma(self, sigma: Float64s) -> Float64s:
         if self.safe_variance_sensitivity == 0:
             sigma = np.power(sigma, np.inf)
-        elif self.safe_variance_sensitivity > 0:
+        else:
             sigma = np.power(sigma, 1 / self.safe_variance_sensitivity)
         return np.minimum(np.maximum(sigma * self.safe_variance_margin, 0.0), 1.0)
 

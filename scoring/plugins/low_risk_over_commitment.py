@@ -20,17 +20,18 @@ changed.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from runtime.kubernetes import pod_demand
 from runtime.kubernetes.objects import CPU, MEMORY, Pod
+from scoring.arguments import LARGEST_INT, Between, check_arguments
 from scoring.arrays import Float64s
 from scoring.beta_distribution import distribution, max_variance, probability_at_most
 from scoring.go_math import rounded_score
 from scoring.load import measured_distribution, recent_pods
-from scoring.load.measured_resource import CPU_AND_MEMORY, MeasuredResource
+from scoring.load.measured_resource import CPU_AND_MEMORY, MeasuredResource, MeasuredResources
 from scoring.load.metrics_table import MetricsTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
@@ -58,16 +59,19 @@ class LowRiskOverCommitment(ScorePlugin):
             average does not include these pods yet; see :mod:`scoring.load.recent_pods`.
     """
 
-    smoothing_window_size: int = 5
-    risk_limit_weights: Mapping[str, float] = field(
+    smoothing_window_size: Annotated[int, Between(1, LARGEST_INT)] = 5
+    risk_limit_weights: Mapping[str, Annotated[float, Between(0, 1)]] = field(
         default_factory=lambda: dict.fromkeys((CPU, MEMORY), DEFAULT_RISK_LIMIT_WEIGHT)
     )
-    resources: tuple[MeasuredResource, ...] = CPU_AND_MEMORY
+    resources: MeasuredResources = CPU_AND_MEMORY
     distribution: Literal["fitted", "measured"] = "fitted"
     count_recent_pods: bool = False
 
     name: ClassVar[str] = "LowRiskOverCommitment"
     reads_metrics: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
         """Return, for each resource, the sums of requests and limits, the fitted distribution and the load's risk."""

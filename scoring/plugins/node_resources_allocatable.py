@@ -8,11 +8,12 @@ pkg/noderesources.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from runtime.kubernetes.objects import CPU, MEMORY, Pod
+from scoring.arguments import check_arguments, not_empty
 from scoring.arrays import Int64s
 from scoring.load.metrics_table import MetricsTable
 from scoring.normalization import rescaled
@@ -34,11 +35,14 @@ class NodeResourcesAllocatable(ScorePlugin):
     """
 
     mode: Literal["Least", "Most"] = "Least"
-    resources: tuple[ResourceWeight, ...] = _DEFAULT_RESOURCES
+    resources: Annotated[tuple[ResourceWeight, ...], not_empty] = _DEFAULT_RESOURCES
 
     name: ClassVar[str] = "NodeResourcesAllocatable"
     normalizes: ClassVar[bool] = True
     reads_pods: ClassVar[bool] = False  # the pods on a node do not matter
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
         """Return the allocatable amount of each resource, and their weighted mean, which is negative for mode Least."""

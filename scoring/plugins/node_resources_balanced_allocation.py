@@ -12,12 +12,14 @@ it. Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins/noderesources.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from operator import attrgetter
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from runtime.kubernetes import pod_demand
 from runtime.kubernetes.objects import Pod
+from scoring.arguments import Distinct, check_arguments, not_empty
 from scoring.arrays import Bools, Float64s, Int64s
 from scoring.kubernetes_version import LATEST_VERSION, at_least, known_version
 from scoring.load.metrics_table import MetricsTable
@@ -26,6 +28,7 @@ from scoring.plugins.base import Rows, ScorePlugin, Terms
 from scoring.plugins.node_resources_fit import (
     EQUAL_CPU_AND_MEMORY,
     ResourceWeight,
+    WeightsUpTo,
     allocatable_terms,
     counted_requests,
     requested_lines,
@@ -33,26 +36,29 @@ from scoring.plugins.node_resources_fit import (
 )
 from scoring.table.node_table import NodeTable
 
+_Balanced = Annotated[tuple[ResourceWeight, ...], not_empty, Distinct(attrgetter("name")), WeightsUpTo(1)]
+
 
 @dataclass(frozen=True)
 class NodeResourcesBalancedAllocation(ScorePlugin):
     """Arguments of NodeResourcesBalancedAllocation.
 
     Attributes:
-        resources: resources to balance; their weights are ignored.
+        resources: resources to balance, each with weight 1.
         kubernetes_version: version of kube-scheduler whose score is computed, such as ``1.36``.
 
     Raises:
         ValueError: the version is unknown.
     """
 
-    resources: tuple[ResourceWeight, ...] = EQUAL_CPU_AND_MEMORY
+    resources: _Balanced = EQUAL_CPU_AND_MEMORY
     kubernetes_version: str = LATEST_VERSION
 
     name: ClassVar[str] = "NodeResourcesBalancedAllocation"
     reads_pods: ClassVar[bool] = False  # the pods' requests are read when a pod is scored
 
     def __post_init__(self) -> None:
+        check_arguments(self)
         object.__setattr__(self, "kubernetes_version", known_version(self.kubernetes_version))
 
     @property

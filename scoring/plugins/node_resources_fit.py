@@ -17,12 +17,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from operator import attrgetter
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from runtime.kubernetes import pod_demand
 from runtime.kubernetes.objects import CPU, EPHEMERAL_STORAGE, MEMORY, Pod
+from scoring.arguments import LARGEST_INT, Between, Distinct, Problems, check_arguments, not_empty
 from scoring.arrays import Bools, Int64s
 from scoring.go_math import truncating_divide
 from scoring.load.metrics_table import MetricsTable
@@ -41,19 +43,56 @@ Strategy = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"
 class ResourceWeight:
     """Name of a resource, and its weight in a score."""
 
-    name: str
-    weight: int = 1
+    name: Annotated[str, not_empty]
+    weight: Annotated[int, Between(1, LARGEST_INT)] = 1
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
 
 
 @dataclass(frozen=True, slots=True)
 class ShapePoint:
     """Point of the piecewise linear function of RequestedToCapacityRatio: utilization 0 to 100, score 0 to 10."""
 
-    utilization: int
-    score: int
+    utilization: Annotated[int, Between(0, 100)]
+    score: Annotated[int, Between(0, _MAX_SHAPE_SCORE)]
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
 
 
 EQUAL_CPU_AND_MEMORY = (ResourceWeight(CPU), ResourceWeight(MEMORY))
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsUpTo:
+    """Constraint: no weight above a limit, as kube-scheduler requires.
+
+    Attributes:
+        highest: largest valid weight.
+    """
+
+    highest: int
+
+    def __call__(self, resources: tuple[ResourceWeight, ...]) -> Problems:
+        """Yield the problems of the weights."""
+        bounds = Between(1, self.highest)
+        for index, resource in enumerate(resources):
+            for _, problem in bounds(resource.weight):
+                yield f"[{index}].weight", problem
+
+
+ResourceWeights = Annotated[tuple[ResourceWeight, ...], not_empty, WeightsUpTo(100)]
+"""Resources of a weighted mean of scores."""
+DistinctWeights = Annotated[ResourceWeights, Distinct(attrgetter("name"))]
+"""The same, none listed twice."""
+
+
+def _ascending(shape: tuple[ShapePoint, ...]) -> Problems:
+    """Constraint: the points of a shape are in the order of their utilization."""
+    for index, (left, right) in enumerate(pairwise(shape), 1):
+        if left.utilization >= right.utilization:
+            yield f"[{index}].utilization", f"must be above that of the point before, got {right.utilization}"
 
 
 @dataclass(frozen=True)
@@ -67,11 +106,14 @@ class NodeResourcesFit(ScorePlugin):
     """
 
     strategy: Strategy = "LeastAllocated"
-    resources: tuple[ResourceWeight, ...] = EQUAL_CPU_AND_MEMORY
-    shape: tuple[ShapePoint, ...] = (ShapePoint(0, 0), ShapePoint(100, 10))
+    resources: ResourceWeights = EQUAL_CPU_AND_MEMORY
+    shape: Annotated[tuple[ShapePoint, ...], not_empty, _ascending] = (ShapePoint(0, 0), ShapePoint(100, 10))
 
     name: ClassVar[str] = "NodeResourcesFit"
     reads_pods: ClassVar[bool] = False  # the pods' requests are read when a pod is scored
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
         """Return the allocatable amount of each resource."""

@@ -15,12 +15,13 @@ of the normalization.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from runtime.kubernetes import pod_demand
 from runtime.kubernetes.objects import CPU, Pod
+from scoring.arguments import FINITE, check_arguments
 from scoring.arrays import Int64s
 from scoring.load import recent_pods
 from scoring.load.metrics_table import MetricsTable
@@ -39,9 +40,12 @@ _WORST = np.iinfo(np.int64).max
 class PowerModel:
     """Power in watts at x percent of CPU: ``k0 + k1 * exp(k2 * x)``; idle power is ``k0 + k1``."""
 
-    k0: float = 0.0
-    k1: float = 0.0
-    k2: float = 0.0
+    k0: Annotated[float, FINITE] = 0.0
+    k1: Annotated[float, FINITE] = 0.0
+    k2: Annotated[float, FINITE] = 0.0
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,9 @@ class Peaks(ScorePlugin):
     name: ClassVar[str] = "Peaks"
     reads_metrics: ClassVar[bool] = True
     normalizes: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
 
     @property
     def reads_pods(self) -> bool:

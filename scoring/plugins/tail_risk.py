@@ -20,17 +20,18 @@ too small: ``smoothing_window_size`` corrects this for independent samples, but 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from runtime.kubernetes import pod_demand
 from runtime.kubernetes.objects import Pod
+from scoring.arguments import LARGEST_INT, Between, check_arguments
 from scoring.arrays import Float64s
 from scoring.beta_distribution import max_variance, probability_at_most
 from scoring.go_math import rounded_score
 from scoring.load import measured_distribution, recent_pods
-from scoring.load.measured_resource import CPU_AND_MEMORY, MeasuredResource
+from scoring.load.measured_resource import CPU_AND_MEMORY, MeasuredResources
 from scoring.load.metrics_table import MetricsTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
@@ -58,15 +59,18 @@ class TailRisk(ScorePlugin):
             :mod:`scoring.load.recent_pods`.
     """
 
-    target: float = 100.0
-    smoothing_window_size: int = 5
+    target: Annotated[float, Between(0, 100, above=True)] = 100.0
+    smoothing_window_size: Annotated[int, Between(1, LARGEST_INT)] = 5
     distribution: Literal["fitted", "measured"] = "fitted"
     together: Literal["independent", "union"] = "independent"
-    resources: tuple[MeasuredResource, ...] = CPU_AND_MEMORY
+    resources: MeasuredResources = CPU_AND_MEMORY
     count_recent_pods: bool = False
 
     name: ClassVar[str] = "TailRisk"
     reads_metrics: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
         """Return, by resource, whether it is measured, capacity, mean, deviation, requests too new, and percentiles."""

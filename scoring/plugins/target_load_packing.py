@@ -13,15 +13,16 @@ sigs.k8s.io/scheduler-plugins, pkg/trimaran/targetloadpacking, and its KEP 61.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
-from runtime.kubernetes.objects import CPU, GPU, Container, Pod
+from runtime.kubernetes.objects import CPU, GPU, MAX_AMOUNT, Container, Pod
+from scoring.arguments import Between, Distinct, Problems, check_arguments
 from scoring.arrays import Float64s, Int64s
 from scoring.go_math import round_half_away, rounded_score
 from scoring.load import recent_pods
-from scoring.load.measured_resource import MEASURED_RESOURCES
+from scoring.load.measured_resource import MEASURED_RESOURCES, measured
 from scoring.load.metrics_table import MetricsTable
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
 from scoring.table.node_table import NodeTable
@@ -50,17 +51,20 @@ class TargetLoadPacking(ScorePlugin):
             arguments are then ignored.
     """
 
-    target_utilization: int = 40
-    default_requests: int = 1000
-    default_requests_multiplier: float = 1.5
-    resource: str = CPU
+    target_utilization: Annotated[int, Between(1, 100)] = 40
+    default_requests: Annotated[int, Between(0, MAX_AMOUNT)] = 1000
+    default_requests_multiplier: Annotated[float, Between(0, 1000)] = 1.5
+    resource: Annotated[str, measured] = CPU
     predict_from: Literal["limits", "requests"] = "limits"
-    percentile: str = ""
+    percentile: Literal["", "P90", "P95", "P99", "MAX"] = ""
     count_recent_pods: bool = False
-    parts: "tuple[tuple[TargetLoadPacking, int], ...]" = ()
+    parts: "_Parts" = ()
 
     name: ClassVar[str] = "TargetLoadPacking"
     reads_metrics: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
 
     def predicted_use(self, pod: Pod) -> int:
         """Return the expected use of a pod's containers and overhead, in millicores for cpu, otherwise in bytes.
@@ -166,3 +170,14 @@ class TargetLoadPacking(ScorePlugin):
         if name in requests:
             return int(round_half_away(requests[name] * self.default_requests_multiplier))
         return self.default_requests
+
+
+def _without_parts(parts: tuple[tuple[TargetLoadPacking, int], ...]) -> Problems:
+    """Constraint: no part has parts."""
+    for index, (part, _) in enumerate(parts):
+        if part.parts:
+            yield f"[{index}]", "must not have parts of its own"
+
+
+_distinct = Distinct(lambda part: part[0].resource)
+_Parts = Annotated[tuple[tuple[TargetLoadPacking, Annotated[int, Between(1, 100)]], ...], _without_parts, _distinct]

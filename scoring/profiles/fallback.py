@@ -21,12 +21,13 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from math import inf
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from runtime.kubernetes import pod_demand
 from runtime.kubernetes.objects import CPU, MEMORY, Pod
+from scoring.arguments import Between, check_arguments
 from scoring.arrays import Bools, Int64s, Texts
 from scoring.load.metrics_table import MetricsTable
 from scoring.load.recent_pods import REPORTING_INTERVAL_SECONDS
@@ -74,19 +75,14 @@ class FallbackPolicy:
     """
 
     fail: Literal["open", "closed"] = "open"
-    max_age_seconds: float = 300
-    settling_seconds: float = 300
-    bad_ratio: float = 0.5
+    max_age_seconds: Annotated[float, Between(0, inf)] = 300
+    settling_seconds: Annotated[float, Between(0, inf)] = 300
+    bad_ratio: Annotated[float, Between(0, 1)] = 0.5
     trust_suspect: bool = False
     best_fit: NodeResourcesFit = field(default_factory=lambda: NodeResourcesFit("MostAllocated"))
 
     def __post_init__(self) -> None:
-        if self.fail not in {"open", "closed"}:
-            raise ValueError(f"fail = {self.fail!r}: must be open or closed")
-        for name, highest in (("max_age_seconds", inf), ("settling_seconds", inf), ("bad_ratio", 1.0)):
-            value = getattr(self, name)
-            if not 0 <= value <= highest:  # refuses NaN, too
-                raise ValueError(f"{name} = {value!r}: must be at least 0" + (" and at most 1" if highest == 1 else ""))
+        check_arguments(self)
 
     def judge(self, nodes: NodeTable, snapshot: WatcherMetrics | None, now: float) -> "Judgment":
         """Grade every node; pass the result, instead of the snapshot, to :meth:`scoring.Profile.prepare`.
@@ -194,6 +190,11 @@ class FallbackScores:
         self._fit = PreparedPlugin(judgment.policy.best_fit, nodes, judgment.metrics) if by_allocation else None
         self._constant = np.where(judgment.grades == NodeGrade.NEUTRAL, NEUTRAL_SCORE, 0)
         self._needed = judgment.replaced.any()
+
+    def attach(self, nodes: NodeTable) -> None:
+        """Follow another table from now on, of which the present table is an unchanged copy."""
+        if self._fit is not None:
+            self._fit.nodes = nodes
 
     def scores(self, pod: Pod, rows: Int64s | None = None) -> Int64s | None:
         """Return scores from 0 to 100, shape (nodes,), for the nodes whose scores are replaced; None if there are none.

@@ -16,6 +16,7 @@ from typing import Self
 import numpy as np
 
 from runtime.kubernetes.objects import Pod
+from scoring.arguments import check_arguments
 from scoring.arrays import Bools, Int64s
 from scoring.load.metrics_table import MetricsTable
 from scoring.load.use_levels import UseLevels
@@ -40,6 +41,7 @@ class Profile:
     scheduler_name: str = "default-scheduler"
 
     def __post_init__(self) -> None:
+        check_arguments(self)
         names = [weighted.plugin.name for weighted in self.plugins]
         for name in names:
             if names.count(name) > 1:
@@ -113,6 +115,17 @@ class PreparedProfile:
         self._fallback_scores = None if self.judgment is None else self.judgment.prepare(nodes)
         self._slices = RowSliceCache()
         self._prepared = [(w, PreparedPlugin(w.plugin, nodes, self.metrics)) for w in profile.plugins]
+
+    def attach(self, nodes: NodeTable) -> None:
+        """Follow another table from now on, of which the present table is an unchanged copy.
+
+        A profile can so be prepared from a copy without a lock, and then follow the table that other threads change.
+        """
+        self.nodes = nodes
+        if self._fallback_scores is not None:
+            self._fallback_scores.attach(nodes)
+        for _, prepared in self._prepared:
+            prepared.nodes = nodes
 
     def score(self, pod: Pod, feasible: Bools | None = None, among: Sequence[str] | Int64s | None = None) -> Scores:
         """Return the scores of nodes for a pod.

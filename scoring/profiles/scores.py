@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
 from runtime.kubernetes.objects import Pod
+from scoring.arguments import Between, check_arguments
 from scoring.arrays import Int64s, Texts
 from scoring.normalization import INFEASIBLE
 from scoring.plugins.base import ScorePlugin, Terms
@@ -18,13 +19,19 @@ from watcher.model import notebook_table
 if TYPE_CHECKING:
     import pandas as pd
 
+Weight = Annotated[int, Between(1, 2**31 - 1)]
+"""Weight of a plugin: an int32 of at least 1, as in kube-scheduler."""
+
 
 @dataclass(frozen=True, slots=True)
 class WeightedPlugin:
-    """Score plugin and its weight in a profile, at least 1."""
+    """Score plugin and its weight in a profile."""
 
     plugin: ScorePlugin
-    weight: int = 1
+    weight: Weight = 1
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
 
 
 @dataclass(frozen=True)

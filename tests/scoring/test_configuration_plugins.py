@@ -20,7 +20,7 @@ from scoring import (
         (
             "TargetLoadPacking",
             {"targetUtilization": 101},
-            "TargetLoadPackingArgs.targetUtilization: must be at most 100",
+            "TargetLoadPackingArgs.targetUtilization: must be from 1 to 100, got 101",
         ),
         ("TargetLoadPacking", {"targetUtilization": 40.5}, "TargetLoadPackingArgs.targetUtilization: must be a whole"),
         (
@@ -32,7 +32,7 @@ from scoring import (
         (
             "TargetLoadPacking",
             {"defaultRequestsMultiplier": "-1"},
-            "Args.defaultRequestsMultiplier: must not be negative",
+            "Args.defaultRequestsMultiplier: must be from 0 to 1,000, got -1",
         ),
         (
             "TargetLoadPacking",
@@ -44,7 +44,7 @@ from scoring import (
         ("TargetLoadPacking", {"predictFrom": "hope"}, "TargetLoadPackingArgs.predictFrom: must be one of 'limits'"),
         ("LoadVariationRiskBalancing", {"safeVarianceMargin": float("nan")}, "Args.safeVarianceMargin: must be finite"),
         ("LoadVariationRiskBalancing", {"safeVarianceSensitivity": True}, "safeVarianceSensitivity: must be a number"),
-        ("LoadVariationRiskBalancing", {"resources": ["tape"]}, "Args.resources: 'tape' has no measured load"),
+        ("LoadVariationRiskBalancing", {"resources": ["tape"]}, r"Args.resources\[0\]: 'tape' has no measured load"),
         ("LowRiskOverCommitment", {"riskLimitWeights": {"cpu": float("nan")}}, "riskLimitWeights.cpu: must be finite"),
         ("LowRiskOverCommitment", {"riskLimitWeights": [1]}, "Args.riskLimitWeights: must be a mapping"),
         ("LowRiskOverCommitment", [], "LowRiskOverCommitmentArgs: must be a mapping"),
@@ -127,14 +127,18 @@ def test_an_unknown_kubernetes_version_is_refused(version):
         (
             "NodeResourcesFit",
             {"scoringStrategy": {"resources": [{"name": "cpu", "weight": -1}]}},
-            "must not be negative",
+            "must be at least 1, got -1",
         ),
-        ("NodeResourcesFit", {"scoringStrategy": {"resources": [{"name": "cpu", "weight": 101}]}}, "at most 100"),
+        (
+            "NodeResourcesFit",
+            {"scoringStrategy": {"resources": [{"name": "cpu", "weight": 101}]}},
+            "must be from 1 to 100, got 101",
+        ),
         ("NodeResourcesFit", {"scoringStrategy": {"requestedToCapacityRatio": {"shape": [{}]}}}, "must be absent"),
         ("NodeResourcesBalancedAllocation", {"resources": [{"name": "cpu"}, {"name": "cpu"}]}, "listed twice"),
-        ("NodeResourcesBalancedAllocation", {"resources": [{"name": "cpu", "weight": 2}]}, "at most 1"),
-        ("NodeResourcesAllocatable", {"resources": [{"name": "cpu", "weight": 0}]}, "must be above 0"),
-        ("NodeResourcesAllocatable", {"resources": [{"name": "cpu", "weight": -5}]}, "must not be negative"),
+        ("NodeResourcesBalancedAllocation", {"resources": [{"name": "cpu", "weight": 2}]}, "must be 1, got 2"),
+        ("NodeResourcesAllocatable", {"resources": [{"name": "cpu", "weight": 0}]}, "must be at least 1, got 0"),
+        ("NodeResourcesAllocatable", {"resources": [{"name": "cpu", "weight": -5}]}, "must be at least 1, got -5"),
     ],
 )
 def test_weights_that_upstream_refuses_are_refused(plugin, arguments, message):

@@ -247,7 +247,7 @@ def test_profiles_are_found_by_name():
                 "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: "
                 "{scoringStrategy: {resources: [{name: cpu, weight: 101}]}}}]}]"
             ),
-            r"scoringStrategy.resources\[0\].weight: must be at most 100",
+            r"scoringStrategy.resources\[0\].weight: must be from 1 to 100, got 101",
         ),
         (
             (
@@ -255,7 +255,7 @@ def test_profiles_are_found_by_name():
                 "{type: RequestedToCapacityRatio, requestedToCapacityRatio: {shape: "
                 "[{utilization: 50, score: 1}, {utilization: 50, score: 2}]}}}}]}]"
             ),
-            r"shape\[1\].utilization: must be whole, at most 100 and ascending",
+            r"shape\[1\].utilization: must be above that of the point before, got 50",
         ),
         (
             (

@@ -297,9 +297,9 @@ def test_arguments_are_read():
         ({"resources": [{"name": "cpu", "target": 0}]}, r"resources\[0\]\.target: must be above 0 and at most 100"),
         ({"resources": [{"name": "cpu", "power": 0.5}]}, r"resources\[0\]\.power: must be from 1 to 64, got 0\.5"),
         ({"resources": [{"name": "pods"}]}, r"resources\[0\]\.name: 'pods' has no measured load"),
-        ({"resources": [{"name": "cpu"}, {"name": "cpu"}]}, r"resources\[1\]\.name: cpu is listed twice"),
-        ({"learnt": 1.5}, r"CongestionCostArgs\.learnt: must be at most 1, got 1\.5"),
-        ({"crowding": 0}, r"CongestionCostArgs\.crowding: must be from 1 to 1000, got 0"),
+        ({"resources": [{"name": "cpu"}, {"name": "cpu"}]}, r"resources\[1\]: cpu is listed twice"),
+        ({"learnt": 1.5}, r"CongestionCostArgs\.learnt: must be from 0 to 1, got 1\.5"),
+        ({"crowding": 0}, r"CongestionCostArgs\.crowding: must be from 1 to 1,000, got 0"),
     ],
 )
 def test_invalid_arguments_are_refused(arguments, message):

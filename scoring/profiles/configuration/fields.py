@@ -1,14 +1,16 @@
 """Reader for the fields of a configuration that records, for every key, a note on its effect."""
 
 import difflib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
-from typing import Any, Literal, TypeGuard, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeGuard, TypeVar
+
+from scoring.arguments import FINITE, ArgumentError, Between, problems_of
 
 T = TypeVar("T")
-Word = TypeVar("Word", bound=str)
 Status = Literal["honored", "changed", "ignored", "unknown"]
+_SAME_NAMES: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,90 +64,65 @@ class FieldReader:
         self._read.add(key)
         return self.fields.get(key)
 
-    def number(self, key: str, default: float, *, negative_is_default: bool = False) -> float:
-        """Return the value of a field that must be a number of at least 0.
+    def value(self, key: str, default: Any) -> Any:
+        """Return the value of a field, or the default if the field is absent or null.
+
+        The value is not checked: the object that :meth:`build` builds from it checks its arguments.
+        """
+        value = self.raw(key)
+        return default if value is None else self.honored(key, value)
+
+    def number(self, key: str, default: float, valid: Between) -> Any:
+        """Return the value of a field as :meth:`value` does, but the default for a number outside a range, as upstream.
 
         Args:
             key: name of the field.
-            default: result if the field is absent or null.
-            negative_is_default: use the default instead of a negative value, as upstream does.
-
-        Raises:
-            ValueError: the value is not a number, is NaN or infinite, or is negative and ``negative_is_default`` is not
-                set; the message has the field's path.
+            default: result if the field is absent, null, or a number outside the range.
+            valid: range of the numbers that upstream uses.
         """
         value = self.raw(key)
-        if value is None:
-            return default
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.error(key, f"must be a number, got {value!r}")
-        return self.limited(key, float(value), default, negative_is_default=negative_is_default)
+        if value is not None and not any(problems_of(value, Annotated[float, FINITE])):
+            for _, problem in valid(value):
+                return self.changed(key, default, f"{problem}; {default:g} is used, as upstream")
+        return self.value(key, default)
 
-    def limited(self, key: str, value: float, default: float, *, negative_is_default: bool = False) -> float:
-        """Check a number that was already read, record the note on its key, and return the number or the default.
+    def weight(self) -> Any:
+        """Return the value of the field ``weight``; 0 stands for 1, as in kube-scheduler."""
+        value = self.raw("weight")
+        return self.changed("weight", 1, "0 counts as 1, as upstream") if value == 0 else self.value("weight", 1)
 
-        The other arguments and the errors are the same as for :meth:`number`.
-        """
-        if not isfinite(value):
-            raise self.error(key, f"must be finite, got {value}")
-        if value < 0:
-            if not negative_is_default:
-                raise self.error(key, f"must not be negative, got {value:g}")
-            return self.changed(key, default, f"{value:g} is below 0, {default:g} is used, as upstream")
-        return self.honored(key, value)
-
-    def integer(self, key: str, default: int, *, at_most: int | None = None, negative_is_default: bool = True) -> int:
-        """Return the value of a field that must be an integer; 0 stands for the default, as upstream.
+    def check(self, key: str, value: T, kind: Any) -> T:
+        """Return a value after checking it.
 
         Args:
             key: name of the field.
-            default: result if the field is absent, null or 0.
-            at_most: largest accepted value; None accepts all.
-            negative_is_default: use the default instead of a negative value, as upstream does.
+            value: value of the field.
+            kind: annotation that declares the valid values; see :mod:`scoring.arguments`.
 
         Raises:
-            ValueError: the value is not an integer, is above ``at_most``, or is negative and ``negative_is_default`` is
-                not set; the message has the field's path.
+            ValueError: the value is not valid; the message has the field's path.
         """
-        value = self.raw(key)
-        if value is None:
-            return default
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise self.error(key, f"must be a whole number, got {value!r}")
-        if value < 0 and not negative_is_default:
-            raise self.error(key, f"must not be negative, got {value}")
-        if value <= 0:
-            return self.changed(key, default, f"{value} is not above 0, {default} is used, as upstream")
-        if at_most is not None and value > at_most:
-            raise self.error(key, f"must be at most {at_most}, got {value}")
-        return self.honored(key, value)
+        for path, problem in problems_of(value, kind):
+            raise self.error(key + path, problem)
+        return value
 
-    def choice(self, key: str, choices: tuple[Word, ...]) -> Word:
-        """Return the value of a field that must be one of several words; the first word is the default.
+    def build(self, kind: Callable[..., T], keys: Mapping[str, str] = _SAME_NAMES, **arguments: Any) -> T:
+        """Build an object that checks its arguments.
+
+        Args:
+            kind: class of the object.
+            keys: keys in the file of the arguments that have other names there.
+            **arguments: arguments of the class.
 
         Raises:
-            ValueError: the value is not one of the words; the message has the field's path.
+            ValueError: an argument is not valid; the message has the path of its key.
         """
-        value = self.raw(key)
-        if value is None:
-            return choices[0]
-        for choice in choices:
-            if value == choice:
-                return self.honored(key, choice)
-        raise self.error(key, f"must be one of {', '.join(map(repr, choices))}, got {value!r}")
-
-    def flag(self, key: str) -> bool:
-        """Return the value of a field that must be a boolean; the default is False.
-
-        Raises:
-            ValueError: the value is not a boolean; the message has the field's path.
-        """
-        value = self.raw(key)
-        if value is None:
-            return False
-        if not isinstance(value, bool):
-            raise self.error(key, f"must be true or false, got {value!r}")
-        return self.honored(key, value)
+        try:
+            return kind(**arguments)
+        except ArgumentError as error:
+            name = re.split(r"[.\[]", error.argument, maxsplit=1)[0]
+            path = error.argument.removeprefix(name)
+            raise self.error(keys.get(name, _camel(name)) + path, error.problem) from None
 
     def nested(self, key: str) -> "FieldReader | None":
         """Return a reader of a nested mapping, or None if the field is absent or null.
@@ -212,3 +189,8 @@ class FieldReader:
     def error(self, key: str, problem: str) -> ValueError:
         """Return an error whose message is the field's path and a problem."""
         return ValueError(f"{self.path}.{key}: {problem}")
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))

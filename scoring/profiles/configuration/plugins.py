@@ -8,12 +8,12 @@ an option.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from math import isfinite
-from typing import Any
+from typing import Annotated, Any
 
 from runtime.kubernetes.objects import CPU, MEMORY, ResourceList
+from scoring.arguments import Between
 from scoring.kubernetes_version import LATEST_VERSION, known_version
-from scoring.load.measured_resource import CPU_AND_MEMORY, MEASURED_RESOURCES, MeasuredResource
+from scoring.load.measured_resource import CPU_AND_MEMORY, MEASURED_RESOURCES, MeasuredResource, measured
 from scoring.plugins.base import ScorePlugin
 from scoring.plugins.congestion_cost import CONGESTED_CPU_AND_MEMORY, CongestedResource, CongestionCost
 from scoring.plugins.image_locality import ImageLocality
@@ -23,6 +23,7 @@ from scoring.plugins.node_resources_allocatable import NodeResourcesAllocatable
 from scoring.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from scoring.plugins.node_resources_fit import (
     EQUAL_CPU_AND_MEMORY,
+    DistinctWeights,
     NodeResourcesFit,
     ResourceWeight,
     ShapePoint,
@@ -34,14 +35,12 @@ from scoring.plugins.tail_risk import TailRisk
 from scoring.plugins.target_load_packing import TargetLoadPacking
 from scoring.profiles.configuration.fields import ConfigNote, FieldReader, is_list
 
-_PERCENTILES = ("", "P90", "P95", "P99", "MAX")
 _DEFAULT_REQUESTS = {CPU: TargetLoadPacking.default_requests, MEMORY: 200 * 1024 * 1024}
 _WATCHER_KEYS = ("watcherAddress", "WatcherAddress", "metricProvider")
 # Peaks' Go type has malformed tags, so kube-scheduler reads the second spelling; its documentation has the first.
 _POWER_MODEL_KEYS = ("nodePowerModel", "NodePowerModel")
 _RECENT_PODS_KEY = "countRecentPods"
-_HIGHEST_POWER = 64
-_HIGHEST_CROWDING = 1000
+_AT_LEAST_0, _AT_LEAST_1 = Between(0), Between(1)
 _FILTER_KEYS = ("ignoredResources", "ignoredResourceGroups")
 
 # Plugin names from before kube-scheduler v1beta2, with the plugin and strategy that replaced them.
@@ -88,32 +87,29 @@ def plugin_from_config(
 
 
 def _target_load_packing(reader: FieldReader) -> TargetLoadPacking:
-    weights = _measured_weights(reader)
+    weights = _weights(reader, ())
     if weights and reader.raw("resource") is not None:
         raise reader.error("resource", "must not be combined with resources")
-    resource: str = reader.choice("resource", (CPU, MEMORY))
-    plugin = TargetLoadPacking(
-        target_utilization=reader.integer("targetUtilization", TargetLoadPacking.target_utilization, at_most=100),
+    resource = reader.value("resource", CPU)
+    plugin = reader.build(
+        TargetLoadPacking,
+        target_utilization=reader.number("targetUtilization", TargetLoadPacking.target_utilization, _AT_LEAST_1),
         default_requests=_default_requests(reader, resource),
         default_requests_multiplier=_multiplier(reader),
         resource=resource,
-        predict_from=reader.choice("predictFrom", ("limits", "requests")),
-        percentile=reader.choice("percentile", _PERCENTILES),
-        count_recent_pods=reader.flag(_RECENT_PODS_KEY),
+        predict_from=reader.value("predictFrom", TargetLoadPacking.predict_from),
+        percentile=reader.value("percentile", TargetLoadPacking.percentile),
+        count_recent_pods=reader.value(_RECENT_PODS_KEY, default=False),
     )
+    if not weights:
+        return plugin
+    for index, weight in enumerate(reader.check("resources", weights, DistinctWeights)):
+        reader.check(f"resources[{index}].name", weight.name, Annotated[str, measured])
     parts = tuple(
         (replace(plugin, resource=part.name, default_requests=_default_requests(reader, part.name)), part.weight)
         for part in weights
     )
     return replace(plugin, parts=parts)
-
-
-def _measured_weights(reader: FieldReader) -> tuple[ResourceWeight, ...]:
-    weights = _weights(reader, (), at_most=100, twice=False)
-    for index, weight in enumerate(weights):
-        if weight.name not in MEASURED_RESOURCES:
-            raise _not_measured(reader, f"resources[{index}].name", weight.name)
-    return weights
 
 
 def _default_requests(reader: FieldReader, resource: str) -> int:
@@ -133,53 +129,48 @@ def _multiplier(reader: FieldReader) -> float:
     written = reader.raw(key)
     if written is None:
         return TargetLoadPacking.default_requests_multiplier
+    reader.honored(key, None)
     try:
-        value = float(written)
+        return float(written)
     except (TypeError, ValueError):
         raise reader.error(key, f"must be a number in quotes, got {written!r}") from None
-    return reader.limited(key, value, TargetLoadPacking.default_requests_multiplier)
 
 
 def _load_variation_risk_balancing(reader: FieldReader) -> LoadVariationRiskBalancing:
     default = LoadVariationRiskBalancing
-    return LoadVariationRiskBalancing(
-        safe_variance_margin=reader.number(
-            "safeVarianceMargin", default.safe_variance_margin, negative_is_default=True
-        ),
+    return reader.build(
+        LoadVariationRiskBalancing,
+        safe_variance_margin=reader.number("safeVarianceMargin", default.safe_variance_margin, _AT_LEAST_0),
         safe_variance_sensitivity=reader.number(
-            "safeVarianceSensitivity", default.safe_variance_sensitivity, negative_is_default=True
+            "safeVarianceSensitivity", default.safe_variance_sensitivity, _AT_LEAST_0
         ),
         resources=_resources(reader),
-        formula=reader.choice("formula", ("trimaran", "kep")),
-        balance=reader.choice("balance", ("risk", "load", "variability", "relative-variability")),
-        percentile=reader.choice("percentile", ("", "P90", "P95", "P99")),
-        count_recent_pods=reader.flag(_RECENT_PODS_KEY),
+        formula=reader.value("formula", default.formula),
+        balance=reader.value("balance", default.balance),
+        percentile=reader.value("percentile", default.percentile),
+        count_recent_pods=reader.value(_RECENT_PODS_KEY, default=False),
     )
 
 
 def _low_risk_over_commitment(reader: FieldReader) -> LowRiskOverCommitment:
-    return LowRiskOverCommitment(
-        smoothing_window_size=reader.integer("smoothingWindowSize", LowRiskOverCommitment.smoothing_window_size),
+    default = LowRiskOverCommitment
+    return reader.build(
+        LowRiskOverCommitment,
+        smoothing_window_size=reader.number("smoothingWindowSize", default.smoothing_window_size, _AT_LEAST_1),
         risk_limit_weights=_risk_limit_weights(reader),
         resources=_resources(reader),
-        distribution=reader.choice("distribution", ("fitted", "measured")),
-        count_recent_pods=reader.flag(_RECENT_PODS_KEY),
+        distribution=reader.value("distribution", default.distribution),
+        count_recent_pods=reader.value(_RECENT_PODS_KEY, default=False),
     )
 
 
-def _risk_limit_weights(reader: FieldReader) -> Mapping[str, float]:
+def _risk_limit_weights(reader: FieldReader) -> Mapping[str, Any]:
     default = DEFAULT_RISK_LIMIT_WEIGHT
-    weights = {CPU: default, MEMORY: default}
+    weights: dict[str, Any] = {CPU: default, MEMORY: default}
     inner = reader.nested("riskLimitWeights")
-    if inner is None:
-        return weights
-    reader.honored("riskLimitWeights", None)
-    for resource in inner.fields:
-        weight = inner.number(resource, default, negative_is_default=True)
-        if weight > 1:
-            inner.notes.pop()
-            weight = inner.changed(resource, default, f"{weight:g} is above 1, {default:g} is used, as upstream")
-        weights[resource] = weight
+    if inner is not None:
+        reader.honored("riskLimitWeights", None)
+        weights |= {resource: inner.number(resource, default, Between(0, 1)) for resource in inner.fields}
     return weights
 
 
@@ -187,29 +178,21 @@ def _resources(reader: FieldReader) -> tuple[MeasuredResource, ...]:
     names = reader.raw("resources")
     if names is None:
         return CPU_AND_MEMORY
-    if not is_list(names) or not names:
+    if not is_list(names):
         raise reader.error("resources", f"must be a list of resource names, got {names!r}")
-    for name in names:
-        if name not in MEASURED_RESOURCES:
-            raise _not_measured(reader, "resources", name)
+    reader.check("resources", tuple(names), tuple[Annotated[str, measured], ...])
     return reader.honored("resources", tuple(MEASURED_RESOURCES[name] for name in names))
 
 
-def _not_measured(reader: FieldReader, key: str, name: object) -> ValueError:
-    return reader.error(key, f"{name!r} has no measured load; known: {', '.join(MEASURED_RESOURCES)}")
-
-
 def _tail_risk(reader: FieldReader) -> TailRisk:
-    target = reader.number("target", TailRisk.target)
-    if not 0 < target <= 100:
-        raise reader.error("target", f"must be above 0 and at most 100, got {target:g}")
-    return TailRisk(
-        target=target,
-        smoothing_window_size=reader.integer("smoothingWindowSize", TailRisk.smoothing_window_size),
-        distribution=reader.choice("distribution", ("fitted", "measured")),
-        together=reader.choice("together", ("independent", "union")),
+    return reader.build(
+        TailRisk,
+        target=reader.value("target", TailRisk.target),
+        smoothing_window_size=reader.number("smoothingWindowSize", TailRisk.smoothing_window_size, _AT_LEAST_1),
+        distribution=reader.value("distribution", TailRisk.distribution),
+        together=reader.value("together", TailRisk.together),
         resources=_resources(reader),
-        count_recent_pods=reader.flag(_RECENT_PODS_KEY),
+        count_recent_pods=reader.value(_RECENT_PODS_KEY, default=False),
     )
 
 
@@ -218,27 +201,18 @@ def _congestion_cost(reader: FieldReader) -> CongestionCost:
     by_name = {each.resource.name: each for each in CONGESTED_CPU_AND_MEMORY}
     resources: list[CongestedResource] = []
     for entry in reader.entries("resources"):
-        name = entry.raw("name")
-        if name not in MEASURED_RESOURCES:
-            raise _not_measured(entry, "name", name)
-        if any(name == other.resource.name for other in resources):
-            raise entry.error("name", f"{name} is listed twice")
-        entry.honored("name", name)
+        name = entry.check("name", entry.value("name", None), Annotated[str, measured])
         default = by_name.get(name, usual)
-        target, power = entry.number("target", default.target), entry.number("power", default.power)
-        if not 0 < target <= 100:
-            raise entry.error("target", f"must be above 0 and at most 100, got {target:g}")
-        if not 1 <= power <= _HIGHEST_POWER:
-            raise entry.error("power", f"must be from 1 to {_HIGHEST_POWER}, got {power:g}")
-        resources.append(CongestedResource(MEASURED_RESOURCES[name], target, power))
+        target, power = entry.value("target", default.target), entry.value("power", default.power)
+        resource = MEASURED_RESOURCES[name]
+        resources.append(entry.build(CongestedResource, resource=resource, target=target, power=power))
         entry.finish()
-    learnt = reader.number("learnt", CongestionCost.learnt)
-    if learnt > 1:
-        raise reader.error("learnt", f"must be at most 1, got {learnt:g}")
-    crowding = reader.number("crowding", CongestionCost.crowding)
-    if not 1 <= crowding <= _HIGHEST_CROWDING:
-        raise reader.error("crowding", f"must be from 1 to {_HIGHEST_CROWDING}, got {crowding:g}")
-    return CongestionCost(tuple(resources) or CONGESTED_CPU_AND_MEMORY, learnt, crowding)
+    return reader.build(
+        CongestionCost,
+        resources=tuple(resources) or CONGESTED_CPU_AND_MEMORY,
+        learnt=reader.value("learnt", CongestionCost.learnt),
+        crowding=reader.value("crowding", CongestionCost.crowding),
+    )
 
 
 def _peaks(reader: FieldReader) -> Peaks:
@@ -250,19 +224,16 @@ def _peaks(reader: FieldReader) -> Peaks:
         for node_name in nodes.fields:
             model = nodes.nested(node_name)
             if model is not None:
-                models[node_name] = PowerModel(*(_finite(model, constant) for constant in ("k0", "k1", "k2")))
+                constants = {constant: model.value(constant, 0.0) for constant in ("k0", "k1", "k2")}
+                models[node_name] = model.build(PowerModel, **constants)
                 model.finish()
         reader.honored(key, None)
-    return Peaks(models, reader.choice("missing", ("best", "worst")), reader.flag(_RECENT_PODS_KEY))
-
-
-def _finite(reader: FieldReader, key: str) -> float:
-    value = reader.raw(key)
-    if value is None:
-        return 0.0
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-        raise reader.error(key, f"must be a finite number, got {value!r}")
-    return reader.honored(key, float(value))
+    return reader.build(
+        Peaks,
+        node_power_model=models,
+        missing=reader.value("missing", Peaks.missing),
+        count_recent_pods=reader.value(_RECENT_PODS_KEY, default=False),
+    )
 
 
 def _node_resources_fit(reader: FieldReader) -> NodeResourcesFit:
@@ -272,57 +243,52 @@ def _node_resources_fit(reader: FieldReader) -> NodeResourcesFit:
     if strategy is None:
         return NodeResourcesFit()
     reader.honored("scoringStrategy", None)
-    kind: Strategy = strategy.choice("type", ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"))
-    resources = _weights(strategy, EQUAL_CPU_AND_MEMORY, at_most=100)
+    kind = strategy.value("type", NodeResourcesFit.strategy)
+    resources = _weights(strategy, EQUAL_CPU_AND_MEMORY)
     ratio = strategy.nested("requestedToCapacityRatio")
     shape = NodeResourcesFit.shape
     if ratio is not None:
         strategy.honored("requestedToCapacityRatio", None)
         shape = _shape(ratio)
         ratio.finish()
+    keys = {"strategy": "type", "shape": "requestedToCapacityRatio.shape"}
+    plugin = strategy.build(NodeResourcesFit, keys, strategy=kind, resources=resources, shape=shape)
     if ratio is not None and kind != "RequestedToCapacityRatio":
         raise strategy.error("requestedToCapacityRatio", f"must be absent for type {kind}")
     if ratio is None and kind == "RequestedToCapacityRatio":
         raise strategy.error("requestedToCapacityRatio", "is required for this type")
     strategy.finish()
-    return NodeResourcesFit(kind, resources, shape)
+    return plugin
 
 
 def _renamed(strategy: Strategy) -> Callable[[FieldReader], NodeResourcesFit]:
     def read(reader: FieldReader) -> NodeResourcesFit:
-        resources = _weights(reader, EQUAL_CPU_AND_MEMORY, at_most=100)
-        if strategy != "RequestedToCapacityRatio":
-            return NodeResourcesFit(strategy, resources)
-        return NodeResourcesFit("RequestedToCapacityRatio", resources, _shape(reader))
+        resources = _weights(reader, EQUAL_CPU_AND_MEMORY)
+        shape = _shape(reader) if strategy == "RequestedToCapacityRatio" else NodeResourcesFit.shape
+        return reader.build(NodeResourcesFit, strategy=strategy, resources=resources, shape=shape)
 
     return read
 
 
 def _balanced_allocation(reader: FieldReader) -> NodeResourcesBalancedAllocation:
-    return NodeResourcesBalancedAllocation(_weights(reader, EQUAL_CPU_AND_MEMORY, at_most=1, twice=False))
+    return reader.build(NodeResourcesBalancedAllocation, resources=_weights(reader, EQUAL_CPU_AND_MEMORY))
 
 
 def _allocatable(reader: FieldReader) -> NodeResourcesAllocatable:
-    return NodeResourcesAllocatable(
-        mode=reader.choice("mode", ("Least", "Most")), resources=_weights(reader, NodeResourcesAllocatable.resources)
+    return reader.build(
+        NodeResourcesAllocatable,
+        mode=reader.value("mode", NodeResourcesAllocatable.mode),
+        resources=_weights(reader, NodeResourcesAllocatable.resources, zero_is_default=False),
     )
 
 
 def _weights(
-    reader: FieldReader, default: tuple[ResourceWeight, ...], *, at_most: int | None = None, twice: bool = True
+    reader: FieldReader, default: tuple[ResourceWeight, ...], *, zero_is_default: bool = True
 ) -> tuple[ResourceWeight, ...]:
     weights: list[ResourceWeight] = []
     for entry in reader.entries("resources"):
-        name = entry.raw("name")
-        if not isinstance(name, str) or not name:
-            raise entry.error("name", f"must be a resource's name, got {name!r}")
-        if any(name == other.name for other in weights) and not twice:
-            raise entry.error("name", f"{name} is listed twice")
-        if at_most is None and entry.raw("weight") == 0:
-            raise entry.error("weight", "must be above 0, got 0")
-        weight = entry.integer("weight", 1, at_most=at_most, negative_is_default=False)
-        weights.append(ResourceWeight(name, weight))
-        entry.honored("name", name)
+        weight = entry.weight() if zero_is_default else entry.value("weight", 1)
+        weights.append(entry.build(ResourceWeight, name=entry.value("name", None), weight=weight))
         entry.finish()
     return tuple(weights) or default
 
@@ -330,15 +296,9 @@ def _weights(
 def _shape(reader: FieldReader) -> tuple[ShapePoint, ...]:
     points: list[ShapePoint] = []
     for entry in reader.entries("shape"):
-        utilization, score = entry.number("utilization", 0), entry.number("score", 0)
-        if utilization > 100 or utilization % 1 or (points and utilization <= points[-1].utilization):
-            raise entry.error("utilization", f"must be whole, at most 100 and ascending, got {utilization:g}")
-        if score > 10 or score % 1:
-            raise entry.error("score", f"must be whole and at most 10, got {score:g}")
-        points.append(ShapePoint(int(utilization), int(score)))
+        utilization, score = entry.value("utilization", 0), entry.value("score", 0)
+        points.append(entry.build(ShapePoint, utilization=utilization, score=score))
         entry.finish()
-    if not points:
-        raise reader.error("shape", "must have at least one point")
     return tuple(points)
 
 

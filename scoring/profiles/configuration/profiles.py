@@ -14,11 +14,10 @@ from scoring.kubernetes_version import LATEST_VERSION, default_score_weights, ha
 from scoring.profiles.configuration.fields import ConfigNote, FieldReader, is_list
 from scoring.profiles.configuration.plugins import PLUGINS, RENAMED, plugin_from_config
 from scoring.profiles.profile import Profile
-from scoring.profiles.scores import WeightedPlugin
+from scoring.profiles.scores import Weight, WeightedPlugin
 
 _GROUP = "kubescheduler.config.k8s.io/"
 _LATEST = "v1"
-_MAX_WEIGHT = 2**31 - 1  # an int32
 
 # Plugins that scored by default in old versions of the file, with their weights.
 _OLD_WEIGHTS: Mapping[str, Mapping[str, int]] = {
@@ -201,7 +200,7 @@ class _ProfileReader:
             name = self._name(entry)
             if name in enabled:
                 raise entry.error("name", f"{name} is enabled twice")
-            weight = entry.integer("weight", 1, at_most=_MAX_WEIGHT, negative_is_default=False)
+            weight = entry.check("weight", entry.weight(), Weight)
             entry.finish()
             if has_score(name, self.kubernetes_version):
                 enabled[name] = weight
