@@ -210,7 +210,74 @@ def test_the_number_of_decisions_is_limited(bound: bool) -> None:
     assert bench.record.explain("default/pod-29") is None
     assert bench.record.explain("default/pod-30") is not None
     assert bench.record.size < 50 * 20_000
-    assert len(bench.record._last_uid) == 50
+    assert len(bench.record._last_key) == 50
+    bench.prioritizer.close()
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_more_pods_in_flight_than_decisions_are_recorded(limit: int) -> None:
+    """With more unbound pods than the largest number of decisions the record keeps the last ones, and works on."""
+    bench = Bench(limits=RecordLimits(decisions=limit))
+    for number in range(8):
+        bench.ask(f"pod-{number}")
+    bench.record.run_cycle()
+    assert [each["pod"] for each in bench.record.recent(10)] == [f"default/pod-{7 - n}" for n in range(limit)]
+    assert len(bench.record) == len(bench.record._last_key) == limit
+    for number in range(8):
+        bench.bind(f"pod-{number}", "node-0")
+    bench.record.run_cycle()
+    assert bench.explained("default/pod-7")["chosen"]["node"] == "node-0"
+    assert len(bench.record) == len(bench.record._last_key) == limit
+    bench.now += 100
+    bench.ask("pod-8")
+    bench.record.run_cycle()
+    assert bench.explained("default/pod-8")["best"]["node"] == "node-0"
+    assert len(bench.record) == limit
+    for key in list(bench.record._open):
+        bench.record._forget(key)
+    for key in list(bench.record._closed):
+        bench.record._forget(key)
+    assert (len(bench.record), bench.record.size, bench.record._last_key) == (0, 0, {})
+    bench.prioritizer.close()
+
+
+def ask_about(bench: Bench, namespace: str, name: str, uid: str) -> None:
+    """Request scores for a pod with any namespace, name and uid."""
+    document = extender_args(*NAMES)
+    document["Pod"]["metadata"] = {"namespace": namespace, "name": name, "uid": uid}
+    bench.prioritizer.answer(ExtenderArgs.decode(orjson.dumps(document)))
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_one_uid_under_many_names_is_limited(bound: bool) -> None:
+    """Decisions about one uid under ever new names are evicted with all their memory."""
+    bench = Bench(limits=RecordLimits(decisions=20))
+    for number in range(100):
+        ask_about(bench, "default", f"pod-{number}", "one")
+        if bound:
+            with bench.view.lock:
+                bench.view.state.put_pod(Pod(f"pod-{number}", uid="one", node_name="node-0", scheduled_at=bench.now))
+        bench.record.run_cycle()
+    assert len(bench.record) == len(bench.record._last_key) == 20
+    bench.prioritizer.close()
+
+
+def test_a_uid_of_another_namespace_reveals_no_decision() -> None:
+    """A caller with a right to namespace a reads only its own decision, not one about b/victim with the same uid."""
+    api = ApiServer()
+    bench = Bench(authorizer=AccessReviewAuthorizer(api))
+    headers = {"Authorization": "Bearer reader-token"}
+    ask_about(bench, "default", "mine", "the-uid")
+    bench.record.run_cycle()
+    ask_about(bench, "b", "victim", "the-uid")
+    with bench.view.lock:
+        victim = Pod("victim", namespace="b", uid="the-uid", node_name="node-7", scheduled_at=bench.now)
+        bench.view.state.put_pod(victim)
+    bench.record.run_cycle()
+    document = bench.client.get("/explain", query_string={"pod": "default/mine"}, headers=headers).json
+    assert (document["pod"], document["chosen"]) == ("default/mine", None)
+    assert bench.client.get("/explain", query_string={"pod": "b/victim"}, headers=headers).status_code == 403
+    assert bench.record.explain("b/victim")["chosen"]["node"] == "node-7"
     bench.prioritizer.close()
 
 
@@ -241,7 +308,7 @@ def test_10000_decisions_take_less_than_64_megabytes() -> None:
         assert (len(record._open), len(record._closed), len(record._regrets)) == (0, 300, 300)
         gc.collect()
         before = tracemalloc.get_traced_memory()[0]
-        for container in (record._closed, record._last_uid, record._unmeasured, record._regrets):
+        for container in (record._closed, record._last_key, record._unmeasured, record._regrets):
             container.clear()
         gc.collect()
         measured = before - tracemalloc.get_traced_memory()[0]

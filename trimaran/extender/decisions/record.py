@@ -4,7 +4,10 @@ The regret is the load of the chosen node minus the load that our best node woul
 request only appends its scores to a queue. Some tenths of a second later the record's thread opens a decision for the
 request. The decision is closed when its pod is bound or after a timeout: the explanations of the ten best nodes and the
 chosen node are then stored in packed form, and rendered on request. The record is bounded in number and bytes; the
-oldest decisions are evicted first. A restart loses the record.
+oldest decisions are evicted first, closed ones before open ones. A restart loses the record.
+
+A decision is identified by the namespace, the name and the uid of its pod, because all three come from the request: who
+may read about one pod must not get the decision about another one with the same uid.
 """
 
 import logging
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from trimaran.extender.telemetry import ExtenderTelemetry
 
 MEGABYTE = 1 << 20
+PodKey = tuple[str, str]
+"""Identity of a pod in the record: ``namespace/name``, and its uid."""
 _MAX_QUEUED = 5_000  # answers without a decision yet
 _HERD_PODS = 100
 _BATCH = 4  # decisions closed between two pauses
@@ -80,9 +85,9 @@ class DecisionRecord:
         self._hot_percent = hot_percent
         self._clock = clock
         self._queue: deque[tuple[ExtenderArgs, ScoredCandidates, str, bool, float]] = deque(maxlen=_MAX_QUEUED)
-        self._open: OrderedDict[str, OpenDecision] = OrderedDict()
-        self._closed: OrderedDict[str, Decision] = OrderedDict()  # by uid, oldest first
-        self._last_uid: dict[str, str] = {}  # by pod, namespace/name
+        self._open: OrderedDict[PodKey, OpenDecision] = OrderedDict()  # oldest first
+        self._closed: OrderedDict[PodKey, Decision] = OrderedDict()  # oldest first
+        self._last_key: dict[str, PodKey] = {}  # by pod, namespace/name
         self._size = self._open_size = 0
         self._unmeasured: deque[Decision] = deque(maxlen=self._limits.decisions)
         self._regrets: deque[PlacementRegret] = deque(maxlen=self._limits.decisions)
@@ -117,11 +122,11 @@ class DecisionRecord:
         """Return the last decision about the pod ``namespace/name`` as a JSON object; None if not recorded."""
         self._drain_queue()  # the pod may have been answered just now
         with self._lock:
-            uid = self._last_uid.get(pod, "")
-            if uid in self._open:
-                return self._open[uid].decision.as_document()
-            decision = self._closed.get(uid)
-            return None if decision is None else decision.as_document()
+            key = self._last_key.get(pod)
+            if key is None:
+                return None
+            opened = self._open.get(key)
+            return (opened.decision if opened else self._closed[key]).as_document()
 
     def recent(self, limit: int) -> list[dict[str, Any]]:
         """Return summaries of the last decisions: first those that wait for a binding, newest first in each group."""
@@ -163,13 +168,14 @@ class DecisionRecord:
                 snapshot = answer.details.snapshot if answer.details else None
                 self._telemetry.count_answer(answer, None if snapshot is None else max(0.0, at - snapshot.timestamp))
                 opened = OpenDecision(args, answer, best, active, at, in_flight)
+                key = opened.decision.pod, args.pod.uid
                 with self._lock:
                     # An earlier decision about the pod did not lead to a binding: the new one replaces it.
-                    before = self._open.pop(args.pod.uid, None)
-                    self._open_size += opened.size - (before.size if before else 0)
-                    self._open[args.pod.uid] = opened
-                    self._forget(args.pod.uid)
-                    self._last_uid[opened.decision.pod] = args.pod.uid
+                    self._forget(key)
+                    self._open[key] = opened
+                    self._open_size += opened.size
+                    self._last_key[opened.decision.pod] = key
+                    self._evict()
 
     def _close_bound(self) -> None:
         with self._lock:
@@ -177,28 +183,27 @@ class DecisionRecord:
         if not open_decisions:
             return
         with self._view.reading() as cluster:
-            placements = {uid: cluster.find(opened.pod) for uid, opened in open_decisions.items()}
+            placements = {key: cluster.find(opened.pod) for key, opened in open_decisions.items()}
             nodes = cluster.rows
         now = self._clock()
-        for number, (uid, placed) in enumerate(placements.items()):
+        for number, (key, placed) in enumerate(placements.items()):
             if self._thread is not None and number % _BATCH == _BATCH - 1:
                 self._stop.wait(_PAUSE_SECONDS)  # packing many explanations at once would delay answers
-            opened = open_decisions[uid]
-            if placed is not None and placed[1].placed_at != float("inf"):
+            opened = open_decisions[key]
+            if placed is not None and placed[1].placed_at != float("inf") and _is_same(placed[1].pod, opened.pod):
                 at = placed[1].placed_at
-                self._close(uid, opened, opened.close(nodes, placed[0], at if at > 0 else now))
+                self._close(key, opened, opened.close(nodes, placed[0], at if at > 0 else now))
             elif now - opened.decision.at > self._limits.open_seconds or self._open_size * 4 > self._limits.max_bytes:
-                self._close(uid, opened, opened.close(nodes))
+                self._close(key, opened, opened.close(nodes))
 
-    def _close(self, uid: str, opened: OpenDecision, decision: Decision) -> None:
+    def _close(self, key: PodKey, opened: OpenDecision, decision: Decision) -> None:
         with self._lock:
-            if self._open.get(uid) is not opened:  # a newer decision about the pod has replaced it
+            if self._open.get(key) is not opened:  # a newer decision about the pod has replaced it, or it was evicted
                 return
-            self._open_size -= self._open.pop(uid).size
-            self._closed[uid] = decision
+            self._open_size -= self._open.pop(key).size
+            self._closed[key] = decision
             self._size += decision.size
-            while len(self) > self._limits.decisions or self._size > self._limits.max_bytes * 3 // 4:
-                self._forget(next(iter(self._closed)))
+            self._evict()
         if decision.chosen is None:
             return
         self._last_nodes.append(decision.chosen.node)
@@ -208,14 +213,23 @@ class DecisionRecord:
             with self._lock:
                 self._unmeasured.append(decision)
 
-    def _forget(self, uid: str) -> None:
-        """Evict the closed decision of a pod, if any. Needs the lock."""
-        decision = self._closed.pop(uid, None)
+    def _evict(self) -> None:
+        """Evict the oldest decisions over the limits, closed ones before open ones. Needs the lock."""
+        while self._closed and self._size > self._limits.max_bytes * 3 // 4:
+            self._forget(next(iter(self._closed)))
+        while len(self) > self._limits.decisions:
+            self._forget(next(chain(self._closed, self._open)))
+
+    def _forget(self, key: PodKey) -> None:
+        """Remove the decision about a pod, if there is one. Needs the lock."""
+        opened, decision = self._open.pop(key, None), self._closed.pop(key, None)
+        if opened is not None:
+            self._open_size -= opened.size
         if decision is not None:
             self._size -= decision.size
             decision.drop_details()  # the queue of unmeasured decisions may still refer to it
-            if self._last_uid.get(decision.pod) == uid:
-                del self._last_uid[decision.pod]
+        if self._last_key.get(key[0]) == key:
+            del self._last_key[key[0]]
 
     def _measure_regrets(self) -> None:
         """Measure the regret of decisions whose pod was bound before the window of the newest metrics began."""
@@ -237,6 +251,11 @@ class DecisionRecord:
             self._regrets.extend(regrets)
         for regret in regrets:
             self._telemetry.count_regret(regret)
+
+
+def _is_same(placed: Pod, pod: Pod) -> bool:
+    """Return whether two pods with the same uid have the same name and namespace, too."""
+    return (placed.namespace, placed.name) == (pod.namespace, pod.name)
 
 
 def explain_undecided(nodes: NodeTable, pod: str) -> dict[str, Any] | None:
