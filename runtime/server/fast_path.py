@@ -7,7 +7,7 @@ and ``handler`` in a thread.
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from runtime.server import responses
@@ -22,12 +22,11 @@ RoutedResponse = tuple[str, HttpResponse] | None
 
 
 class FinishedResponse(NamedTuple):
-    """A response with all header fields, and the callback for the time after it is sent."""
+    """A response with all header fields."""
 
     status: int
     fields: list[tuple[str, str]]
     body: bytes
-    on_sent: Callable[[], None] | None
 
 
 def _no_response(_environ: "WSGIEnvironment") -> None:
@@ -87,19 +86,14 @@ class FastPath:
         responses.add_common_headers(fields, private=self._private)
         self._count(route, response.status, time.perf_counter() - started_at)
         body = b"" if environ["REQUEST_METHOD"] == "HEAD" else response.body
-        return FinishedResponse(response.status, fields, body, response.on_sent)
+        return FinishedResponse(response.status, fields, body)
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         """Answer a request as a WSGI application."""
         finished = self.cached(environ) or self.handler(environ)
         if finished is not None:
-            body = _Body(finished)
-            try:
-                start_response(responses.status_line(finished.status), finished.fields)
-            except BaseException:  # the server never gets the body, so it cannot close it
-                body.close()
-                raise
-            return body
+            start_response(responses.status_line(finished.status), finished.fields)
+            return [finished.body]
         started_at = time.perf_counter()
 
         def start(status: str, headers: list[tuple[str, str]], *failure: Any) -> Any:
@@ -108,21 +102,6 @@ class FastPath:
             return start_response(status, headers, *failure)
 
         return self._application(environ, start)
-
-
-class _Body:
-    """Response body for WSGI. Its callback runs on the first ``close``; some servers and middlewares close twice."""
-
-    def __init__(self, finished: FinishedResponse) -> None:
-        self._body, self._on_sent = finished.body, finished.on_sent
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter([self._body])
-
-    def close(self) -> None:
-        on_sent, self._on_sent = self._on_sent, None
-        if on_sent is not None:
-            on_sent()
 
 
 class LazyApplication:

@@ -21,8 +21,6 @@ def flask_response(response: HttpResponse) -> Response:
     converted = Response(response.body, response.status, response.headers, content_type=response.content_type)
     if response.content_type is None:
         del converted.headers["Content-Type"]
-    if response.on_sent is not None:
-        converted.call_on_close(response.on_sent)
     return converted
 
 

@@ -1,6 +1,6 @@
 """HTTP responses, independent of framework and connection, and their encoding."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -13,16 +13,12 @@ JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """HTTP response. In response to a HEAD request, the body is not sent.
-
-    ``on_sent`` is called in the request's thread after the response was sent; it must not raise.
-    """
+    """HTTP response. In response to a HEAD request, the body is not sent."""
 
     body: bytes
     status: int = 200
     content_type: str | None = JSON
     headers: Mapping[str, str] | None = None
-    on_sent: Callable[[], None] | None = None
 
     def header_fields(self) -> list[tuple[str, str]]:
         """Return all header fields in the form of WSGI."""

@@ -122,7 +122,6 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
 
     def _process(self, connection: Connection, head: RequestHead, environ: dict[str, Any], keep_alive: bool) -> None:
         """Compute a response in a thread, by the fast path's handler or by the application, and send it."""
-        finished = None
         try:
             finished = self.wsgi.handler(environ)
             if finished is None:
@@ -135,13 +134,9 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
             encoded = self._error_response(
                 HTTPStatus.INTERNAL_SERVER_ERROR, ErrorCode.INTERNAL, message, head_only=False
             )
-        try:
-            self._responses.append((connection, connection.send_early(encoded)))
-            with contextlib.suppress(OSError):  # if the pipe is full, its content wakes the loop anyway
-                os.write(self.PIPE[1], b".")
-        finally:
-            if finished is not None and finished.on_sent is not None:
-                finished.on_sent()
+        self._responses.append((connection, connection.send_early(encoded)))
+        with contextlib.suppress(OSError):  # if the pipe is full, its content wakes the loop anyway
+            os.write(self.PIPE[1], b".")
 
     def _encode(self, finished: FinishedResponse, head: RequestHead, keep_alive: bool) -> EncodedResponse:
         version = head.request.version

@@ -76,7 +76,9 @@ class Extender:
             sys.executable, "-m", "trimaran", "extender", "--config", str(self._file),
             "--kube-config", str(kubeconfig or cluster.kubeconfig()), "--port", str(port),
         ]  # fmt: skip
-        if file is not None:
+        if file is None:
+            settings = {"extender__mode": "active", **settings}
+        else:
             self._command += ["--settings", str(file)]
         if watcher:
             self._command += ["--watcher", watcher]

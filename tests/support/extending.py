@@ -39,7 +39,7 @@ class StaticView:
 
     def __init__(self, *names: str) -> None:
         self.is_synced = True
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.state = ClusterState()
         amounts = ResourceList({"cpu": 4000, "memory": 16 << 30, "pods": 110})
         self.state.replace_nodes(Node(name, amounts, amounts, created_at=0.0) for name in names)
@@ -51,9 +51,9 @@ class StaticView:
             return len(self.state.assumptions)
 
     @contextmanager
-    def reading(self, pod: Pod | None = None, *, wait: bool = True) -> Iterator[NodeTable]:
-        if not self.lock.acquire(blocking=wait):
-            raise BlockingIOError
+    def reading(self, pod: Pod | None = None, *, timeout: float = 60.0) -> Iterator[NodeTable]:
+        if not self.lock.acquire(timeout=max(0.0, timeout)):
+            raise TimeoutError
         try:
             if pod is not None:
                 self.state.retry(pod.uid)

@@ -67,7 +67,7 @@ def extender(
     with errors_or_exit():
         if settings.extender.config is None:
             raise SettingsError(["extender.config: no file; name a KubeSchedulerConfiguration with --config"])
-        profiles = service.read_profiles(settings.extender.config)
+        profiles = service.read_profiles(settings.extender.config, settings.extender.score_factor)
         if settings.extender.watcher is None:
             check_providers(settings)  # fail here, not in a worker process
         service.serve(loaded, profiles)
@@ -89,11 +89,6 @@ def extender(
     help="Let the extender also filter nodes for kube-scheduler; see extender.filter.",
 )
 @click.option(
-    "--no-safety-net",
-    is_flag=True,
-    help="Do not add NodeResourcesFit and NodeResourcesBalancedAllocation to profiles that lack them.",
-)
-@click.option(
     "--check", is_flag=True, help="Only check that FILE is a valid kube-scheduler configuration that uses the extender."
 )
 def config(
@@ -105,7 +100,6 @@ def config(
     timeout_ms: int,
     *,
     filters: bool,
-    no_safety_net: bool,
     check: bool,
 ) -> None:
     """Convert FILE, a configuration with trimaran's plugins, for a stock kube-scheduler with the extender.
@@ -125,7 +119,7 @@ def config(
                 echo(problem)
             raise SystemExit(1 if problems else 0)
         endpoint = kube_scheduler.ExtenderEndpoint(url, ca_file, certificate, key, timeout_ms, filters)
-        rendered = kube_scheduler.render_config(document, endpoint, safety_net=not no_safety_net)
+        rendered = kube_scheduler.render_config(document, endpoint)
     echo_yaml(rendered)
 
 

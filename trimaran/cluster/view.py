@@ -5,6 +5,7 @@ needs stays in memory.
 """
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -52,7 +53,7 @@ class ClusterView:
         monotonic: Callable[[], float] = time.monotonic,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # reentrant, so that a reader of the table can count a pod on a node
         self._state = ClusterState(assume_seconds, departed_seconds)
         self._monotonic = monotonic
         nodes, pods = _NodeMirror(self._lock, self._state), _PodMirror(self._lock, self._state, clock)
@@ -110,21 +111,21 @@ class ClusterView:
         return {name: why for reader in self._readers for name, why in reader.unreadable.items()}
 
     @contextmanager
-    def reading(self, pod: Pod | None = None, *, wait: bool = True) -> Iterator[NodeTable]:
-        """Yield the node table, locked until the block ends.
+    def reading(self, pod: Pod | None = None, *, timeout: float = math.inf) -> Iterator[NodeTable]:
+        """Yield the node table, locked until the block ends; :meth:`assume` may be called in the block.
 
         Keep the block short, since updates from the API server wait for its end. For longer work, take
         ``table.copy()`` in the block.
 
         Args:
             pod: pod to score, whose earlier assumption is dropped first; None drops no assumption.
-            wait: whether to wait for the lock.
+            timeout: longest time to wait for the lock, seconds.
 
         Raises:
-            BlockingIOError: the lock is held by another thread, and ``wait`` is false.
+            TimeoutError: another thread held the lock for that time.
         """
-        if not self._lock.acquire(blocking=wait):
-            raise BlockingIOError
+        if not self._lock.acquire(timeout=-1 if timeout == math.inf else max(0.0, timeout)):
+            raise TimeoutError
         try:
             self._state.expire(self._monotonic())
             if pod is not None:
@@ -157,7 +158,7 @@ class ClusterView:
 class _NodeMirror:
     """Reflector handler that applies changes of nodes to a cluster state."""
 
-    def __init__(self, lock: threading.Lock, state: ClusterState) -> None:
+    def __init__(self, lock: threading.RLock, state: ClusterState) -> None:
         self._lock, self._state = lock, state
         self.reader = _ObjectReader(Node.from_k8s)
 
@@ -187,7 +188,7 @@ class _NodeMirror:
 class _PodMirror:
     """Reflector handler that applies changes of pods to a cluster state. Field values that pods share are interned."""
 
-    def __init__(self, lock: threading.Lock, state: ClusterState, clock: Callable[[], float]) -> None:
+    def __init__(self, lock: threading.RLock, state: ClusterState, clock: Callable[[], float]) -> None:
         self._lock, self._state, self._clock = lock, state, clock
         self._interner, self._request_cache = Interner(), RequestCache()
         self.reader = _ObjectReader(self._from_k8s)

@@ -7,10 +7,9 @@ from functools import cached_property
 
 from scoring import Scores
 from scoring.arrays import Int64s
-from trimaran.extender.wire import MAX_SCORE
 from watcher.model import WatcherMetrics
 
-NEUTRAL = MAX_SCORE // 2
+NEUTRAL = 0
 
 
 class PrioritizeOutcome(StrEnum):
@@ -32,7 +31,7 @@ class ScoringDetails:
 
     Attributes:
         scores: weighted sums and plugin scores of the known candidates; not affected by later changes of the cluster.
-        points: scores of the known candidates as kube-scheduler gets them, 0 to 100, shape (nodes,).
+        points: scores of the known candidates as kube-scheduler gets them, shape (nodes,).
         snapshot: metrics that the nodes were scored by; None without metrics.
         waited_seconds: time from the request until the scoring began.
         scored_seconds: duration of the scoring.
@@ -51,7 +50,7 @@ class ScoredCandidates:
 
     Attributes:
         names: names of the candidates, each once.
-        points: scores of the candidates, 0 to 100, in the order of ``names``.
+        points: scores of the candidates, at least 0, in the order of ``names``.
         outcome: outcome of the request.
         details: details of the scoring; None if the nodes could not be scored and all got the same score.
     """
@@ -63,7 +62,7 @@ class ScoredCandidates:
 
     @classmethod
     def neutral(cls, names: Sequence[str], outcome: PrioritizeOutcome) -> "ScoredCandidates":
-        """Return a result that gives all candidates the same score, 50."""
+        """Return a result that gives all candidates the score 0: kube-scheduler's own plugins decide."""
         return cls(names, [NEUTRAL] * len(names), outcome)
 
     @cached_property

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from flask import Blueprint, Flask, Response, request
+from flask import Blueprint, Flask
 
 from runtime.kubernetes.pod_demand import RequestCache
 from runtime.server import responses
@@ -12,7 +12,6 @@ from runtime.server.access import AccessCheck, Verdict
 from runtime.server.errors import ErrorCode
 from runtime.server.fast_path import FastPath
 from runtime.server.flask_app import (
-    flask_response,
     probe_routes,
     refusal_response,
     register_error_handlers,
@@ -63,27 +62,22 @@ def create_app(
             args = ExtenderArgs.decode(body, request_cache)
         except BadRequest as error:
             return responses.error_response(400, ErrorCode.BAD_REQUEST, str(error))
-        later: list[Callable[[], None]] = []
-        result = prioritizer.answer(args, later.append)
+        result = prioritizer.answer(args)
         encoded = encode(result.names, result.points)
         telemetry.count_prioritized(result.outcome, time.perf_counter() - began)
-        return HttpResponse(encoded, on_sent=later[0] if later else None)
+        return HttpResponse(encoded)
 
-    @app.post(PRIORITIZE)
-    def prioritize() -> Response:
-        return flask_response(handle_prioritize(request.get_data()))
-
-    def fast_prioritize(environ: "WSGIEnvironment") -> tuple[str, HttpResponse] | None:
-        """Handle a prioritize request without Flask; return None for other requests.
-
-        Flask would take as long as the scoring itself.
-        """
-        if environ["PATH_INFO"] != PRIORITIZE or environ["REQUEST_METHOD"] != "POST":
+    def prioritize(environ: "WSGIEnvironment") -> tuple[str, HttpResponse] | None:
+        """Handle a prioritize request without Flask, which takes as long as the scoring; None for other requests."""
+        if environ["PATH_INFO"] != PRIORITIZE:
             return None
         verdict = access.check(PRIORITIZE, environ)
         if verdict not in {Verdict.ADMITTED, Verdict.OPEN}:
             return PRIORITIZE, refusal_response(verdict)
+        if environ["REQUEST_METHOD"] != "POST":
+            refusal = responses.error_response(405, ErrorCode.METHOD_NOT_ALLOWED, "use POST", {"Allow": "POST"})
+            return PRIORITIZE, refusal
         length = int(environ.get("CONTENT_LENGTH") or 0)
         return PRIORITIZE, handle_prioritize(environ["wsgi.input"].read(length))
 
-    return FastPath(app.wsgi_app, telemetry.answered, handler=fast_prioritize, private=access.requires_credentials)
+    return FastPath(app.wsgi_app, telemetry.answered, handler=prioritize, private=access.requires_credentials)

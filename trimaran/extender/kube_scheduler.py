@@ -1,9 +1,9 @@
 """Conversion of a KubeSchedulerConfiguration with trimaran's plugins, so that a stock kube-scheduler can use it.
 
-The plugins that a stock kube-scheduler does not have are removed from the file, and the extender is added. The weights
-are computed as in :mod:`trimaran.extender.profiles`, so that all plugins keep their relative weights. NodeResourcesFit
-and NodeResourcesBalancedAllocation keep scoring, with weight 1 if the file does not name them: they decide between
-nodes with equal load, and they alone score while the extender is down.
+The plugins that a stock kube-scheduler does not have are removed from the file, and the extender is added. All weights
+of the remaining score plugins and of other extenders are written times 10, by name: see
+:mod:`trimaran.extender.profiles`. Nothing else changes, so that kube-scheduler decides as without the extender while
+the extender does not act, is down, or is removed from the file.
 """
 
 import re
@@ -14,12 +14,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from scoring import read_configuration
+from scoring.kubernetes_version import LATEST_VERSION, default_score_weights, known_version
 from trimaran.extender.placement_predictor import InTreePlugins
-from trimaran.extender.profiles import OURS, SCORE_FACTOR, Profiles
+from trimaran.extender.profiles import ANSWER_FACTOR, OURS, Profiles
 
-SAFETY_NET = ("NodeResourcesFit", "NodeResourcesBalancedAllocation")
 MAX_TIMEOUT_SECONDS = 0.5
 _PRIORITIZE, _FILTER, _PREEMPT = "prioritize", "filter", "preempt"
+_MAX_WEIGHT = 2**31 - 1  # kube-scheduler reads an int32
 _LATEST = "kubescheduler.config.k8s.io/v1"
 _READABLE = frozenset({_LATEST, f"{_LATEST}beta3"})  # older versions have plugins and defaults that no longer exist
 _GO_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
@@ -64,12 +65,12 @@ class ExtenderEndpoint:
         """True for an https URL."""
         return self.url.startswith("https://")
 
-    def config_entry(self, weight: int) -> dict[str, Any]:
-        """Return the entry of ``extenders`` in the KubeSchedulerConfiguration, with this weight of the scores."""
+    def config_entry(self) -> dict[str, Any]:
+        """Return the entry of ``extenders`` in the KubeSchedulerConfiguration."""
         entry: dict[str, Any] = {
             "urlPrefix": self.url.rstrip("/"),
             "prioritizeVerb": _PRIORITIZE,
-            "weight": weight,
+            "weight": 1,
             "httpTimeout": f"{self.timeout_ms}ms",
             "nodeCacheCapable": True,
             "ignorable": True,
@@ -83,36 +84,35 @@ class ExtenderEndpoint:
 
 
 def render_config(
-    document: Mapping[str, Any], endpoint: ExtenderEndpoint, *, safety_net: bool = True
+    document: Mapping[str, Any], endpoint: ExtenderEndpoint, kubernetes_version: str = LATEST_VERSION
 ) -> dict[str, Any]:
     """Return the configuration for a stock kube-scheduler.
 
     Args:
         document: a parsed KubeSchedulerConfiguration with trimaran's plugins.
         endpoint: address and options of the extender.
-        safety_net: whether the plugins in :data:`SAFETY_NET` score if the file does not name them.
+        kubernetes_version: version of kube-scheduler, which decides on the plugins that score by default.
 
     Raises:
         ValueError: the document is not valid, or has no plugin for the extender; the message says where.
     """
-    profiles = Profiles.read(document)
+    Profiles.read(document)
     if document["apiVersion"] not in _READABLE:
         raise ValueError(
             f"apiVersion: kube-scheduler no longer supports {document['apiVersion']}; rewrite the file as {_LATEST}"
         )
+    kubernetes_version = known_version(kubernetes_version)
     rendered: dict[str, Any] = {**deepcopy(dict(document)), "apiVersion": _LATEST}
-    rendered["profiles"] = [
-        _profile(entry, profiles, name, safety_net=safety_net)
-        for entry, name in zip(
-            rendered["profiles"], (profile.scheduler_name for profile in profiles.configuration.profiles), strict=True
-        )
-    ]
-    other_extenders = [
-        each for each in rendered.get("extenders") or [] if each.get("urlPrefix") != endpoint.url.rstrip("/")
-    ]
+    for number, profile in enumerate(rendered["profiles"]):
+        _remove_our_plugins(profile, kubernetes_version)
+        _scale_weights(profile, f"profiles[{number}]", kubernetes_version)
+    others = [each for each in rendered.get("extenders") or [] if each.get("urlPrefix") != endpoint.url.rstrip("/")]
+    for other in others:
+        if other.get("prioritizeVerb"):
+            other["weight"] = ANSWER_FACTOR * other.get("weight", 1)
     if endpoint.filters:  # otherwise only a sample of the nodes is sent, which may all be over their limits
         rendered["percentageOfNodesToScore"] = 100
-    rendered["extenders"] = [*other_extenders, endpoint.config_entry(profiles.weight)]
+    rendered["extenders"] = [*others, endpoint.config_entry()]
     return rendered
 
 
@@ -133,6 +133,23 @@ def in_tree_by_scheduler(profiles: Profiles) -> Mapping[str, InTreePlugins]:
     }
 
 
+def disabled_defaults(document: Mapping[str, Any], kubernetes_version: str = LATEST_VERSION) -> Iterator[str]:
+    """Yield the default plugins that a file with trimaran's plugins disables, for each profile that disables some.
+
+    Upstream advises to disable them. In the rendered file they then do not score for pods in shadow either.
+
+    Args:
+        document: a valid KubeSchedulerConfiguration with trimaran's plugins.
+        kubernetes_version: version of kube-scheduler.
+    """
+    defaults = default_score_weights(known_version(kubernetes_version))
+    for number, profile in enumerate(document["profiles"]):
+        stock = deepcopy(profile)
+        _remove_our_plugins(stock, kubernetes_version)
+        if missing := [name for name in defaults if name not in _score_weights(stock, kubernetes_version)]:
+            yield f"profiles[{number}].plugins.score.disabled: {', '.join(missing)}"
+
+
 def validate_config(document: Mapping[str, Any], url: str = "") -> Iterator[str]:
     """Yield the problems of a KubeSchedulerConfiguration for a stock kube-scheduler with the extender.
 
@@ -142,6 +159,14 @@ def validate_config(document: Mapping[str, Any], url: str = "") -> Iterator[str]
     """
     for number, profile in enumerate(_listed(document, "profiles")):
         yield from _problems_of_profile(f"profiles[{number}]", profile)
+    for number, by_name in enumerate(read_configuration(document).weights.values()):
+        for name, weight in by_name.items():
+            if weight % ANSWER_FACTOR and name not in OURS:
+                yield (
+                    f"profiles[{number}].plugins: {name} has weight {weight}, not a multiple of {ANSWER_FACTOR}: "
+                    f"kube-scheduler multiplies the extender's scores by {ANSWER_FACTOR}, so all weights must be "
+                    "written times 10"
+                )
     matching = 0
     for number, extender in enumerate(_listed(document, "extenders")):
         if extender.get("prioritizeVerb") and (not url or extender.get("urlPrefix", "").rstrip("/") == url.rstrip("/")):
@@ -156,27 +181,51 @@ def validate_config(document: Mapping[str, Any], url: str = "") -> Iterator[str]
         yield f"extenders: no extender has a prioritizeVerb{f' and the urlPrefix {url}' if url else ''}"
 
 
-def _profile(entry: dict[str, Any], profiles: Profiles, name: str, *, safety_net: bool) -> dict[str, Any]:
-    ours = profiles.by_scheduler.get(name)
-    plugins = entry.get("plugins") or {}
-    named = {each["name"] for point in ("score", "multiPoint") for each in _enabled(plugins, point)}
-    factor = SCORE_FACTOR * profiles.weight // ours.weight if ours else 1
-    weights = {
-        plugin: factor * weight for plugin, weight in profiles.configuration.weights[name].items() if plugin not in OURS
-    }
-    if ours and safety_net:
-        weights |= dict.fromkeys((plugin for plugin in SAFETY_NET if plugin not in named), 1)
-    elif ours:
-        weights = {plugin: weight for plugin, weight in weights.items() if plugin not in SAFETY_NET or plugin in named}
+def _remove_our_plugins(profile: dict[str, Any], kubernetes_version: str) -> None:
+    """Remove the plugins that a stock kube-scheduler does not have, and their arguments."""
+    plugins = profile.get("plugins") or {}
     for point in plugins:
         if isinstance(plugins[point], dict) and plugins[point].get("enabled"):
             plugins[point]["enabled"] = [each for each in _enabled(plugins, point) if each["name"] not in OURS]
-    if ours:
-        enabled = [{"name": plugin, "weight": weight} for plugin, weight in weights.items()]
-        entry["plugins"] = {**plugins, "score": {"disabled": [{"name": "*"}], "enabled": enabled}}
-    if entry.get("pluginConfig"):
-        entry["pluginConfig"] = [each for each in entry["pluginConfig"] if each["name"] not in OURS]
-    return entry
+    if profile.get("pluginConfig"):
+        profile["pluginConfig"] = [each for each in profile["pluginConfig"] if each["name"] not in OURS]
+    # Without our plugins nothing would score: such a file disables the defaults in favor of our plugins.
+    if not _score_weights(profile, kubernetes_version):
+        plugins["score"] = {}
+
+
+def _scale_weights(profile: dict[str, Any], where: str, kubernetes_version: str) -> None:
+    """Multiply the weights of all score plugins of a profile by 10, and write those of the default plugins by name."""
+    weights, defaults = _score_weights(profile, kubernetes_version), default_score_weights(kubernetes_version)
+    plugins = profile["plugins"] = profile.get("plugins") or {}
+    named = {each["name"] for each in _enabled(plugins, "score")}
+    for name, weight in weights.items():
+        if weight > _MAX_WEIGHT // ANSWER_FACTOR:
+            raise ValueError(
+                f"{where}.plugins: {name} has weight {weight}, which is written times {ANSWER_FACTOR}: at most "
+                f"{_MAX_WEIGHT // ANSWER_FACTOR} is possible"
+            )
+    plugins["score"] = {
+        "enabled": [
+            {"name": name, "weight": ANSWER_FACTOR * weight}
+            for name, weight in weights.items()
+            if name in defaults or name in named
+        ]
+    }
+    available = dict.fromkeys([*defaults, *(each["name"] for each in _enabled(plugins, "multiPoint"))])
+    if removed := [{"name": name} for name in available if name not in weights]:
+        plugins["score"]["disabled"] = removed
+    # A plugin of the user's own at multiPoint may or may not score: its weight stays where it is.
+    for each in _enabled(plugins, "multiPoint"):
+        if each["name"] in weights and each["name"] not in defaults and each["name"] not in named:
+            each["weight"] = ANSWER_FACTOR * weights[each["name"]]
+
+
+def _score_weights(profile: Mapping[str, Any], kubernetes_version: str) -> Mapping[str, int]:
+    """Return the weights of the plugins that score in a profile of the latest version, by name."""
+    document = {"apiVersion": _LATEST, "kind": "KubeSchedulerConfiguration", "profiles": [profile]}
+    (weights,) = read_configuration(document, kubernetes_version=kubernetes_version).weights.values()
+    return weights
 
 
 def _problems_of_profile(where: str, profile: Mapping[str, Any]) -> Iterator[str]:
@@ -232,7 +281,7 @@ def _problems_of_filter(where: str, extender: Mapping[str, Any]) -> Iterator[str
         yield f"{where}.preemptVerb: must be {_PREEMPT!r} with a filterVerb: otherwise pods are evicted from hot nodes"
 
 
-def _enabled(plugins: Mapping[str, Any], point: str) -> Sequence[Mapping[str, Any]]:
+def _enabled(plugins: Mapping[str, Any], point: str) -> Sequence[dict[str, Any]]:
     plugin_set = plugins.get(point)
     return (plugin_set.get("enabled") or []) if isinstance(plugin_set, dict) else []
 

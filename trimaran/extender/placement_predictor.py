@@ -10,7 +10,7 @@ from scoring import MetricsTable, Node, NodeTable, Pod, Profile
 from scoring.arrays import Int64s
 from scoring.normalization import inverted
 from trimaran.extender.answer import ScoredCandidates
-from trimaran.extender.profiles import SCORE_FACTOR
+from trimaran.extender.profiles import ANSWER_FACTOR
 
 _SOFT = "PreferNoSchedule"
 
@@ -35,13 +35,11 @@ class PlacementPredictor:
     they are assumed to be the same for all nodes.
 
     Args:
-        weight: weight of the extender in kube-scheduler's configuration.
         in_tree: in-tree plugins by scheduler name.
         rng: random number generator for the tie-break, which is random in kube-scheduler as well.
     """
 
-    def __init__(self, weight: int, in_tree: Mapping[str, InTreePlugins], rng: random.Random) -> None:
-        self._factor = weight * SCORE_FACTOR
+    def __init__(self, in_tree: Mapping[str, InTreePlugins], rng: random.Random) -> None:
         self._in_tree = in_tree
         self._rng = rng
         self._totals: dict[str, _Totals] = {}
@@ -60,7 +58,7 @@ class PlacementPredictor:
         names, points, rows = _candidates(answer, table)
         if not names:
             return ""
-        sums = points * self._factor
+        sums = points * ANSWER_FACTOR
         in_tree = self._in_tree.get(scheduler_name)
         if in_tree is not None:
             sums += self._totals_of(in_tree.profile, table).for_rows(pod, rows)

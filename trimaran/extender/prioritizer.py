@@ -1,24 +1,22 @@
 """Scoring of kube-scheduler's candidate nodes within a deadline, with or without metrics.
 
-One pod is scored at a time, so that prepared profiles need no lock of their own, and each pod counts on its predicted
-node before the next pod is scored. Scoring runs on the request's thread: handing it to a worker would cost as much as
-scoring. Only slow work (preparing for a new snapshot, waiting for the lock of the cluster view) runs on a worker
-thread. At the deadline all candidates get the same score.
+A pod is scored and counted on its predicted node under the lock of the cluster view, so that the next pod sees it
+there. The lock is held for about a millisecond. A profile is prepared for a new snapshot without the lock, by a worker
+thread, from a copy of the node table. At the deadline all candidates get the same score.
 """
 
 import logging
+import math
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import CancelledError, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as DeadlineExceeded
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Literal
 
 from client import ClientError, Collector
-from scoring import FallbackPolicy, Judgment, NodeGrade, NodeTable, PreparedProfile, Profile
+from scoring import FallbackPolicy, Judgment, NodeGrade, PreparedProfile, Profile
 from trimaran.cluster.view import ClusterView
 from trimaran.extender.answer import PrioritizeOutcome, ScoredCandidates, ScoringDetails
 from trimaran.extender.placement_predictor import InTreePlugins, PlacementPredictor
@@ -27,6 +25,7 @@ from trimaran.extender.wire import ExtenderArgs
 from watcher.model import WatcherMetrics
 
 _STUCK_SECONDS = 30.0
+_PROBE_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
 
@@ -57,10 +56,6 @@ Further arguments: the predicted node ("" without scores), and whether the rollo
 """
 
 
-RunLater = Callable[[Callable[[], None]], object]
-"""Callback that receives a function and calls it later."""
-
-
 class Prioritizer:
     """Thread-safe scorer of prioritize requests.
 
@@ -75,7 +70,7 @@ class Prioritizer:
         in_tree: in-tree plugins that kube-scheduler scores by, by scheduler name.
         is_active: returns whether kube-scheduler gets the scores of the pod with a uid; for other pods (shadow) it gets
             the same score for all nodes.
-        record: callback for each result, called after the response; see :data:`RecordAnswer`.
+        record: callback for each result, which must return at once; see :data:`RecordAnswer`.
     """
 
     def __init__(
@@ -99,177 +94,142 @@ class Prioritizer:
         self._is_active = is_active
         self._record = record
         self._outage = ""  # reason of the current outage
-        self._prepared: dict[str, tuple[PreparedProfile, object]] = {}  # profile, and the data it was prepared for
+        self._outage_lock = threading.Lock()
+        self._prepared: dict[str, tuple[object, Future[PreparedProfile]]] = {}  # by scheduler, with the metrics' data
+        self._prepared_lock = threading.Lock()
         rng = random.Random(self._options.seed)  # noqa: S311  a tie-break
-        self._predictor = PlacementPredictor(profiles.weight, in_tree or {}, rng)
+        self._predictor = PlacementPredictor(in_tree or {}, rng)  # used under the view's lock
         self._thread = ThreadPoolExecutor(1, "prioritizer")
-        self._lock = threading.Lock()  # held from the scoring of a pod until the pod counts on its predicted node
-        self._locked_at = 0.0  # monotonic; 0 while unlocked
+        self._blocked_since = math.inf  # monotonic; infinite if the last probe got the view's lock
 
-    def answer(self, args: ExtenderArgs, run_later: RunLater | None = None) -> ScoredCandidates:
-        """Return a score for every candidate. Never raises; takes at most the deadline plus the time of one scoring.
-
-        Args:
-            args: the request.
-            run_later: gets a function to call after the response is sent; the next pod is scored once that function has
-                returned. By default a thread calls the function at once.
-        """
+    def answer(self, args: ExtenderArgs) -> ScoredCandidates:
+        """Return a score for every candidate. Never raises; takes at most the deadline plus the time of one scoring."""
         profile = self._profiles.get(args.scheduler_name)
         if profile is None:
             return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.OTHER_SCHEDULER)
         if not args.node_names:
             return ScoredCandidates((), (), PrioritizeOutcome.SCORED)
         is_active = self._is_active(args.pod.uid)
-        answer = self._score_by_deadline(args, profile)
-        if answer.details is None:
-            self._record(args, answer, "", is_active)
+        node_name = ""
+        try:
+            answer, node_name = self._score(args, profile, is_active=is_active)
+        except (TimeoutError, CancelledError):
+            answer = ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.DEADLINE)
+        except Exception:  # noqa: BLE001  a defect costs one pod its scores, not its placement
+            _log.exception(
+                "a pod could not be scored; all its nodes get the same score",
+                extra={"pod": f"{args.pod.namespace}/{args.pod.name}"},
+            )
+            answer = ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.FAILED)
+        self._record(args, answer, node_name, is_active)
+        if answer.details is None or is_active:
             return answer
-        (run_later or self._thread.submit)(partial(self._record_and_assume, args, answer, is_active))
-        return answer if is_active else ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.SHADOW)
+        return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.SHADOW)
 
     def is_alive(self) -> bool:
-        """Return whether scoring makes progress: no pod has been in scoring for 30 seconds."""
-        locked_at = self._locked_at
-        return not locked_at or time.monotonic() - locked_at < _STUCK_SECONDS
+        """Return whether pods can be scored: a probe got the view's lock within the last 30 seconds."""
+        try:
+            with self._view.reading(timeout=_PROBE_SECONDS):
+                self._blocked_since = math.inf
+        except TimeoutError:
+            self._blocked_since = min(self._blocked_since, time.monotonic() - _PROBE_SECONDS)
+        return time.monotonic() - self._blocked_since < _STUCK_SECONDS
 
     def close(self) -> None:
         """Stop the worker thread."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _score_by_deadline(self, args: ExtenderArgs, profile: ExtenderProfile) -> ScoredCandidates:
-        """Return the scores, or neutral ones after the deadline; with details, the lock is still held."""
+    def _score(self, args: ExtenderArgs, profile: ExtenderProfile, *, is_active: bool) -> tuple[ScoredCandidates, str]:
+        """Return the scores and the predicted node, "" without scores; count an active pod on that node.
+
+        Raises:
+            TimeoutError: there are no scores at the deadline.
+        """
         requested_at = time.monotonic()
         ends_at = requested_at + self._options.deadline_seconds
-        if not self._lock.acquire(timeout=self._options.deadline_seconds):
-            return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.DEADLINE)
-        self._locked_at = time.monotonic()
-        # Score on this thread. If the scoring would block, let the worker thread do it, and wait until the deadline.
-        try:
-            answer = self._score(args, profile, requested_at, wait=False)
-        except BlockingIOError:
-            try:
-                job = self._thread.submit(self._score, args, profile, requested_at, wait=True)
-            except RuntimeError:  # closed, or no thread can be started
-                self._unlock()
-                return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.FAILED)
-            try:
-                answer = job.result(max(0.0, ends_at - time.monotonic()))
-            except (DeadlineExceeded, CancelledError):
-                job.add_done_callback(lambda _: self._unlock())
-                job.cancel()
-                return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.DEADLINE)
-        if answer.details is None:
-            self._unlock()
-        return answer
-
-    def _unlock(self) -> None:
-        self._locked_at = 0.0
-        self._lock.release()
-
-    def _score(
-        self, args: ExtenderArgs, profile: ExtenderProfile, requested_at: float, *, wait: bool
-    ) -> ScoredCandidates:
-        """Return the scores, or neutral ones after an error.
-
-        Raises:
-            BlockingIOError: scoring would block, and ``wait`` is false.
-        """
-        try:
-            return self._compute_scores(args, profile, requested_at, wait=wait)
-        except Exception as error:  # a defect costs one pod its scores, not its placement
-            if isinstance(error, BlockingIOError) and not wait:
-                raise
-            _log.exception(
-                "a pod could not be scored; all its nodes get the same score",
-                extra={"pod": f"{args.pod.namespace}/{args.pod.name}"},
-            )
-            return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.FAILED)
-
-    def _compute_scores(
-        self, args: ExtenderArgs, profile: ExtenderProfile, requested_at: float, *, wait: bool
-    ) -> ScoredCandidates:
-        began = time.monotonic()
         # Without nodes and pods, or without metrics, there is nothing to score by.
         if not self._view.is_synced:
-            return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.NOT_SYNCED)
-        try:
-            snapshot = self._metrics.snapshot()
-        except ClientError as error:
-            snapshot = None
-            self._set_outage(str(error))
-            if self._options.on_outage == "neutral":
-                return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.NO_METRICS)
-        # Score the known candidates.
-        with self._view.reading(args.pod, wait=wait) as table:
+            return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.NOT_SYNCED), ""
+        snapshot, reason = self._snapshot()
+        if snapshot is None and self._options.on_outage == "neutral":
+            self._set_outage(reason)
+            return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.NO_METRICS), ""
+        prepared = self._prepare(profile.profile, snapshot).result(max(0.0, ends_at - time.monotonic()))
+        # Score the known candidates, and count the pod before another pod is scored.
+        with self._view.reading(args.pod, timeout=ends_at - time.monotonic()) as table:
+            began = time.monotonic()
             known, rows = table.known_rows(args.node_names)
             if not known:
-                return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.NOT_SYNCED)
-            prepared = self._prepare(profile.profile, table, snapshot, wait=wait)
+                return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.NOT_SYNCED), ""
             scores = prepared.score(args.pod, among=rows)
-        # Too few measured nodes are an outage as well.
-        judgment = scores.judgment
-        assert judgment is not None  # noqa: S101  the profile was prepared with a judgment
-        if snapshot is not None:
-            self._set_outage(_outage_reason(judgment))
-        if self._outage and not (judgment.evidence.outage and self._options.on_outage == "allocation"):
-            return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.NO_METRICS)
-        known_points = profile.to_points(scores.total)
-        points = known_points.tolist()
-        if len(known) < len(args.node_names):  # nodes that the view does not know yet get the minimum
-            by_name = dict(zip(known, points, strict=True))
-            points = [by_name.get(name, 0) for name in args.node_names]
-        outcome = PrioritizeOutcome.ALLOCATION if self._outage else PrioritizeOutcome.SCORED
-        details = ScoringDetails(scores, known_points, snapshot, began - requested_at, time.monotonic() - began)
-        return ScoredCandidates(args.node_names, points, outcome, details)
+            # Too few measured nodes are an outage as well.
+            judgment = scores.judgment
+            assert judgment is not None  # noqa: S101  the profile was prepared with a judgment
+            reason = reason or _outage_reason(judgment)
+            is_scored = not reason
+            if is_scored or (judgment.evidence.outage and self._options.on_outage == "allocation"):
+                points = profile.to_points(scores.total)
+                details = ScoringDetails(scores, points, snapshot, began - requested_at, time.monotonic() - began)
+                answer = _answer(args, known, details, is_scored=is_scored)
+                node_name = self._predictor.predict(args.pod, args.scheduler_name, answer, table)
+                if is_active and is_scored and self._options.assume:
+                    self._view.assume(args.pod, node_name)
+            else:
+                answer, node_name = ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.NO_METRICS), ""
+        self._set_outage(reason)
+        return answer, node_name
 
-    def _prepare(
-        self, profile: Profile, table: NodeTable, snapshot: WatcherMetrics | None, *, wait: bool
-    ) -> PreparedProfile:
-        """Return the profile prepared for a snapshot.
+    def _snapshot(self) -> tuple[WatcherMetrics | None, str]:
+        """Return the metrics; None, and the reason, without metrics."""
+        try:
+            return self._metrics.snapshot(), ""
+        except ClientError as error:
+            return None, str(error)
 
-        The prepared profile is updated with the table, so it is used until the next snapshot.
+    def _prepare(self, profile: Profile, snapshot: WatcherMetrics | None) -> "Future[PreparedProfile]":
+        """Return the profile prepared for a snapshot, as a future: several threads wait for one preparation.
 
-        Raises:
-            BlockingIOError: the profile is not prepared yet, and ``wait`` is false.
+        The prepared profile follows the table, so it is used until the next snapshot.
         """
         data = None if snapshot is None else snapshot.data
-        prepared, prepared_for = self._prepared.get(profile.scheduler_name, (None, None))
-        if prepared is None or prepared_for is not data or prepared.nodes is not table:
-            if not wait:
-                raise BlockingIOError
-            prepared = profile.prepare(table, self._options.policy.judge(table, snapshot, self._clock()))
+        with self._prepared_lock:
+            prepared_for, prepared = self._prepared.get(profile.scheduler_name, (None, None))
+            if prepared is None or prepared_for is not data or (prepared.done() and prepared.exception() is not None):
+                prepared = self._thread.submit(self._prepare_now, profile, snapshot)
+                self._prepared[profile.scheduler_name] = data, prepared
+            return prepared
+
+    def _prepare_now(self, profile: Profile, snapshot: WatcherMetrics | None) -> PreparedProfile:
+        with self._view.reading() as table:
+            nodes = table.copy()
             if snapshot is not None:
                 window = snapshot.window
                 self._view.remember_departed(window.end - window.start + self._options.policy.max_age_seconds)
-            self._prepared[profile.scheduler_name] = prepared, data
+        prepared = profile.prepare(nodes, self._options.policy.judge(nodes, snapshot, self._clock()))
+        prepared.attach(table)
         return prepared
 
     def _set_outage(self, outage: str) -> None:
         """Set the reason of the outage, "" if there is none; report its begin once and its end once."""
-        if bool(outage) != bool(self._outage):
+        with self._outage_lock:
+            changed, self._outage = bool(outage) != bool(self._outage), outage
+            if not changed:
+                return
             if outage:
                 _log.warning("nodes are not scored by their load", extra={"why": outage})
             else:
                 _log.info("nodes are scored by their load again")
             self._report_outage(outage)
-        self._outage = outage
 
-    def _record_and_assume(self, args: ExtenderArgs, answer: ScoredCandidates, is_active: bool) -> None:
-        """Record a result, count the pod on its predicted node, and release the lock."""
-        pod, name = args.pod, args.scheduler_name
-        try:
-            with self._view.reading() as table:
-                node_name = self._predictor.predict(pod, name, answer, table)
-            self._record(args, answer, node_name, is_active)
-            if is_active and self._options.assume and answer.outcome is PrioritizeOutcome.SCORED:
-                self._view.assume(pod, node_name)
-        except Exception:  # noqa: BLE001  the response is sent already, so no caller would report the error
-            _log.exception(
-                "a scored pod could not be recorded or counted on a node; later scores may ignore it",
-                extra={"pod": f"{pod.namespace}/{pod.name}"},
-            )
-        finally:
-            self._unlock()
+
+def _answer(args: ExtenderArgs, known: Sequence[str], details: ScoringDetails, *, is_scored: bool) -> ScoredCandidates:
+    """Return a score for every candidate: those that the cluster view does not know get the lowest score."""
+    points = details.points.tolist()
+    if len(known) < len(args.node_names):
+        by_name, lowest = dict(zip(known, points, strict=True)), min(points)
+        points = [by_name.get(name, lowest) for name in args.node_names]
+    outcome = PrioritizeOutcome.SCORED if is_scored else PrioritizeOutcome.ALLOCATION
+    return ScoredCandidates(args.node_names, points, outcome, details)
 
 
 def _outage_reason(judgment: Judgment) -> str:

@@ -1,21 +1,18 @@
 """Profiles of a KubeSchedulerConfiguration, reduced to the plugins that a stock kube-scheduler does not have.
 
-kube-scheduler adds an extender's score times its weight times 10, unclamped, to the sum of its own plugins' scores,
-each 0 to 100 times its weight. An extender has one weight for all profiles. These conversions keep the relative weights
-of all plugins:
+kube-scheduler adds 10 x weight x an extender's answer, unclamped, to the sum of its own plugins' scores, each 0 to 100
+times its weight. The in-tree weights are therefore written times 10 and the extender's weight is 1, so that
 
-    extender's score   sum of weight x score of our plugins / sum of their weights W, rounded; 0 to 100
-    extender's weight  L, the least common multiple of all profiles' W
-    in-tree weights    times 10 L / W of their profile
+    10 x (sum of in-tree weight x score + answer)
+    answer = factor x sum of weight x score of our plugins, 0 to 100 x factor x the sum of their weights
 
-Rounding keeps the order: a node with a higher sum never gets a lower score. With several plugins, sums that differ by
-less than W can become equal scores; kube-scheduler's own plugins then decide.
+is the sum for a node. Where all candidates get the answer 0, kube-scheduler's sum is ten times that of its own plugins,
+so it decides as without the extender. The factor is chosen by replays; see docs/evidence.md.
 """
 
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from math import lcm
 from typing import Any
 
 import numpy as np
@@ -23,9 +20,9 @@ import numpy as np
 from scoring import PLUGINS, Profile, SchedulerConfiguration, read_configuration
 from scoring.arrays import Int64s
 from scoring.profiles.configuration.plugins import RENAMED
-from trimaran.extender.wire import MAX_SCORE
 
-SCORE_FACTOR = 10  # MaxNodeScore / MaxExtenderPriority, by which kube-scheduler multiplies an extender's scores
+ANSWER_FACTOR = 10  # MaxNodeScore / MaxExtenderPriority, by which kube-scheduler multiplies an extender's answers
+DEFAULT_SCORE_FACTOR = 5
 IN_TREE = frozenset({"NodeResourcesFit", "NodeResourcesBalancedAllocation", "ImageLocality", *RENAMED})
 OURS = PLUGINS - IN_TREE
 
@@ -36,17 +33,15 @@ class ExtenderProfile:
 
     Attributes:
         profile: profile with only the plugins that a stock kube-scheduler does not have.
-        weight: sum of these plugins' weights.
+        factor: factor of the answer, by which the weighted sums of these plugins' scores are multiplied.
     """
 
     profile: Profile
-    weight: int
+    factor: int = DEFAULT_SCORE_FACTOR
 
     def to_points(self, totals: Int64s) -> Int64s:
-        """Convert weighted sums of plugin scores to the extender's scores, 0 to 100; both of shape (nodes,)."""
-        totals = np.maximum(totals, 0)
-        rounded = totals if self.weight == 1 else (2 * totals + self.weight) // (2 * self.weight)
-        points: Int64s = np.minimum(rounded, MAX_SCORE)
+        """Convert weighted sums of plugin scores to answers of at least 0; both of shape (nodes,)."""
+        points: Int64s = self.factor * np.maximum(totals, 0)
         return points
 
 
@@ -64,14 +59,13 @@ class Profiles:
     by_scheduler: Mapping[str, ExtenderProfile]
     document: Mapping[str, Any]
 
-    @property
-    def weight(self) -> int:
-        """Weight of the extender in kube-scheduler: the least common multiple of the profiles' weights."""
-        return lcm(*(each.weight for each in self.by_scheduler.values()))
-
     @classmethod
-    def read(cls, document: Mapping[str, Any]) -> "Profiles":
+    def read(cls, document: Mapping[str, Any], factor: int = DEFAULT_SCORE_FACTOR) -> "Profiles":
         """Read a parsed KubeSchedulerConfiguration, with plugin arguments as for the Go plugins.
+
+        Args:
+            document: the parsed file.
+            factor: factor of the answers.
 
         Raises:
             ValueError: the document is not a valid configuration, or no profile has a plugin for an extender.
@@ -82,9 +76,7 @@ class Profiles:
         for profile in configuration.profiles:
             ours = tuple(weighted for weighted in profile.plugins if weighted.plugin.name in OURS)
             if ours:
-                our_profile = Profile(ours, profile.scheduler_name)
-                weight = sum(weighted.weight for weighted in ours)
-                by_scheduler[profile.scheduler_name] = ExtenderProfile(our_profile, weight)
+                by_scheduler[profile.scheduler_name] = ExtenderProfile(Profile(ours, profile.scheduler_name), factor)
         if not by_scheduler:
             raise ValueError(f"no profile enables a plugin that the extender scores: {', '.join(sorted(OURS))}")
         return cls(configuration, by_scheduler, document)

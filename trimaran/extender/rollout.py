@@ -30,7 +30,7 @@ class Rollout:
         canary: percentage of the pods, 0 to 100.
     """
 
-    mode: Literal["active", "shadow"] = "active"
+    mode: Literal["active", "shadow"] = "shadow"
     canary: float = 100.0
 
     @property

@@ -10,6 +10,7 @@ from runtime.settings.fields import comma_separated
 from runtime.settings.sections import ServerSettings
 from scoring import FallbackPolicy
 from trimaran.cluster.settings import ClusterSection
+from trimaran.extender.profiles import DEFAULT_SCORE_FACTOR
 from watcher.settings import Settings
 
 DEFAULT_PORT = 2021
@@ -33,7 +34,7 @@ class ExtenderSection(ClusterSection):
 
     config: Path | None = Field(None, description="KubeSchedulerConfiguration file with the scoring plugins")
     mode: Literal["active", "shadow"] = Field(
-        "active", description="active: answer with scores; shadow: give all nodes the same score and only record"
+        "shadow", description="active: answer with scores; shadow: give all nodes the same score and only record"
     )
     canary: float = Field(
         100,
@@ -41,6 +42,13 @@ class ExtenderSection(ClusterSection):
         le=100,
         description="percentage of the pods that get scores in mode active, chosen by uid; the other pods "
         "are in shadow",
+    )
+    score_factor: int = Field(
+        DEFAULT_SCORE_FACTOR,
+        ge=1,
+        le=1000,
+        description="factor of the scores: how much they count next to kube-scheduler's own plugins with their usual "
+        "weights",
     )
     deadline_seconds: float = Field(
         0.04,

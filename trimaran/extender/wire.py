@@ -20,14 +20,12 @@ from runtime.http.budget import estimate_memory_bytes
 from runtime.kubernetes.pod_demand import RequestCache
 from scoring import Pod
 
-MAX_SCORE = 100
 MAX_CANDIDATES = 200_000
 MAX_DECODED_BYTES = 256 << 20  # estimated; whole Node objects take 4 to 6 times the memory of their JSON
 _LARGE_BODY_BYTES = 512 << 10  # names of 15,000 nodes; an estimate for each request would take as long as its decoding
 _MAX_NAME_LENGTH = 253  # of an object's name in Kubernetes; recorded decisions keep it
 _large_body = threading.Lock()
 _BEGIN = '{"Host":"'
-_BETWEEN = [f'","Score":{score}}},{_BEGIN}' for score in range(MAX_SCORE + 1)]
 
 
 class BadRequest(ValueError):
@@ -96,11 +94,11 @@ def decoded_fields(body: bytes) -> Iterator[dict[str, Any]]:
 
 
 def encode(names: Sequence[str], points: Sequence[int]) -> bytes:
-    """Return the JSON of a HostPriorityList: the name and the score, 0 to 100, of every node."""
+    """Return the JSON of a HostPriorityList: the name and the score of every node."""
     joined = "".join(names)
     if names and len(orjson.dumps(joined)) == len(joined) + 2:  # valid Kubernetes names need no escaping
-        pieces = [""] * (2 * len(names))
-        pieces[::2], pieces[1::2] = names, map(_BETWEEN.__getitem__, points)
+        pieces, between = [""] * (2 * len(names)), {score: f'","Score":{score}}},{_BEGIN}' for score in set(points)}
+        pieces[::2], pieces[1::2] = names, map(between.__getitem__, points)
         # Encoding an object for each node takes five times as long. The last piece begins another object: cut it off.
         return f"[{_BEGIN}{''.join(pieces)[: -len(_BEGIN) - 1]}]".encode()
     return orjson.dumps([{"Host": name, "Score": score} for name, score in zip(names, points, strict=True)])

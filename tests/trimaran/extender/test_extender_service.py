@@ -60,7 +60,7 @@ def test_without_a_cluster_scores_are_neutral(url: str) -> None:
     for document in (extender_args("node-1", "node-2"), extender_args("node-1", "node-1", "node-2"), extender_args()):
         response = requests.post(f"{url}/prioritize", orjson.dumps(document), timeout=10)
         assert response.status_code == 200
-        assert response.json() == [{"Host": name, "Score": 50} for name in dict.fromkeys(document["NodeNames"])]
+        assert response.json() == [{"Host": name, "Score": 0} for name in dict.fromkeys(document["NodeNames"])]
     check_error(requests.post(f"{url}/prioritize", b'{"Pod": NaN}', timeout=10), 400, "bad_request")
 
 

@@ -1,14 +1,16 @@
 """Rendering of a KubeSchedulerConfiguration for a stock kube-scheduler, and validation of an existing one."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import yaml
 from click.testing import CliRunner
 
+from scoring import read_configuration
+from scoring.kubernetes_version import KUBERNETES_VERSIONS, default_score_weights
 from trimaran.cli.main import main
-from trimaran.extender.kube_scheduler import ExtenderEndpoint, render_config, validate_config
-from trimaran.extender.profiles import Profiles
+from trimaran.extender.kube_scheduler import ExtenderEndpoint, disabled_defaults, render_config, validate_config
 
 URL = "http://127.0.0.1:2021"
 TRIMARAN = """
@@ -39,36 +41,78 @@ def document() -> dict[str, Any]:
     return yaml.safe_load(TRIMARAN)
 
 
-def weights(rendered: dict[str, Any], number: int) -> dict[str, int]:
-    """Return the weights of the scoring plugins in a rendered profile."""
-    score = rendered["profiles"][number]["plugins"]["score"]
-    assert score["disabled"] == [{"name": "*"}]
-    return {each["name"]: each["weight"] for each in score["enabled"]}
+def weights(rendered: dict[str, Any], number: int) -> Mapping[str, int]:
+    """Return the weights of all plugins that score in a rendered profile, as kube-scheduler merges them."""
+    name = rendered["profiles"][number]["schedulerName"]
+    return read_configuration(rendered).weights[name]
 
 
-def test_plugins_keep_their_relative_weights(document) -> None:
-    """In every profile the in-tree weights are scaled so that all plugins keep their relative weights."""
-    rendered, profiles = render_config(document, ExtenderEndpoint(URL)), Profiles.read(document)
-    weight = rendered["extenders"][0]["weight"]
-    assert weight == 6  # the least common multiple of 3 and 2
-    for number, name in enumerate(("trimaran", "packing")):
-        by_plugin = weights(rendered, number)
-        ours = profiles.by_scheduler[name]
-        point = weight * 10 / ours.weight  # of a plugin with weight 1
-        assert by_plugin["TaintToleration"] == 3 * point
-        assert by_plugin["NodeAffinity"] == 2 * point
-        assert by_plugin["ImageLocality"] == point
-    assert weights(rendered, 1)["NodeResourcesFit"] == 3 * weight * 10 / 2  # in the file, so it is scaled too
+@pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
+def test_stock_weights_are_written_times_10(document, version: str) -> None:
+    """Every default plugin of the version has ten times its weight, also in a profile without plugins of ours."""
+    rendered = render_config(document, ExtenderEndpoint(URL), version)
+    stock = default_score_weights(version)
+    removed = {"NodeResourcesBalancedAllocation", "NodeResourcesFit"}
+    expected = [
+        {name: 10 * weight for name, weight in stock.items() if name not in removed},
+        {name: 10 * weight for name, weight in stock.items()} | {"NodeResourcesFit": 30},
+        {name: 10 * weight for name, weight in stock.items()},
+    ]
+    for number, by_name in enumerate(expected):
+        score = rendered["profiles"][number]["plugins"]["score"]
+        assert {each["name"]: each["weight"] for each in score["enabled"]} == by_name
+        assert {"name": "*"} not in score.get("disabled", [])
+    assert rendered["extenders"][0]["weight"] == 1
 
 
-def test_the_safety_net_scores_with_weight_1(document) -> None:
-    """Plugins of the safety net score with weight 1 if the file does not name them, and always filter."""
-    by_plugin = weights(render_config(document, ExtenderEndpoint(URL)), 0)
-    assert (by_plugin["NodeResourcesFit"], by_plugin["NodeResourcesBalancedAllocation"]) == (1, 1)
-    without = render_config(document, ExtenderEndpoint(URL), safety_net=False)
-    assert weights(without, 0).keys().isdisjoint({"NodeResourcesFit", "NodeResourcesBalancedAllocation"})
-    assert "NodeResourcesBalancedAllocation" not in weights(without, 1)
-    assert "disabled" not in without["profiles"][0]["plugins"]["multiPoint"]
+def test_defaults_score_where_only_our_plugins_would(document) -> None:
+    """``disabled: "*"`` in favor of our plugins is dropped: without them no plugin would score while we do not act."""
+    document["profiles"][1]["plugins"]["score"] = {
+        "disabled": [{"name": "*"}], "enabled": [{"name": "TargetLoadPacking"}],
+    }  # fmt: skip
+    rendered = render_config(document, ExtenderEndpoint(URL))
+    assert weights(rendered, 1) == weights(rendered, 2)
+    assert "disabled" not in rendered["profiles"][1]["plugins"]["score"]
+
+
+def test_a_list_of_in_tree_plugins_is_kept(document) -> None:
+    """``disabled: "*"`` with in-tree plugins of the user's choice: these alone score, with ten times their weights."""
+    document["profiles"][1]["plugins"]["score"] = {
+        "disabled": [{"name": "*"}],
+        "enabled": [{"name": "TargetLoadPacking"}, {"name": "NodeAffinity", "weight": 7}, {"name": "Own"}],
+    }
+    rendered = render_config(document, ExtenderEndpoint(URL))
+    assert weights(rendered, 1) == {"NodeAffinity": 70, "Own": 10}
+
+
+def test_plugins_of_the_users_own_keep_their_place(document) -> None:
+    """A plugin at multiPoint, which may not score, gets its weight times 10 there; one disabled at score stays so."""
+    plugins = document["profiles"][1]["plugins"]
+    plugins["multiPoint"] = {"enabled": [{"name": "Gang"}, {"name": "Own", "weight": 2}, {"name": "Off"}]}
+    plugins["score"]["disabled"] = [{"name": "Off"}]
+    rendered = render_config(document, ExtenderEndpoint(URL))["profiles"][1]["plugins"]
+    assert rendered["multiPoint"]["enabled"] == [
+        {"name": "Gang", "weight": 10}, {"name": "Own", "weight": 20}, {"name": "Off"},
+    ]  # fmt: skip
+    assert {"Gang", "Own", "Off"}.isdisjoint(each["name"] for each in rendered["score"]["enabled"])
+    assert rendered["score"]["disabled"] == [{"name": "Off"}]
+
+
+def test_a_weight_beyond_an_int32_is_refused(document) -> None:
+    """A weight that times 10 is no int32, in which kube-scheduler reads it, is an error that names the plugin."""
+    entry = {"name": "NodeAffinity", "weight": (2**31 - 1) // 10}
+    document["profiles"][2]["plugins"] = {"score": {"enabled": [entry]}}
+    assert weights(render_config(document, ExtenderEndpoint(URL)), 2)["NodeAffinity"] == 2147483640
+    entry["weight"] += 1
+    with pytest.raises(ValueError, match=r"profiles\[2\]\.plugins: NodeAffinity has weight 214748365"):
+        render_config(document, ExtenderEndpoint(URL))
+
+
+def test_plugins_that_stay_off_are_named(document) -> None:
+    """Default plugins that the file disables by name are listed, because they do not score in shadow either."""
+    assert list(disabled_defaults(document)) == [
+        "profiles[0].plugins.score.disabled: NodeResourcesFit, NodeResourcesBalancedAllocation"
+    ]
 
 
 def test_our_plugins_are_removed_and_the_rest_is_kept(document) -> None:
@@ -79,7 +123,6 @@ def test_our_plugins_are_removed_and_the_rest_is_kept(document) -> None:
     assert "LoadVariationRiskBalancing" not in text
     assert rendered["leaderElection"] == {"leaderElect": False}
     assert [each["name"] for each in rendered["profiles"][0]["pluginConfig"]] == ["PodTopologySpread"]
-    assert rendered["profiles"][2] == {"schedulerName": "default-scheduler"}
     assert document == yaml.safe_load(TRIMARAN)
 
 
@@ -90,19 +133,23 @@ def test_the_extender_entry_is_safe(document) -> None:
     )
     (entry,) = render_config(document, endpoint)["extenders"]
     assert entry == {
-        "urlPrefix": "https://extender:2021", "prioritizeVerb": "prioritize", "weight": 6, "httpTimeout": "500ms",
+        "urlPrefix": "https://extender:2021", "prioritizeVerb": "prioritize", "weight": 1, "httpTimeout": "500ms",
         "nodeCacheCapable": True, "ignorable": True, "enableHTTPS": True,
         "tlsConfig": {"caFile": "/etc/ca.crt", "certFile": "/etc/c.crt", "keyFile": "/etc/c.key"},
     }  # fmt: skip
 
 
 def test_other_extenders_are_kept_and_ours_is_replaced(document) -> None:
-    """Rendering again replaces our extender, and keeps the others."""
-    document["extenders"] = [{"urlPrefix": "http://other", "filterVerb": "filter"}, {"urlPrefix": URL, "weight": 99}]
+    """Rendering replaces our extender, and keeps the others; those that score have ten times their weight."""
+    document["extenders"] = [
+        {"urlPrefix": "http://filter", "filterVerb": "filter"},
+        {"urlPrefix": "http://score", "prioritizeVerb": "score", "weight": 3},
+        {"urlPrefix": URL, "weight": 99},
+    ]
     urls = [
         (each["urlPrefix"], each.get("weight")) for each in render_config(document, ExtenderEndpoint(URL))["extenders"]
     ]
-    assert urls == [("http://other", None), (URL, 6)]
+    assert urls == [("http://filter", None), ("http://score", 30), (URL, 1)]
 
 
 @pytest.mark.parametrize(
@@ -157,6 +204,14 @@ def test_each_unsafe_field_of_an_extender_is_reported(document, change, named: s
     rendered["extenders"][0] |= change
     (problem,) = validate_config(rendered)
     assert problem.startswith(f"extenders[0].{named}")
+
+
+def test_weights_that_are_not_times_10_are_reported(document) -> None:
+    """A file with stock weights would let the extender count ten times as much as it should."""
+    rendered = render_config(document, ExtenderEndpoint(URL))
+    rendered["profiles"][1]["plugins"]["score"]["enabled"][0]["weight"] = 3
+    (problem,) = validate_config(rendered)
+    assert problem.startswith("profiles[1].plugins: TaintToleration has weight 3, not a multiple of 10")
 
 
 def test_a_timeout_is_read_in_any_notation(document) -> None:

@@ -3,7 +3,8 @@
 import dataclasses
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import numpy as np
@@ -12,14 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.extending import CONFIGURATION, SettableMetrics, StaticView, extender_args, metrics, profiles
+from werkzeug.test import EnvironBuilder
 
 from runtime.kubernetes.constraints import Taint, Toleration
 from runtime.kubernetes.pod_demand import RequestCache
-from scoring import MetricsTable, Node, Profile, ResourceList
+from scoring import FallbackPolicy, MetricsTable, Node, Profile, ResourceList
 from trimaran.extender.answer import NEUTRAL, PrioritizeOutcome, ScoredCandidates
+from trimaran.extender.app import create_app
 from trimaran.extender.kube_scheduler import in_tree_by_scheduler
 from trimaran.extender.placement_predictor import InTreePlugins, PlacementPredictor, _Totals
 from trimaran.extender.prioritizer import Prioritizer, PrioritizerOptions
+from trimaran.extender.profiles import Profiles
+from trimaran.extender.telemetry import ExtenderTelemetry
 from trimaran.extender.wire import ExtenderArgs
 
 LOADS = {"node-1": 80.0, "node-2": 10.0, "node-3": 50.0}
@@ -48,18 +53,20 @@ def test_a_less_loaded_node_scores_higher() -> None:
     assert answer.outcome is PrioritizeOutcome.SCORED
     scores = answer.scores
     assert list(scores) == list(LOADS)
-    assert 100 >= scores["node-2"] > scores["node-3"] > scores["node-1"] >= 0
+    assert 500 >= scores["node-2"] > scores["node-3"] > scores["node-1"] >= 0
     assert all(type(score) is int for score in scores.values())
 
 
 def test_scores_equal_those_of_the_profile() -> None:
-    """With one plugin the answer equals the plugin's scores."""
+    """The answer is the weighted sum of the plugins' scores times the factor."""
     view, held = StaticView(*LOADS), SettableMetrics(LOADS)
     request = args("node-3", "node-1")
     expected = profiles().by_scheduler["load-aware"].profile.score(request.pod, view.state.table.copy(), held.current)
     by_name = dict(zip(expected.names, expected.total.tolist(), strict=True))
-    with prioritizing(view, held) as prioritizer:
-        assert prioritizer.answer(request).scores == {name: by_name[name] for name in ("node-3", "node-1")}
+    for factor in (5, 7):
+        with prioritizing(view, held, profiles=Profiles.read(CONFIGURATION, factor)) as prioritizer:
+            scores = prioritizer.answer(request).scores
+        assert scores == {name: factor * by_name[name] for name in ("node-3", "node-1")}
 
 
 def test_pods_of_other_schedulers_get_neutral_scores() -> None:
@@ -73,11 +80,11 @@ def test_pods_of_other_schedulers_get_neutral_scores() -> None:
 
 
 def test_an_unknown_node_gets_the_minimum() -> None:
-    """Every candidate has a score, and a node that the view does not know gets 0."""
+    """Every candidate has a score, and a node that the view does not know gets the lowest of the scores."""
     with prioritizing(StaticView(*LOADS), SettableMetrics(LOADS)) as prioritizer:
-        scores = prioritizer.answer(args("node-1", "node-9")).scores
-        assert scores.keys() == {"node-1", "node-9"}
-        assert scores["node-9"] == 0 < scores["node-1"]
+        scores = prioritizer.answer(args("node-9", "node-2", "node-1")).scores
+        assert list(scores) == ["node-9", "node-2", "node-1"]
+        assert 0 < scores["node-9"] == scores["node-1"] < scores["node-2"]
         answer = prioritizer.answer(args("node-8", "node-9"))
     assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, PrioritizeOutcome.NOT_SYNCED)
 
@@ -140,14 +147,13 @@ def test_the_assumed_node_is_the_one_with_the_highest_sum() -> None:
     with prioritizing(view, held, in_tree=in_tree_by_scheduler(ours)) as prioritizer:
         for number in range(8):
             prioritizer.answer(args(*LOADS, pod=f"pod-{number}"))
-            prioritizer._thread.submit(int).result()  # waits for the assumption, which follows the answer
             view.state.drop_pod(f"uid-of-pod-{number}")
     assert {node_name for _, node_name in view.assumed} == {"node-3"}
 
 
 def test_soft_taints_count_as_in_kube_scheduler() -> None:
     """The predicted node avoids soft taints that the pod does not tolerate."""
-    ours, view = profiles(), StaticView("node-1", "node-2", "node-3")
+    view = StaticView("node-1", "node-2", "node-3")
     taints = (Taint("spot", "true", "PreferNoSchedule"), Taint("slow", "", "PreferNoSchedule"))
     with view.lock:
         for place, each in enumerate(view.state.table.nodes):
@@ -156,7 +162,7 @@ def test_soft_taints_count_as_in_kube_scheduler() -> None:
         args(*LOADS).pod,
         ScoredCandidates(("node-1", "node-2", "node-3"), (10, 13, 16), PrioritizeOutcome.SCORED),
     )
-    predictor = PlacementPredictor(ours.weight, {"load-aware": InTreePlugins(Profile(()), 2)}, random.Random(1))
+    predictor = PlacementPredictor({"load-aware": InTreePlugins(Profile(()), 2)}, random.Random(1))
     tolerant = dataclasses.replace(pod, tolerations=(Toleration("spot", "Exists"),))
     # 100, 130 - 2 x 50 and 160 - 2 x 100; the tolerant pod counts one of the two taints only.
     assert predictor.predict(pod, "load-aware", answer, view.state.table) == "node-1"
@@ -244,72 +250,102 @@ def test_late_scores_are_neutral() -> None:
     view = StaticView(*LOADS)
     options = PrioritizerOptions(deadline_seconds=0.01)
     with prioritizing(view, SettableMetrics(LOADS), options) as prioritizer:
-        with view.lock:
-            answers = [prioritizer.answer(args(*LOADS, pod=f"pod-{n}")) for n in range(3)]
+        with view.lock, ThreadPoolExecutor(1) as other:
+            answers = [other.submit(prioritizer.answer, args(*LOADS, pod=f"pod-{n}")).result() for n in range(3)]
         assert [answer.outcome for answer in answers] == [PrioritizeOutcome.DEADLINE] * 3
         assert {score for answer in answers for score in answer.scores.values()} == {NEUTRAL}
-        idle = threading.Event()
-        prioritizer._thread.submit(idle.set)
-        assert idle.wait(20)
+        prioritizer._thread.submit(int).result(20)
     assert view.assumed == []
 
 
-def test_no_pod_is_scored_before_the_last_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until the work after an answer is done no other pod is scored, which the liveness check reports."""
+def test_concurrent_pods_see_each_other() -> None:
+    """Each pod is counted on its node before another pod is scored, whatever the threads do."""
+    names = [f"node-{number}" for number in range(40)]
+    view, held = StaticView(*names), SettableMetrics(dict.fromkeys(names, 10.0))
+    with prioritizing(view, held) as prioritizer, ThreadPoolExecutor(8) as threads:
+        pods = [args(*names, pod=f"pod-{number}", cpu="1") for number in range(len(names))]
+        answers = list(threads.map(prioritizer.answer, pods))
+    assert {answer.outcome for answer in answers} == {PrioritizeOutcome.SCORED}
+    assert sorted(node for _, node in view.assumed) == sorted(names)  # one pod on each node, none on two
+
+
+def test_an_answer_that_nobody_reads_blocks_nothing() -> None:
+    """Scoring needs no call after the response, so a lost connection cannot keep later pods from being scored."""
     view = StaticView(*LOADS)
-    later: list[Callable[[], None]] = []
-    with prioritizing(view, SettableMetrics(LOADS), PrioritizerOptions(deadline_seconds=0.05)) as prioritizer:
-        prioritizer.answer(args(*LOADS))  # on the worker thread, which prepares the profile
-        assert prioritizer.answer(args(*LOADS, pod="pod-2"), later.append).outcome is PrioritizeOutcome.SCORED
-        assert "uid-of-pod-2" not in dict(view.assumed)
-        assert prioritizer.answer(args(*LOADS, pod="pod-3")).outcome is PrioritizeOutcome.DEADLINE
-        monkeypatch.setattr("trimaran.extender.prioritizer._STUCK_SECONDS", 0.0)
-        assert not prioritizer.is_alive()
-        later[0]()
-        assert prioritizer.is_alive()
-        assert "uid-of-pod-2" in dict(view.assumed)
-        assert prioritizer.answer(args(*LOADS, pod="pod-3")).outcome is PrioritizeOutcome.SCORED
-
-
-def test_the_lock_is_released_if_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failed thread start costs one pod its scores, and the next pod is scored."""
-    view = StaticView(*LOADS)
-
-    def refused(*_) -> None:
-        raise RuntimeError("can't start new thread")
-
     with prioritizing(view, SettableMetrics(LOADS)) as prioritizer:
-        with monkeypatch.context() as without:
-            without.setattr(threading.Thread, "start", refused)
-            assert prioritizer.answer(args(*LOADS)).outcome is PrioritizeOutcome.FAILED
-        assert prioritizer.answer(args(*LOADS, pod="pod-2")).outcome is PrioritizeOutcome.SCORED
+        app = create_app(prioritizer, ExtenderTelemetry(), lambda: True)
+        for number in range(3):
+            body = orjson.dumps(extender_args(*LOADS, pod=f"pod-{number}"))
+            environ = EnvironBuilder(path="/prioritize", method="POST", data=body).get_environ()
+            app(environ, lambda *_: None)  # the result is neither read nor closed
+        assert prioritizer.answer(args(*LOADS, pod="last")).outcome is PrioritizeOutcome.SCORED
+    assert [uid for uid, _ in view.assumed] == [f"uid-of-pod-{number}" for number in range(3)] + ["uid-of-last"]
 
 
-def test_requests_are_answered_while_the_prioritizer_closes() -> None:
-    """A request that waits for the worker thread is answered at the deadline, and the lock is released."""
-    view, ended = StaticView(*LOADS), threading.Event()
-    with prioritizing(view, SettableMetrics(LOADS)) as prioritizer:
-        prioritizer._thread.submit(ended.wait)  # keeps the next job in the queue
-        closing = threading.Timer(0.2, prioritizer.close)
-        closing.start()
+def test_a_profile_is_prepared_without_the_lock() -> None:
+    """While a new snapshot is prepared the view stays usable; the pod gets the same scores at its deadline."""
+    view, held = StaticView(*LOADS), SettableMetrics(LOADS)
+    judging, go_on = threading.Event(), threading.Event()
+
+    class Slow(FallbackPolicy):
+        def judge(self, *arguments):
+            judging.set()
+            assert go_on.wait(20)
+            return super().judge(*arguments)
+
+    options = PrioritizerOptions(deadline_seconds=0.05, policy=Slow(), seed=1)
+    with prioritizing(view, held, options) as prioritizer:
         assert prioritizer.answer(args(*LOADS)).outcome is PrioritizeOutcome.DEADLINE
-        assert prioritizer.answer(args(*LOADS, pod="pod-2")).outcome is PrioritizeOutcome.FAILED
-        ended.set()
-        closing.join()
-        assert prioritizer.is_alive()
+        assert judging.wait(20)
+        with view.reading(timeout=0):  # raises TimeoutError if another thread has the lock
+            view.state.put_node(dataclasses.replace(view.state.table.nodes[0], name="node-4"))
+        go_on.set()
+        prioritizer._thread.submit(int).result(20)
+        answer = prioritizer.answer(args(*LOADS, "node-4", pod="pod-2"))
+    assert answer.outcome is PrioritizeOutcome.SCORED
+    assert answer.scores["node-4"] == 0 < answer.scores["node-2"]  # it joined after the copy, and is not measured
 
 
-def test_a_foreign_blocking_error_costs_one_pod_its_scores() -> None:
-    """A BlockingIOError of the system on the worker thread is treated as a defect."""
+def test_one_preparation_serves_all_waiting_pods() -> None:
+    """Pods that wait for the same snapshot wait for one preparation."""
+    view, held = StaticView(*LOADS), SettableMetrics(LOADS)
+    judged = []
 
-    def fail(_: str) -> None:
-        raise BlockingIOError
+    class Counting(FallbackPolicy):
+        def judge(self, *arguments):
+            judged.append(arguments)
+            return super().judge(*arguments)
 
-    held = SettableMetrics(None)
-    with prioritizing(StaticView(*LOADS), held, report_outage=fail) as prioritizer:
-        assert prioritizer.answer(args(*LOADS)).outcome is PrioritizeOutcome.FAILED
-        held.current = metrics(LOADS)
-        assert prioritizer.answer(args(*LOADS, pod="pod-2")).outcome is PrioritizeOutcome.SCORED
+    options = PrioritizerOptions(deadline_seconds=20, policy=Counting())
+    with prioritizing(view, held, options) as prioritizer, ThreadPoolExecutor(8) as threads:
+        pods = [args(*LOADS, pod=f"pod-{number}") for number in range(40)]
+        assert {answer.outcome for answer in threads.map(prioritizer.answer, pods)} == {PrioritizeOutcome.SCORED}
+    assert len(judged) == 1
+
+
+def test_a_closed_prioritizer_gives_neutral_scores() -> None:
+    """A request during the shutdown is answered, with the same score for all nodes."""
+    with prioritizing(StaticView(*LOADS), SettableMetrics(LOADS)) as prioritizer:
+        prioritizer.close()
+        answer = prioritizer.answer(args(*LOADS))
+    assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, PrioritizeOutcome.FAILED)
+
+
+def test_a_failed_preparation_is_tried_again() -> None:
+    """A defect while a snapshot is prepared costs one pod its scores, not all pods until the next snapshot."""
+    view, held = StaticView(*LOADS), SettableMetrics(LOADS)
+
+    class Failing(FallbackPolicy):
+        def judge(self, *arguments):
+            if not failures:
+                failures.append(1)
+                raise RuntimeError("a defect")
+            return super().judge(*arguments)
+
+    failures: list[int] = []
+    with prioritizing(view, held, PrioritizerOptions(deadline_seconds=20, policy=Failing())) as prioritizer:
+        outcomes = [prioritizer.answer(args(*LOADS)).outcome for _ in range(2)]
+    assert outcomes == [PrioritizeOutcome.FAILED, PrioritizeOutcome.SCORED]
 
 
 @given(st.data())
@@ -340,16 +376,17 @@ def test_cached_totals_equal_fresh_totals(data: st.DataObject) -> None:
                 view.state.put_node(Node(f"new-{number}", *[view.state.table.nodes[0].allocatable] * 2, created_at=0.0))
 
 
-def test_blocked_scoring_fails_the_liveness_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The liveness check fails while scoring is blocked."""
+def test_a_blocked_view_fails_the_liveness_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The liveness check fails once the lock of the cluster view was not free for some time."""
     view = StaticView(*LOADS)
-    with prioritizing(view, SettableMetrics(LOADS), PrioritizerOptions(deadline_seconds=0.01)) as prioritizer:
-        assert prioritizer.is_alive()
+    monkeypatch.setattr("trimaran.extender.prioritizer._PROBE_SECONDS", 0.01)
+    with prioritizing(view, SettableMetrics(LOADS), PATIENT) as prioritizer, ThreadPoolExecutor(1) as other:
+        assert other.submit(prioritizer.is_alive).result()
         with view.lock:
-            prioritizer.answer(args(*LOADS))
-            assert prioritizer.is_alive()
+            assert other.submit(prioritizer.is_alive).result()
             monkeypatch.setattr("trimaran.extender.prioritizer._STUCK_SECONDS", 0.0)
-            assert not prioritizer.is_alive()
+            assert not other.submit(prioritizer.is_alive).result()
+        assert other.submit(prioritizer.is_alive).result()
 
 
 def test_a_defect_costs_one_pod_its_scores() -> None:
@@ -379,32 +416,19 @@ def test_new_nodes_are_scored() -> None:
     """A prepared profile follows new nodes of the cluster."""
     view, other = StaticView(*LOADS), StaticView("node-4")
     with prioritizing(view, SettableMetrics({**LOADS, "node-4": 1.0})) as prioritizer:
-        assert prioritizer.answer(args("node-1", "node-4")).scores["node-4"] == 0
+        before = prioritizer.answer(args("node-1", "node-4")).scores
+        assert before["node-4"] == before["node-1"]
         with view.lock:
             view.state.put_node(other.state.table.nodes[0])
         scores = prioritizer.answer(args("node-1", "node-4", pod="pod-2")).scores
     assert scores["node-4"] > scores["node-1"]
 
 
-@given(st.lists(st.integers(-1, 100 * 7), min_size=2, max_size=20))
-def test_answers_keep_the_order_of_sums(totals: list[int]) -> None:
-    """A higher sum never gets a lower score, and all scores are whole numbers from 0 to 100."""
-    configuration = {
-        **CONFIGURATION,
-        "profiles": [{
-            "plugins": {"score": {"enabled": [
-                {"name": "TargetLoadPacking", "weight": 4}, {"name": "LoadVariationRiskBalancing", "weight": 3},
-            ]}},
-        }],
-    }  # fmt: skip
-    profile = profiles(configuration).by_scheduler["default-scheduler"]
-    assert profile.weight == 7
-    ascending = np.array(sorted(totals))
-    points = profile.to_points(ascending)
-    assert (np.diff(points) >= 0).all()
-    assert points.min() >= 0
-    assert points.max() <= 100
-    assert (np.abs(points - np.maximum(ascending, 0) / 7) <= 0.5).all()
+@given(st.lists(st.integers(-1, 100 * 7), min_size=2, max_size=20), st.integers(1, 1000))
+def test_answers_are_the_sums_times_the_factor(totals: list[int], factor: int) -> None:
+    """The answer is the sum times the factor, so no two sums become equal; a negative sum counts as 0."""
+    profile = Profiles.read(CONFIGURATION, factor).by_scheduler["load-aware"]
+    assert profile.to_points(np.array(totals)).tolist() == [factor * max(total, 0) for total in totals]
 
 
 def test_recent_pods_count_by_default() -> None:

@@ -54,7 +54,7 @@ def test_a_change_of_the_file_changes_the_rollout(tmp_path: Path, caplog: pytest
     rollout = follow_rollout(load(ExtenderSettings, file=file))
     assert rollout().percent == 0
     with caplog.at_level(logging.INFO):
-        replace_file(file, "[extender]\ncanary = 10\n")
+        replace_file(file, "[extender]\nmode = 'active'\ncanary = 10\n")
         assert rollout() == Rollout("active", 10)
     assert "mode active: 10 percent of the pods" in caplog.text
     replace_file(file, "[extender]\ncanary = 1000\n")
@@ -67,9 +67,10 @@ def test_a_change_of_the_file_changes_the_rollout(tmp_path: Path, caplog: pytest
     assert fixed_rollout().percent == 100
 
 
-def test_without_a_file_all_pods_are_active() -> None:
-    """The defaults are active for all pods."""
-    assert follow_rollout(load(ExtenderSettings))() == Rollout("active", 100)
+def test_by_default_no_pod_gets_scores() -> None:
+    """The default is shadow, as in the chart; ``active`` without a canary is active for all pods."""
+    assert follow_rollout(load(ExtenderSettings))().percent == Rollout().percent == 0
+    assert follow_rollout(load(ExtenderSettings, {"extender.mode": "active"}))().percent == 100
 
 
 @pytest.mark.parametrize("acts", [True, False])

@@ -1,5 +1,6 @@
 """Decision: record of one prioritize request, with the scores, the node that the pod was bound to, and its load."""
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -48,7 +49,7 @@ class ExplainedNodes:
 
     Attributes:
         scores: weighted sums and plugin scores of the nodes, packed.
-        points: scores of the nodes on the extender's scale, 0 to 100, in the same order.
+        points: scores of the nodes as kube-scheduler gets them, in the same order.
         chosen: node that the pod was bound to; "" if unknown.
     """
 
@@ -231,7 +232,7 @@ class OpenDecision:
         positions = list(dict.fromkeys([best_position, *top] if best_position >= 0 else top))[:BEST]
         if chosen_position >= 0 and chosen_position not in positions:
             positions.append(chosen_position)
-        return ExplainedNodes(scores.pack(positions), [points[position] for position in positions], chosen)
+        return ExplainedNodes(scores.pack(positions), array("q", [points[position] for position in positions]), chosen)
 
 
 def _position(names: Sequence[str], name: str) -> int:

@@ -1,6 +1,7 @@
 """Catalogue of policies by name. Arguments are upstream's defaults unless stated otherwise."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from scoring.plugins.congestion_cost import CongestionCost
 from scoring.plugins.load_variation_risk_balancing import LoadVariationRiskBalancing
@@ -18,7 +19,7 @@ from trimaran.simulator.policies.clairvoyant import Clairvoyant, Random
 from trimaran.simulator.policies.crane import Crane
 from trimaran.simulator.policies.koordinator import KoordinatorLoadAware
 from trimaran.simulator.policies.oracle import Oracle
-from trimaran.simulator.policies.profiles import KUBE_SCHEDULER, ProfilePolicy
+from trimaran.simulator.policies.profiles import KUBE_SCHEDULER, ProfilePolicy, extender_profile
 from trimaran.simulator.policies.soft_taints import SoftTaints
 from trimaran.simulator.policies.volcano import VolcanoUsage
 from trimaran.simulator.policy import Policy
@@ -54,31 +55,30 @@ def policies(trace: Trace | None) -> dict[str, Policy]:
     Args:
         trace: the trace to replay, whose nodes get a power model for Peaks; None if only the names matter.
     """
-    packing, variation = TargetLoadPacking(), LoadVariationRiskBalancing()
     # The example in the documentation of Peaks: watts at x percent are k0 + k1 e^(k2 x).
     power = PowerModel(471.7412504314313, -91.50493019588365, -0.07186049052516228)
     profiles = {
         DEFAULT: KUBE_SCHEDULER,
         "most-allocated": Profile.of(NodeResourcesFit("MostAllocated"), NodeResourcesBalancedAllocation()),
-        "target-load-packing": Profile.of(packing),
-        "load-variation-risk-balancing": Profile.of(variation),
-        "target-load-packing+load-variation-risk-balancing": Profile.of(packing, variation),
-        "peaks": Profile.of(Peaks(UniformPowerModels(power, trace.nodes if trace else ()))),
-        "low-risk-over-commitment": Profile.of(LowRiskOverCommitment()),
-        "tail-risk": Profile.of(TailRisk()),
+        "target-load-packing": _by_extender(TargetLoadPacking.name),
+        "load-variation-risk-balancing": _by_extender(LoadVariationRiskBalancing.name),
+        "target-load-packing+load-variation-risk-balancing": _by_extender(
+            TargetLoadPacking.name, LoadVariationRiskBalancing.name
+        ),
+        "peaks": _with_power(_by_extender(Peaks.name), UniformPowerModels(power, trace.nodes if trace else ())),
+        "low-risk-over-commitment": _by_extender(LowRiskOverCommitment.name),
+        "tail-risk": _by_extender(TailRisk.name),
         "koordinator": Profile.of(KoordinatorLoadAware()),
         "volcano": Profile((*KUBE_SCHEDULER.plugins, WeightedPlugin(VolcanoUsage(), 5))),
     }
     result: list[Policy] = [ProfilePolicy(name, profile) for name, profile in profiles.items()]
     result.append(ProfilePolicy("right-sized", profiles[DEFAULT], right_sized=True))
-    congestion = Profile.of(CongestionCost())
+    congestion = _by_extender(CongestionCost.name)
     result += [
-        ProfilePolicy("congestion-cost-by-requests", congestion, spread=0),
-        ProfilePolicy(CONGESTION, congestion, spread=0, learns=True),
-        ProfilePolicy(CONGESTION_MOVES, congestion, spread=0, learns=True, move_policy=CostMovePolicy()),
-        ProfilePolicy(
-            CONGESTION_MORE_MOVES, congestion, spread=0, learns=True, move_policy=CostMovePolicy(percent_per_hour=1.0)
-        ),
+        ProfilePolicy("congestion-cost-by-requests", congestion),
+        ProfilePolicy(CONGESTION, congestion, learns=True),
+        ProfilePolicy(CONGESTION_MOVES, congestion, learns=True, move_policy=CostMovePolicy()),
+        ProfilePolicy(CONGESTION_MORE_MOVES, congestion, learns=True, move_policy=CostMovePolicy(percent_per_hour=1.0)),
         ProfilePolicy("default+moves", profiles[DEFAULT], move_policy=CostMovePolicy()),
         ProfilePolicy("default+low-node-utilization", profiles[DEFAULT], move_policy=LowNodeUtilization()),
         SoftTaints("default+soft-taints", profiles[DEFAULT]),
@@ -88,6 +88,27 @@ def policies(trace: Trace | None) -> dict[str, Policy]:
         Oracle(ORACLE),
     ]
     return {policy.name: policy for policy in result}
+
+
+def _by_extender(*plugins: str) -> Profile:
+    """Return the profile of kube-scheduler with the extender, which scores by plugins with weight 1."""
+    enabled = [{"name": plugin} for plugin in plugins]
+    profile = {"schedulerName": "default-scheduler", "plugins": {"score": {"enabled": enabled}}}
+    document = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration", "profiles": [profile],
+    }  # fmt: skip
+    return extender_profile(document)
+
+
+def _with_power(profile: Profile, models: Mapping[str, PowerModel]) -> Profile:
+    """Return a profile whose Peaks plugin has these power models."""
+
+    def changed(weighted: WeightedPlugin) -> WeightedPlugin:
+        if not isinstance(weighted.plugin, Peaks):
+            return weighted
+        return replace(weighted, plugin=replace(weighted.plugin, node_power_model=models))
+
+    return replace(profile, plugins=tuple(map(changed, profile.plugins)))
 
 
 def policy_names() -> list[str]:

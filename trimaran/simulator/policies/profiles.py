@@ -1,6 +1,8 @@
 """Policies by scoring profiles: the live scoring code with metrics, fallback and pods in flight."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +13,8 @@ from scoring.plugins.node_resources_fit import NodeResourcesFit
 from scoring.profiles.fallback import FallbackPolicy
 from scoring.profiles.profile import PreparedProfile, Profile
 from scoring.profiles.scores import WeightedPlugin
+from trimaran.extender.kube_scheduler import in_tree_by_scheduler
+from trimaran.extender.profiles import ANSWER_FACTOR, DEFAULT_SCORE_FACTOR, Profiles
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.learning import UseHistory
 from trimaran.simulator.moving.base import MovePolicy
@@ -21,6 +25,28 @@ from trimaran.simulator.simulated_watcher import SimulatedWatcher
 KUBE_SCHEDULER = Profile.of(NodeResourcesFit(), NodeResourcesBalancedAllocation())
 """kube-scheduler's plugins that score by requests, without PodTopologySpread."""
 SPREAD_WEIGHT = 2
+
+
+def extender_profile(configuration: Mapping[str, Any], factor: int = DEFAULT_SCORE_FACTOR) -> Profile:
+    """Return the profile that kube-scheduler and the extender score by together, without PodTopologySpread.
+
+    The weights are those of the file that ``trimaran extender config`` writes, divided by 10: kube-scheduler's own
+    plugins have their usual weights, and the extender's plugins have the weights of the configuration times the factor.
+
+    Args:
+        configuration: a parsed KubeSchedulerConfiguration with one profile, which has plugins for the extender.
+        factor: factor of the extender's answers.
+    """
+    profiles = Profiles.read(configuration, factor)
+    ((name, ours),) = profiles.by_scheduler.items()
+    in_tree = in_tree_by_scheduler(profiles)[name].profile
+    return Profile(
+        (
+            *(WeightedPlugin(each.plugin, factor * each.weight) for each in ours.profile.plugins),
+            *(WeightedPlugin(each.plugin, each.weight // ANSWER_FACTOR) for each in in_tree.plugins),
+        ),
+        name,
+    )
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from scoring.arrays import Int64s
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.plugins.base import Rows, Terms, WithoutNodeTerms
 from scoring.table.node_table import NodeTable
-from trimaran.simulator.cluster import JOB
+from trimaran.traces.trace import JOB
 
 _MAX_SKEW = 3
 
