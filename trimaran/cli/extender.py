@@ -5,15 +5,18 @@ nodes with that of the extender's best nodes.
 """
 
 import signal
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, NoReturn
 
 import click
 
 from runtime import logs
 from runtime.errors import SettingsError
+from runtime.parsing import read_bounded
 from runtime.terminal import echo, echo_yaml
 from trimaran.cli.explain import regret
-from trimaran.cli.options import option
+from trimaran.cli.options import kubernetes_version_option, option
 from trimaran.extender.settings import ExtenderSettings
 from watcher.commands import (
     errors_or_exit,
@@ -23,6 +26,8 @@ from watcher.commands import (
     setting_options,
     yaml_or_exit,
 )
+
+_CONFIGZ_SECONDS = 10.0
 
 
 @click.group(invoke_without_command=True)
@@ -88,8 +93,14 @@ def extender(
     is_flag=True,
     help="Let the extender also filter nodes for kube-scheduler; see extender.filter.",
 )
+@kubernetes_version_option
 @click.option(
     "--check", is_flag=True, help="Only check that FILE is a valid kube-scheduler configuration that uses the extender."
+)
+@click.option(
+    "--configz",
+    metavar="URL|FILE",
+    help="With --check: compare FILE with the configuration of a running kube-scheduler, from its /configz.",
 )
 def config(
     source: Path,
@@ -98,29 +109,91 @@ def config(
     certificate: str,
     key: str,
     timeout_ms: int,
+    kubernetes_version: str | None,
     *,
     filters: bool,
     check: bool,
+    configz: str | None,
 ) -> None:
     """Convert FILE, a configuration with trimaran's plugins, for a stock kube-scheduler with the extender.
 
+    All weights are written times 10, so that kube-scheduler decides as before while the extender is in shadow, down or
+    removed. They are written by name, so the version of kube-scheduler must be given (kubectl version).
+
     \b
-    Example: trimaran extender config scheduler.yaml --url https://trimaran-extender:2021 --ca-file /etc/ca.crt
+    Examples:
+      trimaran extender config scheduler.yaml --kubernetes-version 1.37 --url https://extender:2021 --ca-file ca.crt
+      kubectl get --raw /api/v1/namespaces/kube-system/pods/https:kube-scheduler-NODE:10259/proxy/configz |
+        trimaran extender config kube-scheduler.yaml --check --configz -
+
+    Exit status: 0 if the file was written or is valid, 1 if --check finds a problem or a difference, 2 if the input
+    cannot be used.
     """
     from trimaran.extender import kube_scheduler  # only needed here
 
+    if configz is not None and not check:
+        raise click.UsageError("--configz needs --check")
+    if kubernetes_version is None and not check:
+        raise click.UsageError(
+            "--kubernetes-version is needed: the plugins that score by default differ between versions"
+        )
     with yaml_or_exit(source) as document:
         if not isinstance(document, dict):
             raise ValueError("is not a KubeSchedulerConfiguration")  # noqa: TRY004  a user's mistake
         if check:
-            has_url = click.get_current_context().get_parameter_source("url") is not click.core.ParameterSource.DEFAULT
-            problems = list(kube_scheduler.validate_config(document, url if has_url else ""))
-            for problem in problems or ["the configuration is valid, and uses the extender"]:
-                echo(problem)
-            raise SystemExit(1 if problems else 0)
+            _check(document, url, configz, kubernetes_version)
         endpoint = kube_scheduler.ExtenderEndpoint(url, ca_file, certificate, key, timeout_ms, filters)
-        rendered = kube_scheduler.render_config(document, endpoint)
+        rendered = kube_scheduler.render_config(document, endpoint, str(kubernetes_version))
+        for disabled in kube_scheduler.disabled_defaults(document, str(kubernetes_version)):
+            why = "kube-scheduler does not score by them in shadow either; remove the entries to keep the defaults"
+            echo(f"trimaran: {disabled}: {why}", err=True)
     echo_yaml(rendered)
+
+
+def _check(document: Mapping[str, Any], url: str, configz: str | None, kubernetes_version: str | None) -> NoReturn:
+    """Print the problems of a file for kube-scheduler, and exit with status 0 if there are none, else 1."""
+    from scoring.kubernetes_version import LATEST_VERSION
+    from trimaran.extender import kube_scheduler
+    from trimaran.extender.configz import differences, read_configz
+
+    has_url = click.get_current_context().get_parameter_source("url") is not click.core.ParameterSource.DEFAULT
+    problems = list(kube_scheduler.validate_config(document, url if has_url else ""))
+    verdict = "the configuration is valid, and uses the extender"
+    if configz is not None:
+        try:
+            running = read_configz(_read(configz))
+        except ValueError as error:
+            raise ValueError(f"--configz {configz}: {error}") from None
+        problems += differences(document, running, kubernetes_version or LATEST_VERSION)
+        verdict += "; the running kube-scheduler has it"
+    for problem in problems or [verdict]:
+        echo(problem)
+    raise SystemExit(1 if problems else 0)
+
+
+def _read(source: str) -> bytes:
+    """Return the content of a URL, or of a file; ``-`` is standard input.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    if not source.startswith(("http://", "https://")):
+        try:
+            with click.open_file(source, "rb") as opened:
+                return read_bounded(opened)
+        except OSError as error:
+            raise ValueError(f"cannot be read: {error.strerror}") from None
+    import requests
+
+    from runtime.http.failures import describe
+
+    try:
+        response = requests.get(source, timeout=_CONFIGZ_SECONDS, stream=True)
+        response.raise_for_status()
+        response.raw.decode_content = True
+        return read_bounded(response.raw)
+    except (requests.RequestException, OSError) as error:
+        raise ValueError(f"cannot be read: {describe(error).reason}") from None
 
 
 extender.add_command(regret)

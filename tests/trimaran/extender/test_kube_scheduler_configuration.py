@@ -240,10 +240,11 @@ def test_the_command_renders_and_validates(tmp_path) -> None:
     file = tmp_path / "scheduler.yaml"
     file.write_text(TRIMARAN)
     invoke = CliRunner().invoke
-    rendered = invoke(main, ["extender", "config", str(file)])
+    rendered = invoke(main, ["extender", "config", str(file), "--kubernetes-version", "1.37"])
     assert rendered.exit_code == 0
+    assert "profiles[0].plugins.score.disabled: NodeResourcesFit, NodeResourcesBalancedAllocation" in rendered.stderr
     target = tmp_path / "stock.yaml"
-    target.write_text(rendered.output)
+    target.write_text(rendered.stdout)
     assert invoke(main, ["extender", "config", "--check", str(target)]).exit_code == 0
     checked = invoke(main, ["extender", "config", "--check", str(file)])
     assert checked.exit_code == 1
@@ -256,6 +257,23 @@ def test_an_invalid_file_is_reported(tmp_path, content: str) -> None:
     """An invalid file ends the command with status 2 and an error that names the file."""
     file = tmp_path / "scheduler.yaml"
     file.write_text(content)
-    done = CliRunner().invoke(main, ["extender", "config", str(file)])
+    done = CliRunner().invoke(main, ["extender", "config", str(file), "--kubernetes-version", "1.37"])
     assert done.exit_code == 2
     assert str(file) in done.output
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ((), "--kubernetes-version is needed"),
+        (("--kubernetes-version", "1.20"), "1.20"),
+        (("--configz", "-"), "--configz needs --check"),
+    ],
+)
+def test_missing_options_are_named(tmp_path, options: tuple[str, ...], named: str) -> None:
+    """The version of kube-scheduler is never guessed, as the defaults differ between versions."""
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(TRIMARAN)
+    done = CliRunner().invoke(main, ["extender", "config", str(file), *options])
+    assert done.exit_code == 2
+    assert named in done.output

@@ -42,6 +42,7 @@ class DecisionsClient:
             if token_file is not None:
                 request.headers["Authorization"] = f"Bearer {read_token(token_file)}"
 
+        masking.register_address_secrets(address)
         self.address = address
         self._session = BoundedSession(
             authenticate,

@@ -1,0 +1,121 @@
+"""Comparison of a file with the configuration of a running kube-scheduler."""
+
+import copy
+import json
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from trimaran.cli.main import main
+from trimaran.extender.configz import differences, read_configz
+
+#: Response of a real kube-scheduler 1.37 that was started with the file.
+CONFIGZ = Path(__file__).parents[2] / "data/configz-1.37.json"
+FILE = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: trimaran
+  plugins:
+    score:
+      enabled:
+      - {name: TaintToleration, weight: 30}
+      - {name: NodeAffinity, weight: 20}
+      - {name: NodeResourcesFit, weight: 10}
+      - {name: VolumeBinding, weight: 10}
+      - {name: PodTopologySpread, weight: 20}
+      - {name: InterPodAffinity, weight: 20}
+      - {name: NodeResourcesBalancedAllocation, weight: 10}
+      - {name: ImageLocality, weight: 10}
+      - {name: DynamicResources, weight: 20}
+extenders:
+- urlPrefix: http://127.0.0.1:2021
+  prioritizeVerb: prioritize
+  weight: 1
+  httpTimeout: 500ms
+  nodeCacheCapable: true
+  ignorable: true
+"""
+
+
+@pytest.fixture
+def document() -> dict[str, Any]:
+    return yaml.safe_load(FILE)
+
+
+@pytest.fixture
+def running() -> dict[str, Any]:
+    return copy.deepcopy(dict(read_configz(CONFIGZ.read_bytes())))
+
+
+def test_the_file_that_runs_has_no_differences(document, running) -> None:
+    """kube-scheduler reports all defaults, which the file does not name; they are no difference."""
+    assert list(differences(document, running)) == []
+
+
+def test_each_difference_is_named(document, running) -> None:
+    """Weights, missing profiles, extenders and their fields are named with both values."""
+    enabled = running["profiles"][0]["plugins"]["score"]["enabled"]
+    enabled[0]["weight"] = 3
+    del enabled[1]  # multiPoint has the default weight
+    running["profiles"][0]["plugins"]["multiPoint"]["enabled"] = [
+        each for each in running["profiles"][0]["plugins"]["multiPoint"]["enabled"] if each["name"] != "NodeAffinity"
+    ]
+    running["extenders"][0] |= {"filterVerb": "filter", "weight": 5}
+    document["profiles"].append({"schedulerName": "other"})
+    document["extenders"].append({"urlPrefix": "http://second"})
+    assert list(differences(document, running)) == [
+        "profile trimaran: TaintToleration scores with weight 30, running with weight 3",
+        "profile trimaran: NodeAffinity scores with weight 20, running with weight 0",
+        "profile other: the running kube-scheduler has no such profile",
+        "extender http://127.0.0.1:2021: weight is 1, running with 5",
+        "extender http://127.0.0.1:2021: filterVerb is no such field, running with filter",
+        "extender http://second: the running kube-scheduler has no such extender",
+    ]
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"componentconfig": {"kind": "KubeletConfiguration"}}'])
+def test_another_response_is_refused(body: bytes) -> None:
+    """A response that is not kube-scheduler's is an error."""
+    with pytest.raises(ValueError, match="/configz"):
+        read_configz(body)
+
+
+def check(file: Path, source: str, **options: Any) -> Result:
+    return CliRunner().invoke(main, ["extender", "config", str(file), "--check", "--configz", source], **options)
+
+
+def test_the_command_reads_a_url_a_file_or_standard_input(tmp_path: Path, running) -> None:
+    """All three sources are compared; a difference ends with status 1, an unreadable source with status 2."""
+    file = tmp_path / "stock.yaml"
+    file.write_text(FILE)
+    (tmp_path / "configz").write_bytes(CONFIGZ.read_bytes())
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/configz"
+        assert check(file, url).exit_code == 0
+        missing = check(file, f"{url}/missing")
+        server.shutdown()
+    assert missing.exit_code == 2
+    assert "404" in missing.output
+    assert check(file, str(CONFIGZ)).exit_code == 0
+    done = check(file, "-", input=CONFIGZ.read_text())
+    assert (done.exit_code, done.output) == (
+        0, "the configuration is valid, and uses the extender; the running kube-scheduler has it\n",
+    )  # fmt: skip
+    running["extenders"] = []
+    done = check(file, "-", input=json.dumps({"componentconfig": running}))
+    assert (done.exit_code, done.output) == (
+        1, "extender http://127.0.0.1:2021: the running kube-scheduler has no such extender\n",
+    )  # fmt: skip
+    for source in (url, str(tmp_path / "missing.json"), str(file)):
+        done = check(file, source)
+        assert done.exit_code == 2
+        assert source in done.output

@@ -1,0 +1,85 @@
+"""Comparison of a KubeSchedulerConfiguration with the configuration of a running kube-scheduler, from ``/configz``.
+
+Only the parts that decide on scores are compared: the weights of the plugins that score, and the extenders.
+Source: k8s.io/component-base/configz; kube-scheduler reports its configuration with all defaults.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from scoring import read_configuration
+from scoring.kubernetes_version import LATEST_VERSION, default_score_weights, known_version
+
+_KEY = "componentconfig"
+_ABSENT = "no such field"
+
+
+def read_configz(body: bytes) -> Mapping[str, Any]:
+    """Return the KubeSchedulerConfiguration in the response of ``/configz``.
+
+    Raises:
+        ValueError: the body is not such a response.
+    """
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"is not the JSON of /configz: {error}") from None
+    running = document.get(_KEY) if isinstance(document, dict) else None
+    if not isinstance(running, dict) or running.get("kind") != "KubeSchedulerConfiguration":
+        raise ValueError(f"is not the JSON of kube-scheduler's /configz: no KubeSchedulerConfiguration in {_KEY}")
+    return running
+
+
+def differences(
+    document: Mapping[str, Any], running: Mapping[str, Any], kubernetes_version: str = LATEST_VERSION
+) -> Iterator[str]:
+    """Yield the differences between a file and a running kube-scheduler.
+
+    Args:
+        document: the parsed file, for a stock kube-scheduler.
+        running: configuration from :func:`read_configz`.
+        kubernetes_version: version of kube-scheduler, which decides on the plugins that score by default.
+
+    Raises:
+        ValueError: one of the two is not a valid configuration.
+    """
+    expected = read_configuration(document, kubernetes_version=kubernetes_version).weights
+    reported = read_configuration(_without_defaults(running), kubernetes_version=kubernetes_version).weights
+    scoring = default_score_weights(known_version(kubernetes_version)).keys()
+    for scheduler, weights in expected.items():
+        if scheduler not in reported:
+            yield f"profile {scheduler}: the running kube-scheduler has no such profile"
+            continue
+        for plugin in dict.fromkeys((*weights, *reported[scheduler])):
+            # Plugins at multiPoint that do not score are no difference: the file need not name them.
+            if plugin not in scoring and plugin not in weights:
+                continue
+            ours, theirs = weights.get(plugin), reported[scheduler].get(plugin)
+            if ours != theirs:
+                yield f"profile {scheduler}: {plugin} scores with {_weight(ours)}, running with {_weight(theirs)}"
+    running_extenders = {str(each.get("urlPrefix")).rstrip("/"): each for each in running.get("extenders") or []}
+    for extender in document.get("extenders") or []:
+        url = str(extender.get("urlPrefix")).rstrip("/")
+        if url not in running_extenders:
+            yield f"extender {url}: the running kube-scheduler has no such extender"
+            continue
+        for key in dict.fromkeys((*extender, *running_extenders[url])):
+            ours, theirs = (each.get(key) or _ABSENT for each in (extender, running_extenders[url]))
+            if ours != theirs and key != "urlPrefix":
+                yield f"extender {url}: {key} is {ours}, running with {theirs}"
+
+
+def _without_defaults(running: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration of which only the listed plugins score: /configz lists the defaults, too."""
+    profiles = []
+    for profile in running.get("profiles") or []:
+        plugins = profile.get("plugins") or {}
+        multi_point = {**(plugins.get("multiPoint") or {}), "disabled": [{"name": "*"}]}
+        profiles.append({**profile, "plugins": {**plugins, "multiPoint": multi_point}})
+    return {**running, "profiles": profiles}
+
+
+def _weight(weight: int | None) -> str:
+    return "weight 0" if weight is None else f"weight {weight}"
