@@ -7,15 +7,8 @@ from typing import Any, NoReturn
 
 import orjson
 
+from runtime.kubernetes.kinds import pod_of
 from runtime.parsing import parse_documents, read_bounded
-
-_WORKLOADS = ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "ReplicationController")
-_TEMPLATES = {
-    **dict.fromkeys(_WORKLOADS, ("spec", "template")),
-    "CronJob": ("spec", "jobTemplate", "spec", "template"),
-    "PodTemplate": ("template",),
-}
-
 
 _MAX_BYTES = 4 << 30  # a list of 450,000 pods as JSON
 
@@ -100,19 +93,11 @@ def _documents(content: bytes | str) -> list[Any]:
 
 
 def _pod_of(item: dict[str, Any], path: Path | str) -> dict[str, Any]:
-    kind = str(item.get("kind", "Pod"))
-    if kind == "Pod":
-        return item
-    if kind not in _TEMPLATES:
-        raise _unexpected_content(path, f"Pod, {', '.join(_TEMPLATES)}", kind)
-    template: Any = item
-    for key in _TEMPLATES[kind]:
-        template = template.get(key) if isinstance(template, dict) else None
-    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
-        raise ManifestError(f"{path}: the {kind} has no pod template at {'.'.join(_TEMPLATES[kind])}")
-    owner, template_metadata = item.get("metadata") or {}, template.get("metadata") or {}
-    named = {key: owner[key] for key in ("name", "namespace") if key in owner}
-    return {"kind": "Pod", "metadata": {**template_metadata, **named}, "spec": template["spec"]}
+    try:
+        pod: dict[str, Any] = pod_of(item)
+    except ValueError as error:
+        raise ManifestError(f"{path}: {error}") from error
+    return pod
 
 
 def _raise_empty(path: Path | str, kind: str) -> NoReturn:

@@ -21,6 +21,7 @@ from runtime.kubernetes.constraints import (
     read_tolerations,
 )
 from runtime.kubernetes.k8s_fields import get, get_list, get_texts, unix_seconds
+from runtime.kubernetes.kinds import check_kind, pod_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -263,16 +264,17 @@ class Pod:
 
     @classmethod
     def from_k8s(cls, pod: Any, known: Callable[[RequestKey], CachedRequests] | None = None) -> Self:
-        """Read a v1 Pod.
+        """Read a v1 Pod, or a pod from the template of a workload, such as a Deployment.
 
         Args:
             pod: the object.
             known: returns the cache for pods with these requests; None for no cache.
 
         Raises:
-            ValueError: a quantity is invalid, negative or too large, or a constraint is invalid. The message names the
-                pod and the field.
+            ValueError: the object is neither a pod nor a workload, a quantity is invalid, negative or too large, or a
+                constraint is invalid. The message names the pod and the field.
         """
+        pod = pod_of(pod)
         metadata, spec, status = get(pod, "metadata"), get(pod, "spec"), get(pod, "status")
         namespace, name = get(metadata, "namespace") or "default", get(metadata, "name") or ""
         uid, prefix = get(metadata, "uid") or "", get(metadata, "generateName") or ""
@@ -344,8 +346,9 @@ class Node:
         """Read a v1 Node.
 
         Raises:
-            ValueError: the name is missing, or a quantity is invalid, negative or too large.
+            ValueError: the object is no node, the name is missing, or a quantity is invalid, negative or too large.
         """
+        node = check_kind(node, "Node")
         metadata, spec, status = get(node, "metadata"), get(node, "spec"), get(node, "status")
         name = get(metadata, "name")
         if not name:

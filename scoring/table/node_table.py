@@ -26,6 +26,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.kubernetes.kinds import items_of
 from runtime.kubernetes.objects import Node, Owner, Pod
 from scoring.arrays import Bools, Float64s, Int64s
 from scoring.table.feasibility import feasible
@@ -63,13 +64,15 @@ class NodeTable:
         """Create a table from v1 Nodes and v1 Pods.
 
         Args:
-            nodes: dicts or objects of the Python Kubernetes client, in an iterable or in a list object with ``items``.
+            nodes: dicts or objects of the Python Kubernetes client, in an iterable or in a list object with ``items``;
+                or a single node.
             pods: pods in the same forms.
 
         Raises:
-            ValueError: a name is missing, or a quantity is unreadable or negative; the message names the field.
+            ValueError: an object has another kind, a name is missing, or a quantity is unreadable or negative; the
+                message names the field.
         """
-        return cls(map(Node.from_k8s, _items(nodes)), map(Pod.from_k8s, _items(pods)))
+        return cls(map(Node.from_k8s, items_of(nodes, "Node")), map(Pod.from_k8s, items_of(pods, "Pod")))
 
     def __len__(self) -> int:
         return len(self.occupancy.rows.names)
@@ -378,13 +381,6 @@ class NodeTable:
 
 NodePlan = NodeTable
 """Table that a transaction yields; it has no special behavior."""
-
-
-def _items(listed: Any) -> Iterable[Any]:
-    if isinstance(listed, Mapping):
-        return listed.get("items") or ()
-    items: Iterable[Any] = getattr(listed, "items", listed)
-    return items
 
 
 def _read_only(array: NDArray[Number]) -> NDArray[Number]:

@@ -1,8 +1,10 @@
 """Pods and nodes read from Kubernetes objects."""
 
+import json
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
+import kubernetes
 import pytest
 
 from runtime.kubernetes import pod_demand
@@ -218,3 +220,92 @@ def test_resource_lists_compare_exact_amounts() -> None:
     assert half == ResourceList.from_k8s({"cpu": "100500u"}, "x")
     assert whole == {"cpu": 101}
     assert whole != "cpu"
+
+
+def workload(kind, path):
+    """Return a workload whose pod template is at a path."""
+    template = {"metadata": {"labels": {"app": "web"}, "annotations": {"trimaran.io/network": "10M"}}}
+    template["spec"] = {"containers": POD["spec"]["containers"]}
+    for key in reversed(path):
+        template = {key: template}
+    required = {"CronJob": {"schedule": "@daily"}, "Job": {}, "ReplicationController": {}, "PodTemplate": {}}
+    template.get("spec", {}).update(required.get(kind, {"selector": {}}))
+    return {"kind": kind, "metadata": {"name": "web", "namespace": "shop", "uid": "u"}, **template}
+
+
+def client_objects(value):
+    """Return a dict as the objects that the kubernetes client reads from the API server."""
+    return kubernetes.client.ApiClient().deserialize(json.dumps(value), f"V1{value['kind']}", None)
+
+
+@pytest.mark.parametrize("form", [dict, snake, client_objects], ids=["camelCase", "snake_case", "client"])
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        ("Deployment", ("spec", "template")),
+        ("StatefulSet", ("spec", "template")),
+        ("DaemonSet", ("spec", "template")),
+        ("ReplicaSet", ("spec", "template")),
+        ("ReplicationController", ("spec", "template")),
+        ("Job", ("spec", "template")),
+        ("CronJob", ("spec", "jobTemplate", "spec", "template")),
+        ("PodTemplate", ("template",)),
+    ],
+)
+def test_a_workload_is_read_as_a_pod_of_its_template(kind, path, form):
+    """The pod has the requests, labels and annotations of the template, and the workload's name; it has no uid yet."""
+    pod = Pod.from_k8s(form(workload(kind, path)))
+    assert (pod.namespace, pod.name, pod.uid) == ("shop", "web", "shop/web")
+    assert [dict(each.requests) for each in pod.containers] == [
+        dict(each.requests) for each in Pod.from_k8s(POD).containers
+    ]
+    assert pod.labels == {"app": "web"}
+    assert dict(pod.annotated) == {"trimaran.io/network": 10_000_000}
+    assert pod.owner is None
+
+
+def test_a_workload_of_a_list_is_recognized_without_its_kind():
+    """Items of a list have no kind: a workload and a node are known by their fields."""
+    deployment, node = workload("Deployment", ("spec", "template")), {"status": {"allocatable": {"cpu": "4"}}}
+    assert Pod.from_k8s({**deployment, "kind": None}).containers == Pod.from_k8s(deployment).containers
+    with pytest.raises(ValueError, match=r"expected a Pod or one of Deployment, .*, got a Node"):
+        Pod.from_k8s(node)
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        (
+            {"kind": "Service", "metadata": {"name": "web"}},
+            "web: expected a Pod or one of Deployment, .* got a Service",
+        ),
+        ({"kind": "PodList", "items": [POD]}, "expected a Pod or one of .*, got a PodList"),
+        ({"items": [POD]}, "expected a Pod or one of .*, got a List"),
+        (
+            {"kind": "Deployment", "metadata": {"name": "web"}},
+            "web: the Deployment has no pod template at spec.template",
+        ),
+        ("pod.yaml", "expected a Pod or one of .*, got a str"),
+        (None, "expected a Pod or one of .*, got a NoneType"),
+        ([POD], "expected a Pod or one of .*, got a list"),
+    ],
+)
+def test_other_objects_are_no_pods(item, message):
+    """An object of another kind is refused; it does not become an empty pod that fits everywhere."""
+    with pytest.raises(ValueError, match=message):
+        Pod.from_k8s(item)
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        (POD, "web-1: expected a Node, got a Pod"),
+        ({**POD, "kind": "Pod"}, "web-1: expected a Node, got a Pod"),
+        (workload("Job", ("spec", "template")), "web: expected a Node, got a Job"),
+        ("n1", "expected a Node, got a str"),
+    ],
+)
+def test_other_objects_are_no_nodes(item, message):
+    """A pod does not become a node without resources."""
+    with pytest.raises(ValueError, match=message):
+        Node.from_k8s(item)

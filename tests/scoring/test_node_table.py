@@ -250,3 +250,31 @@ def test_tables_can_be_pickled(nodes):
             assert np.array_equal(sums(received), sums(table))
             assert received.pods("b") == table.pods("b")
             received.remove(pod("p2"))
+
+
+def test_a_table_is_read_from_lists_and_single_objects():
+    """A list object, an iterable and a single node give the same table; workloads are not running pods."""
+    one = {"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "4"}}}
+    running = {"metadata": {"name": "p"}, "spec": {"nodeName": "n1", "containers": [{}]}}
+    for nodes in ([one], iter([one]), one, {"items": [one]}, {"kind": "NodeList", "items": [one]}):
+        table = NodeTable.from_k8s(nodes, {"kind": "PodList", "items": [running]})
+        assert (table.names, table.pod_counts.tolist()) == (("n1",), [1])
+    assert len(NodeTable.from_k8s({"kind": "NodeList", "items": None})) == 0
+
+
+@pytest.mark.parametrize(
+    ("nodes", "pods", "message"),
+    [
+        ({"kind": "PodList", "items": []}, [], "expected Node objects, got a PodList"),
+        ([{"kind": "Pod", "metadata": {"name": "p"}}], [], "p: expected a Node, got a Pod"),
+        ([{"metadata": {"name": "p"}, "spec": {"containers": [{}]}}], [], "p: expected a Node, got a Pod"),
+        ([], [{"kind": "Deployment", "metadata": {"name": "web"}}], "web: expected a Pod, got a Deployment"),
+        ([], {"kind": "NodeList"}, "expected Pod objects, got a NodeList"),
+        ("nodes.yaml", [], "expected Node objects, got a str"),
+        (None, [], "expected Node objects, got a NoneType"),
+    ],
+)
+def test_a_table_of_other_objects_is_refused(nodes, pods, message):
+    """Pods do not become nodes without resources, and a workload is not left out as a pending pod."""
+    with pytest.raises(ValueError, match=message):
+        NodeTable.from_k8s(nodes, pods)

@@ -323,7 +323,7 @@ def test_score_reads_the_pod_from_standard_input(address, files):
         ("a: [", "neither YAML nor JSON"),
         ("", "holds no Pod"),
         ("- 1", "should hold Pod"),
-        ("kind: Node", "should hold Pod"),
+        ("kind: Node", "bad.yaml: expected a Pod or one of Deployment, "),
         ("kind: Pod\nspec: {containers: [{resources: {requests: {cpu: much}}}]}", "much"),
         ("kind: Pod\nspec: {overhead: much}", "spec.overhead: must be a mapping"),
         ("kind: Pod\nspec: {containers: web}", "spec.containers: must be a list"),
