@@ -31,7 +31,7 @@ from pathlib import Path
 try:
     from trimaran.simulator.policies.catalogue import policies
     from trimaran.simulator.replay import Replay
-    from trimaran.traces.trace import read_trace
+    from trimaran.traces.reading import read_trace
 except ModuleNotFoundError:  # an earlier version
     from simulator.policies.catalogue import policies
     from simulator.replay import Replay

@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from scoring.arrays import Bools, Float64s, Int64s
-from trimaran.simulator.cluster import JOB
-from trimaran.traces.tables import TraceError
-from trimaran.traces.trace import PodUse, Trace, read_trace, write_trace
+from trimaran.traces.problems import TraceError
+from trimaran.traces.reading import read_trace
+from trimaran.traces.trace import JOB, PodUse, Trace, write_trace
 
 PARTS = 4
 

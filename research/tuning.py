@@ -34,8 +34,9 @@ from trimaran.simulator.comparison import ReplayResult, ReplayTask, ResultStore,
 from trimaran.simulator.measures import HOT_PERCENTS, hot_minutes, measures
 from trimaran.simulator.policies.catalogue import CLAIRVOYANT, DEFAULT, policies
 from trimaran.simulator.replay import Replay, ReplayOptions
+from trimaran.traces.reading import read_trace
 from trimaran.traces.synthetic import Synthetic
-from trimaran.traces.trace import read_trace, write_trace
+from trimaran.traces.trace import write_trace
 
 TUNED_PERCENTS = (75, 85)
 TUNING_SEEDS, JUDGING_SEEDS = range(1, 5), range(5, 9)

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from trimaran.simulator.cluster import Cluster
+from trimaran.traces.problems import TraceError
+from trimaran.traces.reading import read_trace
 from trimaran.traces.synthetic import Synthetic
-from trimaran.traces.trace import NO_LIMIT, Trace, TraceError, read_trace, write_trace
+from trimaran.traces.trace import NO_LIMIT, Trace, write_trace
 
 FOLDER = Path(__file__).parents[2] / "research"
 

@@ -12,8 +12,9 @@ from trimaran.simulator.comparison import ReplayResult, ReplayTask, ResultStore
 from trimaran.simulator.measures import HOT_PERCENTS, measures
 from trimaran.simulator.policies.catalogue import policies
 from trimaran.simulator.replay import Replay
+from trimaran.traces.reading import read_trace
 from trimaran.traces.synthetic import Synthetic
-from trimaran.traces.trace import read_trace, write_trace
+from trimaran.traces.trace import write_trace
 
 FOLDER = Path(__file__).parents[2] / "research"
 ONE, TWO = Path("one"), Path("two")

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 
 import click
 
-from runtime.terminal import echo_lines
+from runtime.terminal import echo, echo_lines
+from trimaran.cli.check_trace import check
 from trimaran.cli.import_traces import import_
 from trimaran.cli.options import fail, option, renamed_option
 from trimaran.cli.trace_output import check_new, write_or_fail
@@ -31,8 +32,9 @@ from trimaran.simulator.report.section import ReportSection
 from trimaran.simulator.report.text import tables
 from trimaran.simulator.windows import MAX_DELAY_MINUTES, Windows
 from trimaran.traces.events import read_events
+from trimaran.traces.problems import TraceError, TraceProblems
 from trimaran.traces.synthetic import Synthetic
-from trimaran.traces.trace import TraceError, absolute_path, write_trace
+from trimaran.traces.trace import absolute_path, write_trace
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -139,6 +141,7 @@ def simulate() -> None:
 
 
 simulate.add_command(import_)
+simulate.add_command(check)
 
 
 @simulate.command()
@@ -268,14 +271,20 @@ def _replay(shared: Mapping[str, Any], run_batch: Callable[[ReplayBatch], list[R
     html: Path | None = shared["html"]
     if html is not None and html.suffix == ".json":
         raise click.UsageError(f"--html {html}: the report's JSON has this name; name the report {html.stem}.html")
+    problems = TraceProblems()
+    events = read_events(shared["events"], problems) if shared["events"] else None
+    faults = read_faults(shared["faults"], problems) if shared["faults"] else ()
+    for warning in problems.warnings:
+        echo(f"trimaran: warning: {warning}", err=True)
     try:
+        problems.raise_errors()
         options = ReplayOptions(
             seed=shared["seed"],
             windows=Windows(**{name: shared[name] for name in _WINDOWS}),
-            events=read_events(shared["events"]) if shared["events"] else None,
+            events=events,
             autoscaling=Autoscaling(shared["lead_minutes"], shared["spare_nodes"]) if shared["autoscale"] else None,
             move_triggers=tuple(map(Trigger, shared["move_triggers"])),
-            faults=read_faults(shared["faults"]) if shared["faults"] else (),
+            faults=faults,
         )
         batch = ReplayBatch(
             folders, tuple(dict.fromkeys(shared["policies"] or known)), options, shared["jobs"], shared["scheduler"],

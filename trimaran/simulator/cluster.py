@@ -13,9 +13,7 @@ from scoring.table.node_table import NodeTable
 from trimaran.simulator.ledger import UseLedger
 from trimaran.simulator.windows import unix_seconds
 from trimaran.traces.events import Amounts
-from trimaran.traces.trace import NO_LIMIT, Trace
-
-JOB = "Job"
+from trimaran.traces.trace import JOB, NO_LIMIT, Trace
 
 
 @dataclass(slots=True)

@@ -20,7 +20,8 @@ from trimaran.simulator.policies.catalogue import DEFAULT, policies
 from trimaran.simulator.replay import Replay, ReplayOptions
 from trimaran.simulator.saving import nodes_saved
 from trimaran.traces.events import EVENTS
-from trimaran.traces.trace import NODES, PODS, USAGE, WORLD, read_trace, world_name
+from trimaran.traces.reading import read_trace
+from trimaran.traces.trace import NODES, PODS, USAGE, WORLD, world_name
 
 Comparison = dict[str, dict[str, dict[str, float]]]
 """Measures by world, policy and measure name."""

@@ -15,7 +15,10 @@ from enum import StrEnum
 from math import isfinite
 from pathlib import Path
 
-from trimaran.traces.tables import TraceError, read_table
+import numpy as np
+
+from trimaran.traces.problems import TraceError, TraceProblems
+from trimaran.traces.tables import read_table
 
 EVERY_NODE = "*"
 COLUMNS = ("start_minute", "end_minute", "node", "fault", "value")
@@ -66,21 +69,27 @@ class Fault:
         return self.start_minute <= minute < self.end_minute and self.node in (node, EVERY_NODE)
 
 
-def read_faults(path: Path) -> tuple[Fault, ...]:
-    """Read a table of faults.
+def read_faults(path: Path, problems: TraceProblems) -> tuple[Fault, ...]:
+    """Read a table of faults, without invalid rows.
 
-    Raises:
-        TraceError: the file cannot be read, or a row is invalid; the message names the row.
+    Args:
+        path: path of the file.
+        problems: where errors are reported.
     """
-    table = read_table(path, COLUMNS)
+    table = read_table(path, COLUMNS, problems=problems)
+    if table is None:
+        return ()
     starts, ends = (table.whole_numbers(column).tolist() for column in COLUMNS[:2])
-    faults = []
-    rows = zip(starts, ends, table["node"], table["fault"], table["value"], strict=True)
-    for place, (start, end, node, kind, value) in enumerate(rows):
+    faults, invalid = [], {}
+    for index in np.flatnonzero(table.sound).tolist():
+        kind, value = table["fault"][index], table["value"][index]
         try:
-            faults.append(Fault(FaultKind(kind), start, end, node, _factor(kind, value)))
+            faults.append(
+                Fault(FaultKind(kind), starts[index], ends[index], table["node"][index], _factor(kind, value))
+            )
         except ValueError as error:
-            raise TraceError(f"{table.location(place)}: {error}; faults are {', '.join(FaultKind)}") from None
+            invalid[index] = f"{error}; faults are {', '.join(FaultKind)}"
+    table.drop(invalid)
     return tuple(faults)
 
 

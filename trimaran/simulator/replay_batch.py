@@ -22,7 +22,7 @@ from trimaran.simulator.faults import check_faults
 from trimaran.simulator.replay import ReplayOptions
 from trimaran.simulator.report.section import ReportSection
 from trimaran.traces.events import check_events
-from trimaran.traces.trace import read_trace
+from trimaran.traces.reading import read_trace_and_warnings
 
 Factor = tuple[float, float] | None
 
@@ -103,7 +103,9 @@ class ReplayBatch:
 
     def _read_world(self, folder: Path) -> "_World":
         """Read and check a trace before any replay runs, so that an error does not appear only after hours."""
-        trace = read_trace(folder)
+        trace, warnings = read_trace_and_warnings(folder)
+        for warning in warnings:
+            echo(f"trimaran: warning: {warning}", err=True)
         events = trace.events if self.options.events is None else self.options.events
         check_events(events, trace.amounts(), folder)
         if self.options.autoscaling is None:  # the autoscaler names its nodes later, so faults may name them

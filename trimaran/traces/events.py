@@ -6,12 +6,15 @@ The events are a table ``minute, event, node, cpu_capacity_milli, memory_capacit
     join   the node is added in that minute; without capacities it has the ones that it had before
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from trimaran.traces.tables import TraceError, read_table, write_table
+import numpy as np
+
+from trimaran.traces.problems import TraceError, TraceProblems
+from trimaran.traces.tables import read_table, write_table
 
 EVENTS = "events.csv"
 COLUMNS = ("minute", "event", "node", "cpu_capacity_milli", "memory_capacity_bytes")
@@ -42,27 +45,36 @@ class NodeEvent:
     capacity: Amounts | None = None
 
 
-def read_events(path: Path) -> tuple[NodeEvent, ...]:
-    """Read a table of events; they are returned in the order of their minutes.
+def read_events(path: Path, problems: TraceProblems) -> tuple[NodeEvent, ...]:
+    """Read a table of events; they are returned in the order of their minutes, without invalid rows.
 
-    Raises:
-        TraceError: the file cannot be read, or a row is invalid; the message names the row.
+    Args:
+        path: path of the file.
+        problems: where errors are reported.
     """
-    table = read_table(path, COLUMNS, may_be_empty=True)
+    table = read_table(path, COLUMNS, problems=problems, may_be_empty=True)
+    if table is None:
+        return ()
     minutes = table.whole_numbers("minute").tolist()
     cpu, memory = (table.whole_numbers(column, minimum=1, empty=0).tolist() for column in COLUMNS[3:])
-    events = []
-    for index, (minute, kind, node, amounts) in enumerate(
-        zip(minutes, table["event"], table["node"], zip(cpu, memory, strict=True), strict=True)
-    ):
+    amounts = list(zip(cpu, memory, strict=True))
+    invalid = {}
+    for index in np.flatnonzero(table.sound).tolist():
+        kind, both = table["event"][index], amounts[index]
         if kind not in set(EventKind):
-            raise TraceError(f"{table.location(index)}: event must be {' or '.join(EventKind)}, got {kind!r}")
-        if any(amounts) and (kind == EventKind.FAIL or not all(amounts)):
-            raise TraceError(
-                f'{table.location(index)}: an event "join" needs both capacities or neither; an event "fail" '
-                "must have none"
-            )
-        events.append(NodeEvent(minute, EventKind(kind), node, amounts if any(amounts) else None))
+            invalid[index] = f"event must be {' or '.join(EventKind)}, got {kind!r}"
+        elif any(both) and (kind == EventKind.FAIL or not all(both)):
+            invalid[index] = 'an event "join" needs both capacities or neither; an event "fail" must have none'
+    table.drop(invalid)
+    events = [
+        NodeEvent(
+            minutes[index],
+            EventKind(table["event"][index]),
+            table["node"][index],
+            amounts[index] if any(amounts[index]) else None,
+        )
+        for index in np.flatnonzero(table.sound).tolist()
+    ]
     return tuple(sorted(events, key=lambda event: event.minute))
 
 
@@ -75,31 +87,36 @@ def write_events(events: Iterable[NodeEvent], path: Path) -> None:
 
 
 def check_events(events: Iterable[NodeEvent], nodes: Mapping[str, Amounts], world: Path | str) -> None:
-    """Check that events are possible with a trace's nodes.
+    """Check that events are possible with a trace's nodes; the arguments are those of :func:`event_errors`.
+
+    Raises:
+        TraceError: an event is not possible.
+    """
+    for error in event_errors(events, nodes, world):
+        raise TraceError(error)
+
+
+def event_errors(events: Iterable[NodeEvent], nodes: Mapping[str, Amounts], world: Path | str) -> Iterator[str]:
+    """Yield an error for each event whose node does not exist, already exists or has no known capacity.
 
     Args:
         events: events, in order.
         nodes: capacities of the nodes at the start of the trace.
-        world: folder or name of the trace, for error messages.
-
-    Raises:
-        TraceError: a failing node does not exist, or a joining node already exists or has no known capacity.
+        world: folder or name of the trace, for the errors.
     """
     known, present = set(nodes), set(nodes)
     for event in events:
         location = f"{world}: events, minute {event.minute}: node {event.node!r}"
         if event.kind is EventKind.FAIL:
             if event.node not in present:
-                raise TraceError(f"{location} fails but does not exist")
-            present.remove(event.node)
-            continue
-        if not event.node:
-            raise TraceError(f"{location}: a joining node has no name")
-        if event.node in present:
-            raise TraceError(f"{location} joins but already exists")
-        if event.capacity is None and event.node not in known:
-            raise TraceError(
-                f"{location} joins without cpu_capacity_milli and memory_capacity_bytes, and is a new node"
-            )
-        known.add(event.node)
-        present.add(event.node)
+                yield f"{location} fails but does not exist"
+            present.discard(event.node)
+        elif not event.node:
+            yield f"{location}: a joining node has no name"
+        elif event.node in present:
+            yield f"{location} joins but already exists"
+        elif event.capacity is None and event.node not in known:
+            yield f"{location} joins without cpu_capacity_milli and memory_capacity_bytes, and is a new node"
+        else:
+            known.add(event.node)
+            present.add(event.node)

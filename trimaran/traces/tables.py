@@ -1,22 +1,18 @@
-"""Reading and writing of CSV tables; errors name the file and the row."""
+"""Reading and writing of CSV tables; problems name the file and the row."""
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from math import isfinite
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from runtime.kubernetes.objects import MAX_AMOUNT
-from scoring.arrays import Int64s
+from scoring.arrays import Bools, Int64s
+from trimaran.traces.problems import TraceProblems, shortened
 
 _MAX_SHOWN = 200  # characters of a header in an error message
-
-
-class TraceError(Exception):
-    """Error in a trace's files; the message names the file, the problem and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -27,98 +23,135 @@ class Table:
         path: path of the file.
         columns: values by column.
         rows: row numbers in the file, by index of the value; the header is row 1, and empty rows count.
+        problems: where the methods report errors.
+        misshapen: indexes of rows that differ in length from the header; their values are empty, and not reported.
+        broken: indexes of rows that are unusable: their values may be placeholders.
     """
 
     path: Path
     columns: Mapping[str, list[str]]
     rows: Sequence[int]
+    problems: TraceProblems
+    misshapen: frozenset[int] = frozenset()
+    broken: set[int] = field(default_factory=set)
 
     def __getitem__(self, column: str) -> list[str]:
         return self.columns[column]
 
-    def location(self, index: int) -> str:
-        """Return file and row of a value, for error messages."""
-        return f"{self.path}: row {self.rows[index]}"
+    @property
+    def sound(self) -> Bools:
+        """Mask of the usable rows, shape (rows,)."""
+        return np.array([index not in self.broken for index in range(len(self.rows))], np.bool_)
+
+    def drop(self, texts: Mapping[int, str]) -> None:
+        """Report an error for each of some rows, by index, and mark the rows as unusable."""
+        self.refuse(texts)
+        self.broken.update(texts)
+
+    def refuse(self, texts: Mapping[int, str]) -> None:
+        """Report an error for each of some rows, by index."""
+        self.problems.refuse(*self._located(texts))
+
+    def warn(self, texts: Mapping[int, str]) -> None:
+        """Report a warning for each of some rows, by index."""
+        self.problems.warn(*self._located(texts))
 
     def whole_numbers(
         self, column: str, *, minimum: int = 0, maximum: int = MAX_AMOUNT, empty: int | None = None
     ) -> Int64s:
-        """Return a column of whole numbers.
+        """Return a column of whole numbers; report values that are none or are out of range.
 
         Args:
             column: name of the column.
-            minimum: smallest valid number.
+            minimum: smallest valid number, which stands in for an invalid value.
             maximum: largest valid number.
             empty: number that an empty value stands for; None to refuse empty values.
-
-        Raises:
-            TraceError: a value is not a whole number or is out of range; the message names the row.
         """
-        numbers = []
+        numbers, invalid = [], {}
         for index, text in enumerate(self.columns[column]):
-            if not text and empty is not None:
-                numbers.append(empty)
-                continue
-            try:
-                number = float(text)
-            except ValueError:
-                number = float("nan")
-            if not isfinite(number) or number != int(number) or not minimum <= number <= maximum:
-                raise TraceError(
-                    f"{self.location(index)}: {column} must be a whole number from {minimum} to {maximum}, got {text!r}"
-                )
-            numbers.append(int(number))
+            number = _whole(text, minimum, maximum) if text or empty is None else empty
+            if number is None and index not in self.misshapen:
+                invalid[index] = f"{column} must be a whole number from {minimum} to {maximum}, got {text!r}"
+            numbers.append(minimum if number is None else number)
+        self.drop(invalid)
         return np.array(numbers, np.int64)
 
     def names(self, column: str) -> tuple[str, ...]:
-        """Return a column of unique names.
-
-        Raises:
-            TraceError: a name is empty or a duplicate; the message names the row.
-        """
-        indexes: dict[str, int] = {}
+        """Return a column of names; report names that are empty or duplicates."""
+        first: dict[str, int] = {}
+        invalid = {}
         for index, name in enumerate(self.columns[column]):
+            if index in self.misshapen:
+                continue
             if not name:
-                raise TraceError(f"{self.location(index)}: {column} is empty")
-            if name in indexes:
-                raise TraceError(f"{self.location(index)}: {column} {name!r} is also in row {self.rows[indexes[name]]}")
-            indexes[name] = index
-        return tuple(indexes)
+                invalid[index] = f"{column} is empty"
+            elif first.setdefault(name, index) != index:
+                invalid[index] = f"{column} {name!r} is also in row {self.rows[first[name]]}"
+        self.drop(invalid)
+        return tuple(self.columns[column])
+
+    def _located(self, texts: Mapping[int, str]) -> list[str]:
+        """Return messages with file and row."""
+        return shortened(self.path, [f"row {self.rows[index]}: {text}" for index, text in texts.items()])
 
 
 def read_table(
-    path: Path, columns: Sequence[str], optional: Sequence[str] = (), *, may_be_empty: bool = False
-) -> Table:
-    """Read a CSV table. Other columns, empty rows and spaces after commas are ignored.
+    path: Path,
+    columns: Sequence[str],
+    optional: Sequence[str] = (),
+    *,
+    problems: TraceProblems,
+    may_be_empty: bool = False,
+) -> Table | None:
+    """Read a CSV table. Empty rows and spaces after commas are ignored; other columns, too, but with a warning.
 
     Args:
         path: path of the file.
         columns: required columns.
         optional: optional columns; a missing column has empty values.
+        problems: where errors are reported: rows that differ in length from the header, unknown columns.
         may_be_empty: accept a file without a header as a table without rows.
 
-    Raises:
-        TraceError: the file cannot be read, a column is missing, or a row and the header differ in length.
+    Returns:
+        The table; None, with an error reported, if the file cannot be read or a column is missing.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file, skipinitialspace=True)
             header = next(reader, list(columns) if may_be_empty else [])
-            missing = [name for name in columns if name not in header]
-            if missing:
-                expected, actual = ",".join((*columns, *optional)), repr(",".join(header)[:_MAX_SHOWN])
-                raise TraceError(f"{path}: has no column {missing[0]}: its header is {actual}; columns are {expected}")
             rows = {number: row for number, row in enumerate(reader, 2) if row}
     except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
+        problems.refuse(f"{path}: cannot be read: {error.strerror}")
+        return None
     except (UnicodeDecodeError, csv.Error) as error:
-        raise TraceError(f"{path}: is not a valid CSV file: {error}") from None
-    for number, row in rows.items():
-        if len(row) != len(header):
-            raise TraceError(f"{path}: row {number} has {len(row)} values, the header has {len(header)}")
+        problems.refuse(f"{path}: is not a valid CSV file: {error}")
+        return None
+    missing = [name for name in columns if name not in header]
+    if missing:
+        expected, actual = ",".join((*columns, *optional)), repr(",".join(header)[:_MAX_SHOWN])
+        problems.refuse(f"{path}: has no column {missing[0]}: its header is {actual}; columns are {expected}")
+        return None
+    problems.check_names(path, "column", header, (*columns, *optional))
     positions = {name: header.index(name) for name in (*columns, *optional) if name in header}
-    values = {name: [row[position] for row in rows.values()] for name, position in positions.items()}
-    return Table(path, {name: [""] * len(rows) for name in optional} | values, tuple(rows))
+    lengths = [len(row) for row in rows.values()]
+    misshapen = {index: length for index, length in enumerate(lengths) if length != len(header)}
+    values = {
+        name: ["" if index in misshapen else row[position] for index, row in enumerate(rows.values())]
+        for name, position in positions.items()
+    }
+    empty = {name: [""] * len(rows) for name in optional}
+    table = Table(path, empty | values, tuple(rows), problems, frozenset(misshapen))
+    table.drop({index: f"has {length} values, the header has {len(header)}" for index, length in misshapen.items()})
+    return table
+
+
+def _whole(text: str, minimum: int, maximum: int) -> int | None:
+    """Return a whole number in a range; None if the text is none."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return int(number) if minimum <= number <= maximum and number.is_integer() else None
 
 
 def write_table(path: Path, header: Sequence[str], columns: Iterable[Iterable[Any]]) -> None:

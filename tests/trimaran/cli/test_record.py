@@ -17,9 +17,10 @@ from support.fake_kubernetes import FakeKubernetes, node, pod, run_fake_kubernet
 from support.servers import reply, run_prometheus, serving
 
 from trimaran.cli.main import main
+from trimaran.traces.reading import read_trace
 from trimaran.traces.recording.history import Span
 from trimaran.traces.recording.lifetimes import UsageCollector
-from trimaran.traces.trace import Trace, read_trace
+from trimaran.traces.trace import Trace
 
 MINUTES = 180
 GIB = 1024**3

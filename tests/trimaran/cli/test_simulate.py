@@ -21,8 +21,9 @@ from trimaran.simulator.measures import measures
 from trimaran.simulator.policies.catalogue import policies, policy_names
 from trimaran.simulator.replay import Replay, ReplayOptions
 from trimaran.simulator.windows import Windows
+from trimaran.traces.reading import read_trace
 from trimaran.traces.synthetic import Synthetic
-from trimaran.traces.trace import read_trace, write_trace
+from trimaran.traces.trace import write_trace
 
 PACKAGES = {"client", "runtime", "scoring", "trimaran", "watcher"}
 

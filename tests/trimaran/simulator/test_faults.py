@@ -1,5 +1,6 @@
 """Faults of the simulated watcher's metrics, and the fallback's judgment of the remaining metrics."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +13,8 @@ from trimaran.simulator.policies.catalogue import policies
 from trimaran.simulator.replay import Replay, ReplayOptions
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
 from trimaran.simulator.windows import Windows
+from trimaran.traces.problems import TraceProblems
 from trimaran.traces.synthetic import Synthetic
-from trimaran.traces.tables import TraceError
 from trimaran.traces.trace import Trace
 
 FAR = 400
@@ -131,7 +132,7 @@ def test_a_table_of_faults_is_read(tmp_path: Path) -> None:
     path.write_text(
         "start_minute,end_minute,node,fault,value\n10,20,node-001,missing,\n30,40,*,outage,\n5,50,n,scaled,0.5\n"
     )
-    assert read_faults(path) == (
+    assert read_faults(path, TraceProblems()) == (
         Fault(FaultKind.MISSING, 10, 20, "node-001"),
         Fault(FaultKind.OUTAGE, 30, 40),
         Fault(FaultKind.SCALED, 5, 50, "n", 0.5),
@@ -155,5 +156,7 @@ def test_an_invalid_fault_is_refused(tmp_path: Path, row: str, message: str) -> 
     """The error names the file, the row and the reason."""
     path = tmp_path / "faults.csv"
     path.write_text(f"start_minute,end_minute,node,fault,value\n{row}\n")
-    with pytest.raises(TraceError, match=message):
-        read_faults(path)
+    problems = TraceProblems()
+    assert read_faults(path, problems) == ()
+    assert len(problems.errors) == 1
+    assert re.search(message, problems.errors[0])

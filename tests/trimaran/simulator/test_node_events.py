@@ -16,8 +16,10 @@ from trimaran.simulator.saving import fewer_nodes
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
 from trimaran.simulator.windows import Windows
 from trimaran.traces.events import EventKind, NodeEvent
+from trimaran.traces.problems import TraceError
+from trimaran.traces.reading import read_trace
 from trimaran.traces.synthetic import Synthetic
-from trimaran.traces.trace import Trace, TraceError, read_trace, write_trace
+from trimaran.traces.trace import Trace, write_trace
 
 FAILS = NodeEvent(100, EventKind.FAIL, "n0")
 COMES_BACK = NodeEvent(150, EventKind.JOIN, "n0")

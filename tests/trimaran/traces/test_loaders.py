@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from trimaran.cli.main import main
-from trimaran.traces.trace import Trace, read_trace
+from trimaran.traces.reading import read_trace
+from trimaran.traces.trace import Trace
 
 GIB = 1024**3
 MICRO = 1_000_000

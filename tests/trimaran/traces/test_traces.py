@@ -8,8 +8,10 @@ import pytest
 
 from trimaran.simulator.policies.catalogue import policies
 from trimaran.simulator.replay import Replay
+from trimaran.traces.problems import TraceError
+from trimaran.traces.reading import read_trace
 from trimaran.traces.synthetic import Synthetic
-from trimaran.traces.trace import Trace, TraceError, read_trace, write_trace
+from trimaran.traces.trace import Trace, write_trace
 
 SYNTHETIC = Synthetic(seed=1, nodes=5, minutes=200, warm_up_minutes=50)
 LAST_POD = SYNTHETIC.trace().pods[-1]
@@ -195,7 +197,7 @@ def broken_archive(folder: Path) -> None:
             r"overcommit\.memory must be a number from 0\.01 to 1000, got 1e-09",
         ),
         (broken_world(overcommit={"cpu": 10**400}), r"overcommit\.cpu must be a number from 0\.01 to 1000, got 1000"),
-        (broken_world(overcommit={"CPU": 2}), "the keys of overcommit are cpu and memory, got 'CPU'"),
+        (broken_world(overcommit={"CPU": 2}), "key of overcommit 'CPU' is not read; did you mean cpu"),
         (broken_world(overcommit=0), r"overcommit must be a number from 0\.01 to 1000, got 0"),
         (broken_world(overcommit="1.5"), r"overcommit must be an object or a number, got '1\.5'"),
         (broken_world(overcommit=True), r"overcommit must be an object or a number, got True"),
@@ -221,14 +223,14 @@ def broken_archive(folder: Path) -> None:
         ),
         (broken_text("nodes.csv", "node-001", "node-000"), r"nodes\.csv: row 3: node 'node-000' is also in row 2"),
         (broken_text("nodes.csv", "node-001", ""), r"nodes\.csv: row 3: node is empty"),
-        (broken_text("pods.csv", "\npod-00001,", "\n\n\npod-00001,x,"), r"pods\.csv: row 5 has 10 values"),
+        (broken_text("pods.csv", "\npod-00001,", "\n\n\npod-00001,x,"), r"pods\.csv: row 5: has 10 values"),
         (
             broken_text("pods.csv", "\npod-00002,", "\n\npod-00000,"),
             r"pods\.csv: row 5: pod 'pod-00000' is also in row 2",
         ),
         (
             broken_text("pods.csv", "\npod-00000,", "\npod-00000,x,"),
-            r"pods\.csv: row 2 has 10 values, the header has 9",
+            r"pods\.csv: row 2: has 10 values, the header has 9",
         ),
         (broken_text("pods.csv", "Deployment", "Deploy,ment"), r"has 10 values"),
         (broken_use(cpu=(0, np.nan)), r"usage\.npz: cpu must be from 0 .* got nan of pod pod-00000"),

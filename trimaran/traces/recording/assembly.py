@@ -10,7 +10,7 @@ from runtime.kubernetes.objects import CPU, MEMORY
 from scoring import Node
 from trimaran.traces.recording.lifetimes import Lifetime
 from trimaran.traces.recording.pods import PodKey, PodSpec
-from trimaran.traces.trace import MAX_LEVEL, PodUse, Trace
+from trimaran.traces.trace import MAX_LEVEL, NO_LIMIT, PodUse, Trace
 
 _MIN_REQUESTS = (1, 1024**2)  # of pods without requests, since use is stored as a share of the request
 
@@ -90,7 +90,7 @@ def assemble(
     free = _free(nodes, [spec for spec in specs.values() if spec.is_node_bound])
     cpu, memory = (np.concatenate([np.zeros(0, np.float16), *(pod.levels[row] for pod in pods)]) for row in (0, 1))
     requests, limits = (np.array(rows, np.int64).reshape(len(pods), 2) for rows in (
-        [pod.requests for pod in pods], [pod.spec.limits for pod in pods]
+        [pod.requests for pod in pods], [_limits(pod) for pod in pods]
     ))  # fmt: skip
     trace = Trace(
         name=name,
@@ -112,6 +112,13 @@ def assemble(
         minutes=minutes,
     )
     return trace, counts
+
+
+def _limits(pod: _TracePod) -> list[int]:
+    """Return a pod's limits. A limit below the request is no limit: a container without one is not in the sum."""
+    return [
+        NO_LIMIT if limit < request else limit for limit, request in zip(pod.spec.limits, pod.requests, strict=True)
+    ]
 
 
 def _free(nodes: Sequence[Node], node_bound: Iterable[PodSpec]) -> dict[str, list[int]]:

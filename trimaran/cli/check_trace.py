@@ -1,0 +1,54 @@
+"""``trimaran simulate check``: find all problems of a trace before it is replayed."""
+
+from pathlib import Path
+
+import click
+
+from runtime.terminal import echo
+from trimaran.traces.checks import use_shares
+from trimaran.traces.problems import TraceProblems
+from trimaran.traces.reading import examine_trace
+from trimaran.traces.trace import RESOURCES
+
+
+@click.command(short_help="Check the files of traces, and list all of their problems.")
+@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DIR...")
+def check(folders: tuple[Path, ...]) -> None:
+    """Check the files of one or more traces, and list all problems, with file, row, value and remedy.
+
+    An error makes a trace unusable: replays refuse it. A warning names what is ignored, or odd but possible.
+
+    \b
+    Example: trimaran simulate check worlds/a
+
+    Exit status: 0 if all traces can be replayed, 2 if not.
+    """
+    usable = [_check(folder) for folder in folders]
+    raise SystemExit(0 if all(usable) else 2)
+
+
+def _check(folder: Path) -> bool:
+    """Print the problems of a trace and a summary; return whether the trace can be replayed."""
+    trace, problems = examine_trace(folder)
+    for kind, texts in (("error", problems.errors), ("warning", problems.warnings)):
+        for text in texts:
+            echo(f"{kind}: {text}")
+    if trace is None:
+        echo(f"{folder}: cannot be replayed: {_count(len(problems.errors), 'error')}, {_warnings(problems)}")
+        return False
+    echo(
+        f"{folder}: {_count(len(trace.nodes), 'node')}, {_count(len(trace.pods), 'pod')}, {trace.minutes} minutes "
+        f"({trace.warm_up_minutes} of them warm-up), {_count(len(trace.events), 'node event')}; {_warnings(problems)}"
+    )
+    for resource, factor in zip(RESOURCES, trace.overcommit, strict=True):
+        of_capacity, of_requests = (f"{100 * share:.0f} %" for share in use_shares(trace, resource))
+        echo(f"  {resource}: use is {of_capacity} of capacity and {of_requests} of requests; overcommit {factor:g}")
+    return True
+
+
+def _warnings(problems: TraceProblems) -> str:
+    return _count(len(problems.warnings), "warning")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
