@@ -6,8 +6,8 @@ import click
 
 from runtime.parsing import parse_yaml, read_bounded
 from runtime.terminal import colorize, echo
-from scoring import SchedulerConfiguration, read_configuration
-from trimaran.cli.options import kubernetes_version_option
+from scoring import KUBERNETES_VERSIONS, SchedulerConfiguration, read_configuration
+from trimaran.cli.options import kubernetes_version_option, report_newest_version
 from trimaran.cli.yaml_lines import KeyLines
 from watcher.commands import setting_options, show_settings
 
@@ -27,7 +27,7 @@ def config(context: click.Context, file: Path | None, assignments: tuple[str, ..
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 @click.option("--all", "show_all", is_flag=True, help="Also show the keys that trimaran honors unchanged.")
 @kubernetes_version_option
-def check(file: Path, kubernetes_version: str, *, show_all: bool) -> None:
+def check(file: Path, kubernetes_version: str | None, *, show_all: bool) -> None:
     """Check which keys of a KubeSchedulerConfiguration trimaran honors, changes or ignores.
 
     \b
@@ -36,13 +36,15 @@ def check(file: Path, kubernetes_version: str, *, show_all: bool) -> None:
     Exit status: 0 if the file is valid, 1 if it has unknown keys or a watcher address that the Go plugins cannot use, 2
     if it is not valid.
     """
+    if kubernetes_version is None:
+        report_newest_version()
     lines = KeyLines({}, {})
     try:
         with click.open_file(str(file), "rb") as opened:
             text = read_bounded(opened)
         document = parse_yaml(text)
         lines = KeyLines.of(text, document)
-        configuration = read_configuration(document, kubernetes_version=kubernetes_version)
+        configuration = read_configuration(document, kubernetes_version=kubernetes_version or KUBERNETES_VERSIONS[-1])
     except OSError as error:
         echo(f"trimaran: {file} cannot be read: {error.strerror}", err=True)
         raise SystemExit(2) from None

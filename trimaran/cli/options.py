@@ -94,12 +94,39 @@ def kubernetes_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_kubernetes
 
 
+class KubernetesVersion(click.ParamType):
+    """Click parameter type: a Kubernetes version whose rules of scoring are known, such as ``1.37`` or ``v1.37.2``."""
+
+    name = "version"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Convert the text of an option to ``major.minor``."""
+        from scoring.kubernetes_version import known_version
+
+        try:
+            return known_version(value)
+        except ValueError as error:
+            self.fail(f"{error}.", param, ctx)
+
+
 def kubernetes_version_option(command: Command) -> Command:
-    """Add ``--kubernetes-version`` to a command: the version of kube-scheduler whose score formulas are used."""
+    """Add ``--kubernetes-version`` to a command, which gets None without the option: see :func:`report_newest_version`.
+
+    It is the version of kube-scheduler whose rules of scoring are used.
+    """
     from scoring import KUBERNETES_VERSIONS
 
-    help_ = f"Version of kube-scheduler whose scores are used: {', '.join(KUBERNETES_VERSIONS)}."
-    return option("--kubernetes-version", default=KUBERNETES_VERSIONS[-1], help=help_)(command)
+    help_ = (
+        f"Version of kube-scheduler whose rules of scoring are used. [default: the newest, {KUBERNETES_VERSIONS[-1]}]"
+    )
+    return click.option("--kubernetes-version", type=KubernetesVersion(), help=help_)(command)
+
+
+def report_newest_version() -> None:
+    """Print to standard error that the newest rules are used, because the user did not choose a version."""
+    from scoring import KUBERNETES_VERSIONS
+
+    echo(f"trimaran: no --kubernetes-version: using the rules of kube-scheduler {KUBERNETES_VERSIONS[-1]}", err=True)
 
 
 def connected(address: str | None, access: "WatcherCredentials | None" = None) -> "WatcherClient":

@@ -16,6 +16,7 @@ from runtime.parsing import parse_yaml, read_bounded
 from runtime.terminal import colorize, echo, echo_document, echo_table, output_option
 from scoring import (
     INFEASIBLE,
+    KUBERNETES_VERSIONS,
     FallbackPolicy,
     Judgment,
     NodeGrade,
@@ -28,7 +29,15 @@ from scoring import (
 )
 from scoring.profiles.configuration.plugins import RENAMED
 from scoring.table.feasibility import fitting
-from trimaran.cli.options import connected, fail, kubernetes_version_option, option, path_option, watcher_options
+from trimaran.cli.options import (
+    connected,
+    fail,
+    kubernetes_version_option,
+    option,
+    path_option,
+    report_newest_version,
+    watcher_options,
+)
 from watcher.model import WatcherMetrics
 
 PLUGINS = ("TargetLoadPacking", "LoadVariationRiskBalancing", "LowRiskOverCommitment")
@@ -76,7 +85,7 @@ def score(
     config_file: Path | None,
     scheduler: str | None,
     plugin_names: Sequence[str],
-    kubernetes_version: str,
+    kubernetes_version: str | None,
     window: str | None,
     fallback: Literal["open", "closed", "off"],
     output: str,
@@ -101,9 +110,11 @@ def score(
         pod = Pod.from_k8s(read_pods(pod_file)[0])
         running = read_objects(pods_file, "Pod") if pods_file else []
         nodes = NodeTable.from_k8s(read_objects(nodes_file, "Node"), running)
-        profile = _profile(config_file, scheduler, plugin_names, kubernetes_version)
+        profile = _profile(config_file, scheduler, plugin_names, kubernetes_version or KUBERNETES_VERSIONS[-1])
     except (ValueError, KeyError) as error:
         fail(str(error.args[0]) if error.args else error, status=2)
+    if kubernetes_version is None and any(hasattr(each.plugin, "kubernetes_version") for each in profile.plugins):
+        report_newest_version()
     snapshot, missing = _read(address, access, window, required=fallback == "off")
     if snapshot is not None and fallback == "off":
         prepared = profile.prepare(nodes, snapshot)
@@ -142,7 +153,7 @@ def _profile(
     """Return the profile to score with; print a warning if the file has plugins that trimaran does not implement.
 
     Raises:
-        ValueError: the file or the version is invalid.
+        ValueError: the file is invalid.
         KeyError: the file has no profile for ``scheduler``.
     """
     if config_file and plugin_names:

@@ -549,6 +549,24 @@ def test_score_reports_configuration_errors(address, configured, options, words)
     assert words in result.output
 
 
+@pytest.mark.parametrize(
+    ("plugin", "version", "is_reported"),
+    [
+        ("NodeResourcesBalancedAllocation", None, True),
+        ("ImageLocality", None, True),
+        ("ImageLocality", "1.37", False),
+        ("NodeResourcesFit", None, False),
+    ],
+)
+def test_the_newest_rules_are_reported_where_they_matter(address, configured, plugin, version, is_reported):
+    """Without --kubernetes-version the newest rules are used, which is reported if a plugin's rules changed."""
+    Path(configured[1]).write_text(CONFIGURATION.replace("NodeResourcesFit", plugin))
+    chosen = () if version is None else ("--kubernetes-version", version)
+    result = run("score", "--watcher", address, *configured, "--scheduler", "careful", *chosen)
+    assert result.exit_code == 0, result.output
+    assert ("no --kubernetes-version: using the rules of kube-scheduler 1.37" in result.stderr) == is_reported
+
+
 def test_the_kubernetes_version_may_have_the_api_servers_form(address, configured):
     """--kubernetes-version accepts v1.33.5; --scheduler without --config is refused."""
     result = run(

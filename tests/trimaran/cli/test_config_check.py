@@ -89,6 +89,17 @@ def test_the_kubernetes_version_is_a_choice(tmp_path):
     assert check(tmp_path, GOOD, "--kubernetes-version", "v1.34.2").exit_code == 0
     result = check(tmp_path, GOOD, "--kubernetes-version", "1.12")
     assert (result.exit_code, "1.12" in result.output) == (2, True)
+    newest = "trimaran: no --kubernetes-version: using the rules of kube-scheduler 1.37\n"
+    assert check(tmp_path, GOOD).stderr == newest
+
+
+def test_the_check_follows_the_kubernetes_version(tmp_path):
+    """A plugin without a score in the version, with which kube-scheduler does not start, is an error with its line."""
+    text = GOOD.replace("TargetLoadPacking", "DynamicResources", 1)
+    assert check(tmp_path, text, "--kubernetes-version", "1.35").exit_code == 0
+    result = check(tmp_path, text, "--kubernetes-version", "1.34")
+    assert result.exit_code == 2
+    assert "DynamicResources has no score in Kubernetes 1.34: kube-scheduler does not start" in result.output
 
 
 @pytest.mark.parametrize(
