@@ -204,6 +204,10 @@ class PreparedPlugin:
         self._node = _copied(plugin.node_terms(nodes, self.metrics))
         self._terms_are_shared = False
 
+    def attach(self, nodes: NodeTable) -> None:
+        """Follow another table from now on, of which the present table is an unchanged copy."""
+        self.nodes = nodes
+
     def score(self, pod: Pod) -> Int64s:
         """Return the score of every node for a pod, before normalization, shape (nodes,)."""
         return np.asarray(self.score_many([pod])[0])

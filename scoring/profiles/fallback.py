@@ -194,7 +194,7 @@ class FallbackScores:
     def attach(self, nodes: NodeTable) -> None:
         """Follow another table from now on, of which the present table is an unchanged copy."""
         if self._fit is not None:
-            self._fit.nodes = nodes
+            self._fit.attach(nodes)
 
     def scores(self, pod: Pod, rows: Int64s | None = None) -> Int64s | None:
         """Return scores from 0 to 100, shape (nodes,), for the nodes whose scores are replaced; None if there are none.

@@ -125,7 +125,7 @@ class PreparedProfile:
         if self._fallback_scores is not None:
             self._fallback_scores.attach(nodes)
         for _, prepared in self._prepared:
-            prepared.nodes = nodes
+            prepared.attach(nodes)
 
     def score(self, pod: Pod, feasible: Bools | None = None, among: Sequence[str] | Int64s | None = None) -> Scores:
         """Return the scores of nodes for a pod.

@@ -196,8 +196,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).write_text(yaml.safe_dump(document))
         (folder / name).with_suffix(".json").write_text(json.dumps(document))
     (folder / "token").write_text("a token of sixteen letters\n")
-    rendered = CliRunner().invoke(main, ["extender", "config", str(folder / "scheduler.yaml")])
-    (folder / "kube-scheduler.yaml").write_text(rendered.output)
+    rendered = CliRunner().invoke(
+        main, ["extender", "config", str(folder / "scheduler.yaml"), "--kubernetes-version", "1.37"]
+    )
+    (folder / "kube-scheduler.yaml").write_text(rendered.stdout)
     return folder
 
 

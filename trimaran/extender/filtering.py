@@ -11,10 +11,11 @@ evicted for nothing. kube-scheduler sends a sample of the nodes unless its perce
 all nodes in the request.
 """
 
+import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
@@ -67,7 +68,7 @@ class FilterResult:
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RejectedPod:
     """Waiting pod: at its last request all candidates were refused.
 
@@ -93,9 +94,6 @@ class NodeFilter:
         is_active: returns whether the rollout is active for the pod with a uid.
         monotonic: monotonic clock.
 
-    Attributes:
-        counts: filtered pods by outcome, :data:`FILTER_OUTCOMES`.
-        waiting: waiting pods by uid, the longest waiting first; their last request was rejected.
     """
 
     def __init__(
@@ -110,9 +108,35 @@ class NodeFilter:
         self._schedulers, self._view, self._metrics, self._options = schedulers, view, metrics, options
         self._is_active, self._monotonic = is_active, monotonic
         self._prepared: tuple[object, PreparedPlugin, frozenset[str]] | None = None  # data, plugin, suspect nodes
+        self._preparing = threading.Lock()
         self._limits: tuple[NodeRows, Mapping[str, Float64s]] | None = None
-        self.counts: Counter[str] = Counter()
-        self.waiting: OrderedDict[str, RejectedPod] = OrderedDict()
+        self._lock = threading.Lock()  # guards the two that follow
+        self._counts: Counter[str] = Counter()
+        self._waiting: OrderedDict[str, RejectedPod] = OrderedDict()  # by uid, the longest waiting first
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Filtered pods by outcome, :data:`FILTER_OUTCOMES`."""
+        with self._lock:
+            return self._counts.copy()
+
+    @property
+    def waiting(self) -> Sequence[RejectedPod]:
+        """Waiting pods, the longest waiting first; the last request of each was rejected."""
+        with self._lock:
+            return tuple(self._waiting.values())
+
+    def forget(self, waiting: RejectedPod) -> None:
+        """Forget a waiting pod."""
+        with self._lock:
+            self._waiting.pop(waiting.args.pod.uid, None)
+
+    def mark_requeued(self, waiting: RejectedPod) -> None:
+        """Record that a waiting pod was requeued after ``max_wait_seconds``."""
+        uid = waiting.args.pod.uid
+        with self._lock:
+            if uid in self._waiting:  # it may have passed meanwhile
+                self._waiting[uid] = replace(self._waiting[uid], requeued=True)
 
     def answer(self, args: ExtenderArgs, victims: VictimUids = MappingProxyType({})) -> FilterResult:
         """Return the candidates that pass, and the reasons for the refused ones.
@@ -129,18 +153,12 @@ class NodeFilter:
         if not over:
             return self._let_pass(args, "passed")
         if len(over) < len(args.node_names):
-            self.waiting.pop(args.pod.uid, None)
-            self.counts["narrowed"] += 1
+            self._count_passed(args, "narrowed")
             return FilterResult([name for name in args.node_names if name not in over], over)
         if self._options.fail == "open":
             return self._let_pass(args, "all_over")
-        waiting = self.waiting.setdefault(args.pod.uid, RejectedPod(args, self._monotonic()))
-        if self.has_waited(waiting):
+        if not self._has_to_wait(args):
             return self._let_pass(args, "waited_enough")
-        waiting.args = args
-        while len(self.waiting) > _MOST_WAITING:
-            self.waiting.popitem(last=False)
-        self.counts["rejected"] += 1
         return FilterResult((), over)
 
     def has_waited(self, waiting: RejectedPod) -> bool:
@@ -156,9 +174,9 @@ class NodeFilter:
             snapshot = self._metrics.snapshot()
         except ClientError:
             return None
+        prepared, suspect = self._prepare(snapshot)
         with self._view.reading() as nodes:
             known, rows = nodes.known_rows(args.node_names)
-            prepared, suspect = self._prepare(nodes, snapshot)
             terms = prepared.terms(args.pod, rows)
             limits = self._limits_of(nodes.rows)
             freed = {resource: _freed_percent(nodes, known, victims, resource) for resource in limits}
@@ -172,13 +190,18 @@ class NodeFilter:
                     refused.setdefault(known[position], reason)
         return refused
 
-    def _prepare(self, nodes: NodeTable, snapshot: WatcherMetrics) -> tuple[PreparedPlugin, frozenset[str]]:
-        cached = self._prepared
-        if cached is None or cached[0] is not snapshot.data or cached[1].nodes is not nodes:
-            suspect = frozenset(name for name, metadata in snapshot.metadata.items() if metadata.get("suspect"))
-            prepared = PreparedPlugin(ExpectedUse(), nodes, MetricsTable.align(snapshot, nodes))
-            cached = self._prepared = snapshot.data, prepared, suspect
-        return cached[1], cached[2]
+    def _prepare(self, snapshot: WatcherMetrics) -> tuple[PreparedPlugin, frozenset[str]]:
+        """Return the plugin prepared for a snapshot, from a copy of the table, and the names of the suspect nodes."""
+        with self._preparing:
+            cached = self._prepared
+            if cached is None or cached[0] is not snapshot.data:
+                suspect = frozenset(name for name, metadata in snapshot.metadata.items() if metadata.get("suspect"))
+                with self._view.reading() as table:
+                    nodes = table.copy()
+                prepared = PreparedPlugin(ExpectedUse(), nodes, MetricsTable.align(snapshot, nodes))
+                prepared.attach(table)
+                cached = self._prepared = snapshot.data, prepared, suspect
+            return cached[1], cached[2]
 
     def _limits_of(self, rows: NodeRows) -> Mapping[str, Float64s]:
         """Return each resource's limits in percent, shape (nodes,): a node's valid annotation, else the setting."""
@@ -199,10 +222,27 @@ class NodeFilter:
             or not self._is_active(pod.uid)
         )
 
+    def _has_to_wait(self, args: ExtenderArgs) -> bool:
+        """Record a rejection, and return True; return False if the pod has waited for ``max_wait_seconds``."""
+        uid = args.pod.uid
+        with self._lock:
+            waiting = self._waiting.get(uid) or RejectedPod(args, self._monotonic())
+            if self.has_waited(waiting):
+                return False
+            self._waiting[uid] = replace(waiting, args=args)
+            while len(self._waiting) > _MOST_WAITING:
+                self._waiting.popitem(last=False)
+            self._counts["rejected"] += 1
+            return True
+
     def _let_pass(self, args: ExtenderArgs, outcome: str) -> FilterResult:
-        self.waiting.pop(args.pod.uid, None)
-        self.counts[outcome] += 1
+        self._count_passed(args, outcome)
         return FilterResult(args.node_names)
+
+    def _count_passed(self, args: ExtenderArgs, outcome: str) -> None:
+        with self._lock:
+            self._waiting.pop(args.pod.uid, None)
+            self._counts[outcome] += 1
 
 
 def _freed_percent(nodes: NodeTable, names: Sequence[str], victims: VictimUids, resource: str) -> Float64s:

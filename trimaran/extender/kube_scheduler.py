@@ -7,14 +7,14 @@ the extender does not act, is down, or is removed from the file.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from scoring import read_configuration
-from scoring.kubernetes_version import LATEST_VERSION, default_score_weights, known_version
+from scoring.kubernetes_version import LATEST_VERSION, default_score_weights, in_tree_plugins, known_version
 from trimaran.extender.placement_predictor import InTreePlugins
 from trimaran.extender.profiles import ANSWER_FACTOR, OURS, Profiles
 
@@ -84,7 +84,10 @@ class ExtenderEndpoint:
 
 
 def render_config(
-    document: Mapping[str, Any], endpoint: ExtenderEndpoint, kubernetes_version: str = LATEST_VERSION
+    document: Mapping[str, Any],
+    endpoint: ExtenderEndpoint,
+    kubernetes_version: str = LATEST_VERSION,
+    allow: Collection[str] | None = (),
 ) -> dict[str, Any]:
     """Return the configuration for a stock kube-scheduler.
 
@@ -92,11 +95,19 @@ def render_config(
         document: a parsed KubeSchedulerConfiguration with trimaran's plugins.
         endpoint: address and options of the extender.
         kubernetes_version: version of kube-scheduler, which decides on the plugins that score by default.
+        allow: names of plugins that this kube-scheduler has in addition to those of Kubernetes; None allows all names.
 
     Raises:
-        ValueError: the document is not valid, or has no plugin for the extender; the message says where.
+        ValueError: the document is not valid, has no plugin for the extender, or enables a plugin that kube-scheduler
+            does not have; the message says where.
     """
-    Profiles.read(document)
+    enabled = Profiles.read(document, allow=allow, kubernetes_version=kubernetes_version).configuration.enabled
+    stock = in_tree_plugins(known_version(kubernetes_version))
+    if allow is not None and (missing := sorted(enabled - OURS - stock - set(allow))):
+        raise ValueError(
+            f"profiles: a stock kube-scheduler has no plugin {missing[0]} and does not start; if yours has it, add "
+            f"--allow {missing[0]}"
+        )
     if document["apiVersion"] not in _READABLE:
         raise ValueError(
             f"apiVersion: kube-scheduler no longer supports {document['apiVersion']}; rewrite the file as {_LATEST}"
@@ -123,8 +134,8 @@ def in_tree_by_scheduler(profiles: Profiles) -> Mapping[str, InTreePlugins]:
     """
     if profiles.document["apiVersion"] not in _READABLE:
         return {}
-    rendered = render_config(profiles.document, ExtenderEndpoint("http://127.0.0.1"))
-    configuration = read_configuration(rendered)
+    rendered = render_config(profiles.document, ExtenderEndpoint("http://127.0.0.1"), allow=None)
+    configuration = read_configuration(rendered, allow=None)
     return {
         profile.scheduler_name: InTreePlugins(
             profile, configuration.weights[profile.scheduler_name].get("TaintToleration", 0)
@@ -150,16 +161,20 @@ def disabled_defaults(document: Mapping[str, Any], kubernetes_version: str = LAT
             yield f"profiles[{number}].plugins.score.disabled: {', '.join(missing)}"
 
 
-def validate_config(document: Mapping[str, Any], url: str = "") -> Iterator[str]:
+def validate_config(document: Mapping[str, Any], url: str = "", allow: Collection[str] = ()) -> Iterator[str]:
     """Yield the problems of a KubeSchedulerConfiguration for a stock kube-scheduler with the extender.
 
     Args:
         document: the parsed file.
         url: URL of the extender to check, if the file has several; by default all with a ``prioritizeVerb``.
+        allow: names of plugins that this kube-scheduler has in addition to those of Kubernetes.
+
+    Raises:
+        ValueError: the document is not valid.
     """
     for number, profile in enumerate(_listed(document, "profiles")):
         yield from _problems_of_profile(f"profiles[{number}]", profile)
-    for number, by_name in enumerate(read_configuration(document).weights.values()):
+    for number, by_name in enumerate(read_configuration(document, allow=allow).weights.values()):
         for name, weight in by_name.items():
             if weight % ANSWER_FACTOR and name not in OURS:
                 yield (
@@ -224,7 +239,7 @@ def _scale_weights(profile: dict[str, Any], where: str, kubernetes_version: str)
 def _score_weights(profile: Mapping[str, Any], kubernetes_version: str) -> Mapping[str, int]:
     """Return the weights of the plugins that score in a profile of the latest version, by name."""
     document = {"apiVersion": _LATEST, "kind": "KubeSchedulerConfiguration", "profiles": [profile]}
-    (weights,) = read_configuration(document, kubernetes_version=kubernetes_version).weights.values()
+    (weights,) = read_configuration(document, kubernetes_version=kubernetes_version, allow=None).weights.values()
     return weights
 
 

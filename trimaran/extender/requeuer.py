@@ -57,13 +57,13 @@ class Requeuer:
     def _node_to_patch(self, now: float) -> str:
         """Return the name of the node to patch at monotonic time ``now``; "" if no pod should be retried."""
         may_cool = now - self._patched_at >= _PATCH_INTERVAL_SECONDS  # not for pods that have waited long enough
-        for uid, waiting in list(self._filtering.waiting.items())[:_PODS_PER_CYCLE]:
+        for waiting in self._filtering.waiting[:_PODS_PER_CYCLE]:
             names = waiting.args.node_names
             if self._filtering.has_waited(waiting):
                 if now - waiting.since > _FORGET_SECONDS:
-                    self._filtering.waiting.pop(uid, None)
+                    self._filtering.forget(waiting)
                 elif not waiting.requeued:
-                    waiting.requeued = True
+                    self._filtering.mark_requeued(waiting)
                     return names[0]
                 continue
             over = self._filtering.nodes_over_limit(waiting.args) if may_cool else None

@@ -1,6 +1,8 @@
 """Filter of nodes over a limit, its routes, and requeuing of rejected pods."""
 
 import dataclasses
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import orjson
@@ -93,7 +95,7 @@ def test_a_closed_filter_lets_a_pod_pass_after_the_longest_wait() -> None:
     assert bench.ask(cpu="4") == []
     bench.now += 59
     assert bench.ask(cpu="4") == []
-    assert list(bench.filter.waiting) == ["uid-of-pod-1"]
+    assert [waiting.args.pod.uid for waiting in bench.filter.waiting] == ["uid-of-pod-1"]
     bench.now += 1
     assert bench.ask(cpu="4") == list(LOADS)
     assert not bench.filter.waiting
@@ -274,3 +276,26 @@ def test_the_rendered_file_has_the_filter() -> None:
     rendered["extenders"][0]["filterVerb"] = "filters"
     assert "serves 'filter'" in " ".join(validate_config(rendered))
     assert "filterVerb" not in render_config(CONFIGURATION, ExtenderEndpoint("http://127.0.0.1:2021"))["extenders"][0]
+
+
+def test_pods_may_pass_while_the_waiting_ones_are_read() -> None:
+    """Requests and the requeuer use the filter at the same time; no pod is counted twice and nothing is lost."""
+    bench = Bench(CLOSED)
+    stop, failures = threading.Event(), []
+
+    def read() -> None:
+        try:
+            while not stop.is_set():
+                for waiting in bench.filter.waiting:
+                    bench.filter.mark_requeued(waiting)
+                    bench.filter.forget(waiting)
+        except Exception as error:  # noqa: BLE001  reported by the test's thread
+            failures.append(error)
+
+    with ThreadPoolExecutor(5) as threads:
+        reader = threads.submit(read)
+        list(threads.map(lambda number: bench.ask(pod=f"pod-{number}", cpu="4"), range(400)))
+        stop.set()
+        reader.result()
+    assert not failures
+    assert bench.filter.counts["rejected"] == 400

@@ -18,7 +18,7 @@ from trimaran.extender.wire import ExtenderArgs
 from watcher.model import WatcherMetrics
 
 BEST = 10
-_OVERHEAD_BYTES = 2750  # memory of a decision with its regret, without its nodes and its manifest
+_OVERHEAD_BYTES = 2800  # memory of a decision with its regret, without its nodes and its manifest
 _NAME_BYTES, _TERM_BYTES = 100, 8  # memory of a candidate's name, and of each term of its score
 _LONGEST_WHY = 400
 _LONGEST_MANIFEST = 16384  # bytes of JSON; longer manifests are dropped

@@ -33,48 +33,61 @@ profiles:
 {{- end -}}
 
 {{/* The configuration of kube-scheduler in the extender's pod: the output of `trimaran extender config` for the file above.
-     With one profile, the extender's weight is the sum of our plugins' weights, and kube-scheduler's own plugins have ten
-     times their usual weights. */}}
+     All plugins that score by default in this version have ten times their weights, because kube-scheduler multiplies the
+     extender's scores by 10. In shadow kube-scheduler therefore decides as without the extender. */}}
 {{- define "trimaran.kubeSchedulerFile" -}}
 {{- $ := index . 0 -}}
 {{- $own := $.Values.scheduler -}}
+{{- $filters := ne (include "trimaran.activeFilter" .) "off" -}}
 {{- if $own.configuration -}}
 {{- required "scheduler.kubeSchedulerConfiguration: with scheduler.configuration also set the output of `trimaran extender config` for it" $own.kubeSchedulerConfiguration -}}
 {{- else -}}
-{{- $weight := 0 -}}
-{{- range $own.plugins }}{{ $weight = add $weight .weight }}{{ end -}}
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 leaderElection:
   leaderElect: true
   resourceNamespace: {{ $.Release.Namespace }}
   resourceName: {{ include "trimaran.name" . }}
-{{- if ne $own.filter "off" }}
+{{- if $filters }}
 percentageOfNodesToScore: 100
+{{- end }}
+{{- $weights := dict "TaintToleration" 30 "NodeAffinity" 20 "NodeResourcesFit" 10 "VolumeBinding" 10 "PodTopologySpread" 20 "InterPodAffinity" 20 "NodeResourcesBalancedAllocation" 10 "ImageLocality" 10 }}
+{{- if semverCompare ">=1.35.0-0" (include "trimaran.kubeSchedulerTag" .) }}
+{{- $_ := set $weights "DynamicResources" 20 }}
 {{- end }}
 profiles:
 - schedulerName: {{ $own.schedulerName }}
   plugins:
     score:
-      disabled:
-      - name: '*'
       enabled:
-      {{- range $name, $times := dict "TaintToleration" 30 "NodeAffinity" 20 "PodTopologySpread" 20 "InterPodAffinity" 20 "ImageLocality" 10 "NodeResourcesFit" 1 "NodeResourcesBalancedAllocation" 1 }}
+      {{- range $name, $weight := $weights }}
       - name: {{ $name }}
-        weight: {{ $times }}
+        weight: {{ $weight }}
       {{- end }}
 extenders:
 - urlPrefix: http://127.0.0.1:2021
   prioritizeVerb: prioritize
-  {{- if ne $own.filter "off" }}
+  {{- if $filters }}
   filterVerb: filter
   preemptVerb: preempt
   {{- end }}
-  weight: {{ $weight }}
+  weight: 1
   httpTimeout: 500ms
   nodeCacheCapable: true
   ignorable: true
 {{- end -}}
+{{- end -}}
+
+{{/* Version of kube-scheduler: by default the cluster's. */}}
+{{- define "trimaran.kubeSchedulerTag" -}}
+{{- $ := index . 0 -}}
+{{- $.Values.scheduler.kubeScheduler.image.tag | default (regexFind "^v[0-9]+\\.[0-9]+\\.[0-9]+" $.Capabilities.KubeVersion.Version) -}}
+{{- end -}}
+
+{{/* The filter that kube-scheduler calls: none in shadow, because it would have to score all nodes. */}}
+{{- define "trimaran.activeFilter" -}}
+{{- $own := index (index . 0).Values (index . 1) -}}
+{{- if eq $own.mode "active" }}{{ $own.filter }}{{ else }}off{{ end -}}
 {{- end -}}
 
 {{/* Reloaded when it changes, so that changing the mode needs no restart. */}}
@@ -100,6 +113,6 @@ metrics_open = true
 {{/* Files that are read only at the start: a change replaces the pods. */}}
 {{- define "trimaran.scoringChecksum" -}}
 {{- $own := index (index . 0).Values (index . 1) -}}
-{{- $read := list (include "trimaran.scoringFile" .) $own.filter ($own.kubeSchedulerConfiguration | default "") -}}
+{{- $read := list (include "trimaran.scoringFile" .) (include "trimaran.activeFilter" .) ($own.kubeSchedulerConfiguration | default "") -}}
 trimaran.io/scoring: {{ join "\n" $read | sha256sum | trunc 16 | quote }}
 {{- end -}}
