@@ -1,10 +1,11 @@
 """Tables of docs/evidence.md and research/evidence/, from the output of ``trimaran simulate compare --json``.
 
-A world is a replayed trace. The policies of several files are combined for each world. Hot minutes are added up over
-all worlds, and compared with the default scheduler's in percent (negative: fewer); the 95 percent bootstrap interval
-over worlds is in parentheses. The closed gap is how far a policy gets from the default scheduler's hot minutes to those
-of the clairvoyant policy, in percent. It is the mean over worlds; with ``--together`` it is computed from the hot
-minutes added up over all worlds.
+A world is a replayed trace. The policies of several files are combined for each world; if several files have the same
+policy in the same world, they are replays with different seeds, and their measures are averaged. Hot minutes are added
+up over all worlds, and compared with the default scheduler's in percent (negative: fewer); the 95 percent bootstrap
+interval over worlds is in parentheses. The closed gap is how far a policy gets from the default scheduler's hot minutes
+to those of the clairvoyant policy, in percent. It is the mean over worlds; with ``--together`` it is computed from the
+hot minutes added up over all worlds.
 
     trimaran simulate compare --trace worlds/* --json > compared.json
     python research/evidence_tables.py compared.json [MORE.json ...] [--together]
@@ -12,7 +13,10 @@ minutes added up over all worlds.
 
 import argparse
 import json
+from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 
@@ -26,12 +30,27 @@ MEANS = ("throttled_core_seconds", "p99_node_cpu_percent", "memory_overrun_minut
 MEASURE = "hot_minutes_80"
 RESAMPLES = 10_000
 
+Measures = Mapping[str, float]
+"""Measures of one replay by name."""
+
 
 def read(paths: list[Path]) -> Comparison:
-    """Return the combined comparisons of some files, for the worlds (replayed traces) that all files have."""
-    parts: list[Comparison] = [json.loads(path.read_text()) for path in paths]
-    worlds = [world for world in parts[0] if all(world in part for part in parts)]
-    return {world: {name: run for part in parts for name, run in part[world].items()} for world in worlds}
+    """Return the combined comparisons of some files, for the worlds (replayed traces) that have all policies."""
+    replays: dict[str, dict[str, list[Measures]]] = defaultdict(lambda: defaultdict(list))
+    for path in paths:
+        for world, by_policy in json.loads(path.read_text()).items():
+            for policy, measures in by_policy.items():
+                replays[world][policy].append(measures)
+    names = set().union(*replays.values())
+    return {
+        world: {policy: _mean(measures) for policy, measures in by_policy.items()}
+        for world, by_policy in replays.items()
+        if by_policy.keys() == names
+    }
+
+
+def _mean(replays: list[Measures]) -> Measures:
+    return {name: fmean(measures[name] for measures in replays) for name in replays[0]}
 
 
 def by_world(comparison: Comparison, policy: str, measure: str) -> Float64s:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from scoring.plugins.congestion_cost import CongestionCost
 from scoring.plugins.load_variation_risk_balancing import LoadVariationRiskBalancing
@@ -90,14 +91,17 @@ def policies(trace: Trace | None) -> dict[str, Policy]:
     return {policy.name: policy for policy in result}
 
 
-def _by_extender(*plugins: str) -> Profile:
-    """Return the profile of kube-scheduler with the extender, which scores by plugins with weight 1."""
+def configuration_of(*plugins: str) -> dict[str, Any]:
+    """Return a KubeSchedulerConfiguration for the extender, with plugins of weight 1."""
     enabled = [{"name": plugin} for plugin in plugins]
     profile = {"schedulerName": "default-scheduler", "plugins": {"score": {"enabled": enabled}}}
-    document = {
-        "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration", "profiles": [profile],
-    }  # fmt: skip
-    return extender_profile(document)
+    version = "kubescheduler.config.k8s.io/v1"
+    return {"apiVersion": version, "kind": "KubeSchedulerConfiguration", "profiles": [profile]}
+
+
+def _by_extender(*plugins: str) -> Profile:
+    """Return the profile of kube-scheduler with the extender, which scores by plugins with weight 1."""
+    return extender_profile(configuration_of(*plugins))
 
 
 def _with_power(profile: Profile, models: Mapping[str, PowerModel]) -> Profile:
