@@ -43,6 +43,7 @@ class AccessCheck:
         tokens_file: Path | None = None,
         certificates: bool = False,
         open_routes: Iterable[str] = (),
+        tokenless_routes: Iterable[str] = (),
         ports: Mapping[int, str] | None = None,
         section: str = "server",
         clock: Callable[[], float] = time.time,
@@ -55,6 +56,8 @@ class AccessCheck:
             certificates: True if clients need a certificate, which the TLS handshake has verified.
             open_routes: rules that are open to everyone, in addition to the probes. A rule that ends in ``/`` includes
                 all paths below it.
+            tokenless_routes: rules that need no token of ours, because they check another one; they need a certificate
+                if clients need certificates.
             ports: for each port with few routes, the prefix of these routes. Such a port serves them and the probes to
                 everyone, and nothing else.
             section: section of the settings that errors name.
@@ -67,6 +70,7 @@ class AccessCheck:
         self._tokens = _tokens(token, tokens_file, section)
         self._certificates = certificates
         self._open_routes = frozenset(open_routes) | _PROBES
+        self._tokenless_routes = frozenset(tokenless_routes)
         self._open_below = tuple(route for route in self._open_routes if route.endswith("/"))
         self._ports = {str(port): beginning for port, beginning in (ports or {}).items()}
 
@@ -93,7 +97,11 @@ class AccessCheck:
         if not self.requires_credentials:
             return Verdict.ADMITTED
         refused = self._refused(environ)
-        return Verdict.OPEN if refused is not Verdict.ADMITTED and self._is_open(route) else refused
+        if refused is Verdict.ADMITTED:
+            return refused
+        has_certificate = refused in {Verdict.NO_TOKEN, Verdict.INVALID_TOKEN}  # which is checked first, if needed
+        is_open = self._is_open(route) or (has_certificate and route in self._tokenless_routes)
+        return Verdict.OPEN if is_open else refused
 
     def _refused(self, environ: Mapping[str, Any]) -> Verdict:
         if self._certificates:

@@ -37,6 +37,7 @@ def open_access(
     server: "ServerSettings",
     *,
     open_routes: Iterable[str] = (),
+    tokenless_routes: Iterable[str] = (),
     ports: Mapping[int, str] | None = None,
     clock: Callable[[], float] = time.time,
 ) -> AccessCheck:
@@ -44,7 +45,8 @@ def open_access(
 
     Args:
         server: settings with tokens, certificates, and whether ``/metrics`` is open.
-        open_routes: further routes that are open: those that check credentials themselves.
+        open_routes: further routes that are open.
+        tokenless_routes: routes that check a token themselves; they need a certificate if clients need certificates.
         ports: for each port with few routes, the prefix of these routes; such a port serves them to everyone.
         clock: Unix time.
 
@@ -56,6 +58,7 @@ def open_access(
         tokens_file=server.tokens_file,
         certificates=server.client_ca_file is not None,
         open_routes=[*open_routes, *(["/metrics"] if server.metrics_open else [])],
+        tokenless_routes=tokenless_routes,
         ports=ports,
         clock=clock,
     )

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from flask import Blueprint, Flask
+from flask import Blueprint, Flask, Response, request
 
 from runtime.kubernetes.pod_demand import RequestCache
 from runtime.server import responses
@@ -19,6 +19,7 @@ from runtime.server.flask_app import (
 )
 from runtime.server.request_metrics import CONTENT_TYPE
 from runtime.server.responses import HttpResponse
+from trimaran.extender.filter_routes import FILTER, PREEMPT
 from trimaran.extender.prioritizer import Prioritizer
 from trimaran.extender.telemetry import ExtenderTelemetry
 from trimaran.extender.wire import BadRequest, ExtenderArgs, encode
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
 PRIORITIZE = "/prioritize"
+# Everything but the scheduler's requests and kubelet's probes runs in threads of its own, so that it cannot block them.
+_FOREGROUND = {PRIORITIZE, FILTER, PREEMPT, "/livez", "/readyz"}
+_REFUSAL_SECONDS = 0.1
 
 
 def create_app(
@@ -48,6 +52,7 @@ def create_app(
     access = access or AccessCheck()
     app = Flask("extender", static_folder=None)
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # OPTIONS then gets a 405 with the allowed methods
+    app.after_request(_delay_refusal)
     require_access(app, access)
     register_error_handlers(app)
     app.register_blueprint(probe_routes(prioritizer.is_alive, is_ready, telemetry.exposition, CONTENT_TYPE))
@@ -80,4 +85,17 @@ def create_app(
         length = int(environ.get("CONTENT_LENGTH") or 0)
         return PRIORITIZE, handle_prioritize(environ["wsgi.input"].read(length))
 
-    return FastPath(app.wsgi_app, telemetry.answered, handler=prioritize, private=access.requires_credentials)
+    return FastPath(
+        app.wsgi_app,
+        telemetry.answered,
+        handler=prioritize,
+        private=access.requires_credentials,
+        is_background=lambda environ: environ["PATH_INFO"] not in _FOREGROUND,
+    )
+
+
+def _delay_refusal(response: Response) -> Response:
+    """Hold back the client of a refused request: a flood of them leaves the processor to the scheduler's requests."""
+    if response.status_code >= 400 and request.path not in _FOREGROUND:
+        time.sleep(_REFUSAL_SECONDS)
+    return response

@@ -35,7 +35,7 @@ def serve(loaded: "LoadedSettings[ExtenderSettings]", profiles: Profiles) -> Non
     """
     settings = loaded.settings
     reviewed = POD_ROUTES if settings.extender.explain == "review" else ()
-    access = service.open_access(settings.server, open_routes=reviewed)
+    access = service.open_access(settings.server, tokenless_routes=reviewed)
     extender = ExtenderService(loaded, profiles, access)
     listener = service.open_listener(settings.server)
     if service.is_open_to_others(access, listener):

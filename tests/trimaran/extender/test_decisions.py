@@ -5,8 +5,11 @@ import random
 import re
 import threading
 import tracemalloc
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +59,7 @@ class Bench:
             is_active=lambda _: active, record=self.record.add,
         )  # fmt: skip
         routes = [decision_routes(self.record, self.view, authorizer or AllowAll())]
-        access = AccessCheck(token="of-the-scheduler-", open_routes=POD_ROUTES) if authorizer else None
+        access = AccessCheck(token="of-the-scheduler-", tokenless_routes=POD_ROUTES) if authorizer else None
         self.client = Client(create_app(self.prioritizer, self.telemetry, lambda: True, access, routes))
 
     def ask(self, pod: str = "pod-1", names: list[str] = NAMES, **options: Any) -> dict[str, int]:
@@ -508,6 +511,85 @@ def test_a_verdict_is_cached_for_seconds_only() -> None:
     now[0] = 11.0
     api.send = lambda *_: {"status": {}}  # type: ignore[method-assign]
     assert authorizer.judge("Bearer reader-token", "default") is ReadVerdict.UNKNOWN
+
+
+def test_made_up_tokens_cost_few_reviews() -> None:
+    """A flood of made-up tokens costs ten reviews a second at most, and a known token stays cached meanwhile."""
+    api, now = ApiServer(), [0.0]
+    authorizer = AccessReviewAuthorizer(api, monotonic=lambda: now[0])
+    verdicts: Counter[ReadVerdict] = Counter()
+    for second in range(60):
+        now[0] = float(second)
+        if second % 9 == 0:
+            assert authorizer.judge("Bearer reader-token", "default") is ReadVerdict.ALLOWED
+        reviews_before = len(api.reviews)
+        verdicts.update(authorizer.judge(f"Bearer {second}-{number}", "default") for number in range(100))
+        assert len(api.reviews) - reviews_before <= (20 if second == 0 else 10)
+        now[0] += 0.3
+    assert verdicts.keys() == {ReadVerdict.UNKNOWN, ReadVerdict.BUSY}
+    assert len(authorizer._cache) <= 20 + 10 * 11
+
+
+def test_refusals_are_cached() -> None:
+    """A token that the API server does not know, or has no right, or could not review is not reviewed again at once."""
+    api, now = ApiServer(), [0.0]
+    authorizer = AccessReviewAuthorizer(api, monotonic=lambda: now[0])
+    for token, verdict in (("none", ReadVerdict.UNKNOWN), ("other-token", ReadVerdict.FORBIDDEN)):
+        assert authorizer.judge(f"Bearer {token}", "default") is verdict
+        reviews_before = len(api.reviews)
+        assert authorizer.judge(f"Bearer {token}", "default") is verdict
+        assert len(api.reviews) == reviews_before
+    api.down = True
+    assert authorizer.judge("Bearer reader-token", "default") is ReadVerdict.UNDECIDED
+    api.down = False
+    assert authorizer.judge("Bearer reader-token", "default") is ReadVerdict.UNDECIDED
+    now[0] = 1.1
+    assert authorizer.judge("Bearer reader-token", "default") is ReadVerdict.ALLOWED
+
+
+def test_few_reviews_run_at_a_time() -> None:
+    """While the API server hangs, three threads wait for it; the others are refused after a second."""
+    api = ApiServer()
+    authorizer = AccessReviewAuthorizer(api)
+    authorizer.judge("Bearer reader-token", "default")
+    send, answer, hanging = api.send, threading.Event(), []
+
+    def hang(*arguments: Any) -> Any:
+        hanging.append(arguments)
+        answer.wait(20)
+        return send(*arguments)
+
+    api.send = hang  # type: ignore[method-assign]
+    with ThreadPoolExecutor(8) as pool:
+        judging = [pool.submit(authorizer.judge, f"Bearer {number}", "default") for number in range(8)]
+        refused = [each.result() for each in islice(as_completed(judging, 20), 5)]
+        assert authorizer.judge("Bearer reader-token", "default") is ReadVerdict.ALLOWED
+        assert len(hanging) == 3
+        answer.set()
+    assert refused == [ReadVerdict.BUSY] * 5
+    assert [each.result() for each in judging].count(ReadVerdict.UNKNOWN) == 3
+
+
+def test_a_busy_authorizer_asks_to_retry() -> None:
+    """Above the limit of reviews the answer is 503 with a reason, whether or not the pod has a decision."""
+    api = ApiServer()
+    bench = Bench(authorizer=AccessReviewAuthorizer(api, monotonic=lambda: 0.0))
+    statuses = {
+        bench.client.get("/explain?pod=default/x", headers={"Authorization": f"Bearer {number}"}).status_code
+        for number in range(21)
+    }
+    assert statuses == {401, 503}
+    response = bench.client.get("/decisions", headers={"Authorization": "Bearer admin-token"})
+    assert (response.status_code, response.json["error"]["code"]) == (503, "too_many_reviews")
+    bench.prioritizer.close()
+
+
+@pytest.mark.parametrize("path", ["/prioritize", "/filter", "/preempt", "/livez", "/readyz"])
+def test_explanations_run_apart_from_the_schedulers_requests(bench: Bench, path: str) -> None:
+    """All requests but the scheduler's and the probes run in threads of their own."""
+    is_background = bench.client.application.is_background
+    assert not is_background({"PATH_INFO": path})
+    assert all(is_background({"PATH_INFO": other}) for other in ("/explain", "/decisions", "/regret", "/metrics", "/x"))
 
 
 @contextmanager

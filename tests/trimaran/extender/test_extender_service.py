@@ -11,6 +11,7 @@ import requests
 import yaml
 from click.testing import CliRunner
 from control_plane.processes import Process
+from support.certificates import Authority
 from support.documented import check_each_setting_is_documented
 from support.extending import CONFIGURATION, extender_args
 from support.servers import check_error, free_port
@@ -88,6 +89,38 @@ def test_an_open_port_is_logged(
     text = log.read_text()
     assert warning in text
     assert ("everyone who" in text, "sends no token" in text) == ("everyone" in warning, "token" in warning)
+
+
+def test_explanations_need_the_client_certificate_first(files: tuple[Path, Path], tmp_path: Path) -> None:
+    """If clients need a certificate, no token of a caller without one is reviewed; /explain needs both."""
+    authority, port = Authority(tmp_path, "ca"), free_port()
+    server, client = authority.issue("server"), authority.issue("client")
+    settings = (
+        f"server.certificate={server}", f"server.key={server}", f"server.client_ca_file={authority.certificate}",
+        "server.token=0123456789abcdef",
+    )  # fmt: skip
+    command = [
+        sys.executable, "-m", "trimaran", "extender", "--config", files[0], "--kube-config", files[1],
+        "--watcher", "http://127.0.0.1:9", "--port", str(port), *(w for each in settings for w in ("--set", each)),
+    ]  # fmt: skip
+    process = Process(command, tmp_path / "extender.log")
+
+    def get(path: str, token: str = "", certificate: Path | None = None) -> requests.Response:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        cert = str(certificate) if certificate else None
+        url = f"https://127.0.0.1:{port}{path}"
+        return requests.get(url, headers=headers, cert=cert, verify=str(authority.certificate), timeout=10)
+
+    try:
+        process.wait_until(lambda: get("/livez").ok, "the extender answers", 40)
+        for path in ("/explain?pod=default/x", "/decisions", "/regret"):
+            check_error(get(path, "made-up"), 403, "forbidden")
+        for path in ("/explain?pod=default/x", "/decisions"):
+            check_error(get(path, certificate=client), 401, "unauthorized")
+            check_error(get(path, "made-up", client), 503, "no_review")  # the API server is unreachable
+        check_error(get("/regret", "made-up", client), 401, "unauthorized")
+    finally:
+        process.terminate()
 
 
 def test_a_huge_body_is_refused(url: str) -> None:

@@ -2,10 +2,14 @@
 
 The caller sends its Kubernetes token. A TokenReview returns the user, a SubjectAccessReview the user's rights, as in
 kube-rbac-proxy. The extender itself needs no right to read pods for this.
+
+Every new token costs a request to the API server, even a made-up one. So the number of reviews at a time and per second
+is limited. A caller above the limits waits for a moment, and is then asked to retry.
 """
 
 import hashlib
 import logging
+import threading
 import time
 from collections.abc import Callable
 from enum import Enum
@@ -16,7 +20,10 @@ from runtime.kubernetes.api import REQUEST_FAILURES, Sender
 
 _SECONDS = 5.0
 _CACHE_SECONDS = 10.0
-_MAX_CACHED = 1000
+_MAX_REVIEWS = 3  # at a time, fewer than the threads that answer such requests
+_REVIEWS_PER_SECOND = 10.0
+_MAX_BURST = 20.0
+_WAIT_SECONDS = 1.0  # for a review
 _TOKEN_REVIEW = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105  a path
 _ACCESS_REVIEW = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _log = logging.getLogger(__name__)
@@ -31,6 +38,7 @@ class ReadVerdict(Enum):
     UNDECIDED = (
         "the API server did not review the token: may the extender create tokenreviews and subjectaccessreviews?"
     )
+    BUSY = "too many tokens are being reviewed; retry in a few seconds"
 
 
 class PodReadAuthorizer(Protocol):
@@ -57,7 +65,7 @@ class AllowAll:
 class AccessReviewAuthorizer:
     """Authorizer that asks the API server to review the caller's token, and caches verdicts for ten seconds.
 
-    Thread-safe.
+    Thread-safe. A call takes at most a second more than a review.
 
     Args:
         api: Kubernetes API, with the extender's credentials.
@@ -67,7 +75,10 @@ class AccessReviewAuthorizer:
     def __init__(self, api: Sender, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._api = api
         self._monotonic = monotonic
-        self._cache: dict[tuple[bytes, str], tuple[float, ReadVerdict]] = {}
+        self._cache: dict[tuple[bytes, str], tuple[float, ReadVerdict]] = {}  # oldest first; bounded by the reviews
+        self._reviews = threading.BoundedSemaphore(_MAX_REVIEWS)
+        self._lock = threading.Lock()  # guards the cache and the token bucket
+        self._tokens, self._refilled_at = _MAX_BURST, monotonic()
 
     def judge(self, authorization: str, namespace: str) -> ReadVerdict:
         """Authorize a caller, identified by its Authorization header, to read about a namespace's pods."""
@@ -75,18 +86,46 @@ class AccessReviewAuthorizer:
         if scheme.lower() != "bearer" or not token.strip():
             return ReadVerdict.UNKNOWN
         key = hashlib.sha256(token.encode("utf-8", "replace")).digest(), namespace
-        cached = self._cache.get(key)
-        if cached is not None and self._monotonic() < cached[0]:
-            return cached[1]
+        if cached := self._cached(key):
+            return cached
+        if not self._reviews.acquire(timeout=_WAIT_SECONDS):
+            return ReadVerdict.BUSY
         try:
+            cached = self._cached(key)  # by another request meanwhile
+            if cached or not self._take_token():
+                return cached or ReadVerdict.BUSY
             verdict = self._review(token.strip(), namespace)
         except REQUEST_FAILURES as error:
             _log.warning("the token of a request for decisions could not be reviewed", extra={"error": str(error)})
-            return ReadVerdict.UNDECIDED
-        if len(self._cache) >= _MAX_CACHED:
-            self._cache = {}
-        self._cache[key] = self._monotonic() + _CACHE_SECONDS, verdict
+            verdict = ReadVerdict.UNDECIDED
+        finally:
+            self._reviews.release()
+        self._cache_verdict(key, verdict)
         return verdict
+
+    def _cached(self, key: tuple[bytes, str]) -> ReadVerdict | None:
+        with self._lock:
+            ends_at, verdict = self._cache.get(key, (0.0, None))
+            return verdict if self._monotonic() < ends_at else None
+
+    def _cache_verdict(self, key: tuple[bytes, str], verdict: ReadVerdict) -> None:
+        """Cache a verdict for ten seconds, an undecided one for a second; drop those that have expired."""
+        now = self._monotonic()
+        seconds = _WAIT_SECONDS if verdict is ReadVerdict.UNDECIDED else _CACHE_SECONDS
+        with self._lock:
+            self._cache = {old: cached for old, cached in self._cache.items() if now < cached[0]}
+            self._cache[key] = now + seconds, verdict
+
+    def _take_token(self) -> bool:
+        """Take a token from the token bucket of reviews; return False if it is empty."""
+        with self._lock:
+            now = self._monotonic()
+            self._tokens = min(_MAX_BURST, self._tokens + (now - self._refilled_at) * _REVIEWS_PER_SECOND)
+            self._refilled_at = now
+            if self._tokens < 1:
+                return False
+            self._tokens -= 1
+            return True
 
     def _review(self, token: str, namespace: str) -> ReadVerdict:
         deadline = Deadline.after(_SECONDS)

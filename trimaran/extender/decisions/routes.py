@@ -20,6 +20,7 @@ _REFUSALS = {
     ReadVerdict.UNKNOWN: (401, ErrorCode.UNAUTHORIZED),
     ReadVerdict.FORBIDDEN: (403, ErrorCode.FORBIDDEN),
     ReadVerdict.UNDECIDED: (503, "no_review"),
+    ReadVerdict.BUSY: (503, "too_many_reviews"),
 }
 
 
