@@ -6,10 +6,11 @@ a segmentation fault. Its stream of events does not recurse: the limits are chec
 """
 
 import tomllib
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import yaml
+    from _typeshed import SupportsRead
 
 MAX_CONFIGURATION_BYTES = 4 << 20
 _MAX_DEPTH = 100  # Kubernetes objects have about 20 levels, custom resource definitions about 60
@@ -20,12 +21,12 @@ _MAX_REPEATED_PER_CHARACTER = 100
 _MAX_SQUARED_DOTS = 10_000_000  # tomllib keeps all prefixes of a dotted key: 1,000 parts take 4 MB, 20,000 take 1.5 GB
 
 
-def read_bounded(file: IO[bytes], max_bytes: int = MAX_CONFIGURATION_BYTES) -> bytes:
-    """Return the content of a file.
+def read_bounded(file: "SupportsRead[bytes]", max_bytes: int = MAX_CONFIGURATION_BYTES) -> bytes:
+    """Return the content of a file or response.
 
     Raises:
-        ValueError: the file is larger than ``max_bytes``.
-        OSError: the file cannot be read.
+        ValueError: the content is larger than ``max_bytes``.
+        OSError: the content cannot be read.
     """
     content = file.read(max_bytes + 1)
     if len(content) > max_bytes:

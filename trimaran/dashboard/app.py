@@ -8,10 +8,12 @@ from urllib.parse import parse_qsl
 import scipy.special  # noqa: F401
 from dash import Dash, Input, Output, dcc, html
 from flask import Flask
+from pydantic import validate_call
 
 import watcher.wire.history  # noqa: F401
 from client.errors import ClientError
 from trimaran.dashboard import decisions, nodes, plane, pod, trust
+from trimaran.dashboard.callback_requests import check_callback_requests
 from trimaran.dashboard.data import PageAccess
 from trimaran.dashboard.page_context import PageContext
 from trimaran.dashboard.sessions import require_login, set_security_headers
@@ -47,6 +49,7 @@ def create_app(
         index_string=_INDEX,
     )
     current = require_login(server, access, secure=secure)
+    check_callback_requests(server, app)
     set_security_headers(server, app.csp_hashes)
     app.layout = html.Div(
         [
@@ -62,6 +65,7 @@ def create_app(
         Input("location", "pathname"),
         Input("location", "search"),
     )
+    @validate_call
     def show(path: str | None, search: str | None) -> tuple[Any, Any]:
         query = dict(parse_qsl((search or "").removeprefix("?")))
         selected = next((page for page in pages if path == prefix + page.PATH), plane)

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 from dash import Dash, Input, Output, dcc, html
 from plotly import graph_objects as go
+from pydantic import validate_call
 
 from trimaran.dashboard.components import GRID_COLOR, CurrentData, Query, link_choice, search_box, table
 from trimaran.dashboard.data import DashboardData
@@ -59,6 +60,7 @@ def register(app: Dash, _current: CurrentData, context: PageContext) -> None:
         Input("decisions-mode", "data"),
         Input("decisions-search", "value"),
     )
+    @validate_call
     def show(mode: str, search: str | None) -> tuple[Any, str]:
         try:
             matches = matching_decisions(_decisions(context).recent(), mode, search or "")

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import numpy as np
 from dash import Dash, Input, Output, dcc, html, no_update
 from numpy.typing import NDArray
+from pydantic import validate_call
 
 from trimaran.dashboard.components import (
     CurrentData,
@@ -65,6 +66,7 @@ def register(app: Dash, current: CurrentData, context: PageContext) -> None:
         Input("nodes-sort", "data"),
         Input("nodes-page", "value"),
     )
+    @validate_call
     def show(search: str | None, pool: str | None, label: str | None, sort: str, page: int | None) -> tuple[Any, str]:
         data = current()
         snapshot = data.snapshot()

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from dash import Dash, Input, Output, Patch, State, ctx, dcc, html, no_update
 from plotly import graph_objects as go
+from pydantic import FiniteFloat, validate_call
 
 from trimaran.dashboard.components import (
     GRID_COLOR,
@@ -80,8 +81,14 @@ def register(app: Dash, current: CurrentData, context: PageContext) -> None:
         Input("plane-time", "value"),
         State("plane-time", "max"),
     )
+    @validate_call
     def show(
-        type_: str, pool: str | None, label: str | None, search: str | None, time: float | str | None, newest: int
+        type_: str,
+        pool: str | None,
+        label: str | None,
+        search: str | None,
+        time: FiniteFloat | Literal[""] | None,
+        newest: int,
     ) -> tuple[Any, Any]:
         data = current()
         if time is None or time == "":
@@ -89,13 +96,13 @@ def register(app: Dash, current: CurrentData, context: PageContext) -> None:
         snapshot = data.snapshot()
         # Loads are cached by resource: an unknown name would stay in the cache for ever.
         if type_ not in _types(snapshot):
-            return no_update, f"Unknown resource {str(type_)[:60]!r}."
+            return no_update, f"Unknown resource {type_[:60]!r}."
         loads = resource_loads(data, type_)
         try:
             names = matching_nodes(snapshot, context.labels.by_node(snapshot), search or "", pool or "", label or "")
         except ValueError as error:
             return no_update, str(error)
-        step = int(float(time))
+        step = int(time)
         mean, deviation, when = node_points(loads, names, None if step >= newest else step)
         patch = Patch()
         for attribute, values in merge_dots(names, mean, deviation, loads.top).items():

@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.exceptions import PreventUpdate
+from pydantic import validate_call
 
 from client.errors import ClientError
 from runtime.kubernetes.manifests import parse_objects, parse_pods, read_objects
@@ -86,7 +87,9 @@ def register(app: Dash, current: CurrentData, context: PageContext) -> None:
         State("pod-nodes", "value"),
         prevent_initial_call=True,
     )
-    def show(_clicks: int, pod: str, configuration: str, nodes: str | None) -> tuple[Any, str]:
+    @validate_call
+    def show(clicks: int | None, pod: str | None, configuration: str | None, nodes: str | None) -> tuple[Any, str]:
+        del clicks
         try:
             scores = score_pod(
                 current(), pod or "", configuration or "", nodes or "", context.nodes_file, context.pods_file
@@ -106,6 +109,7 @@ def register(app: Dash, current: CurrentData, context: PageContext) -> None:
         Input("pod-pick", "value"),
         prevent_initial_call=True,
     )
+    @validate_call
     def pick(name: str | None) -> tuple[Any, str]:
         try:
             if not name or name not in _pod_names(decisions):  # a name that is still being typed
