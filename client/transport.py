@@ -43,6 +43,7 @@ class Transport:
         parts = _split(address)
         if parts is None:
             raise ValueError(f"a watcher's address looks like http://trimaran:2020, not {shown[:80]!r}")
+        masking.register_address_secrets(address)
         self._base = address.rstrip("/").removesuffix("/watcher")
         self._secure = parts.scheme == "https"
         self.where = f"the watcher at {shown}"

@@ -20,6 +20,12 @@ _FORMS = re.compile(
     r"|(?P<bearer>\bbearer\s+)[\w.~+/=-]{16,}",
     re.IGNORECASE,
 )
+# Names that stay readable in paths, headers and options, such as api/v1/prometheus-k8s:9090 or X-Scope-OrgID. All
+# others may be secrets, which some services take in the path, and which users type in the wrong place.
+_WORD = r"(?:[a-z]{1,20}|[0-9]{1,5}|v[0-9]+(?:(?:alpha|beta)[0-9]+)?|k8s)"
+_NAME = re.compile(rf"{_WORD}(?:[-_.:~]{_WORD})*")
+# Tokens and UUIDs in a path: only what cannot be a part of a node's name, since nodes with a secret's name are dropped.
+_TOKEN = re.compile(r"(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{16,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _registered: dict[str, None] = {}  # in order of registration, for the whole process, because logs are, too
 _pattern: re.Pattern[str] | None = None  # matches every registered secret, the longest first; None: must be compiled
 _lock = threading.Lock()
@@ -43,10 +49,17 @@ def register_secret(*values: str) -> None:
 
 def register_url_secrets(address: str) -> None:
     """Redact the user and password of a URL from now on."""
-    credentials = urlsplit(without_query(address)).netloc.rpartition("@")[0]
+    credentials = without_query(address).partition("//")[2].partition("/")[0].rpartition("@")[0]
     if credentials:
         password = credentials.partition(":")[2]
         register_secret(credentials, password, unquote(password))
+
+
+def register_address_secrets(address: str) -> None:
+    """Redact the user, the password and the tokens in the path of a service's URL from now on."""
+    register_url_secrets(address)
+    path = without_query(address).partition("://")[2].partition("/")[2]
+    register_secret(*_TOKEN.findall(path))
 
 
 def clear_secrets() -> None:
@@ -102,9 +115,18 @@ def redact_fields(statement: object, *fields: str) -> None:
 def without_credentials(address: str) -> str:
     """Return a configured URL, valid or not, without its secrets.
 
-    The user and password are removed, and so are the query and the fragment, where some services take a token.
+    The user and password are removed, and so are the query and the fragment, where some services take a token. In the
+    path, parts that are not names are masked.
     """
-    return without_query(re.sub(r"^([^/@]*://)?.*@", lambda match: match[1] or "", address, flags=re.DOTALL))
+    shown = without_query(re.sub(r"^([^/@]*://)?.*@", lambda match: match[1] or "", address, flags=re.DOTALL))
+    start, scheme, rest = shown.rpartition("://")
+    host, *path = rest.split("/")
+    return start + scheme + "/".join([host, *(part if not part or _NAME.fullmatch(part) else MASK for part in path)])
+
+
+def name_or_mask(text: str) -> str:
+    """Return a name that a user gave, such as that of a header, or the mask if it may be a secret."""
+    return text if _NAME.fullmatch(text.lower()) else MASK
 
 
 def without_query(address: str) -> str:

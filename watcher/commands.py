@@ -10,6 +10,7 @@ import click
 
 from runtime import logs
 from runtime.errors import SettingsError, TrimaranError
+from runtime.masking import name_or_mask
 from runtime.parsing import parse_yaml, read_bounded
 from runtime.settings.loading import LoadedSettings, Model, display, environment_variable, load, setting_names
 from runtime.terminal import colorize, echo, echo_document, echo_lines, output_option
@@ -52,7 +53,8 @@ def load_or_exit(
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals or name.count(".") != 1:
-            raise click.UsageError(f"--set needs SECTION.KEY=VALUE, such as server.port=2021, not {assignment!r}")
+            shown = f"{name_or_mask(name)}=..." if equals else "a text without ="  # it may contain a secret
+            raise click.UsageError(f"--set needs SECTION.KEY=VALUE, such as server.port=2021, not {shown}")
         if name not in given_flags:
             values[name] = value  # the last --set of a setting wins
     with errors_or_exit():

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, get_args
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from runtime.errors import SettingsError
-from runtime.masking import without_credentials
+from runtime.masking import name_or_mask, without_credentials
 from runtime.parsing import parse_toml, read_bounded
 from runtime.settings.fields import Section, SettingsModel
 
@@ -96,7 +96,10 @@ def display(value: Any) -> str:
     if isinstance(value, list):
         return ",".join(map(display, value))
     if isinstance(value, dict):
-        return ",".join(f"{key}={display(item)}" for key, item in value.items())
+        return ",".join(
+            f"{name_or_mask(key) if isinstance(item, SecretStr) else key}={display(item)}"
+            for key, item in value.items()
+        )
     text = "" if value is None else str(value)
     return without_credentials(text) if "://" in text else text
 
@@ -177,7 +180,9 @@ def _describe(
 
 def _place(path: Sequence[str | int]) -> str:
     """Return the place of a problem, such as ``fallback.providers[0].address``, with items counted from 0."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{name_or_mask(part)}" for part in path).removeprefix(
+        "."
+    )
 
 
 def _section(model: type[SettingsModel], name: str) -> type[Section]:

@@ -12,12 +12,14 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from support.certificates import Authority
 from support.servers import reply, serving
 
 from client import ClientError, ServiceClient
 from runtime import logs, masking
 from runtime.settings.loading import load
+from trimaran.cli.main import main
 from watcher.errors import ProviderError, SettingsError
 from watcher.findings import Finding, Kind
 from watcher.pipeline.factory import open_watcher
@@ -252,3 +254,70 @@ def test_the_number_of_registered_secrets_is_limited() -> None:
         masking.register_secret(f"token-{number:05}")
     assert masking.to_line("token-04999") == masking.MASK
     assert masking.to_line("token-00000") == "token-00000"
+
+
+PATH_SECRET = "Tr1m4r4nPathT0ken99"
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        (f"https://gateway/{PATH_SECRET}/prometheus", "https://gateway/********/prometheus"),
+        ("https://gateway/s3cr3t", "https://gateway/********"),
+        ("https://user:pa/ss@gateway/SECRET/?key=a#b", "https://gateway/********/"),
+        ("htp://gateway/s3cr3t", "htp://gateway/********"),
+        ("gateway/s3cr3t", "gateway/********"),
+        ("http://[::1/s3cr3t", "http://[::1/********"),
+        (
+            "https://api:6443/api/v1/namespaces/monitoring/services/prometheus-k8s:9090/proxy",
+            "https://api:6443/api/v1/namespaces/monitoring/services/prometheus-k8s:9090/proxy",
+        ),
+        ("http://mimir/select/0/prometheus/", "http://mimir/select/0/prometheus/"),
+        ("http://prometheus:9090", "http://prometheus:9090"),
+        ("", ""),
+    ],
+)
+def test_an_address_is_shown_without_secrets_in_its_path(address: str, shown: str) -> None:
+    """Parts of a path that are not names are masked; ordinary paths, which errors need, stay readable."""
+    assert masking.without_credentials(address) == shown
+    masking.register_address_secrets(address)
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        f"provider-token={PATH_SECRET}", f"provider.token:{PATH_SECRET}", f"{PATH_SECRET}.a.b=c", PATH_SECRET,
+        f"provider.address=http://gateway/{PATH_SECRET}", f"provider.address=htp://gateway/{PATH_SECRET}",
+        f'provider.headers={{"{PATH_SECRET}": "value"}}', f'provider.headers={{"Bearer {PATH_SECRET}": "value"}}',
+        f'provider.headers={{"Bearer {PATH_SECRET}": 1}}', f'provider.headers=["{PATH_SECRET}"]',
+        f'fallback.providers=[{{"name": "Prometheus", "headers": {{"{PATH_SECRET}": {{}}}}}}]',
+        f'fallback.providers=[{{"name": "Prometheus", "{PATH_SECRET}": 1}}]',
+        f'fallback.providers=[{{"name": "Prometheus", "address": "http://gateway/{PATH_SECRET}"}}]',
+    ],
+)  # fmt: skip
+def test_secrets_in_the_wrong_place_are_not_shown(assignment: str) -> None:
+    """A secret in a malformed ``--set``, in a header's name or in an address's path is not shown by ``config``."""
+    result = CliRunner().invoke(main, ["config", "--set", assignment])
+    assert result.exit_code in {0, 2}
+    assert PATH_SECRET not in result.output
+    if result.exit_code == 2:
+        assert re.search(r"SECTION\.KEY=VALUE|provider\.|fallback\.", result.output)
+
+
+def test_the_names_of_headers_are_shown() -> None:
+    """Names of headers that are words stay readable."""
+    result = CliRunner().invoke(main, ["config", "--set", 'provider.headers={"X-Scope-OrgID": "value"}'])
+    assert "X-Scope-OrgID=********" in result.output
+
+
+def test_a_secret_in_the_path_is_redacted_where_the_server_repeats_it(caplog: pytest.LogCaptureFixture) -> None:
+    """An error of the provider that quotes the requested path does not show its token."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        reply(handler, {"status": "error", "errorType": "bad_data", "error": f"no route {handler.path}"}, 400)
+
+    with serving(answer) as fake:
+        output = all_output(settings_for(f"{fake.url}/{PATH_SECRET}/prometheus"), caplog)
+    assert PATH_SECRET in fake.requests[0][0]
+    assert PATH_SECRET not in output
+    assert "/********/prometheus" in output

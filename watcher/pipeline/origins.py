@@ -5,7 +5,9 @@ The store saves the origin with the metrics, to separate two clusters that are r
 
 import hashlib
 from collections.abc import Iterable
+from urllib.parse import urlsplit
 
+from runtime.masking import MASK
 from watcher.settings import ProviderSettings, Settings, without_credentials
 
 #: The settings of each provider, in addition to its address, that select the cluster or the nodes.
@@ -44,7 +46,10 @@ def _origin(settings: Settings) -> str:
     The token is not part of this text, since the text must stay the same when the token is renewed.
     """
     provider = settings.provider
-    parts = [without_credentials(provider.address or "")]
+    address = provider.address or ""
+    parts = [without_credentials(address)]
+    if MASK in parts[0]:
+        parts.append(f"path={_digest(urlsplit(address).path)}")
     if provider.kube_config is not None:
         from runtime.kubernetes.kubeconfig import cluster_server  # only kubeconfigs need it
 
@@ -68,4 +73,8 @@ def _tenant(provider: ProviderSettings) -> str:
     headers = {name.lower(): value.get_secret_value() for name, value in provider.headers.items()}
     headers.pop("authorization", None)
     text = "\n".join(f"{name}: {value}" for name, value in sorted(headers.items()))
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest() if text else ""
+    return _digest(text) if text else ""
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

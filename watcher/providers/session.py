@@ -74,6 +74,7 @@ class ProviderSession(BoundedSession):
             authenticate: a function that sets the credentials of each request.
             inspect: a function that receives each complete response, in the thread of the request.
         """
+        masking.register_address_secrets(settings.address or "")
         super().__init__(
             authenticate,
             verify=_verification(settings),
