@@ -24,12 +24,16 @@ _WEIGHTS: Final = {
     "NodeResourcesBalancedAllocation": 1,
     "ImageLocality": 1,
 }
-# Plugins without a method Score, in all versions. GangScheduling and the ones after it are not in every version.
-_WITHOUT_SCORE: Final = frozenset({
-    "DefaultBinder", "DefaultPreemption", "NodeName", "NodePorts", "NodeUnschedulable", "NodeVolumeLimits",
-    "PrioritySort", "SchedulingGates", "VolumeRestrictions", "VolumeZone", "GangScheduling", "NodeDeclaredFeatures",
-    "PodGroupPodsCount", "TopologyPlacementGenerator", "DeferredPodScheduling",
-})  # fmt: skip
+# Plugins without a method Score, with the oldest version that has them.
+_WITHOUT_SCORE: Final = {
+    **dict.fromkeys((
+        "DefaultBinder", "DefaultPreemption", "NodeName", "NodePorts", "NodeUnschedulable", "NodeVolumeLimits",
+        "PrioritySort", "SchedulingGates", "VolumeRestrictions", "VolumeZone",
+    ), KUBERNETES_VERSIONS[0]),
+    **dict.fromkeys(("GangScheduling", "NodeDeclaredFeatures"), "1.35"),
+    **dict.fromkeys(("PodGroupPodsCount", "TopologyPlacementGenerator"), "1.36"),
+    "DeferredPodScheduling": "1.37",
+}  # fmt: skip
 
 _WRITTEN = re.compile(r"v?(\d+\.\d+)(\.\d+.*)?")
 
@@ -70,3 +74,13 @@ def has_score(plugin: str, version: str) -> bool:
     leaves such a plugin out of the scores.
     """
     return plugin not in _WITHOUT_SCORE and (plugin != "DynamicResources" or at_least(version, "1.35"))
+
+
+def in_tree_plugins(version: str) -> frozenset[str]:
+    """Return the names of all plugins of kube-scheduler; it does not start with a file that enables others.
+
+    Args:
+        version: a version in :data:`KUBERNETES_VERSIONS`.
+    """
+    without_score = (name for name, oldest in _WITHOUT_SCORE.items() if at_least(version, oldest))
+    return frozenset({*_WEIGHTS, "DynamicResources", *without_score})

@@ -87,8 +87,10 @@ def test_every_key_has_a_note():
 
 def test_an_unknown_plugin_is_refused():
     """An unknown plugin name raises KeyError instead of selecting a default."""
-    with pytest.raises(KeyError, match="NoSuchPlugin"):
+    with pytest.raises(KeyError, match=r"no plugin is named 'NoSuchPlugin'\. Known plugins: CongestionCost, "):
         plugin_from_config("NoSuchPlugin")
+    with pytest.raises(KeyError, match="'LoadVariationRisk'; did you mean LoadVariationRiskBalancing"):
+        plugin_from_config("LoadVariationRisk")
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ profiles:
       - name: NodeResourcesBalancedAllocation
     filter:
       enabled:
-      - name: Other
+      - name: VolumeZone
   pluginConfig:
   - name: LoadVariationRiskBalancing
     args:
@@ -285,3 +285,50 @@ def test_other_kinds_and_versions_are_refused(header, message):
     """A file of another kind, or of an unknown version, is refused."""
     with pytest.raises(ValueError, match=message):
         read_configuration(header)
+
+
+SET = "profiles: [{{plugins: {{{0}: {{{1}: [{{name: {2}}}]}}}}}}]"
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        (SET.format("score", "enabled", "TargetLoadPackng"), "profiles[0].plugins.score.enabled[0].name"),
+        (SET.format("score", "disabled", "TargetLoadPackng"), "profiles[0].plugins.score.disabled[0].name"),
+        (SET.format("multiPoint", "enabled", "TargetLoadPackng"), "profiles[0].plugins.multiPoint.enabled[0].name"),
+        (SET.format("preScore", "enabled", "TargetLoadPackng"), "profiles[0].plugins.preScore.enabled[0].name"),
+        ("profiles: [{pluginConfig: [{name: TargetLoadPackng}]}]", "profiles[0].pluginConfig[0].name"),
+    ],
+)
+def test_a_misspelt_plugin_is_refused(text, path):
+    """kube-scheduler does not start with such a file, or ignores the entry; the error suggests the right name."""
+    with pytest.raises(ValueError, match="did you mean TargetLoadPacking") as refused:
+        read(text)
+    assert str(refused.value).startswith(f"{path}: no plugin named 'TargetLoadPackng' is known; did you mean Target")
+    assert "--allow TargetLoadPackng" in str(refused.value)
+    for allow in (["TargetLoadPackng"], None):
+        assert read(text, allow=allow).profile()
+
+
+def test_a_plugin_of_another_version_is_refused():
+    """GangScheduling exists from Kubernetes 1.35 on; plugins that were removed are accepted in old files only."""
+    text = SET.format("permit", "enabled", "GangScheduling")
+    assert read(text).enabled == {"GangScheduling"}
+    with pytest.raises(ValueError, match=r"kube-scheduler 1\.34 has no plugin GangScheduling"):
+        read(text, kubernetes_version="1.34")
+    text = SET.format("filter", "enabled", "EBSLimits")
+    assert read(text, "v1beta1").enabled == {"EBSLimits"}
+    with pytest.raises(ValueError, match="no plugin named 'EBSLimits' is known"):
+        read(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "hint"),
+    [
+        ("profile: []", "KubeSchedulerConfiguration.profile", "profiles"),
+        ("profiles: [{plugins: {scores: {}}}]", "profiles[0].plugins.scores", "score"),
+    ],
+)
+def test_a_misspelt_key_is_unknown(text, path, hint):
+    """A misspelt key outside the arguments has a note, too, instead of "not about scores"."""
+    assert notes_by_path(read(text))[path] == ("unknown", f"there is no such key; did you mean {hint}?")

@@ -1,13 +1,16 @@
 """``trimaran config``: show the watcher's settings. ``trimaran config check FILE``: check a scheduler configuration."""
 
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import click
 
 from runtime.parsing import parse_yaml, read_bounded
-from runtime.terminal import colorize, echo
-from scoring import KUBERNETES_VERSIONS, SchedulerConfiguration, read_configuration
-from trimaran.cli.options import kubernetes_version_option, report_newest_version
+from runtime.terminal import colorize, echo, echo_table
+from scoring import SchedulerConfiguration, read_configuration
+from scoring.kubernetes_version import LATEST_VERSION, in_tree_plugins, known_version
+from scoring.profiles.configuration.plugins import OWN_OPTIONS, UPSTREAM_PLUGINS
+from trimaran.cli.options import allow_option, kubernetes_version_option, report_newest_version
 from trimaran.cli.yaml_lines import KeyLines
 from watcher.commands import setting_options, show_settings
 
@@ -27,8 +30,9 @@ def config(context: click.Context, file: Path | None, assignments: tuple[str, ..
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 @click.option("--all", "show_all", is_flag=True, help="Also show the keys that trimaran honors unchanged.")
 @kubernetes_version_option
-def check(file: Path, kubernetes_version: str | None, *, show_all: bool) -> None:
-    """Check which keys of a KubeSchedulerConfiguration trimaran honors, changes or ignores.
+@allow_option
+def check(file: Path, kubernetes_version: str | None, allow: tuple[str, ...], *, show_all: bool) -> None:
+    """Check which keys of a KubeSchedulerConfiguration trimaran honors, changes or ignores, and who can use the file.
 
     \b
     Example: kubectl -n kube-system get cm scheduler -o jsonpath='{.data.config}' | trimaran config check -
@@ -44,7 +48,8 @@ def check(file: Path, kubernetes_version: str | None, *, show_all: bool) -> None
             text = read_bounded(opened)
         document = parse_yaml(text)
         lines = KeyLines.of(text, document)
-        configuration = read_configuration(document, kubernetes_version=kubernetes_version or KUBERNETES_VERSIONS[-1])
+        rules = known_version(kubernetes_version or LATEST_VERSION)
+        configuration = read_configuration(document, kubernetes_version=rules, allow=allow)
     except OSError as error:
         echo(f"trimaran: {file} cannot be read: {error.strerror}", err=True)
         raise SystemExit(2) from None
@@ -54,6 +59,7 @@ def check(file: Path, kubernetes_version: str | None, *, show_all: bool) -> None
         raise SystemExit(2) from None
     unknown = _show_notes(configuration, lines, show_all=show_all)
     addresses = _show_addresses(lines)
+    echo_table(["CAN BE USED BY", ""], list(_users(configuration, rules, frozenset(allow))))
     for profile in configuration.profiles:
         weights = (
             ", ".join(f"{each.weight} x {each.plugin.name}" for each in profile.plugins) or "no known score plugin"
@@ -64,6 +70,40 @@ def check(file: Path, kubernetes_version: str | None, *, show_all: bool) -> None
     verdict = f"is valid, with warnings: {', '.join(warnings)}" if warnings else "is valid"
     echo(colorize(f"{file} {verdict}", "yellow" if warnings else "green"))
     raise SystemExit(1 if warnings else 0)
+
+
+def _users(configuration: SchedulerConfiguration, version: str, allow: frozenset[str]) -> Iterator[list[str]]:
+    """Yield the programs that read such files, each with "yes" or with the reason why it cannot use this one.
+
+    Args:
+        configuration: the file.
+        version: version of kube-scheduler.
+        allow: names of the plugins that this kube-scheduler has in addition to those of Kubernetes.
+    """
+    from trimaran.extender.profiles import OURS  # only needed here
+
+    stock = in_tree_plugins(version)
+    enabled = configuration.enabled - allow
+    notes = configuration.notes
+    old = [note.path for note in notes if note.status == "changed" and note.path.endswith(".apiVersion")]
+    refused = old + [note.path for note in notes if note.status == "unknown"]
+    options = sorted({note.path for note in notes if note.path in OWN_OPTIONS})
+    scored = sorted({each.plugin.name for profile in configuration.profiles for each in profile.plugins})
+    yield ["kube-scheduler", _usable(refused, enabled - stock)]
+    if enabled - stock:
+        yield ["kube-scheduler with the Go plugins", _usable(refused + options, enabled - stock - UPSTREAM_PLUGINS)]
+    extender = "yes, converted by trimaran extender config"
+    if not OURS.intersection(scored):
+        extender = f"no: it enables none of {', '.join(sorted(OURS))}"
+    problem = _usable(refused, enabled - stock - OURS)
+    yield ["kube-scheduler with trimaran's extender", extender if problem == "yes" else problem]
+    yield ["trimaran score", "yes" if scored else "no: it enables no score that is implemented"]
+
+
+def _usable(refused_keys: Sequence[str], missing_plugins: Collection[str]) -> str:
+    if missing_plugins:
+        return f"no: it has no plugin {', '.join(sorted(missing_plugins))}"
+    return f"no: it refuses {', '.join(refused_keys)}" if refused_keys else "yes"
 
 
 def _show_notes(configuration: SchedulerConfiguration, lines: KeyLines, *, show_all: bool) -> str:

@@ -5,7 +5,7 @@ nodes with that of the extender's best nodes.
 """
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,7 +16,7 @@ from runtime.errors import SettingsError
 from runtime.parsing import read_bounded
 from runtime.terminal import echo, echo_yaml
 from trimaran.cli.explain import regret
-from trimaran.cli.options import kubernetes_version_option, option
+from trimaran.cli.options import allow_option, kubernetes_version_option, option
 from trimaran.extender.settings import ExtenderSettings
 from watcher.commands import (
     errors_or_exit,
@@ -72,7 +72,8 @@ def extender(
     with errors_or_exit():
         if settings.extender.config is None:
             raise SettingsError(["extender.config: no file; name a KubeSchedulerConfiguration with --config"])
-        profiles = service.read_profiles(settings.extender.config, settings.extender.score_factor)
+        section = settings.extender
+        profiles = service.read_profiles(section.config, section.score_factor, section.allow_plugins)
         if settings.extender.watcher is None:
             check_providers(settings)  # fail here, not in a worker process
         service.serve(loaded, profiles)
@@ -94,6 +95,7 @@ def extender(
     help="Let the extender also filter nodes for kube-scheduler; see extender.filter.",
 )
 @kubernetes_version_option
+@allow_option
 @click.option(
     "--check", is_flag=True, help="Only check that FILE is a valid kube-scheduler configuration that uses the extender."
 )
@@ -110,6 +112,7 @@ def config(
     key: str,
     timeout_ms: int,
     kubernetes_version: str | None,
+    allow: tuple[str, ...],
     *,
     filters: bool,
     check: bool,
@@ -141,23 +144,29 @@ def config(
         if not isinstance(document, dict):
             raise ValueError("is not a KubeSchedulerConfiguration")  # noqa: TRY004  a user's mistake
         if check:
-            _check(document, url, configz, kubernetes_version)
+            _check(document, url, configz, kubernetes_version, allow)
         endpoint = kube_scheduler.ExtenderEndpoint(url, ca_file, certificate, key, timeout_ms, filters)
-        rendered = kube_scheduler.render_config(document, endpoint, str(kubernetes_version))
+        rendered = kube_scheduler.render_config(document, endpoint, str(kubernetes_version), allow)
         for disabled in kube_scheduler.disabled_defaults(document, str(kubernetes_version)):
             why = "kube-scheduler does not score by them in shadow either; remove the entries to keep the defaults"
             echo(f"trimaran: {disabled}: {why}", err=True)
     echo_yaml(rendered)
 
 
-def _check(document: Mapping[str, Any], url: str, configz: str | None, kubernetes_version: str | None) -> NoReturn:
+def _check(
+    document: Mapping[str, Any],
+    url: str,
+    configz: str | None,
+    kubernetes_version: str | None,
+    allow: Collection[str],
+) -> NoReturn:
     """Print the problems of a file for kube-scheduler, and exit with status 0 if there are none, else 1."""
     from scoring.kubernetes_version import LATEST_VERSION
     from trimaran.extender import kube_scheduler
     from trimaran.extender.configz import differences, read_configz
 
     has_url = click.get_current_context().get_parameter_source("url") is not click.core.ParameterSource.DEFAULT
-    problems = list(kube_scheduler.validate_config(document, url if has_url else ""))
+    problems = list(kube_scheduler.validate_config(document, url if has_url else "", allow))
     verdict = "the configuration is valid, and uses the extender"
     if configz is not None:
         try:

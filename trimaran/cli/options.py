@@ -129,6 +129,16 @@ def report_newest_version() -> None:
     echo(f"trimaran: no --kubernetes-version: using the rules of kube-scheduler {KUBERNETES_VERSIONS[-1]}", err=True)
 
 
+def allow_option(command: Command) -> Command:
+    """Add ``--allow`` to a command: names of plugins in a KubeSchedulerConfiguration that trimaran does not know."""
+    return click.option(
+        "--allow",
+        multiple=True,
+        metavar="NAME",
+        help="Accept a plugin that trimaran does not know, such as one of your own scheduler. Repeatable.",
+    )(command)
+
+
 def connected(address: str | None, access: "WatcherCredentials | None" = None) -> "WatcherClient":
     """Return a client of the watcher at an address; without an address, one that embeds a watcher.
 

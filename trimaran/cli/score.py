@@ -30,6 +30,7 @@ from scoring import (
 from scoring.profiles.configuration.plugins import RENAMED
 from scoring.table.feasibility import fitting
 from trimaran.cli.options import (
+    allow_option,
     connected,
     fail,
     kubernetes_version_option,
@@ -67,6 +68,7 @@ _FILTERED = "Filtered by room, cordons, taints and node affinity; kube-scheduler
     "[default: LoadVariationRiskBalancing]",
 )
 @kubernetes_version_option
+@allow_option
 @click.option("--window", help="Window of the metrics. [default: the watcher's default window]")
 @option(
     "--fallback",
@@ -86,6 +88,7 @@ def score(
     scheduler: str | None,
     plugin_names: Sequence[str],
     kubernetes_version: str | None,
+    allow: tuple[str, ...],
     window: str | None,
     fallback: Literal["open", "closed", "off"],
     output: str,
@@ -110,7 +113,7 @@ def score(
         pod = Pod.from_k8s(read_pods(pod_file)[0])
         running = read_objects(pods_file, "Pod") if pods_file else []
         nodes = NodeTable.from_k8s(read_objects(nodes_file, "Node"), running)
-        profile = _profile(config_file, scheduler, plugin_names, kubernetes_version or KUBERNETES_VERSIONS[-1])
+        profile = _profile(config_file, scheduler, plugin_names, kubernetes_version or KUBERNETES_VERSIONS[-1], allow)
     except (ValueError, KeyError) as error:
         fail(str(error.args[0]) if error.args else error, status=2)
     if kubernetes_version is None and any(hasattr(each.plugin, "kubernetes_version") for each in profile.plugins):
@@ -148,7 +151,11 @@ def score(
 
 
 def _profile(
-    config_file: Path | None, scheduler: str | None, plugin_names: Sequence[str], kubernetes_version: str
+    config_file: Path | None,
+    scheduler: str | None,
+    plugin_names: Sequence[str],
+    kubernetes_version: str,
+    allow: Sequence[str],
 ) -> Profile:
     """Return the profile to score with; print a warning if the file has plugins that trimaran does not implement.
 
@@ -166,7 +173,7 @@ def _profile(
     try:
         with config_file.open("rb") as opened:
             document = parse_yaml(read_bounded(opened))
-        configuration = read_configuration(document, kubernetes_version=kubernetes_version)
+        configuration = read_configuration(document, kubernetes_version=kubernetes_version, allow=allow)
     except OSError as error:
         raise ValueError(f"{config_file} cannot be read: {error.strerror}") from error
     except ValueError as error:

@@ -10,7 +10,7 @@ is the sum for a node. Where all candidates get the answer 0, kube-scheduler's s
 so it decides as without the extender. The factor is chosen by replays; see docs/evidence.md.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +19,7 @@ import numpy as np
 
 from scoring import PLUGINS, Profile, SchedulerConfiguration, read_configuration
 from scoring.arrays import Int64s
+from scoring.kubernetes_version import LATEST_VERSION
 from scoring.profiles.configuration.plugins import RENAMED
 
 ANSWER_FACTOR = 10  # MaxNodeScore / MaxExtenderPriority, by which kube-scheduler multiplies an extender's answers
@@ -60,18 +61,30 @@ class Profiles:
     document: Mapping[str, Any]
 
     @classmethod
-    def read(cls, document: Mapping[str, Any], factor: int = DEFAULT_SCORE_FACTOR) -> "Profiles":
+    def read(
+        cls,
+        document: Mapping[str, Any],
+        factor: int = DEFAULT_SCORE_FACTOR,
+        allow: Collection[str] | None = (),
+        kubernetes_version: str = LATEST_VERSION,
+    ) -> "Profiles":
         """Read a parsed KubeSchedulerConfiguration, with plugin arguments as for the Go plugins.
 
         Args:
             document: the parsed file.
             factor: factor of the answers.
+            allow: names of plugins that may stand in the file although trimaran does not know them;
+                None allows all names.
+            kubernetes_version: version of kube-scheduler.
 
         Raises:
             ValueError: the document is not a valid configuration, or no profile has a plugin for an extender.
         """
-        configuration = read_configuration(document)  # first unchanged, so that errors refer to the file's text
-        configuration = read_configuration(_counting_recent_pods(document, configuration))
+        # First unchanged, so that errors refer to the file's text.
+        configuration = read_configuration(document, kubernetes_version=kubernetes_version, allow=allow)
+        configuration = read_configuration(
+            _counting_recent_pods(document, configuration), kubernetes_version=kubernetes_version, allow=allow
+        )
         by_scheduler = {}
         for profile in configuration.profiles:
             ours = tuple(weighted for weighted in profile.plugins if weighted.plugin.name in OURS)

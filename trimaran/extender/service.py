@@ -1,6 +1,7 @@
 """Service of ``trimaran extender``: it opens the port, warns of unprotected access, and runs the worker process."""
 
 import logging
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,19 +88,20 @@ class ExtenderService:
             self._worker.close()
 
 
-def read_profiles(file: Path, factor: int) -> Profiles:
+def read_profiles(file: Path, factor: int, allow: Collection[str] = ()) -> Profiles:
     """Read the KubeSchedulerConfiguration to score by.
 
     Args:
         file: the KubeSchedulerConfiguration.
         factor: factor of the answers, ``extender.score_factor``.
+        allow: names of plugins that trimaran does not know, ``extender.allow_plugins``.
 
     Raises:
         SettingsError: the file cannot be read, or is not valid.
     """
     try:
         with file.open("rb") as opened:
-            return Profiles.read(parse_yaml(read_bounded(opened)), factor)
+            return Profiles.read(parse_yaml(read_bounded(opened)), factor, allow)
     except OSError as error:
         raise SettingsError([f"extender.config = {str(file)!r}: {error.strerror}"]) from error
     except ValueError as error:

@@ -33,6 +33,11 @@ class ExtenderSection(ClusterSection):
     rejected_keys: ClassVar[Mapping[str, str]] = {"outage": "renamed to extender.on_outage"}
 
     config: Path | None = Field(None, description="KubeSchedulerConfiguration file with the scoring plugins")
+    allow_plugins: Annotated[list[str], BeforeValidator(comma_separated)] = Field(
+        [],
+        description="names of further plugins in that file, such as plugins of your own scheduler, comma-separated; "
+        "other unknown names are refused",
+    )
     mode: Literal["active", "shadow"] = Field(
         "shadow", description="active: answer with scores; shadow: give all nodes the same score and only record"
     )

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal, TypeGuard, TypeVar
 
@@ -35,6 +35,12 @@ class ConfigNote:
 def is_list(value: Any) -> TypeGuard[Sequence[Any]]:
     """Return whether a value is a list, as YAML and JSON have it."""
     return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the end of an error's sentence: a question with the most similar known name, if there is one."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else "."
 
 
 @dataclass
@@ -182,9 +188,8 @@ class FieldReader:
         """Add a note for each key that was not read: it is unknown. The note suggests a similar known key."""
         for key in self.fields:
             if key not in self._read:
-                close = difflib.get_close_matches(str(key), self._read, n=1)
-                hint = f"; did you mean {close[0]}?" if close else ""
-                self.notes.append(ConfigNote(f"{self.path}.{key}", "unknown", f"there is no such key{hint}"))
+                detail = f"there is no such key{did_you_mean(str(key), self._read)}".removesuffix(".")
+                self.notes.append(ConfigNote(f"{self.path}.{key}", "unknown", detail))
 
     def error(self, key: str, problem: str) -> ValueError:
         """Return an error whose message is the field's path and a problem."""

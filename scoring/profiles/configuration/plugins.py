@@ -33,7 +33,7 @@ from scoring.plugins.peaks import Peaks, PowerModel
 from scoring.plugins.pod_state import PodState
 from scoring.plugins.tail_risk import TailRisk
 from scoring.plugins.target_load_packing import TargetLoadPacking
-from scoring.profiles.configuration.fields import ConfigNote, FieldReader, is_list
+from scoring.profiles.configuration.fields import ConfigNote, FieldReader, did_you_mean, is_list
 
 _DEFAULT_REQUESTS = {CPU: TargetLoadPacking.default_requests, MEMORY: 200 * 1024 * 1024}
 _WATCHER_KEYS = ("watcherAddress", "WatcherAddress", "metricProvider")
@@ -49,6 +49,21 @@ RENAMED: Mapping[str, tuple[str, Strategy]] = {
     "NodeResourcesMostAllocated": (NodeResourcesFit.name, "MostAllocated"),
     "RequestedToCapacityRatio": (NodeResourcesFit.name, "RequestedToCapacityRatio"),
 }
+
+# Plugins of sigs.k8s.io/scheduler-plugins: cmd/scheduler/main.go.
+UPSTREAM_PLUGINS = frozenset({
+    "CapacityScheduling", "Coscheduling", "LoadVariationRiskBalancing", "LowRiskOverCommitment", "NetworkOverhead",
+    "NodeResourceTopologyMatch", "NodeResourcesAllocatable", "Peaks", "PodState", "PreemptionToleration", "QOSSort",
+    "SySched", "TargetLoadPacking", "TopologicalSort",
+})  # fmt: skip
+_OWN_KEYS: Mapping[str, tuple[str, ...]] = {
+    TargetLoadPacking.name: ("resources", "resource", "predictFrom", "percentile", _RECENT_PODS_KEY),
+    LoadVariationRiskBalancing.name: ("resources", "formula", "balance", "percentile", _RECENT_PODS_KEY),
+    LowRiskOverCommitment.name: ("resources", "distribution", _RECENT_PODS_KEY),
+    Peaks.name: ("missing", _RECENT_PODS_KEY),
+}
+OWN_OPTIONS = frozenset(f"{name}Args.{key}" for name, keys in _OWN_KEYS.items() for key in keys)
+"""Paths of our options: upstream's plugins do not have these arguments, so upstream's scheduler does not start."""
 
 
 def plugin_from_config(
@@ -68,11 +83,15 @@ def plugin_from_config(
         kubernetes_version: Kubernetes version whose rules of scoring apply, such as ``1.36``.
 
     Raises:
-        KeyError: no plugin has this name.
+        KeyError: no plugin has this name; the message lists the known names.
         ValueError: an argument is invalid, or the version is unknown. For an invalid argument the message starts with
             the path of its key.
     """
-    read, rules = _READERS[name], known_version(kubernetes_version)
+    rules = known_version(kubernetes_version)
+    read = _READERS.get(name)
+    if read is None:
+        known = ", ".join(sorted(PLUGINS))
+        raise KeyError(f"no plugin is named {name!r}{did_you_mean(str(name), PLUGINS)} Known plugins: {known}")
     reader = FieldReader(f"{name}Args", {} if arguments is None else arguments, [] if notes is None else notes)
     for key in ("apiVersion", "kind"):
         if reader.raw(key) is not None:

@@ -6,13 +6,13 @@ Source: k8s.io/kubernetes/pkg/scheduler/apis/config and ``expandMultiPointPlugin
 runtime.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from scoring.kubernetes_version import LATEST_VERSION, default_score_weights, has_score, known_version
-from scoring.profiles.configuration.fields import ConfigNote, FieldReader, is_list
-from scoring.profiles.configuration.plugins import PLUGINS, RENAMED, plugin_from_config
+from scoring.kubernetes_version import LATEST_VERSION, default_score_weights, has_score, in_tree_plugins, known_version
+from scoring.profiles.configuration.fields import ConfigNote, FieldReader, did_you_mean, is_list
+from scoring.profiles.configuration.plugins import PLUGINS, RENAMED, UPSTREAM_PLUGINS, plugin_from_config
 from scoring.profiles.profile import Profile
 from scoring.profiles.scores import Weight, WeightedPlugin
 
@@ -42,6 +42,20 @@ _OLD_WEIGHTS: Mapping[str, Mapping[str, int]] = {
     },
 }
 _FILE_VERSIONS = (*_OLD_WEIGHTS, "v1beta3", _LATEST)
+# Other plugins of the versions of kube-scheduler that read these files.
+_OLD_PLUGINS = frozenset({
+    "AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits", "NodeLabel", "NodePreferAvoidPods", "SelectorSpread",
+    "ServiceAffinity",
+})  # fmt: skip
+_OTHER_KEYS = (
+    "clientConnection", "delayCacheUntilActive", "enableContentionProfiling", "enableProfiling", "extenders",
+    "healthzBindAddress", "leaderElection", "metricsBindAddress", "parallelism", "podInitialBackoffSeconds",
+    "podMaxBackoffSeconds",
+)  # fmt: skip
+_OTHER_POINTS = (
+    "bind", "filter", "permit", "placementGenerate", "placementScore", "podGroupPostFilter", "postBind", "postFilter",
+    "preBind", "preEnqueue", "preFilter", "preScore", "queueSort", "reserve",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -53,11 +67,13 @@ class SchedulerConfiguration:
         notes: note on the effect of every key, in the order of reading. ``trimaran config check`` prints the notes.
         weights: weights by scheduler name and plugin name, of all plugins that score, including plugins that this
             project does not implement.
+        enabled: names of the plugins that the file enables, at all extension points.
     """
 
     profiles: tuple[Profile, ...]
     notes: tuple[ConfigNote, ...]
     weights: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    enabled: frozenset[str] = frozenset()
 
     def profile(self, scheduler_name: str | None = None) -> Profile:
         """Return the profile for a scheduler name; without a name, the only profile.
@@ -80,7 +96,10 @@ class SchedulerConfiguration:
 
 
 def read_configuration(
-    configuration: Mapping[str, Any], *, kubernetes_version: str = LATEST_VERSION
+    configuration: Mapping[str, Any],
+    *,
+    kubernetes_version: str = LATEST_VERSION,
+    allow: Collection[str] | None = (),
 ) -> SchedulerConfiguration:
     """Read the profiles of a parsed KubeSchedulerConfiguration.
 
@@ -88,10 +107,13 @@ def read_configuration(
         configuration: the parsed file, of any version from v1beta1 to v1.
         kubernetes_version: Kubernetes version whose rules of scoring apply, such as ``1.36``; by default the newest
             known version.
+        allow: names of plugins that may stand in the file although this project does not know them, such as plugins
+            that are compiled into the user's own kube-scheduler; None allows all names.
 
     Raises:
         ValueError: the file is not a KubeSchedulerConfiguration of a known version, a value is invalid, or the
-            Kubernetes version is unknown. For an invalid value the message starts with the path of the key.
+            Kubernetes version or the name of a plugin is unknown. For an invalid value the message starts with the path
+            of the key.
     """
     rules = known_version(kubernetes_version)
     notes: list[ConfigNote] = []
@@ -103,11 +125,13 @@ def read_configuration(
     if not is_list(listed) or not listed:
         raise reader.error("profiles", f"must be a list of profiles, got {listed!r}")
     reader.ignored("percentageOfNodesToScore", "every node is scored")
-    for key in configuration:
-        if key not in {"apiVersion", "kind", "profiles", "percentageOfNodesToScore"}:
-            reader.ignored(key, "not about scores")
+    for key in _OTHER_KEYS:
+        reader.ignored(key, "not about scores")
+    reader.finish()
+    names_of_plugins = None if allow is None else _PluginNames(version, rules, allow)
     readers = [
-        _ProfileReader(FieldReader(f"profiles[{i}]", entry, notes), version, rules) for i, entry in enumerate(listed)
+        _ProfileReader(FieldReader(f"profiles[{i}]", entry, notes), version, rules, names_of_plugins)
+        for i, entry in enumerate(listed)
     ]
     profiles = tuple(profile_reader.read() for profile_reader in readers)
     weights = {
@@ -118,7 +142,8 @@ def read_configuration(
     for name in names:
         if names.count(name) > 1:
             raise reader.error("profiles", f"two profiles are for scheduler {name!r}")
-    return SchedulerConfiguration(profiles, tuple(notes), weights)
+    enabled = frozenset(name for profile_reader in readers for name in profile_reader.enabled)
+    return SchedulerConfiguration(profiles, tuple(notes), weights, enabled)
 
 
 def _version(reader: FieldReader) -> str:
@@ -137,14 +162,42 @@ def _version(reader: FieldReader) -> str:
     return version
 
 
+class _PluginNames:
+    """Names of plugins that may stand in a file.
+
+    Args:
+        version: version of the file.
+        kubernetes_version: version of kube-scheduler.
+        allow: further names.
+    """
+
+    def __init__(self, version: str, kubernetes_version: str, allow: Collection[str]) -> None:
+        old = _OLD_PLUGINS if version in _OLD_WEIGHTS else frozenset()
+        self._known = frozenset({*in_tree_plugins(kubernetes_version), *UPSTREAM_PLUGINS, *PLUGINS, *old, *allow})
+        self._kubernetes_version = kubernetes_version
+
+    def problem(self, name: str) -> str:
+        """Return an explanation if the name is not known; "" if it is."""
+        if name in self._known:
+            return ""
+        if name in in_tree_plugins(LATEST_VERSION):
+            return f"kube-scheduler {self._kubernetes_version} has no plugin {name}"
+        return (
+            f"no plugin named {name!r} is known{did_you_mean(name, self._known)} A plugin of your own scheduler is "
+            f"accepted with --allow {name}"
+        )
+
+
 class _ProfileReader:
     """Reader of one profile of a KubeSchedulerConfiguration."""
 
-    def __init__(self, reader: FieldReader, version: str, kubernetes_version: str) -> None:
+    def __init__(self, reader: FieldReader, version: str, kubernetes_version: str, names: _PluginNames | None) -> None:
         self.reader = reader
         self.version = version
         self.kubernetes_version = kubernetes_version
+        self.names = names
         self.weights: Mapping[str, int] = {}
+        self.enabled: set[str] = set()
 
     def read(self) -> Profile:
         reader = self.reader
@@ -181,9 +234,11 @@ class _ProfileReader:
         self.reader.honored("plugins", None)
         score_enabled, score_disabled = self._plugin_set(plugins, "score")
         multi_enabled, multi_disabled = self._plugin_set(plugins, "multiPoint")
-        for key in plugins.fields:
-            if key not in {"score", "multiPoint"}:
-                plugins.ignored(key, "not about scores")
+        for point in _OTHER_POINTS:
+            if plugins.raw(point) is not None:
+                self._plugin_set(FieldReader(plugins.path, plugins.fields), point)  # checks the names
+            plugins.ignored(point, "not about scores")
+        plugins.finish()
         # multiPoint modifies the defaults; score then modifies the result and takes precedence.
         merged = {} if "*" in multi_disabled else {n: w for n, w in defaults.items() if n not in multi_disabled}
         merged.update(multi_enabled)
@@ -202,6 +257,7 @@ class _ProfileReader:
                 raise entry.error("name", f"{name} is enabled twice")
             weight = entry.check("weight", entry.weight(), Weight)
             entry.finish()
+            self.enabled.add(name)
             if has_score(name, self.kubernetes_version):
                 enabled[name] = weight
             elif point == "score":
@@ -209,7 +265,7 @@ class _ProfileReader:
                 raise entry.error("name", f"{name} has no score in Kubernetes {version}: kube-scheduler does not start")
         disabled = set()
         for entry in plugin_set.entries("disabled"):
-            disabled.add(self._name(entry))
+            disabled.add(entry.honored("name", "*") if entry.raw("name") == "*" else self._name(entry))
             entry.finish()
         plugin_set.finish()
         return enabled, disabled
@@ -230,11 +286,12 @@ class _ProfileReader:
             entry.finish()
         return arguments
 
-    @staticmethod
-    def _name(entry: FieldReader) -> str:
+    def _name(self, entry: FieldReader) -> str:
         name = entry.raw("name")
         if not isinstance(name, str) or not name:
             raise entry.error("name", f"must be a plugin's name, got {name!r}")
+        if self.names is not None and (problem := self.names.problem(name)):
+            raise entry.error("name", problem)
         return entry.honored("name", name)
 
     def _note(self, status: Any, key: str, detail: str) -> None:

@@ -126,3 +126,48 @@ def test_a_missing_file_is_named():
     assert result.exit_code == 2
     assert "/no/such/file" in result.output
     assert "Traceback" not in result.output
+
+
+def users(result: Result) -> dict[str, str]:
+    """Return by whom the output of a check says that the file can be used."""
+    lines = result.output.splitlines()
+    table = lines[next(n for n, line in enumerate(lines) if line.startswith("CAN BE USED BY")) + 1 :]
+    rows = (line.partition("   ") for line in table)
+    return {name: verdict.strip() for name, space, verdict in rows if space}
+
+
+def test_a_misspelt_plugin_is_refused(tmp_path):
+    """kube-scheduler does not start with an unknown plugin: the error has its line and the right name."""
+    wrong = GOOD.replace("name: TargetLoadPacking, weight", "name: TargetLoadPackng, weight")
+    result = check(tmp_path, wrong)
+    assert result.exit_code == 2
+    assert ", line 10: profiles[0].plugins.score.enabled[0].name: no plugin named 'TargetLoadPackng'" in result.output
+    assert "did you mean TargetLoadPacking? A plugin of your own scheduler is accepted with --allow" in result.output
+    assert check(tmp_path, wrong, "--allow", "TargetLoadPackng").exit_code == 0
+
+
+def test_a_file_has_its_users(tmp_path):
+    """The check lists the programs that can use a file, and why others cannot."""
+    stock, go, extender, score = (
+        "kube-scheduler",
+        "kube-scheduler with the Go plugins",
+        "kube-scheduler with trimaran's extender",
+        "trimaran score",
+    )
+    upstream = users(check(tmp_path, GOOD))
+    assert upstream == {
+        stock: "no: it has no plugin TargetLoadPacking",
+        go: "yes",
+        extender: "yes, converted by trimaran extender config",
+        score: "yes",
+    }
+    ours = users(check(tmp_path, GOOD.replace("{targetUtilization: 60", "{targetUtilization: 60, percentile: P95")))
+    assert ours == {**upstream, go: "no: it refuses TargetLoadPackingArgs.percentile"}
+    assert users(check(tmp_path, GOOD.replace("TargetLoadPacking", "TailRisk")))[go] == "no: it has no plugin TailRisk"
+    old = users(check(tmp_path, GOOD.replace(".io/v1", ".io/v1beta2")))
+    assert old[extender] == "no: it refuses KubeSchedulerConfiguration.apiVersion"
+    other = GOOD.replace("enabled: [", "enabled: [{name: Coscheduling}, ")
+    assert users(check(tmp_path, other))[extender] == "no: it has no plugin Coscheduling"
+    assert users(check(tmp_path, other, "--allow", "Coscheduling")) == upstream
+    in_tree = users(check(tmp_path, GOOD[: GOOD.index("  plugins:")]))
+    assert (in_tree[stock], in_tree[extender].partition(":")[0], go in in_tree) == ("yes", "no", False)

@@ -1,5 +1,6 @@
 """Rendering of a KubeSchedulerConfiguration for a stock kube-scheduler, and validation of an existing one."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,14 @@ from click.testing import CliRunner
 from scoring import read_configuration
 from scoring.kubernetes_version import KUBERNETES_VERSIONS, default_score_weights
 from trimaran.cli.main import main
-from trimaran.extender.kube_scheduler import ExtenderEndpoint, disabled_defaults, render_config, validate_config
+from trimaran.extender.kube_scheduler import (
+    ExtenderEndpoint,
+    disabled_defaults,
+    in_tree_by_scheduler,
+    render_config,
+    validate_config,
+)
+from trimaran.extender.profiles import Profiles
 
 URL = "http://127.0.0.1:2021"
 TRIMARAN = """
@@ -44,7 +52,7 @@ def document() -> dict[str, Any]:
 def weights(rendered: dict[str, Any], number: int) -> Mapping[str, int]:
     """Return the weights of all plugins that score in a rendered profile, as kube-scheduler merges them."""
     name = rendered["profiles"][number]["schedulerName"]
-    return read_configuration(rendered).weights[name]
+    return read_configuration(rendered, allow=None).weights[name]
 
 
 @pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
@@ -81,8 +89,29 @@ def test_a_list_of_in_tree_plugins_is_kept(document) -> None:
         "disabled": [{"name": "*"}],
         "enabled": [{"name": "TargetLoadPacking"}, {"name": "NodeAffinity", "weight": 7}, {"name": "Own"}],
     }
-    rendered = render_config(document, ExtenderEndpoint(URL))
+    rendered = render_config(document, ExtenderEndpoint(URL), allow=["Own"])
     assert weights(rendered, 1) == {"NodeAffinity": 70, "Own": 10}
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("TargetLoadPackng", "did you mean TargetLoadPacking?"),
+        ("Coscheduling", "a stock kube-scheduler has no plugin Coscheduling and does not start"),
+    ],
+)
+def test_a_file_that_stops_kube_scheduler_is_not_written(document, name, error) -> None:
+    """A misspelt plugin, and one that only another kube-scheduler has, are refused unless they are allowed."""
+    document["profiles"][1]["plugins"]["multiPoint"] = {"enabled": [{"name": name}]}
+    with pytest.raises(ValueError, match=re.escape(error)) as refused:
+        render_config(document, ExtenderEndpoint(URL))
+    assert f"--allow {name}" in str(refused.value)
+    rendered = render_config(document, ExtenderEndpoint(URL), allow=[name])
+    assert rendered["profiles"][1]["plugins"]["multiPoint"]["enabled"] == [{"name": name, "weight": 10}]
+    assert list(validate_config(rendered, allow=[name])) == []
+    assert in_tree_by_scheduler(Profiles.read(document, allow=[name])).keys() == {
+        "trimaran", "packing", "default-scheduler",
+    }  # fmt: skip
 
 
 def test_plugins_of_the_users_own_keep_their_place(document) -> None:
@@ -90,7 +119,8 @@ def test_plugins_of_the_users_own_keep_their_place(document) -> None:
     plugins = document["profiles"][1]["plugins"]
     plugins["multiPoint"] = {"enabled": [{"name": "Gang"}, {"name": "Own", "weight": 2}, {"name": "Off"}]}
     plugins["score"]["disabled"] = [{"name": "Off"}]
-    rendered = render_config(document, ExtenderEndpoint(URL))["profiles"][1]["plugins"]
+    own = ["Gang", "Own", "Off"]
+    rendered = render_config(document, ExtenderEndpoint(URL), allow=own)["profiles"][1]["plugins"]
     assert rendered["multiPoint"]["enabled"] == [
         {"name": "Gang", "weight": 10}, {"name": "Own", "weight": 20}, {"name": "Off"},
     ]  # fmt: skip
