@@ -165,7 +165,7 @@ class Reflector:
         """
         idle = _WATCH_SECONDS + _SILENCE_SECONDS
         query = {**self._query, "timeoutSeconds": str(_WATCH_SECONDS)}
-        started_at, has_event = time.monotonic(), False
+        started_at = time.monotonic()
         events = self._api.watch(self._path, version, idle, **query)
         while not self._stop.is_set():
             try:
@@ -177,11 +177,10 @@ class Reflector:
             self._last_response_at = time.monotonic()
             duration = self._last_response_at - started_at
             if event is None:
-                if not has_event and duration < _MIN_WATCH_SECONDS:
-                    raise _BrokenWatch(version, requests.ConnectionError("the watch ended at once"))
+                if duration < _MIN_WATCH_SECONDS:  # without a backoff, watches of one event each would be a flood
+                    raise _BrokenWatch(version, requests.ConnectionError(f"the watch ended after {duration:.3f} s"))
                 self._backoff = _MIN_BACKOFF_SECONDS
                 break
-            has_event = True
             if event.type == "DELETED":
                 self._store.drop(event.object)
             elif event.type != "BOOKMARK":

@@ -38,6 +38,12 @@ class Copy:
         self.names.discard(deleted["metadata"]["name"])
 
 
+@pytest.fixture(autouse=True)
+def scripted_watches_are_regular(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count the end of a script as the regular end of a watch, although it takes no time."""
+    monkeypatch.setattr(module, "_MIN_WATCH_SECONDS", 0.0)
+
+
 def reflect(api: ScriptedApi, **query: str) -> tuple[Reflector, Copy]:
     """Return a reflector and its store."""
     copy = Copy()
@@ -158,10 +164,18 @@ def test_the_backoff_grows_and_is_reset_by_a_regular_watch() -> None:
 
 
 @pytest.mark.parametrize(
-    "watch", [[ResourceExpired("always")], [], [event("ADDED", "11", name="c"), ResourceExpired("always")]]
+    "watch",
+    [
+        [ResourceExpired("always")],
+        [],
+        [event("ADDED", "11", name="c")],
+        [event("BOOKMARK", "11")],
+        [event("ADDED", "11", name="c"), ResourceExpired("always")],
+    ],
 )
-def test_watches_that_end_at_once_keep_the_backoff(watch: list[Any]) -> None:
+def test_watches_that_end_at_once_keep_the_backoff(watch: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a successful list nor a single event resets the backoff."""
+    monkeypatch.setattr(module, "_MIN_WATCH_SECONDS", 1.0)
     reflector, _ = reflect(ScriptedApi([LIST], [watch]))
     assert [reflector.run_once() for _ in range(6)][-1] == pytest.approx(LONGEST, rel=0.21)
 
