@@ -102,6 +102,7 @@ class FakeKubernetes:
         forbidden: ``(group, resource, verb)`` that RBAC does not allow.
         expired_continues: number of continue tokens that get status 410 before one is accepted.
         delay_seconds: delay before every response.
+        kubernetes: version of Kubernetes.
         requests: (path, query, Authorization header) of each request.
     """
 
@@ -115,6 +116,7 @@ class FakeKubernetes:
     expired_continues: int = 0
     delay_seconds: float = 0
     requests: list[tuple[str, dict[str, str], str]] = field(default_factory=list)
+    kubernetes: str = "v1.37.2"
     version: int = 1000
     oldest_version: int = 1000
     url: str = ""
@@ -227,7 +229,9 @@ class _Handler(BaseHTTPRequestHandler):
         if path in {"/livez", "/readyz", "/healthz"}:
             self._send(200, b"ok", "text/plain")
         elif path == "/version":
-            self._send(200, {"major": "1", "minor": "32", "gitVersion": "v1.32.4", "platform": "linux/amd64"})
+            self._send(
+                200, {"major": "1", "minor": "37", "gitVersion": self.fake.kubernetes, "platform": "linux/amd64"}
+            )
         elif path in (documents := self._discovery()):
             self._send(200, documents[path])
         elif path.startswith("/api/v1/"):

@@ -20,6 +20,7 @@ class PrioritizeOutcome(StrEnum):
     SHADOW = "shadow"
     OTHER_SCHEDULER = "other_scheduler"
     NOT_SYNCED = "not_synced"
+    NO_RULES = "no_rules"
     NO_METRICS = "no_metrics"
     DEADLINE = "deadline"
     FAILED = "failed"

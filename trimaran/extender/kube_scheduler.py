@@ -127,15 +127,18 @@ def render_config(
     return rendered
 
 
-def in_tree_by_scheduler(profiles: Profiles) -> Mapping[str, InTreePlugins]:
+def in_tree_by_scheduler(profiles: Profiles, kubernetes_version: str = LATEST_VERSION) -> Mapping[str, InTreePlugins]:
     """Return the in-tree score plugins of kube-scheduler that run in addition to the extender, by scheduler name.
 
-    These are the plugins that :func:`render_config` leaves in the file by default.
+    These are the plugins that :func:`render_config` leaves in the file, with the rules of the version.
+
+    Raises:
+        ValueError: the file does not fit the version.
     """
     if profiles.document["apiVersion"] not in _READABLE:
         return {}
-    rendered = render_config(profiles.document, ExtenderEndpoint("http://127.0.0.1"), allow=None)
-    configuration = read_configuration(rendered, allow=None)
+    rendered = render_config(profiles.document, ExtenderEndpoint("http://127.0.0.1"), kubernetes_version, allow=None)
+    configuration = read_configuration(rendered, kubernetes_version=kubernetes_version, allow=None)
     return {
         profile.scheduler_name: InTreePlugins(
             profile, configuration.weights[profile.scheduler_name].get("TaintToleration", 0)

@@ -35,23 +35,21 @@ class PlacementPredictor:
     they are assumed to be the same for all nodes.
 
     Args:
-        in_tree: in-tree plugins by scheduler name.
         rng: random number generator for the tie-break, which is random in kube-scheduler as well.
     """
 
-    def __init__(self, in_tree: Mapping[str, InTreePlugins], rng: random.Random) -> None:
-        self._in_tree = in_tree
+    def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._totals: dict[str, _Totals] = {}
         self._nodes: Sequence[Node] = ()  # the nodes that _tainted was computed for
         self._tainted: Mapping[str, Node] = {}
 
-    def predict(self, pod: Pod, scheduler_name: str, answer: ScoredCandidates, table: NodeTable) -> str:
+    def predict(self, pod: Pod, in_tree: InTreePlugins | None, answer: ScoredCandidates, table: NodeTable) -> str:
         """Return the name of the predicted node; "" if all candidates have been deleted.
 
         Args:
             pod: the pending pod.
-            scheduler_name: scheduler of the pod, which selects the in-tree plugins.
+            in_tree: in-tree plugins of the pod's scheduler; None if they are not known.
             answer: the extender's scores of the candidates.
             table: table of the cluster, from the time of the answer or later.
         """
@@ -59,7 +57,6 @@ class PlacementPredictor:
         if not names:
             return ""
         sums = points * ANSWER_FACTOR
-        in_tree = self._in_tree.get(scheduler_name)
         if in_tree is not None:
             sums += self._totals_of(in_tree.profile, table).for_rows(pod, rows)
             sums += in_tree.taint_weight * self._soft_taints(pod, names, table)
@@ -68,7 +65,7 @@ class PlacementPredictor:
 
     def _totals_of(self, profile: Profile, table: NodeTable) -> "_Totals":
         totals = self._totals.get(profile.scheduler_name)
-        if totals is None or totals.nodes is not table:
+        if totals is None or totals.nodes is not table or totals.profile is not profile:
             totals = self._totals[profile.scheduler_name] = _Totals(profile, table)
         return totals
 
@@ -102,11 +99,12 @@ class _Totals:
     normalizes its scores.
 
     Attributes:
+        profile: the profile.
         nodes: table of the nodes to score.
     """
 
     def __init__(self, profile: Profile, nodes: NodeTable) -> None:
-        self.nodes = nodes
+        self.profile, self.nodes = profile, nodes
         self._prepared = profile.prepare(nodes, MetricsTable.empty(nodes))
         self._normalizes = any(weighted.plugin.normalizes for weighted in profile.plugins)
         self._requests: object = None  # requests of the previous pod

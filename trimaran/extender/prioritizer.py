@@ -10,7 +10,7 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Literal
@@ -19,8 +19,9 @@ from client import ClientError, Collector
 from scoring import FallbackPolicy, Judgment, NodeGrade, PreparedProfile, Profile
 from trimaran.cluster.view import ClusterView
 from trimaran.extender.answer import PrioritizeOutcome, ScoredCandidates, ScoringDetails
-from trimaran.extender.placement_predictor import InTreePlugins, PlacementPredictor
+from trimaran.extender.placement_predictor import PlacementPredictor
 from trimaran.extender.profiles import ExtenderProfile, Profiles
+from trimaran.extender.scheduler_rules import SchedulerRules
 from trimaran.extender.wire import ExtenderArgs
 from watcher.model import WatcherMetrics
 
@@ -67,7 +68,7 @@ class Prioritizer:
         report_outage: called with the reason when scoring by load becomes impossible, and with "" when it is possible
             again.
         clock: Unix time.
-        in_tree: in-tree plugins that kube-scheduler scores by, by scheduler name.
+        rules: returns the current rules of kube-scheduler; None if its version has not been read yet.
         is_active: returns whether kube-scheduler gets the scores of the pod with a uid; for other pods (shadow) it gets
             the same score for all nodes.
         record: callback for each result, which must return at once; see :data:`RecordAnswer`.
@@ -81,7 +82,7 @@ class Prioritizer:
         options: PrioritizerOptions | None = None,
         report_outage: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
-        in_tree: Mapping[str, InTreePlugins] | None = None,
+        rules: Callable[[], SchedulerRules | None] = SchedulerRules,
         is_active: Callable[[str], bool] = lambda _: True,
         record: RecordAnswer = lambda *_: None,
     ) -> None:
@@ -98,7 +99,8 @@ class Prioritizer:
         self._prepared: dict[str, tuple[object, Future[PreparedProfile]]] = {}  # by scheduler, with the metrics' data
         self._prepared_lock = threading.Lock()
         rng = random.Random(self._options.seed)  # noqa: S311  a tie-break
-        self._predictor = PlacementPredictor(in_tree or {}, rng)  # used under the view's lock
+        self._rules = rules
+        self._predictor = PlacementPredictor(rng)  # used under the view's lock
         self._thread = ThreadPoolExecutor(1, "prioritizer")
         self._blocked_since = math.inf  # monotonic; infinite if the last probe got the view's lock
 
@@ -147,9 +149,13 @@ class Prioritizer:
         """
         requested_at = time.monotonic()
         ends_at = requested_at + self._options.deadline_seconds
-        # Without nodes and pods, or without metrics, there is nothing to score by.
-        if not self._view.is_synced:
+        # Without nodes and pods, kube-scheduler's rules or metrics, there is nothing to score by.
+        rules = self._rules()
+        if rules is None or not self._view.is_synced:
             return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.NOT_SYNCED), ""
+        if rules.refusal:
+            self._set_outage(rules.refusal)
+            return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.NO_RULES), ""
         snapshot, reason = self._snapshot()
         if snapshot is None and self._options.on_outage == "neutral":
             self._set_outage(reason)
@@ -171,7 +177,7 @@ class Prioritizer:
                 points = profile.to_points(scores.total)
                 details = ScoringDetails(scores, points, snapshot, began - requested_at, time.monotonic() - began)
                 answer = _answer(args, known, details, is_scored=is_scored)
-                node_name = self._predictor.predict(args.pod, args.scheduler_name, answer, table)
+                node_name = self._predictor.predict(args.pod, rules.in_tree.get(args.scheduler_name), answer, table)
                 if is_active and is_scored and self._options.assume:
                     self._view.assume(args.pod, node_name)
             else:

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field
 from runtime.settings.fields import comma_separated
 from runtime.settings.sections import ServerSettings
 from scoring import FallbackPolicy
+from scoring.kubernetes_version import known_version
 from trimaran.cluster.settings import ClusterSection
 from trimaran.extender.profiles import DEFAULT_SCORE_FACTOR
 from watcher.settings import Settings
@@ -37,6 +38,9 @@ class ExtenderSection(ClusterSection):
         [],
         description="names of further plugins in that file, such as plugins of your own scheduler, comma-separated; "
         "other unknown names are refused",
+    )
+    kubernetes_version: Annotated[str, BeforeValidator(known_version)] | None = Field(
+        None, description="version of kube-scheduler, such as 1.37; by default the version of the API server"
     )
     mode: Literal["active", "shadow"] = Field(
         "shadow", description="active: answer with scores; shadow: give all nodes the same score and only record"

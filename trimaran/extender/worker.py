@@ -3,6 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import scipy.special  # noqa: F401  scoring imports it inside functions, and no request may wait for an import
@@ -26,6 +27,7 @@ from trimaran.extender.outage import EventRecorder
 from trimaran.extender.prioritizer import Prioritizer, PrioritizerOptions
 from trimaran.extender.profiles import Profiles
 from trimaran.extender.requeuer import Requeuer
+from trimaran.extender.scheduler_rules import RulesByVersion
 from trimaran.extender.settings import ExtenderSettings
 from trimaran.extender.telemetry import ExtenderTelemetry
 
@@ -76,20 +78,29 @@ class ExtenderWorker:
         options = PrioritizerOptions(
             section.deadline_seconds, section.policy(), section.on_outage, section.assume, section.seed
         )
+        rules = RulesByVersion(self._api, partial(in_tree_by_scheduler, self._profiles), section.kubernetes_version)
+        self._closing.callback(rules.close)
+
+        def is_active(uid: str) -> bool:
+            return rules.is_known and current_rollout().is_active(uid)
+
         prioritizer = Prioritizer(
-            self._profiles, view, collector, options, report_outage, in_tree=in_tree_by_scheduler(self._profiles),
-            is_active=lambda uid: current_rollout().is_active(uid), record=record.add,
+            self._profiles, view, collector, options, report_outage, rules=lambda: rules.current,
+            is_active=is_active, record=record.add,
         )  # fmt: skip
         self._closing.callback(prioritizer.close)
         view.start()
+        rules.start()
         record.start()
         # The first read can block on an unresponsive watcher, so it must not delay the probes.
         threading.Thread(target=collector.start, name="first read", daemon=True).start()
         authorizer = AccessReviewAuthorizer(self._api) if section.explain == "review" else AllowAll()
         routes = [decision_routes(record, view, authorizer)]
         if section.filter != "off":
-            routes.append(self._filter(view, collector, telemetry, lambda uid: current_rollout().is_active(uid)))
-        return create_app(prioritizer, telemetry, lambda: view.is_synced, self._access, routes)
+            routes.append(self._filter(view, collector, telemetry, is_active))
+        return create_app(
+            prioritizer, telemetry, lambda: view.is_synced and rules.current is not None, self._access, routes
+        )
 
     def _filter(
         self, view: ClusterView, metrics: Collector, telemetry: ExtenderTelemetry, is_active: Callable[[str], bool]

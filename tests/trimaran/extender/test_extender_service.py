@@ -14,6 +14,7 @@ from control_plane.processes import Process
 from support.certificates import Authority
 from support.documented import check_each_setting_is_documented
 from support.extending import CONFIGURATION, extender_args
+from support.fake_kubernetes import node, run_fake_kubernetes
 from support.servers import check_error, free_port
 
 from runtime.settings.loading import load
@@ -63,6 +64,37 @@ def test_without_a_cluster_scores_are_neutral(url: str) -> None:
         assert response.status_code == 200
         assert response.json() == [{"Host": name, "Score": 0} for name in dict.fromkeys(document["NodeNames"])]
     check_error(requests.post(f"{url}/prioritize", b'{"Pod": NaN}', timeout=10), 400, "bad_request")
+
+
+@pytest.mark.parametrize(
+    ("server", "setting", "refused"),
+    [("v1.37.2", (), ""), ("v1.38.0", (), "has version v1.38.0"), ("v1.38.0", ("1.37",), "")],
+)
+def test_an_unknown_version_of_kubernetes_is_refused(
+    files: tuple[Path, Path], tmp_path: Path, server: str, setting: tuple[str, ...], refused: str
+) -> None:
+    """The extender does not act for a version without known rules, and says why; the setting overrides the server's."""
+    port, log = free_port(), tmp_path / "extender.log"
+    with run_fake_kubernetes(tmp_path, kubernetes=server) as fake:
+        fake.put("nodes", node("node-1"))
+        command = [
+            sys.executable, "-m", "trimaran", "extender", "--config", files[0], "--kube-config", fake.kube_config(),
+            "--watcher", "http://127.0.0.1:9", "--port", str(port), "--set", "extender.mode=active",
+            *(option for version in setting for option in ("--set", f"extender.kubernetes_version={version}")),
+        ]  # fmt: skip
+        process = Process(command, log)
+        url = f"http://127.0.0.1:{port}"
+        try:
+            process.wait_until(lambda: requests.get(f"{url}/readyz", timeout=5).ok, "the extender is ready", 40)
+            response = requests.post(f"{url}/prioritize", orjson.dumps(extender_args("node-1")), timeout=10)
+            assert response.json() == [{"Host": "node-1", "Score": 0}]
+            outcome = "no_rules" if refused else "no_metrics"
+            assert f'outcome="{outcome}"}} 1.0' in requests.get(f"{url}/metrics", timeout=10).text
+        finally:
+            process.terminate()
+    reasons = [line for line in log.read_text().splitlines() if "nodes are not scored by their load" in line]
+    assert len(reasons) == 1
+    assert refused in reasons[0]
 
 
 @pytest.mark.parametrize(
@@ -151,6 +183,8 @@ def test_each_setting_is_documented() -> None:
         (("--set", "extender.on_outage=alike"), "Input should be 'neutral' or 'allocation'"),
         (("--set", "extender.outage=alike"), "extender.outage (command line): renamed to extender.on_outage"),
         (("--set", "extender.deadlines=1"), "did you mean extender.deadline_seconds"),
+        (("--set", "extender.kubernetes_version=1.38"), "extender.kubernetes_version"),
+        (("--set", "extender.kubernetes_version=1.38"), "choose one of 1.33, 1.34, 1.35, 1.36, 1.37"),
         (("--set", "server.compat_port=2022"), "server.compat_port (command line): a setting of the watcher"),
         (("--set", "server.dialect=go"), "server.dialect (command line): a setting of the watcher"),
     ],

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Literal
 
 import numpy as np
 import orjson
@@ -17,13 +18,14 @@ from werkzeug.test import EnvironBuilder
 
 from runtime.kubernetes.constraints import Taint, Toleration
 from runtime.kubernetes.pod_demand import RequestCache
-from scoring import FallbackPolicy, MetricsTable, Node, Profile, ResourceList
+from scoring import FallbackPolicy, MetricsTable, Node, NodeResourcesFit, Profile, ResourceList
 from trimaran.extender.answer import NEUTRAL, PrioritizeOutcome, ScoredCandidates
 from trimaran.extender.app import create_app
 from trimaran.extender.kube_scheduler import in_tree_by_scheduler
 from trimaran.extender.placement_predictor import InTreePlugins, PlacementPredictor, _Totals
 from trimaran.extender.prioritizer import Prioritizer, PrioritizerOptions
 from trimaran.extender.profiles import Profiles
+from trimaran.extender.scheduler_rules import SchedulerRules
 from trimaran.extender.telemetry import ExtenderTelemetry
 from trimaran.extender.wire import ExtenderArgs
 
@@ -144,7 +146,8 @@ def test_the_assumed_node_is_the_one_with_the_highest_sum() -> None:
     view, ours = StaticView(*LOADS), profiles()
     held = SettableMetrics({"node-1": 90.0, "node-2": 20.0, "node-3": 20.0})
     view.state.table.add(args("node-2", pod="there", cpu="1").pod, "node-2", placed_at=0.0)
-    with prioritizing(view, held, in_tree=in_tree_by_scheduler(ours)) as prioritizer:
+    rules = SchedulerRules(in_tree_by_scheduler(ours))
+    with prioritizing(view, held, rules=lambda: rules) as prioritizer:
         for number in range(8):
             prioritizer.answer(args(*LOADS, pod=f"pod-{number}"))
             view.state.drop_pod(f"uid-of-pod-{number}")
@@ -162,16 +165,14 @@ def test_soft_taints_count_as_in_kube_scheduler() -> None:
         args(*LOADS).pod,
         ScoredCandidates(("node-1", "node-2", "node-3"), (10, 13, 16), PrioritizeOutcome.SCORED),
     )
-    predictor = PlacementPredictor({"load-aware": InTreePlugins(Profile(()), 2)}, random.Random(1))
+    predictor, in_tree = PlacementPredictor(random.Random(1)), InTreePlugins(Profile(()), 2)
     tolerant = dataclasses.replace(pod, tolerations=(Toleration("spot", "Exists"),))
     # 100, 130 - 2 x 50 and 160 - 2 x 100; the tolerant pod counts one of the two taints only.
-    assert predictor.predict(pod, "load-aware", answer, view.state.table) == "node-1"
-    assert predictor.predict(tolerant, "load-aware", answer, view.state.table) == "node-2"
-    assert predictor.predict(pod, "another", answer, view.state.table) == "node-3"
+    assert predictor.predict(pod, in_tree, answer, view.state.table) == "node-1"
+    assert predictor.predict(tolerant, in_tree, answer, view.state.table) == "node-2"
+    assert predictor.predict(pod, None, answer, view.state.table) == "node-3"
     assert (
-        predictor.predict(
-            pod, "load-aware", ScoredCandidates(("gone",), (5,), PrioritizeOutcome.SCORED), view.state.table
-        )
+        predictor.predict(pod, in_tree, ScoredCandidates(("gone",), (5,), PrioritizeOutcome.SCORED), view.state.table)
         == ""
     )
 
@@ -207,6 +208,48 @@ def test_an_outage_gets_neutral_scores_and_is_reported_once() -> None:
         assert prioritizer.answer(args(*LOADS)).outcome is PrioritizeOutcome.SCORED
         prioritizer.answer(args(*LOADS))
     assert reported == ["the watcher has nothing fresh", ""]
+
+
+@pytest.mark.parametrize("on_outage", ["neutral", "allocation"])
+def test_without_known_rules_no_pod_is_scored(on_outage: Literal["neutral", "allocation"]) -> None:
+    """For an unknown version of kube-scheduler answers are neutral and pods not assumed, and the reason is reported."""
+    view, held, reported = StaticView(*LOADS), SettableMetrics(LOADS), []
+    options = dataclasses.replace(PATIENT, on_outage=on_outage)
+    rules = SchedulerRules(refusal="version 1.38")
+    with prioritizing(view, held, options, rules=lambda: rules, report_outage=reported.append) as prioritizer:
+        answers = [prioritizer.answer(args(*LOADS)) for _ in range(2)]
+        assert [(set(each.scores.values()), each.outcome) for each in answers] == (
+            [({NEUTRAL}, PrioritizeOutcome.NO_RULES)] * 2
+        )
+        assert (view.assumed, reported) == ([], ["version 1.38"])
+        rules = SchedulerRules()
+        assert prioritizer.answer(args(*LOADS)).outcome is PrioritizeOutcome.SCORED
+    assert reported == ["version 1.38", ""]
+
+
+def test_before_the_version_is_read_no_pod_is_scored() -> None:
+    """At the start the answers are neutral, as before the first list of nodes, without an outage."""
+    reported = []
+    held = SettableMetrics(LOADS)
+    with prioritizing(StaticView(*LOADS), held, rules=lambda: None, report_outage=reported.append) as prioritizer:
+        assert prioritizer.answer(args(*LOADS)).outcome is PrioritizeOutcome.NOT_SYNCED
+    assert reported == []
+
+
+def test_the_prediction_follows_the_rules() -> None:
+    """After an upgrade the in-tree scores of the new version decide between nodes with equal load."""
+    view = StaticView("node-1", "node-2")
+    held = SettableMetrics(dict.fromkeys(("node-1", "node-2"), 30.0))
+    view.state.table.add(args("node-1", pod="there", cpu="1").pod, "node-1", placed_at=0.0)
+    plugins = NodeResourcesFit("LeastAllocated"), NodeResourcesFit("MostAllocated")
+    old, new = (SchedulerRules({"load-aware": InTreePlugins(Profile.of(plugin))}) for plugin in plugins)
+    rules = old
+    with prioritizing(view, held, rules=lambda: rules) as prioritizer:
+        prioritizer.answer(args("node-1", "node-2"))
+        view.state.drop_pod("uid-of-pod-1")
+        rules = new
+        prioritizer.answer(args("node-1", "node-2"))
+    assert [node_name for _, node_name in view.assumed] == ["node-2", "node-1"]
 
 
 def test_an_outage_can_be_scored_by_allocation() -> None:
