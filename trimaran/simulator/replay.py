@@ -23,6 +23,7 @@ import numpy as np
 
 from runtime.kubernetes.objects import Pod
 from scoring.arrays import Bools, Int64s
+from trimaran.simulator.absent_resources import warn_of_absent_resources
 from trimaran.simulator.autoscaling import Autoscaler, Autoscaling
 from trimaran.simulator.cluster import Cluster, PodRun, QueuedPod, requested
 from trimaran.simulator.faults import Fault
@@ -108,6 +109,7 @@ class Replay:
         self._policy = policy
         rng = np.random.default_rng(self.options.seed)
         self._watcher = SimulatedWatcher(self.options.windows, self.cluster, self.options.faults)
+        warn_of_absent_resources(policy)
         self._chooser: Chooser = policy.begin(self.cluster, self._watcher, rng)
         self._sampling = NodeSampling(self.options.percent_of_nodes)
         self._ends: dict[int, list[PodRun]] = defaultdict(list)
