@@ -35,13 +35,21 @@ def check_capacities(table: Table, columns: Mapping[str, Int64s]) -> None:
             table.problems.refuse(f"{location} of the largest node is not in {unit}")
         elif not small <= largest <= large:
             table.problems.warn(f"{location} of the largest node is odd; it is in {unit}")
-        odd = sound[amounts[sound] < largest / _ODD_SHARE]
-        table.warn(
-            {
-                int(at): f"{column} {amounts[at]} is less than a thousandth of the largest node's; it is in {unit}"
-                for at in odd
-            }
-        )
+        odd = sound[amounts[sound] < largest / _ODD_SHARE].tolist()
+        rule = f"is less than a thousandth of the largest node's; it is in {unit}"
+        table.warn({at: f"{column} {amounts[at]} {rule}" for at in odd})
+
+
+def check_joins(folder: Path, trace: Trace, problems: TraceProblems) -> None:
+    """Warn of joining nodes whose capacity is in a wrong unit."""
+    smallest = np.array(list(trace.amounts().values())).max(axis=0) / _ODD_SHARE
+    for event in trace.events:
+        if event.capacity is not None and (event.capacity < smallest).any():
+            cpu, memory = event.capacity
+            problems.warn(
+                f"{folder}: events, minute {event.minute}: node {event.node!r} joins with {cpu} millicores and "
+                f"{memory} bytes, less than a thousandth of the largest node"
+            )
 
 
 def check_kinds(table: Table) -> None:

@@ -104,6 +104,7 @@ def examine_trace(folder: Path) -> tuple[Trace | None, TraceProblems]:
         events=events,
     )
     problems.refuse(*event_errors(events, trace.amounts(), folder))
+    checks.check_joins(folder, trace, problems)
     checks.check_use(folder / USAGE, trace, pods, problems)
     checks.check_fit(trace, pods)
     return (None if problems.errors else trace), problems

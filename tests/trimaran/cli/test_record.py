@@ -88,7 +88,10 @@ def history(begin: int) -> Iterator[str]:
             'pod="old-0",container="side",resource="cpu"',
             'pod="old-0",container="main",resource="memory"',
         ],
-        "kube_pod_container_resource_limits": ['pod="old-0",container="main",resource="memory"'],
+        # Only one of two containers has a limit of CPU, so the pod has none.
+        "kube_pod_container_resource_limits": [
+            'pod="old-0",container="main",resource="memory"', 'pod="old-0",container="main",resource="cpu"',
+        ],
     }  # fmt: skip
     for name, series in infos.items():
         yield f"# TYPE {name} gauge\n"
@@ -144,6 +147,7 @@ def test_pods_have_their_owners_requests_and_limits(trace: Trace) -> None:
             strict=True,
         )
     )  # fmt: skip
+    assert (trace.cpu_limit_milli == -1).all()
     assert rows == {
         "shop/web-5f7c9d-aaaaa": ("Deployment", "shop/web", 1000, 2 * GIB, -1),
         "shop/batch-28391040-x": ("Job", "shop/batch", 4000, 4 * GIB, -1),
