@@ -94,7 +94,7 @@ def kubernetes_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_kubernetes
 
 
-class KubernetesVersion(click.ParamType):
+class KubernetesVersion(click.ParamType[str]):
     """Click parameter type: a Kubernetes version whose rules of scoring are known, such as ``1.37`` or ``v1.37.2``."""
 
     name = "version"
