@@ -146,6 +146,21 @@ def test_frozen_cpu_is_reported_and_then_marked() -> None:
             assert cluster.metadata("n2", window) == {}
 
 
+@pytest.mark.parametrize("seconds", [7200, 86400, 365 * 86400])
+def test_a_gap_is_no_rest(seconds: int) -> None:
+    """A jump of the clock, or a long outage, between two fetches with equal values does not make them frozen."""
+    cluster = Cluster()
+    cluster.run(30)
+    data = cluster.nodes()
+    cluster.judge(data)
+    cluster.now += seconds
+    for _ in range(20):
+        cluster.judge(data)
+        assert "frozen" not in {finding.kind for finding in cluster.findings}
+    cluster.judge(data)
+    assert "frozen" in {finding.kind for finding in cluster.findings}
+
+
 def test_frozen_source_is_one_finding() -> None:
     """If all nodes freeze at the same time there is one finding, and all nodes are marked."""
     cluster = Cluster()

@@ -16,6 +16,7 @@ import jsonschema
 import pytest
 import requests
 from conftest import History
+from control_plane.clock import Clock
 from support.servers import Fake, Service, check_error, prometheus_arguments, send_raw, serving, two_nodes, wait_until
 from support.starts import start_once
 
@@ -132,6 +133,29 @@ def test_starts_under_busy_clients(tmp_path: Path) -> None:
         errors, answers = start_once(tmp_path, 24, 1.0)
         assert errors == []
         assert answers["/compat/watcher", 200] > 0
+
+
+@pytest.mark.slow
+def test_the_clock_jumps_while_the_service_runs(watch: Start, tmp_path: Path) -> None:
+    """After each jump, back or ahead by up to 50 years, the next fetch is served, and the worker lives on."""
+    clock = Clock(tmp_path, "watcher")
+    service = watch("--provider", "Fake", "--interval", "0.2", cold=True, **clock.environment)
+    service.wait_for("/watcher")
+    service.wait_for("/livez")
+    workers = service.workers()
+    day = 86400
+    for seconds in (-10, -3600, -day, 0, day, 0, -50 * 365 * day, 0, 5 * 365 * day, 0):
+        clock.set(seconds)
+
+        def is_fetched(offset: int = seconds) -> bool:
+            return abs(service.get("/watcher").json().get("timestamp", 0) - time.time() - offset) < 4
+
+        wait_until(is_fetched, f"a fetch {seconds} s from now is served")
+        assert {service.get(path).status_code for path in ("/livez", "/readyz", "/compat/watcher")} == {200}
+    loads = service.get("/history?host=node-1&type=CPU&operator=AVG&since=5m").json()["series"][0]["values"][0]
+    assert loads[-1] is not None or loads[-2] is not None
+    assert service.workers() == workers
+    assert "Traceback" not in service.log.read_text()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -297,7 +298,7 @@ def test_a_file_of_an_older_schema_is_migrated(path: Path) -> None:
     store = Store(path)
     store.save_snapshots({"15m": snapshot()})
     store.close()
-    for table in ("samples", "history_nodes", "history_minutes", "history_blocks"):
+    for table in ("samples", "history_nodes", "history_minutes", "history_blocks", "history_apart"):
         execute(path, f"drop table {table}")
     execute(path, "alter table snapshots drop column origin")
     execute(path, "delete from _sqlite_migrations where name <> 'create_snapshots'")
@@ -561,6 +562,40 @@ def test_a_file_that_becomes_read_only(store: Store, path: Path) -> None:
     store._db.execute("pragma query_only = off")
     store.save_snapshots({"15m": snapshot(1120)})
     assert store.failure == ""
+
+
+def test_a_file_system_that_becomes_read_only(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """After an error of the disk the file is read on, with one log line; a restart after a repair goes on with it."""
+    path.parent.mkdir()
+    image = path.parents[1] / "image"
+    with image.open("wb") as file:
+        file.truncate(16 << 20)
+    mount = ["mount", "-o", "loop", str(image), str(path.parent)]
+    made = shutil.which("mkfs.ext4") and subprocess.run(["mkfs.ext4", "-q", image], check=False).returncode == 0
+    if not made or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("only root can mount a file system from an image")
+    try:
+        store = Store(path)
+        store.save_snapshots({"15m": snapshot(1000)})
+        subprocess.run(["sync", "--file-system", path], check=True)
+        subprocess.run(["mount", "-o", "remount,abort", path.parent], check=True)  # as ext4 does after an error
+        for timestamp in (1060, 1120):
+            store.save_snapshots({"15m": snapshot(timestamp)})
+            assert store.failure
+            assert load_windows(store) == {"15m": snapshot(1000)}
+        assert caplog.text.count("the store cannot be written") == 1
+        store.close()
+        subprocess.run(["umount", path.parent], check=True)
+        subprocess.run(["e2fsck", "-fy", image], check=False, capture_output=True)
+        subprocess.run(mount, check=True)
+        store = Store(path)
+        assert load_windows(store) == {"15m": snapshot(1000)}
+        store.save_snapshots({"15m": snapshot(1180)})
+        assert (store.failure, store.set_aside) == ("", None)
+        store.close()
+        assert rows(path, "timestamp") == [(1000,), (1180,)]
+    finally:
+        subprocess.run(["umount", "--lazy", path.parent], check=False)
 
 
 def test_the_file_is_opened_later(path: Path) -> None:

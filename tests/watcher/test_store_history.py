@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from support.histories import save_fetch
 from support.servers import wait_until
 
@@ -27,7 +28,8 @@ def stored(
     store: Store, start: int, minutes: int, node: str | None = None, step: int = 60, operator: str = "AVG"
 ) -> History:
     """Read the history of CPU."""
-    return store.load_history(["x"], Steps(start, step, minutes * 60 // step), node, "CPU", operator)
+    steps = Steps(start, step, minutes * 60 // step)
+    return store.load_history(["x"], steps, node, "CPU", operator, until=start + 60 * minutes)
 
 
 def rows(path: Path, statement: str) -> list[tuple[object, ...]]:
@@ -79,9 +81,9 @@ def test_packed_hours_have_the_same_values(store: Store, path: Path) -> None:
     np.testing.assert_allclose(one.of("CPU"), loads[200:201, 30:90], atol=1e-4)
     assert [
         (series.type, series.operator)
-        for series in store.load_history(["x"], Steps(START, 60, 9), "node-1", None, None).series
+        for series in store.load_history(["x"], Steps(START, 60, 9), "node-1", None, None, until=START + 540).series
     ] == []
-    every = store.load_history(["x"], Steps(START, 60, 150), "node-001", None, None)
+    every = store.load_history(["x"], Steps(START, 60, 150), "node-001", None, None, until=START + 9000)
     np.testing.assert_allclose(every.of("Memory"), 100 - loads[1:2], atol=1e-4)
 
 
@@ -133,11 +135,11 @@ def test_nodes_that_come_and_go_never_mix(store: Store, path: Path) -> None:
 
 
 def test_old_hours_are_pruned(path: Path) -> None:
-    """Hours beyond keep_hours are deleted as new hours are written."""
+    """Hours beyond keep_hours, and one more, are deleted as new hours are written."""
     store = Store(path, keep_hours=3)
     for hour in range(8):
         save_fetch(store, START + hour * HOUR, {"a": hour})
-    assert rows(path, "select min(hour) - 1700000, max(hour) - 1700000 from history_blocks") == [(4, 6)]
+    assert rows(path, "select min(hour) - 1700000, max(hour) - 1700000 from history_blocks") == [(3, 6)]
     store.close()
 
 
@@ -170,16 +172,75 @@ def test_memory_has_no_history() -> None:
     store.close()
 
 
-def test_history_from_the_future_is_deleted(store: Store) -> None:
-    """After the clock was set back, values from the future are deleted, and an hour packed too early continues."""
+# -- clocks that are wrong ----------------------------------------------------------------------------------------
+
+
+def save_hours(store: Store, hours: int, first: int = 0) -> NDArray[np.float32]:
+    """Save fetches every ten minutes; return the load of each."""
+    loads = np.arange(6 * first, 6 * (first + hours), dtype=np.float32) % 97
+    for number, load in enumerate(loads, 6 * first):
+        save_fetch(store, START + 600 * number, {"a": float(load)})
+    return loads
+
+
+@pytest.mark.parametrize("hours_off", [(24, 24, 24), (-24, -24, -24), (24, 48, 72), (-500, 500, -1), (1, -1, 1)])
+def test_a_wrong_clock_deletes_no_history(store: Store, hours_off: tuple[int, ...]) -> None:
+    """After three fetches with a wrong clock, all values of the last day are served, and the next ones are added."""
+    loads = save_hours(store, 25)
+    now = START + 25 * HOUR - 600
+    for number, hours in enumerate(hours_off, 1):
+        save_fetch(store, now + hours * HOUR + 60 * number, {"a": 99, "other": 99})
+    loads = np.append(loads, save_hours(store, 2, first=25))
+    assert store.failure == ""
+    values = stored(store, START + 3 * HOUR, 24 * 60, node="a").of("CPU")[0]
+    np.testing.assert_array_equal(values[::10], loads[18:])
+
+
+def test_history_of_the_future_is_not_served_until_then(store: Store) -> None:
+    """Hours that a clock stamped that was ahead are served once the clock has reached them, but real ones win."""
+    save_fetch(store, START, {"a": 1})
+    for minute in (0, 1, 61):
+        save_fetch(store, START + 30 * HOUR + 60 * minute, {"a": 90 + minute % 60})
+    save_fetch(store, START + 60, {"a": 2})
+    steps = Steps(START, 31 * HOUR, 1)
+    history = store.load_history(["x"], steps, None, "CPU", "AVG", until=START + 60)
+    np.testing.assert_array_equal(history.of("CPU")[0], [1.5])
+    save_fetch(store, START + 30 * HOUR, {"a": 30})
+    save_fetch(store, START + 31 * HOUR, {"a": 31})
+    values = stored(store, START + 30 * HOUR, 62).of("CPU")[0]
+    assert (values[[0, 1, 60, 61]].tolist(), np.isnan(values).sum()) == ([30, 91, 31, 91], 58)
+
+
+def test_a_minute_is_not_overwritten_by_a_clock_that_is_behind(store: Store) -> None:
+    """A clock that is set back does not replace values that were measured at these times."""
+    loads = save_hours(store, 3)
+    save_fetch(store, START + HOUR, {"a": 99, "b": 99})
+    save_fetch(store, START + HOUR + 60, {"a": 98})
+    save_hours(store, 1, first=3)
+    values = stored(store, START, 180, node="a").of("CPU")[0]
+    np.testing.assert_array_equal(values[::10], loads)
+    assert values[61] == 98
+
+
+def test_a_number_is_not_reused_after_the_clock_was_behind(store: Store) -> None:
+    """A node keeps its number while hours with its values are stored, also if a fetch in the past had it last."""
+    store.keep_seconds = 3 * HOUR
+    for hour in range(4):
+        save_fetch(store, START + hour * HOUR, {"a": 10})
+    save_fetch(store, START + HOUR // 2, {"a": 11})
+    for hour in range(4, 6):
+        save_fetch(store, START + hour * HOUR, {"b": 20})
+    history = stored(store, START + 3 * HOUR, 180)
+    assert dict(zip(history.nodes, np.nanmax(history.of("CPU"), axis=1), strict=True)) == {"a": 10, "b": 20}
+
+
+def test_an_hour_that_was_packed_too_early_continues(store: Store) -> None:
+    """After a jump ahead and back, the present hour has the values from before and after the jump."""
     save_fetch(store, START, {"a": 1})
     save_fetch(store, START + 2 * HOUR, {"a": 99})
-    store.forget_snapshots(since=START + 60)
     save_fetch(store, START + 60, {"a": 2})
     save_fetch(store, START + HOUR, {"a": 3})
-    values = stored(store, START, 181).of("CPU")[0]
-    assert values[[0, 1, 60]].tolist() == [1, 2, 3]
-    assert np.isnan(values[61:]).all()
+    assert stored(store, START, 61).of("CPU")[0][[0, 1, 60]].tolist() == [1, 2, 3]
 
 
 def test_unreadable_history_is_a_gap(store: Store, path: Path) -> None:
@@ -204,9 +265,9 @@ def test_a_file_without_history_tables_is_migrated(path: Path) -> None:
     store.close()
     connection = sqlite3.connect(path)
     with connection:
-        for table in ("history_nodes", "history_minutes", "history_blocks"):
+        for table in ("history_nodes", "history_minutes", "history_blocks", "history_apart"):
             connection.execute(f"drop table {table}")
-        connection.execute("delete from _sqlite_migrations where name = 'create_history'")
+        connection.execute("delete from _sqlite_migrations where name like 'create_history%'")
     connection.close()
     again = Store(path)
     assert again.set_aside is None

@@ -95,7 +95,7 @@ def test_findings_survive_a_restart(tmp_path: Path) -> None:
     """A node that was frozen before a restart is frozen after it, since the same time, from the store's history."""
     now, answers = START, dict.fromkeys(WINDOWS, lambda window: one_node_result(window, 41.37))
     for fetches in (25, 1):
-        bench = Bench(tmp_path / "store.sqlite")
+        bench = Bench(tmp_path / "store.sqlite", now=now)
         bench.source.answers = answers
         for _ in range(fetches):
             bench.now = now

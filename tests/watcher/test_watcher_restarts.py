@@ -10,6 +10,7 @@ from support.bench import START, Bench
 from support.not_served import not_served
 from support.servers import wait_until
 
+from watcher.history import Steps
 from watcher.model import WatcherMetrics
 from watcher.pipeline import loop
 from watcher.publishing.cache import Publication
@@ -113,6 +114,47 @@ def test_stored_snapshots_from_the_future_are_never_served(
     bench.watcher.fetch_once()
     assert not bench.watcher.is_ready()
     bench.watcher.stop()
+
+
+@pytest.mark.parametrize("seconds", [-86400, 86400])
+def test_the_history_survives_a_wrong_clock(tmp_path: Path, seconds: int) -> None:
+    """Fetches with a wrong clock, while running or after a restart, delete nothing of the history."""
+    bench = Bench(tmp_path / "store.sqlite")
+    for minute in range(120):
+        bench.now = START + 60 * minute
+        bench.watcher.fetch_once()
+    end = bench.now
+    for number in range(3):
+        bench.now = end + seconds + 60 * number
+        bench.watcher.fetch_once()
+    bench.watcher.stop()
+    other = Bench(tmp_path / "store.sqlite", now=end + seconds + 600)
+    other.watcher.fetch_once()
+    other.watcher.stop()
+    again = Bench(tmp_path / "store.sqlite", now=end + 60)
+    again.watcher.fetch_once()
+    history = again.watcher.history("a", "CPU", "AVG", since=START)
+    again.watcher.stop()
+    assert (history.of("CPU") == 50).all()
+    assert history.steps.count >= 121
+
+
+def test_watchers_with_skewed_clocks_share_a_file_in_turn(tmp_path: Path) -> None:
+    """Two watchers that take turns with a file, their clocks a day apart, each keep the history of both."""
+    path = tmp_path / "store.sqlite"
+    skew, turns = 86400, 4
+    for turn in range(turns):
+        for offset in (0, -skew):
+            bench = Bench(path, now=START + 3600 * turn + offset)
+            for _ in range(5):
+                bench.watcher.fetch_once()
+                bench.now += 60
+            bench.watcher.stop()
+    store = Store(path)
+    steps = Steps(int(START - skew) // 3600 * 3600, 3600, 24 + turns)
+    loads = store.load_history(["Test"], steps, "a", "CPU", "AVG", until=START + 3600 * turns).of("CPU")[0]
+    store.close()
+    assert loads[[*range(turns), *range(24, 24 + turns)]].tolist() == [50] * 2 * turns
 
 
 def test_a_small_clock_correction_is_ignored(bench: Bench) -> None:

@@ -200,7 +200,8 @@ class Watcher:
             begin, now, step_seconds(step), MAX_STEPS_ALL_NODES if node is None else MAX_STEPS_ONE_NODE
         )
         default = (MetricType.CPU, Operator.AVG) if node is None else (None, None)
-        history = self._store.load_history(self._sources, steps, node, type_ or default[0], operator or default[1])
+        metric = type_ or default[0], operator or default[1]
+        history = self._store.load_history(self._sources, steps, node, *metric, until=now)
         if not history.series:
             check_metric(type_, operator, self._store.history_metrics(self._sources))
         return history

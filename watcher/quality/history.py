@@ -18,6 +18,7 @@ Flags = npt.NDArray[np.bool_]
 _HABIT = 1 / 20  # weight of one fetch in the average frequency of changes
 _MIN_FETCHES = 10  # minimum number of fetches before that frequency is used
 _SERIES, _VALUE = attrgetter("name", "operator", "type"), attrgetter("value")
+_GAP = 20  # a longer time between fetches, in spacings, is a gap: an outage, or a jump of the clock
 _SAME = 1e-9  # maximum difference of equal values: snapshots are stored with 10 decimals
 
 
@@ -59,9 +60,14 @@ class FetchHistory:
         self._state, self._recent = self._blank(0, 0)
 
     def append(self, now: float, nodes: Mapping[str, NodeMetrics]) -> None:
-        """Add a fetch. A fetch that is not later than the last one starts a new history, as the clock was set back."""
+        """Add a fetch. A fetch that is not later than the last one starts a new history, as the clock was set back.
+
+        The time of a long gap between two fetches is not part of a rest, since nothing is known about it.
+        """
         if now <= self.now:
             self.clear()
+        elapsed = now - self.now
+        gap = elapsed if _GAP * self._spacing < elapsed < np.inf else 0.0
         values = self._read(nodes, now)
         self._fetches += 1
         state = self._state
@@ -75,7 +81,7 @@ class FetchHistory:
         weight = max(_HABIT, 1 / max(1, self._fetches - 1))
         state["moving"][has_predecessor] += weight * (changed[has_predecessor] - state["moving"][has_predecessor])
         state["moved"][changed] = state["moving"][changed]
-        state["since"] = np.where(same, state["since"], np.where(present, now, np.nan))
+        state["since"] = np.where(same, state["since"] + gap, np.where(present, now, np.nan))
         state["seen"][present] = now
         state["value"] = values
         # Fetches that follow too soon, such as retries, overwrite the newest place, so old values stay.

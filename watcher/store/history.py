@@ -7,6 +7,10 @@ of a fetch, so a crash leaves only whole minutes and whole hours.
 
 Each node has a number, the index of its values in the stored arrays. When all values of a node have been deleted, a new
 node can get its number.
+
+A wrong clock deletes nothing. Hours that begin more than five minutes in the future are set apart: they are not served
+until the clock has reached them, and values that are measured then replace theirs. Values that were measured at their
+time are never replaced. The age of an hour is the number of later hours that are stored, not a difference of times.
 """
 
 import contextlib
@@ -28,7 +32,8 @@ from watcher.store.schema import HOUR
 _log = logging.getLogger(__name__)
 _MAX_NODES = 100_000  # numbered at the same time; each takes two bytes per minute and series until its hour is over
 _ROW_BYTES = 200  # size of a row without its body: columns, index entry, unused space of the page
-_PRUNED_AT_ONCE = 2  # hours deleted when one is added; not all, since after a jump of the clock all of them look old
+_SPARE_HOURS = 1  # hours kept beyond the limit: after a jump of the clock, the present hour is a block already
+_AHEAD_SECONDS = 300  # later times are in the future; smaller differences between clocks are usual
 _KEY = "source, origin, type, operator, name"
 _Series = tuple[str, str, str]  # type, operator, name
 
@@ -40,37 +45,37 @@ class HistoryRows(NamedTuple):
         names: node number to node name.
         blocks: rows ``type, operator, name, chunk, hour, body``, sorted; a chunk is a group of 128 node numbers.
         minutes: rows ``type, operator, name, minute, body``.
+        last: last minute to decode, in minutes of Unix time; an hour of the blocks may have later ones.
         offset: number of the first node in the bodies of ``minutes``.
     """
 
     names: Mapping[int, str]
     blocks: list[Any]
     minutes: list[Any]
+    last: int
     offset: int = 0
 
 
-def add(db: Database, metrics: WatcherMetrics, origin: str, *, keep_seconds: float, max_bytes: int) -> None:
+def add(db: Database, metrics: WatcherMetrics, origin: str, *, keep_hours: int, max_bytes: int) -> None:
     """Add a snapshot to the history, unless the history already has its minute.
 
-    The first snapshot of an hour also deletes hours that are too old, at most two at a time, and hours beyond the size.
+    The first snapshot of an hour also deletes hours beyond the limits of age and size.
 
     Args:
         db: the database, in a transaction.
         metrics: the snapshot.
         origin: text that identifies the system that the snapshot's source reads.
-        keep_seconds: age in seconds above which hours are deleted.
+        keep_hours: number of hours above which the oldest hours are deleted.
         max_bytes: size of the history above which the oldest hours are deleted.
     """
     minute = metrics.timestamp // RESOLUTION_SECONDS
     hour = minute // HOUR
-    # Rows of the future remain after the clock was set back.
-    db.execute("delete from history_minutes where minute > ?", [minute])
-    db.execute("delete from history_blocks where hour > ?", [hour])
     where = (minute, metrics.source, origin)
-    if db.execute("select 1 from history_minutes where (minute, source, origin) = (?, ?, ?) limit 1", where).fetchone():
+    _set_apart(db, hour, last_minute(metrics.timestamp) // HOUR)
+    if _has_minute(db, *where):
         return
-    if _fold(db, hour):
-        _prune(db, hour, int((metrics.timestamp - keep_seconds) // 3600), max_bytes)
+    if _fold(db, "minute < ?", hour * HOUR):
+        _prune(db, hour, keep_hours, max_bytes)
     nodes = NodeColumns.of(metrics.data)
     rows = [
         (*where, *series, body)
@@ -90,6 +95,7 @@ def read(
     node: str | None,
     type_: str | None,
     operator: str | None,
+    until: float,
 ) -> HistoryRows:
     """Read the rows of a span of time, without decoding them.
 
@@ -101,15 +107,17 @@ def read(
         node: only this node; all nodes when None.
         type_: only this resource; all resources when None.
         operator: only this operator; all operators when None.
+        until: present time, Unix seconds; values from after it are left out.
     """
     named = ("", []) if node is None else (" where name = ?", [node])
     names = dict(db.execute(f"select number, name from history_nodes{named[0]}", named[1]).fetchall())  # noqa: S608
     if not names:
-        return HistoryRows({}, [], [])
+        return HistoryRows({}, [], [], 0)
     wanted = {"type": type_, "operator": operator}
     where = " and ".join([condition, *(f"{column} = ?" for column, value in wanted.items() if value is not None)])
     values = [*parameters, *(value for value in wanted.values() if value is not None)]
     first, last = _minutes(steps)
+    last = min(last, last_minute(until))
     chunk, body, offset = "", "body", 0
     if node is not None:
         (offset,) = names
@@ -123,7 +131,7 @@ def read(
         f"select type, operator, name, minute, {body} from history_minutes where {where} and minute between ? and ?",  # noqa: S608
         [*values, first, last],
     ).fetchall()
-    return HistoryRows(names, blocks, minutes, offset)
+    return HistoryRows(names, blocks, minutes, last, offset)
 
 
 def metrics(db: Database, condition: str, parameters: list[str]) -> set[tuple[str, str]]:
@@ -164,6 +172,7 @@ def unpack(rows: HistoryRows, steps: Steps) -> History:
                     )
             for minute, values in minutes.get(key, ()):
                 history_blocks.overlay_minute(matrix, minute - first, values, at - rows.offset)
+            matrix[:, max(0, rows.last + 1 - first) :] = history_blocks.MISSING
             present = history_blocks.has_values(matrix)
             if present.any():
                 means = history_blocks.aggregate(matrix[present], steps, largest=key[1] == Operator.MAX)
@@ -181,6 +190,11 @@ def _join(parts_by_series: Mapping[_Series, list[tuple[list[str], NDArray[np.flo
             values[[rows[each] for each in names]] = means
         series.append(HistorySeries(name, type_, operator, values))
     return History(tuple(nodes), steps, tuple(series))
+
+
+def last_minute(now: float) -> int:
+    """Return the last minute that is not in the future at ``now``, Unix seconds, in minutes of Unix time."""
+    return int(now + _AHEAD_SECONDS) // RESOLUTION_SECONDS
 
 
 def _minutes(steps: Steps) -> tuple[int, int]:
@@ -212,21 +226,53 @@ def _number_nodes(db: Database, nodes: Iterable[str], hour: int) -> dict[str, in
     new_rows = [(number, name, hour) for name, number in numbers.items()]
     db.conn.executemany("insert into history_nodes (number, name, seen) values (?, ?, ?)", new_rows)
     numbers |= {name: known[name][0] for name in nodes if name in known}
-    seen_again = [(hour, number) for name, number in numbers.items() if name in known and known[name][1] != hour]
+    seen_again = [(hour, number) for name, number in numbers.items() if name in known and known[name][1] < hour]
     db.conn.executemany("update history_nodes set seen = ? where number = ?", seen_again)
     return numbers
 
 
-def _fold(db: Database, hour: int) -> bool:
-    """Replace the rows of single minutes before this hour by blocks; return whether there were such rows.
+def _set_apart(db: Database, hour: int, last_hour: int) -> None:
+    """Record the hours that are in the future now, for the time when the clock has reached them.
 
     Args:
         db: the database, in a transaction.
         hour: the present hour, in hours of Unix time.
+        last_hour: the last hour that is not in the future.
+    """
+    _fold(db, "minute >= ?", (last_hour + 1) * HOUR)
+    db.execute("delete from history_apart where hour < ?", [hour])
+    future = "select distinct hour from history_blocks where hour > ?"
+    db.execute(f"insert or ignore into history_apart (hour) {future}", [last_hour])
+
+
+def _has_minute(db: Database, minute: int, source: str, origin: str) -> bool:
+    """Return whether a source has values in a minute, other than those of an hour that was set apart."""
+    row = "select 1 from history_minutes where (minute, source, origin) = (?, ?, ?) limit 1"
+    if db.execute(row, [minute, source, origin]).fetchone():
+        return True
+    blocks = (
+        "select body from history_blocks where (hour, source, origin) = (?, ?, ?) "
+        "and hour not in (select hour from history_apart)"
+    )
+    every = np.arange(CHUNK)
+    for (body,) in db.execute(blocks, [minute // HOUR, source, origin]).fetchall():
+        with contextlib.suppress(*history_blocks.UNREADABLE):
+            if (history_blocks.unpack_block(body, every)[:, minute % HOUR] != history_blocks.MISSING).any():
+                return True
+    return False
+
+
+def _fold(db: Database, condition: str, limit: int) -> bool:
+    """Replace some of the rows of single minutes by blocks; return whether there were such rows.
+
+    Args:
+        db: the database, in a transaction.
+        condition: SQL condition that selects the rows.
+        limit: the condition's parameter, in minutes of Unix time.
     """
     rows = db.execute(
-        f"select minute / {HOUR}, {_KEY}, minute, body from history_minutes where minute < ? order by 1, {_KEY}",  # noqa: S608
-        [hour * HOUR],
+        f"select minute / {HOUR}, {_KEY}, minute, body from history_minutes where {condition} order by 1, {_KEY}",  # noqa: S608
+        [limit],
     ).fetchall()
     for key, minutes in groupby(rows, lambda row: row[:6]):
         columns = []
@@ -235,14 +281,14 @@ def _fold(db: Database, hour: int) -> bool:
                 columns.append((minute % HOUR, history_blocks.unpack_minute(body)))
         for chunk in range(-(-max((len(values) for _, values in columns), default=0) // CHUNK)):
             _write_block(db, (*key, chunk), columns)
-    db.execute("delete from history_minutes where minute < ?", [hour * HOUR])
+    db.execute(f"delete from history_minutes where {condition}", [limit])  # noqa: S608
     return bool(rows)
 
 
 def _write_block(db: Database, key: tuple[Any, ...], columns: Iterable[tuple[int, Matrix]]) -> None:
     """Write the block of one series, one hour and 128 nodes.
 
-    If the clock was set back, the block may exist already; the minutes are then merged into it.
+    If the clock was wrong, the block may exist already; the minutes are then merged into it.
 
     Args:
         db: the database, in a transaction.
@@ -264,17 +310,20 @@ def _write_block(db: Database, key: tuple[Any, ...], columns: Iterable[tuple[int
         )
 
 
-def _prune(db: Database, hour: int, oldest: int, max_bytes: int) -> None:
+def _prune(db: Database, hour: int, keep_hours: int, max_bytes: int) -> None:
     """Delete blocks beyond the limits of age and size, and the numbers of nodes without stored values.
 
     Args:
         db: the database, in a transaction.
         hour: the present hour, in hours of Unix time.
-        oldest: earlier hours than this one are too old; at most two of them are deleted.
+        keep_hours: number of hours, up to the present one, above which the oldest are deleted. None of them is if the
+            hour before has no values, since the clock may have jumped.
         max_bytes: size of all blocks above which the oldest hours are deleted.
     """
-    old = "select distinct hour from history_blocks where hour < ? order by 1 limit ?"
-    db.execute(f"delete from history_blocks where hour in ({old})", [oldest, _PRUNED_AT_ONCE])  # noqa: S608
+    stored = "select distinct hour from history_blocks where hour <= ? order by hour desc"
+    hours = [each for (each,) in db.execute(stored, [hour])]
+    if hour - 1 in hours and len(hours) > keep_hours + _SPARE_HOURS:
+        db.execute("delete from history_blocks where hour <= ?", [hours[keep_hours + _SPARE_HOURS]])
     allowed = max_bytes
     for each, size in _sizes(db):
         allowed -= size

@@ -60,13 +60,24 @@ def create_history(db: Database) -> None:
     )
 
 
-_MIGRATION_NAMES = {migration.__name__ for migration in (create_snapshots, create_samples, add_origins, create_history)}
+@_migrations()
+def create_history_apart(db: Database) -> None:
+    """Create the table of the history's hours that were in the future by a later clock."""
+    db.table("history_apart").create({"hour": int})
+    db.table("history_apart").create_index(["hour"], unique=True)
+
+
+_MIGRATION_NAMES = {
+    migration.__name__
+    for migration in (create_snapshots, create_samples, add_origins, create_history, create_history_apart)
+}
 _COLUMNS = {
     "snapshots": "window, timestamp, source, origin, nodes, body",
     "samples": "source, origin, taken_at, body",
     "history_nodes": "name, seen",
     "history_minutes": "minute, source, origin, type, operator, name, body",
     "history_blocks": "hour, source, origin, type, operator, name, chunk, body",
+    "history_apart": "hour",
 }
 
 

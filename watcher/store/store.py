@@ -22,7 +22,6 @@ from watcher.freshness import PRUNE_BATCH_SIZE
 from watcher.history import History, Steps
 from watcher.model import WatcherMetrics
 from watcher.store.file import StoreFile, is_corrupt
-from watcher.store.prune_future import delete_future_rows
 from watcher.store.schema import UNREADABLE, connect
 from watcher.windows.samples import SampleRound
 from watcher.wire import Dialect
@@ -132,7 +131,8 @@ class Store:
                 from watcher.store import history  # imports numpy, which is slow
 
                 origin = self._origins.get(remembered.source, "")
-                history.add(db, remembered, origin, keep_seconds=self.keep_seconds, max_bytes=self._history_bytes)
+                keep_hours = math.ceil(self.keep_seconds / 3600)
+                history.add(db, remembered, origin, keep_hours=keep_hours, max_bytes=self._history_bytes)
 
         self._write(write)
 
@@ -164,14 +164,20 @@ class Store:
         return found
 
     def forget_snapshots(self, since: float) -> None:
-        """Delete the snapshots and the history from ``since`` on, Unix seconds.
+        """Delete the snapshots from ``since`` on, Unix seconds.
 
-        Their timestamps are wrong: they were written while the system clock was ahead.
+        Their age is unknown, so they must not be served: they were written while the system clock was ahead.
         """
-        self._write(lambda db: delete_future_rows(db, since))
+        self._write(lambda db: db.table("snapshots").delete_where("timestamp >= ?", [since]))
 
     def load_history(
-        self, sources: Sequence[str], steps: Steps, node: str | None, type_: str | None, operator: str | None
+        self,
+        sources: Sequence[str],
+        steps: Steps,
+        node: str | None,
+        type_: str | None,
+        operator: str | None,
+        until: float,
     ) -> History:
         """Return the history of the nodes' load; empty if nothing is stored.
 
@@ -181,12 +187,13 @@ class Store:
             node: only this node; all nodes when None.
             type_: only this resource; all resources when None.
             operator: only this operator; all operators when None.
+            until: present time, Unix seconds. Values from after it are left out, as the clock was ahead or is behind.
         """
         from watcher.store import history  # imports numpy, which is slow
 
-        rows = history.HistoryRows({}, [], [])
+        rows = history.HistoryRows({}, [], [], 0)
         with self._reading() as db:
-            rows = history.read(db, *self._origin_condition(sources), steps, node, type_, operator)
+            rows = history.read(db, *self._origin_condition(sources), steps, node, type_, operator, until)
         return history.unpack(rows, steps)
 
     def history_metrics(self, sources: Sequence[str]) -> set[tuple[str, str]]:
