@@ -198,4 +198,7 @@ class _Response(requests.Response):
         try:
             return orjson.loads(self.content)
         except orjson.JSONDecodeError:  # for example NaN, which is not JSON; callers discard such values
-            return super().json(**options)
+            try:
+                return super().json(**options)
+            except RecursionError:
+                raise requests.exceptions.JSONDecodeError("nested too deeply", "", 0) from None

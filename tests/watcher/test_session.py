@@ -180,6 +180,16 @@ def test_endless_body_is_limited(monkeypatch: pytest.MonkeyPatch, status: int) -
     assert sum(sent) < 64 * 1024**2
 
 
+@pytest.mark.parametrize("body", ["[" * 200_000, '{"a":' * 100_000])
+def test_deep_json_is_not_json(body: str) -> None:
+    """JSON that is nested too deeply is an error of the response, as HTML is."""
+    with serving(lambda handler: reply(handler, body)) as fake:
+        response = ask(fake.url)
+    with pytest.raises(requests.exceptions.JSONDecodeError, match="nested too deeply") as caught:
+        response.json()
+    assert "is not JSON" in str(provider_error("Prometheus", fake.url, caught.value))
+
+
 def test_html_with_status_200_is_not_json() -> None:
     """A login page with status 200 is an error that mentions the address."""
     with serving(lambda handler: reply(handler, "<html>log in</html>")) as fake:

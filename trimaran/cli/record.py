@@ -25,6 +25,7 @@ from trimaran.traces.recording.pods import PodKey, PodSpec, specs_from_api, spec
 from trimaran.traces.trace import Trace, world_name
 
 _LIST_SECONDS = 300.0
+_MAX_PODS = 2_000_000  # in a recording; the largest clusters have 300,000 at a time
 _CONTAINERS = 'container!="",container!="POD"'  # without the sum of each pod, and without pause containers
 
 
@@ -127,7 +128,7 @@ def _session(
         raise click.UsageError("--header must be NAME=VALUE")
     if ca_file is not None and not ca_file.is_file():
         raise click.UsageError(f"--ca-file {ca_file}: no such file")
-    masking.register_url_secrets(address)
+    masking.register_address_secrets(address)
     authenticate = credentials.bearer(lambda: credentials.read_token(token_file) if token_file else "")
     verify = True if ca_file is None else str(ca_file)
     return contextlib.closing(BoundedSession(authenticate, verify=verify, headers=pairs))
@@ -165,6 +166,8 @@ def _read_usage(history: PrometheusHistory, rate_seconds: int, matchers: str) ->
             for span in history.spans(promql):
                 series += len(span.series)
                 nameless += usage.add(resource, span)
+                if len(usage.keys) > _MAX_PODS:
+                    raise HistoryError(f"the Prometheus has more than {_MAX_PODS} pods; see --matchers and --last")
                 bar.update(span.end - span.start)
             if not series:
                 hint = f"a scrape interval above {rate_seconds // 2} s needs a longer --rate; " if name == "CPU" else ""

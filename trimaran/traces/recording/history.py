@@ -10,6 +10,7 @@ import requests
 
 from runtime import masking
 from runtime.http.credentials import UnusableToken
+from runtime.http.errors import TooLarge
 from runtime.http.failures import Failure, FailureKind, describe
 from runtime.http.session import BoundedSession, UnexpectedResponse
 from runtime.kubernetes.objects import MAX_AMOUNT
@@ -18,7 +19,10 @@ from scoring.arrays import Float64s
 STEP_SECONDS = 60
 _SPAN_MINUTES, _MIN_SPAN_MINUTES = 120, 5
 _TIMEOUT_SECONDS = 60.0
+_MAX_VALUES = 50_000_000  # of an answer, with those that are missing: 400 MB
+_MAX_WARNINGS = 10
 _FAILED = (requests.RequestException, UnusableToken, TimeoutError)
+_INVALID = (LookupError, TypeError, ValueError, OverflowError)
 _HINTS = {
     FailureKind.NOT_JSON: "check the address",
     FailureKind.UNEXPECTED_RESPONSE: "check the address",
@@ -85,6 +89,8 @@ class PrometheusHistory:
             times = {"start": self._at(start + 1), "end": self._at(end), "step": STEP_SECONDS}
             try:
                 result = self._ask("query_range", promql, times)
+                if len(result) * (end - start) > _MAX_VALUES:
+                    raise TooLarge(f"the answer has {len(result)} series of {end - start} minutes")
             except _FAILED as error:
                 failure = describe(error)
                 if not _is_too_large(failure) or length <= _MIN_SPAN_MINUTES:
@@ -96,6 +102,8 @@ class PrometheusHistory:
 
     def latest(self, promql: Callable[[str], str]) -> Iterator[tuple[Labels, float]]:
         """Yield labels and value of each series at the end of each span; a series may occur in several spans.
+
+        Values that are not finite, negative or too large are left out.
 
         Args:
             promql: function that returns the PromQL expression for a lookback, such as ``120m``.
@@ -110,9 +118,9 @@ class PrometheusHistory:
                 series = [(item["metric"], float(item["value"][1])) for item in result]
             except _FAILED as error:
                 raise self._failed(describe(error)) from error
-            except (LookupError, TypeError, ValueError):
+            except _INVALID:
                 raise self._failed(describe(UnexpectedResponse("the answer has no valid values"))) from None
-            yield from series
+            yield from ((labels, value) for labels, value in series if 0 <= value <= MAX_AMOUNT)
 
     def _at(self, minute: int) -> int:
         return self.begin + minute * STEP_SECONDS
@@ -125,11 +133,12 @@ class PrometheusHistory:
         response.raise_for_status()
         body = response.json()
         result = body["data"]["result"] if isinstance(body, dict) and isinstance(body.get("data"), dict) else None
-        if not isinstance(result, list) or not all(
-            isinstance(i, dict) and isinstance(i.get("metric"), dict) for i in result
-        ):
-            raise UnexpectedResponse("the answer has no list of series")
-        self.warnings.update(dict.fromkeys(masking.to_line(each, 300) for each in body.get("warnings") or ()))
+        if not isinstance(result, list) or not all(map(_is_series, result)):
+            raise UnexpectedResponse("the answer has no list of series with printable labels")
+        warnings = body.get("warnings")
+        for warning in warnings if isinstance(warnings, list) else ():
+            if len(self.warnings) < _MAX_WARNINGS:
+                self.warnings[masking.to_line(warning, 300)] = None
         return result
 
     def _values(self, item: Mapping[str, Any], start: int, end: int) -> Float64s:
@@ -137,8 +146,11 @@ class PrometheusHistory:
         first = self._at(start + 1)
         try:
             for at, text in item["values"]:
-                values[round((float(at) - first) / STEP_SECONDS)] = float(text)
-        except (LookupError, TypeError, ValueError):
+                minute = round((float(at) - first) / STEP_SECONDS)
+                if minute < 0:
+                    raise ValueError("a time before the range")
+                values[minute] = float(text)
+        except _INVALID:
             raise self._failed(describe(UnexpectedResponse("the answer has no valid values"))) from None
         values[~(np.abs(values) <= MAX_AMOUNT)] = math.nan
         return values
@@ -147,6 +159,12 @@ class PrometheusHistory:
         hint = _STATUS_HINTS.get(failure.status) or _HINTS.get(failure.kind)
         address = masking.without_credentials(self._address)
         return HistoryError(f"Prometheus at {address}: {failure.reason}" + (f"; {hint}" if hint else ""))
+
+
+def _is_series(item: Any) -> bool:
+    """Return whether an item of an answer has labels that can be written to a trace and to a terminal."""
+    labels = item.get("metric") if isinstance(item, dict) else None
+    return isinstance(labels, dict) and all(isinstance(text, str) and text.isprintable() for text in labels.values())
 
 
 def _is_too_large(failure: Failure) -> bool:

@@ -1,6 +1,6 @@
 """Lifetimes of pods, and their use in every minute, from series with gaps."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, KeysView
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,9 +47,9 @@ class UsageCollector:
         self._covered: Bools = np.zeros(minutes, np.bool_)
 
     @property
-    def keys(self) -> frozenset[PodKey]:
+    def keys(self) -> KeysView[PodKey]:
         """Pods with at least one value."""
-        return frozenset(self._pieces)
+        return self._pieces.keys()
 
     def add(self, resource: int, span: Span) -> int:
         """Add the series of a span. Several series of one pod, for example from two scrapers, count as their mean.

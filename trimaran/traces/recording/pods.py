@@ -1,7 +1,7 @@
 """Requests, limits and owners of pods, from the Kubernetes API or from kube-state-metrics."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,7 +85,9 @@ def specs_from_kube_state_metrics(
         for labels, _ in history.latest(lambda back: f"max_over_time({owners}[{back}])")
     }
     cpu_requests, memory_requests, cpu_limits, memory_limits = (
-        _amounts(history, kind, resource, matchers) for kind in ("requests", "limits") for resource in (CPU, MEMORY)
+        _amounts(history, infos.keys(), kind, resource, matchers)
+        for kind in ("requests", "limits")
+        for resource in (CPU, MEMORY)
     )
     specs = {}
     for key, labels in infos.items():
@@ -100,16 +102,19 @@ def specs_from_kube_state_metrics(
     return specs
 
 
-def _amounts(history: PrometheusHistory, kind: str, resource: str, matchers: str) -> dict[PodKey, int]:
-    """Return the sum of the containers' requests or limits for each pod, in millicores or bytes."""
+def _amounts(
+    history: PrometheusHistory, wanted: Container[PodKey], kind: str, resource: str, matchers: str
+) -> dict[PodKey, int]:
+    """Return the sum of the containers' requests or limits for each wanted pod, in millicores or bytes."""
     metric = f"kube_pod_container_resource_{kind}" + _selector(f'resource="{resource}"', matchers)
     by = "max by (namespace, pod, container)"  # several instances of kube-state-metrics report the same container
     scale = 1000 if resource == CPU else 1
     return {
-        _key(labels): round(value * scale)
+        key: round(value * scale)
         for labels, value in history.latest(
             lambda back: f"sum by (namespace, pod) ({by} (max_over_time({metric}[{back}])))"
         )
+        if (key := _key(labels)) in wanted
     }
 
 
