@@ -23,6 +23,7 @@ from runtime.kubernetes.objects import Pod
 from scoring.arrays import Int64s
 from scoring.load.metrics_table import MetricsTable
 from scoring.load.use_levels import UseLevels
+from scoring.plugins.results import check_type, has_scores, with_scores
 from scoring.table.node_rows import NodeRows
 from scoring.table.node_table import NodeTable
 from watcher.model import WatcherMetrics
@@ -153,6 +154,7 @@ class ScorePlugin(ABC):
 
     def score(self, pod: Pod, nodes: NodeTable, metrics: "MetricsTable | WatcherMetrics") -> Int64s:
         """Return the raw score of every node for a pod, shape (nodes,). For many pods, call :meth:`prepare` instead."""
+        check_pod(pod)
         return self.prepare(nodes, metrics).score(pod)
 
     def explain(
@@ -193,7 +195,7 @@ class PreparedPlugin:
             plugins may align the snapshot once and set this attribute.
 
     Raises:
-        ValueError: the metrics are aligned to a table with other nodes.
+        ValueError: the metrics are aligned to a table with other nodes, or a term has another shape.
     """
 
     def __init__(self, plugin: ScorePlugin, nodes: NodeTable, metrics: MetricsTable | WatcherMetrics) -> None:
@@ -201,7 +203,7 @@ class PreparedPlugin:
         self.nodes = nodes
         self.metrics = align_metrics(metrics, nodes)
         self._rows, self._version = nodes.rows, nodes.version
-        self._node = _copied(plugin.node_terms(nodes, self.metrics))
+        self._node = _copied(plugin, plugin.node_terms(nodes, self.metrics), len(nodes))
         self._terms_are_shared = False
 
     def attach(self, nodes: NodeTable) -> None:
@@ -222,7 +224,7 @@ class PreparedPlugin:
         step = max(1, _BLOCK_VALUES // max(1, len(self.nodes)))
         for start in range(0, len(pods), step):
             block = pods[start : start + step]
-            scores[start : start + step] = self.plugin.pod_terms(block, self._node, self.nodes, EVERY_ROW)["score"]
+            scores[start : start + step] = self._pod_terms(block, self._node, EVERY_ROW)["score"]
         return scores
 
     def terms(self, pod: Pod, rows: Int64s | None = None) -> Terms:
@@ -236,7 +238,7 @@ class PreparedPlugin:
         """
         node, terms = self._terms(pod, rows)
         self._terms_are_shared = self._terms_are_shared or rows is None
-        return {**node, **terms}
+        return {**node, **{name: np.asarray(term) for name, term in terms.items()}}
 
     def raw(self, pod: Pod, rows: Int64s | None = None) -> Int64s:
         """Return the scores for a pod before normalization, without other terms; they broadcast to (1, nodes).
@@ -251,9 +253,15 @@ class PreparedPlugin:
     def _terms(self, pod: Pod, rows: Int64s | None) -> tuple[Terms, Terms]:
         self.follow()
         if rows is None:
-            return self._node, self.plugin.pod_terms([pod], self._node, self.nodes, EVERY_ROW)
+            return self._node, self._pod_terms([pod], self._node, EVERY_ROW)
         node = {name: term.take(rows) for name, term in self._node.items()}
-        return node, self.plugin.pod_terms([pod], node, self.nodes, rows)
+        return node, self._pod_terms([pod], node, rows)
+
+    def _pod_terms(self, pods: Sequence[Pod], node: Terms, rows: Rows) -> Terms:
+        size = len(self.nodes) if isinstance(rows, slice) else len(rows)
+        terms = self.plugin.pod_terms(pods, node, self.nodes, rows)
+        shape = len(pods), size
+        return terms if has_scores(terms, shape) else with_scores(terms, shape, self.plugin.name)
 
     def explain(self, pod: Pod, node_name: str) -> Explanation:
         """Return the explanation of the score of one node for a pod, with every term.
@@ -289,7 +297,7 @@ class PreparedPlugin:
         if extra_rows is not None:
             changed = np.union1d(changed, extra_rows)
         if self._terms_are_shared:  # a caller has the old terms, which must not change
-            self._node, self._terms_are_shared = _copied(self._node), False
+            self._node, self._terms_are_shared = _copied(self.plugin, self._node, len(before)), False
         # Recompute the changed rows; if only pods changed, the plugin may have a shortcut.
         if changed.size:
             recomputed = None
@@ -357,13 +365,29 @@ def align_metrics(metrics: MetricsTable | WatcherMetrics, nodes: NodeTable) -> M
     """Return metrics aligned to a node table: align a snapshot, or check metrics that are already aligned.
 
     Raises:
+        TypeError: these are no metrics, or the nodes are no table.
         ValueError: the metrics are aligned to a table with other nodes.
     """
+    check_type("nodes", nodes, NodeTable, "create it with NodeTable or NodeTable.from_k8s")
     if isinstance(metrics, WatcherMetrics):
         return MetricsTable.align(metrics, nodes)
+    remedy = (
+        "pass a snapshot, metrics aligned to the nodes, or for a profile the Judgment of a FallbackPolicy; without "
+        "metrics, pass MetricsTable.empty(nodes)"
+    )
+    check_type("metrics", metrics, MetricsTable, remedy)
     if metrics.names is not nodes.names and metrics.names != nodes.names:
         raise ValueError("the metrics are aligned to other nodes: align the snapshot to this table")
     return metrics
+
+
+def check_pod(pod: Pod) -> None:
+    """Check that an object is a pod.
+
+    Raises:
+        TypeError: it is not.
+    """
+    check_type("pod", pod, Pod, "read it with Pod.from_k8s")
 
 
 def per_pod(pods: Sequence[Pod], amount: Callable[..., int], *arguments: object) -> Int64s:
@@ -371,6 +395,14 @@ def per_pod(pods: Sequence[Pod], amount: Callable[..., int], *arguments: object)
     return np.array([[amount(pod, *arguments)] for pod in pods], dtype=np.int64).reshape(len(pods), 1)
 
 
-def _copied(terms: Terms) -> Terms:
-    """Return copies of the arrays of some terms, since the originals may be shared with others."""
-    return {name: np.array(term) for name, term in terms.items()}
+def _copied(plugin: ScorePlugin, terms: Terms, size: int) -> Terms:
+    """Return copies of the arrays of some terms, since the originals may be shared with others.
+
+    Raises:
+        ValueError: a term does not have one value for each of ``size`` nodes.
+    """
+    copies = {name: np.array(term) for name, term in terms.items()}
+    for name, term in copies.items():
+        if term.shape != (size,):
+            raise ValueError(f"{plugin.name}.node_terms: {name}: must have the shape ({size},), got {term.shape}")
+    return copies

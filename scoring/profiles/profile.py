@@ -21,7 +21,8 @@ from scoring.arrays import Bools, Int64s
 from scoring.load.metrics_table import MetricsTable
 from scoring.load.use_levels import UseLevels
 from scoring.normalization import INFEASIBLE, MAX_NODE_SCORE
-from scoring.plugins.base import PreparedPlugin, RowSliceCache, ScorePlugin, align_metrics
+from scoring.plugins.base import PreparedPlugin, RowSliceCache, ScorePlugin, align_metrics, check_pod
+from scoring.plugins.results import as_mask, as_scores
 from scoring.profiles.fallback import Judgment
 from scoring.profiles.scores import PluginScores, Scores, WeightedPlugin
 from scoring.table.node_table import NodeTable
@@ -83,7 +84,11 @@ class Profile:
             nodes: node table, or a transaction's plan.
             metrics: a snapshot, metrics aligned to the nodes, or the judgment of a fallback policy.
             feasible: mask of the nodes that passed the filters, shape (nodes,); None scores all nodes.
+
+        Raises:
+            TypeError: an argument has another type; the message names it.
         """
+        check_pod(pod)
         return self.prepare(nodes, metrics).score(pod, feasible)
 
 
@@ -166,7 +171,7 @@ class PreparedProfile:
         """Return the total scores, shape (nodes,); if ``parts`` is given, put each plugin's scores into it by name."""
         size = len(self.nodes if rows is None else rows)
         total = np.zeros(size, np.int64)
-        feasible = self._allowed(feasible, rows)
+        feasible = self._allowed(None if feasible is None else as_mask(feasible, (size,)), rows)
         replacement = self._replacement(pod, rows)
         for weighted, prepared in self._prepared:
             plugin = weighted.plugin
@@ -196,7 +201,7 @@ class PreparedProfile:
         """
         self._follow_rows()
         total: Int64s = np.zeros((len(pods), len(self.nodes)), np.int64)
-        feasible = self._allowed(feasible, None)
+        feasible = self._allowed(None if feasible is None else as_mask(feasible, total.shape), None)
         allowed = None if feasible is None else np.broadcast_to(feasible, total.shape)
         replacements = [self._replacement(pod, None) for pod in pods]
         for weighted, prepared in self._prepared:
@@ -261,10 +266,10 @@ class PreparedProfile:
         replaced, fallback_scores = replacement if replacement and plugin.reads_metrics else (None, None)
         counted = feasible if replaced is None else ~replaced if feasible is None else feasible & ~replaced
         if counted is None:
-            normalized = plugin.normalize(raw)
+            normalized = as_scores(plugin.normalize(raw), raw.shape, plugin.name, "normalize")
         else:
-            normalized = np.zeros_like(raw)
-            normalized[counted] = plugin.normalize(raw[counted])
+            normalized, selected = np.zeros_like(raw), raw[counted]
+            normalized[counted] = as_scores(plugin.normalize(selected), selected.shape, plugin.name, "normalize")
         if replaced is not None and fallback_scores is not None:
             rows = replaced if feasible is None else replaced & feasible
             normalized[rows] = fallback_scores[rows]

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Weight = Annotated[int, Between(1, 2**31 - 1)]
 """Weight of a plugin: an int32 of at least 1, as in kube-scheduler."""
 
+_SHOWN_NODES = 5
+
 
 @dataclass(frozen=True, slots=True)
 class WeightedPlugin:
@@ -159,7 +161,12 @@ class Scores:
         Raises:
             KeyError: a node was not scored.
         """
-        return self.explain_at([self._row_by_name[name] for name in node_names])
+        try:
+            places = [self._row_by_name[name] for name in node_names]
+        except KeyError as error:
+            shown = ", ".join([*self.names[:_SHOWN_NODES], *(["..."] if len(self.names) > _SHOWN_NODES else [])])
+            raise KeyError(f"no node {error.args[0]!r} was scored; there are {len(self.names)}: {shown}") from None
+        return self.explain_at(places)
 
     def explain_at(self, places: Sequence[int]) -> list[ProfileExplanation]:
         """Return the explanations of several nodes, given by their indices in :attr:`names`.
