@@ -41,7 +41,7 @@ class Process:
         return [self.pid, *children(self.pid)]
 
     def wait_until(self, condition: Callable[[], Any], expectation: str, seconds: float = 20) -> Any:
-        """Return the first true result of a condition; at the timeout fail the test with the end of the log."""
+        """Return the first true result of a condition; at the timeout kill the process, and fail with its log's end."""
 
         def ended_or_true() -> Any:
             return "ended" if self._process.poll() is not None else condition()
@@ -49,6 +49,7 @@ class Process:
         try:
             result = wait_until(ended_or_true, expectation, seconds)
         except pytest.fail.Exception as failure:
+            self.kill()
             pytest.fail(f"{failure}; {self.log} ends with:\n{self._last_lines()}")
         if result == "ended":
             pytest.fail(f"{self._command[0]} ended with {self._process.returncode}:\n{self._last_lines()}")

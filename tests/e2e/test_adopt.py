@@ -13,13 +13,14 @@ from control_plane.api import Api
 from control_plane.cluster import ControlPlane
 from control_plane.extender import LOAD_AWARE, Extender
 from control_plane.manifests import container, node, pod
+from control_plane.scheduler import Scheduler
 from support.servers import Service, wait_until
 
 from trimaran.extender.rollout import Rollout
 
 pytestmark = pytest.mark.e2e
 
-NODES = 20
+NODES = 60
 SETTINGS = {"extender__deadline_seconds": 5, "extender__refresh_seconds": 0.5}
 WINDOW_SECONDS = 5
 
@@ -120,7 +121,7 @@ def test_shadow_mode_decides_nothing_and_measures_its_regret(
         shadowed = extender.outcome("shadow")
     attempts = [each for each in scheduler.attempts() if each.extenders]
     logged = {score for attempt in attempts for scores in attempt.extenders.values() for score in scores.values()}
-    assert logged == {50}
+    assert logged == {0}
     assert len(attempts) == shadowed == count
     assert (elsewhere.status_code, unknown.status_code) == (403, 401)
     differences = []
@@ -146,19 +147,44 @@ def regrets(extender: Extender) -> dict[str, Any]:
     return document
 
 
+def test_an_image_attracts_as_many_pods_in_shadow_as_without_the_extender(
+    cluster: ControlPlane, watcher: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of 100 equal pods whose image is on 10 of 60 nodes, as many go there as with kube-scheduler alone."""
+    image, counts = "registry.internal/model:1", {"alone": [], "shadow": []}
+    for number in range(10):
+        images = [{"names": [image], "sizeBytes": 600_000_000}]
+        cluster.api.patch(f"/api/v1/nodes/node-{number}/status", {"status": {"images": images}})
+    with Extender(cluster, LOAD_AWARE, watcher, extender__mode="shadow", **SETTINGS) as extender:
+        for name in (*counts,) * 3:
+            alone = Scheduler(cluster, [{"schedulerName": "load-aware"}], verbosity=2)
+            with alone if name == "alone" else extender.scheduler("10s", verbosity=2):
+                needs = container("main", image, {"cpu": "2", "memory": "8Gi"})
+                cluster.api.create(*(pod(f"pod-{n}", needs, schedulerName="load-aware") for n in range(100)))
+                nodes = [each["spec"]["nodeName"] for each in wait_for_bound_pods(cluster, 100)]
+            counts[name].append(sum(int(node.removeprefix("node-")) < 10 for node in nodes))
+            cluster.api.delete("/api/v1/namespaces/default/pods")
+        assert extender.outcome("shadow") == 300
+    with capsys.disabled():
+        sys.stdout.write(f"\nof 100 pods on the ten nodes with the image: {counts}\n")
+    # No tie decides between nodes with and without the image, so the numbers are equal.
+    assert counts["shadow"] == counts["alone"]
+    assert 20 < min(counts["alone"]) < 80
+
+
 def test_a_canary_acts_for_its_share_and_is_rolled_back_by_one_edit(
     cluster: ControlPlane, watcher: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Scores go to the pods that the hash of the uid selects of 1,000; a rollback during a burst loses no pod."""
     file = tmp_path / "trimaran.toml"
-    replace_file(file, "[extender]\ncanary = 10\n")
-    with Extender(cluster, LOAD_AWARE, watcher, file, **SETTINGS) as extender, extender.scheduler("10s"):
+    replace_file(file, "[extender]\nmode = 'active'\ncanary = 10\n")
+    with Extender(cluster, LOAD_AWARE, watcher, file, **SETTINGS) as extender, extender.scheduler("10s", verbosity=2):
         cluster.api.create(*(load_aware_pod(f"pod-{number}") for number in range(1000)))
         pods = wait_for_bound_pods(cluster, 1000)
         acted, shadowed = extender.outcome("scored"), extender.outcome("shadow")
         expected = sum(Rollout("active", 10).is_active(each["metadata"]["uid"]) for each in pods)
         assert (acted, shadowed) == (expected, 1000 - expected)
-        replace_file(file, "[extender]\ncanary = 100\n")
+        replace_file(file, "[extender]\nmode = 'active'\ncanary = 100\n")
         cluster.api.create(*(load_aware_pod(f"more-{number}") for number in range(100)))
         replace_file(file, "[extender]\nmode = 'shadow'\n")
         wait_for_bound_pods(cluster, 1100)

@@ -23,8 +23,9 @@ from support.servers import Service, free_port, wait_until
 
 import client
 from scoring import FallbackPolicy, MetricsTable, NodeTable, Pod
+from trimaran.extender.answer import NEUTRAL
 from trimaran.extender.kube_scheduler import in_tree_by_scheduler
-from trimaran.extender.profiles import SCORE_FACTOR, Profiles
+from trimaran.extender.profiles import ANSWER_FACTOR, Profiles
 
 pytestmark = pytest.mark.e2e
 
@@ -109,9 +110,8 @@ def test_scores_and_choices_follow_the_profile(
             wait_until(lambda scored=scored: extender.assumption_hits()[1] == scored, "the view has seen the binding")
         attempts = [attempt for attempt in scheduler.attempts() if attempt.extenders]
         assert extender.outcome("deadline") == extender.outcome("failed") == extender.outcome("no_metrics") == 0
-        weight = Profiles.read(CONFIGURATION).weight
         rows, different = compare(cluster, watcher, attempts)
-        sums = wrong_sums(attempts, weight)
+        sums = wrong_sums(attempts)
         placed = {f"default/{each['metadata']['name']}": each for each in cluster.api.items("/api/v1/pods")}
         chosen = [(each, each.totals[placed[each.pod]["spec"]["nodeName"]]) for each in attempts]
         best = sum(total == max(attempt.totals.values()) for attempt, total in chosen)
@@ -151,7 +151,7 @@ def compare(cluster: ControlPlane, watcher: str, attempts: list[Attempt]) -> tup
             totals = prepared[scheduler].score(bound_pod, among=candidates).total
             computed = by_scheduler[scheduler].to_points(totals).tolist()
         else:
-            computed = [50] * len(candidates)
+            computed = [NEUTRAL] * len(candidates)
         rows += len(candidates)
         seen.update(computed)
         for name, score in zip(candidates, computed, strict=True):
@@ -162,15 +162,15 @@ def compare(cluster: ControlPlane, watcher: str, attempts: list[Attempt]) -> tup
     return rows, different
 
 
-def wrong_sums(attempts: list[Attempt], weight: int) -> list[str]:
-    """Return the scheduler's totals that differ from its plugins' scores plus the weighted extender scores."""
+def wrong_sums(attempts: list[Attempt]) -> list[str]:
+    """Return the scheduler's totals that differ from its plugins' scores plus ten times the extender's."""
     return [
         f"{attempt.pod} on {name}"
         for attempt in attempts
         for name, total in attempt.totals.items()
         if total
         != sum(scores.get(name, 0) for scores in attempt.scores.values())
-        + sum(scores[name] for scores in attempt.extenders.values()) * weight * SCORE_FACTOR
+        + ANSWER_FACTOR * sum(scores[name] for scores in attempt.extenders.values())
     ]
 
 
@@ -222,7 +222,7 @@ def one_by_one(cluster: ControlPlane, watcher: str, pods: list[Pod]) -> Counter[
     in_tree_prepared = in_tree_by_scheduler(profiles)["balancing"].profile.prepare(table, MetricsTable.empty(table))
     dice, counts = np.random.default_rng(7), Counter[str]()
     for each in pods:
-        sums = balancing.to_points(prepared.score(each).total) * profiles.weight * SCORE_FACTOR
+        sums = ANSWER_FACTOR * balancing.to_points(prepared.score(each).total)
         sums += in_tree_prepared.score(each).total
         best = table.names[dice.choice(np.flatnonzero(sums == sums.max()))]
         table.assume(each, best)
