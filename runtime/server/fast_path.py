@@ -7,10 +7,12 @@ and ``handler`` in a thread.
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from runtime.server import responses
+from runtime.server.access import AccessCheck, Verdict
 from runtime.server.responses import HttpResponse
 
 if TYPE_CHECKING:
@@ -34,19 +36,20 @@ def _no_response(_environ: "WSGIEnvironment") -> None:
 
 
 class FastPath:
-    """WSGI application that tries a cache and a direct handler, and passes other requests to the wrapped application.
+    """WSGI application that tries a cache and direct handlers, and passes other requests to the wrapped application.
 
-    The wrapped application is Flask's, or sets its route as ``environ["trimaran.route"]``.
+    It checks the access of the requests that it answers itself. All others, and those that it does not admit, reach the
+    wrapped application, which checks and refuses them. That is Flask's, or sets ``environ["trimaran.route"]``.
     """
 
     def __init__(
         self,
         application: "WSGIApplication",
         count: Callable[[str, int, float], None],
+        access: AccessCheck,
         cached: Callable[["WSGIEnvironment"], RoutedResponse] = _no_response,
         *,
-        handler: Callable[["WSGIEnvironment"], RoutedResponse] = _no_response,
-        private: bool = False,
+        handlers: Mapping[str, Callable[["WSGIEnvironment"], HttpResponse]] = MappingProxyType({}),
         is_background: Callable[["WSGIEnvironment"], bool] = lambda _environ: False,
     ) -> None:
         """Wrap an application.
@@ -54,34 +57,41 @@ class FastPath:
         Args:
             application: the wrapped application, which routes and answers the other requests.
             count: callback for each response, with the rule of its route, its status and the seconds it took.
-            cached: returns a response at once, without waiting for anything. It checks access itself.
-            handler: returns a response that takes longer to compute, but needs no routing. It checks access itself.
-            private: True if responses are for authenticated clients only, so that shared caches must not keep them.
+            access: access check of the requests.
+            cached: returns a response at once, without waiting for anything.
+            handlers: by path, functions whose responses take longer to compute, but need no routing.
             is_background: returns True for requests that may take long, which run in threads of low priority.
         """
         self.is_background = is_background
         self._application = application
         self._count = count
+        self._access = access
         self._cached = cached
-        self._handler = handler
-        self._private = private
+        self._handlers = handlers
+        self._private = access.requires_credentials  # shared caches must not keep such responses
 
     def cached(self, environ: "WSGIEnvironment") -> FinishedResponse | None:
-        """Return the response if it is cached, else None."""
-        return self._finished(self._cached, environ)
+        """Return the response if it is cached and the request is admitted, else None."""
+        started_at = time.perf_counter()
+        routed = self._cached(environ)
+        if routed is None or not self._admits(routed[0], environ):
+            return None
+        return self._finish(*routed, environ, started_at)
 
     def handler(self, environ: "WSGIEnvironment") -> FinishedResponse | None:
-        """Return the response of the direct handler, or None for requests that need routing. May take long."""
-        return self._finished(self._handler, environ)
-
-    def _finished(
-        self, find: Callable[["WSGIEnvironment"], RoutedResponse], environ: "WSGIEnvironment"
-    ) -> FinishedResponse | None:
-        started_at = time.perf_counter()
-        routed = find(environ)
-        if routed is None:
+        """Return the response of a direct handler, or None for requests that need routing. May take long."""
+        started_at, path = time.perf_counter(), environ["PATH_INFO"]
+        handle = self._handlers.get(path)
+        if handle is None or not self._admits(path, environ):
             return None
-        route, response = routed
+        return self._finish(path, handle(environ), environ, started_at)
+
+    def _admits(self, route: str, environ: "WSGIEnvironment") -> bool:
+        return not self._access.may_refuse or self._access.check(route, environ) in {Verdict.ADMITTED, Verdict.OPEN}
+
+    def _finish(
+        self, route: str, response: HttpResponse, environ: "WSGIEnvironment", started_at: float
+    ) -> FinishedResponse:
         fields = response.header_fields()
         responses.add_common_headers(fields, private=self._private)
         self._count(route, response.status, time.perf_counter() - started_at)

@@ -34,7 +34,7 @@ PROGRAM = """
         def digest():
             return {"size": len(request.get_data()), "digest": hashlib.sha256(request.get_data()).hexdigest()}
 
-        return FastPath(app.wsgi_app, lambda *each: counted.append(each[:2]), private=True)
+        return FastPath(app.wsgi_app, lambda *each: counted.append(each[:2]), AccessCheck(token="0123456789abcdef"))
 
     def stop():
         print("stopped", flush=True)

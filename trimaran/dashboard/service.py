@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from client.connecting import WatcherCredentials
 from runtime.server import responses, serving
+from runtime.server.access import AccessCheck
 from runtime.server.fast_path import FastPath
 from runtime.server.responses import HttpResponse
 from runtime.server.service import url_of
@@ -45,7 +46,7 @@ def serve(access: RemoteAccess, context: PageContext, host: str, port: int, *, s
 
     def start() -> FastPath:
         app = create_app(access, context, secure=secure)
-        return FastPath(app.wsgi_app, lambda _route, _status, _seconds: None, _answer_probe)
+        return FastPath(app.wsgi_app, lambda _route, _status, _seconds: None, AccessCheck(), _answer_probe)
 
     serving.serve(start, [listener], threads=_THREADS)
 

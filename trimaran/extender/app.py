@@ -1,5 +1,6 @@
 """HTTP API of the extender: ``POST /prioritize``, probes and metrics."""
 
+import io
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -8,12 +9,11 @@ from flask import Blueprint, Flask, Response, request
 
 from runtime.kubernetes.pod_demand import RequestCache
 from runtime.server import responses
-from runtime.server.access import AccessCheck, Verdict
+from runtime.server.access import AccessCheck
 from runtime.server.errors import ErrorCode
 from runtime.server.fast_path import FastPath
 from runtime.server.flask_app import (
     probe_routes,
-    refusal_response,
     register_error_handlers,
     require_access,
 )
@@ -72,26 +72,30 @@ def create_app(
         telemetry.count_prioritized(result.outcome, time.perf_counter() - began)
         return HttpResponse(encoded)
 
-    def prioritize(environ: "WSGIEnvironment") -> tuple[str, HttpResponse] | None:
-        """Handle a prioritize request without Flask, which takes as long as the scoring; None for other requests."""
-        if environ["PATH_INFO"] != PRIORITIZE:
-            return None
-        verdict = access.check(PRIORITIZE, environ)
-        if verdict not in {Verdict.ADMITTED, Verdict.OPEN}:
-            return PRIORITIZE, refusal_response(verdict)
+    def prioritize(environ: "WSGIEnvironment") -> HttpResponse:
+        """Handle a prioritize request without Flask, which takes as long as the scoring."""
         if environ["REQUEST_METHOD"] != "POST":
-            refusal = responses.error_response(405, ErrorCode.METHOD_NOT_ALLOWED, "use POST", {"Allow": "POST"})
-            return PRIORITIZE, refusal
-        length = int(environ.get("CONTENT_LENGTH") or 0)
-        return PRIORITIZE, handle_prioritize(environ["wsgi.input"].read(length))
+            return responses.error_response(405, ErrorCode.METHOD_NOT_ALLOWED, "use POST", {"Allow": "POST"})
+        return handle_prioritize(environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)))
 
     return FastPath(
         app.wsgi_app,
         telemetry.answered,
-        handler=prioritize,
-        private=access.requires_credentials,
-        is_background=lambda environ: environ["PATH_INFO"] not in _FOREGROUND,
+        access,
+        handlers={PRIORITIZE: prioritize},
+        is_background=_is_background,
     )
+
+
+def _is_background(environ: "WSGIEnvironment") -> bool:
+    """Return whether a request runs apart from the scheduler's; if so, drop its body, which no such route reads.
+
+    Many requests may wait there, each with up to 32 MB.
+    """
+    if environ["PATH_INFO"] in _FOREGROUND:
+        return False
+    environ |= {"wsgi.input": io.BytesIO(), "CONTENT_LENGTH": "0"}
+    return True
 
 
 def _delay_refusal(response: Response) -> Response:

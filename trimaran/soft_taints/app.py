@@ -35,7 +35,7 @@ def create_app(
     require_access(app, access)
     register_error_handlers(app)
     app.register_blueprint(probe_routes(is_alive, is_ready, lambda: generate_latest(registry), CONTENT_TYPE))
-    return FastPath(app.wsgi_app, RequestMetrics(registry).observe, private=access.requires_credentials)
+    return FastPath(app.wsgi_app, RequestMetrics(registry).observe, access)
 
 
 class _WriterCollector(Collector):

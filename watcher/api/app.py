@@ -43,10 +43,10 @@ def create_app(
         doctor: background checks of the providers; /watcher/health lists the failed checks as warnings.
     """
     access = access or AccessCheck()
-    views = NodeViews(watcher, dialect, access)
+    views = NodeViews(watcher, dialect)
     app = create_routes(watcher, telemetry, access, dialect, views, doctor)
     app.wsgi_app = FastPath(  # type: ignore[method-assign]
-        app.wsgi_app, telemetry.answered, views.cached_response, private=access.requires_credentials
+        app.wsgi_app, telemetry.answered, access, views.cached_response
     )
     return app
 

@@ -13,7 +13,6 @@ from werkzeug.datastructures import Accept, MIMEAccept
 from werkzeug.http import parse_accept_header, parse_etags
 
 from runtime.server import responses
-from runtime.server.access import AccessCheck, Verdict
 from runtime.server.responses import HttpResponse
 from watcher import wire
 from watcher.errors import NotServed
@@ -39,16 +38,14 @@ class UnknownParameter(Exception):  # not in watcher.errors: only requests have 
 class NodeViews:
     """Responses with the load of nodes, in all JSON dialects, plain or compressed. Safe to use from any thread."""
 
-    def __init__(self, watcher: Watcher, dialect: Dialect, access: AccessCheck) -> None:
+    def __init__(self, watcher: Watcher, dialect: Dialect) -> None:
         """Prepare the views of a watcher.
 
         Args:
             watcher: watcher to read from.
             dialect: JSON dialect of ``/watcher``; ``/compat/watcher`` always uses the one of load-watcher's Go code.
-            access: access check for :meth:`cached_response`, which answers before Flask checks the request.
         """
         self._watcher = watcher
-        self._access = access
         self._all_histories = threading.Lock()
         self._dialects = {"/watcher": dialect, "/compat/watcher": Dialect.GO}
         self._windows = {"": None} | {f"window={window}": window for window in watcher.windows}
@@ -56,8 +53,8 @@ class NodeViews:
     def cached_response(self, environ: "WSGIEnvironment") -> tuple[str, HttpResponse] | None:
         """Return the route of an HTTP request and its response if the response is in the cache. Never waits.
 
-        Return None for all other requests, which the Flask routes answer: requests without valid credentials, unknown
-        nodes and windows, unusual parameters, and bodies that are not built yet.
+        Return None for all other requests, which the Flask routes answer: unknown nodes and windows, unusual
+        parameters, and bodies that are not built yet.
         """
         query, route = environ["QUERY_STRING"], environ["PATH_INFO"]
         host = query[5:] if query.startswith("host=") and query[5:].replace("-", "").replace(".", "").isalnum() else ""
@@ -71,8 +68,6 @@ class NodeViews:
             if dialect is None or host or name in {"", "health"}:
                 return None
             route, host = f"{path}/<host>", name
-        if self._access.may_refuse and self._access.check(route, environ) not in {Verdict.ADMITTED, Verdict.OPEN}:
-            return None
         published = self._watcher.ready(window)
         if published is None:
             return None

@@ -95,7 +95,7 @@ class WatcherService:
         self._watcher = open_watcher(
             self._settings, self._settings.store.path, self._telemetry, dialect=self._settings.server.dialect
         )
-        self._views = NodeViews(self._watcher, self._settings.server.dialect, self._access)
+        self._views = NodeViews(self._watcher, self._settings.server.dialect)
         self._watcher.start()
         routes = LazyApplication(self._routes)
         warm = threading.Timer(_WARM_SECONDS, routes.get)
@@ -104,8 +104,8 @@ class WatcherService:
         return FastPath(
             routes,
             self._telemetry.answered,
+            self._access,
             self._views.cached_response,
-            private=self._access.requires_credentials,
             is_background=_is_slow,
         )
 
