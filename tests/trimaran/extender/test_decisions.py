@@ -1,6 +1,7 @@
 """Record of decisions: explanations, authorization, regret, memory limits and commands."""
 
 import gc
+import io
 import random
 import re
 import threading
@@ -590,6 +591,15 @@ def test_explanations_run_apart_from_the_schedulers_requests(bench: Bench, path:
     is_background = bench.client.application.is_background
     assert not is_background({"PATH_INFO": path})
     assert all(is_background({"PATH_INFO": other}) for other in ("/explain", "/decisions", "/regret", "/metrics", "/x"))
+
+
+def test_requests_that_wait_hold_no_body(bench: Bench) -> None:
+    """The body of a request that may wait for a thread is dropped; the scheduler's is kept."""
+    for path, kept in (("/explain", b""), ("/prioritize", b"x" * 100)):
+        environ = {"PATH_INFO": path, "wsgi.input": io.BytesIO(b"x" * 100), "CONTENT_LENGTH": "100"}
+        bench.client.application.is_background(environ)
+        assert environ["wsgi.input"].read() == kept
+        assert environ["CONTENT_LENGTH"] == str(len(kept))
 
 
 @contextmanager
