@@ -28,7 +28,7 @@ KUBECTL = f"--pod={EXAMPLES / 'pod.yaml'}", f"--nodes={EXAMPLES / 'nodes.yaml'}"
         ("score", "--watcher=http://127.0.0.1:1", *KUBECTL, "--config={}"),
         ("place", "--nodes={}", "--pods={}"),
         ("config", "check", "{}"),
-        ("extender", "config", "{}", "--url=http://127.0.0.1:1"),
+        ("extender", "config", "{}", "--url=http://127.0.0.1:1", "--kubernetes-version=1.37"),
         ("extender", "--set=extender.config={}", "--set=extender.watcher=http://127.0.0.1:1"),
         ("doctor", "--provider=Fake", "--nodes={}"),
         ("doctor", "--provider=KubernetesMetricsServer", "--set=provider.kube_config={}"),
@@ -141,7 +141,7 @@ def hostile_files(folder: Path) -> tuple[str, str, str]:
         ("doctor", "--watcher={url}"),
         ("doctor", "--watcher={url}", "-ojson", "--nodes={nodes}"),
         ("config", "check", "{bad}"),
-        ("extender", "config", "{bad}", "--url={url}"),
+        ("extender", "config", "{bad}", "--url={url}", "--kubernetes-version=1.37"),
     ],
     ids=lambda arguments: ascii(" ".join(arguments))[:40],
 )
