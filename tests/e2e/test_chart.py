@@ -10,6 +10,7 @@ from control_plane import builds
 from control_plane.api import collection, names
 from control_plane.cluster import ControlPlane
 
+from scoring import KUBERNETES_VERSIONS
 from trimaran.cli.dashboard import dashboard
 from trimaran.extender.kube_scheduler import ExtenderEndpoint, render_config, validate_config
 from trimaran.extender.settings import ExtenderSettings
@@ -34,6 +35,7 @@ PARTS = (
     "dashboard.extender.caSecret.name=trimaran-extender-tls,dashboard.extender.caSecret.key=ca.crt,"
     "dashboard.extender.certificateSecret.name=reader,dashboard.extender.certificateSecret.key=client.pem"
 )
+FILTERS_IN_SHADOW = "scheduler.filter=open"
 TWO_PLUGINS = (
     "scheduler.plugins[0].name=TargetLoadPacking,scheduler.plugins[0].weight=3,"
     "scheduler.plugins[0].args.targetUtilization=60,scheduler.plugins[1].name=Peaks,scheduler.plugins[1].weight=2"
@@ -138,39 +140,56 @@ def test_the_watcher_can_run_without_the_dashboard():
     assert "decisions" not in str(spec["volumes"])
 
 
+@pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
 @pytest.mark.parametrize(
     "values",
     [
-        "scheduler.filter=off", "scheduler.filter=open", "scheduler.schedulerName=gold",
-        TWO_PLUGINS,
+        "scheduler.filter=off", FILTERS_IN_SHADOW, f"{FILTERS_IN_SHADOW},scheduler.mode=active",
+        "scheduler.schedulerName=gold", TWO_PLUGINS,
     ],
 )  # fmt: skip
-def test_the_schedulers_file_equals_the_rendered_configuration(values):
-    """kube-scheduler's file equals the output of ``trimaran extender config`` and passes its checks."""
-    data = render("--set", f"scheduler.enabled=true,{values}")["ConfigMap", "trimaran-scheduler"]["data"]
+def test_the_schedulers_file_equals_the_rendered_configuration(values, version):
+    """kube-scheduler's file equals the output of ``trimaran extender config`` and passes its checks.
+
+    In shadow kube-scheduler does not call the filter, because it would have to score all nodes.
+    """
+    objects = render("--set", f"scheduler.enabled=true,{values}", "--kube-version", f"{version}.1")
+    data = objects["ConfigMap", "trimaran-scheduler"]["data"]
     shipped, source = (yaml.safe_load(data[name]) for name in ("kube-scheduler.yaml", "scheduler.yaml"))
-    expected = render_config(source, ExtenderEndpoint("http://127.0.0.1:2021", filters="filter=open" in values))
+    endpoint = ExtenderEndpoint("http://127.0.0.1:2021", filters="mode=active" in values)
+    expected = render_config(source, endpoint, version)
     for document in (shipped, expected):
         document["profiles"][0]["plugins"]["score"]["enabled"].sort(key=lambda plugin: plugin["name"])
         if not document["profiles"][0].get("pluginConfig"):
             document["profiles"][0].pop("pluginConfig", None)
     assert shipped == expected
-    assert list(validate_config(shipped)) == []
+    assert list(validate_config(shipped, kubernetes_version=version)) == []
 
 
 @pytest.mark.parametrize("part", ["scheduler", "extender"])
 def test_only_values_read_at_startup_replace_the_pods(part):
-    """New plugins or a filter change the pod template; mode and canary do not, so a rollback needs no restart."""
+    """New plugins or an active filter change the pod template; mode and canary do not: a rollback needs no restart."""
     pods = {
         values: render("--set", f"{part}.enabled=true{values}")["Deployment", f"trimaran-{part}"]["spec"]["template"]
         for values in (
-            "", f",{part}.mode=active,{part}.canary=50", f",{part}.filter=open",
+            "", f",{part}.mode=active,{part}.canary=50", f",{part}.mode=active,{part}.filter=open",
             f",{part}.plugins[0].name=Peaks,{part}.plugins[0].weight=1",
         )
     }  # fmt: skip
     default, active, *others = pods.values()
     assert active == default
     assert [pod for pod in others if pod == default] == []
+
+
+def test_the_mode_replaces_no_extender_of_another_scheduler():
+    """The extender alone with a filter is rolled back without a restart, as without a filter."""
+    pods = [
+        render("--set", f"extender.enabled=true,extender.filter=open,extender.mode={mode}")[
+            "Deployment", "trimaran-extender"
+        ]["spec"]["template"]
+        for mode in ("shadow", "active")
+    ]
+    assert pods[0] == pods[1]
 
 
 def test_only_a_closed_filter_and_soft_taints_may_patch_nodes():

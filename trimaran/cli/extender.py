@@ -16,7 +16,7 @@ from runtime.errors import SettingsError
 from runtime.parsing import read_bounded
 from runtime.terminal import echo, echo_yaml
 from trimaran.cli.explain import regret
-from trimaran.cli.options import allow_option, kubernetes_version_option, option
+from trimaran.cli.options import allow_option, kubernetes_version_option, option, report_newest_version
 from trimaran.extender.settings import ExtenderSettings
 from watcher.commands import (
     errors_or_exit,
@@ -127,7 +127,7 @@ def config(
     Examples:
       trimaran extender config scheduler.yaml --kubernetes-version 1.37 --url https://extender:2021 --ca-file ca.crt
       kubectl get --raw /api/v1/namespaces/kube-system/pods/https:kube-scheduler-NODE:10259/proxy/configz |
-        trimaran extender config kube-scheduler.yaml --check --configz -
+        trimaran extender config kube-scheduler.yaml --kubernetes-version 1.37 --check --configz -
 
     Exit status: 0 if the file was written or is valid, 1 if --check finds a problem or a difference, 2 if the input
     cannot be used.
@@ -166,14 +166,17 @@ def _check(
     from trimaran.extender.configz import differences, read_configz
 
     has_url = click.get_current_context().get_parameter_source("url") is not click.core.ParameterSource.DEFAULT
-    problems = list(kube_scheduler.validate_config(document, url if has_url else "", allow))
+    if kubernetes_version is None:
+        report_newest_version()
+        kubernetes_version = LATEST_VERSION
+    problems = list(kube_scheduler.validate_config(document, url if has_url else "", allow, kubernetes_version))
     verdict = "the configuration is valid, and uses the extender"
     if configz is not None:
         try:
             running = read_configz(_read(configz))
         except ValueError as error:
             raise ValueError(f"--configz {configz}: {error}") from None
-        problems += differences(document, running, kubernetes_version or LATEST_VERSION)
+        problems += differences(document, running, kubernetes_version, allow)
         verdict += "; the running kube-scheduler has it"
     for problem in problems or [verdict]:
         echo(problem)

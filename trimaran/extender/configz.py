@@ -4,7 +4,8 @@ Only the parts that decide on scores are compared: the weights of the plugins th
 Source: k8s.io/component-base/configz; kube-scheduler reports its configuration with all defaults.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import orjson
@@ -33,7 +34,10 @@ def read_configz(body: bytes) -> Mapping[str, Any]:
 
 
 def differences(
-    document: Mapping[str, Any], running: Mapping[str, Any], kubernetes_version: str = LATEST_VERSION
+    document: Mapping[str, Any],
+    running: Mapping[str, Any],
+    kubernetes_version: str = LATEST_VERSION,
+    allow: Collection[str] = (),
 ) -> Iterator[str]:
     """Yield the differences between a file and a running kube-scheduler.
 
@@ -41,12 +45,13 @@ def differences(
         document: the parsed file, for a stock kube-scheduler.
         running: configuration from :func:`read_configz`.
         kubernetes_version: version of kube-scheduler, which decides on the plugins that score by default.
+        allow: names of plugins that this kube-scheduler has in addition to those of Kubernetes.
 
     Raises:
         ValueError: one of the two is not a valid configuration.
     """
-    expected = read_configuration(document, kubernetes_version=kubernetes_version).weights
-    reported = read_configuration(_without_defaults(running), kubernetes_version=kubernetes_version).weights
+    read = partial(read_configuration, kubernetes_version=kubernetes_version, allow=allow)
+    expected, reported = read(document).weights, read(_without_defaults(running)).weights
     scoring = default_score_weights(known_version(kubernetes_version)).keys()
     for scheduler, weights in expected.items():
         if scheduler not in reported:
@@ -66,9 +71,9 @@ def differences(
             yield f"extender {url}: the running kube-scheduler has no such extender"
             continue
         for key in dict.fromkeys((*extender, *running_extenders[url])):
-            ours, theirs = (each.get(key) or _ABSENT for each in (extender, running_extenders[url]))
-            if ours != theirs and key != "urlPrefix":
-                yield f"extender {url}: {key} is {ours}, running with {theirs}"
+            value, running_value = (each.get(key) or _ABSENT for each in (extender, running_extenders[url]))
+            if value != running_value and key != "urlPrefix":
+                yield f"extender {url}: {key} is {value}, running with {running_value}"
 
 
 def _without_defaults(running: Mapping[str, Any]) -> dict[str, Any]:

@@ -164,20 +164,27 @@ def disabled_defaults(document: Mapping[str, Any], kubernetes_version: str = LAT
             yield f"profiles[{number}].plugins.score.disabled: {', '.join(missing)}"
 
 
-def validate_config(document: Mapping[str, Any], url: str = "", allow: Collection[str] = ()) -> Iterator[str]:
+def validate_config(
+    document: Mapping[str, Any],
+    url: str = "",
+    allow: Collection[str] = (),
+    kubernetes_version: str = LATEST_VERSION,
+) -> Iterator[str]:
     """Yield the problems of a KubeSchedulerConfiguration for a stock kube-scheduler with the extender.
 
     Args:
         document: the parsed file.
         url: URL of the extender to check, if the file has several; by default all with a ``prioritizeVerb``.
         allow: names of plugins that this kube-scheduler has in addition to those of Kubernetes.
+        kubernetes_version: version of kube-scheduler, which decides on the plugins that score by default.
 
     Raises:
         ValueError: the document is not valid.
     """
+    configuration = read_configuration(document, kubernetes_version=kubernetes_version, allow=allow)
     for number, profile in enumerate(_listed(document, "profiles")):
         yield from _problems_of_profile(f"profiles[{number}]", profile)
-    for number, by_name in enumerate(read_configuration(document, allow=allow).weights.values()):
+    for number, by_name in enumerate(configuration.weights.values()):
         for name, weight in by_name.items():
             if weight % ANSWER_FACTOR and name not in OURS:
                 yield (

@@ -87,8 +87,20 @@ def test_another_response_is_refused(body: bytes) -> None:
         read_configz(body)
 
 
+def test_plugins_of_the_users_own_are_compared(document, running) -> None:
+    """A plugin that trimaran does not know is compared like the others, if the user allows it."""
+    for each in (document, running):
+        each["profiles"][0]["plugins"]["score"]["enabled"].append({"name": "Mine", "weight": 20})
+    assert list(differences(document, running, allow=["Mine"])) == []
+    document["profiles"][0]["plugins"]["score"]["enabled"][-1]["weight"] = 10
+    assert list(differences(document, running, allow=["Mine"])) == [
+        "profile trimaran: Mine scores with weight 10, running with weight 20"
+    ]
+
+
 def check(file: Path, source: str, **options: Any) -> Result:
-    return CliRunner().invoke(main, ["extender", "config", str(file), "--check", "--configz", source], **options)
+    command = ["extender", "config", str(file), "--check", "--kubernetes-version", "1.37", "--configz", source]
+    return CliRunner().invoke(main, command, **options)
 
 
 def test_the_command_reads_a_url_a_file_or_standard_input(tmp_path: Path, running) -> None:

@@ -211,6 +211,19 @@ def test_a_rendered_file_is_valid(document) -> None:
     assert list(validate_config(render_config(document, secure), secure.url)) == []
 
 
+@pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
+def test_a_file_is_validated_by_its_version(document, version: str, tmp_path) -> None:
+    """A file for an older kube-scheduler need not name plugins that score by default in newer ones."""
+    rendered = render_config(document, ExtenderEndpoint(URL), version)
+    assert list(validate_config(rendered, kubernetes_version=version)) == []
+    file = tmp_path / "stock.yaml"
+    file.write_text(yaml.safe_dump(rendered))
+    done = CliRunner().invoke(main, ["extender", "config", "--check", str(file), "--kubernetes-version", version])
+    assert (done.exit_code, done.output) == (0, "the configuration is valid, and uses the extender\n")
+    without = CliRunner().invoke(main, ["extender", "config", "--check", str(file)])
+    assert "no --kubernetes-version" in without.stderr
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [

@@ -110,9 +110,11 @@ metrics_open = true
 {{- end }}
 {{- end -}}
 
-{{/* Files that are read only at the start: a change replaces the pods. */}}
+{{/* Files that are read only at the start: a change replaces the pods. The filter in kube-scheduler's file depends on the
+     mode; the extender alone has no such file. */}}
 {{- define "trimaran.scoringChecksum" -}}
 {{- $own := index (index . 0).Values (index . 1) -}}
-{{- $read := list (include "trimaran.scoringFile" .) (include "trimaran.activeFilter" .) ($own.kubeSchedulerConfiguration | default "") -}}
+{{- $filter := eq (index . 1) "extender" | ternary $own.filter (include "trimaran.activeFilter" .) -}}
+{{- $read := list (include "trimaran.scoringFile" .) $filter ($own.kubeSchedulerConfiguration | default "") -}}
 trimaran.io/scoring: {{ join "\n" $read | sha256sum | trunc 16 | quote }}
 {{- end -}}
