@@ -67,7 +67,10 @@ class Collector:
 
         Raises:
             ValueError: a number of seconds is not above 0, or is above one year.
+            TypeError: the client is no client.
         """
+        if not hasattr(client, "metrics"):
+            raise TypeError(f"client: must be a client, such as connect(...), got a {type(client).__name__}")
         self._client = client
         self._interval = arguments.seconds("interval_seconds", interval_seconds)
         self._max_age = arguments.seconds("max_age_seconds", max_age_seconds)

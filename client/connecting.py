@@ -78,18 +78,22 @@ class WatcherClient(Protocol):
     ) -> None: ...
 
 
-def connect(address: str | None = None, *, settings: "Settings | None" = None, **options: Any) -> WatcherClient:
+def connect(
+    address: str | None = None, *, settings: "Settings | str | Path | None" = None, **options: Any
+) -> WatcherClient:
     """Return a client of the watcher at an address, or of a watcher embedded in this process if there is none.
 
     Args:
         address: URL such as ``http://trimaran:2020``, or ``.../compat``, or the URL of a Go load-watcher.
-        settings: settings of the embedded watcher; None to load them from environment and file as the service does.
+        settings: settings of the embedded watcher, or a settings file; None to load them from environment and file as
+            the service does.
         options: further arguments of :class:`~client.ServiceClient` or :class:`~client.LibraryClient`.
 
     Raises:
         BadSettings: the embedded watcher's settings are invalid.
         ValueError: the address is not an HTTP URL, or an option is out of range.
-        TypeError: both an address and settings were passed; the service has settings of its own.
+        TypeError: both an address and settings were passed, since the service has settings of its own; or an argument
+            has another type.
     """
     if address:
         if settings is not None:

@@ -32,7 +32,7 @@ class LibraryClient:
 
     def __init__(
         self,
-        settings: Settings | None = None,
+        settings: Settings | str | Path | None = None,
         *,
         store_path: str | Path | None = None,
         provider: "WindowProvider | SampleProvider | None" = None,
@@ -40,15 +40,19 @@ class LibraryClient:
         """Start the watcher in the background.
 
         Args:
-            settings: the watcher's settings; None to load them from environment and file as the service does.
+            settings: the watcher's settings, or a settings file, whose values environment variables override; None to
+                load the settings from environment and file as the service does.
             store_path: database file that survives a restart; None to keep everything in memory.
             provider: provider to use instead of the one in the settings.
 
         Raises:
             BadSettings: the settings are invalid, or name no usable provider.
+            TypeError: the settings or the provider have another type.
         """
         try:
-            settings = settings or load(WatcherSettings).settings
+            if settings is None or isinstance(settings, str | Path):
+                settings = load(WatcherSettings, file=None if settings is None else Path(settings)).settings
+            _check_types(settings, provider)
             self._watcher = open_watcher(settings, Path(store_path) if store_path else None, provider=provider)
         except SettingsError as error:
             raise errors.BadSettings(str(error)) from error
@@ -124,3 +128,18 @@ class LibraryClient:
             return self._watcher.published(window)
         except NotServed as error:
             raise errors.BY_CODE[error.code](f"the embedded watcher: {error}") from error
+
+
+def _check_types(settings: object, provider: object) -> None:
+    """Check the types of arguments that a background thread would otherwise fail on.
+
+    Raises:
+        TypeError: an argument has another type.
+    """
+    if not isinstance(settings, Settings):
+        raise TypeError(f"settings: must be Settings or the path of a settings file, got a {type(settings).__name__}")
+    if provider is not None and not (hasattr(provider, "fetch") or hasattr(provider, "sample")):
+        raise TypeError(
+            f"provider: must be a provider, with a method fetch or sample, got a {type(provider).__name__}; the name "
+            "of a provider is a setting, Settings(provider=ProviderSettings(name=...))"
+        )

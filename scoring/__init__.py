@@ -4,13 +4,15 @@ The package contains the plugins of Trimaran (sigs.k8s.io/scheduler-plugins, cal
 and our own. Scoring is pure: it does no input or output, reads no clock, writes no log, and has no global state.
 """
 
-from runtime.kubernetes.objects import Container, Node, Pod, ResourceList
+from runtime.kubernetes.constraints import NodeRequirement, NodeSelectorTerm, Taint, Toleration
+from runtime.kubernetes.objects import CachedRequests, Container, Node, Owner, Pod, ResourceList
+from scoring.arguments import ArgumentError
 from scoring.kubernetes_version import KUBERNETES_VERSIONS
 from scoring.load.measured_resource import CPU_LOAD, DISK_LOAD, GPU_LOAD, MEMORY_LOAD, NETWORK_LOAD, MeasuredResource
 from scoring.load.metrics_table import MeasuredUse, MetricsTable
-from scoring.load.use_levels import UseLevels
+from scoring.load.use_levels import OwnerIndex, UseLevels
 from scoring.normalization import INFEASIBLE
-from scoring.plugins.base import Explanation, PreparedPlugin, ScorePlugin
+from scoring.plugins.base import Explanation, PreparedPlugin, Rows, RowSliceCache, ScorePlugin, Terms
 from scoring.plugins.congestion_cost import CongestedResource, CongestionCost
 from scoring.plugins.image_locality import ImageLocality
 from scoring.plugins.load_variation_risk_balancing import LoadVariationRiskBalancing
@@ -25,20 +27,23 @@ from scoring.plugins.target_load_packing import TargetLoadPacking
 from scoring.profiles.configuration.fields import ConfigNote
 from scoring.profiles.configuration.plugins import PLUGINS, plugin_from_config
 from scoring.profiles.configuration.profiles import SchedulerConfiguration, read_configuration
-from scoring.profiles.explanations import ProfileExplanation
-from scoring.profiles.fallback import FallbackPolicy, Judgment, NodeGrade
+from scoring.profiles.explanations import PackedScores, ProfileExplanation
+from scoring.profiles.fallback import Evidence, FallbackPolicy, FallbackScores, Judgment, NodeGrade
 from scoring.profiles.profile import PreparedProfile, Profile
-from scoring.profiles.scores import Scores, WeightedPlugin
+from scoring.profiles.scores import PluginScores, Scores, WeightedPlugin
+from scoring.table.node_rows import NodeRows
 from scoring.table.node_table import NodePlan, NodeTable
-from scoring.table.occupancy import PlacedPod
+from scoring.table.occupancy import DepartedPod, Occupancy, OwnedPods, PlacedPod
 
 __all__ = [
     "CPU_LOAD", "DISK_LOAD", "GPU_LOAD", "INFEASIBLE", "KUBERNETES_VERSIONS", "MEMORY_LOAD", "NETWORK_LOAD", "PLUGINS",
-    "ConfigNote", "CongestedResource", "CongestionCost", "Container", "Explanation", "FallbackPolicy", "ImageLocality",
-    "Judgment", "LoadVariationRiskBalancing", "LowRiskOverCommitment", "MeasuredResource", "MeasuredUse",
-    "MetricsTable", "Node", "NodeGrade", "NodePlan", "NodeResourcesAllocatable", "NodeResourcesBalancedAllocation",
-    "NodeResourcesFit", "NodeTable", "Peaks", "PlacedPod", "Pod", "PodState", "PowerModel", "PreparedPlugin",
-    "PreparedProfile", "Profile", "ProfileExplanation", "ResourceList", "ResourceWeight", "SchedulerConfiguration",
-    "ScorePlugin", "Scores", "ShapePoint", "TailRisk", "TargetLoadPacking", "UseLevels", "WeightedPlugin", "fits",
-    "plugin_from_config", "read_configuration",
+    "ArgumentError", "CachedRequests", "ConfigNote", "CongestedResource", "CongestionCost", "Container", "DepartedPod",
+    "Evidence", "Explanation", "FallbackPolicy", "FallbackScores", "ImageLocality", "Judgment",
+    "LoadVariationRiskBalancing", "LowRiskOverCommitment", "MeasuredResource", "MeasuredUse", "MetricsTable", "Node",
+    "NodeGrade", "NodePlan", "NodeRequirement", "NodeResourcesAllocatable", "NodeResourcesBalancedAllocation",
+    "NodeResourcesFit", "NodeRows", "NodeSelectorTerm", "NodeTable", "Occupancy", "OwnedPods", "Owner", "OwnerIndex",
+    "PackedScores", "Peaks", "PlacedPod", "PluginScores", "Pod", "PodState", "PowerModel", "PreparedPlugin",
+    "PreparedProfile", "Profile", "ProfileExplanation", "ResourceList", "ResourceWeight", "RowSliceCache", "Rows",
+    "SchedulerConfiguration", "ScorePlugin", "Scores", "ShapePoint", "TailRisk", "Taint", "TargetLoadPacking", "Terms",
+    "Toleration", "UseLevels", "WeightedPlugin", "fits", "plugin_from_config", "read_configuration",
 ]  # fmt: skip

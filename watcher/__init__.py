@@ -4,6 +4,19 @@ Importing this package is fast, since it only imports the model. ``trimaran watc
 watcher, use :class:`client.LibraryClient`.
 """
 
-from watcher.model import Grade, Metric, MetricType, NodeMetrics, Operator, WatcherMetrics, Window
+from watcher.history import History, HistorySeries, Steps
+from watcher.model import Grade, Load, Metric, MetricType, NodeMetrics, Operator, WatcherMetrics, Window
 
-__all__ = ["Grade", "Metric", "MetricType", "NodeMetrics", "Operator", "WatcherMetrics", "Window"]
+__all__ = [
+    "Grade",
+    "History",
+    "HistorySeries",
+    "Load",
+    "Metric",
+    "MetricType",
+    "NodeMetrics",
+    "Operator",
+    "Steps",
+    "WatcherMetrics",
+    "Window",
+]

@@ -243,3 +243,9 @@ def test_an_invalid_number_of_seconds_is_rejected(clock, name: str, value: objec
     """An invalid number of seconds is rejected with its name and range."""
     with pytest.raises(ValueError, match=f"{name} must be a number of seconds above 0 and up to 31536000, not "):
         collector(ScriptedClient(metrics()), clock, **{name: value})
+
+
+def test_an_address_is_no_client():
+    """A collector of an address would fail in the background only, at every refresh."""
+    with pytest.raises(TypeError, match=r"client: must be a client, such as connect\(\.\.\.\), got a str"):
+        Collector("http://127.0.0.1:1")

@@ -1,6 +1,7 @@
 """LibraryClient, and its equality with ServiceClient."""
 
 import threading
+from pathlib import Path
 
 import pytest
 from werkzeug.serving import make_server
@@ -187,6 +188,33 @@ def test_connect_with_an_address_returns_a_service_client():
         assert isinstance(client, ServiceClient)
     with pytest.raises(TypeError, match="settings are for an embedded watcher"):
         connect("http://127.0.0.1:1", settings=Settings())
+
+
+@pytest.mark.parametrize("form", [str, Path])
+def test_settings_are_loaded_from_a_file(tmp_path, form):
+    """A settings file is loaded; a missing or invalid one is an error with its name."""
+    file = tmp_path / "s.toml"
+    file.write_text('[provider]\nname = "Host"\n')
+    with connect(settings=form(file)) as client:
+        assert client.source == "Host"
+    file.write_text('[provider]\nname = "Hots"\n')
+    with pytest.raises(BadSettings, match="Hots"):
+        connect(settings=form(file))
+    with pytest.raises(BadSettings, match=r"none\.toml"):
+        connect(settings=form(tmp_path / "none.toml"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"settings": {"provider": {"name": "Host"}}}, "settings: must be Settings or the path of a .* got a dict"),
+        ({"provider": "Host"}, "provider: must be a provider, with a method fetch or sample, got a str"),
+    ],
+)
+def test_arguments_of_another_type_are_refused(arguments, message):
+    """The error names the argument, and what it may be."""
+    with pytest.raises(TypeError, match=message):
+        connect(**arguments)
 
 
 def test_settings_are_loaded_from_the_environment(monkeypatch):

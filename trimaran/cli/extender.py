@@ -70,11 +70,11 @@ def extender(
     from watcher.providers.base import check_providers
 
     with errors_or_exit():
-        if settings.extender.config is None:
-            raise SettingsError(["extender.config: no file; name a KubeSchedulerConfiguration with --config"])
         section = settings.extender
+        if section.config is None:
+            raise SettingsError(["extender.config: no file; name a KubeSchedulerConfiguration with --config"])
         profiles = service.read_profiles(section.config, section.score_factor, section.allow_plugins)
-        if settings.extender.watcher is None:
+        if section.watcher is None:
             check_providers(settings)  # fail here, not in a worker process
         service.serve(loaded, profiles)
 
