@@ -4,6 +4,7 @@ Only the parts that decide on scores are compared: the weights of the plugins th
 Source: k8s.io/component-base/configz; kube-scheduler reports its configuration with all defaults.
 """
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -14,7 +15,9 @@ from scoring import read_configuration
 from scoring.kubernetes_version import LATEST_VERSION, default_score_weights, known_version
 
 _KEY = "componentconfig"
+_KIND = "KubeSchedulerConfiguration"
 _ABSENT = "no such field"
+_FIRST_WORD = re.compile(r"^(?:[A-Z]+(?=[A-Z][a-z])|[A-Z])")  # of a Go name: URL in URLPrefix, Enable in EnableHTTPS
 
 
 def read_configz(body: bytes) -> Mapping[str, Any]:
@@ -28,8 +31,10 @@ def read_configz(body: bytes) -> Mapping[str, Any]:
     except orjson.JSONDecodeError as error:
         raise ValueError(f"is not the JSON of /configz: {error}") from None
     running = document.get(_KEY) if isinstance(document, dict) else None
-    if not isinstance(running, dict) or running.get("kind") != "KubeSchedulerConfiguration":
-        raise ValueError(f"is not the JSON of kube-scheduler's /configz: no KubeSchedulerConfiguration in {_KEY}")
+    if isinstance(running, dict) and "Profiles" in running:  # up to Kubernetes 1.35
+        running = {**_with_json_names(running), "kind": _KIND}
+    if not isinstance(running, dict) or running.get("kind") != _KIND:
+        raise ValueError(f"is not the JSON of kube-scheduler's /configz: no {_KIND} in {_KEY}")
     return running
 
 
@@ -76,13 +81,29 @@ def differences(
                 yield f"extender {url}: {key} is {value}, running with {running_value}"
 
 
+def _with_json_names(value: Any) -> Any:
+    """Return a value with the names of a configuration file, made of Go's names, and without fields of no value."""
+    if isinstance(value, list):
+        return [_with_json_names(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        _FIRST_WORD.sub(lambda word: word[0].lower(), name): _with_json_names(field)
+        for name, field in value.items()
+        if field
+    }
+
+
 def _without_defaults(running: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration of which only the listed plugins score: /configz lists the defaults, too."""
+    """Return a configuration of which only the listed plugins score: /configz lists the defaults, too.
+
+    It has no arguments of plugins, because they do not decide on weights.
+    """
     profiles = []
     for profile in running.get("profiles") or []:
         plugins = profile.get("plugins") or {}
         multi_point = {**(plugins.get("multiPoint") or {}), "disabled": [{"name": "*"}]}
-        profiles.append({**profile, "plugins": {**plugins, "multiPoint": multi_point}})
+        profiles.append({**profile, "plugins": {**plugins, "multiPoint": multi_point}, "pluginConfig": []})
     return {**running, "profiles": profiles}
 
 

@@ -15,8 +15,9 @@ from click.testing import CliRunner, Result
 from trimaran.cli.main import main
 from trimaran.extender.configz import differences, read_configz
 
-#: Response of a real kube-scheduler 1.37 that was started with the file.
+#: Responses of real kube-schedulers that were started with the file; 1.33 has no score by DynamicResources.
 CONFIGZ = Path(__file__).parents[2] / "data/configz-1.37.json"
+OLD_CONFIGZ = CONFIGZ.with_name("configz-1.33.json")
 FILE = """
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -77,6 +78,25 @@ def test_each_difference_is_named(document, running) -> None:
         "extender http://127.0.0.1:2021: weight is 1, running with 5",
         "extender http://127.0.0.1:2021: filterVerb is no such field, running with filter",
         "extender http://second: the running kube-scheduler has no such extender",
+    ]
+
+
+def test_the_names_of_go_fields_are_read(document) -> None:
+    """Up to 1.35 /configz has the names of Go's fields, and all fields without a value."""
+    enabled = document["profiles"][0]["plugins"]["score"]["enabled"]
+    enabled[:] = [each for each in enabled if each["name"] != "DynamicResources"]
+    secure = {"urlPrefix": "https://e:2021", "enableHTTPS": True, "tlsConfig": {"caFile": "/etc/ca.crt"}}
+    body = json.loads(OLD_CONFIGZ.read_bytes())
+    running = read_configz(json.dumps(body).encode())
+    assert list(differences(document, running, "1.33")) == []
+    document["extenders"][0] |= secure
+    (extender,) = body["componentconfig"]["Extenders"]
+    tls = {"Insecure": False, "ServerName": "", "CertFile": "", "CAFile": "/etc/ca.crt", "CertData": None}
+    extender |= {"URLPrefix": "https://e:2021", "EnableHTTPS": True, "TLSConfig": tls}
+    assert list(differences(document, read_configz(json.dumps(body).encode()), "1.33")) == []
+    enabled[0]["weight"] = 50
+    assert list(differences(document, read_configz(json.dumps(body).encode()), "1.33")) == [
+        "profile trimaran: TaintToleration scores with weight 50, running with weight 30"
     ]
 
 
