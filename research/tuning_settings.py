@@ -24,6 +24,7 @@ from scoring.plugins.tail_risk import TailRisk
 from scoring.plugins.target_load_packing import TargetLoadPacking
 from scoring.profiles.profile import Profile
 from scoring.profiles.scores import WeightedPlugin
+from trimaran.extender.profiles import DEFAULT_SCORE_FACTOR
 from trimaran.simulator.moving.by_cost import CostMovePolicy
 from trimaran.simulator.moving.low_node_utilization import LowNodeUtilization
 from trimaran.simulator.policies.catalogue import CONGESTION, DEFAULT, UniformPowerModels, policies
@@ -69,26 +70,43 @@ def kube_scheduler(name, _, *, cpu, memory, fit, balanced, strategy="LeastAlloca
     return ProfilePolicy(name, profile, right_sized=right_sized)
 
 
-def one_plugin(name, _, *, plugin, **arguments):
-    return ProfilePolicy(name, Profile.of(plugin(**arguments)))
+def by_extender(name, trace, *plugins, weights=(1, 1)):
+    """Return a policy of the simulator with other arguments and weights of the extender's plugins."""
+    policy = policies(trace)[name]
+    tuned = {
+        plugin.name: WeightedPlugin(plugin, DEFAULT_SCORE_FACTOR * weight)
+        for plugin, weight in zip(plugins, weights, strict=False)
+    }
+    changed = tuple(tuned.get(each.plugin.name, each) for each in policy.profile.plugins)
+    return replace(policy, profile=replace(policy.profile, plugins=changed))
 
 
-def packing_and_variation(name, _, *, target_utilization, safe_variance_margin, packing, variation):
+def one_plugin(name, trace, *, plugin, **arguments):
+    if "count_recent_pods" in plugin.__dataclass_fields__:  # as the extender sets it
+        arguments.setdefault("count_recent_pods", True)
+    return by_extender(name, trace, plugin(**arguments))
+
+
+def packing_and_variation(name, trace, *, target_utilization, safe_variance_margin, packing, variation):
     plugins = (
-        (TargetLoadPacking(target_utilization), packing),
-        (LoadVariationRiskBalancing(safe_variance_margin), variation),
+        TargetLoadPacking(target_utilization, count_recent_pods=True),
+        LoadVariationRiskBalancing(safe_variance_margin, count_recent_pods=True),
     )
-    return ProfilePolicy(name, Profile(tuple(WeightedPlugin(plugin, weight) for plugin, weight in plugins)))
+    return by_extender(name, trace, *plugins, weights=(packing, variation))
 
 
 def peaks(name, trace, *, k1, k2, missing):
     model = PowerModel(471.7412504314313, k1, k2)  # the part that does not depend on use has no effect
-    return ProfilePolicy(name, Profile.of(Peaks(UniformPowerModels(model, trace.nodes), missing)))
+    models = UniformPowerModels(model, trace.nodes)
+    return one_plugin(name, trace, plugin=Peaks, node_power_model=models, missing=missing)
 
 
-def low_risk(name, _, *, risk_limit_weight, smoothing_window_size):
+def low_risk(name, trace, *, risk_limit_weight, smoothing_window_size):
     weights = dict.fromkeys((CPU, MEMORY), risk_limit_weight)
-    return ProfilePolicy(name, Profile.of(LowRiskOverCommitment(smoothing_window_size, weights)))
+    return one_plugin(
+        name, trace, plugin=LowRiskOverCommitment, smoothing_window_size=smoothing_window_size,
+        risk_limit_weights=weights,
+    )  # fmt: skip
 
 
 def koordinator(name, _, *, cpu_scaling, memory_scaling, cpu_threshold, memory_threshold):
@@ -107,10 +125,10 @@ def crane(name, _, *, weight, weights, limits):
     return Crane(name, KUBE_SCHEDULER, weight=weight, metrics=metrics)
 
 
-def congestion_cost(name, _, *, cpu_target, cpu_power, memory_target, learnt, crowding, learns=True):
+def congestion_cost(name, trace, *, cpu_target, cpu_power, memory_target, learnt, crowding):
     memory = replace(CONGESTED_CPU_AND_MEMORY[1], target=memory_target)
     plugin = CongestionCost((CongestedResource(CPU_LOAD, cpu_target, cpu_power), memory), learnt, crowding)
-    return ProfilePolicy(name, Profile.of(plugin), spread=0, learns=learns)
+    return by_extender(name, trace, plugin)
 
 
 def moves(name, trace, *, placement, percent_per_hour=0.1, cpu_target, **arguments):
@@ -141,7 +159,7 @@ MAKERS: Mapping[str, Callable[..., Policy]] = {
     "koordinator": koordinator,
     "volcano": volcano,
     "crane": crane,
-    "congestion-cost-by-requests": partial(congestion_cost, learns=False),
+    "congestion-cost-by-requests": congestion_cost,
     CONGESTION: congestion_cost,
     "congestion-cost+moves": partial(moves, placement=CONGESTION),
     "congestion-cost+more-moves": partial(moves, placement=CONGESTION, percent_per_hour=1.0),

@@ -44,5 +44,5 @@ def fill(path: Path, loads, until: int, megabytes: float = 128) -> None:
         columns = NodeColumns([(names, SERIES, loads[:, :, minute].tolist())], {}, {})
         metrics = WatcherMetrics(timestamp, Window("15m", timestamp - 900, timestamp), "Fake", columns)
         with db.atomic():
-            history.add(db, metrics, "", keep_seconds=86400, max_bytes=int(megabytes * 2**20))
+            history.add(db, metrics, "", keep_hours=24, max_bytes=int(megabytes * 2**20))
     db.close()

@@ -205,7 +205,15 @@ class ResultStore:
         return sha256(identity.encode()).hexdigest()
 
 
-REPLAY_PACKAGES = ("runtime", "scoring", "trimaran.simulator", "trimaran.soft_taints", "trimaran.traces", "watcher")
+REPLAY_PACKAGES = (
+    "runtime",
+    "scoring",
+    "trimaran.extender",
+    "trimaran.simulator",
+    "trimaran.soft_taints",
+    "trimaran.traces",
+    "watcher",
+)
 """Packages whose source code determines the result of a replay."""
 
 

@@ -107,13 +107,14 @@ def test_faults_outside_the_replay_change_nothing(trace: Trace) -> None:
 
 
 def test_an_avoided_node_gets_fewer_pods(trace: Trace) -> None:
-    """Load-aware scores keep pods away from a node without metrics."""
+    """Load-aware scores keep pods away from a node without metrics, if they fit elsewhere."""
     policy = policies(trace)["load-variation-risk-balancing"]
     faults = (Fault(FaultKind.MISSING, 5, FAR, "node-000"),)
-    with_faults = Replay(trace, policy, ReplayOptions(faults=faults)).run().cluster
-    without = Replay(trace, policy).run().cluster
+    with_faults, without = (
+        Replay(trace, policy, ReplayOptions(overcommit=(4, 4), faults=each)).run().cluster for each in (faults, ())
+    )
     placed = [sum(run.node == 0 for run in cluster.pod_runs) for cluster in (with_faults, without)]
-    assert placed[0] < 0.6 * placed[1]
+    assert placed[0] < 0.3 * placed[1]
 
 
 def test_metrics_expire_after_five_minutes_without_faults(replayed: Cluster) -> None:

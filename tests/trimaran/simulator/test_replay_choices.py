@@ -23,13 +23,14 @@ from scoring import (
     WeightedPlugin,
 )
 from trimaran.extender.answer import PrioritizeOutcome
+from trimaran.extender.kube_scheduler import in_tree_by_scheduler
 from trimaran.extender.prioritizer import Prioritizer, PrioritizerOptions
-from trimaran.extender.profiles import Profiles
+from trimaran.extender.profiles import ANSWER_FACTOR, DEFAULT_SCORE_FACTOR, Profiles
 from trimaran.extender.wire import ExtenderArgs
 from trimaran.simulator.cluster import Cluster, PodRun
 from trimaran.simulator.faults import Fault, FaultKind
 from trimaran.simulator.policies.catalogue import policies
-from trimaran.simulator.policies.profiles import ProfileChooser, ProfilePolicy
+from trimaran.simulator.policies.profiles import SPREAD_WEIGHT, ProfileChooser, ProfilePolicy, extender_profile
 from trimaran.simulator.policies.topology_spread import PodTopologySpread
 from trimaran.simulator.replay import Replay, ReplayOptions
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
@@ -110,14 +111,17 @@ PLUGINS = {
     "both": ["TargetLoadPacking", "LoadVariationRiskBalancing"],
     "low-risk-over-commitment": ["LowRiskOverCommitment"],
 }
-CONFIGURATION = {
-    "apiVersion": "kubescheduler.config.k8s.io/v1",
-    "kind": "KubeSchedulerConfiguration",
-    "profiles": [
-        {"schedulerName": name, "plugins": {"score": {"enabled": [{"name": plugin} for plugin in plugins]}}}
-        for name, plugins in PLUGINS.items()
-    ],
-}
+FACTOR = DEFAULT_SCORE_FACTOR
+
+
+def configuration(*names: str) -> dict:
+    """Return a KubeSchedulerConfiguration with a profile for each name in PLUGINS."""
+    profiles = [
+        {"schedulerName": name, "plugins": {"score": {"enabled": [{"name": plugin} for plugin in PLUGINS[name]]}}}
+        for name in names
+    ]
+    version = "kubescheduler.config.k8s.io/v1"
+    return {"apiVersion": version, "kind": "KubeSchedulerConfiguration", "profiles": profiles}
 
 
 def timestamp(at: float) -> str:
@@ -141,6 +145,7 @@ class Live:
 
     def __init__(self, name: str, profiles: Profiles) -> None:
         self.name, self.view, self.answered = name, StaticView(), Counter[PrioritizeOutcome]()
+        self.in_tree = in_tree_by_scheduler(profiles)[name]
         self.known_runs: dict[int, PodRun] = {}
         self.sent = 0
         self.chooser: ProfileChooser | None = None
@@ -203,23 +208,25 @@ class Live:
             total = in_tree.score(pod, among=candidates).total
             assert total[list(candidates).index(row)] == total.max()
             return
-        total = chooser.prepared().score(pod, among=candidates).total
-        expected = dict(zip(names, ((2 * total + self.weight) // (2 * self.weight)).tolist(), strict=True))
-        assert answer.scores == expected, number
-        assert answer.scores[chooser._cluster.nodes.names[row]] == max(expected.values())
-
-    @property
-    def weight(self) -> int:
-        return len(PLUGINS[self.name])
+        scores = chooser.prepared().score(pod, among=candidates)
+        ours = sum(scores.plugins[plugin].normalized for plugin in PLUGINS[self.name])
+        assert answer.scores == dict(zip(names, (FACTOR * ours).tolist(), strict=True)), number
+        # kube-scheduler adds its own plugins' scores, with the weights of the rendered file.
+        in_tree = self.in_tree.profile.prepare(chooser._cluster.nodes, MetricsTable.empty(chooser._cluster.nodes))
+        sums = ANSWER_FACTOR * FACTOR * ours + in_tree.score(pod, among=candidates).total
+        spread = WeightedPlugin(PodTopologySpread(chooser._cluster.replicas), ANSWER_FACTOR * SPREAD_WEIGHT)
+        sums += Profile((spread,)).prepare(chooser._cluster.nodes, in_tree.metrics).score(pod, among=candidates).total
+        assert (sums == ANSWER_FACTOR * scores.total).all(), number
+        assert sums[list(candidates).index(row)] == sums.max(), number
 
 
 @pytest.mark.parametrize("name", PLUGINS)
 def test_choices_are_the_live_paths(name: str) -> None:
     """The extender's answers for the same pods and nodes equal the replay's scores."""
     trace = world(100)
-    profiles = Profiles.read(CONFIGURATION)
+    profiles = Profiles.read(configuration(*PLUGINS))
     with closing(Live(name, profiles)) as live:
-        policy = ProfilePolicy(name, profiles.by_scheduler[name].profile, spread=0)
+        policy = ProfilePolicy(name, extender_profile(configuration(name)))
         outcome = Replay(trace, checked(policy, live.check)).run()
     assert live.answered == {PrioritizeOutcome.SCORED: outcome.decisions}
     assert outcome.decisions > 200
@@ -232,9 +239,9 @@ def test_choices_are_the_live_paths_during_failures() -> None:
         events=(NodeEvent(60, EventKind.FAIL, "node-004"), NodeEvent(90, EventKind.JOIN, "node-004")),
     )
     faults = (Fault(FaultKind.MISSING, 40, 120, "node-001"), Fault(FaultKind.OUTAGE, 130, 150))
-    profiles = Profiles.read(CONFIGURATION)
+    profiles = Profiles.read(configuration(*PLUGINS))
     with closing(Live("both", profiles)) as live:
-        policy = ProfilePolicy("both", profiles.by_scheduler["both"].profile, spread=0)
+        policy = ProfilePolicy("both", extender_profile(configuration("both")))
         Replay(trace, checked(policy, live.check), ReplayOptions(faults=faults)).run()
     assert live.answered[PrioritizeOutcome.SCORED] > 50
     assert live.answered[PrioritizeOutcome.NO_METRICS] > 10
