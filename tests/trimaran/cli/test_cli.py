@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from runtime.settings.loading import environment_variable, setting_names
 from trimaran.cli.main import COMMANDS, main
 from watcher.settings import WatcherSettings
 
-PAGE = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -30,6 +32,18 @@ def call(*arguments: str) -> Result:
 def test_version() -> None:
     """--version prints the package's version."""
     assert run("--version").stdout == f"trimaran {trimaran.__version__}\n"
+
+
+def test_kubectl_runs_the_program_as_a_plugin() -> None:
+    """The package installs ``kubectl-trimaran``; its texts show the command that a user of kubectl types."""
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
+    module, function = scripts["kubectl-trimaran"].split(":")
+    program = f"import {module}; {module}.{function}()"
+    result = subprocess.run(
+        [sys.executable, "-c", program, "top", "--help"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert result.returncode == 0
+    assert result.stdout.startswith("Usage: kubectl trimaran top [OPTIONS]")
 
 
 def test_help_of_a_command_names_its_options() -> None:
