@@ -35,7 +35,7 @@ def extender(folder: Path, kubernetes: FakeKubernetes, watcher: str, *settings: 
     """Run ``trimaran extender`` with decisions open to every client; yield its address."""
     scheduler, port = folder / "scheduler.yaml", free_port()
     scheduler.write_text(yaml.safe_dump(dict(CONFIGURATION)))
-    options = ["extender.explain=open", "extender.deadline_seconds=5", *settings]
+    options = ["extender.mode=active", "extender.explain=open", "extender.deadline_seconds=5", *settings]
     command = [
         sys.executable, "-m", "trimaran", "extender", "--config", scheduler, "--kube-config", kubernetes.kube_config(),
         "--watcher", watcher, "--port", str(port), *(each for option in options for each in ("--set", option)),

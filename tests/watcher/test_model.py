@@ -13,8 +13,11 @@ from watcher.model import Grade, Metric, MetricType, NodeColumns, NodeMetrics, O
 
 
 def test_package_exports() -> None:
-    """``watcher`` exports the model and nothing else."""
-    assert watcher.__all__ == ["Grade", "Metric", "MetricType", "NodeMetrics", "Operator", "WatcherMetrics", "Window"]
+    """``watcher`` exports the model and the history, and nothing else."""
+    assert watcher.__all__ == [
+        "Grade", "History", "HistorySeries", "Load", "Metric", "MetricType", "NodeMetrics", "Operator", "Steps",
+        "WatcherMetrics", "Window",
+    ]  # fmt: skip
 
 
 def test_enum_values_match_the_wire() -> None:

@@ -5,12 +5,11 @@ The same settings always give the same metrics. The values of ``fake:cpu:percent
 capacity, unchanged from the file.
 """
 
+import json
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-import orjson
 
 from runtime.http.gather import Deadline
 from runtime.parsing import parse_toml
@@ -104,10 +103,10 @@ class FakeProvider:
 def _read(file: Path) -> Mapping[str, Any]:
     try:
         content = file.read_bytes()
-        nodes = parse_toml(content) if file.suffix == ".toml" else orjson.loads(content)
+        nodes = parse_toml(content) if file.suffix == ".toml" else json.loads(content)  # accepts NaN
     except OSError as error:
         raise ProviderUnavailable(f"fake.file ({file}) cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProviderAnswerError(f"fake.file ({file}) is neither JSON nor TOML (*.toml): {error}") from error
     if not isinstance(nodes, dict):
         raise ProviderAnswerError(f'fake.file ({file}) must be an object such as {{"node-1": {{"cpu": 20}}}}')
