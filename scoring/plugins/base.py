@@ -277,6 +277,8 @@ class PreparedPlugin:
     def follow(self, extra_rows: Int64s | None = None, slices: "RowSliceCache | None" = None) -> None:
         """Update the node terms after changes of the node table. The other methods call this method first.
 
+        If it raises an exception, the next call makes the same update.
+
         Args:
             extra_rows: other rows to recompute, shape (k,), because their metrics were replaced.
             slices: cache of slices of the table, shared by plugins that follow the same table.
@@ -285,35 +287,38 @@ class PreparedPlugin:
         nodes = self.nodes
         if nodes.version == self._version and extra_rows is None:
             return
-        before, since = self._rows, self._version
-        self._rows, self._version = nodes.rows, nodes.version
+        before = self._rows
         if nodes.rows is before and not self.plugin.reads_pods and extra_rows is None:
+            self._version = nodes.version
             return
         # Bring the arrays into the order of the new rows.
+        node, metrics = self._node, self.metrics
         if nodes.names is not before.names:
-            self.metrics = self.metrics.follow(nodes)
-            self._move_rows(before)
-        changed = nodes.changed_rows(since)
+            metrics, node = metrics.follow(nodes), self._moved_terms(before)
+        elif self._terms_are_shared:  # a caller has the old terms, which must not change
+            node = _copied(self.plugin, node, len(before))
+        changed = nodes.changed_rows(self._version)
         if extra_rows is not None:
             changed = np.union1d(changed, extra_rows)
-        if self._terms_are_shared:  # a caller has the old terms, which must not change
-            self._node, self._terms_are_shared = _copied(self.plugin, self._node, len(before)), False
         # Recompute the changed rows; if only pods changed, the plugin may have a shortcut.
         if changed.size:
             recomputed = None
             if nodes.rows is before and extra_rows is None:
-                recomputed = self.plugin.changed_terms(self._node, nodes, self.metrics, changed)
+                recomputed = self.plugin.changed_terms(node, nodes, metrics, changed)
             if recomputed is None:
-                recomputed = self.plugin.node_terms(*(slices or RowSliceCache()).take(nodes, self.metrics, changed))
+                recomputed = self.plugin.node_terms(*(slices or RowSliceCache()).take(nodes, metrics, changed))
             for name, term in recomputed.items():
-                self._node[name][changed] = term
+                node[name][changed] = term
+        # Only now, so that an exception above leaves the earlier state.
+        self._node, self.metrics, self._terms_are_shared = node, metrics, False
+        self._rows, self._version = nodes.rows, nodes.version
 
-    def _move_rows(self, before: NodeRows) -> None:
+    def _moved_terms(self, before: NodeRows) -> Terms:
         surviving = self.nodes.rows.surviving(before)
         joined = len(self.nodes) - len(surviving)
-        for name, term in self._node.items():
-            self._node[name] = np.concatenate([term[surviving], np.zeros(joined, term.dtype)])
-        self._terms_are_shared = False
+        return {
+            name: np.concatenate([term[surviving], np.zeros(joined, term.dtype)]) for name, term in self._node.items()
+        }
 
 
 class RowSliceCache:
@@ -333,8 +338,8 @@ class RowSliceCache:
         """
         same = self._source is not None and self._source[0] == nodes.version and self._source[1] is metrics
         if not same or self._rows is None or not np.array_equal(rows, self._rows):
-            self._rows, self._source = rows, (nodes.version, metrics)
             self._slice = nodes.take(rows), metrics.take(rows)
+            self._rows, self._source = rows, (nodes.version, metrics)
         return self._slice
 
 

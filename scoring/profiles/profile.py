@@ -228,19 +228,20 @@ class PreparedProfile:
         nodes, before = self.nodes, self._rows
         if nodes.rows is before:
             return
-        self._rows, extra_rows = nodes.rows, None
-        if self.judgment is None:
-            self.metrics = self.metrics.follow(nodes)
+        judgment, fallback_scores, extra_rows = self.judgment, self._fallback_scores, None
+        if judgment is None:
+            metrics = self.metrics.follow(nodes)
         else:
-            earlier, self.judgment = self.judgment, self.judgment.follow(nodes)
-            self.metrics = self.judgment.metrics
-            self._fallback_scores = self.judgment.prepare(nodes)
             # Rows with a prediction, now or before, have new metrics and must be recomputed.
-            predicted = [before.names[row] for row in earlier.predicted.tolist()]
-            extra_rows = np.union1d(self.judgment.predicted, nodes.rows_of(name for name in predicted if name in nodes))
+            predicted = [before.names[row] for row in judgment.predicted.tolist()]
+            judgment = judgment.follow(nodes)
+            metrics, fallback_scores = judgment.metrics, judgment.prepare(nodes)
+            extra_rows = np.union1d(judgment.predicted, nodes.rows_of(name for name in predicted if name in nodes))
         for _, prepared in self._prepared:
-            prepared.metrics = self.metrics
+            prepared.metrics = metrics
             prepared.follow(extra_rows)
+        # Only now, so that an exception above leaves the earlier state, and the next call makes the same update.
+        self.metrics, self.judgment, self._fallback_scores, self._rows = metrics, judgment, fallback_scores, nodes.rows
 
     def _replacement(self, pod: Pod, rows: Int64s | None) -> tuple[Bools, Int64s] | None:
         """Return a mask of the nodes whose scores from plugins that read metrics are replaced, and the replacements.

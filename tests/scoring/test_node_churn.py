@@ -321,6 +321,36 @@ def test_removing_a_node_does_not_modify_earlier_scores(nodes):
     assert str(scores.explain("c")) == explained
 
 
+@pytest.mark.parametrize("judged", [False, True])
+def test_a_failed_update_is_made_again(nodes, judged):
+    """After an error while a profile follows its table, the next scores are those of a new profile."""
+    failures = []
+
+    class Failing(LoadVariationRiskBalancing):
+        def node_terms(self, nodes, metrics):
+            if failures:
+                raise RuntimeError(failures.pop())
+            return super().node_terms(nodes, metrics)
+
+    data = {name: load(10.0 * cpu) for cpu, name in enumerate("abcd")}
+    snapshot = WatcherMetrics(900, Window("15m", 0, 900), "test", data)
+
+    def known(table):
+        return FallbackPolicy().judge(table, snapshot, NOW) if judged else snapshot
+
+    profile = Profile.of(Failing(), ImageLocality())
+    prepared = profile.prepare(nodes, known(nodes))
+    nodes.remove_nodes(["a"])
+    nodes.add_nodes([node("d"), node("b", cpu=8000)])
+    failures.append("a defect")
+    with pytest.raises(RuntimeError, match="a defect"):
+        prepared.score(pod("pending"))
+    for leaving in ((), ("c",)):
+        nodes.remove_nodes(leaving)
+        scores, fresh = prepared.score(pod("pending")), profile.score(pod("pending"), nodes, known(nodes))
+        assert (scores.names, scores.total.tolist()) == (fresh.names, fresh.total.tolist())
+
+
 def test_scoring_an_unknown_node_is_refused(nodes):
     """Scoring a node that is not in the table raises an error that names the node."""
     prepared = Profile.of(ImageLocality()).prepare(nodes, MetricsTable.empty(nodes))
