@@ -63,6 +63,10 @@ class WatcherClient(Protocol):
         """
         ...
 
+    def windows(self) -> tuple[str, ...]:
+        """Return the windows that the watcher has metrics of, such as ``("15m", "10m", "5m")``, in its order."""
+        ...
+
     def health(self) -> tuple[str, ...]:
         """Return the reasons why the watcher is not healthy; empty if it is healthy."""
         ...

@@ -98,6 +98,11 @@ class LibraryClient:
             raise errors.UnknownNode(f"the embedded watcher has no such history of node {node[:80]!r}")
         return history
 
+    def windows(self) -> tuple[str, ...]:
+        """Return the windows that the watcher has metrics of. Waits as :meth:`metrics` does."""
+        self._published(None)
+        return tuple(self._watcher.health().ages_seconds)
+
     def health(self) -> tuple[str, ...]:
         """Return the reasons why the watcher is not healthy; empty if it is. Waits as :meth:`metrics` does."""
         if not self._watcher.is_ready():

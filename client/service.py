@@ -172,6 +172,15 @@ class ServiceClient:
             return False
         return True
 
+    def windows(self) -> tuple[str, ...]:
+        """Return the windows that the watcher has metrics of; see :class:`~client.WatcherClient`."""
+        try:
+            # An unhealthy watcher answers 503 with the same fields, so there are no retries.
+            windows = tuple(map(str, orjson.loads(self._get("/watcher/health", retries=0).content)["age_seconds"]))
+        except (orjson.JSONDecodeError, KeyError, TypeError, WatcherUnavailable):
+            windows = ()
+        return windows or (self.metrics().window.duration,)  # load-watcher in Go and /compat list no windows
+
     def health(self) -> tuple[str, ...]:
         """Return the reasons why the watcher is not healthy or does not answer; empty if it is healthy."""
         try:

@@ -109,6 +109,13 @@ def test_both_modes_raise_the_same_exception(both, failing, call, expected):
         assert type(caught.value) is expected
 
 
+@pytest.mark.parametrize("failing", [(), ("10m",)])
+def test_both_modes_return_the_same_windows(both, failing):
+    """Both modes return the windows that have metrics."""
+    expected = tuple(window for window in ("15m", "10m", "5m") if window not in failing)
+    assert [client.windows() for client in both(*failing)] == [expected, expected]
+
+
 def test_both_modes_return_the_same_health(both):
     """Both modes return the same reasons of an unhealthy watcher."""
     library, service = both("5m")

@@ -155,6 +155,24 @@ def test_a_node_of_any_name_can_be_requested(name: str):
             assert [*client.node_metrics(name).data] == [name]
 
 
+@pytest.mark.parametrize("status", [200, 503])
+def test_the_windows_are_those_of_the_watcher(status: int):
+    """The windows come from the watcher's health, also if it is unhealthy, in the watcher's order."""
+    health = b'{"status": "ok", "reasons": [], "age_seconds": {"30m": 2.0, "1h": 3.5}}'
+    with serving(lambda _: (status, {}, health)) as address, ServiceClient(address) as client:
+        assert client.windows() == ("30m", "1h")
+
+
+def test_the_window_of_a_go_service_is_that_of_its_metrics():
+    """A service that does not list its windows has the window of its metrics."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> Answer:
+        return 200, {}, b"" if handler.path == "/watcher/health" else GO_BODY
+
+    with serving(answer) as address, ServiceClient(address) as client:
+        assert client.windows() == ("15m",)
+
+
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [

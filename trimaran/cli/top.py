@@ -22,7 +22,7 @@ _MISSING = "missing"  # grade of a node that the newest window does not have
 @click.command()
 @click.argument("node", required=False)
 @watcher_options
-@option("--windows", default="15m,10m,5m", help="Windows to show, comma-separated.")
+@click.option("--windows", help="Windows to show, comma-separated. [default: all windows of the watcher]")
 @option(
     "--sort",
     type=click.Choice(["name", "cpu", "memory", "cpu-std", "memory-std", "age", "coverage", "grade"]),
@@ -38,7 +38,7 @@ def top(
     node: str | None,
     address: str | None,
     access: WatcherCredentials,
-    windows: str,
+    windows: str | None,
     sort: str,
     interval: float,
     output: str,
@@ -57,7 +57,7 @@ def top(
 
     Exit status: 0 if metrics are shown, 1 without metrics or if NODE is unknown, 2 if an option cannot be used.
     """
-    wanted = [name.strip() for name in windows.split(",") if name.strip()]
+    wanted = None if windows is None else [name.strip() for name in windows.split(",") if name.strip()]
     with connected(address, access) as client:
         while True:
             snapshots = _read(client, wanted, node)
@@ -74,10 +74,20 @@ def top(
             _sleep(interval)
 
 
-def _read(client: WatcherClient, windows: Sequence[str], node: str | None) -> _Snapshots:
-    """Return the metrics of each available window, by window; exit with an error if no window is available."""
+def _read(client: WatcherClient, wanted: Sequence[str] | None, node: str | None) -> _Snapshots:
+    """Return the metrics of each available window, by window; exit with an error if no window is available.
+
+    Args:
+        client: client of the watcher.
+        wanted: windows to read; None for all windows of the watcher.
+        node: node to read; None for all nodes.
+    """
     snapshots: dict[str, WatcherMetrics] = {}
     missing: Exception = ValueError("--windows is empty")
+    try:
+        windows = client.windows() if wanted is None else wanted
+    except ClientError as error:
+        fail(error, status=1)
     for window in windows:
         try:
             snapshots[window] = client.node_metrics(node, window) if node else client.metrics(window)

@@ -12,7 +12,6 @@ from trimaran.dashboard.ttl_cache import TTLCache
 from watcher.history import History, Steps
 from watcher.model import WatcherMetrics
 
-_WINDOWS = ("15m", "10m", "5m")
 _FRESH_SECONDS = 10.0
 _HISTORY_SECONDS = 60.0
 
@@ -22,6 +21,10 @@ class WatcherReader(Protocol):
 
     def metrics(self, window: str | None = None) -> WatcherMetrics:
         """Return the metrics of all nodes in a window; None for the watcher's default window."""
+        ...
+
+    def windows(self) -> tuple[str, ...]:
+        """Return the windows of the watcher, in its order."""
         ...
 
     def history(self, *, type: str, operator: str) -> History:  # noqa: A002  the word of the contract
@@ -63,7 +66,7 @@ class DashboardData:
         return self._cached("snapshot", _FRESH_SECONDS, self._client.metrics)
 
     def windows(self) -> Mapping[str, WatcherMetrics]:
-        """Return the newest metrics for each available window of 15m, 10m and 5m, by window."""
+        """Return the newest metrics for each window of the watcher that has metrics, by window."""
         return self._cached("windows", _FRESH_SECONDS, self._read_windows)
 
     def history(self, type_: str, operator: str) -> History:
@@ -86,8 +89,12 @@ class DashboardData:
         return self._cached("health", _FRESH_SECONDS, self._client.health)
 
     def _read_windows(self) -> Mapping[str, WatcherMetrics]:
-        snapshots = {}
-        for window in _WINDOWS:
+        snapshots: dict[str, WatcherMetrics] = {}
+        try:
+            windows = self._client.windows()
+        except NoMetrics:
+            return snapshots
+        for window in windows:
             try:
                 snapshots[window] = self._client.metrics(window)
             except (UnknownWindow, NoMetrics):

@@ -87,6 +87,10 @@ class _EmbeddedReader:
         except NotServed as error:
             raise BY_CODE[error.code](str(error)) from error
 
+    def windows(self) -> tuple[str, ...]:
+        """Return the windows of the watcher."""
+        return self._watcher.windows
+
     def history(self, *, type: str, operator: str) -> History:  # noqa: A002  the word of the contract
         """Return the history of all nodes over one day, for a metric type and an operator."""
         return self._watcher.history(None, type, operator)

@@ -127,6 +127,28 @@ def test_top_refuses_unknown_windows(address):
     assert "not kept" in result.output
 
 
+@pytest.mark.parametrize("arguments", [(), ("node-1",)])
+def test_top_shows_the_windows_of_the_watcher(arguments):
+    """Without --windows the columns are the windows that the watcher is configured with."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        window = handler.path.partition("window=")[2]
+        if handler.path == "/watcher/health":
+            reply(handler, b'{"status": "ok", "reasons": [], "age_seconds": {"30m": 1.0, "1h": 1.0}}')
+        elif window in {"30m", "1h"}:
+            load = NodeMetrics((Metric("cpu", "CPU", "AVG", window, 20.0),))
+            covered = Window(window, 1_700_000_000, 1_700_001_800)
+            reply(handler, wire.encode(WatcherMetrics(covered.end, covered, "Prometheus", {"node-1": load})))
+        else:
+            reply(handler, encode_error("unknown_window", "not kept"), 404)
+
+    with serving(answer) as fake:
+        result = run("top", *arguments, "--watcher", fake.url, "--sort", "cpu")
+    assert result.exit_code == 0, result.output
+    header = next(line for line in result.output.splitlines() if "30m" in line)
+    assert re.findall(r"\b\d+[mh]\b", header) == ["30m", "1h"]
+
+
 def test_top_shows_windows_with_metrics():
     """A window without metrics does not hide the others; if none has metrics, the status is 1."""
     window = Window("5m", 1_700_000_000, 1_700_000_300)
@@ -139,7 +161,7 @@ def test_top_shows_windows_with_metrics():
         reply(handler, body if there else nothing, 200 if there else 404)
 
     with serving(answer) as fake:
-        shown = run("top", "--watcher", fake.url)
+        shown = run("top", "--watcher", fake.url, "--windows", "15m,10m,5m")
         empty = run("top", "--watcher", fake.url, "--windows", "15m")
     assert shown.exit_code == 0
     assert shown.output.splitlines()[0].split()[:4] == ["NODE", "CPU", "5m", "AGE"]
@@ -375,7 +397,7 @@ def graded():
             reply(handler, body or encode_error("unknown_node", "none"), 200 if body else 404)
         elif host and host[1] not in data:
             reply(handler, encode_error("unknown_node", "no such node"), 404)
-        elif "window=15m" in query:
+        elif "window=" not in query or "window=15m" in query:
             some = {name: node for name, node in data.items() if not host or name == host[1]}
             reply(handler, wire.encode(replace(snapshot, data=some)))
         else:

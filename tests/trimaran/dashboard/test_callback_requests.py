@@ -55,6 +55,9 @@ class Watcher:
     def findings(self):
         return []
 
+    def windows(self):
+        return ("15m",)
+
     def health(self):
         return ()
 

@@ -21,7 +21,7 @@ from support.servers import free_port, wait_until
 
 pytest.importorskip("dash")
 
-from client.errors import AccessDenied
+from client.errors import AccessDenied, NoMetrics
 from client.service import ServiceClient
 from runtime.settings.loading import setting_names
 from trimaran.cli.main import main
@@ -162,6 +162,18 @@ def test_trust_counts_every_node(data):
         ("older", "measured"): NODES - 1,
         ("older", "incomplete"): 1,
     }
+
+
+def test_the_windows_are_those_of_the_watcher():
+    """The loads are those of the watcher's windows that have metrics, in its order."""
+
+    def metrics(window):
+        if window == "5h":
+            raise NoMetrics("no metrics yet")
+        return window
+
+    client = SimpleNamespace(windows=lambda: ("30m", "5h", "1h"), metrics=metrics)
+    assert [*DashboardData(client).windows()] == ["30m", "1h"]
 
 
 def test_providers_are_shown_by_window(data):
