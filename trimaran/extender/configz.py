@@ -13,6 +13,7 @@ import orjson
 
 from scoring import read_configuration
 from scoring.kubernetes_version import LATEST_VERSION, default_score_weights, known_version
+from trimaran.extender.kube_scheduler import duration_seconds
 
 _KEY = "componentconfig"
 _KIND = "KubeSchedulerConfiguration"
@@ -69,16 +70,33 @@ def differences(
             ours, theirs = weights.get(plugin), reported[scheduler].get(plugin)
             if ours != theirs:
                 yield f"profile {scheduler}: {plugin} scores with {_weight(ours)}, running with {_weight(theirs)}"
+    for scheduler in reported:
+        if scheduler not in expected:
+            yield f"profile {scheduler}: only the running kube-scheduler has it"
+    yield from _extender_differences(document, running)
+
+
+def _extender_differences(document: Mapping[str, Any], running: Mapping[str, Any]) -> Iterator[str]:
     running_extenders = {str(each.get("urlPrefix")).rstrip("/"): each for each in running.get("extenders") or []}
-    for extender in document.get("extenders") or []:
-        url = str(extender.get("urlPrefix")).rstrip("/")
+    extenders = {str(each.get("urlPrefix")).rstrip("/"): each for each in document.get("extenders") or []}
+    for url, extender in extenders.items():
         if url not in running_extenders:
             yield f"extender {url}: the running kube-scheduler has no such extender"
             continue
         for key in dict.fromkeys((*extender, *running_extenders[url])):
             value, running_value = (each.get(key) or _ABSENT for each in (extender, running_extenders[url]))
-            if value != running_value and key != "urlPrefix":
+            if not _equal(key, value, running_value) and key != "urlPrefix":
                 yield f"extender {url}: {key} is {value}, running with {running_value}"
+    for url in running_extenders:
+        if url not in extenders:
+            yield f"extender {url}: only the running kube-scheduler has it"
+
+
+def _equal(key: str, value: Any, running_value: Any) -> bool:
+    """Return whether two values of an extender's field are equal; durations may be written in different units."""
+    if key != "httpTimeout":
+        return bool(value == running_value)
+    return duration_seconds(value) == duration_seconds(running_value)
 
 
 def _with_json_names(value: Any) -> Any:

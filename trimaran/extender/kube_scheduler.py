@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from scoring import read_configuration
+from scoring import SchedulerConfiguration, read_configuration
 from scoring.kubernetes_version import LATEST_VERSION, default_score_weights, in_tree_plugins, known_version
 from trimaran.extender.placement_predictor import InTreePlugins
 from trimaran.extender.profiles import ANSWER_FACTOR, OURS, Profiles
@@ -98,10 +98,11 @@ def render_config(
         allow: names of plugins that this kube-scheduler has in addition to those of Kubernetes; None allows all names.
 
     Raises:
-        ValueError: the document is not valid, has no plugin for the extender, or enables a plugin that kube-scheduler
-            does not have; the message says where.
+        ValueError: the document is not valid, has no plugin for the extender, enables a plugin that kube-scheduler does
+            not have, or is itself an output of this function; the message says where.
     """
-    enabled = Profiles.read(document, allow=allow, kubernetes_version=kubernetes_version).configuration.enabled
+    configuration = Profiles.read(document, allow=allow, kubernetes_version=kubernetes_version).configuration
+    enabled = configuration.enabled
     stock = in_tree_plugins(known_version(kubernetes_version))
     if allow is not None and (missing := sorted(enabled - OURS - stock - set(allow))):
         raise ValueError(
@@ -117,10 +118,12 @@ def render_config(
     for number, profile in enumerate(rendered["profiles"]):
         _remove_our_plugins(profile, kubernetes_version)
         _scale_weights(profile, f"profiles[{number}]", kubernetes_version)
-    others = [each for each in rendered.get("extenders") or [] if each.get("urlPrefix") != endpoint.url.rstrip("/")]
-    for other in others:
-        if other.get("prioritizeVerb"):
-            other["weight"] = ANSWER_FACTOR * other.get("weight", 1)
+    others = _scaled_extenders(rendered, endpoint.url)
+    if len(others) < len(rendered.get("extenders") or ()) and _is_scaled(configuration):
+        raise ValueError(
+            f"extenders: the file calls {endpoint.url} already, and all its weights are multiples of {ANSWER_FACTOR}: "
+            "convert the file that it was made from"
+        )
     if endpoint.filters:  # otherwise only a sample of the nodes is sent, which may all be over their limits
         rendered["percentageOfNodesToScore"] = 100
     rendered["extenders"] = [*others, endpoint.config_entry()]
@@ -194,7 +197,7 @@ def validate_config(
                 )
     matching = 0
     for number, extender in enumerate(_listed(document, "extenders")):
-        if extender.get("prioritizeVerb") and (not url or extender.get("urlPrefix", "").rstrip("/") == url.rstrip("/")):
+        if extender.get("prioritizeVerb") and (not url or _url_of(extender) == url.rstrip("/")):
             matching += 1
             yield from _problems_of_extender(f"extenders[{number}]", extender)
             if extender.get("filterVerb") and document.get("percentageOfNodesToScore") != 100:
@@ -246,6 +249,38 @@ def _scale_weights(profile: dict[str, Any], where: str, kubernetes_version: str)
             each["weight"] = ANSWER_FACTOR * weights[each["name"]]
 
 
+def _scaled_extenders(document: Mapping[str, Any], url: str) -> list[dict[str, Any]]:
+    """Return the extenders of a file without the one at a URL, with the weights of those that score times 10."""
+    extenders = document.get("extenders")
+    if extenders is None:
+        return []
+    if not isinstance(extenders, list) or not all(isinstance(each, dict) for each in extenders):
+        raise ValueError("extenders: must be a list of mappings")
+    others = []
+    for number, extender in enumerate(extenders):
+        if _url_of(extender) == url.rstrip("/"):
+            continue
+        others.append(extender)
+        if extender.get("prioritizeVerb"):
+            weight = extender.get("weight")
+            if type(weight) is not int or not 1 <= weight <= _MAX_WEIGHT // ANSWER_FACTOR:
+                raise ValueError(
+                    f"extenders[{number}].weight: must be 1 to {_MAX_WEIGHT // ANSWER_FACTOR}, got {str(weight)[:80]!r}"
+                )
+            extender["weight"] = ANSWER_FACTOR * weight
+    return others
+
+
+def _is_scaled(configuration: SchedulerConfiguration) -> bool:
+    """Return whether the weights of all in-tree plugins are multiples of 10, as in a rendered file."""
+    weights = [by_name[name] for by_name in configuration.weights.values() for name in by_name if name not in OURS]
+    return bool(weights) and not any(weight % ANSWER_FACTOR for weight in weights)
+
+
+def _url_of(extender: Mapping[str, Any]) -> str:
+    return str(extender.get("urlPrefix") or "").rstrip("/")
+
+
 def _score_weights(profile: Mapping[str, Any], kubernetes_version: str) -> Mapping[str, int]:
     """Return the weights of the plugins that score in a profile of the latest version, by name."""
     document = {"apiVersion": _LATEST, "kind": "KubeSchedulerConfiguration", "profiles": [profile]}
@@ -277,7 +312,7 @@ def _problems_of_extender(where: str, extender: Mapping[str, Any]) -> Iterator[s
     secure = url.startswith("https://")
     if extender.get("prioritizeVerb") != _PRIORITIZE:
         yield f"{where}.prioritizeVerb = {extender.get('prioritizeVerb')!r}: the extender serves {_PRIORITIZE!r}"
-    seconds = _seconds(extender.get("httpTimeout"))
+    seconds = duration_seconds(extender.get("httpTimeout"))
     if seconds is None or not 0 < seconds <= MAX_TIMEOUT_SECONDS:
         yield (
             f"{where}.httpTimeout = {extender.get('httpTimeout')!r}: must be at most 500ms (the default is 5s), as "
@@ -316,7 +351,7 @@ def _listed(document: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
 
 
-def _seconds(text: object) -> float | None:
+def duration_seconds(text: object) -> float | None:
     """Return a duration in Go's notation, such as ``1m30s``, in seconds; None if the text is not a valid duration."""
     parts = _GO_DURATION.findall(text) if isinstance(text, str) else []
     if not parts or "".join(number + unit for number, unit in parts) != text:

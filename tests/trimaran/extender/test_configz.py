@@ -71,13 +71,28 @@ def test_each_difference_is_named(document, running) -> None:
     running["extenders"][0] |= {"filterVerb": "filter", "weight": 5}
     document["profiles"].append({"schedulerName": "other"})
     document["extenders"].append({"urlPrefix": "http://second"})
+    running["profiles"].append({**running["profiles"][0], "schedulerName": "third"})
+    running["extenders"].append({"urlPrefix": "http://third/", "prioritizeVerb": "prioritize", "weight": 1})
     assert list(differences(document, running)) == [
         "profile trimaran: TaintToleration scores with weight 30, running with weight 3",
         "profile trimaran: NodeAffinity scores with weight 20, running with weight 0",
         "profile other: the running kube-scheduler has no such profile",
+        "profile third: only the running kube-scheduler has it",
         "extender http://127.0.0.1:2021: weight is 1, running with 5",
         "extender http://127.0.0.1:2021: filterVerb is no such field, running with filter",
         "extender http://second: the running kube-scheduler has no such extender",
+        "extender http://third: only the running kube-scheduler has it",
+    ]
+
+
+@pytest.mark.parametrize("written", ["0.5s", "500000us", "500ms"])
+def test_a_timeout_may_be_written_in_any_notation(document, running, written: str) -> None:
+    """kube-scheduler reports durations in the shortest notation, whatever the file has."""
+    document["extenders"][0]["httpTimeout"] = written
+    assert list(differences(document, running)) == []
+    document["extenders"][0]["httpTimeout"] = "400ms"
+    assert list(differences(document, running)) == [
+        f"extender http://127.0.0.1:2021: httpTimeout is 400ms, running with {running['extenders'][0]['httpTimeout']}"
     ]
 
 

@@ -174,12 +174,39 @@ def test_other_extenders_are_kept_and_ours_is_replaced(document) -> None:
     document["extenders"] = [
         {"urlPrefix": "http://filter", "filterVerb": "filter"},
         {"urlPrefix": "http://score", "prioritizeVerb": "score", "weight": 3},
-        {"urlPrefix": URL, "weight": 99},
+        {"urlPrefix": f"{URL}/", "weight": 99},
     ]
     urls = [
         (each["urlPrefix"], each.get("weight")) for each in render_config(document, ExtenderEndpoint(URL))["extenders"]
     ]
     assert urls == [("http://filter", None), ("http://score", 30), (URL, 1)]
+
+
+@pytest.mark.parametrize(
+    ("extenders", "why"),
+    [
+        ({}, r"extenders: must be a list of mappings"),
+        (["http://score"], r"extenders: must be a list of mappings"),
+        *[
+            ([{"urlPrefix": "http://score", "prioritizeVerb": "score", **weight}], r"extenders\[0\]\.weight")
+            for weight in ({}, *({"weight": each} for each in (None, 0, -3, "5", 1.5, True, 2**31)))
+        ],
+    ],
+)
+def test_an_unusable_extender_is_refused(document, extenders, why: str) -> None:
+    """kube-scheduler does not start with such a file, and no weight is guessed."""
+    with pytest.raises(ValueError, match=why):
+        render_config({**document, "extenders": extenders}, ExtenderEndpoint(URL))
+
+
+def test_a_rendered_file_is_not_rendered_again(document) -> None:
+    """The weights of a rendered file, to which a plugin was added, are not multiplied by 10 once more."""
+    rendered = render_config(document, ExtenderEndpoint(URL))
+    with pytest.raises(ValueError, match="no profile enables a plugin"):
+        render_config(rendered, ExtenderEndpoint(URL))
+    rendered["profiles"][2]["plugins"]["score"]["enabled"].append({"name": "TargetLoadPacking", "weight": 1})
+    with pytest.raises(ValueError, match="multiples of 10: convert the file that it was made from"):
+        render_config(rendered, ExtenderEndpoint(URL))
 
 
 @pytest.mark.parametrize(
