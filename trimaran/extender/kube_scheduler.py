@@ -126,6 +126,8 @@ def render_config(
         )
     if endpoint.filters:  # otherwise only a sample of the nodes is sent, which may all be over their limits
         rendered["percentageOfNodesToScore"] = 100
+        for profile in rendered["profiles"]:
+            profile.pop("percentageOfNodesToScore", None)
     rendered["extenders"] = [*others, endpoint.config_entry()]
     return rendered
 
@@ -200,7 +202,7 @@ def validate_config(
         if extender.get("prioritizeVerb") and (not url or _url_of(extender) == url.rstrip("/")):
             matching += 1
             yield from _problems_of_extender(f"extenders[{number}]", extender)
-            if extender.get("filterVerb") and document.get("percentageOfNodesToScore") != 100:
+            if extender.get("filterVerb") and not _scores_all_nodes(document):
                 yield (
                     "percentageOfNodesToScore: must be 100 with a filterVerb: otherwise only a sample of the nodes is "
                     "sent, and all nodes of the sample may be over their limits"
@@ -275,6 +277,12 @@ def _is_scaled(configuration: SchedulerConfiguration) -> bool:
     """Return whether the weights of all in-tree plugins are multiples of 10, as in a rendered file."""
     weights = [by_name[name] for by_name in configuration.weights.values() for name in by_name if name not in OURS]
     return bool(weights) and not any(weight % ANSWER_FACTOR for weight in weights)
+
+
+def _scores_all_nodes(document: Mapping[str, Any]) -> bool:
+    every = document.get("percentageOfNodesToScore")
+    by_profile = (profile.get("percentageOfNodesToScore") for profile in _listed(document, "profiles") or [{}])
+    return all((every if percentage is None else percentage) == 100 for percentage in by_profile)
 
 
 def _url_of(extender: Mapping[str, Any]) -> str:

@@ -265,12 +265,15 @@ def test_all_nodes_pass_after_a_defect(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_rendered_file_has_the_filter() -> None:
     """``--filter`` renders the verbs and ``percentageOfNodesToScore: 100``, and a file without them has problems."""
-    rendered = render_config(CONFIGURATION, ExtenderEndpoint("http://127.0.0.1:2021", filters=True))
+    sampled = {**CONFIGURATION["profiles"][0], "percentageOfNodesToScore": 5}
+    sampling = {**CONFIGURATION, "profiles": [sampled, *CONFIGURATION["profiles"][1:]]}
+    rendered = render_config(sampling, ExtenderEndpoint("http://127.0.0.1:2021", filters=True))
+    assert "percentageOfNodesToScore" not in rendered["profiles"][0]  # it would override the file's
     assert rendered["extenders"][0]["filterVerb"] == "filter"
     assert rendered["percentageOfNodesToScore"] == 100
     assert list(validate_config(rendered)) == []
-    problems = " ".join(validate_config({**rendered, "percentageOfNodesToScore": 10}))
-    assert "percentageOfNodesToScore" in problems
+    for odd in ({"percentageOfNodesToScore": 10}, {"profiles": sampling["profiles"]}):
+        assert "percentageOfNodesToScore: must be 100" in " ".join(validate_config({**rendered, **odd}))
     del rendered["extenders"][0]["preemptVerb"]
     assert "preemptVerb" in " ".join(validate_config(rendered))
     rendered["extenders"][0]["filterVerb"] = "filters"
