@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from numbers import Integral, Real
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 LARGEST_FLOAT = sys.float_info.max
 LARGEST_INT = 2**63 - 1
@@ -166,6 +167,12 @@ def _of_tuple(value: Any, kinds: tuple[Any, ...]) -> Problems:
             yield f"[{index}]{path}", problem
 
 
+def _of_union(value: Any, kinds: tuple[Any, ...]) -> Problems:
+    problems = [list(problems_of(value, kind)) for kind in kinds]
+    if all(problems):
+        yield from problems[0]
+
+
 def _is_number(kind: type, value: Any) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)  # accepts numbers of numpy
 
@@ -175,6 +182,8 @@ _CHECKS: Mapping[Any, Callable[[Any, tuple[Any, ...]], Problems]] = {
     Literal: _of_literal,
     Mapping: _of_mapping,
     tuple: _of_tuple,
+    Union: _of_union,
+    UnionType: _of_union,
 }
 _SCALARS: Mapping[Any, tuple[Callable[[Any], bool], str]] = {
     bool: (lambda value: isinstance(value, bool), "true or false"),

@@ -10,7 +10,7 @@ import yaml
 
 import trimaran
 from runtime.settings.loading import setting_names
-from trimaran.extender.profiles import OURS
+from trimaran.extender.profiles import our_plugins
 from trimaran.extender.settings import ExtenderSettings
 from trimaran.soft_taints.settings import NodesSettings
 from watcher.settings import WatcherSettings
@@ -62,7 +62,7 @@ def test_values_accept_every_setting():
 def test_the_schema_lists_our_plugins():
     """The schema accepts exactly the plugins that the extender can score with."""
     named = SCHEMA["definitions"]["plugins"]["items"]["properties"]["name"]["enum"]
-    assert named == sorted(OURS)
+    assert named == sorted(our_plugins())
 
 
 def test_the_default_values_change_nothing():

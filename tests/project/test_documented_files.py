@@ -47,11 +47,13 @@ def test_settings_files_can_be_used(block: Block, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("block", blocks("yaml"), ids=str)
-def test_yaml_is_yaml(block: Block) -> None:
+def test_yaml_is_yaml(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each YAML block can be parsed, and scheduler configurations have no unknown keys."""
     for document in yaml.safe_load_all(block.text):
         if isinstance(document, dict) and document.get("kind") == "KubeSchedulerConfiguration":
-            notes = read_configuration(document).notes
+            monkeypatch.syspath_prepend(str(ROOT / "examples" / "plugin"))
+            example = importlib.import_module("trimaran_cool_memory").CoolMemory
+            notes = read_configuration(document, plugins=[example]).notes
             assert [note for note in notes if note.status == "unknown"] == []
 
 

@@ -39,7 +39,9 @@ PROMISED = {
         Toleration UseLevels WeightedPlugin fits
         plugin_from_config read_configuration
     """,
-    # Names that docs/extending.md has documented for authors of providers, now or earlier.
+    # Names that docs/extending.md has documented for authors of plugins and providers, now or earlier.
+    "scoring.arguments": "Between check_arguments",
+    "trimaran.plugins": "installed_plugins",
     "watcher.errors": "ProviderAnswerError ProviderError ProviderRefused ProviderUnavailable SettingsError",
     "watcher.findings": "Finding",
     "watcher.providers.base": "Check Fetched Reading Sample SampleProvider Samples WindowProvider",

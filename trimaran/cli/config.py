@@ -12,6 +12,7 @@ from scoring.kubernetes_version import LATEST_VERSION, in_tree_plugins, known_ve
 from scoring.profiles.configuration.plugins import OWN_OPTIONS, UPSTREAM_PLUGINS
 from trimaran.cli.options import allow_option, kubernetes_version_option, report_newest_version
 from trimaran.cli.yaml_lines import KeyLines
+from trimaran.plugins import installed_plugins
 from watcher.commands import setting_options, show_settings
 
 _COLORS = {"unknown": "red", "changed": "yellow", "warning": "yellow"}
@@ -49,7 +50,7 @@ def check(file: Path, kubernetes_version: str | None, allow: tuple[str, ...], *,
         document = parse_yaml(text)
         lines = KeyLines.of(text, document)
         rules = known_version(kubernetes_version or LATEST_VERSION)
-        configuration = read_configuration(document, kubernetes_version=rules, allow=allow)
+        configuration = read_configuration(document, kubernetes_version=rules, allow=allow, plugins=installed_plugins())
     except OSError as error:
         echo(f"trimaran: {file} cannot be read: {error.strerror}", err=True)
         raise SystemExit(2) from None
@@ -80,9 +81,9 @@ def _users(configuration: SchedulerConfiguration, version: str, allow: frozenset
         version: version of kube-scheduler.
         allow: names of the plugins that this kube-scheduler has in addition to those of Kubernetes.
     """
-    from trimaran.extender.profiles import OURS  # only needed here
+    from trimaran.extender.profiles import our_plugins  # only needed here
 
-    stock = in_tree_plugins(version)
+    ours, stock = our_plugins(), in_tree_plugins(version)
     enabled = configuration.enabled - allow
     notes = configuration.notes
     old = [note.path for note in notes if note.status == "changed" and note.path.endswith(".apiVersion")]
@@ -93,9 +94,9 @@ def _users(configuration: SchedulerConfiguration, version: str, allow: frozenset
     if enabled - stock:
         yield ["kube-scheduler with the Go plugins", _usable(refused + options, enabled - stock - UPSTREAM_PLUGINS)]
     extender = "yes, converted by trimaran extender config"
-    if not OURS.intersection(scored):
-        extender = f"no: it enables none of {', '.join(sorted(OURS))}"
-    problem = _usable(refused, enabled - stock - OURS)
+    if not ours.intersection(scored):
+        extender = f"no: it enables none of {', '.join(sorted(ours))}"
+    problem = _usable(refused, enabled - stock - ours)
     yield ["kube-scheduler with trimaran's extender", extender if problem == "yes" else problem]
     yield ["trimaran score", "yes" if scored else "no: it enables no score that is implemented"]
 

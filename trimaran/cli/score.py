@@ -39,6 +39,7 @@ from trimaran.cli.options import (
     report_newest_version,
     watcher_options,
 )
+from trimaran.plugins import installed_plugins
 from watcher.model import WatcherMetrics
 
 PLUGINS = ("TargetLoadPacking", "LoadVariationRiskBalancing", "LowRiskOverCommitment")
@@ -173,7 +174,9 @@ def _profile(
     try:
         with config_file.open("rb") as opened:
             document = parse_yaml(read_bounded(opened))
-        configuration = read_configuration(document, kubernetes_version=kubernetes_version, allow=allow)
+        configuration = read_configuration(
+            document, kubernetes_version=kubernetes_version, allow=allow, plugins=installed_plugins()
+        )
     except OSError as error:
         raise ValueError(f"{config_file} cannot be read: {error.strerror}") from error
     except ValueError as error:

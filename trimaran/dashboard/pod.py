@@ -18,6 +18,7 @@ from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.extender import Decisions
 from trimaran.dashboard.page_context import PageContext
 from trimaran.extender.decisions.decisions_client import DecisionsUnavailable
+from trimaran.plugins import installed_plugins
 
 PATH, TITLE = "/pod", "Pod"
 _ROWS = 25
@@ -179,7 +180,7 @@ def score_pod(
     running = read_objects(pods_file, "Pod") if pods_file else []
     table_ = NodeTable.from_k8s(manifests, running)
     wanted = Pod.from_k8s(parse_pods(pod, "Pod")[0])
-    profile = read_configuration(parse_yaml(configuration)).profile()
+    profile = read_configuration(parse_yaml(configuration), plugins=installed_plugins()).profile()
     judged = FallbackPolicy("open").judge(table_, data.snapshot(), time.time())
     return profile.prepare(table_, judged).score(wanted, table_.feasible(wanted))
 

@@ -14,6 +14,7 @@ import orjson
 from scoring import read_configuration
 from scoring.kubernetes_version import LATEST_VERSION, default_score_weights, known_version
 from trimaran.extender.kube_scheduler import duration_seconds
+from trimaran.plugins import installed_plugins
 
 _KEY = "componentconfig"
 _KIND = "KubeSchedulerConfiguration"
@@ -56,7 +57,7 @@ def differences(
     Raises:
         ValueError: one of the two is not a valid configuration.
     """
-    read = partial(read_configuration, kubernetes_version=kubernetes_version, allow=allow)
+    read = partial(read_configuration, kubernetes_version=kubernetes_version, allow=allow, plugins=installed_plugins())
     expected, reported = read(document).weights, read(_without_defaults(running)).weights
     scoring = default_score_weights(known_version(kubernetes_version)).keys()
     for scheduler, weights in expected.items():

@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 from scoring import SchedulerConfiguration, read_configuration
 from scoring.kubernetes_version import LATEST_VERSION, default_score_weights, in_tree_plugins, known_version
 from trimaran.extender.placement_predictor import InTreePlugins
-from trimaran.extender.profiles import ANSWER_FACTOR, OURS, Profiles
+from trimaran.extender.profiles import ANSWER_FACTOR, Profiles, our_plugins
+from trimaran.plugins import installed_plugins
 
 MAX_TIMEOUT_SECONDS = 0.5
 _PRIORITIZE, _FILTER, _PREEMPT = "prioritize", "filter", "preempt"
@@ -104,7 +105,7 @@ def render_config(
     configuration = Profiles.read(document, allow=allow, kubernetes_version=kubernetes_version).configuration
     enabled = configuration.enabled
     stock = in_tree_plugins(known_version(kubernetes_version))
-    if allow is not None and (missing := sorted(enabled - OURS - stock - set(allow))):
+    if allow is not None and (missing := sorted(enabled - our_plugins() - stock - set(allow))):
         raise ValueError(
             f"profiles: a stock kube-scheduler has no plugin {missing[0]} and does not start; if yours has it, add "
             f"--allow {missing[0]}"
@@ -143,7 +144,9 @@ def in_tree_by_scheduler(profiles: Profiles, kubernetes_version: str = LATEST_VE
     if profiles.document["apiVersion"] not in _READABLE:
         return {}
     rendered = render_config(profiles.document, ExtenderEndpoint("http://127.0.0.1"), kubernetes_version, allow=None)
-    configuration = read_configuration(rendered, kubernetes_version=kubernetes_version, allow=None)
+    configuration = read_configuration(
+        rendered, kubernetes_version=kubernetes_version, allow=None, plugins=installed_plugins()
+    )
     return {
         profile.scheduler_name: InTreePlugins(
             profile, configuration.weights[profile.scheduler_name].get("TaintToleration", 0)
@@ -186,12 +189,15 @@ def validate_config(
     Raises:
         ValueError: the document is not valid.
     """
-    configuration = read_configuration(document, kubernetes_version=kubernetes_version, allow=allow)
+    configuration = read_configuration(
+        document, kubernetes_version=kubernetes_version, allow=allow, plugins=installed_plugins()
+    )
+    ours = our_plugins()
     for number, profile in enumerate(_listed(document, "profiles")):
         yield from _problems_of_profile(f"profiles[{number}]", profile)
     for number, by_name in enumerate(configuration.weights.values()):
         for name, weight in by_name.items():
-            if weight % ANSWER_FACTOR and name not in OURS:
+            if weight % ANSWER_FACTOR and name not in ours:
                 yield (
                     f"profiles[{number}].plugins: {name} has weight {weight}, not a multiple of {ANSWER_FACTOR}: "
                     f"kube-scheduler multiplies the extender's scores by {ANSWER_FACTOR}, so all weights must be "
@@ -213,12 +219,12 @@ def validate_config(
 
 def _remove_our_plugins(profile: dict[str, Any], kubernetes_version: str) -> None:
     """Remove the plugins that a stock kube-scheduler does not have, and their arguments."""
-    plugins = profile.get("plugins") or {}
+    ours, plugins = our_plugins(), profile.get("plugins") or {}
     for point in plugins:
         if isinstance(plugins[point], dict) and plugins[point].get("enabled"):
-            plugins[point]["enabled"] = [each for each in _enabled(plugins, point) if each["name"] not in OURS]
+            plugins[point]["enabled"] = [each for each in _enabled(plugins, point) if each["name"] not in ours]
     if profile.get("pluginConfig"):
-        profile["pluginConfig"] = [each for each in profile["pluginConfig"] if each["name"] not in OURS]
+        profile["pluginConfig"] = [each for each in profile["pluginConfig"] if each["name"] not in ours]
     # Without our plugins nothing would score: such a file disables the defaults in favor of our plugins.
     if not _score_weights(profile, kubernetes_version):
         plugins["score"] = {}
@@ -275,7 +281,8 @@ def _scaled_extenders(document: Mapping[str, Any], url: str) -> list[dict[str, A
 
 def _is_scaled(configuration: SchedulerConfiguration) -> bool:
     """Return whether the weights of all in-tree plugins are multiples of 10, as in a rendered file."""
-    weights = [by_name[name] for by_name in configuration.weights.values() for name in by_name if name not in OURS]
+    ours = our_plugins()
+    weights = [by_name[name] for by_name in configuration.weights.values() for name in by_name if name not in ours]
     return bool(weights) and not any(weight % ANSWER_FACTOR for weight in weights)
 
 
@@ -292,18 +299,20 @@ def _url_of(extender: Mapping[str, Any]) -> str:
 def _score_weights(profile: Mapping[str, Any], kubernetes_version: str) -> Mapping[str, int]:
     """Return the weights of the plugins that score in a profile of the latest version, by name."""
     document = {"apiVersion": _LATEST, "kind": "KubeSchedulerConfiguration", "profiles": [profile]}
-    (weights,) = read_configuration(document, kubernetes_version=kubernetes_version, allow=None).weights.values()
+    (weights,) = read_configuration(
+        document, kubernetes_version=kubernetes_version, allow=None, plugins=installed_plugins()
+    ).weights.values()
     return weights
 
 
 def _problems_of_profile(where: str, profile: Mapping[str, Any]) -> Iterator[str]:
-    plugins = profile.get("plugins") or {}
+    ours, plugins = our_plugins(), profile.get("plugins") or {}
     for point in plugins:
         for each in _enabled(plugins, point):
-            if each.get("name") in OURS:
+            if each.get("name") in ours:
                 yield f"{where}.plugins.{point}: a stock kube-scheduler has no plugin {each['name']} and will not start"
     for each in profile.get("pluginConfig") or []:
-        if each.get("name") in OURS:
+        if each.get("name") in ours:
             yield f"{where}.pluginConfig: a stock kube-scheduler has no plugin {each['name']} and will not start"
     disabled = {each.get("name") for each in (plugins.get("multiPoint") or {}).get("disabled") or []}
     enabled = {each.get("name") for each in _enabled(plugins, "multiPoint")}

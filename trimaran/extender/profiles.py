@@ -13,6 +13,7 @@ so it decides as without the extender. The factor is chosen by replays; see docs
 from collections.abc import Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,20 @@ from scoring import PLUGINS, Profile, SchedulerConfiguration, read_configuration
 from scoring.arrays import Int64s
 from scoring.kubernetes_version import LATEST_VERSION
 from scoring.profiles.configuration.plugins import RENAMED
+from trimaran.plugins import installed_plugins
 
 ANSWER_FACTOR = 10  # MaxNodeScore / MaxExtenderPriority, by which kube-scheduler multiplies an extender's answers
 DEFAULT_SCORE_FACTOR = 5
 IN_TREE = frozenset({"NodeResourcesFit", "NodeResourcesBalancedAllocation", "ImageLocality", *RENAMED})
-OURS = PLUGINS - IN_TREE
+
+
+def our_plugins() -> frozenset[str]:
+    """Return the names of the plugins that the extender scores: ours, and those of installed packages.
+
+    Raises:
+        ValueError: an installed plugin cannot be loaded.
+    """
+    return PLUGINS - IN_TREE | {plugin.name for plugin in installed_plugins()}
 
 
 @dataclass(frozen=True)
@@ -81,17 +91,18 @@ class Profiles:
             ValueError: the document is not a valid configuration, or no profile has a plugin for an extender.
         """
         # First unchanged, so that errors refer to the file's text.
-        configuration = read_configuration(document, kubernetes_version=kubernetes_version, allow=allow)
-        configuration = read_configuration(
-            _counting_recent_pods(document, configuration), kubernetes_version=kubernetes_version, allow=allow
+        read = partial(
+            read_configuration, kubernetes_version=kubernetes_version, allow=allow, plugins=installed_plugins()
         )
-        by_scheduler = {}
+        configuration = read(document)
+        configuration = read(_counting_recent_pods(document, configuration))
+        by_scheduler, names = {}, our_plugins()
         for profile in configuration.profiles:
-            ours = tuple(weighted for weighted in profile.plugins if weighted.plugin.name in OURS)
+            ours = tuple(weighted for weighted in profile.plugins if weighted.plugin.name in names)
             if ours:
                 by_scheduler[profile.scheduler_name] = ExtenderProfile(Profile(ours, profile.scheduler_name), factor)
         if not by_scheduler:
-            raise ValueError(f"no profile enables a plugin that the extender scores: {', '.join(sorted(OURS))}")
+            raise ValueError(f"no profile enables a plugin that the extender scores: {', '.join(sorted(names))}")
         return cls(configuration, by_scheduler, document)
 
 

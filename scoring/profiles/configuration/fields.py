@@ -128,7 +128,7 @@ class FieldReader:
         except ArgumentError as error:
             name = re.split(r"[.\[]", error.argument, maxsplit=1)[0]
             path = error.argument.removeprefix(name)
-            raise self.error(keys.get(name, _camel(name)) + path, error.problem) from None
+            raise self.error(keys.get(name, camel(name)) + path, error.problem) from None
 
     def nested(self, key: str) -> "FieldReader | None":
         """Return a reader of a nested mapping, or None if the field is absent or null.
@@ -196,6 +196,7 @@ class FieldReader:
         return ValueError(f"{self.path}.{key}: {problem}")
 
 
-def _camel(name: str) -> str:
+def camel(name: str) -> str:
+    """Return the key of an argument in a configuration: ``target_load`` is ``targetLoad`` there."""
     first, *others = name.split("_")
     return first + "".join(map(str.capitalize, others))

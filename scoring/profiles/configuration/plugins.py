@@ -6,13 +6,13 @@ options that upstream does not have; their docstrings say "our option". A stock 
 an option.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
 from runtime.kubernetes.objects import CPU, MEMORY, ResourceList
 from scoring.arguments import Between
-from scoring.kubernetes_version import LATEST_VERSION, known_version
+from scoring.kubernetes_version import LATEST_VERSION, in_tree_plugins, known_version
 from scoring.load.measured_resource import CPU_AND_MEMORY, MEASURED_RESOURCES, MeasuredResource, measured
 from scoring.plugins.base import ScorePlugin
 from scoring.plugins.congestion_cost import CONGESTED_CPU_AND_MEMORY, CongestedResource, CongestionCost
@@ -34,9 +34,9 @@ from scoring.plugins.pod_state import PodState
 from scoring.plugins.tail_risk import TailRisk
 from scoring.plugins.target_load_packing import TargetLoadPacking
 from scoring.profiles.configuration.fields import ConfigNote, FieldReader, did_you_mean, is_list
+from scoring.profiles.configuration.installed import WATCHER_KEYS, reader_of
 
 _DEFAULT_REQUESTS = {CPU: TargetLoadPacking.default_requests, MEMORY: 200 * 1024 * 1024}
-_WATCHER_KEYS = ("watcherAddress", "WatcherAddress", "metricProvider")
 # Peaks' Go type has malformed tags, so kube-scheduler reads the second spelling; its documentation has the first.
 _POWER_MODEL_KEYS = ("nodePowerModel", "NodePowerModel")
 _RECENT_PODS_KEY = "countRecentPods"
@@ -72,6 +72,7 @@ def plugin_from_config(
     notes: list[ConfigNote] | None = None,
     *,
     kubernetes_version: str = LATEST_VERSION,
+    plugins: Collection[type[ScorePlugin]] = (),
 ) -> ScorePlugin:
     """Build a score plugin from its arguments.
 
@@ -81,6 +82,7 @@ def plugin_from_config(
         arguments: arguments of the plugin under their Kubernetes names; may include ``apiVersion`` and ``kind``.
         notes: list to which a note on each key is appended.
         kubernetes_version: Kubernetes version whose rules of scoring apply, such as ``1.36``.
+        plugins: further plugins, from other packages.
 
     Raises:
         KeyError: no plugin has this name; the message lists the known names.
@@ -88,21 +90,46 @@ def plugin_from_config(
             the path of its key.
     """
     rules = known_version(kubernetes_version)
-    read = _READERS.get(name)
+    readers = _readers(plugins)
+    read = readers.get(name)
     if read is None:
-        known = ", ".join(sorted(PLUGINS))
-        raise KeyError(f"no plugin is named {name!r}{did_you_mean(str(name), PLUGINS)} Known plugins: {known}")
+        known = ", ".join(sorted(readers))
+        raise KeyError(f"no plugin is named {name!r}{did_you_mean(str(name), readers)} Known plugins: {known}")
     reader = FieldReader(f"{name}Args", {} if arguments is None else arguments, [] if notes is None else notes)
     for key in ("apiVersion", "kind"):
         if reader.raw(key) is not None:
             reader.honored(key, None)
-    for key in _WATCHER_KEYS:
+    for key in WATCHER_KEYS:
         reader.ignored(key, "the source of metrics is a setting of the client")
     plugin = read(reader)
     reader.finish()
     if isinstance(plugin, NodeResourcesBalancedAllocation | ImageLocality):
         return replace(plugin, kubernetes_version=rules)
     return plugin
+
+
+def plugin_names(plugins: Collection[type[ScorePlugin]] = ()) -> frozenset[str]:
+    """Return the names that :func:`plugin_from_config` accepts.
+
+    Args:
+        plugins: further plugins, from other packages.
+
+    Raises:
+        ValueError: two plugins have the same name, or one has the name of a plugin of kube-scheduler.
+    """
+    return frozenset(_readers(plugins))
+
+
+def _readers(plugins: Collection[type[ScorePlugin]]) -> Mapping[str, Callable[[FieldReader], ScorePlugin]]:
+    """Return the functions that read the arguments of each plugin, by name."""
+    readers, taken = dict(_READERS), {*PLUGINS, *in_tree_plugins(LATEST_VERSION)}
+    for plugin in plugins:
+        if plugin.name in taken:
+            where = f"{plugin.__module__}.{plugin.__qualname__}"
+            raise ValueError(f"plugin {where}: the name {plugin.name} is taken; set another name")
+        taken.add(plugin.name)
+        readers[plugin.name] = reader_of(plugin)
+    return readers
 
 
 def _target_load_packing(reader: FieldReader) -> TargetLoadPacking:
@@ -336,4 +363,4 @@ _READERS: Mapping[str, Callable[[FieldReader], ScorePlugin]] = {
     **{old: _renamed(strategy) for old, (_, strategy) in RENAMED.items()},
 }
 PLUGINS = frozenset(_READERS)
-"""Names that :func:`plugin_from_config` accepts."""
+"""Names of the included plugins."""

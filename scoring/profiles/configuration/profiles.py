@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scoring.kubernetes_version import LATEST_VERSION, default_score_weights, has_score, in_tree_plugins, known_version
+from scoring.plugins.base import ScorePlugin
 from scoring.profiles.configuration.fields import ConfigNote, FieldReader, did_you_mean, is_list
-from scoring.profiles.configuration.plugins import PLUGINS, RENAMED, UPSTREAM_PLUGINS, plugin_from_config
+from scoring.profiles.configuration.plugins import RENAMED, UPSTREAM_PLUGINS, plugin_from_config, plugin_names
 from scoring.profiles.profile import Profile
 from scoring.profiles.scores import Weight, WeightedPlugin
 
@@ -100,6 +101,7 @@ def read_configuration(
     *,
     kubernetes_version: str = LATEST_VERSION,
     allow: Collection[str] | None = (),
+    plugins: Collection[type[ScorePlugin]] = (),
 ) -> SchedulerConfiguration:
     """Read the profiles of a parsed KubeSchedulerConfiguration.
 
@@ -109,6 +111,8 @@ def read_configuration(
             known version.
         allow: names of plugins that may stand in the file although this project does not know them, such as plugins
             that are compiled into the user's own kube-scheduler; None allows all names.
+        plugins: score plugins from other packages, such as :func:`trimaran.plugins.installed_plugins` returns; their
+            arguments are the fields of the dataclass, named ``targetLoad`` for ``target_load``.
 
     Raises:
         ValueError: the file is not a KubeSchedulerConfiguration of a known version, a value is invalid, or the
@@ -128,9 +132,9 @@ def read_configuration(
     for key in _OTHER_KEYS:
         reader.ignored(key, "not about scores")
     reader.finish()
-    names_of_plugins = None if allow is None else _PluginNames(version, rules, allow)
+    names_of_plugins = None if allow is None else _PluginNames(version, rules, {*plugin_names(plugins), *allow})
     readers = [
-        _ProfileReader(FieldReader(f"profiles[{i}]", entry, notes), version, rules, names_of_plugins)
+        _ProfileReader(FieldReader(f"profiles[{i}]", entry, notes), version, rules, names_of_plugins, plugins)
         for i, entry in enumerate(listed)
     ]
     profiles = tuple(profile_reader.read() for profile_reader in readers)
@@ -168,12 +172,12 @@ class _PluginNames:
     Args:
         version: version of the file.
         kubernetes_version: version of kube-scheduler.
-        allow: further names.
+        allow: other names.
     """
 
     def __init__(self, version: str, kubernetes_version: str, allow: Collection[str]) -> None:
         old = _OLD_PLUGINS if version in _OLD_WEIGHTS else frozenset()
-        self._known = frozenset({*in_tree_plugins(kubernetes_version), *UPSTREAM_PLUGINS, *PLUGINS, *old, *allow})
+        self._known = frozenset({*in_tree_plugins(kubernetes_version), *UPSTREAM_PLUGINS, *old, *allow})
         self._kubernetes_version = kubernetes_version
 
     def problem(self, name: str) -> str:
@@ -191,11 +195,20 @@ class _PluginNames:
 class _ProfileReader:
     """Reader of one profile of a KubeSchedulerConfiguration."""
 
-    def __init__(self, reader: FieldReader, version: str, kubernetes_version: str, names: _PluginNames | None) -> None:
+    def __init__(
+        self,
+        reader: FieldReader,
+        version: str,
+        kubernetes_version: str,
+        names: _PluginNames | None,
+        plugins: Collection[type[ScorePlugin]],
+    ) -> None:
         self.reader = reader
         self.version = version
         self.kubernetes_version = kubernetes_version
         self.names = names
+        self.plugins = plugins
+        self.scored = plugin_names(plugins)
         self.weights: Mapping[str, int] = {}
         self.enabled: set[str] = set()
 
@@ -210,11 +223,15 @@ class _ProfileReader:
         reader.finish()
         plugins: dict[str, WeightedPlugin] = {}
         for plugin_name, weight in weights.items():
-            if plugin_name not in PLUGINS:
+            if plugin_name not in self.scored:
                 self._note("ignored", f"plugins: {plugin_name}", f"this score is not implemented; weight {weight}")
                 continue
             plugin = plugin_from_config(
-                plugin_name, arguments.get(plugin_name), reader.notes, kubernetes_version=self.kubernetes_version
+                plugin_name,
+                arguments.get(plugin_name),
+                reader.notes,
+                kubernetes_version=self.kubernetes_version,
+                plugins=self.plugins,
             )
             if plugin_name in RENAMED:
                 new_name, strategy = RENAMED[plugin_name]
@@ -277,7 +294,7 @@ class _ProfileReader:
             if name in arguments:
                 raise entry.error("name", f"{name} is configured twice")
             arguments[name] = entry.raw("args")
-            if name not in PLUGINS:
+            if name not in self.scored:
                 entry.ignored("args", f"the score of {name} is not implemented")
             elif name not in weights:
                 entry.ignored("args", f"{name} is not enabled for scoring")

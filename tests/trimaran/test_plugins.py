@@ -1,0 +1,217 @@
+"""Score plugins of other packages: read from entry points, named in a KubeSchedulerConfiguration, used everywhere."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import pytest
+import yaml
+from support.plugin_packages import EXAMPLE, install_example, register
+
+from scoring import PodState, plugin_from_config, read_configuration
+from trimaran.extender.kube_scheduler import ExtenderEndpoint, in_tree_by_scheduler, render_config, validate_config
+from trimaran.extender.profiles import Profiles, our_plugins
+from trimaran.plugins import installed_plugins
+
+ROOT = EXAMPLE.parents[1]
+CONFIGURATION = yaml.safe_load((EXAMPLE / "scheduler.yaml").read_text())
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """Folder on the path of Python, in which packages can be installed."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    installed_plugins.cache_clear()
+    yield tmp_path
+    installed_plugins.cache_clear()
+    sys.modules.pop("trimaran_cool_memory", None)
+
+
+def trimaran(site, *arguments):
+    """Run the command line with the packages of a folder."""
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    command = [sys.executable, "-m", "trimaran", *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, env=environment, cwd=EXAMPLE.parents[1]
+    )
+
+
+def test_an_installed_plugin_is_read_with_its_arguments(site):
+    """The fields of the dataclass are the arguments, with keys in camel case."""
+    install_example(site)
+    (cool_memory,) = installed_plugins()
+    read = read_configuration(CONFIGURATION, plugins=installed_plugins())
+    (weighted,) = (each for each in read.profile().plugins if each.plugin.name == "CoolMemory")
+    assert weighted.plugin == cool_memory(target_percent=70)
+    assert weighted.weight == 2
+    assert {note.status for note in read.notes if "CoolMemory" in note.path} == {"honored"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"targetPercent": 101}, "CoolMemoryArgs.targetPercent: must be from 0 to 100, got 101"),
+        ({"targetPercent": "70"}, "CoolMemoryArgs.targetPercent: must be a number, got '70'"),
+    ],
+)
+def test_arguments_are_checked_by_the_annotations(site, arguments, message):
+    """A value outside the annotation is refused with the key's path, without code of the plugin."""
+    install_example(site)
+    with pytest.raises(ValueError, match=r":|plugin") as caught:
+        plugin_from_config("CoolMemory", arguments, plugins=installed_plugins())
+    assert str(caught.value) == message
+
+
+def test_an_unknown_argument_is_reported(site):
+    """A misspelled key is unknown, and the right one is suggested."""
+    install_example(site)
+    notes = []
+    plugin_from_config("CoolMemory", {"targetPercnt": 7}, notes, plugins=installed_plugins())
+    assert [str(note) for note in notes] == [
+        "unknown  CoolMemoryArgs.targetPercnt: there is no such key; did you mean targetPercent?"
+    ]
+
+
+@dataclass(frozen=True)
+class Required(PodState):
+    """Plugin with an argument without a default, one that may be absent, and a list."""
+
+    pool: str
+    zone: str | None = None
+    labels: tuple[str, ...] = ()
+
+    name: ClassVar[str] = "Required"
+
+    def __post_init__(self):
+        if self.pool == "closed":
+            raise ValueError("the pool closed gets no pods")
+
+
+@dataclass(frozen=True)
+class OwnReader(Required):
+    """Plugin that reads its arguments itself."""
+
+    name: ClassVar[str] = "OwnReader"
+
+    @classmethod
+    def from_config(cls, arguments):
+        return cls(pool=arguments["pools"][0]["name"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "RequiredArgs.pool: is required"),
+        ({"pool": "closed"}, "RequiredArgs: the pool closed gets no pods"),
+        ({"pool": "a", "zone": 5}, "RequiredArgs.zone: must be a string, got 5"),
+        ({"pool": "a", "labels": ["x", 5]}, "RequiredArgs.labels[1]: must be a string, got 5"),
+    ],
+)
+def test_wrong_arguments_name_the_key(arguments, message):
+    """Missing arguments, errors of the constructor, and elements of optional and listed arguments are refused."""
+    with pytest.raises(ValueError, match=r":|plugin") as caught:
+        plugin_from_config("Required", arguments, plugins=[Required])
+    assert str(caught.value) == message
+
+
+def test_lists_and_own_readers():
+    """A list of the file is a tuple; a plugin with from_config gets the arguments as in the file."""
+    written = {"pool": "a", "zone": "z", "labels": ["x"], "kind": "RequiredArgs"}
+    assert plugin_from_config("Required", written, plugins=[Required]) == Required("a", "z", ("x",))
+    written = {"pools": [{"name": "b"}], "apiVersion": "v1"}
+    assert plugin_from_config("OwnReader", written, plugins=[OwnReader]) == OwnReader("b")
+
+
+@pytest.mark.parametrize("name", ["TailRisk", "NodeResourcesFit", "InterPodAffinity"])
+def test_a_name_that_is_taken_is_refused(name):
+    """A plugin cannot replace one of ours or of kube-scheduler, nor can two have the same name."""
+    taken = dataclass(frozen=True)(type("Mine", (PodState,), {"name": name}))
+    with pytest.raises(ValueError, match=f"Mine: the name {name} is taken; set another name"):
+        read_configuration(CONFIGURATION, plugins=[taken])
+    with pytest.raises(ValueError, match="Required: the name Required is taken"):
+        read_configuration(CONFIGURATION, plugins=[Required, Required])
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "problem"),
+    [
+        ("Cool = missing_module:Cool", "cannot be loaded: No module named 'missing_module'; repair or uninstall"),
+        ("Cool = trimaran_cool_memory:Hot", "cannot be loaded: module 'trimaran_cool_memory' has no attribute 'Hot'"),
+        ("Cool = trimaran_cool_memory:CoolMemory", "must have the same name as the class, got 'CoolMemory'"),
+        ("Cool = trimaran_cool_memory:np", "must be a dataclass derived from scoring.ScorePlugin, got <module 'numpy'"),
+    ],
+)
+def test_a_broken_package_is_named(site, entry_point, problem):
+    """A plugin that cannot be used is an error that names plugin and package."""
+    install_example(site)
+    register(site, "trimaran-broken", entry_point)
+    with pytest.raises(ValueError, match=r":|plugin") as caught:
+        installed_plugins()
+    assert str(caught.value).startswith(f"plugin Cool of the package trimaran-broken {problem}")
+
+
+def test_the_extender_scores_by_it(site):
+    """The extender takes the plugin over, and kube-scheduler's file does not have it."""
+    with pytest.raises(ValueError, match="no plugin named 'CoolMemory' is known"):
+        Profiles.read(CONFIGURATION)
+    install_example(site)
+    installed_plugins.cache_clear()
+    assert "CoolMemory" in our_plugins()
+    profiles = Profiles.read(CONFIGURATION)
+    (weighted,) = profiles.by_scheduler["default-scheduler"].profile.plugins
+    assert (weighted.plugin.name, weighted.plugin.target_percent) == ("CoolMemory", 70)
+    rendered = render_config(CONFIGURATION, ExtenderEndpoint("http://127.0.0.1:2021"))
+    assert "CoolMemory" not in str(rendered)
+    assert list(validate_config(rendered)) == []
+    assert any("has no plugin CoolMemory" in problem for problem in validate_config(CONFIGURATION))
+    in_tree = in_tree_by_scheduler(profiles)["default-scheduler"].profile
+    assert "NodeResourcesFit" in {each.plugin.name for each in in_tree.plugins}
+
+
+def test_recent_pods_count_by_default_in_the_extender(site):
+    """A plugin with the argument countRecentPods counts pods in flight, as ours do."""
+    (site / "recent.py").write_text(
+        "from dataclasses import dataclass\nfrom typing import ClassVar\nfrom scoring import PodState\n"
+        "@dataclass(frozen=True)\nclass Recent(PodState):\n"
+        "    count_recent_pods: bool = False\n    name: ClassVar[str] = 'Recent'\n"
+    )
+    register(site, "recent", "Recent = recent:Recent")
+    document = yaml.safe_load(yaml.safe_dump(CONFIGURATION).replace("CoolMemory", "Recent"))
+    del document["profiles"][0]["pluginConfig"]
+    (weighted,) = Profiles.read(document).by_scheduler["default-scheduler"].profile.plugins
+    assert weighted.plugin.count_recent_pods
+    assert not replace(weighted.plugin, count_recent_pods=False).count_recent_pods
+
+
+def test_commands_use_it(site):
+    """``trimaran score`` ranks and explains by the plugin, and ``config check`` says who can use the file."""
+    install_example(site)
+    scheduler = EXAMPLE / "scheduler.yaml"
+    done = trimaran(
+        site, "score", "--config", scheduler, "--pod", "examples/pod.yaml", "--nodes", "examples/nodes.yaml",
+        "--watcher", "http://127.0.0.1:9", "-o", "json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert yaml.safe_load(done.stdout)["weights"]["CoolMemory"] == 2
+    assert "not available here: 2 x CoolMemory" not in done.stderr
+    checked = trimaran(site, "config", "check", scheduler, "--kubernetes-version", "1.36").stdout
+    assert re.search("kube-scheduler with trimaran's extender +yes, converted by", checked)
+    assert "2 x CoolMemory" in checked
+
+
+def test_the_page_shows_the_example():
+    """docs/extending.md has an exact copy of the files of the example."""
+    page = (ROOT / "docs" / "extending.md").read_text()
+    for path in sorted(path for path in EXAMPLE.iterdir() if path.is_file()):
+        language = {".py": "python", ".toml": "toml", ".yaml": "yaml"}[path.suffix]
+        assert f"```{language}\n{path.read_text()}```\n" in page, path.name
+
+
+def test_the_example_is_short():
+    """The plugin has at most 30 lines of code, without blank lines, docstrings and imports."""
+    lines = map(str.strip, (EXAMPLE / "trimaran_cool_memory.py").read_text().splitlines())
+    code = [line for line in lines if line and not line.startswith(('"""', "import ", "from "))]
+    assert len(code) <= 30

@@ -1,0 +1,34 @@
+"""Score plugins of other packages, which register them as entry points; see docs/extending.md."""
+
+from dataclasses import is_dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from scoring import ScorePlugin
+
+ENTRY_POINT_GROUP = "trimaran.plugins"
+
+
+@cache
+def installed_plugins() -> tuple[type[ScorePlugin], ...]:
+    """Return the score plugins of all installed packages, for :func:`scoring.read_configuration`.
+
+    Raises:
+        ValueError: a plugin cannot be loaded, or is not a score plugin; the message names its package.
+    """
+    return tuple(_load(entry) for entry in entry_points(group=ENTRY_POINT_GROUP))
+
+
+def _load(entry: EntryPoint) -> type[ScorePlugin]:
+    where = f"plugin {entry.name} of the package {entry.dist.name if entry.dist else entry.module}"
+    try:
+        loaded: Any = entry.load()
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{where} cannot be loaded: {error}; repair or uninstall the package") from error
+    if not (is_dataclass(loaded) and isinstance(loaded, type) and issubclass(loaded, ScorePlugin)):
+        raise ValueError(f"{where} must be a dataclass derived from scoring.ScorePlugin, got {loaded!r}")
+    plugin: type[ScorePlugin] = loaded
+    if getattr(plugin, "name", None) != entry.name:
+        raise ValueError(f"{where} must have the same name as the class, got {getattr(plugin, 'name', None)!r}")
+    return plugin
