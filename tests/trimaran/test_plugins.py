@@ -9,12 +9,16 @@ from typing import ClassVar
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from support.plugin_packages import EXAMPLE, install_example, register
 
 from scoring import PodState, plugin_from_config, read_configuration
+from trimaran.cli.main import main
 from trimaran.extender.kube_scheduler import ExtenderEndpoint, in_tree_by_scheduler, render_config, validate_config
 from trimaran.extender.profiles import Profiles, our_plugins
 from trimaran.plugins import installed_plugins
+from trimaran.traces.synthetic import Synthetic
+from trimaran.traces.trace import write_trace
 
 ROOT = EXAMPLE.parents[1]
 CONFIGURATION = yaml.safe_load((EXAMPLE / "scheduler.yaml").read_text())
@@ -215,3 +219,49 @@ def test_the_example_is_short():
     lines = map(str.strip, (EXAMPLE / "trimaran_cool_memory.py").read_text().splitlines())
     code = [line for line in lines if line and not line.startswith(('"""', "import ", "from "))]
     assert len(code) <= 30
+
+
+def test_a_configuration_is_replayed_as_a_policy(site):
+    """``simulate compare --policy NAME=FILE`` compares the plugins of files, also with other weights."""
+    install_example(site)
+    requests = site / "requests.yaml"
+    document = yaml.safe_load(yaml.safe_dump(CONFIGURATION))
+    document["profiles"][0] = {"plugins": {"score": {"enabled": [{"name": "NodeResourcesFit", "weight": 7}]}}}
+    requests.write_text(yaml.safe_dump(document))
+    write_trace(Synthetic(nodes=8, minutes=12 * 60, warm_up_minutes=60).trace(), site / "world")
+    command = (
+        "simulate", "compare", "--trace", site / "world", "--policy", f"cool={EXAMPLE / 'scheduler.yaml'}",
+        "--policy", f"requests={requests}", "--policy", "default", "--resume-file", site / "done",
+    )  # fmt: skip
+    done = trimaran(site, *command, "--html", site / "report.html", "--json")
+    assert done.returncode == 0, done.stderr
+    (measures,) = yaml.safe_load(done.stdout).values()
+    assert list(measures) == ["cool", "requests", "default"]
+    assert measures["cool"] != measures["default"]
+    assert "cool" in (site / "report.html").read_text()
+    # A changed plugin and a changed file are replayed again; the others are not.
+    requests.write_text(requests.read_text().replace("7", "8"))
+    assert trimaran(site, *command).stderr.count(" s\n") == 1
+    with (site / "trimaran_cool_memory.py").open("a") as plugin:
+        plugin.write("# changed\n")
+    assert trimaran(site, *command).stderr.count(" s\n") == 3
+
+
+@pytest.mark.parametrize(
+    ("policy", "problem"),
+    [
+        ("default={file}", "--policy default={file}: the name default is taken; choose another name"),
+        ("={file}", "--policy ={file}: the name is empty; write NAME=FILE"),
+        ("mine={site}/missing.yaml", "{site}/missing.yaml cannot be read: No such file or directory"),
+        ("mine={site}/two.yaml", "{site}/two.yaml: profiles: a policy has one profile, and the file has several: a, b"),
+        ("mine={file}", "no plugin named 'CoolMemory' is known"),
+    ],
+)
+def test_a_policy_that_cannot_be_replayed_is_refused(site, policy, problem):
+    """A taken name, and a file that is missing or is not one policy, are one line and status 2."""
+    profiles = [{"schedulerName": "a"}, {"schedulerName": "b"}]
+    (site / "two.yaml").write_text(yaml.safe_dump({**CONFIGURATION, "profiles": profiles}))
+    names = {"site": site, "file": EXAMPLE / "scheduler.yaml"}
+    done = CliRunner().invoke(main, ["simulate", "compare", "--policy", policy.format(**names)])
+    assert done.exit_code == 2
+    assert problem.format(**names) in done.stderr

@@ -26,6 +26,7 @@ from trimaran.simulator.faults import read_faults
 from trimaran.simulator.moving.base import Trigger
 from trimaran.simulator.overcommit_options import Factors, Overcommit
 from trimaran.simulator.policies.catalogue import CONGESTION, policy_names
+from trimaran.simulator.policies.profiles import configured_policy
 from trimaran.simulator.replay import ReplayOptions
 from trimaran.simulator.replay_batch import ReplayBatch
 from trimaran.simulator.report.section import ReportSection
@@ -35,11 +36,18 @@ from trimaran.traces.events import read_events
 from trimaran.traces.problems import TraceError, TraceProblems
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import absolute_path, write_trace
+from watcher.commands import yaml_or_exit
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _FACTORS = "1,1.2,1.4,1.6,1.8,2"
-_POLICIES = click.option("--policy", "policies", multiple=True, help="Policy to replay; repeatable. [default: all]")
+_POLICIES = click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    metavar="NAME|NAME=FILE",
+    help="Policy to replay; repeatable. With a FILE, the policy of a KubeSchedulerConfiguration. [default: all]",
+)
 _OVERCOMMIT = click.option(
     "--overcommit", type=Overcommit(), help="Factor by which requests are divided. [default: the factor of each trace]"
 )
@@ -146,7 +154,7 @@ simulate.add_command(check)
 
 @simulate.command()
 @shared_options
-@option("--policy", default=CONGESTION, help="Policy to replay.")
+@option("--policy", default=CONGESTION, metavar="NAME|NAME=FILE", help="Policy to replay.")
 @_OVERCOMMIT
 @_NODES_SAVED
 def run(policy: str, **options: Any) -> None:
@@ -264,10 +272,7 @@ def _replay(shared: Mapping[str, Any], run_batch: Callable[[ReplayBatch], list[R
         run_batch: runs the replays of a batch, at one or more overcommits.
     """
     folders = tuple({absolute_path(folder): folder for folder in (*shared["traces"], *shared["more"])}.values())
-    known = policy_names()
-    unknown = set(shared["policies"]) - set(known)
-    if unknown:
-        raise click.UsageError(f"unknown policy {min(unknown)}; policies are: {', '.join(known)}")
+    chosen = _policies(shared["policies"] or policy_names())
     html: Path | None = shared["html"]
     if html is not None and html.suffix == ".json":
         raise click.UsageError(f"--html {html}: the report's JSON has this name; name the report {html.stem}.html")
@@ -287,8 +292,8 @@ def _replay(shared: Mapping[str, Any], run_batch: Callable[[ReplayBatch], list[R
             faults=faults,
         )
         batch = ReplayBatch(
-            folders, tuple(dict.fromkeys(shared["policies"] or known)), options, shared["jobs"], shared["scheduler"],
-            shared["resume_file"], html=html,
+            folders, tuple(chosen), options, shared["jobs"], shared["scheduler"], shared["resume_file"],
+            configurations=chosen, html=html,
         )  # fmt: skip
         if html is not None:
             import_module("matplotlib")  # a missing package or an unwritable file is reported before hours of replays
@@ -309,6 +314,35 @@ def _replay(shared: Mapping[str, Any], run_batch: Callable[[ReplayBatch], list[R
     if html is not None:
         _write_report(sections, html)
     return sections
+
+
+def _policies(written: Sequence[str]) -> dict[str, str]:
+    """Return the KubeSchedulerConfiguration of each policy as JSON, by name; empty for a policy of the catalogue.
+
+    Args:
+        written: values of ``--policy``: the name of a policy in the catalogue, or ``NAME=FILE``.
+    """
+    known, chosen = policy_names(), dict[str, str]()
+    for text in written:
+        name, has_file, file = text.partition("=")
+        if has_file and (not name or name in known or name in chosen):
+            problem = "is taken; choose another name" if name else "is empty; write NAME=FILE"
+            raise click.UsageError(f"--policy {text}: the name {f'{name} ' if name else ''}{problem}")
+        if not has_file and name not in known:
+            raise click.UsageError(
+                f"unknown policy {name}; policies are: {', '.join(known)}; NAME=FILE reads a KubeSchedulerConfiguration"
+            )
+        chosen[name] = _read_configuration(name, Path(file)) if has_file else ""
+    return chosen
+
+
+def _read_configuration(name: str, file: Path) -> str:
+    """Return a KubeSchedulerConfiguration as JSON; exit with status 2 if it cannot be replayed."""
+    with yaml_or_exit(file) as document:
+        if not isinstance(document, dict):
+            raise ValueError("is not a KubeSchedulerConfiguration")  # noqa: TRY004  a user's mistake
+        configured_policy(name, document)
+    return json.dumps(document)
 
 
 def _open_report(path: Path) -> None:

@@ -14,9 +14,11 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
+from trimaran.plugins import installed_plugins
 from trimaran.simulator.heat_map import HeatMap, heat_map
 from trimaran.simulator.measures import measures
 from trimaran.simulator.policies.catalogue import DEFAULT, policies
+from trimaran.simulator.policies.profiles import configured_policy
 from trimaran.simulator.replay import Replay, ReplayOptions
 from trimaran.simulator.saving import nodes_saved
 from trimaran.traces.events import EVENTS
@@ -42,10 +44,11 @@ class ReplayTask:
 
     Attributes:
         folder: the trace's folder.
-        policy: the policy's name in the catalogue.
+        policy: the policy's name, in the catalogue unless the task has a configuration.
         options: options of the replay.
         nodes_saved: also measure the number of nodes that the policy saves.
         heat: also return a heat map of the nodes.
+        configuration: KubeSchedulerConfiguration of the policy, as JSON; empty for a policy of the catalogue.
     """
 
     folder: Path
@@ -53,6 +56,7 @@ class ReplayTask:
     options: ReplayOptions
     nodes_saved: bool = False
     heat: bool = False
+    configuration: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,15 +84,19 @@ def run_replay(task: ReplayTask) -> ReplayResult:
     Raises:
         TraceError: the trace cannot be read.
         KeyError: no policy has the task's policy name.
+        ValueError: the task's configuration is not valid.
     """
     trace = read_trace(task.folder)
     started = process_time()
     catalogue = policies(trace)
-    outcome = Replay(trace, catalogue[task.policy], task.options).run()
+    if task.configuration:
+        catalogue[task.policy] = configured_policy(task.policy, json.loads(task.configuration))
+    policy = catalogue[task.policy]
+    outcome = Replay(trace, policy, task.options).run()
     measured = measures(outcome)
     if task.nodes_saved:
         default = measures(Replay(trace, catalogue[DEFAULT], task.options).run())
-        saved = nodes_saved(trace, catalogue[task.policy], default, task.options)
+        saved = nodes_saved(trace, policy, default, task.options)
         measured["nodes_saved_percent"] = round(100 * saved / len(trace.nodes), 3)
     heat = heat_map(outcome) if task.heat else None
     return ReplayResult(task, measured, outcome.decisions, process_time() - started, heat)
@@ -200,7 +208,15 @@ class ResultStore:
                     digest.update((folder / name).read_bytes())
             self._digests[folder] = digest.hexdigest()
         identity = json.dumps(
-            [self._program, self._digests[folder], task.policy, asdict(task.options), task.nodes_saved], sort_keys=True
+            [
+                self._program,
+                self._digests[folder],
+                task.policy,
+                task.configuration,
+                asdict(task.options),
+                task.nodes_saved,
+            ],
+            sort_keys=True,
         )
         return sha256(identity.encode()).hexdigest()
 
@@ -209,6 +225,7 @@ REPLAY_PACKAGES = (
     "runtime",
     "scoring",
     "trimaran.extender",
+    "trimaran.plugins",
     "trimaran.simulator",
     "trimaran.soft_taints",
     "trimaran.traces",
@@ -220,12 +237,15 @@ REPLAY_PACKAGES = (
 def program_version(packages: Sequence[str] = REPLAY_PACKAGES) -> str:
     """Return the project's version and a digest of the source code that determines the result of a replay.
 
-    The version alone is not enough, because it does not change from commit to commit.
+    The version alone is not enough, because it does not change from commit to commit. The digest includes the installed
+    score plugins.
     """
     digest = sha256()
-    for package in packages:
-        root = Path(str(import_module(package).__file__)).parent
-        for path in sorted(root.rglob("*.py")):
+    plugins = dict.fromkeys(plugin.__module__.partition(".")[0] for plugin in installed_plugins())
+    for package in (*packages, *plugins):
+        file = Path(str(import_module(package).__file__))
+        root = file.parent
+        for path in sorted(root.rglob("*.py")) if file.name == "__init__.py" else [file]:
             digest.update(f"{package}/{path.relative_to(root).as_posix()}".encode() + b"\0")
             digest.update(sha256(path.read_bytes()).digest())
     return f"{version('trimaran')} {digest.hexdigest()}"

@@ -4,7 +4,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import click
@@ -49,6 +49,7 @@ class ReplayBatch:
         scheduler: address of a Dask scheduler; empty without one.
         resume_file: file with the results of finished replays; None stores nothing.
         nodes_saved: also measure the number of nodes that each policy saves.
+        configurations: KubeSchedulerConfigurations of the policies that are not in the catalogue, as JSON, by policy.
         html: file of the report; None writes none, and then no heat maps are computed.
     """
 
@@ -59,6 +60,7 @@ class ReplayBatch:
     scheduler: str
     resume_file: Path | None
     nodes_saved: bool = False
+    configurations: Mapping[str, str] = field(default_factory=dict)
     html: Path | None = None
 
     @_sigterm_as_interrupt()
@@ -81,7 +83,14 @@ class ReplayBatch:
         store = self._open_store()
         tasks = {
             factor: [
-                ReplayTask(folder, policy, options, self.nodes_saved, self._wants_heat_map(folder))
+                ReplayTask(
+                    folder,
+                    policy,
+                    options,
+                    self.nodes_saved,
+                    self._wants_heat_map(folder),
+                    self.configurations.get(policy, ""),
+                )
                 for folder in self.folders
                 for policy in self.policies
             ]

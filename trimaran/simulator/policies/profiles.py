@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from runtime.kubernetes.objects import Pod
+from scoring import ScorePlugin, read_configuration
 from scoring.arrays import Int64s
 from scoring.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from scoring.plugins.node_resources_fit import NodeResourcesFit
@@ -14,7 +15,8 @@ from scoring.profiles.fallback import FallbackPolicy
 from scoring.profiles.profile import PreparedProfile, Profile
 from scoring.profiles.scores import WeightedPlugin
 from trimaran.extender.kube_scheduler import in_tree_by_scheduler
-from trimaran.extender.profiles import ANSWER_FACTOR, DEFAULT_SCORE_FACTOR, Profiles
+from trimaran.extender.profiles import ANSWER_FACTOR, DEFAULT_SCORE_FACTOR, Profiles, our_plugins
+from trimaran.plugins import installed_plugins
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.learning import UseHistory
 from trimaran.simulator.moving.base import MovePolicy
@@ -77,6 +79,34 @@ class ProfilePolicy:
     def begin(self, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> "ProfileChooser":
         """Return a chooser for one replay."""
         return ProfileChooser(self, cluster, watcher, rng)
+
+
+def configured_policy(name: str, document: Mapping[str, Any]) -> ProfilePolicy:
+    """Return the policy of a parsed KubeSchedulerConfiguration with one profile.
+
+    The extender scores by its plugins in the file, and kube-scheduler by the others; without plugins for the extender,
+    kube-scheduler scores alone. Plugins that need the use of owners get it.
+
+    Args:
+        name: the policy's name in reports.
+        document: the parsed file.
+
+    Raises:
+        ValueError: the document is not a valid configuration, or has several profiles.
+    """
+    configuration = read_configuration(document, plugins=installed_plugins())
+    schedulers = [profile.scheduler_name for profile in configuration.profiles]
+    if len(schedulers) > 1:
+        raise ValueError(f"profiles: a policy has one profile, and the file has several: {', '.join(schedulers)}")
+    (profile,) = configuration.profiles
+    if not our_plugins().isdisjoint(each.plugin.name for each in profile.plugins):
+        profile = extender_profile(document)
+    return ProfilePolicy(
+        name,
+        profile,
+        spread=configuration.weights[profile.scheduler_name].get("PodTopologySpread", 0),
+        learns=any(type(each.plugin).with_levels is not ScorePlugin.with_levels for each in profile.plugins),
+    )
 
 
 class ProfileChooser:
