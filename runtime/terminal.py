@@ -19,10 +19,28 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def output_option(*forms: str) -> Callable[[Command], Command]:
-    """Return a decorator that adds the option ``-o`` with these forms of output; the first is the default."""
-    return click.option(
-        "-o", "--output", type=click.Choice(forms), default=forms[0], show_default=True, help="The form of the output."
-    )
+    """Return a decorator that adds the option ``-o`` to a command, which gets the argument ``output``.
+
+    As in kubectl, ``wide`` is accepted by every command, and is ``text`` where there are no more columns to show. The
+    hidden option ``--json`` is the same as ``-o json``.
+
+    Args:
+        forms: forms that the command writes; the first is the default.
+    """
+    choice = click.Choice(["text", "wide", "json", "yaml"])
+
+    def known_form(_context: click.Context, _option: click.Parameter, value: str) -> str:
+        return value if value in forms else forms[0]
+
+    def decorate(command: Command) -> Command:
+        # Both options set one parameter: click converts the value of either by both of them.
+        command = click.option("--json", "output", flag_value="json", hidden=True, callback=known_form)(command)
+        return click.option(
+            "-o", "--output", type=choice, default=forms[0], show_default=True, callback=known_form,
+            help="The form of the output.",
+        )(command)  # fmt: skip
+
+    return decorate
 
 
 def duration_option(*names: str, default: str, help: str, show_default: bool = True) -> Callable[[Command], Command]:  # noqa: A002  as click has it

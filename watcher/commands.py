@@ -194,7 +194,6 @@ def exit_early(_number: int, _frame: object) -> NoReturn:
 )
 @click.option("-v", "--verbose", is_flag=True, help="List the details of each step, such as the node of each series.")
 @output_option("text", "json", "yaml")
-@click.option("--json", "as_json", is_flag=True, hidden=True, help="The same as -o json.")
 @setting_options
 def doctor(
     provider: str | None,
@@ -210,7 +209,6 @@ def doctor(
     *,
     cluster: bool,
     verbose: bool,
-    as_json: bool,
 ) -> None:
     """Check the metrics provider, its fallbacks and the store step by step, or with --watcher a running watcher.
 
@@ -233,7 +231,6 @@ def doctor(
     else:
         steps = examine(settings, nodes=nodes)
     checks = []
-    output = "json" if as_json else output
     for check in steps:
         checks.append(check)
         if output == "text":

@@ -1,10 +1,11 @@
 """``trimaran simulate check``: find all problems of a trace before it is replayed."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from runtime.terminal import echo
+from runtime.terminal import echo, echo_document, output_option
 from trimaran.traces.checks import use_shares
 from trimaran.traces.problems import TraceProblems
 from trimaran.traces.reading import examine_trace
@@ -13,7 +14,8 @@ from trimaran.traces.trace import RESOURCES
 
 @click.command(short_help="Check the files of traces, and list all of their problems.")
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DIR...")
-def check(folders: tuple[Path, ...]) -> None:
+@output_option("text", "json", "yaml")
+def check(folders: tuple[Path, ...], output: str) -> None:
     """Check the files of one or more traces, and list all problems, with file, row, value and remedy.
 
     An error makes a trace unusable: replays refuse it. A warning names what is ignored, or odd but possible.
@@ -23,8 +25,19 @@ def check(folders: tuple[Path, ...]) -> None:
 
     Exit status: 0 if all traces can be replayed, 2 if not.
     """
-    usable = [_check(folder) for folder in folders]
+    if output == "text":
+        usable = [_check(folder) for folder in folders]
+    else:
+        documents = [_document(folder) for folder in folders]
+        echo_document(documents, output)
+        usable = [not document["errors"] for document in documents]
     raise SystemExit(0 if all(usable) else 2)
+
+
+def _document(folder: Path) -> dict[str, Any]:
+    """Return the problems of a trace as a document."""
+    _, problems = examine_trace(folder)
+    return {"trace": str(folder), "errors": list(problems.errors), "warnings": list(problems.warnings)}
 
 
 def _check(folder: Path) -> bool:

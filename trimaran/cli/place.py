@@ -14,7 +14,7 @@ from client.errors import BadSettings, ClientError, UnknownWindow
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import KubernetesApi
 from runtime.kubernetes.manifests import ManifestError, read_objects
-from runtime.terminal import echo, echo_document, echo_table
+from runtime.terminal import echo, echo_document, echo_table, output_option
 from scoring import NodeTable
 from trimaran.cli.options import (
     FiniteRange,
@@ -105,7 +105,7 @@ _MORE_TIME = {
 @click.option("--compare", is_flag=True, help="Also show the cost of other methods' plans, such as TBESK.")
 @path_option("--write", "plan_file", help="File to write the plan to, as v1 Bindings.")
 @click.option("--bind", "bind_pods", is_flag=True, help="Bind the pods. [default: dry run]")
-@option("--output", type=click.Choice(["text", "json"]), default="text", help="The form of the output.")
+@output_option("text", "json", "yaml")
 @watcher_options
 def place(
     nodes_file: Path | None,
@@ -166,10 +166,10 @@ def place(
         except (ValueError, SolverMissing) as error:
             fail(error, 2)
         bound = _bind(api, bindings) if api is not None and bind_pods else []
-    if output == "json":
+    if output != "text":
         document = plan_document(batch, result, baselines, spread_weight)
         document["bound_pods"] = {each.pod: each.error or each.node for each in bound}
-        echo_document(document, "json")
+        echo_document(document, output)
     else:
         _show_plan(batch, result, baselines, spread_weight, with_pods=plan_file is None)
         _show_bound(batch, bindings, bound, dry_run=not bind_pods)

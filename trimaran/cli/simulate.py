@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import click
 
-from runtime.terminal import echo, echo_lines
+from runtime.terminal import echo, echo_document, echo_lines, output_option
 from trimaran.cli.check_trace import check
 from trimaran.cli.import_traces import import_
 from trimaran.cli.options import fail, option, renamed_option
@@ -125,7 +125,7 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
         help="File that stores finished replays; a later run with the same file continues from there.",
     ),
     renamed_option("--keep", "--resume-file"),
-    click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+    output_option("text", "json", "yaml"),
     click.option(
         "--html",
         type=click.Path(path_type=Path, dir_okay=False, writable=True),
@@ -144,7 +144,7 @@ def simulate() -> None:
     """Replay recorded pod usage with placement policies, and compare the policies.
 
     \b
-    Example: trimaran simulate compare --json
+    Example: trimaran simulate compare -o json
     """
 
 
@@ -158,7 +158,7 @@ simulate.add_command(check)
 @_OVERCOMMIT
 @_NODES_SAVED
 def run(policy: str, **options: Any) -> None:
-    """Replay one policy. JSON output: {world: {policy: {measure: number}}}.
+    """Replay one policy. Output as JSON or YAML: {world: {policy: {measure: number}}}.
 
     \b
     Example: trimaran simulate run --trace worlds/a --policy default
@@ -177,10 +177,10 @@ def run(policy: str, **options: Any) -> None:
 def compare(*, listing: bool, **options: Any) -> None:
     """Replay policies in one or more worlds, and print a table of the main measures.
 
-    JSON output: {world: {policy: {measure: number}}}.
+    Output as JSON or YAML: {world: {policy: {measure: number}}}.
 
     \b
-    Example: trimaran simulate compare --trace worlds/a worlds/b --policy default --policy congestion-cost --json
+    Example: trimaran simulate compare --trace worlds/a worlds/b --policy default --policy congestion-cost -o json
 
     Exit status: 0 if all replays finished, 1 if they were interrupted, 2 if the input cannot be used.
     """
@@ -200,10 +200,10 @@ def compare(*, listing: bool, **options: Any) -> None:
     default=_FACTORS,
     help="Factors to compare; each applies to CPU and memory.",
 )
-def sweep(factors: tuple[float, ...], *, as_json: bool, **shared: Any) -> None:
+def sweep(factors: tuple[float, ...], output: str, **shared: Any) -> None:
     """Compare policies at several values of overcommit.
 
-    JSON output: {factor: {world: {policy: {measure: number}}}}.
+    Output as JSON or YAML: {factor: {world: {policy: {measure: number}}}}.
 
     \b
     Example: trimaran simulate sweep --trace worlds/a --policy default --policy congestion-cost --jobs -1
@@ -213,8 +213,8 @@ def sweep(factors: tuple[float, ...], *, as_json: bool, **shared: Any) -> None:
     sections = _replay(shared, lambda batch: batch.run([(factor, factor) for factor in factors]))
     is_complete = all(section.whole for section in sections)
     sections = [section for section in sections if section.comparison]  # after an interruption some are empty
-    if as_json:
-        echo_lines(json.dumps({section.label: section.comparison for section in sections}, indent=1))
+    if output != "text":
+        echo_document({section.label: section.comparison for section in sections}, output)
     else:
         echo_lines("\n\n".join(f"overcommit {section.label}\n{tables(section.comparison)}" for section in sections))
     raise SystemExit(0 if is_complete else 1)
@@ -251,14 +251,17 @@ def generate(folder: Path, seed: int, nodes: int, hours: int, warm_up_hours: int
     write_or_fail(world.trace(), folder)
 
 
-def _compare(*, overcommit: tuple[float, float] | None, nodes_saved: bool, as_json: bool, **shared: Any) -> None:
+def _compare(*, overcommit: tuple[float, float] | None, nodes_saved: bool, output: str, **shared: Any) -> None:
     """Replay the policies at one overcommit (divisor of requests), print the measures, and exit with the status."""
     if nodes_saved and shared["autoscale"]:
         raise click.UsageError(
             "--nodes-saved removes nodes, and --autoscale would add them again: use only one of them"
         )
     (section,) = _replay(shared, lambda batch: replace(batch, nodes_saved=nodes_saved).run([overcommit]))
-    echo_lines(json.dumps(section.comparison, indent=1) if as_json else tables(section.comparison))
+    if output == "text":
+        echo_lines(tables(section.comparison))
+    else:
+        echo_document(section.comparison, output)
     raise SystemExit(0 if section.whole else 1)
 
 

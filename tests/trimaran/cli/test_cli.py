@@ -1,5 +1,6 @@
 """Command line as a user calls it, in its own process where a test needs one."""
 
+import json
 import re
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 import trimaran
@@ -71,6 +73,33 @@ def test_every_command_has_help(command: list[str]) -> None:
     assert results[0].output == results[1].output
     if command not in (["watch"], ["extender"], ["config"]):
         assert "\n  Example" in results[0].output  # at the start of a line
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "top", "score", "compare", "place", "explain pod", "extender regret", "simulate run", "simulate compare",
+        "simulate sweep", "simulate check", "doctor",
+    ],
+)  # fmt: skip
+def test_commands_with_results_have_the_same_forms_of_output(command: str) -> None:
+    """Each command that shows results accepts the same values of ``-o``, and refuses others."""
+    assert "-o, --output [text|wide|json|yaml]" in call(*command.split(), "--help").stdout
+    result = call(*command.split(), "-o", "xml")
+    assert result.exit_code == 2
+    assert "'xml' is not one of 'text', 'wide', 'json', 'yaml'" in result.stderr
+
+
+def test_the_forms_of_output(tmp_path: Path) -> None:
+    """JSON and YAML are equal, ``--json`` is ``-o json``, and ``wide`` is ``text`` if there are no more columns."""
+    command = ("simulate", "check", str(tmp_path))
+    text, wide, as_json, flag, as_yaml = (
+        call(*command, *form.split()).stdout for form in ("", "-o wide", "-o json", "--json", "-o yaml")
+    )
+    assert text == wide != ""
+    assert json.loads(as_json) == json.loads(flag) == yaml.safe_load(as_yaml)
+    assert json.loads(as_json)[0]["trace"] == str(tmp_path)
+    assert json.loads(as_json)[0]["errors"]
 
 
 def test_the_list_of_commands() -> None:
