@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from runtime.http.credentials import InvalidApiServerConfig, UnusableToken
+from runtime.http.credentials import InvalidApiServerConfig, UnusableToken, prepare_token, read_token
 from runtime.parsing import parse_yaml, read_bounded
 
 
@@ -26,6 +26,7 @@ class KubeConfig:
         """
         self._file, self._context, self._option = file, context or None, file_option
         self._configuration: Any = None
+        self._token_file: Path | None = None
         self._lock = threading.Lock()
         problem = _problem(file, context, file_option, context_option)
         if problem:
@@ -51,30 +52,49 @@ class KubeConfig:
                     )
                 except Exception as error:  # the package documents no exceptions, and its parts raise many
                     raise InvalidApiServerConfig(f"{self._file} cannot be used: {error} ({self._option})") from error
+                file = _user_of(_content(self._file), self._context).get("tokenFile")
+                self._token_file = self._file.parent / file if file else None
                 self._configuration = configuration
             return self._configuration
 
     def token(self) -> str:
         """Return the value of the Authorization header. If it has expired, the package runs the exec plugin again.
 
+        A ``tokenFile`` is read on every call and takes precedence over ``token``, as in kubectl. The package reads it
+        once, and keeps the newline at its end.
+
         Raises:
             InvalidApiServerConfig: as :meth:`read`.
-            UnusableToken: the exec plugin or token file returns no token.
+            UnusableToken: the exec plugin or token file returns no token, or one that cannot be sent.
         """
         configuration = self.read()
         with self._lock:
+            if self._token_file is not None:
+                try:
+                    return f"Bearer {read_token(self._token_file)}"
+                except UnusableToken as error:
+                    raise UnusableToken(f"{error} ({self._option})") from None
             if not {"BearerToken", "authorization"} & configuration.api_key.keys():
                 return ""
             try:
                 header = configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
             except Exception as error:
                 raise UnusableToken(f"{self._file} provides no new token: {error} ({self._option})") from error
-            return str(header or "")
+            scheme, _, value = str(header or "").partition(" ")
+            return f"{scheme} {prepare_token(value, f'the token of {self._file} ({self._option})')}".strip()
 
     def forget(self) -> None:
         """Read the file again next time, since certificates of exec plugins and token files change without notice."""
         with self._lock:
             self._configuration = None
+
+
+def _user_of(content: Any, context: str | None) -> dict[str, Any]:
+    """Return the user of a context, or of the current one, from the content of a valid kubeconfig."""
+    contexts = {each["name"]: each["context"] for each in content["contexts"]}
+    users = {each["name"]: each["user"] for each in content.get("users") or ()}
+    user = users.get(contexts[context or content["current-context"]].get("user"))
+    return user if isinstance(user, dict) else {}
 
 
 def cluster_server(file: Path, context: str) -> str:

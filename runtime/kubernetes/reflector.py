@@ -13,9 +13,11 @@ from typing import Any, Protocol
 
 import requests
 
+from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.http.session import UnexpectedResponse
 from runtime.kubernetes.api import REQUEST_FAILURES, ListPage, ResourceExpired, WatchEvent
+from runtime.kubernetes.rbac import needed_rule
 
 Object = dict[str, Any]
 
@@ -192,7 +194,11 @@ class Reflector:
 
     def _failed(self, error: Exception) -> None:
         self.failures += 1
-        extra = {"path": self._path, "error": f"{type(error).__name__}: {error}"}
+        reason = f"{type(error).__name__}: {error}"
+        if isinstance(error, requests.HTTPError) and error.response is not None and error.response.status_code == 403:
+            # The API server's message has the verb, the resource and the account.
+            reason = f"{describe(error).reason}; {needed_rule(self._path, 'list', 'watch')}"
+        extra = {"path": self._path, "error": reason}
         if isinstance(error, ResourceExpired):
             _log.info("the resource version is too old; listing the objects again", extra=extra)
         elif isinstance(error, REQUEST_FAILURES):

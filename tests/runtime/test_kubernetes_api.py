@@ -14,6 +14,7 @@ import requests
 from support.fake_kubernetes import TOKEN, FakeKubernetes, node, node_metrics, run_fake_kubernetes
 from support.servers import reply, serving
 
+from runtime.http.credentials import InvalidApiServerConfig, UnusableToken
 from runtime.http.gather import Deadline
 from runtime.http.session import UnexpectedResponse
 from runtime.kubernetes import api as kubernetes
@@ -191,6 +192,36 @@ def test_a_kubeconfig_with_an_exec_plugin(fake: FakeKubernetes, tmp_path: Path) 
     for _ in range(2):
         assert len(list(api.list_items("/api/v1/nodes", Deadline.after(10)))) == 1
     assert calls.read_text() == "x"
+    api.close()
+
+
+def test_the_token_file_of_a_kubeconfig_is_read_at_every_request(fake: FakeKubernetes) -> None:
+    """The file may end with a newline, be relative to the kubeconfig, and be rotated."""
+    file = fake.folder / "token.txt"
+    file.write_text("revoked\n")
+    api = open_kubernetes(ProviderSettings(kube_config=fake.kube_config(user={"token": "old", "tokenFile": file.name})))
+    with pytest.raises(requests.HTTPError):
+        api.get("/api/v1/nodes", Deadline.after(10))
+    file.write_text(f"{TOKEN}\n")
+    assert len(list(api.list_items("/api/v1/nodes", Deadline.after(10)))) == 1
+    fake.tokens = {"rotated"}
+    file.write_text("rotated\n")
+    assert len(list(api.list_items("/api/v1/nodes", Deadline.after(10)))) == 1
+    api.close()
+
+
+@pytest.mark.parametrize("content", ["two\nlines", "pa\u00dfwort", None])
+def test_an_unusable_token_file_of_a_kubeconfig_is_named(fake: FakeKubernetes, content: str | None) -> None:
+    """An unusable token file is named with the setting of the kubeconfig, and its content is not quoted."""
+    file = fake.folder / "token.txt"
+    if content is None:
+        file.unlink(missing_ok=True)
+    else:
+        file.write_text(content, encoding="utf-8")
+    api = open_kubernetes(ProviderSettings(kube_config=fake.kube_config(user={"tokenFile": str(file)})))
+    with pytest.raises((UnusableToken, InvalidApiServerConfig), match=r"token\.txt.*provider\.kube_config") as caught:
+        api.get("/api/v1/nodes", Deadline.after(10))
+    assert content is None or content not in str(caught.value)
     api.close()
 
 

@@ -1,5 +1,6 @@
 """Reflector with a scripted API server that fails in all ways."""
 
+import json
 import logging
 import threading
 from collections.abc import Iterable
@@ -129,6 +130,19 @@ def test_a_broken_watch_continues_from_its_last_event(fault: Exception) -> None:
     assert copy.names == {"b", "c"}
     assert api.requests_seen == ["list", "10", "11"]
     assert (reflector.lists, reflector.failures) == (1, 1)
+
+
+def test_a_missing_permission_is_named_with_its_rule(caplog: pytest.LogCaptureFixture) -> None:
+    """For a 403 the log has the API server's message, with verb, resource and account, and the missing RBAC rule."""
+    refusal = http_error(403)
+    message = 'nodes is forbidden: User "system:serviceaccount:a:b" cannot list resource "nodes"'
+    refusal.response._content = json.dumps({"message": message}).encode()
+    reflector, _ = reflect(ScriptedApi([[refusal]]))
+    with caplog.at_level(logging.WARNING):
+        assert reflector.run_once() > 0
+    error = caplog.records[-1].error
+    assert message in error
+    assert error.endswith('{apiGroups: [""], resources: ["nodes"], verbs: ["list", "watch"]}')
 
 
 def test_a_failing_store_is_listed_again(caplog: pytest.LogCaptureFixture) -> None:

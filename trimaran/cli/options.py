@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from runtime import masking
 from runtime.terminal import echo, echo_lines
 
 if TYPE_CHECKING:
@@ -167,6 +166,7 @@ def connected(address: str | None, access: "WatcherCredentials | None" = None) -
 def kubernetes_api(kube_config: Path | None, context: str) -> Iterator["KubernetesApi"]:
     """Yield a client of the Kubernetes API; exit with status 2 if it is not configured, with 1 if a request fails."""
     from runtime.http.credentials import InvalidApiServerConfig
+    from runtime.http.failures import describe
     from runtime.kubernetes.api import REQUEST_FAILURES, ApiServerConfig, KubernetesApi
 
     names = {"kube_config": "--kube-config", "context": "--kube-context", "address": "--kube-config"}
@@ -178,7 +178,7 @@ def kubernetes_api(kube_config: Path | None, context: str) -> Iterator["Kubernet
     except InvalidApiServerConfig as error:
         fail(error, 2)
     except REQUEST_FAILURES as error:
-        fail(f"the Kubernetes API cannot be used: {masking.to_line(error)}", 1)
+        fail(f"the Kubernetes API cannot be used: {describe(error).reason}", 1)
 
 
 def renamed_option(old: str, new: str) -> Callable[[Command], Command]:

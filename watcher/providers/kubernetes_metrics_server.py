@@ -24,6 +24,7 @@ import requests
 from runtime.http.gather import Deadline, gather
 from runtime.kubernetes import quantity
 from runtime.kubernetes.api import ResourceExpired
+from runtime.kubernetes.rbac import needed_rule
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused
 from watcher.findings import Action, Finding, Kind
 from watcher.model import MetricType
@@ -41,7 +42,6 @@ _RESOURCES = {
 _MOST_LOOKUPS = 16  # for more nodes a new list is cheaper than a request for each
 _CHECK_SECONDS = 10
 _AGAIN_SECONDS = 60  # retry delay after a failed list, if an older list is available
-_GROUPS = {METRICS: "metrics.k8s.io", NODES: ""}
 _HINTS = {
     (METRICS, 404): "the cluster has no metrics API: install metrics-server (https://github.com/kubernetes-sigs/"
     "metrics-server), or find out why it is gone: kubectl get apiservice v1beta1.metrics.k8s.io",
@@ -227,8 +227,7 @@ class KubernetesMetricsServerProvider:
         if status in {401, 403} and not self._api.sent_credentials(error):
             hint = "no token was sent: set provider.token_file, provider.token or provider.kube_config"
         elif status == 403:
-            rule = f'apiGroups: ["{_GROUPS[path]}"], resources: ["nodes"], verbs: ["get", "list"]'
-            hint = f"a ClusterRole bound to this user needs the rule {{{rule}}}"
+            hint = needed_rule(path, "get", "list")
         elif status == 401:
             hint = f"the token is not valid, or has expired (access through {self._api.source})"
         if not hint:
