@@ -265,3 +265,12 @@ def test_a_policy_that_cannot_be_replayed_is_refused(site, policy, problem):
     done = CliRunner().invoke(main, ["simulate", "compare", "--policy", policy.format(**names)])
     assert done.exit_code == 2
     assert problem.format(**names) in done.stderr
+
+
+@pytest.mark.parametrize("command", ["simulate compare --list", "simulate run --policy default"])
+def test_a_broken_package_is_one_line_of_the_simulator(site, command):
+    """A plugin that cannot be loaded is one line and status 2, also where no file names it."""
+    register(site, "trimaran-broken", "Cool = missing_module:Cool")
+    done = CliRunner().invoke(main, command.split())
+    assert done.exit_code == 2
+    assert "plugin Cool of the package trimaran-broken cannot be loaded" in done.stderr

@@ -185,7 +185,7 @@ def compare(*, listing: bool, **options: Any) -> None:
     Exit status: 0 if all replays finished, 1 if they were interrupted, 2 if the input cannot be used.
     """
     if listing:
-        echo_lines("\n".join(policy_names()))
+        echo_lines("\n".join(_known_policies()))
         return
     _compare(**options)
 
@@ -275,7 +275,7 @@ def _replay(shared: Mapping[str, Any], run_batch: Callable[[ReplayBatch], list[R
         run_batch: runs the replays of a batch, at one or more overcommits.
     """
     folders = tuple({absolute_path(folder): folder for folder in (*shared["traces"], *shared["more"])}.values())
-    chosen = _policies(shared["policies"] or policy_names())
+    chosen = _policies(shared["policies"] or _known_policies())
     html: Path | None = shared["html"]
     if html is not None and html.suffix == ".json":
         raise click.UsageError(f"--html {html}: the report's JSON has this name; name the report {html.stem}.html")
@@ -319,13 +319,21 @@ def _replay(shared: Mapping[str, Any], run_batch: Callable[[ReplayBatch], list[R
     return sections
 
 
+def _known_policies() -> list[str]:
+    """Return the names of the policies in the catalogue; exit with status 2 if an installed plugin cannot be loaded."""
+    try:
+        return policy_names()
+    except ValueError as error:
+        fail(error, 2)
+
+
 def _policies(written: Sequence[str]) -> dict[str, str]:
     """Return the KubeSchedulerConfiguration of each policy as JSON, by name; empty for a policy of the catalogue.
 
     Args:
         written: values of ``--policy``: the name of a policy in the catalogue, or ``NAME=FILE``.
     """
-    known, chosen = policy_names(), dict[str, str]()
+    known, chosen = _known_policies(), dict[str, str]()
     for text in written:
         name, has_file, file = text.partition("=")
         if has_file and (not name or name in known or name in chosen):
