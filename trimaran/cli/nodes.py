@@ -18,7 +18,7 @@ from watcher.commands import errors_or_exit, exit_early, load_or_exit, log_level
 @click.option("--watcher", help="Address of a watcher. [default: an embedded watcher]")
 @click.option("--kube-config", help="Kubeconfig file. [default: the pod's service account]")
 @click.option("--host", help="Address to listen on. [default: 127.0.0.1]")
-@click.option("--port", help="Port to listen on. [default: 2022]")
+@click.option("--port", help="Port to listen on. [default: 2023]")
 @log_level_option
 @click.option("--clear", is_flag=True, help="Remove all taints and annotations of trimaran from all nodes, and exit.")
 @setting_options

@@ -12,7 +12,7 @@ from trimaran.soft_taints.hysteresis import HotNodeRule
 from trimaran.soft_taints.writer import WRITE_SECONDS, WritePlan
 from watcher.settings import Settings
 
-DEFAULT_PORT = 2022
+DEFAULT_PORT = 2023
 _LABEL = r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"
 
 

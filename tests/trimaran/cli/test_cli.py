@@ -14,6 +14,8 @@ from click.testing import CliRunner, Result
 import trimaran
 from runtime.settings.loading import environment_variable, setting_names
 from trimaran.cli.main import COMMANDS, main
+from trimaran.extender.settings import ExtenderSettings
+from trimaran.soft_taints.settings import NodesSettings
 from watcher.settings import WatcherSettings
 
 ROOT = Path(__file__).parents[3]
@@ -100,6 +102,21 @@ def test_the_forms_of_output(tmp_path: Path) -> None:
     assert json.loads(as_json) == json.loads(flag) == yaml.safe_load(as_yaml)
     assert json.loads(as_json)[0]["trace"] == str(tmp_path)
     assert json.loads(as_json)[0]["errors"]
+
+
+def test_each_server_has_its_own_default_port() -> None:
+    """All servers can run on one machine; the documentation, help texts and manifests name the same ports."""
+    documented = dict(re.findall(r"^\| `trimaran (\w+)` \| (\d+) \|$", PAGE, re.MULTILINE))
+    assert list(documented) == ["watch", "extender", "dashboard", "nodes"]
+    assert len(set(documented.values())) == len(documented)
+    settings = {"watch": WatcherSettings, "extender": ExtenderSettings, "nodes": NodesSettings}
+    assert {name: str(kind().server.port) for name, kind in settings.items()}.items() <= documented.items()
+    for command, port in documented.items():
+        assert f"[default: {port}]" in call(command, "--help").stdout
+    for command in ("dashboard", "nodes"):
+        for folder in ("kubernetes", "helm/trimaran/templates"):
+            manifest = (ROOT / "deploy" / folder / f"{command}.yaml").read_text(encoding="utf-8")
+            assert re.findall(r"containerPort: (\d+)", manifest) == [documented[command]]
 
 
 def test_the_list_of_commands() -> None:
