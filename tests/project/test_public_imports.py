@@ -41,6 +41,7 @@ PROMISED = {
     """,
     # Names that docs/extending.md has documented for authors of plugins and providers, now or earlier.
     "scoring.arguments": "Between check_arguments",
+    "scoring.testing": "PluginContract",
     "trimaran.plugins": "installed_plugins",
     "watcher.errors": "ProviderAnswerError ProviderError ProviderRefused ProviderUnavailable SettingsError",
     "watcher.findings": "Finding",

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -212,6 +213,17 @@ def test_the_page_shows_the_example():
     for path in sorted(path for path in EXAMPLE.iterdir() if path.is_file()):
         language = {".py": "python", ".toml": "toml", ".yaml": "yaml"}[path.suffix]
         assert f"```{language}\n{path.read_text()}```\n" in page, path.name
+
+
+def test_the_example_passes_its_own_tests(site):
+    """The contract runs in another project's folder, with the installed plugin."""
+    install_example(site)
+    shutil.copy(EXAMPLE / "test_cool_memory.py", site)
+    command = [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:dash", site]
+    environment = {**os.environ, "PYTHONPATH": f"{site}:{ROOT}"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=site, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^\d+ passed", done.stdout, re.MULTILINE)
 
 
 def test_the_example_is_short():
