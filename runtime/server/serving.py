@@ -46,7 +46,8 @@ def listen(host: str, port: int, host_setting: str = "server.host", port_setting
     """Listen on an address. If it is in use, retry for a while, as the worker of a killed service needs time to stop.
 
     Args:
-        host: a host name or an IP address.
+        host: a host name or an IP address; an IPv6 address may be in brackets, as in a URL. ``::`` is all addresses,
+            on a machine without IPv6 those of IPv4.
         port: the port; 0 selects any free port.
         host_setting: setting of the host that errors name.
         port_setting: setting of the port that errors name.
@@ -54,12 +55,16 @@ def listen(host: str, port: int, host_setting: str = "server.host", port_setting
     Raises:
         ServerError: the address is in use, or does not belong to this machine.
     """
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    both = host == "::" and socket.has_dualstack_ipv6()
+    if host == "::" and not both:
+        host = "0.0.0.0"  # noqa: S104  asked for by "::"
     until = time.monotonic() + _PORT_SECONDS
     waiting = False
     while True:
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-            both = host == "::" and socket.has_dualstack_ipv6()
             return socket.create_server((host, port), family=family, backlog=1024, dualstack_ipv6=both)
         except (OSError, OverflowError) as error:
             in_use = getattr(error, "errno", None) == errno.EADDRINUSE

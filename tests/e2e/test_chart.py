@@ -121,12 +121,12 @@ def test_the_dashboard_accepts_its_arguments():
     objects = render("--set", f"{ALL},{PARTS}")
     _, *arguments = container(objects, "dashboard")["args"]
     parameters = dashboard.make_context("dashboard", list(arguments)).params
-    assert (parameters["address"], parameters["host"]) == ("http://trimaran.trimaran:2020", "0.0.0.0")
+    assert (parameters["address"], parameters["host"]) == ("http://trimaran.trimaran:2020", "::")
     assert (parameters["port"], parameters["cluster"], parameters["secure_cookie"]) == (2022, True, True)
     files = [parameters[f"extender_access_{name}"] for name in ("token_file", "ca_file", "client_certificate")]
     assert sorted(map(str, files)) == sorted(files_of(objects, "dashboard"))
     plain = render("--set", "dashboard.enabled=true,dashboard.labels=false")
-    assert container(plain, "dashboard")["args"][1:] == ["--watcher=http://trimaran.trimaran:2020", "--host=0.0.0.0"]
+    assert container(plain, "dashboard")["args"][1:] == ["--watcher=http://trimaran.trimaran:2020", "--host=::"]
     pod = plain["Deployment", "trimaran-dashboard"]["spec"]["template"]["spec"]
     assert (pod["automountServiceAccountToken"], "volumes" in pod) == (False, False)
     assert ("ClusterRole", "trimaran-trimaran-dashboard") not in plain

@@ -165,7 +165,7 @@ def test_the_image_runs_the_watcher_as_nobody_on_all_addresses(monkeypatch):
     for name, value in re.findall(r"(TRIMARAN_\w+)=(\S+)", stage["ENV"]):
         monkeypatch.setenv(name, value)
     settings = load(WatcherSettings).settings
-    assert (settings.server.host, settings.server.port, settings.log.format) == ("0.0.0.0", 2020, "json")
+    assert (settings.server.host, settings.server.port, settings.log.format) == ("::", 2020, "json")
     assert str(settings.store.path) == "/var/lib/trimaran/watcher.sqlite"
 
 

@@ -13,6 +13,8 @@ import pytest
 import requests
 from support.servers import check_error, free_port, wait_until
 
+from runtime.server import serving
+
 PROGRAM = """
     import hashlib, os, sys
     from flask import Flask, request
@@ -81,6 +83,13 @@ def test_bodies(other: str, size: int, chunked: bool) -> None:
             answer = session.post(f"{other}/digest", data=sent, headers=HEADERS, timeout=20)
             assert (answer.status_code, answer.json()["size"]) == (200, size)
             assert answer.headers["Connection"] == "keep-alive"
+
+
+def test_all_addresses_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine without IPv6, ``::`` listens on all IPv4 addresses."""
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    with serving.listen("::", 0) as listening:
+        assert listening.getsockname()[0] == "0.0.0.0"
 
 
 def test_a_body_above_the_limit(other: str) -> None:

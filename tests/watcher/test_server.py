@@ -254,11 +254,12 @@ def test_port_zero_selects_a_free_port(watch: Start) -> None:
     service.wait_for("/livez")
 
 
-def test_listening_on_ipv6_and_ipv4(watch: Start) -> None:
-    """A service that listens on ``::`` also answers over IPv4."""
+@pytest.mark.parametrize("host", ["::", "[::]"])
+def test_listening_on_ipv6_and_ipv4(watch: Start, host: str) -> None:
+    """A service that listens on ``::``, with or without brackets, also answers over IPv4."""
     if not socket.has_dualstack_ipv6():
         pytest.skip("IPv6 is not available")
-    service = watch("--host", "::")
+    service = watch("--host", host)
     service.wait_for("/livez")
     service.url = service.url.replace("127.0.0.1", "[::1]")
     service.wait_for("/livez")
