@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,12 @@ AGENT = {"cpu_query": "100 - avg:system.cpu.idle", "memory_query": "100 - 100 * 
 NOW = int(time.time())
 TIMES = NOW - 60 * np.arange(20, dtype=float)[::-1]
 WAVE = 40 + 10 * np.sin(np.arange(20))
+
+
+@pytest.fixture(autouse=True)
+def clock_of_the_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop the provider's clock when the series were made: in a long run of tests they would be too old to be found."""
+    monkeypatch.setattr("watcher.providers.datadog.provider.time", SimpleNamespace(time=lambda: NOW))
 
 
 def host(name: str, values: np.ndarray = WAVE, **tags: str) -> list[Series]:

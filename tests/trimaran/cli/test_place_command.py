@@ -443,6 +443,9 @@ def test_ctrl_c_reports_the_bound_pods(tmp_path) -> None:
             [*command, kube_config(tmp_path, api.url)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as process:
             assert third.wait(60)
+            # A person is not faster. Python notices a signal that arrives just before a system call only after it,
+            # and the process may be about to wait for the response.
+            time.sleep(1)
             process.send_signal(signal.SIGINT)
             output, _ = process.communicate(timeout=20)
         given_up.set()
