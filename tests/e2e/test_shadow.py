@@ -367,7 +367,10 @@ def test_the_running_configuration_is_compared_with_the_file(run: Run, tmp_path:
     )
     for file, problems in (
         (document, ["the configuration is valid, and uses the extender; the running kube-scheduler has it"]),
-        (other_url, ["extender http://127.0.0.1:1: the running kube-scheduler has no such extender"]),
+        (other_url, [
+            "extender http://127.0.0.1:1: the running kube-scheduler has no such extender",
+            f"extender {document['extenders'][0]['urlPrefix']}: only the running kube-scheduler has it",
+        ]),
         (other_weight, [
             f"profile dead-{name}: TaintToleration scores with weight 50, running with weight 30" for name in PROFILES
         ]),
