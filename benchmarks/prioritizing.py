@@ -3,10 +3,9 @@
 There are 5,000 nodes with 20 pods each, and the plugin is LoadVariationRiskBalancing. Every pod is bound to the node
 where it was assumed, and every decision is recorded, as in a real extender. The baseline is the same process, which
 gives a constant answer for pods of another scheduler. Calls of both kinds take turns: first 5 ms apart, like a
-kube-scheduler at full speed, which has other work between two calls. Then without a pause: such a call also waits for
-the work that the extender does after the previous answer (it predicts the node of the previous pod and counts the pod
-there). A kube-scheduler sends about the same number of candidates in each call. So calls with 500 nodes and calls with
-5,000 nodes are measured separately.
+kube-scheduler at full speed, which has other work between two calls. Then without a pause: such a call competes with
+the record of the previous decision. A kube-scheduler sends about the same number of candidates in each call. So calls
+with 500 nodes and calls with 5,000 nodes are measured separately.
 
     python benchmarks/prioritizing.py [--nodes 5000] [--calls 1000]
 """

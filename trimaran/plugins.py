@@ -1,11 +1,13 @@
 """Score plugins of other packages, which register them as entry points; see docs/extending.md."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import is_dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from scoring import ScorePlugin
+from scoring import SchedulerConfiguration, ScorePlugin, read_configuration
+from scoring.kubernetes_version import LATEST_VERSION
 
 ENTRY_POINT_GROUP = "trimaran.plugins"
 
@@ -18,6 +20,22 @@ def installed_plugins() -> tuple[type[ScorePlugin], ...]:
         ValueError: a plugin cannot be loaded, or is not a score plugin; the message names its package.
     """
     return tuple(_load(entry) for entry in entry_points(group=ENTRY_POINT_GROUP))
+
+
+def read_scheduler_file(
+    document: Mapping[str, Any], *, kubernetes_version: str = LATEST_VERSION, allow: Collection[str] | None = ()
+) -> SchedulerConfiguration:
+    """Read a KubeSchedulerConfiguration as :func:`scoring.read_configuration` does, with the installed plugins.
+
+    Args:
+        document: the parsed file.
+        kubernetes_version: version of kube-scheduler whose rules of scoring apply.
+        allow: names of plugins that may stand in the file although no installed package has them; None allows all.
+
+    Raises:
+        ValueError: the document is not valid, or an installed plugin cannot be loaded.
+    """
+    return read_configuration(document, kubernetes_version=kubernetes_version, allow=allow, plugins=installed_plugins())
 
 
 def _load(entry: EntryPoint) -> type[ScorePlugin]:

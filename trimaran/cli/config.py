@@ -7,12 +7,12 @@ import click
 
 from runtime.parsing import parse_yaml, read_bounded
 from runtime.terminal import colorize, echo, echo_table
-from scoring import SchedulerConfiguration, read_configuration
+from scoring import SchedulerConfiguration
 from scoring.kubernetes_version import LATEST_VERSION, in_tree_plugins, known_version
 from scoring.profiles.configuration.plugins import OWN_OPTIONS, UPSTREAM_PLUGINS
 from trimaran.cli.options import allow_option, kubernetes_version_option, report_newest_version
 from trimaran.cli.yaml_lines import KeyLines
-from trimaran.plugins import installed_plugins
+from trimaran.plugins import read_scheduler_file
 from watcher.commands import setting_options, show_settings
 
 _COLORS = {"unknown": "red", "changed": "yellow", "warning": "yellow"}
@@ -50,7 +50,7 @@ def check(file: Path, kubernetes_version: str | None, allow: tuple[str, ...], *,
         document = parse_yaml(text)
         lines = KeyLines.of(text, document)
         rules = known_version(kubernetes_version or LATEST_VERSION)
-        configuration = read_configuration(document, kubernetes_version=rules, allow=allow, plugins=installed_plugins())
+        configuration = read_scheduler_file(document, kubernetes_version=rules, allow=allow)
     except OSError as error:
         echo(f"trimaran: {file} cannot be read: {error.strerror}", err=True)
         raise SystemExit(2) from None

@@ -25,7 +25,6 @@ from scoring import (
     Profile,
     Scores,
     plugin_from_config,
-    read_configuration,
 )
 from scoring.profiles.configuration.plugins import RENAMED
 from scoring.table.feasibility import fitting
@@ -39,7 +38,7 @@ from trimaran.cli.options import (
     report_newest_version,
     watcher_options,
 )
-from trimaran.plugins import installed_plugins
+from trimaran.plugins import read_scheduler_file
 from watcher.model import WatcherMetrics
 
 PLUGINS = ("TargetLoadPacking", "LoadVariationRiskBalancing", "LowRiskOverCommitment")
@@ -174,9 +173,7 @@ def _profile(
     try:
         with config_file.open("rb") as opened:
             document = parse_yaml(read_bounded(opened))
-        configuration = read_configuration(
-            document, kubernetes_version=kubernetes_version, allow=allow, plugins=installed_plugins()
-        )
+        configuration = read_scheduler_file(document, kubernetes_version=kubernetes_version, allow=allow)
     except OSError as error:
         raise ValueError(f"{config_file} cannot be read: {error.strerror}") from error
     except ValueError as error:

@@ -12,13 +12,13 @@ from pydantic import validate_call
 from client.errors import ClientError
 from runtime.kubernetes.manifests import parse_objects, parse_pods, read_objects
 from runtime.parsing import parse_yaml
-from scoring import INFEASIBLE, FallbackPolicy, NodeTable, Pod, Scores, read_configuration
+from scoring import INFEASIBLE, FallbackPolicy, NodeTable, Pod, Scores
 from trimaran.dashboard.components import CurrentData, Query, labeled_control, suggested_input, table
 from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.extender import Decisions
 from trimaran.dashboard.page_context import PageContext
 from trimaran.extender.decisions.decisions_client import DecisionsUnavailable
-from trimaran.plugins import installed_plugins
+from trimaran.plugins import read_scheduler_file
 
 PATH, TITLE = "/pod", "Pod"
 _ROWS = 25
@@ -180,7 +180,7 @@ def score_pod(
     running = read_objects(pods_file, "Pod") if pods_file else []
     table_ = NodeTable.from_k8s(manifests, running)
     wanted = Pod.from_k8s(parse_pods(pod, "Pod")[0])
-    profile = read_configuration(parse_yaml(configuration), plugins=installed_plugins()).profile()
+    profile = read_scheduler_file(parse_yaml(configuration)).profile()
     judged = FallbackPolicy("open").judge(table_, data.snapshot(), time.time())
     return profile.prepare(table_, judged).score(wanted, table_.feasible(wanted))
 

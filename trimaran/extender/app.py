@@ -12,11 +12,7 @@ from runtime.server import responses
 from runtime.server.access import AccessCheck
 from runtime.server.errors import ErrorCode
 from runtime.server.fast_path import FastPath
-from runtime.server.flask_app import (
-    probe_routes,
-    register_error_handlers,
-    require_access,
-)
+from runtime.server.flask_app import probe_routes, register_error_handlers, require_access
 from runtime.server.request_metrics import CONTENT_TYPE
 from runtime.server.responses import HttpResponse
 from trimaran.extender.filter_routes import FILTER, PREEMPT
@@ -61,7 +57,11 @@ def create_app(
 
     request_cache = RequestCache()
 
-    def handle_prioritize(body: bytes) -> HttpResponse:
+    def prioritize(environ: "WSGIEnvironment") -> HttpResponse:
+        """Handle a prioritize request without Flask, which takes as long as the scoring."""
+        if environ["REQUEST_METHOD"] != "POST":
+            return responses.error_response(405, ErrorCode.METHOD_NOT_ALLOWED, "use POST", {"Allow": "POST"})
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         began = time.perf_counter()
         try:
             args = ExtenderArgs.decode(body, request_cache)
@@ -71,12 +71,6 @@ def create_app(
         encoded = encode(result.names, result.points)
         telemetry.count_prioritized(result.outcome, time.perf_counter() - began)
         return HttpResponse(encoded)
-
-    def prioritize(environ: "WSGIEnvironment") -> HttpResponse:
-        """Handle a prioritize request without Flask, which takes as long as the scoring."""
-        if environ["REQUEST_METHOD"] != "POST":
-            return responses.error_response(405, ErrorCode.METHOD_NOT_ALLOWED, "use POST", {"Allow": "POST"})
-        return handle_prioritize(environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)))
 
     return FastPath(
         app.wsgi_app,

@@ -11,10 +11,9 @@ from typing import Any
 
 import orjson
 
-from scoring import read_configuration
 from scoring.kubernetes_version import LATEST_VERSION, default_score_weights, known_version
-from trimaran.extender.kube_scheduler import duration_seconds
-from trimaran.plugins import installed_plugins
+from trimaran.extender.kube_scheduler import duration_seconds, url_of
+from trimaran.plugins import read_scheduler_file
 
 _KEY = "componentconfig"
 _KIND = "KubeSchedulerConfiguration"
@@ -57,7 +56,7 @@ def differences(
     Raises:
         ValueError: one of the two is not a valid configuration.
     """
-    read = partial(read_configuration, kubernetes_version=kubernetes_version, allow=allow, plugins=installed_plugins())
+    read = partial(read_scheduler_file, kubernetes_version=kubernetes_version, allow=allow)
     expected, reported = read(document).weights, read(_without_defaults(running)).weights
     scoring = default_score_weights(known_version(kubernetes_version)).keys()
     for scheduler, weights in expected.items():
@@ -78,8 +77,8 @@ def differences(
 
 
 def _extender_differences(document: Mapping[str, Any], running: Mapping[str, Any]) -> Iterator[str]:
-    running_extenders = {str(each.get("urlPrefix")).rstrip("/"): each for each in running.get("extenders") or []}
-    extenders = {str(each.get("urlPrefix")).rstrip("/"): each for each in document.get("extenders") or []}
+    running_extenders = {url_of(each): each for each in running.get("extenders") or []}
+    extenders = {url_of(each): each for each in document.get("extenders") or []}
     for url, extender in extenders.items():
         if url not in running_extenders:
             yield f"extender {url}: the running kube-scheduler has no such extender"

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from scoring import SchedulerConfiguration, read_configuration
+from scoring import SchedulerConfiguration
 from scoring.kubernetes_version import LATEST_VERSION, default_score_weights, in_tree_plugins, known_version
 from trimaran.extender.placement_predictor import InTreePlugins
 from trimaran.extender.profiles import ANSWER_FACTOR, Profiles, our_plugins
-from trimaran.plugins import installed_plugins
+from trimaran.plugins import read_scheduler_file
 
 MAX_TIMEOUT_SECONDS = 0.5
 _PRIORITIZE, _FILTER, _PREEMPT = "prioritize", "filter", "preempt"
@@ -102,10 +102,10 @@ def render_config(
         ValueError: the document is not valid, has no plugin for the extender, enables a plugin that kube-scheduler does
             not have, or is itself an output of this function; the message says where.
     """
+    kubernetes_version = known_version(kubernetes_version)
     configuration = Profiles.read(document, allow=allow, kubernetes_version=kubernetes_version).configuration
-    enabled = configuration.enabled
-    stock = in_tree_plugins(known_version(kubernetes_version))
-    if allow is not None and (missing := sorted(enabled - our_plugins() - stock - set(allow))):
+    stock = in_tree_plugins(kubernetes_version)
+    if allow is not None and (missing := sorted(configuration.enabled - our_plugins() - stock - set(allow))):
         raise ValueError(
             f"profiles: a stock kube-scheduler has no plugin {missing[0]} and does not start; if yours has it, add "
             f"--allow {missing[0]}"
@@ -114,7 +114,6 @@ def render_config(
         raise ValueError(
             f"apiVersion: kube-scheduler no longer supports {document['apiVersion']}; rewrite the file as {_LATEST}"
         )
-    kubernetes_version = known_version(kubernetes_version)
     rendered: dict[str, Any] = {**deepcopy(dict(document)), "apiVersion": _LATEST}
     for number, profile in enumerate(rendered["profiles"]):
         _remove_our_plugins(profile, kubernetes_version)
@@ -144,9 +143,7 @@ def in_tree_by_scheduler(profiles: Profiles, kubernetes_version: str = LATEST_VE
     if profiles.document["apiVersion"] not in _READABLE:
         return {}
     rendered = render_config(profiles.document, ExtenderEndpoint("http://127.0.0.1"), kubernetes_version, allow=None)
-    configuration = read_configuration(
-        rendered, kubernetes_version=kubernetes_version, allow=None, plugins=installed_plugins()
-    )
+    configuration = read_scheduler_file(rendered, kubernetes_version=kubernetes_version, allow=None)
     return {
         profile.scheduler_name: InTreePlugins(
             profile, configuration.weights[profile.scheduler_name].get("TaintToleration", 0)
@@ -168,7 +165,8 @@ def disabled_defaults(document: Mapping[str, Any], kubernetes_version: str = LAT
     for number, profile in enumerate(document["profiles"]):
         stock = deepcopy(profile)
         _remove_our_plugins(stock, kubernetes_version)
-        if missing := [name for name in defaults if name not in _score_weights(stock, kubernetes_version)]:
+        weights = _score_weights(stock, kubernetes_version)
+        if missing := [name for name in defaults if name not in weights]:
             yield f"profiles[{number}].plugins.score.disabled: {', '.join(missing)}"
 
 
@@ -189,9 +187,7 @@ def validate_config(
     Raises:
         ValueError: the document is not valid.
     """
-    configuration = read_configuration(
-        document, kubernetes_version=kubernetes_version, allow=allow, plugins=installed_plugins()
-    )
+    configuration = read_scheduler_file(document, kubernetes_version=kubernetes_version, allow=allow)
     ours = our_plugins()
     for number, profile in enumerate(_listed(document, "profiles")):
         yield from _problems_of_profile(f"profiles[{number}]", profile)
@@ -205,7 +201,7 @@ def validate_config(
                 )
     matching = 0
     for number, extender in enumerate(_listed(document, "extenders")):
-        if extender.get("prioritizeVerb") and (not url or _url_of(extender) == url.rstrip("/")):
+        if extender.get("prioritizeVerb") and (not url or url_of(extender) == url.rstrip("/")):
             matching += 1
             yield from _problems_of_extender(f"extenders[{number}]", extender)
             if extender.get("filterVerb") and not _scores_all_nodes(document):
@@ -266,7 +262,7 @@ def _scaled_extenders(document: Mapping[str, Any], url: str) -> list[dict[str, A
         raise ValueError("extenders: must be a list of mappings")
     others = []
     for number, extender in enumerate(extenders):
-        if _url_of(extender) == url.rstrip("/"):
+        if url_of(extender) == url.rstrip("/"):
             continue
         others.append(extender)
         if extender.get("prioritizeVerb"):
@@ -292,16 +288,15 @@ def _scores_all_nodes(document: Mapping[str, Any]) -> bool:
     return all((every if percentage is None else percentage) == 100 for percentage in by_profile)
 
 
-def _url_of(extender: Mapping[str, Any]) -> str:
+def url_of(extender: Mapping[str, Any]) -> str:
+    """Return the URL of an extender in a KubeSchedulerConfiguration, without a final slash; "" if it has none."""
     return str(extender.get("urlPrefix") or "").rstrip("/")
 
 
 def _score_weights(profile: Mapping[str, Any], kubernetes_version: str) -> Mapping[str, int]:
     """Return the weights of the plugins that score in a profile of the latest version, by name."""
     document = {"apiVersion": _LATEST, "kind": "KubeSchedulerConfiguration", "profiles": [profile]}
-    (weights,) = read_configuration(
-        document, kubernetes_version=kubernetes_version, allow=None, plugins=installed_plugins()
-    ).weights.values()
+    (weights,) = read_scheduler_file(document, kubernetes_version=kubernetes_version, allow=None).weights.values()
     return weights
 
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from scoring import PLUGINS, Profile, SchedulerConfiguration, read_configuration
+from scoring import PLUGINS, Profile, SchedulerConfiguration
 from scoring.arrays import Int64s
 from scoring.kubernetes_version import LATEST_VERSION
 from scoring.profiles.configuration.plugins import RENAMED
-from trimaran.plugins import installed_plugins
+from trimaran.plugins import installed_plugins, read_scheduler_file
 
 ANSWER_FACTOR = 10  # MaxNodeScore / MaxExtenderPriority, by which kube-scheduler multiplies an extender's answers
 DEFAULT_SCORE_FACTOR = 5
@@ -91,9 +91,7 @@ class Profiles:
             ValueError: the document is not a valid configuration, or no profile has a plugin for an extender.
         """
         # First unchanged, so that errors refer to the file's text.
-        read = partial(
-            read_configuration, kubernetes_version=kubernetes_version, allow=allow, plugins=installed_plugins()
-        )
+        read = partial(read_scheduler_file, kubernetes_version=kubernetes_version, allow=allow)
         configuration = read(document)
         configuration = read(_counting_recent_pods(document, configuration))
         by_scheduler, names = {}, our_plugins()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from runtime.kubernetes.objects import Pod
-from scoring import ScorePlugin, read_configuration
+from scoring import ScorePlugin
 from scoring.arrays import Int64s
 from scoring.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from scoring.plugins.node_resources_fit import NodeResourcesFit
@@ -16,7 +16,7 @@ from scoring.profiles.profile import PreparedProfile, Profile
 from scoring.profiles.scores import WeightedPlugin
 from trimaran.extender.kube_scheduler import in_tree_by_scheduler
 from trimaran.extender.profiles import ANSWER_FACTOR, DEFAULT_SCORE_FACTOR, Profiles, our_plugins
-from trimaran.plugins import installed_plugins
+from trimaran.plugins import read_scheduler_file
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.learning import UseHistory
 from trimaran.simulator.moving.base import MovePolicy
@@ -94,7 +94,7 @@ def configured_policy(name: str, document: Mapping[str, Any]) -> ProfilePolicy:
     Raises:
         ValueError: the document is not a valid configuration, or has several profiles.
     """
-    configuration = read_configuration(document, plugins=installed_plugins())
+    configuration = read_scheduler_file(document)
     schedulers = [profile.scheduler_name for profile in configuration.profiles]
     if len(schedulers) > 1:
         raise ValueError(f"profiles: a policy has one profile, and the file has several: {', '.join(schedulers)}")
