@@ -66,7 +66,7 @@ def items_of(listed: Any, expected: str) -> Iterable[Any]:
         expected: kind of the objects.
 
     Raises:
-        ValueError: the list, or an object in it, has another kind, or it is no list; the error of an object is raised
+        ValueError: the list, or an object in it, has another kind, or is not a list; the error of an object is raised
             when the object is reached.
     """
     if get(listed, "items") is not None or (isinstance(listed, Mapping) and str(get(listed, "kind")).endswith("List")):

@@ -346,7 +346,7 @@ class Node:
         """Read a v1 Node.
 
         Raises:
-            ValueError: the object is no node, the name is missing, or a quantity is invalid, negative or too large.
+            ValueError: the object is not a node, the name is missing, or a quantity is invalid, negative or too large.
         """
         node = check_kind(node, "Node")
         metadata, spec, status = get(node, "metadata"), get(node, "spec"), get(node, "status")

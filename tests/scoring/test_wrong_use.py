@@ -131,7 +131,7 @@ def test_metrics_of_another_type_are_refused(nodes, scored, metrics):
 
 
 def test_other_arguments_of_another_type_are_refused(nodes):
-    """A dict is no pod, and a list of nodes is no table; the errors name the function that reads them."""
+    """A dict is not a pod, and a list of nodes is not a table; the errors name the function that reads them."""
     metrics = MetricsTable.empty(nodes)
     for scored in (Profile.of(NodeResourcesFit()), NodeResourcesFit()):
         with pytest.raises(TypeError, match=r"pod: must be a Pod, got a dict: read it with Pod\.from_k8s"):

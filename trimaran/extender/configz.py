@@ -100,7 +100,7 @@ def _equal(key: str, value: Any, running_value: Any) -> bool:
 
 
 def _with_json_names(value: Any) -> Any:
-    """Return a value with the names of a configuration file, made of Go's names, and without fields of no value."""
+    """Return a value with the names of a configuration file, made of Go's names, and without empty fields."""
     if isinstance(value, list):
         return [_with_json_names(each) for each in value]
     if not isinstance(value, dict):

@@ -129,7 +129,7 @@ def test_plugins_of_the_users_own_keep_their_place(document) -> None:
 
 
 def test_a_weight_beyond_an_int32_is_refused(document) -> None:
-    """A weight that times 10 is no int32, in which kube-scheduler reads it, is an error that names the plugin."""
+    """A weight that does not fit an int32 when multiplied by 10 is an error that names the plugin."""
     entry = {"name": "NodeAffinity", "weight": (2**31 - 1) // 10}
     document["profiles"][2]["plugins"] = {"score": {"enabled": [entry]}}
     assert weights(render_config(document, ExtenderEndpoint(URL)), 2)["NodeAffinity"] == 2147483640
