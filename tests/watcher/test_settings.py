@@ -28,6 +28,8 @@ DEFAULTS = {
     "dashboard.extender_token_file": None, "dashboard.extender_ca_file": None,
     "dashboard.extender_client_certificate": None,
     "store.keep_hours": 24, "store.max_megabytes": 256, "store.history_megabytes": 128,
+    "workloads.enabled": True, "workloads.owner_labels": [], "workloads.interval_seconds": 300,
+    "workloads.timeout_seconds": 120, "workloads.max_megabytes": 256,
     "log.level": "info", "log.format": "text",
     "host.node_name": socket.gethostname(), "prometheus.node_label": "",
     "signalfx.cluster_name": "", "signalfx.host_name_suffix": "",
@@ -229,6 +231,7 @@ def test_each_setting_has_a_variable(monkeypatch: pytest.MonkeyPatch, name: str)
         "signalfx.cluster_dimension": "kube", "datadog.node_tag": "node", "datadog.cluster_tag": "kube",
         "server.token": "0123456789abcdef", "server.metrics_open": "true", "server.compat_open": "true",
         "dashboard.enabled": "false", "dashboard.cluster": "true", "dashboard.extender": "http://e",
+        "workloads.enabled": "false", "workloads.interval_seconds": "60",
     }  # fmt: skip
     if name in {"server.key", "server.client_ca_file"}:  # both require a certificate
         monkeypatch.setenv("TRIMARAN_SERVER__CERTIFICATE", "certificate.pem")

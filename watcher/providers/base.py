@@ -11,7 +11,7 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from runtime import masking
 from runtime.errors import SettingsError
@@ -21,10 +21,14 @@ from watcher.model import NodeMetrics, Window
 from watcher.settings import ProviderSettings, Settings
 from watcher.windows.samples import Reading, Sample, Samples
 
+if TYPE_CHECKING:
+    from watcher.windows.container_use import ContainerUse  # imports numpy
+
 __all__ = [
     "ENTRY_POINT_GROUP",
     "Check",
     "Fetched",
+    "PodUseProvider",
     "ProviderFactory",
     "Reading",
     "Sample",
@@ -123,6 +127,22 @@ class SampleProvider(Protocol):
 
     def check(self) -> Iterator[Check]:
         """Yield the steps from the address to the metrics, as :meth:`WindowProvider.check` does."""
+        ...
+
+
+@runtime_checkable
+class PodUseProvider(Protocol):
+    """Second, optional ability of a provider: the use of every container in the cluster."""
+
+    def pod_use(self, window: Window, deadline: Deadline) -> "ContainerUse":
+        """Return the CPU and memory use of every container over the window.
+
+        A provider whose source only knows the present returns the newest measurement of each container. The method is
+        called by one thread, at the same time as the other methods; its failure does not affect the nodes.
+
+        Raises:
+            ProviderError: the source returned nothing usable; the message names the source, the reason and the remedy.
+        """
         ...
 
 

@@ -1,6 +1,6 @@
 """All settings of the watcher.
 
-The modules ``sections`` and ``providers`` declare each setting with its unit, default and effect.
+The modules ``sections``, ``providers`` and ``workloads`` declare each setting with its unit, default and effect.
 ``runtime.settings.fields`` has the types of settings. ``runtime.settings.loading`` reads the settings from flags,
 environment and file, and reports all problems at once.
 """
@@ -31,6 +31,7 @@ from watcher.settings.sections import (
     WatchSettings,
     default_provider,
 )
+from watcher.settings.workloads import WorkloadSettings
 
 __all__ = [
     "UPSTREAM_VARIABLES",
@@ -53,6 +54,7 @@ __all__ = [
     "WatchSettings",
     "WatcherServerSettings",
     "WatcherSettings",
+    "WorkloadSettings",
     "default_provider",
     "without_credentials",
 ]

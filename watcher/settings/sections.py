@@ -38,6 +38,7 @@ from watcher.settings.providers import (
     PrometheusSettings,
     SignalFxSettings,
 )
+from watcher.settings.workloads import WorkloadSettings
 from watcher.wire import Dialect
 
 _METRICS_SERVER = "KubernetesMetricsServer"
@@ -380,6 +381,7 @@ class Settings(SettingsModel):
     server: ServerSettings = Field(default_factory=ServerSettings)
     dashboard: DashboardSettings = Field(default_factory=DashboardSettings)
     store: StoreSettings = Field(default_factory=StoreSettings)
+    workloads: WorkloadSettings = Field(default_factory=WorkloadSettings)
     log: LogSettings = Field(default_factory=LogSettings)
     host: HostSettings = Field(default_factory=HostSettings)
     prometheus: PrometheusSettings = Field(default_factory=PrometheusSettings)

@@ -1,0 +1,40 @@
+"""Settings of workloads: the use of every container, and the names of workloads."""
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from runtime.http.budget import Budget
+from runtime.settings.fields import Section, comma_separated
+
+
+class WorkloadSettings(Section):
+    """Settings of the measurement of pods by workload."""
+
+    enabled: bool = Field(
+        True, description="measure the use of every container; off where the provider or the access does not suffice"
+    )
+    owner_labels: Annotated[list[str], BeforeValidator(comma_separated)] = Field(
+        [],
+        description="labels of pods that name their workload, the most important first, such as "
+        "serving.knative.dev/service; other pods are named by their controllers",
+    )
+    interval_seconds: float = Field(
+        300,
+        ge=60,
+        le=3600,
+        description="seconds from one measurement of all containers to the next, and the window of their CPU use",
+    )
+    timeout_seconds: float = Field(
+        120, ge=1, le=600, description="timeout in seconds of one measurement of all containers"
+    )
+    max_megabytes: float = Field(
+        256,
+        ge=1,
+        le=1_000_000,
+        description="memory in MiB for the responses of one measurement that are held at the same time",
+    )
+
+    def budget(self) -> Budget:
+        """Return a new budget for the memory that the responses of one measurement may take."""
+        return Budget(self.max_megabytes * 1024**2, "the responses with the use of pods are", "workloads.max_megabytes")

@@ -1,0 +1,86 @@
+"""Running pods: the workload, the revision and the containers' requests of each."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from runtime.http.gather import Deadline
+from runtime.kubernetes.workloads import Workload
+
+if TYPE_CHECKING:
+    from watcher.windows.container_use import ContainerUse  # imports numpy
+
+
+class PodKey(NamedTuple):
+    """Namespace and name of a pod."""
+
+    namespace: str
+    name: str
+
+
+class ContainerResources(NamedTuple):
+    """Requests and limits of a container; None where it has none.
+
+    Attributes:
+        name: name of the container.
+        cpu_request_milli: CPU request, millicores.
+        memory_request_bytes: memory request.
+        cpu_limit_milli: CPU limit, millicores.
+        memory_limit_bytes: memory limit.
+    """
+
+    name: str
+    cpu_request_milli: int | None = None
+    memory_request_bytes: int | None = None
+    cpu_limit_milli: int | None = None
+    memory_limit_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PodTemplate:
+    """Part of a pod that the pods of one revision share; equal templates are one object, so ``is`` compares them.
+
+    Attributes:
+        workload: the pod's workload.
+        revision: hash of the template, by ``pod-template-hash`` or ``controller-revision-hash``; "" if unknown.
+        containers: the containers, then the sidecars (init containers that keep running).
+    """
+
+    workload: Workload
+    revision: str
+    containers: tuple[ContainerResources, ...]
+
+
+class RunningPod(NamedTuple):
+    """Pod that is bound to a node and has not finished.
+
+    Attributes:
+        template: its workload, revision and containers.
+        started_at: Unix seconds; None if unknown.
+    """
+
+    template: PodTemplate
+    started_at: float | None
+
+
+RunningPods = Mapping[PodKey, RunningPod]
+
+
+class PodSource(Protocol):
+    """Source of the running pods: the Kubernetes API, or kube-state-metrics in a Prometheus."""
+
+    def running(self, deadline: Deadline) -> RunningPods:
+        """Return the running pods. The mapping does not change later.
+
+        Raises:
+            ProviderError: the pods are not known; the message has the reason and the remedy.
+        """
+        ...
+
+
+class UseObserver(Protocol):
+    """Consumer of each round of pod use, such as the learner. It is called in the background, by one thread."""
+
+    def observe(self, use: "ContainerUse", pods: RunningPods) -> None:
+        """Take the use of one round. Containers whose pods are not in ``pods`` have ended, or are not known yet."""
+        ...
