@@ -65,7 +65,7 @@ def wait_until(condition: Callable[[], Any], expectation: str, seconds: float = 
 
 
 @contextmanager
-def run_prometheus(folder: Path, lines: Iterable[str]) -> Iterator[str]:
+def run_prometheus(folder: Path, lines: Iterable[str], *arguments: str) -> Iterator[str]:
     """Run Prometheus with a history in OpenMetrics text; yield its address."""
     promtool = need_server("promtool", "prometheus")
     text = folder / "history.om"
@@ -73,12 +73,12 @@ def run_prometheus(folder: Path, lines: Iterable[str]) -> Iterator[str]:
     data = folder / "data"
     create = [promtool, "tsdb", "create-blocks-from", "openmetrics", "-q", "--max-block-duration=48h"]
     subprocess.run([*create, str(text), str(data)], check=True, capture_output=True)
-    with start_prometheus(folder, "global: {scrape_interval: 1h}\n") as url:
+    with start_prometheus(folder, "global: {scrape_interval: 1h}\n", *arguments) as url:
         yield url
 
 
 @contextmanager
-def start_prometheus(folder: Path, settings: str) -> Iterator[str]:
+def start_prometheus(folder: Path, settings: str, *arguments: str) -> Iterator[str]:
     """Run Prometheus with the blocks in the folder's ``data``, if any; yield its address."""
     prometheus = need_server("prometheus", "prometheus")
     config = folder / "prometheus.yml"
@@ -89,6 +89,7 @@ def start_prometheus(folder: Path, settings: str) -> Iterator[str]:
         [
             prometheus, f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}", "--log.level=warn",
             f"--web.listen-address=127.0.0.1:{port}", "--storage.tsdb.retention.time=30d",
+            *arguments,
         ],
         stdout=log,
         stderr=subprocess.STDOUT,

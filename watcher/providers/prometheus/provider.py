@@ -5,13 +5,12 @@ All queries for a window run concurrently; if some fail, the results of the othe
 """
 
 import contextlib
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import requests
@@ -26,9 +25,13 @@ from watcher.model import Metric, MetricType, NodeMetrics, Operator, Window
 from watcher.providers.base import Check, Fetched
 from watcher.providers.node_names import NodeLabels, Resolved, most_by_node, without_port
 from watcher.providers.prometheus.node_name_cache import NodeNameCache
-from watcher.providers.prometheus.queries import STEP, Expression, ResourceQuery, queries
+from watcher.providers.prometheus.queries import STEP, Expression, ResourceQuery, queries, value_of
 from watcher.providers.session import ProviderSession, bearer, provider_error
 from watcher.settings import Settings, without_credentials
+
+if TYPE_CHECKING:
+    from watcher.providers.prometheus.pod_use import PodUseQueries
+    from watcher.windows.container_use import ContainerUse
 
 DEFAULT_ADDRESS = "http://prometheus-k8s:9090"
 _NODE_LABELS = ("node", "Hostname", "instance")
@@ -77,6 +80,7 @@ class PrometheusProvider:
         self._chosen: dict[ResourceQuery, Expression] = {}
         self._absent_until: dict[ResourceQuery, float] = {}
         self._names = NodeNameCache(self._run, self._matchers)
+        self._pods: PodUseQueries | None = None
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
         """Return every node's metrics over the window.
@@ -123,6 +127,33 @@ class PrometheusProvider:
             with contextlib.suppress(Exception):  # the gaps are reported already
                 newest = self._newest(resolved, window, deadline)
         return Fetched(nodes, tuple(findings), newest=newest)
+
+    def pod_use(self, window: Window, deadline: Deadline) -> "ContainerUse":
+        """Return the use of every container, from the series of cAdvisor.
+
+        Raises:
+            ProviderError: there are no series, or nothing can be read.
+        """
+        if self._pods is None:
+            from watcher.providers.prometheus.pod_use import PodUseQueries  # imports numpy
+
+            self._pods = PodUseQueries(self._run, self._matchers, self._translated)
+        self._seen.warnings = []
+        use = self._pods.fetch(window, deadline)
+        partial_answers = [Finding(Kind.PARTIAL_ANSWER, warning) for warning in self._seen.warnings]
+        return replace(use, findings=(*use.findings, *partial_answers))
+
+    def series(self, promql: str, deadline: Deadline) -> Iterator[tuple[Mapping[str, str], float]]:
+        """Yield the labels and the present value of each series of a PromQL expression; NaN for an unreadable value.
+
+        Raises:
+            ProviderError: the query failed.
+        """
+        try:
+            answer = self._run(promql, None, deadline)
+        except Exception as error:
+            raise self._translated(error) from error
+        yield from ((item["metric"], value_of(item)) for item in answer)
 
     def check(self) -> Iterator[Check]:
         """Yield the connection, each query, and the matching of its series to nodes."""
@@ -312,12 +343,8 @@ class PrometheusProvider:
         return answer
 
     def _read(self, series: dict[str, Any]) -> tuple[NodeLabels, float]:
-        try:
-            value = float(series["value"][1])
-        except (LookupError, TypeError, ValueError):
-            value = math.nan  # the analyzer drops this value, with a finding
         series_labels = series["metric"]
-        return tuple(series_labels.get(label, "") for label in self._node_labels), value
+        return tuple(series_labels.get(label, "") for label in self._node_labels), value_of(series)
 
     def _note_warnings(self, response: requests.Response) -> None:
         """Store a response's warnings for :meth:`_ask`: prometheus-api-client drops them, but data may be missing."""

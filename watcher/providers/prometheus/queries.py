@@ -6,8 +6,11 @@ definition as the recording rules, so average and deviation have the same meanin
 They average over processors and replicas, so a node that two Prometheus servers scrape is not counted twice.
 """
 
+import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from runtime import duration
 from watcher.model import QUANTILES, MetricType, Operator
@@ -167,6 +170,14 @@ def _energy(watts: float) -> tuple[Expression, ...]:
         Expression("kepler_node_cpu_joules_total", f"{kepler_cpu} / {watts:g}", "5m"),
         Expression("scaph_host_power_microwatts", f"{scaphandre} / {watts:g}"),
     )
+
+
+def value_of(series: Mapping[str, Any]) -> float:
+    """Return the value of a series in a response; NaN, which is dropped later with a finding, if it is unreadable."""
+    try:
+        return float(series["value"][1])
+    except (LookupError, TypeError, ValueError):
+        return math.nan
 
 
 def queries(settings: PrometheusSettings) -> tuple[ResourceQuery, ...]:
