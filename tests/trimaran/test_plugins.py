@@ -267,12 +267,16 @@ def test_a_configuration_is_replayed_as_a_policy(site):
         ("mine={site}/missing.yaml", "{site}/missing.yaml cannot be read: No such file or directory"),
         ("mine={site}/two.yaml", "{site}/two.yaml: profiles: a policy has one profile, and the file has several: a, b"),
         ("mine={file}", "no plugin named 'CoolMemory' is known"),
+        ("mine={site}/old.yaml", "{site}/old.yaml: apiVersion: kube-scheduler no longer supports kubescheduler.config"),
     ],
 )
 def test_a_policy_that_cannot_be_replayed_is_refused(site, policy, problem):
     """A taken name, and a file that is missing or is not one policy, are one line and status 2."""
     profiles = [{"schedulerName": "a"}, {"schedulerName": "b"}]
     (site / "two.yaml").write_text(yaml.safe_dump({**CONFIGURATION, "profiles": profiles}))
+    old = {"apiVersion": "kubescheduler.config.k8s.io/v1beta2", "kind": "KubeSchedulerConfiguration"}
+    old["profiles"] = [{"plugins": {"score": {"enabled": [{"name": "TailRisk"}]}}}]
+    (site / "old.yaml").write_text(yaml.safe_dump(old))
     names = {"site": site, "file": EXAMPLE / "scheduler.yaml"}
     done = CliRunner().invoke(main, ["simulate", "compare", "--policy", policy.format(**names)])
     assert done.exit_code == 2

@@ -12,25 +12,16 @@ import pytest
 from support.extending import StaticView
 
 from client import NoMetrics
-from scoring import (
-    MetricsTable,
-    Node,
-    NodeResourcesBalancedAllocation,
-    NodeResourcesFit,
-    NodeTable,
-    Pod,
-    Profile,
-    WeightedPlugin,
-)
+from scoring import MetricsTable, Node, NodeTable, Pod, Profile, WeightedPlugin, read_configuration
 from trimaran.extender.answer import PrioritizeOutcome
-from trimaran.extender.kube_scheduler import in_tree_by_scheduler
+from trimaran.extender.kube_scheduler import ExtenderEndpoint, in_tree_by_scheduler, render_config
 from trimaran.extender.prioritizer import Prioritizer, PrioritizerOptions
 from trimaran.extender.profiles import ANSWER_FACTOR, DEFAULT_SCORE_FACTOR, Profiles
 from trimaran.extender.wire import ExtenderArgs
 from trimaran.simulator.cluster import Cluster, PodRun
 from trimaran.simulator.faults import Fault, FaultKind
 from trimaran.simulator.policies.catalogue import policies
-from trimaran.simulator.policies.profiles import SPREAD_WEIGHT, ProfileChooser, ProfilePolicy, extender_profile
+from trimaran.simulator.policies.profiles import ProfileChooser, ProfilePolicy, configured_policy, extender_profile
 from trimaran.simulator.policies.topology_spread import PodTopologySpread
 from trimaran.simulator.replay import Replay, ReplayOptions
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
@@ -145,7 +136,9 @@ class Live:
 
     def __init__(self, name: str, profiles: Profiles) -> None:
         self.name, self.view, self.answered = name, StaticView(), Counter[PrioritizeOutcome]()
-        self.in_tree = in_tree_by_scheduler(profiles)[name]
+        self.in_tree = in_tree_by_scheduler(profiles)[name].profile
+        rendered = render_config(profiles.document, ExtenderEndpoint("http://127.0.0.1"))
+        self.spread = read_configuration(rendered).weights[name]["PodTopologySpread"]
         self.known_runs: dict[int, PodRun] = {}
         self.sent = 0
         self.chooser: ProfileChooser | None = None
@@ -198,25 +191,19 @@ class Live:
         body = {"Pod": written(pod, self.name), "Nodes": None, "NodeNames": names}
         answer = self.prioritizer.answer(ExtenderArgs.decode(orjson.dumps(body)))
         self.answered[answer.outcome] += 1
+        # kube-scheduler adds its own plugins' scores, with the weights of the rendered file.
+        spread = WeightedPlugin(PodTopologySpread(chooser._cluster.replicas), self.spread)
+        in_tree = Profile((*self.in_tree.plugins, spread))
+        in_tree = in_tree.prepare(chooser._cluster.nodes, MetricsTable.empty(chooser._cluster.nodes))
+        sums = in_tree.score(pod, among=candidates).total
         if answer.outcome is PrioritizeOutcome.NO_METRICS:  # equal scores, so that kube-scheduler's own plugins decide
             assert len(set(answer.scores.values())) == 1
-            in_tree = Profile.of(NodeResourcesFit(), NodeResourcesBalancedAllocation())
-            spread = WeightedPlugin(PodTopologySpread(chooser._cluster.replicas), 2)
-            in_tree = Profile((*in_tree.plugins, spread)).prepare(
-                chooser._cluster.nodes, MetricsTable.empty(chooser._cluster.nodes)
-            )
-            total = in_tree.score(pod, among=candidates).total
-            assert total[list(candidates).index(row)] == total.max()
-            return
-        scores = chooser.prepared().score(pod, among=candidates)
-        ours = sum(scores.plugins[plugin].normalized for plugin in PLUGINS[self.name])
-        assert answer.scores == dict(zip(names, (FACTOR * ours).tolist(), strict=True)), number
-        # kube-scheduler adds its own plugins' scores, with the weights of the rendered file.
-        in_tree = self.in_tree.profile.prepare(chooser._cluster.nodes, MetricsTable.empty(chooser._cluster.nodes))
-        sums = ANSWER_FACTOR * FACTOR * ours + in_tree.score(pod, among=candidates).total
-        spread = WeightedPlugin(PodTopologySpread(chooser._cluster.replicas), ANSWER_FACTOR * SPREAD_WEIGHT)
-        sums += Profile((spread,)).prepare(chooser._cluster.nodes, in_tree.metrics).score(pod, among=candidates).total
-        assert (sums == ANSWER_FACTOR * scores.total).all(), number
+        else:
+            scores = chooser.prepared().score(pod, among=candidates)
+            ours = sum(scores.plugins[plugin].normalized for plugin in PLUGINS[self.name])
+            assert answer.scores == dict(zip(names, (FACTOR * ours).tolist(), strict=True)), number
+            sums = sums + ANSWER_FACTOR * FACTOR * ours
+            assert (sums == ANSWER_FACTOR * scores.total).all(), number
         assert sums[list(candidates).index(row)] == sums.max(), number
 
 
@@ -246,3 +233,30 @@ def test_choices_are_the_live_paths_during_failures() -> None:
     assert live.answered[PrioritizeOutcome.SCORED] > 50
     assert live.answered[PrioritizeOutcome.NO_METRICS] > 10
     assert live.answered.keys() <= {PrioritizeOutcome.SCORED, PrioritizeOutcome.NO_METRICS}
+
+
+@pytest.mark.parametrize(
+    "score",
+    [
+        {"disabled": [{"name": "*"}]},
+        {
+            "enabled": [{"name": "NodeResourcesFit", "weight": 3}, {"name": "PodTopologySpread", "weight": 5}],
+            "disabled": [{"name": "NodeResourcesBalancedAllocation"}],
+        },
+    ],
+)
+def test_choices_of_a_file_are_those_of_its_rendered_file(score: dict) -> None:
+    """A policy of a file has kube-scheduler's plugins of the rendered file, in an outage of the metrics, too.
+
+    The rendered file of a file that disables all defaults has the defaults, because nothing else would score.
+    """
+    document = configuration("both")
+    (profile,) = document["profiles"]
+    ours = profile["plugins"]["score"]["enabled"]
+    profile["plugins"]["score"] = {**score, "enabled": ours + score.get("enabled", [])}
+    profile["pluginConfig"] = [{"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated"}}}]
+    trace, faults = world(100), (Fault(FaultKind.OUTAGE, 60, 100),)
+    with closing(Live("both", Profiles.read(document))) as live:
+        policy = configured_policy("both", document)
+        Replay(trace, checked(policy, live.check), ReplayOptions(faults=faults)).run()
+    assert min(live.answered[PrioritizeOutcome.SCORED], live.answered[PrioritizeOutcome.NO_METRICS]) > 50

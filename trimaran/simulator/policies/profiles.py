@@ -14,7 +14,7 @@ from scoring.plugins.node_resources_fit import NodeResourcesFit
 from scoring.profiles.fallback import FallbackPolicy
 from scoring.profiles.profile import PreparedProfile, Profile
 from scoring.profiles.scores import WeightedPlugin
-from trimaran.extender.kube_scheduler import in_tree_by_scheduler
+from trimaran.extender.kube_scheduler import ExtenderEndpoint, render_config
 from trimaran.extender.profiles import ANSWER_FACTOR, DEFAULT_SCORE_FACTOR, Profiles, our_plugins
 from trimaran.plugins import read_scheduler_file
 from trimaran.simulator.cluster import Cluster
@@ -38,25 +38,37 @@ def extender_profile(configuration: Mapping[str, Any], factor: int = DEFAULT_SCO
     Args:
         configuration: a parsed KubeSchedulerConfiguration with one profile, which has plugins for the extender.
         factor: factor of the extender's answers.
+
+    Raises:
+        ValueError: a current kube-scheduler cannot use the configuration.
     """
-    profiles = Profiles.read(configuration, factor)
-    ((name, ours),) = profiles.by_scheduler.items()
-    in_tree = in_tree_by_scheduler(profiles)[name].profile
-    return Profile(
-        (
-            *(WeightedPlugin(each.plugin, factor * each.weight) for each in ours.profile.plugins),
-            *(WeightedPlugin(each.plugin, each.weight // ANSWER_FACTOR) for each in in_tree.plugins),
-        ),
-        name,
-    )
+    ((name, ours),) = Profiles.read(configuration, factor).by_scheduler.items()
+    in_tree, _ = _in_tree(configuration)
+    plugins = (WeightedPlugin(each.plugin, factor * each.weight) for each in ours.profile.plugins)
+    return Profile((*plugins, *in_tree.plugins), name)
+
+
+def _in_tree(configuration: Mapping[str, Any]) -> tuple[Profile, int]:
+    """Return the plugins that kube-scheduler itself scores by, and the weight of PodTopologySpread.
+
+    They are those of the file that ``trimaran extender config`` writes, with their weights divided by 10.
+
+    Args:
+        configuration: a parsed KubeSchedulerConfiguration with one profile, which has plugins for the extender.
+    """
+    rendered = read_scheduler_file(render_config(configuration, ExtenderEndpoint("http://127.0.0.1"), allow=None))
+    (profile,) = rendered.profiles
+    plugins = tuple(WeightedPlugin(each.plugin, each.weight // ANSWER_FACTOR) for each in profile.plugins)
+    spread = rendered.weights[profile.scheduler_name].get("PodTopologySpread", 0) // ANSWER_FACTOR
+    return Profile(plugins, profile.scheduler_name), spread
 
 
 @dataclass(frozen=True)
 class ProfilePolicy:
     """Policy that places pods by a scoring profile.
 
-    Without any metrics the default scheduler's plugins decide, as they do live when the extender gives all nodes the
-    same score.
+    Without any metrics kube-scheduler's own plugins decide, as they do live when the extender gives all nodes the same
+    score.
 
     Attributes:
         name: the policy's name in reports.
@@ -66,6 +78,7 @@ class ProfilePolicy:
         learns: give plugins the use of each owner's pods as observed earlier in the replay.
         move_policy: policy that also moves running pods; None moves none.
         fallback: rule for nodes without metrics.
+        without_metrics: kube-scheduler's own plugins, which score alone without any metrics.
     """
 
     name: str
@@ -75,6 +88,7 @@ class ProfilePolicy:
     learns: bool = False
     move_policy: MovePolicy | None = None
     fallback: FallbackPolicy = field(default_factory=FallbackPolicy)
+    without_metrics: Profile = KUBE_SCHEDULER
 
     def begin(self, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> "ProfileChooser":
         """Return a chooser for one replay."""
@@ -99,12 +113,15 @@ def configured_policy(name: str, document: Mapping[str, Any]) -> ProfilePolicy:
     if len(schedulers) > 1:
         raise ValueError(f"profiles: a policy has one profile, and the file has several: {', '.join(schedulers)}")
     (profile,) = configuration.profiles
+    in_tree, spread = profile, configuration.weights[profile.scheduler_name].get("PodTopologySpread", 0)
     if not our_plugins().isdisjoint(each.plugin.name for each in profile.plugins):
         profile = extender_profile(document)
+        in_tree, spread = _in_tree(document)
     return ProfilePolicy(
         name,
         profile,
-        spread=configuration.weights[profile.scheduler_name].get("PodTopologySpread", 0),
+        spread=spread,
+        without_metrics=in_tree,
         learns=any(type(each.plugin).with_levels is not ScorePlugin.with_levels for each in profile.plugins),
     )
 
@@ -118,7 +135,7 @@ class ProfileChooser:
         self._policy, self._cluster, self._watcher, self._rng = policy, cluster, watcher, rng
         self._history = UseHistory(cluster, watcher) if policy.right_sized or policy.learns else None
         self._profile = self._spreading(policy.profile, policy.spread)
-        self._without_metrics = self._spreading(KUBE_SCHEDULER, SPREAD_WEIGHT)
+        self._without_metrics = self._spreading(policy.without_metrics, policy.spread)
         self._reads_metrics = any(each.plugin.reads_metrics for each in self._profile.plugins)
         self._prepared: PreparedProfile | None = None
         self._snapshot: object = None  # snapshot that the profile is prepared with
