@@ -44,15 +44,16 @@ class Budget:
 
     def charge_bytes(self, count: int) -> None:
         """Charge a number of bytes; raises as :meth:`charge` does."""
+        with self._lock:
+            self._charged += count  # first, so that release() returns to the parent what made it fail, too
+            is_exceeded = self._charged > self._max_bytes
         if self._parent is not None:
             self._parent.charge_bytes(count)
-        with self._lock:
-            self._charged += count
-            if self._charged > self._max_bytes:
-                from runtime.http.errors import TooLarge  # imports requests, which most users of budgets do not need
+        if is_exceeded:
+            from runtime.http.errors import TooLarge  # imports requests, which most users of budgets do not need
 
-                hint = f" ({self._setting})" if self._setting else ""
-                raise TooLarge(f"{self._about} larger than {self._max_bytes / _MEBI:g} MiB{hint}")
+            hint = f" ({self._setting})" if self._setting else ""
+            raise TooLarge(f"{self._about} larger than {self._max_bytes / _MEBI:g} MiB{hint}")
 
     def share(self, key: Hashable) -> "Budget":
         """Return a separate budget of the same size; always the same one for the same key."""

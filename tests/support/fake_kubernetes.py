@@ -75,6 +75,20 @@ def node_metrics(name: str, cpu: str, memory: str, at: float, window: str = "15s
     }
 
 
+def pod_metrics(
+    name: str, at: float, *containers: tuple[str, str, str], namespace: str = "default", window: str = "15.5s"
+) -> dict[str, Any]:
+    """Return a PodMetrics object with the name, CPU and memory of each container."""
+    return {
+        "metadata": {"name": name, "namespace": namespace, "creationTimestamp": rfc3339(time.time()), "labels": {}},
+        "timestamp": rfc3339(at),
+        "window": window,
+        "containers": [
+            {"name": container, "usage": {"cpu": cpu, "memory": memory}} for container, cpu, memory in containers
+        ],
+    }
+
+
 def pod(name: str, node_name: str = "", namespace: str = "default", phase: str = "Running") -> dict[str, Any]:
     """Return a Pod with one container."""
     return {
@@ -96,6 +110,7 @@ class FakeKubernetes:
     Attributes:
         nodes: name to Node; :meth:`put` and :meth:`delete` also send watch events.
         metrics: name to NodeMetrics.
+        pod_metrics: ``namespace/name`` to PodMetrics.
         pods: ``namespace/name`` to Pod.
         metrics_api: ``served``; ``missing`` (metrics-server was never installed) or ``down`` (registered, no backend).
         tokens: accepted bearer tokens; without any, only client certificates are accepted.
@@ -109,6 +124,7 @@ class FakeKubernetes:
     folder: Path
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
     metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
+    pod_metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
     metrics_api: str = "served"
     tokens: set[str] = field(default_factory=lambda: {TOKEN})
@@ -236,7 +252,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, documents[path])
         elif path.startswith("/api/v1/"):
             self._resource("", path.removeprefix("/api/v1/").split("/"), query, user)
-        elif path.startswith(f"/apis/{METRICS_GROUP}/v1beta1/nodes") and self.fake.metrics_api != "missing":
+        elif path.startswith(f"/apis/{METRICS_GROUP}/v1beta1/") and self.fake.metrics_api != "missing":
             self._resource(METRICS_GROUP, path.split("/")[4:], query, user)
         else:
             self._send(404, b"404 page not found\n", "text/plain; charset=utf-8")
@@ -273,7 +289,10 @@ class _Handler(BaseHTTPRequestHandler):
                 "kind": "APIResourceList",
                 "apiVersion": "v1",
                 "groupVersion": version["groupVersion"],
-                "resources": [resource("nodes", "NodeMetrics", False, ["get", "list"])],
+                "resources": [
+                    resource("nodes", "NodeMetrics", False, ["get", "list"]),
+                    resource("pods", "PodMetrics", True, ["get", "list"]),
+                ],
             },
         }
         if self.fake.metrics_api == "missing":
@@ -315,6 +334,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _stored(self, group: str, resource: str) -> tuple[str, dict[str, dict[str, Any]]]:
         known = {
             (METRICS_GROUP, "nodes"): ("NodeMetrics", self.fake.metrics),
+            (METRICS_GROUP, "pods"): ("PodMetrics", self.fake.pod_metrics),
             ("", "nodes"): ("Node", self.fake.nodes),
             ("", "pods"): ("Pod", self.fake.pods),
         }

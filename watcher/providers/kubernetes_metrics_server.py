@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import requests
@@ -27,14 +27,18 @@ from runtime.kubernetes.api import ResourceExpired
 from runtime.kubernetes.rbac import needed_rule
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused
 from watcher.findings import Action, Finding, Kind
-from watcher.model import MetricType
+from watcher.model import MetricType, Window
 from watcher.providers.base import Check, Reading, Sample, Samples
 from watcher.providers.session import open_kubernetes, provider_error
 from watcher.settings import Settings
 
+if TYPE_CHECKING:
+    from watcher.windows.container_use import ContainerUse
+
 NAME = "KubernetesMetricsServer"
 NODES = "/api/v1/nodes"
 METRICS = "/apis/metrics.k8s.io/v1beta1/nodes"
+POD_METRICS = "/apis/metrics.k8s.io/v1beta1/pods"
 _RESOURCES = {
     "cpu": ("metrics_server:cpu:percent", MetricType.CPU),
     "memory": ("metrics_server:memory:percent", MetricType.MEMORY),
@@ -42,12 +46,15 @@ _RESOURCES = {
 _MOST_LOOKUPS = 16  # for more nodes a new list is cheaper than a request for each
 _CHECK_SECONDS = 10
 _AGAIN_SECONDS = 60  # retry delay after a failed list, if an older list is available
-_HINTS = {
-    (METRICS, 404): "the cluster has no metrics API: install metrics-server (https://github.com/kubernetes-sigs/"
-    "metrics-server), or find out why it is gone: kubectl get apiservice v1beta1.metrics.k8s.io",
-    (METRICS, 503): "the metrics API is registered, but no server answers for it; for the reason see kubectl get "
-    "apiservice v1beta1.metrics.k8s.io and kubectl -n kube-system logs deployment/metrics-server",
-}
+_NO_METRICS_API = (
+    "the cluster has no metrics API: install metrics-server (https://github.com/kubernetes-sigs/metrics-server), or "
+    "find out why it is gone: kubectl get apiservice v1beta1.metrics.k8s.io"
+)
+_NO_METRICS_SERVER = (
+    "the metrics API is registered, but no server answers for it; for the reason see kubectl get apiservice "
+    "v1beta1.metrics.k8s.io and kubectl -n kube-system logs deployment/metrics-server"
+)
+_HINTS = {404: _NO_METRICS_API, 503: _NO_METRICS_SERVER}
 _NO_METRICS_YET = (
     "the metrics API has no metrics of any node: metrics-server needs a minute after its start; after that, see its "
     "log for why it cannot read the kubelets (kubectl -n kube-system logs deployment/metrics-server)"
@@ -109,6 +116,22 @@ class KubernetesMetricsServerProvider:
                 reason = f": {findings[0].message}" if findings else ""
                 raise ProviderAnswerError(f"{self._location()}: no node has usable metrics{reason}")
             return Samples(samples, findings)
+
+    def pod_use(self, window: Window, deadline: Deadline) -> "ContainerUse":
+        """Return the newest measurement of every container.
+
+        Raises:
+            ProviderError: there are no metrics of pods.
+        """
+        from watcher.providers import pod_metrics  # imports numpy
+
+        try:
+            use = pod_metrics.read(self._api, POD_METRICS, window.end, deadline)
+        except Exception as error:
+            raise self._translated(error) from error
+        if not len(use):
+            raise ProviderAnswerError(f"{self._location()}: the metrics API has no metrics of any pod")
+        return use
 
     def check(self) -> Iterator[Check]:
         """Yield steps for the access to the API, the lists of node metrics and of nodes, and their comparison."""
@@ -222,12 +245,12 @@ class KubernetesMetricsServerProvider:
         if not isinstance(error, requests.HTTPError):
             return translated
         status = _status(error)
-        path = METRICS if METRICS in (error.response.url or "") else NODES
-        hint = _HINTS.get((path, status), "")
+        path = next((path for path in (METRICS, POD_METRICS) if path in (error.response.url or "")), NODES)
+        hint = "" if path == NODES else _HINTS.get(status, "")
         if status in {401, 403} and not self._api.sent_credentials(error):
             hint = "no token was sent: set provider.token_file, provider.token or provider.kube_config"
         elif status == 403:
-            hint = needed_rule(path, "get", "list")
+            hint = needed_rule(path, *(["list"] if path == POD_METRICS else ["get", "list"]))
         elif status == 401:
             hint = f"the token is not valid, or has expired (access through {self._api.source})"
         if not hint:
