@@ -25,6 +25,7 @@ from scoring.plugins.target_load_packing import TargetLoadPacking
 from scoring.profiles.profile import Profile
 from scoring.profiles.scores import WeightedPlugin
 from trimaran.extender.profiles import DEFAULT_SCORE_FACTOR
+from trimaran.planning.moves import MoveCosts
 from trimaran.simulator.moving.by_cost import CostMovePolicy
 from trimaran.simulator.moving.low_node_utilization import LowNodeUtilization
 from trimaran.simulator.policies.catalogue import CONGESTION, DEFAULT, UniformPowerModels, policies
@@ -133,9 +134,9 @@ def congestion_cost(name, trace, *, cpu_target, cpu_power, memory_target, learnt
 
 def moves(name, trace, *, placement, percent_per_hour=0.1, cpu_target, **arguments):
     cpu = replace(CONGESTED_CPU_AND_MEMORY[0], target=cpu_target)
-    return replace(
-        policies(trace)[placement], name=name, move_policy=CostMovePolicy(percent_per_hour, cpu=cpu, **arguments)
-    )
+    costs = {key: arguments.pop(key) for key in ("memory_target", "memory_power") if key in arguments}
+    moving = CostMovePolicy(percent_per_hour, costs=MoveCosts(cpu, **costs), **arguments)
+    return replace(policies(trace)[placement], name=name, move_policy=moving)
 
 
 def low_node_utilization(name, _, **arguments):

@@ -1,0 +1,148 @@
+"""Search for moves: the plan of a simple search that computes everything in each step, faster."""
+
+import resource
+import time
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from trimaran.planning.moves import Move, MoveCosts, MovePlanner, MoveProblem
+
+COSTS = MoveCosts()
+
+
+def problem(
+    seed: int, *, nodes: int = 6, pods: int = 40, steps: int = 24, scale: float = 1.0, **changes
+) -> MoveProblem:
+    """Return a random cluster of nodes with 8 cores and 32 GiB, in which some nodes are hot."""
+    dice = np.random.default_rng(seed)
+    rows = dice.integers(nodes, size=pods)
+    capacity = np.array([[8.0] * nodes, [32.0] * nodes])
+    mean = dice.gamma(1.0, 8 * nodes * 0.6 / pods, pods) * scale
+    cpu = mean[:, None] * dice.gamma(2.0, 0.5, (pods, steps))
+    memory = (dice.gamma(2.0, 32 * nodes * 0.25 / pods, pods)[:, None] * np.ones(max(steps // 3, 1))) * scale
+    requests = np.array([dice.uniform(0.1, 1.0, pods), dice.uniform(0.1, 3.0, pods)]) * min(1.0, 8 * nodes / pods)
+    free = capacity - np.array([np.bincount(rows, request, nodes) for request in requests])
+    arrays = {
+        "capacity": capacity, "free": free, "rows": rows, "requests": requests, "cpu": cpu, "memory": memory,
+        "movable": dice.random(pods) < 0.8,
+    }  # fmt: skip
+    return MoveProblem(**{**arrays, **changes})
+
+
+def simple_plan(given_problem: MoveProblem, count: int, min_gain: float, tried: int = 40) -> list[Move]:
+    """Return the plan of a search that computes all reliefs and rises again for each move."""
+    use, rows, free = given_problem.node_use(), given_problem.rows.copy(), given_problem.free.copy()
+    scale, moved, moves = COSTS.scale(given_problem.capacity), np.zeros(rows.size, bool), []
+    while len(moves) < count:
+        cost = COSTS.mean(use, scale)
+        candidates = np.flatnonzero(given_problem.movable & ~moved)
+        without = [use[kind][rows[candidates]] - pods[candidates] for kind, pods in
+                   enumerate((given_problem.cpu, given_problem.memory))]  # fmt: skip
+        relief = cost[rows[candidates]] - COSTS.mean(tuple(without), scale[:, rows[candidates]])
+        best = None
+        for place in np.argsort(-relief, kind="stable")[:tried].tolist():
+            pod = int(candidates[place])
+            rise = COSTS.mean((use[0] + given_problem.cpu[pod], use[1] + given_problem.memory[pod]), scale) - cost
+            fits = np.all(free >= given_problem.requests[:, pod, None], axis=0)
+            fits[rows[pod]] = False
+            if given_problem.accepts is not None:
+                fits &= given_problem.accepts(pod)
+            gain = np.where(fits, relief[place] - rise, -np.inf)
+            target = int(gain.argmax())
+            if best is None or gain[target] > best.gain:
+                best = Move(pod, int(rows[pod]), target, float(gain[target]))
+        if best is None or best.gain <= min_gain:
+            break
+        moves.append(best)
+        moved[best.pod] = True
+        for kind, pods in enumerate((given_problem.cpu, given_problem.memory)):
+            use[kind][best.source] -= pods[best.pod]
+            use[kind][best.target] += pods[best.pod]
+        free[:, best.source] += given_problem.requests[:, best.pod]
+        free[:, best.target] -= given_problem.requests[:, best.pod]
+    return moves
+
+
+@pytest.mark.parametrize("first", range(0, 1000, 250))
+def test_plan_equals_the_simple_search(first):
+    """A thousand random clusters get the plan of the simple search, move by move, with the same gains."""
+    planned = 0
+    for seed in range(first, first + 250):
+        dice = np.random.default_rng(seed)
+        nodes, pods = int(dice.integers(2, 12)), int(dice.integers(1, 80))
+        one = problem(seed, nodes=nodes, pods=pods, scale=float(dice.uniform(0.5, 1.6)))
+        plan = MovePlanner(one, COSTS, 0.01).best(10)
+        assert plan == simple_plan(one, 10, 0.01)
+        planned += len(plan)
+    assert planned > 500
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 10), st.integers(1, 80), st.integers(1, 20))
+def test_plan_keeps_requests_constraints_and_budget(seed, nodes, pods, count):
+    """Each plan fits by requests after each move, keeps constraints, moves a pod once, and lowers the cost."""
+    dice = np.random.default_rng(seed)
+    accepted = dice.random((pods, nodes)) < 0.7
+    one = problem(seed, nodes=nodes, pods=pods, scale=1.4, accepts=accepted.__getitem__)
+    plan = MovePlanner(one, COSTS, 0.01).best(count)
+    free, cost = one.free.copy(), COSTS.mean(one.node_use(), COSTS.scale(one.capacity)).sum()
+    rows = one.rows.copy()
+    for move in plan:
+        assert one.movable[move.pod]
+        assert accepted[move.pod, move.target]
+        assert move.source == rows[move.pod] != move.target
+        free[:, move.source] += one.requests[:, move.pod]
+        free[:, move.target] -= one.requests[:, move.pod]
+        assert (free[:, move.target] >= -1e-9).all()
+        rows[move.pod] = move.target
+    assert len({move.pod for move in plan}) == len(plan) <= count
+    after = MoveProblem(one.capacity, one.free, rows, one.requests, one.cpu, one.memory, one.movable).node_use()
+    saved = cost - COSTS.mean(after, COSTS.scale(one.capacity)).sum()
+    assert saved == pytest.approx(sum(move.gain for move in plan), abs=1e-9 * max(cost, 1))
+
+
+def test_half_precision_changes_no_move_of_a_clear_case():
+    """Use as float16 gives the move that full precision gives: from the only hot node to the coolest one."""
+    rows = np.array([0, 0, 0, 1, 2])
+    cpu = np.array([[3.0], [2.5], [2.0], [4.0], [1.0]]) * np.ones((1, 288))
+    use = {"cpu": cpu.astype(np.float16), "memory": np.ones((5, 96), np.float16)}
+    one = MoveProblem(
+        np.array([[8.0] * 3, [32.0] * 3]), np.full((2, 3), 4.0), rows, np.full((2, 5), 1.0), **use,
+        movable=np.ones(5, bool),
+    )  # fmt: skip
+    (move,) = MovePlanner(one, COSTS, 0.01).best(1)
+    assert (move.source, move.target) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rows": np.array([0] * 39 + [9])}, "rows must be from 0 to 5"),
+        ({"free": np.zeros((2, 5))}, r"free has the shape \(2, 5\), expected \(2, 6\)"),
+        ({"movable": np.ones(3, bool)}, r"movable has the shape \(3,\), expected \(40,\)"),
+    ],
+)
+def test_wrong_shapes_are_named(change, message):
+    """Arrays that do not match are refused with the name of the array."""
+    with pytest.raises(ValueError, match=message):
+        problem(0, **change)
+
+
+@pytest.mark.slow
+def test_a_large_cluster_takes_seconds():
+    """A plan of 100 moves of 100,000 pods on 5,000 nodes takes a few seconds and less than 1 GiB more."""
+    one = problem(1, nodes=5000, pods=100_000, steps=288)
+    compact = MoveProblem(
+        one.capacity, one.free, one.rows, one.requests, one.cpu.astype(np.float16), one.memory.astype(np.float16),
+        one.movable,
+    )  # fmt: skip
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    started = time.process_time()
+    plan = MovePlanner(compact, COSTS, 0.01).best(100)
+    seconds = time.process_time() - started
+    more = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    assert len(plan) == 100
+    assert (seconds < 15, more < 1024) == (True, True), f"{seconds:.1f} s, {more:.0f} MiB"  # 5 s on a quiet machine

@@ -1,0 +1,60 @@
+"""Cost of a node's past CPU and memory use.
+
+The cost of CPU is that of :class:`scoring.CongestionCost` for a known mean without deviation, averaged over the steps
+of the past. The cost of memory is
+
+    (use / (target * capacity)) ^ power
+
+of the highest use in each period, averaged over the periods, because a short peak is enough to run out of memory. The
+power is steep: use below the target costs next to nothing. A hot node costs 1 in each step.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from scoring.arrays import Float64s
+from scoring.plugins.congestion_cost import CONGESTED_CPU_AND_MEMORY, CongestedResource, cost_of_mean
+
+# Costs are tabulated, with this many steps up to the target, up to this multiple of the target.
+_STEPS = 4096
+_HIGHEST = 4
+
+
+@dataclass(frozen=True)
+class MoveCosts:
+    """Parameters of the cost.
+
+    Attributes:
+        cpu: cost function of CPU use.
+        memory_target: target of memory use, as a share of capacity.
+        memory_power: exponent of the cost of memory.
+    """
+
+    cpu: CongestedResource = CONGESTED_CPU_AND_MEMORY[0]
+    memory_target: float = 0.87
+    memory_power: int = 64
+
+    @cached_property
+    def _tables(self) -> tuple[Float64s, Float64s]:
+        levels = np.arange(_HIGHEST * _STEPS + 1) / _STEPS
+        return cost_of_mean(levels, self.cpu), levels**self.memory_power
+
+    def scale(self, capacity: Float64s) -> Float64s:
+        """Return the factors from use to table steps, shape (2, nodes, 1), for capacities of shape (2, nodes)."""
+        targets = np.array([self.cpu.target / 100, self.memory_target])
+        return np.asarray((_STEPS / (targets[:, None] * capacity))[:, :, None])
+
+    def mean(self, use: tuple[Float64s, Float64s], scale: Float64s) -> Float64s:
+        """Return the cost averaged over the past (the last axis) and summed over resources.
+
+        Args:
+            use: CPU and memory use; the axes before the last broadcast with those of ``scale``.
+            scale: rows of :meth:`scale`.
+        """
+        cpu, memory = (
+            np.take(table, (of_resource * steps).astype(np.int32), mode="clip").mean(axis=-1)
+            for table, of_resource, steps in zip(self._tables, use, scale, strict=True)
+        )
+        return np.asarray(cpu + memory)

@@ -1,0 +1,148 @@
+"""Search for the moves of running pods that lower the cost of all nodes most.
+
+Each step picks the best move among the pods with the largest relief and all nodes: the one with the lowest total cost
+(:class:`~trimaran.planning.moves.costs.MoveCosts`) afterwards. The past is used step by step, because nodes get hot by
+bursts of a few minutes, which recur at any time and which a longer mean hides.
+
+A move changes two nodes only. So the reliefs of all pods and the rises of tried pods on all nodes are kept from one
+step to the next, and only the terms of these two nodes are computed again. The plan equals that of a search that
+computes everything in every step.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from scoring.arrays import Bools, Float64s, Int64s
+from trimaran.planning.moves.costs import MoveCosts
+from trimaran.planning.moves.problem import MoveProblem
+
+_TRIED_PODS = 40
+_POD_CHUNK = 2048  # pods whose relief is computed at once: 5 MB for each resource
+_NODE_CHUNK = 1024
+
+
+class Move(NamedTuple):
+    """Planned move of a pod.
+
+    Attributes:
+        pod: index of the pod.
+        source: row of its present node.
+        target: row of its new node.
+        gain: reduction of the total cost, averaged over the past; a hot node costs 1.
+    """
+
+    pod: int
+    source: int
+    target: int
+    gain: float
+
+
+class MovePlanner:
+    """Search for the best moves. It assumes that in the past every pod was already on its current node.
+
+    Args:
+        problem: the cluster.
+        costs: parameters of the cost.
+        min_gain: least reduction of the average cost for a move.
+    """
+
+    def __init__(self, problem: MoveProblem, costs: MoveCosts, min_gain: float) -> None:
+        self._problem, self._costs, self._min_gain = problem, costs, max(min_gain, 0.0)
+        self._scale = costs.scale(problem.capacity)
+        self._free = problem.free.astype(np.float64)
+        self._use = problem.node_use()
+        self._cost = costs.mean(self._use, self._scale)
+        self._pods = np.flatnonzero(problem.movable)  # candidates; a pod moves at most once
+        self._relief = self._reliefs(self._pods)
+        self._rises: dict[int, Float64s] = {}  # of tried pods on each node, by pod
+        self._accepted: dict[int, Bools] = {}
+
+    def best(self, count: int) -> list[Move]:
+        """Return at most ``count`` moves, in order; each lowers the cost most after the previous moves."""
+        moves: list[Move] = []
+        while len(moves) < count and len(self._pods):
+            move = self._best()
+            if move is None:
+                break
+            moves.append(move)
+            self._apply(move)
+        return moves
+
+    def _best(self) -> Move | None:
+        """Return the move that lowers the cost most, or None if none lowers it by more than ``min_gain``."""
+        best: Move | None = None
+        most = self._min_gain
+        for pod, relief in zip(*self._most_relieving(), strict=True):
+            if relief <= most:
+                break  # the cost of the target never falls, so neither this pod nor a later one gains more
+            gain = np.where(self._fits(pod), relief - self._rise(pod), -np.inf)
+            target = int(gain.argmax())
+            if gain[target] > most:
+                most = float(gain[target])
+                best = Move(pod, int(self._problem.rows[pod]), target, most)
+        return best
+
+    def _most_relieving(self) -> tuple[list[int], list[float]]:
+        """Return the pods whose removal lowers their node's cost most, and by how much; the most relieving first."""
+        tried = min(_TRIED_PODS, self._relief.size)
+        least = -np.partition(-self._relief, tried - 1)[tried - 1]
+        candidates = np.flatnonzero(self._relief >= least)
+        order = np.argsort(-self._relief[candidates], kind="stable")[:tried]
+        return self._pods[candidates[order]].tolist(), self._relief[candidates[order]].tolist()
+
+    def _reliefs(self, pods: Int64s) -> Float64s:
+        """Return the reduction of each pod's node's cost without the pod, shape (pods,)."""
+        problem, relief = self._problem, np.empty(pods.size)
+        for start in range(0, pods.size, _POD_CHUNK):
+            chunk = pods[start : start + _POD_CHUNK]
+            rows = problem.rows[chunk]
+            without = self._use[0][rows] - problem.cpu[chunk], self._use[1][rows] - problem.memory[chunk]
+            relief[start : start + _POD_CHUNK] = self._cost[rows] - self._costs.mean(without, self._scale[:, rows])
+        return relief
+
+    def _rise(self, pod: int) -> Float64s:
+        """Return the increase of each node's cost with a pod, shape (nodes,)."""
+        rise = self._rises.get(pod)
+        if rise is None:
+            rise = np.empty(self._cost.size)
+            for start in range(0, rise.size, _NODE_CHUNK):
+                rows = np.arange(start, min(start + _NODE_CHUNK, rise.size))
+                rise[rows] = self._rise_on(pod, rows)
+            self._rises[pod] = rise
+        return rise
+
+    def _rise_on(self, pod: int, rows: Int64s) -> Float64s:
+        """Return the increase of the cost of some nodes with a pod, shape (rows,)."""
+        with_pod = self._use[0][rows] + self._problem.cpu[pod], self._use[1][rows] + self._problem.memory[pod]
+        return np.asarray(self._costs.mean(with_pod, self._scale[:, rows]) - self._cost[rows])
+
+    def _fits(self, pod: int) -> Bools:
+        """Return whether a pod may move to each node: another node, which accepts it and has room for its requests."""
+        problem = self._problem
+        fits: Bools = np.all(self._free >= problem.requests[:, pod, None], axis=0)
+        fits[problem.rows[pod]] = False
+        if problem.accepts is not None:
+            if pod not in self._accepted:
+                self._accepted[pod] = problem.accepts(pod)
+            fits &= self._accepted[pod]
+        return fits
+
+    def _apply(self, move: Move) -> None:
+        """Apply a move to the nodes' use and free resources, and compute the terms that depend on them again."""
+        problem, nodes = self._problem, np.array([move.source, move.target])
+        for use, pods in zip(self._use, (problem.cpu, problem.memory), strict=True):
+            use[move.source] -= pods[move.pod]
+            use[move.target] += pods[move.pod]
+        self._free[:, move.source] += problem.requests[:, move.pod]
+        self._free[:, move.target] -= problem.requests[:, move.pod]
+        self._cost[nodes] = self._costs.mean((self._use[0][nodes], self._use[1][nodes]), self._scale[:, nodes])
+
+        # The pod is no longer a candidate, and stays on its new node for the rest of the plan.
+        self._rises.pop(move.pod, None)
+        remaining = self._pods != move.pod
+        self._pods, self._relief = self._pods[remaining], self._relief[remaining]
+        changed = np.flatnonzero(np.isin(problem.rows[self._pods], nodes))
+        self._relief[changed] = self._reliefs(self._pods[changed])
+        for pod, rise in self._rises.items():
+            rise[nodes] = self._rise_on(pod, nodes)
