@@ -225,6 +225,7 @@ REPLAY_PACKAGES = (
     "runtime",
     "scoring",
     "trimaran.extender",
+    "trimaran.planning",
     "trimaran.plugins",
     "trimaran.simulator",
     "trimaran.soft_taints",
