@@ -11,7 +11,6 @@ import click
 from runtime import logs
 from runtime.errors import SettingsError, TrimaranError
 from runtime.masking import name_or_mask
-from runtime.parsing import parse_yaml, read_bounded
 from runtime.settings.loading import LoadedSettings, Model, display, environment_variable, load, setting_names
 from runtime.terminal import colorize, echo, echo_document, echo_lines, output_option
 from watcher.providers.base import check_providers, known_providers
@@ -59,25 +58,6 @@ def load_or_exit(
             values[name] = value  # the last --set of a setting wins
     with errors_or_exit():
         return load(model, values, file)
-
-
-@contextlib.contextmanager
-def yaml_or_exit(file: Path) -> Iterator[Any]:
-    """Yield the parsed content of a YAML file.
-
-    Exits with status 2 if the file cannot be read or parsed, or if the ``with`` block raises a ValueError about its
-    content.
-    """
-    try:
-        with click.open_file(str(file), "rb") as opened:
-            document = parse_yaml(read_bounded(opened))
-        yield document
-    except OSError as error:
-        echo(f"trimaran: {file} cannot be read: {error.strerror}", err=True)
-        raise SystemExit(2) from None
-    except ValueError as error:
-        echo(f"trimaran: {file}: {error}", err=True)
-        raise SystemExit(2) from None
 
 
 @contextlib.contextmanager

@@ -265,9 +265,15 @@ def test_a_configuration_is_replayed_as_a_policy(site):
         ("default={file}", "--policy default={file}: the name default is taken; choose another name"),
         ("={file}", "--policy ={file}: the name is empty; write NAME=FILE"),
         ("mine={site}/missing.yaml", "{site}/missing.yaml cannot be read: No such file or directory"),
-        ("mine={site}/two.yaml", "{site}/two.yaml: profiles: a policy has one profile, and the file has several: a, b"),
+        (
+            "mine={site}/two.yaml",
+            "{site}/two.yaml, line 3: profiles: a policy has one profile, and the file has several: a, b",
+        ),
         ("mine={file}", "no plugin named 'CoolMemory' is known"),
-        ("mine={site}/old.yaml", "{site}/old.yaml: apiVersion: kube-scheduler no longer supports kubescheduler.config"),
+        (
+            "mine={site}/old.yaml",
+            "{site}/old.yaml, line 1: apiVersion: kube-scheduler no longer supports kubescheduler.config",
+        ),
     ],
 )
 def test_a_policy_that_cannot_be_replayed_is_refused(site, policy, problem):

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import click
 
-from runtime.parsing import parse_yaml, read_bounded
 from runtime.terminal import colorize, echo, echo_table
 from scoring import SchedulerConfiguration
 from scoring.kubernetes_version import LATEST_VERSION, in_tree_plugins, known_version
 from scoring.profiles.configuration.plugins import OWN_OPTIONS, UPSTREAM_PLUGINS
-from trimaran.cli.options import allow_option, kubernetes_version_option, report_newest_version
-from trimaran.cli.yaml_lines import KeyLines
+from trimaran.cli.options import allow_option, kubernetes_version_option, report_newest_version, scheduler_file_or_exit
 from trimaran.plugins import read_scheduler_file
+from trimaran.yaml_lines import KeyLines
 from watcher.commands import setting_options, show_settings
 
 _COLORS = {"unknown": "red", "changed": "yellow", "warning": "yellow"}
@@ -43,23 +42,11 @@ def check(file: Path, kubernetes_version: str | None, allow: tuple[str, ...], *,
     """
     if kubernetes_version is None:
         report_newest_version()
-    lines = KeyLines({}, {})
-    try:
-        with click.open_file(str(file), "rb") as opened:
-            text = read_bounded(opened)
-        document = parse_yaml(text)
-        lines = KeyLines.of(text, document)
-        rules = known_version(kubernetes_version or LATEST_VERSION)
-        configuration = read_scheduler_file(document, kubernetes_version=rules, allow=allow)
-    except OSError as error:
-        echo(f"trimaran: {file} cannot be read: {error.strerror}", err=True)
-        raise SystemExit(2) from None
-    except ValueError as error:
-        line = lines.line_of(str(error).partition(":")[0])
-        echo(f"trimaran: {file}{f', line {line}' if line else ''}: {error}", err=True)
-        raise SystemExit(2) from None
-    unknown = _show_notes(configuration, lines, show_all=show_all)
-    addresses = _show_addresses(lines)
+    rules = known_version(kubernetes_version or LATEST_VERSION)
+    with scheduler_file_or_exit(file) as read:
+        configuration = read_scheduler_file(read.document, kubernetes_version=rules, allow=allow)
+    unknown = _show_notes(configuration, read.lines, show_all=show_all)
+    addresses = _show_addresses(read.lines)
     echo_table(["CAN BE USED BY", ""], list(_users(configuration, rules, frozenset(allow))))
     for profile in configuration.profiles:
         weights = (

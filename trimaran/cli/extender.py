@@ -16,7 +16,13 @@ from runtime.errors import SettingsError
 from runtime.parsing import read_bounded
 from runtime.terminal import echo, echo_yaml
 from trimaran.cli.explain import regret
-from trimaran.cli.options import allow_option, kubernetes_version_option, option, report_newest_version
+from trimaran.cli.options import (
+    allow_option,
+    kubernetes_version_option,
+    option,
+    report_newest_version,
+    scheduler_file_or_exit,
+)
 from trimaran.extender.settings import ExtenderSettings
 from watcher.commands import (
     errors_or_exit,
@@ -24,7 +30,6 @@ from watcher.commands import (
     load_or_exit,
     log_level_option,
     setting_options,
-    yaml_or_exit,
 )
 
 _CONFIGZ_SECONDS = 10.0
@@ -140,9 +145,8 @@ def config(
         raise click.UsageError(
             "--kubernetes-version is needed: the plugins that score by default differ between versions"
         )
-    with yaml_or_exit(source) as document:
-        if not isinstance(document, dict):
-            raise ValueError("is not a KubeSchedulerConfiguration")  # noqa: TRY004  a user's mistake
+    with scheduler_file_or_exit(source) as file:
+        document = file.document
         if check:
             _check(document, url, configz, kubernetes_version, allow)
         endpoint = kube_scheduler.ExtenderEndpoint(url, ca_file, certificate, key, timeout_ms, filters)

@@ -15,6 +15,7 @@ from runtime.terminal import echo, echo_lines
 if TYPE_CHECKING:
     from client.connecting import WatcherClient, WatcherCredentials
     from runtime.kubernetes.api import KubernetesApi
+    from trimaran.scheduler_file import SchedulerFile
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
@@ -179,6 +180,18 @@ def kubernetes_api(kube_config: Path | None, context: str) -> Iterator["Kubernet
         fail(error, 2)
     except REQUEST_FAILURES as error:
         fail(f"the Kubernetes API cannot be used: {describe(error).reason}", 1)
+
+
+@contextlib.contextmanager
+def scheduler_file_or_exit(path: Path) -> "Iterator[SchedulerFile]":
+    """Yield a KubeSchedulerConfiguration file; exit with status 2 if it, or the ``with`` block, has a ValueError."""
+    from trimaran.scheduler_file import scheduler_file
+
+    try:
+        with scheduler_file(path) as file:
+            yield file
+    except ValueError as error:
+        fail(error, 2)
 
 
 def renamed_option(old: str, new: str) -> Callable[[Command], Command]:

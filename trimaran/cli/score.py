@@ -12,7 +12,6 @@ import numpy as np
 from client.connecting import WatcherCredentials
 from client.errors import ClientError, NoMetrics, WatcherUnavailable
 from runtime.kubernetes.manifests import read_objects, read_pods
-from runtime.parsing import parse_yaml, read_bounded
 from runtime.terminal import colorize, echo, echo_document, echo_table, output_option
 from scoring import (
     INFEASIBLE,
@@ -39,6 +38,7 @@ from trimaran.cli.options import (
     watcher_options,
 )
 from trimaran.plugins import read_scheduler_file
+from trimaran.scheduler_file import scheduler_file
 from watcher.model import WatcherMetrics
 
 PLUGINS = ("TargetLoadPacking", "LoadVariationRiskBalancing", "LowRiskOverCommitment")
@@ -170,14 +170,8 @@ def _profile(
     if config_file is None:
         names = plugin_names or _DEFAULT_PLUGINS
         return Profile.of(*(plugin_from_config(name, {}, kubernetes_version=kubernetes_version) for name in names))
-    try:
-        with config_file.open("rb") as opened:
-            document = parse_yaml(read_bounded(opened))
-        configuration = read_scheduler_file(document, kubernetes_version=kubernetes_version, allow=allow)
-    except OSError as error:
-        raise ValueError(f"{config_file} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise ValueError(f"{config_file}: {error}") from error
+    with scheduler_file(config_file) as file:
+        configuration = read_scheduler_file(file.document, kubernetes_version=kubernetes_version, allow=allow)
     profile = configuration.profile(scheduler)
     scored = {weighted.plugin.name for weighted in profile.plugins}
     weights = configuration.weights[profile.scheduler_name]

@@ -18,7 +18,7 @@ import click
 from runtime.terminal import echo, echo_document, echo_lines, output_option
 from trimaran.cli.check_trace import check
 from trimaran.cli.import_traces import import_
-from trimaran.cli.options import fail, option, renamed_option
+from trimaran.cli.options import fail, option, renamed_option, scheduler_file_or_exit
 from trimaran.cli.trace_output import check_new, write_or_fail
 from trimaran.simulator.autoscaling import Autoscaling
 from trimaran.simulator.comparison import SchedulerError
@@ -36,7 +36,6 @@ from trimaran.traces.events import read_events
 from trimaran.traces.problems import TraceError, TraceProblems
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import absolute_path, write_trace
-from watcher.commands import yaml_or_exit
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -349,11 +348,9 @@ def _policies(written: Sequence[str]) -> dict[str, str]:
 
 def _read_configuration(name: str, file: Path) -> str:
     """Return a KubeSchedulerConfiguration as JSON; exit with status 2 if it cannot be replayed."""
-    with yaml_or_exit(file) as document:
-        if not isinstance(document, dict):
-            raise ValueError("is not a KubeSchedulerConfiguration")  # noqa: TRY004  a user's mistake
-        configured_policy(name, document)
-    return json.dumps(document)
+    with scheduler_file_or_exit(file) as read:
+        configured_policy(name, read.document)
+    return json.dumps(read.document)
 
 
 def _open_report(path: Path) -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runtime.errors import SettingsError
-from runtime.parsing import parse_yaml, read_bounded
 from runtime.server import service
 from runtime.server.access import AccessCheck
 from trimaran.extender.decisions import POD_ROUTES
 from trimaran.extender.profiles import Profiles
 from trimaran.extender.rollout import Rollout
+from trimaran.scheduler_file import scheduler_file
 
 if TYPE_CHECKING:
     from runtime.server.fast_path import FastPath
@@ -100,9 +100,7 @@ def read_profiles(file: Path, factor: int, allow: Collection[str] = ()) -> Profi
         SettingsError: the file cannot be read, or is not valid.
     """
     try:
-        with file.open("rb") as opened:
-            return Profiles.read(parse_yaml(read_bounded(opened)), factor, allow)
-    except OSError as error:
-        raise SettingsError([f"extender.config = {str(file)!r}: {error.strerror}"]) from error
+        with scheduler_file(file) as read:
+            return Profiles.read(read.document, factor, allow)
     except ValueError as error:
-        raise SettingsError([f"extender.config = {str(file)!r}: {error}"]) from error
+        raise SettingsError([f"extender.config: {error}"]) from error
