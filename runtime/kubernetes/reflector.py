@@ -72,6 +72,7 @@ class Reflector:
         synced: set once the store has a full list.
         lists: number of full lists that were read.
         failures: number of failed lists and watches.
+        failure: reason of the last failure, with the remedy where one is known; "" if the last request succeeded.
     """
 
     def __init__(self, api: ListWatch, path: str, store: ReflectorStore, **query: str) -> None:
@@ -91,6 +92,7 @@ class Reflector:
         self._thread: threading.Thread | None = None
         self.synced = threading.Event()
         self.lists = self.failures = 0
+        self.failure = ""
 
     def start(self) -> None:
         """Start the thread."""
@@ -155,7 +157,7 @@ class Reflector:
             raise UnexpectedResponse(f"the list {self._path} has no resource version")
         self._version = pages.version
         self.lists += 1
-        self._last_response_at = time.monotonic()
+        self._last_response_at, self.failure = time.monotonic(), ""
         self.synced.set()
 
     def _watch(self, version: str) -> str:
@@ -176,7 +178,7 @@ class Reflector:
                 if _refuses_version(error):
                     raise
                 raise _BrokenWatch(version, error) from error
-            self._last_response_at = time.monotonic()
+            self._last_response_at, self.failure = time.monotonic(), ""
             duration = self._last_response_at - started_at
             if event is None:
                 if duration < _MIN_WATCH_SECONDS:  # without a backoff, watches of one event each would be a flood
@@ -198,6 +200,7 @@ class Reflector:
         if isinstance(error, requests.HTTPError) and error.response is not None and error.response.status_code == 403:
             # The API server's message has the verb, the resource and the account.
             reason = f"{describe(error).reason}; {needed_rule(self._path, 'list', 'watch')}"
+        self.failure = reason
         extra = {"path": self._path, "error": reason}
         if isinstance(error, ResourceExpired):
             _log.info("the resource version is too old; listing the objects again", extra=extra)

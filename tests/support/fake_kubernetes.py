@@ -1,7 +1,8 @@
 """A fake of the parts of the Kubernetes API server that this project reads, over TLS, in a thread.
 
-It serves nodes, pods, the metrics API and discovery; lists with ``limit``, ``continue`` and ``labelSelector``; watches;
-bearer tokens and client certificates; RBAC refusals; and errors as Status objects (401, 403, 404, 410, 503).
+It serves nodes, pods, ReplicaSets, Jobs, the metrics API and discovery; lists with ``limit``, ``continue`` and
+``labelSelector``; watches; bearer tokens and client certificates; RBAC refusals; and errors as Status objects (401,
+403, 404, 410, 503).
 
 Written from the Kubernetes API reference and API concepts (paging, watches, 410 Gone, Status), the types of
 k8s.io/metrics v1beta1, and the requests of the clients below. Checked against kubectl 1.20 and 1.32 (``get nodes``
@@ -112,6 +113,8 @@ class FakeKubernetes:
         metrics: name to NodeMetrics.
         pod_metrics: ``namespace/name`` to PodMetrics.
         pods: ``namespace/name`` to Pod.
+        replicasets: ``namespace/name`` to ReplicaSet.
+        jobs: ``namespace/name`` to Job.
         metrics_api: ``served``; ``missing`` (metrics-server was never installed) or ``down`` (registered, no backend).
         tokens: accepted bearer tokens; without any, only client certificates are accepted.
         forbidden: ``(group, resource, verb)`` that RBAC does not allow.
@@ -126,6 +129,8 @@ class FakeKubernetes:
     metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
     pod_metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
+    replicasets: dict[str, dict[str, Any]] = field(default_factory=dict)
+    jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
     metrics_api: str = "served"
     tokens: set[str] = field(default_factory=lambda: {TOKEN})
     forbidden: set[tuple[str, str, str]] = field(default_factory=set)
@@ -147,7 +152,7 @@ class FakeKubernetes:
         return self.folder / "ca.pem"
 
     def put(self, resource: str, item: dict[str, Any]) -> None:
-        """Add or change a node or pod, and send a watch event."""
+        """Add or change an object, and send a watch event."""
         stored, key = self._place(resource, item)
         with self.changed:
             kind = "MODIFIED" if key in stored else "ADDED"
@@ -155,7 +160,7 @@ class FakeKubernetes:
             stored[key] = item
 
     def delete(self, resource: str, item: dict[str, Any]) -> None:
-        """Remove a node or pod, and send a watch event."""
+        """Remove an object, and send a watch event."""
         stored, key = self._place(resource, item)
         with self.changed:
             del stored[key]
@@ -205,7 +210,8 @@ class FakeKubernetes:
         metadata = item["metadata"]
         if resource == "nodes":
             return self.nodes, metadata["name"]
-        return self.pods, f"{metadata['namespace']}/{metadata['name']}"
+        stored = {"pods": self.pods, "replicasets": self.replicasets, "jobs": self.jobs}[resource]
+        return stored, f"{metadata['namespace']}/{metadata['name']}"
 
     def _record_event(self, resource: str, kind: str, item: dict[str, Any]) -> None:
         self.version += 1
@@ -254,6 +260,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._resource("", path.removeprefix("/api/v1/").split("/"), query, user)
         elif path.startswith(f"/apis/{METRICS_GROUP}/v1beta1/") and self.fake.metrics_api != "missing":
             self._resource(METRICS_GROUP, path.split("/")[4:], query, user)
+        elif path.startswith(("/apis/apps/v1/", "/apis/batch/v1/")):
+            self._resource(path.split("/")[2], path.split("/")[4:], query, user)
         else:
             self._send(404, b"404 page not found\n", "text/plain; charset=utf-8")
 
@@ -317,18 +325,18 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refusal(403, message, group=group, kind=resource)
         if group == METRICS_GROUP and self.fake.metrics_api == "down":
             raise _Refusal(503, "the server is currently unable to handle the request")
-        version = f"{group}/v1beta1" if group else "v1"
+        version = {"": "v1", METRICS_GROUP: f"{group}/v1beta1"}.get(group, f"{group}/v1")
         if name:
             key = f"{namespace}/{name}" if namespace else name
             if key not in stored:
                 raise _Refusal(404, f'{resource} "{name}" not found', name=name, kind=resource)
             self._send(200, {"kind": kind, "apiVersion": version, **stored[key]})
         elif watching:
-            self._watch(kind, resource, namespace, query)
+            self._watch(kind, group, resource, namespace, query)
         else:
             chosen = [each for each in stored.values() if _chosen(each, namespace, query.get("labelSelector", ""))]
             # metrics-server returns the whole list regardless of the limit.
-            page, metadata = (chosen, {}) if group else self._page(chosen, query)
+            page, metadata = (chosen, {}) if group == METRICS_GROUP else self._page(chosen, query)
             self._send(200, {"kind": f"{kind}List", "apiVersion": version, "metadata": metadata, "items": page})
 
     def _stored(self, group: str, resource: str) -> tuple[str, dict[str, dict[str, Any]]]:
@@ -337,6 +345,8 @@ class _Handler(BaseHTTPRequestHandler):
             (METRICS_GROUP, "pods"): ("PodMetrics", self.fake.pod_metrics),
             ("", "nodes"): ("Node", self.fake.nodes),
             ("", "pods"): ("Pod", self.fake.pods),
+            ("apps", "replicasets"): ("ReplicaSet", self.fake.replicasets),
+            ("batch", "jobs"): ("Job", self.fake.jobs),
         }
         if (group, resource) not in known:
             raise _Refusal(404, "the server could not find the requested resource")
@@ -358,7 +368,7 @@ class _Handler(BaseHTTPRequestHandler):
             metadata["remainingItemCount"] = len(items) - end
         return items[start:end], metadata
 
-    def _watch(self, kind: str, resource: str, namespace: str, query: dict[str, str]) -> None:
+    def _watch(self, kind: str, group: str, resource: str, namespace: str, query: dict[str, str]) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
@@ -367,7 +377,7 @@ class _Handler(BaseHTTPRequestHandler):
         seen = int(query.get("resourceVersion") or 0)
         with self.fake.changed:
             if not seen:  # from now on, starting with the existing objects
-                for item in self._stored("", resource)[1].values():
+                for item in self._stored(group, resource)[1].values():
                     self._event("ADDED", kind, item)
                 seen = self.fake.version
             if seen < self.fake.oldest_version:

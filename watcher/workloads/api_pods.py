@@ -1,0 +1,129 @@
+"""Running pods of the Kubernetes API, followed by list and watch."""
+
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from runtime.http.gather import Deadline
+from runtime.kubernetes.api import KubernetesApi
+from runtime.kubernetes.metadata import MetadataApi
+from runtime.kubernetes.owners import OwnerLookup
+from runtime.kubernetes.reflector import ListWatch, Object, Reflector
+from runtime.kubernetes.workloads import PARENT_KINDS
+from watcher.errors import ProviderUnavailable
+from watcher.workloads.manifests import ManifestReader, PodIdentity, key_of
+from watcher.workloads.pods import PodKey, RunningPod, RunningPods
+
+PATH = "/api/v1/pods"
+_RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
+_STALE_SECONDS = 900.0
+_PAUSE_SECONDS = 0.02
+
+
+class ApiPods:
+    """Source of the running pods: lists them once, and follows their changes.
+
+    Args:
+        pods: client for the pods.
+        owners: client that reads the metadata of ReplicaSets and Jobs.
+        owner_labels: labels that name a workload, the most important first.
+    """
+
+    def __init__(self, pods: ListWatch, owners: ListWatch, owner_labels: Sequence[str] = ()) -> None:
+        self._owners = OwnerLookup(owners)
+        self._store = _PodStore(ManifestReader(owner_labels, self._owners.parent_of))
+        self._reflector = Reflector(pods, PATH, self._store, fieldSelector=_RUNNING)
+        self._lock = threading.Lock()
+        self._is_started = False
+
+    @classmethod
+    def of(cls, api: KubernetesApi, owner_labels: Sequence[str] = ()) -> "ApiPods":
+        """Return the source of one API server. :meth:`close` aborts the requests of the client."""
+        return cls(api, MetadataApi(api), owner_labels)
+
+    def running(self, deadline: Deadline) -> RunningPods:
+        """Return the running pods; the first call starts to list them, and waits for the list.
+
+        Raises:
+            ProviderUnavailable: the list has not arrived, or its changes have not for a quarter of an hour.
+        """
+        with self._lock:
+            if not self._is_started:
+                self._is_started = True
+                self._owners.start()
+                self._reflector.start()
+        self._wait(deadline)
+        if not self._reflector.synced.is_set():
+            reason = self._reflector.failure or "the list has not arrived in time (workloads.timeout_seconds)"
+            raise ProviderUnavailable(f"the pods of the Kubernetes API are not known: {reason}")
+        if self._reflector.age_seconds > _STALE_SECONDS:
+            raise ProviderUnavailable(
+                f"the Kubernetes API has not reported changes of pods for {self._reflector.age_seconds:.0f} s: "
+                f"{self._reflector.failure}"
+            )
+        return self._store.running()
+
+    @property
+    def owner_failures(self) -> Mapping[str, str]:
+        """Reason by kind of the owners that cannot be looked up, so that some pods are named by other rules."""
+        return self._owners.failures
+
+    def close(self) -> None:
+        """Stop, and abort all requests of the clients."""
+        self._reflector.stop()
+        self._owners.close()
+        self._reflector.join()
+
+    def _wait(self, deadline: Deadline) -> None:
+        """Wait for the lists, each until its first failure, and at most until the deadline."""
+        while deadline.remaining_seconds():
+            if self._reflector.failure or (self._reflector.synced.is_set() and self._owners.is_settled):
+                return
+            time.sleep(_PAUSE_SECONDS)
+
+
+class _PodStore:
+    """Reflector store of the running pods.
+
+    A pod whose ReplicaSet or Job is not known yet is named again when the pods are read.
+    """
+
+    def __init__(self, reader: ManifestReader) -> None:
+        self._reader = reader
+        self._pods: dict[PodKey, RunningPod] = {}
+        self._provisional: dict[PodKey, PodIdentity] = {}
+        self._lock = threading.Lock()
+
+    def running(self) -> RunningPods:
+        """Return a copy."""
+        with self._lock:
+            for key, identity in self._provisional.items():
+                self._pods[key] = self._reader.renamed(self._pods[key], identity)
+            return dict(self._pods)
+
+    def replace(self, objects: Iterable[Object]) -> None:
+        listed = _PodStore(self._reader)
+        for item in objects:
+            listed.put(item)
+        with self._lock:
+            self._pods, self._provisional = listed._pods, listed._provisional
+
+    def put(self, changed: Object) -> None:
+        read = self._reader.read(changed)
+        if read is None:
+            self.drop(changed)
+            return
+        pod, identity = read
+        with self._lock:
+            self._pods[identity.key] = pod
+            if identity.owner is not None and pod.template.workload.kind in PARENT_KINDS:
+                self._provisional[identity.key] = identity
+            else:
+                self._provisional.pop(identity.key, None)
+
+    def drop(self, deleted: Object) -> None:
+        metadata = deleted.get("metadata")
+        key = key_of(metadata if isinstance(metadata, dict) else {})
+        with self._lock:
+            self._pods.pop(key, None)
+            self._provisional.pop(key, None)

@@ -1,0 +1,131 @@
+"""Pod manifests of the Kubernetes API as running pods: the workload, the revision and the containers' resources."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, Self
+
+from runtime.kubernetes.k8s_fields import unix_seconds
+from runtime.kubernetes.objects import CPU, MAX_AMOUNT, MEMORY, Owner
+from runtime.kubernetes.owners import controller_of
+from runtime.kubernetes.quantity import milli_value, value
+from runtime.kubernetes.workloads import ParentLookup, Workload, no_parent, revision_of, workload_of
+from watcher.workloads.pods import ContainerResources, PodKey, PodTemplate, RunningPod
+
+_MOST_TEMPLATES = 50_000
+_FINISHED = frozenset({"Succeeded", "Failed"})
+_NOTHING: Mapping[str, Any] = {}
+
+
+class PodIdentity(NamedTuple):
+    """Metadata that name the workload of a pod.
+
+    Attributes:
+        key: namespace and name of the pod.
+        labels: labels of the pod.
+        owner: controller of the pod; None if it has none.
+        generate_name: prefix that the API server made the name of.
+    """
+
+    key: PodKey
+    labels: Mapping[str, str]
+    owner: Owner | None
+    generate_name: str
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any]) -> Self:
+        """Read an object's metadata."""
+        labels = {key: text for key, text in _mapping(metadata.get("labels")).items() if isinstance(text, str)}
+        prefix = metadata.get("generateName")
+        return cls(key_of(metadata), labels, controller_of(metadata), prefix if isinstance(prefix, str) else "")
+
+
+class ManifestReader:
+    """Reader of pod manifests; equal templates become one object. Fields that are invalid count as missing.
+
+    Args:
+        owner_labels: labels that name a workload, the most important first.
+        parent_of: lookup of the controllers of ReplicaSets and Jobs.
+    """
+
+    def __init__(self, owner_labels: Sequence[str] = (), parent_of: ParentLookup = no_parent) -> None:
+        self._owner_labels, self._parent_of = tuple(owner_labels), parent_of
+        self._templates: dict[PodTemplate, PodTemplate] = {}
+
+    def read(self, manifest: Mapping[str, Any]) -> tuple[RunningPod, PodIdentity] | None:
+        """Return a pod, and the metadata that name it; None if it is not bound to a node, or has finished."""
+        metadata, spec, status = (_mapping(manifest.get(key)) for key in ("metadata", "spec", "status"))
+        if not spec.get("nodeName") or status.get("phase") in _FINISHED:
+            return None
+        identity = PodIdentity.of(metadata)
+        template = PodTemplate(self.workload(identity), revision_of(identity.labels), _containers(spec))
+        return RunningPod(self._shared(template), _started_at(status)), identity
+
+    def renamed(self, pod: RunningPod, identity: PodIdentity) -> RunningPod:
+        """Return a pod with the name of its workload by what the lookup knows now."""
+        workload = self.workload(identity)
+        if workload == pod.template.workload:
+            return pod
+        return pod._replace(template=self._shared(replace(pod.template, workload=workload)))
+
+    def workload(self, identity: PodIdentity) -> Workload:
+        """Return the workload of a pod."""
+        return workload_of(
+            *identity.key,
+            identity.labels,
+            identity.owner,
+            generate_name=identity.generate_name,
+            owner_labels=self._owner_labels,
+            parent_of=self._parent_of,
+        )
+
+    def _shared(self, template: PodTemplate) -> PodTemplate:
+        if len(self._templates) >= _MOST_TEMPLATES:
+            self._templates.clear()  # frees those of deleted pods; pods that run keep theirs
+        return self._templates.setdefault(template, template)
+
+
+def key_of(metadata: Mapping[str, Any]) -> PodKey:
+    """Return namespace and name in an object's metadata."""
+    return PodKey(str(metadata.get("namespace") or "default"), str(metadata.get("name") or ""))
+
+
+def _containers(spec: Mapping[str, Any]) -> tuple[ContainerResources, ...]:
+    """Return the containers, then the sidecars: the init containers that are restarted always."""
+    sidecars = [each for each in _mappings(spec.get("initContainers")) if each.get("restartPolicy") == "Always"]
+    return tuple([_resources(each) for each in (*_mappings(spec.get("containers")), *sidecars)])
+
+
+def _resources(container: Mapping[str, Any]) -> ContainerResources:
+    resources = _mapping(container.get("resources"))
+    requests, limits = _mapping(resources.get("requests")), _mapping(resources.get("limits"))
+    return ContainerResources(
+        str(container.get("name") or ""),
+        _amount(requests, CPU), _amount(requests, MEMORY), _amount(limits, CPU), _amount(limits, MEMORY),
+    )  # fmt: skip
+
+
+def _amount(amounts: Mapping[str, Any], resource: str) -> int | None:
+    """Return an amount in millicores or bytes; None if it is missing, unreadable, negative or impossible."""
+    written = amounts.get(resource)
+    if written is None:
+        return None
+    try:
+        amount = milli_value(written) if resource == CPU else value(written)
+    except ValueError:
+        return None
+    return amount if 0 <= amount <= MAX_AMOUNT else None
+
+
+def _started_at(status: Mapping[str, Any]) -> float | None:
+    try:
+        return unix_seconds(status.get("startTime"), "status.startTime")
+    except ValueError:
+        return None
+
+
+def _mapping(field: Any) -> Mapping[str, Any]:
+    return field if isinstance(field, dict) else _NOTHING
+
+
+def _mappings(field: Any) -> list[Mapping[str, Any]]:
+    return [each for each in field if isinstance(each, dict)] if isinstance(field, list) else []
