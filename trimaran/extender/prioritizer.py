@@ -1,8 +1,8 @@
 """Scoring of kube-scheduler's candidate nodes within a deadline, with or without metrics.
 
 A pod is scored and counted on its predicted node under the lock of the cluster view, so that the next pod sees it
-there. The lock is held for about a millisecond. A profile is prepared for a new snapshot without the lock, by a worker
-thread, from a copy of the node table. At the deadline all candidates get the same score.
+there. The lock is held for about a millisecond. At the deadline all candidates get the same score. Profiles are
+prepared as soon as a new snapshot arrives, so that the first pod after a quiet time does not wait.
 """
 
 import logging
@@ -11,15 +11,16 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from typing import Literal
 
 from client import ClientError, Collector
-from scoring import FallbackPolicy, Judgment, NodeGrade, PreparedProfile, Profile
+from scoring import FallbackPolicy, Judgment, NodeGrade
 from trimaran.cluster.view import ClusterView
 from trimaran.extender.answer import PrioritizeOutcome, ScoredCandidates, ScoringDetails
 from trimaran.extender.placement_predictor import PlacementPredictor
+from trimaran.extender.preparation import ProfilePreparer
 from trimaran.extender.profiles import ExtenderProfile, Profiles
 from trimaran.extender.scheduler_rules import SchedulerRules
 from trimaran.extender.wire import ExtenderArgs
@@ -27,6 +28,7 @@ from watcher.model import WatcherMetrics
 
 _STUCK_SECONDS = 30.0
 _PROBE_SECONDS = 1.0
+_FOLLOW_SECONDS = 0.25  # between two looks at the metrics
 _log = logging.getLogger(__name__)
 
 
@@ -91,18 +93,20 @@ class Prioritizer:
         self._metrics = metrics
         self._options = options or PrioritizerOptions()
         self._report_outage = report_outage
-        self._clock = clock
         self._is_active = is_active
         self._record = record
         self._outage = ""  # reason of the current outage
         self._outage_lock = threading.Lock()
-        self._prepared: dict[str, tuple[object, Future[PreparedProfile]]] = {}  # by scheduler, with the metrics' data
-        self._prepared_lock = threading.Lock()
+        self._preparer = ProfilePreparer(view, self._options.policy, clock)
         rng = random.Random(self._options.seed)  # noqa: S311  a tie-break
         self._rules = rules
         self._predictor = PlacementPredictor(rng)  # used under the view's lock
-        self._thread = ThreadPoolExecutor(1, "prioritizer")
+        self._stop = threading.Event()
         self._blocked_since = math.inf  # monotonic; infinite if the last probe got the view's lock
+
+    def start(self) -> None:
+        """Start to prepare the profiles for each new snapshot, ahead of the requests that need them."""
+        threading.Thread(target=self._follow_metrics, name="preparation", daemon=True).start()
 
     def answer(self, args: ExtenderArgs) -> ScoredCandidates:
         """Return a score for every candidate. Never raises; takes at most the deadline plus the time of one scoring."""
@@ -138,8 +142,9 @@ class Prioritizer:
         return time.monotonic() - self._blocked_since < _STUCK_SECONDS
 
     def close(self) -> None:
-        """Stop the worker thread."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        """Stop the threads."""
+        self._stop.set()
+        self._preparer.close()
 
     def _score(self, args: ExtenderArgs, profile: ExtenderProfile, *, is_active: bool) -> tuple[ScoredCandidates, str]:
         """Return the scores and the predicted node, "" without scores; count an active pod on that node.
@@ -160,7 +165,7 @@ class Prioritizer:
         if snapshot is None and self._options.on_outage == "neutral":
             self._set_outage(reason)
             return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.NO_METRICS), ""
-        prepared = self._prepare(profile.profile, snapshot).result(max(0.0, ends_at - time.monotonic()))
+        prepared, snapshot = self._preparer.prepared(profile.profile, snapshot, ends_at - time.monotonic())
         # Score the known candidates, and count the pod before another pod is scored.
         with self._view.reading(args.pod, timeout=ends_at - time.monotonic()) as table:
             began = time.monotonic()
@@ -192,28 +197,19 @@ class Prioritizer:
         except ClientError as error:
             return None, str(error)
 
-    def _prepare(self, profile: Profile, snapshot: WatcherMetrics | None) -> "Future[PreparedProfile]":
-        """Return the profile prepared for a snapshot, as a future: several threads wait for one preparation.
+    def _follow_metrics(self) -> None:
+        while not self._stop.wait(_FOLLOW_SECONDS):
+            try:
+                self.prepare_ahead()
+            except Exception:  # noqa: BLE001  the next request prepares, and reports, the profile
+                _log.exception("the profiles could not be prepared for new metrics")
 
-        The prepared profile follows the table, so it is used until the next snapshot.
-        """
-        data = None if snapshot is None else snapshot.data
-        with self._prepared_lock:
-            prepared_for, prepared = self._prepared.get(profile.scheduler_name, (None, None))
-            if prepared is None or prepared_for is not data or (prepared.done() and prepared.exception() is not None):
-                prepared = self._thread.submit(self._prepare_now, profile, snapshot)
-                self._prepared[profile.scheduler_name] = data, prepared
-            return prepared
-
-    def _prepare_now(self, profile: Profile, snapshot: WatcherMetrics | None) -> PreparedProfile:
-        with self._view.reading() as table:
-            nodes = table.copy()
-            if snapshot is not None:
-                window = snapshot.window
-                self._view.remember_departed(window.end - window.start + self._options.policy.max_age_seconds)
-        prepared = profile.prepare(nodes, self._options.policy.judge(nodes, snapshot, self._clock()))
-        prepared.attach(table)
-        return prepared
+    def prepare_ahead(self) -> None:
+        """Begin to prepare all profiles for the current metrics, if they are not prepared yet."""
+        snapshot, _ = self._snapshot()
+        if self._view.is_synced and (snapshot is not None or self._options.on_outage == "allocation"):
+            for profile in self._profiles.values():
+                self._preparer.prepare(profile.profile, snapshot)
 
     def _set_outage(self, outage: str) -> None:
         """Set the reason of the outage, "" if there is none; report its begin once and its end once."""

@@ -92,6 +92,7 @@ class ExtenderWorker:
         view.start()
         rules.start()
         record.start()
+        prioritizer.start()
         # The first read can block on an unresponsive watcher, so it must not delay the probes.
         threading.Thread(target=collector.start, name="first read", daemon=True).start()
         authorizer = AccessReviewAuthorizer(self._api) if section.explain == "review" else AllowAll()

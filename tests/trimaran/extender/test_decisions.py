@@ -66,7 +66,7 @@ class Bench:
     def ask(self, pod: str = "pod-1", names: list[str] = NAMES, **options: Any) -> dict[str, int]:
         request = ExtenderArgs.decode(orjson.dumps(extender_args(*names, pod=pod, **options)))
         scores = dict(self.prioritizer.answer(request).scores)
-        self.prioritizer._thread.submit(int).result()  # waits for the work after the answer
+        self.prioritizer._preparer.thread.submit(int).result()  # waits for the work after the answer
         return scores
 
     def bind(self, pod: str, node: str, at: float | None = None) -> None:

@@ -2,7 +2,8 @@
 
 import socket
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import orjson
@@ -15,13 +16,15 @@ from support.certificates import Authority
 from support.documented import check_each_setting_is_documented
 from support.extending import CONFIGURATION, extender_args
 from support.fake_kubernetes import node, run_fake_kubernetes
-from support.servers import check_error, free_port
+from support.plugin_packages import register
+from support.servers import Service, check_error, free_port
 
 from runtime.settings.loading import load
 from trimaran.cli.main import main
 from trimaran.extender.outage import EventRecorder
 from trimaran.extender.settings import ExtenderSettings
 
+Start = Callable[..., Service]
 MEGABYTES = 1 << 20
 
 
@@ -212,3 +215,65 @@ def test_a_refused_event_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Without the right to create Events the extender logs a warning and continues."""
     EventRecorder(Refusing(), "default")._write("the watcher is gone")
     assert "an Event could not be written" in caplog.text
+
+
+SLOW_PLUGIN = """
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from scoring import ScorePlugin
+
+
+@dataclass(frozen=True)
+class Slow(ScorePlugin):
+    folder: str
+
+    name: ClassVar[str] = "Slow"
+    reads_pods: ClassVar[bool] = False
+
+    def node_terms(self, nodes, metrics):
+        time.sleep(0.5)
+        if metrics.of("CPU").valid.any():
+            Path(self.folder, "prepared").touch()
+        return {"load": metrics.of("CPU").average}
+
+    def pod_terms(self, pods, node, nodes, rows):
+        return {"score": np.clip(100 - node["load"], 0, 100).astype(np.int64)}
+
+    def line(self, terms):
+        return ""
+"""
+
+
+def test_an_idle_extender_scores_the_first_pod(files: tuple[Path, Path], tmp_path: Path, watch: Start) -> None:
+    """An extender without requests prepares for new metrics by itself, so that its first pod is scored in time."""
+    watcher, port, site = watch("--provider", "Fake"), free_port(), tmp_path / "site"
+    site.mkdir()
+    (site / "slow_plugin.py").write_text(SLOW_PLUGIN)
+    register(site, "slow-plugin", "Slow = slow_plugin:Slow")
+    scores = {"enabled": [{"name": "Slow", "weight": 1}]}
+    arguments = [{"name": "Slow", "args": {"folder": str(tmp_path)}}]
+    profile = {"schedulerName": "load-aware", "plugins": {"score": scores}, "pluginConfig": arguments}
+    files[0].write_text(yaml.safe_dump({**CONFIGURATION, "profiles": [profile]}))
+    names = list(watcher.wait_for("/watcher").json()["data"])
+    with run_fake_kubernetes(tmp_path) as fake:
+        for name in names:
+            fake.put("nodes", node(name))
+        command = [
+            sys.executable, "-m", "trimaran", "extender", "--config", files[0], "--kube-config", fake.kube_config(),
+            "--watcher", watcher.url, "--port", str(port), "--set", "extender.mode=active",
+            "--set", "extender.deadline_seconds=0.4",
+        ]  # fmt: skip
+        process = Process(command, tmp_path / "extender.log", {"PYTHONPATH": str(site)})
+        try:
+            process.wait_until((tmp_path / "prepared").exists, "the extender has prepared without a request", 40)
+            time.sleep(0.2)  # from the plugin's part to the end of the preparation
+            url = f"http://127.0.0.1:{port}"
+            requests.post(f"{url}/prioritize", orjson.dumps(extender_args(*names)), timeout=10).raise_for_status()
+            assert 'outcome="scored"} 1.0' in requests.get(f"{url}/metrics", timeout=10).text
+        finally:
+            process.terminate()

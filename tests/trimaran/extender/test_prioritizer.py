@@ -3,6 +3,7 @@
 import dataclasses
 import random
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.extending import CONFIGURATION, SettableMetrics, StaticView, extender_args, metrics, profiles
+from support.servers import wait_until
 from werkzeug.test import EnvironBuilder
 
 from runtime.kubernetes.constraints import Taint, Toleration
@@ -297,7 +299,7 @@ def test_late_scores_are_neutral() -> None:
             answers = [other.submit(prioritizer.answer, args(*LOADS, pod=f"pod-{n}")).result() for n in range(3)]
         assert [answer.outcome for answer in answers] == [PrioritizeOutcome.DEADLINE] * 3
         assert {score for answer in answers for score in answer.scores.values()} == {NEUTRAL}
-        prioritizer._thread.submit(int).result(20)
+        prioritizer._preparer.thread.submit(int).result(20)
     assert view.assumed == []
 
 
@@ -343,10 +345,55 @@ def test_a_profile_is_prepared_without_the_lock() -> None:
         with view.reading(timeout=0):  # raises TimeoutError if another thread has the lock
             view.state.put_node(dataclasses.replace(view.state.table.nodes[0], name="node-4"))
         go_on.set()
-        prioritizer._thread.submit(int).result(20)
+        prioritizer._preparer.thread.submit(int).result(20)
         answer = prioritizer.answer(args(*LOADS, "node-4", pod="pod-2"))
     assert answer.outcome is PrioritizeOutcome.SCORED
     assert answer.scores["node-4"] == 0 < answer.scores["node-2"]  # it joined after the copy, and is not measured
+
+
+def slow_policy(prepared: list[object]) -> FallbackPolicy:
+    """Return a policy whose judgment takes longer than a request may take, and which lists the judged snapshots."""
+
+    class Slow(FallbackPolicy):
+        def judge(self, nodes, snapshot, now):
+            time.sleep(0.3)
+            prepared.append(snapshot)
+            return super().judge(nodes, snapshot, now)
+
+    return Slow()
+
+
+def test_the_first_pod_after_a_quiet_time_is_scored_in_time() -> None:
+    """Profiles are prepared when metrics arrive, so that no pod waits for a preparation, however long it takes."""
+    view, held, prepared = StaticView(*LOADS), SettableMetrics(LOADS), []
+    options = PrioritizerOptions(deadline_seconds=0.1, policy=slow_policy(prepared))
+    with prioritizing(view, held, options) as prioritizer:
+        prioritizer.start()
+        for loads, best in ((LOADS, "node-2"), ({**LOADS, "node-2": 95.0}, "node-3")):
+            held.current = metrics(loads)
+            wait_until(lambda: prepared[-1:] == [held.current], "the new metrics are prepared without a request")
+            prioritizer._preparer.thread.submit(int).result(20)
+            answer = prioritizer.answer(args(*LOADS, pod=f"first-on-{best}"))
+            assert answer.outcome is PrioritizeOutcome.SCORED
+            assert max(answer.scores, key=answer.scores.get) == best
+    assert len(prepared) == 2
+
+
+def test_a_pod_during_a_preparation_is_scored_by_the_previous_metrics() -> None:
+    """While new metrics are prepared, pods are scored by the previous ones, unless those are too old."""
+    view, held = StaticView(*LOADS), SettableMetrics(LOADS)
+    first = held.current
+    options = PrioritizerOptions(deadline_seconds=0.1, policy=slow_policy([]))
+    with prioritizing(view, held, options) as prioritizer:
+        assert prioritizer.answer(args(*LOADS)).outcome is PrioritizeOutcome.DEADLINE
+        prioritizer._preparer.thread.submit(int).result(20)
+        held.current = metrics({**LOADS, "node-2": 95.0})
+        answer = prioritizer.answer(args(*LOADS, pod="pod-2"))
+        assert answer.outcome is PrioritizeOutcome.SCORED
+        assert answer.details.snapshot is first
+        prioritizer._preparer.thread.submit(int).result(20)
+        held.current = metrics(LOADS, now=time.time() + 301)
+        assert prioritizer.answer(args(*LOADS, pod="pod-3")).outcome is PrioritizeOutcome.DEADLINE
 
 
 def test_one_preparation_serves_all_waiting_pods() -> None:

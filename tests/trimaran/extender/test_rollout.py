@@ -87,7 +87,7 @@ def test_a_pod_in_shadow_is_recorded_and_answered_neutrally(acts: bool) -> None:
         profiles(), view, SettableMetrics(LOADS), options, is_active=lambda _: acts, record=record
     )  # fmt: skip
     answer = prioritizer.answer(request)
-    prioritizer._thread.shutdown()
+    prioritizer._preparer.thread.shutdown()
     ((uid, scored, best, active),) = recorded
     assert (uid, active, scored.outcome) == (request.pod.uid, acts, PrioritizeOutcome.SCORED)
     assert scored.scores["node-1"] < scored.scores["node-2"]

@@ -1,0 +1,122 @@
+"""Preparation of profiles for new metrics, in a thread of its own.
+
+A profile is prepared without the lock of the cluster view, from a copy of the node table, and then follows the table.
+The previous preparation is kept until the next one is ready, so that no request has to wait for it.
+"""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from scoring import FallbackPolicy, PreparedProfile, Profile
+from trimaran.cluster.view import ClusterView
+from watcher.model import WatcherMetrics
+
+
+@dataclass(slots=True)
+class _Preparation:
+    """Preparation of a profile for a snapshot.
+
+    Attributes:
+        snapshot: metrics to score by; None without metrics.
+        result: the prepared profile.
+        previous: an earlier preparation that is ready, to use until this one is.
+    """
+
+    snapshot: WatcherMetrics | None
+    result: "Future[PreparedProfile]"
+    previous: "_Preparation | None" = None
+
+    def is_of(self, snapshot: WatcherMetrics | None) -> bool:
+        """Return whether these metrics are the snapshot's."""
+        return (self.snapshot and self.snapshot.data) is (snapshot and snapshot.data)
+
+    def is_ready(self) -> bool:
+        return self.result.done() and not self.has_failed()
+
+    def has_failed(self) -> bool:
+        return self.result.done() and self.result.exception() is not None
+
+
+class ProfilePreparer:
+    """Thread-safe preparation of profiles, one at a time.
+
+    Args:
+        view: the live cluster.
+        policy: policy that decides for each node whether its metrics are trusted.
+        clock: Unix time.
+
+    Attributes:
+        thread: the worker thread.
+    """
+
+    def __init__(self, view: ClusterView, policy: FallbackPolicy, clock: Callable[[], float]) -> None:
+        self._view, self._policy, self._clock = view, policy, clock
+        self._latest: dict[str, _Preparation] = {}  # by scheduler
+        self._lock = threading.Lock()
+        self.thread = ThreadPoolExecutor(1, "prioritizer")
+
+    def close(self) -> None:
+        """Stop the worker thread."""
+        self.thread.shutdown(wait=False, cancel_futures=True)
+
+    def prepare(self, profile: Profile, snapshot: WatcherMetrics | None) -> None:
+        """Begin to prepare a profile for a snapshot, unless this was begun before, even if it failed."""
+        latest = self._latest.get(profile.scheduler_name)
+        if latest is None or not latest.is_of(snapshot):
+            self._preparation(profile, snapshot)
+
+    def prepared(
+        self, profile: Profile, snapshot: WatcherMetrics | None, seconds: float
+    ) -> tuple[PreparedProfile, WatcherMetrics | None]:
+        """Return the prepared profile, and the metrics that it was prepared for.
+
+        After half of the time they are those of the previous snapshot, if it is not too old.
+
+        Raises:
+            TimeoutError: neither is ready in time.
+        """
+        preparation = self._preparation(profile, snapshot)
+        previous = preparation.previous
+        try:
+            prepared = preparation.result.result(max(0.0, seconds if previous is None else seconds / 2))
+        except TimeoutError:
+            if previous is None:
+                raise
+            return previous.result.result(0), previous.snapshot
+        preparation.previous = None
+        return prepared, snapshot
+
+    def _preparation(self, profile: Profile, snapshot: WatcherMetrics | None) -> _Preparation:
+        """Return the preparation for a snapshot: several threads wait for one.
+
+        The prepared profile follows the table, so it is used until the next snapshot.
+        """
+        with self._lock:
+            latest = self._latest.get(profile.scheduler_name)
+            if latest is None or latest.has_failed() or not latest.is_of(snapshot):
+                previous = latest if latest is None or latest.is_ready() else latest.previous
+                if previous is not None and not self._can_replace(previous.snapshot, snapshot):
+                    previous = None
+                latest = _Preparation(snapshot, self.thread.submit(self._prepare_now, profile, snapshot), previous)
+                self._latest[profile.scheduler_name] = latest
+            if latest.is_ready():
+                latest.previous = None
+            return latest
+
+    def _can_replace(self, previous: WatcherMetrics | None, snapshot: WatcherMetrics | None) -> bool:
+        """Return whether nodes may be scored by a previous snapshot for a moment: no outage lies between the two."""
+        if previous is None or snapshot is None:
+            return False
+        return 0 <= snapshot.timestamp - previous.timestamp <= self._policy.max_age_seconds
+
+    def _prepare_now(self, profile: Profile, snapshot: WatcherMetrics | None) -> PreparedProfile:
+        with self._view.reading() as table:
+            nodes = table.copy()
+            if snapshot is not None:
+                window = snapshot.window
+                self._view.remember_departed(window.end - window.start + self._policy.max_age_seconds)
+        prepared = profile.prepare(nodes, self._policy.judge(nodes, snapshot, self._clock()))
+        prepared.attach(table)
+        return prepared
