@@ -29,6 +29,11 @@ _SPARK_ROLE = "spark-role"
 _SPARK_NAMES = ("sparkoperator.k8s.io/app-name", "spark-app-name")
 _TEKTON_NAMES = (("tekton.dev/pipeline", "tekton.dev/pipelineTask"), ("tekton.dev/task",), ("tekton.dev/clusterTask",))
 
+NAMING_LABELS: Final = (
+    *_REVISIONS, _SPARK_ROLE, *_SPARK_NAMES, *dict.fromkeys(label for group in _TEKTON_NAMES for label in group)
+)  # fmt: skip
+"""All labels that :func:`workload_of` and :func:`revision_of` read, except those of a setting."""
+
 # CronJobs name their Jobs by the scheduled minute since 1970, earlier by the second; a date has another range.
 _CRON_RUN = re.compile(r"-(?:2[5-9]|3[0-9])[0-9]{6}$|-1[0-9]{9}$")
 _SPARK_ROLE_SUFFIX = re.compile(r"-(?:exec-[0-9]+|driver)$")

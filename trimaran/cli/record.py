@@ -21,8 +21,9 @@ from trimaran.cluster.view import NODES, PODS
 from trimaran.traces.recording.assembly import RecordingCounts, assemble
 from trimaran.traces.recording.history import STEP_SECONDS, HistoryError, PrometheusHistory
 from trimaran.traces.recording.lifetimes import UsageCollector
-from trimaran.traces.recording.pods import PodKey, PodSpec, specs_from_api, specs_from_kube_state_metrics
+from trimaran.traces.recording.pods import PodSpec, specs_from_api, specs_from_kube_state_metrics
 from trimaran.traces.trace import Trace, world_name
+from watcher.workloads.pods import PodKey
 
 _LIST_SECONDS = 300.0
 _MAX_PODS = 2_000_000  # in a recording; the largest clusters have 300,000 at a time

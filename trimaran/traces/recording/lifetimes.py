@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from scoring.arrays import Bools, Float64s, Int64s
 from trimaran.traces.recording.history import Span
-from trimaran.traces.recording.pods import PodKey
+from watcher.workloads.pods import PodKey
 
 Float32s = NDArray[np.float32]
 
@@ -66,7 +66,7 @@ class UsageCollector:
             present = np.flatnonzero(~np.isnan(values))
             if present.size:
                 first, last = int(present[0]), int(present[-1]) + 1
-                key = labels["namespace"], labels["pod"]
+                key = PodKey(labels["namespace"], labels["pod"])
                 piece = (resource, span.start + first, values[first:last].astype(np.float32))
                 self._pieces.setdefault(key, []).append(piece)
                 self._covered[span.start + present] = True

@@ -1,0 +1,179 @@
+"""Pods with their workloads and requests from the metrics of kube-state-metrics, present or recorded."""
+
+import re
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from runtime.http.gather import Deadline
+from runtime.kubernetes.objects import CPU, MAX_AMOUNT, MEMORY, Owner
+from runtime.kubernetes.workloads import NAMING_LABELS, Workload, revision_of, workload_of
+from watcher.errors import ProviderAnswerError
+from watcher.workloads.pods import ContainerResources, PodKey, PodTemplate, RunningPod, RunningPods
+
+Labels = Mapping[str, str]
+Ask = Callable[[str, str], Iterable[tuple[Labels, float]]]
+"""Function that returns labels and value of the series of a selector, of which it keeps some labels only."""
+Series = Callable[[str, Deadline], Iterable[tuple[Labels, float]]]
+"""Function that returns labels and value of the series of a PromQL expression."""
+
+_POD = "namespace,pod"
+_CONTAINER = "namespace,pod,container"
+_COLUMNS = (("requests", CPU, 1000), ("requests", MEMORY, 1), ("limits", CPU, 1000), ("limits", MEMORY, 1))
+_UNNAMED: Final = {"", "<none>"}
+_NOT_IN_LABELS = re.compile("[^a-zA-Z0-9_]")
+
+
+@dataclass(frozen=True, slots=True)
+class KubeStatePod:
+    """Pod as kube-state-metrics describes it.
+
+    Attributes:
+        workload: its workload.
+        revision: hash of its template; "" if kube-state-metrics does not export the labels of pods.
+        node: its node; "" if unknown.
+        containers: its containers with requests and limits; containers without any are left out.
+    """
+
+    workload: Workload
+    revision: str
+    node: str
+    containers: tuple[ContainerResources, ...]
+
+
+def read_pods(
+    ask: Ask, matchers: str = "", owner_labels: Sequence[str] = (), wanted: Container[PodKey] | None = None
+) -> dict[PodKey, KubeStatePod]:
+    """Return the pods of kube-state-metrics.
+
+    Several instances of it may report the same objects. Labels of pods are known only if it exports them
+    (``--metric-labels-allowlist``); hashes and names suffice for the usual controllers.
+
+    Args:
+        ask: queries one metric.
+        matchers: label matchers for all series.
+        owner_labels: labels that name a workload, the most important first.
+        wanted: the pods to read; None for all.
+
+    Raises:
+        Exception: ``ask`` failed.
+    """
+    info = "namespace,pod,node,created_by_kind,created_by_name"
+    infos = {
+        key_of_series(labels): labels
+        for labels, _ in ask(_selector("kube_pod_info", matchers), info)
+        if wanted is None or key_of_series(labels) in wanted
+    }
+    if not infos:
+        return {}
+    parents = {
+        **_parents(ask, "ReplicaSet", "kube_replicaset_owner", "replicaset", matchers),
+        **_parents(ask, "Job", "kube_job_owner", "job_name", matchers),
+    }
+    label_sets = _label_sets(ask, (*owner_labels, *NAMING_LABELS), infos, matchers)
+    containers = _containers(ask, infos, matchers)
+
+    def parent_of(namespace: str, owner: Owner) -> Owner | None:
+        return parents.get((namespace, owner.kind, owner.name))
+
+    pods = {}
+    for key, labels in infos.items():
+        kind, name = labels.get("created_by_kind", ""), labels.get("created_by_name", "")
+        owner = None if kind in _UNNAMED or name in _UNNAMED else Owner(kind, name)
+        pod_labels = label_sets.get(key, {})
+        workload = workload_of(*key, pod_labels, owner, owner_labels=owner_labels, parent_of=parent_of)
+        pods[key] = KubeStatePod(workload, revision_of(pod_labels), labels.get("node", ""), containers.get(key, ()))
+    return pods
+
+
+class KubeStatePods:
+    """Source of the running pods, for a watcher with a Prometheus and without the right to list pods.
+
+    Args:
+        series: queries the Prometheus.
+        matchers: label matchers for all series.
+        owner_labels: labels that name a workload, the most important first.
+    """
+
+    def __init__(self, series: Series, matchers: str, owner_labels: Sequence[str] = ()) -> None:
+        self._series, self._matchers, self._owner_labels = series, matchers, tuple(owner_labels)
+
+    def running(self, deadline: Deadline) -> RunningPods:
+        """Return the running pods.
+
+        Raises:
+            ProviderError: a query failed, or there are no series.
+        """
+
+        def ask(selector: str, keep: str) -> Iterator[tuple[Labels, float]]:
+            yield from self._series(f"max by ({keep}) ({selector})", deadline)
+
+        phase = _selector("kube_pod_status_phase", 'phase="Running"', self._matchers)
+        running = {key_of_series(labels) for labels, _ in ask(f"{phase} == 1", _POD)}
+        described = read_pods(ask, self._matchers, self._owner_labels, running)
+        if not described:
+            raise ProviderAnswerError(
+                "Prometheus has no series of kube_pod_info and kube_pod_status_phase: does it scrape "
+                "kube-state-metrics? (prometheus.matchers)"
+            )
+        started = {
+            key_of_series(labels): at for labels, at in ask(_selector("kube_pod_start_time", self._matchers), _POD)
+        }
+        templates: dict[PodTemplate, PodTemplate] = {}
+        pods = {}
+        for key, pod in described.items():
+            template = PodTemplate(pod.workload, pod.revision, pod.containers)
+            pods[key] = RunningPod(templates.setdefault(template, template), started.get(key))
+        return pods
+
+
+def key_of_series(labels: Labels) -> PodKey:
+    """Return namespace and name of a series' pod."""
+    return PodKey(labels.get("namespace", ""), labels.get("pod", ""))
+
+
+def _parents(ask: Ask, kind: str, metric: str, label: str, matchers: str) -> dict[tuple[str, str, str], Owner]:
+    """Return the controllers of the objects of a kind, by namespace, kind and name of the object."""
+    selector = _selector(metric, 'owner_is_controller!="false"', matchers)
+    shared: dict[Owner, Owner] = {}
+    return {
+        (labels.get("namespace", ""), kind, labels.get(label, "")): shared.setdefault(owner, owner)
+        for labels, _ in ask(selector, f"namespace,{label},owner_kind,owner_name")
+        if (owner := Owner(labels.get("owner_kind", ""), labels.get("owner_name", ""))).name not in _UNNAMED
+    }
+
+
+def _label_sets(
+    ask: Ask, names: Sequence[str], wanted: Container[PodKey], matchers: str
+) -> dict[PodKey, dict[str, str]]:
+    """Return the labels of pods that kube-state-metrics exports, of those that name workloads and revisions."""
+    exported = {f"label_{_NOT_IN_LABELS.sub('_', name)}": name for name in names}
+    return {
+        key: {name: labels[label] for label, name in exported.items() if labels.get(label)}
+        for labels, _ in ask(_selector("kube_pod_labels", matchers), ",".join((_POD, *exported)))
+        if (key := key_of_series(labels)) in wanted
+    }
+
+
+def _containers(ask: Ask, wanted: Container[PodKey], matchers: str) -> dict[PodKey, tuple[ContainerResources, ...]]:
+    """Return the containers of each pod that have a request or a limit, in the order of their names."""
+
+    def amounts(kind: str, resource: str, scale: int) -> dict[tuple[str, str, str], int]:
+        selector = _selector(f"kube_pod_container_resource_{kind}", f'resource="{resource}"', matchers)
+        return {
+            (*key, labels.get("container", "")): round(value * scale)
+            for labels, value in ask(selector, _CONTAINER)
+            if (key := key_of_series(labels)) in wanted and 0 <= value * scale <= MAX_AMOUNT
+        }
+
+    columns = [amounts(*column) for column in _COLUMNS]
+    by_pod: dict[PodKey, list[ContainerResources]] = {}
+    for namespace, pod, container in sorted({key for column in columns for key in column}):
+        resources = ContainerResources(container, *(column.get((namespace, pod, container)) for column in columns))
+        by_pod.setdefault(PodKey(namespace, pod), []).append(resources)
+    shared: dict[tuple[ContainerResources, ...], tuple[ContainerResources, ...]] = {}
+    return {key: shared.setdefault(tuple(rows), tuple(rows)) for key, rows in by_pod.items()}
+
+
+def _selector(metric: str, *matchers: str) -> str:
+    return f"{metric}{{{','.join(filter(None, matchers))}}}"
