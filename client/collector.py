@@ -11,6 +11,7 @@ from typing import Self
 from client import arguments
 from client.connecting import WatcherClient
 from client.errors import ClientError, NoMetrics, StaleMetrics
+from runtime.outage_log import OutageLog
 from watcher.model import Grade, WatcherMetrics
 
 _log = logging.getLogger(__name__)
@@ -78,6 +79,7 @@ class Collector:
         self._clock = clock
         self._cached: _CachedMetrics | None = None
         self._failure = "nothing has been read yet"
+        self._outage = OutageLog(_log, "metrics cannot be refreshed", "metrics are refreshed again")
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
@@ -110,12 +112,10 @@ class Collector:
                 # /compat returns an empty snapshot if no metrics are fresh.
                 raise NoMetrics("the watcher has no fresh metrics")
         except ClientError as error:
-            if self._failure != str(error):
-                _log.warning("metrics cannot be refreshed", extra={"error": str(error)})
+            self._outage.failed(str(error))
             self._failure = str(error)
             return False
-        if self._failure and self._cached:
-            _log.info("metrics are refreshed again")
+        self._outage.worked()
         cached = self._cached
         # Replicas behind one address may be one fetch apart, so older metrics do not replace newer ones, unless the
         # cached ones are too old, or so far in the future that the watcher's clock must have been wrong.

@@ -18,6 +18,7 @@ from runtime.http.gather import Deadline
 from runtime.http.session import UnexpectedResponse
 from runtime.kubernetes.api import REQUEST_FAILURES, ListPage, ResourceExpired, WatchEvent
 from runtime.kubernetes.rbac import needed_rule
+from runtime.outage_log import OutageLog
 
 Object = dict[str, Any]
 
@@ -92,6 +93,7 @@ class Reflector:
         self._thread: threading.Thread | None = None
         self.synced = threading.Event()
         self.lists = self.failures = 0
+        self._outage = OutageLog(_log, "the API server cannot be read; retrying", "the API server is read again")
         self.failure = ""
 
     def start(self) -> None:
@@ -131,6 +133,7 @@ class Reflector:
             pause = self._backoff * random.uniform(0.8, 1.2)  # noqa: S311  jitter spreads the load
             self._backoff = min(2 * self._backoff, _MAX_BACKOFF_SECONDS)
             return pause
+        self._outage.worked()
         return 0.0
 
     def list_and_watch(self) -> None:
@@ -159,6 +162,7 @@ class Reflector:
         self.lists += 1
         self._last_response_at, self.failure = time.monotonic(), ""
         self.synced.set()
+        self._outage.worked()
 
     def _watch(self, version: str) -> str:
         """Watch from a version until the server ends the watch; return the last version.
@@ -201,13 +205,13 @@ class Reflector:
             # The API server's message has the verb, the resource and the account.
             reason = f"{describe(error).reason}; {needed_rule(self._path, 'list', 'watch')}"
         self.failure = reason
-        extra = {"path": self._path, "error": reason}
         if isinstance(error, ResourceExpired):
+            extra = {"path": self._path, "error": reason}
             _log.info("the resource version is too old; listing the objects again", extra=extra)
         elif isinstance(error, REQUEST_FAILURES):
-            _log.warning("the API server cannot be read; retrying", extra=extra)
+            self._outage.failed(reason, path=self._path)
         else:
-            _log.exception("the cached objects could not be updated; listing them again", extra=extra)
+            _log.exception("the cached objects could not be updated; listing them again", extra={"path": self._path})
 
 
 def _refuses_version(error: Exception) -> bool:

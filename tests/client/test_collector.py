@@ -1,5 +1,6 @@
 """Collector with a scripted client."""
 
+import logging
 import threading
 import time
 from types import SimpleNamespace
@@ -101,6 +102,17 @@ def test_a_failed_refresh_keeps_the_metrics(clock):
     assert not subject.refresh()
     assert subject.snapshot().failure == "it is down"
     assert subject.snapshot().data == metrics().data
+
+
+def test_a_failure_with_changing_numbers_is_logged_once(clock, caplog):
+    """A failure whose text has an age or a duration is logged once in a minute, and so is its end."""
+    ages = [StaleMetrics(f"the last metrics are {age} s old") for age in (301, 316, 331)]
+    subject = collector(ScriptedClient(*ages, metrics()), clock)
+    with caplog.at_level(logging.INFO, logger="client"):
+        assert [subject.refresh() for _ in range(5)] == [False, False, False, True, True]
+    assert [record.message for record in caplog.records] == [
+        "metrics cannot be refreshed", "metrics are refreshed again",
+    ]  # fmt: skip
 
 
 def test_an_empty_response_is_a_failed_refresh(clock):

@@ -141,8 +141,24 @@ def test_a_missing_permission_is_named_with_its_rule(caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.WARNING):
         assert reflector.run_once() > 0
     error = caplog.records[-1].error
+    assert reflector.failure == error
     assert message in error
     assert error.endswith('{apiGroups: [""], resources: ["nodes"], verbs: ["list", "watch"]}')
+
+
+def test_an_outage_is_logged_once_with_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    """Failures for the same reason are logged once, the recovery once; the reason is known until then."""
+    api = ScriptedApi([[http_error(503)], [http_error(503)], [http_error(503)], LIST], [[event("BOOKMARK", "11")]])
+    reflector, _ = reflect(api)
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            assert reflector.run_once() > 0
+            assert "503" in reflector.failure
+        assert reflector.run_once() == 0
+    assert reflector.failure == ""
+    assert [record.message for record in caplog.records] == [
+        "the API server cannot be read; retrying", "the API server is read again",
+    ]  # fmt: skip
 
 
 def test_a_failing_store_is_listed_again(caplog: pytest.LogCaptureFixture) -> None:
