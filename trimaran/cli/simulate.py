@@ -364,12 +364,11 @@ def _open_report(path: Path) -> None:
 
 def _write_report(sections: Sequence[ReportSection], path: Path) -> None:
     """Write the HTML report, and its data as JSON to the same path with suffix ``.json``."""
-    from trimaran.simulator.report.page import document, page  # draws: an extra, and a second of imports
+    from trimaran.simulator.report.page import write_report  # draws: an extra, and a second of imports
 
     if not any(section.comparison for section in sections):
         return  # interrupted before the first replay finished
     try:
-        path.write_text(page(sections, f"trimaran {version('trimaran')}: {shlex.join(sys.argv[1:])}"), encoding="utf-8")
-        path.with_suffix(".json").write_text(json.dumps(document(sections), indent=1) + "\n", encoding="utf-8")
+        write_report(sections, path, f"trimaran {version('trimaran')}: {shlex.join(sys.argv[1:])}")
     except OSError as error:
         fail(f"cannot write {path}: {error.strerror}", 2)

@@ -50,13 +50,13 @@ class _World:
     overcommit: tuple[float, float] = (1.0, 1.0)
 
 
-def read_trace(folder: Path) -> Trace:
+def read_trace(folder: Path | str) -> Trace:
     """Read a trace from its folder. Anything after the last minute of the world is left out.
 
     Raises:
         TraceError: a file, key or column is missing or invalid.
     """
-    return read_trace_and_warnings(folder)[0]
+    return read_trace_and_warnings(Path(folder))[0]
 
 
 def read_trace_and_warnings(folder: Path) -> tuple[Trace, list[str]]:

@@ -1,6 +1,6 @@
 """Policies by scoring profiles: the live scoring code with metrics, fallback and pods in flight."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from scoring.profiles.fallback import FallbackPolicy
 from scoring.profiles.profile import PreparedProfile, Profile
 from scoring.profiles.scores import WeightedPlugin
 from trimaran.extender.kube_scheduler import ExtenderEndpoint, render_config
-from trimaran.extender.profiles import ANSWER_FACTOR, DEFAULT_SCORE_FACTOR, Profiles, our_plugins
+from trimaran.extender.profiles import ANSWER_FACTOR, DEFAULT_SCORE_FACTOR, IN_TREE, Profiles, our_plugins
 from trimaran.plugins import read_scheduler_file
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.learning import UseHistory
@@ -122,8 +122,34 @@ def configured_policy(name: str, document: Mapping[str, Any]) -> ProfilePolicy:
         profile,
         spread=spread,
         without_metrics=in_tree,
-        learns=any(type(each.plugin).with_levels is not ScorePlugin.with_levels for each in profile.plugins),
+        learns=_needs_levels(profile.plugins),
     )
+
+
+def extended_policy(name: str, profile: Profile) -> ProfilePolicy:
+    """Return the policy of kube-scheduler with the extender, which scores by the plugins of a profile.
+
+    Plugins of kube-scheduler in the profile replace its own, as those that a KubeSchedulerConfiguration enables.
+    Plugins that need the use of owners get it.
+
+    Args:
+        name: the policy's name in reports.
+        profile: the plugins with their weights.
+    """
+    in_tree = {each.plugin.name: each for each in KUBE_SCHEDULER.plugins}
+    in_tree |= {each.plugin.name: each for each in profile.plugins if each.plugin.name in IN_TREE}
+    ours = (each for each in profile.plugins if each.plugin.name not in IN_TREE)
+    plugins = (*(WeightedPlugin(each.plugin, DEFAULT_SCORE_FACTOR * each.weight) for each in ours), *in_tree.values())
+    return ProfilePolicy(
+        name,
+        Profile(plugins, profile.scheduler_name),
+        without_metrics=Profile(tuple(in_tree.values())),
+        learns=_needs_levels(plugins),
+    )
+
+
+def _needs_levels(plugins: Iterable[WeightedPlugin]) -> bool:
+    return any(type(each.plugin).with_levels is not ScorePlugin.with_levels for each in plugins)
 
 
 class ProfileChooser:

@@ -1,8 +1,10 @@
 """Report of comparisons: a self-contained HTML page, and the same content as a JSON document."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
@@ -31,6 +33,21 @@ class PageFigure:
     title: str
     image: str
     text: str
+
+
+def write_report(sections: Sequence[ReportSection], path: Path, made_with: str) -> None:
+    """Write the page, and its content as JSON to the same path with suffix ``.json``.
+
+    Args:
+        sections: the comparisons, with at least one replay.
+        path: the HTML file.
+        made_with: program, version and command, shown on the page.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    path.write_text(page(sections, made_with), encoding="utf-8")
+    path.with_suffix(".json").write_text(json.dumps(document(sections), indent=1) + "\n", encoding="utf-8")
 
 
 def document(sections: Sequence[ReportSection]) -> list[dict[str, Any]]:

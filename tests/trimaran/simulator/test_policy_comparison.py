@@ -1,0 +1,136 @@
+"""Comparison of policies from Python: the results of the command line, with plugins that are not installed."""
+
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from support.plugin_packages import EXAMPLE
+
+from scoring import LoadVariationRiskBalancing, NodeResourcesFit, Profile, TailRisk, WeightedPlugin
+from trimaran import simulator
+from trimaran.cli.main import main
+from trimaran.simulator import compare, read_trace
+from trimaran.traces.synthetic import Synthetic
+from trimaran.traces.trace import write_trace
+
+ROOT = EXAMPLE.parents[1]
+# The same policy as a profile and as a file.
+PROFILE = Profile((WeightedPlugin(TailRisk(target=90), 2), WeightedPlugin(NodeResourcesFit("MostAllocated"), 3)))
+DOCUMENT = yaml.safe_load("""
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins: {score: {enabled: [{name: TailRisk, weight: 2}, {name: NodeResourcesFit, weight: 3}]}}
+  pluginConfig:
+  - {name: TailRisk, args: {target: 90, countRecentPods: false}}
+  - {name: NodeResourcesFit, args: {scoringStrategy: {type: MostAllocated}}}
+""")
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory) -> Path:
+    """Folder with the small worlds a and b."""
+    folder = tmp_path_factory.mktemp("compared") / "worlds"
+    for seed, name in enumerate("ab"):
+        write_trace(Synthetic(seed, nodes=8, minutes=10 * 60, warm_up_minutes=60).trace(), folder / name)
+    return folder
+
+
+def test_the_results_are_those_of_the_command_line(worlds, tmp_path):
+    """A profile, the same profile as a mapping, and the command line with its file have the same measures."""
+    compared = compare([read_trace(worlds / "a")], {"mine": PROFILE, "file": DOCUMENT}, overcommit=(2.0, 2.0), seed=3)
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(yaml.safe_dump(DOCUMENT))
+    command = ["simulate", "compare", "--trace", str(worlds / "a"), "--overcommit", "2", "--seed", "3", "-o", "json"]
+    done = CliRunner().invoke(main, [*command, "--policy", f"mine={file}", "--policy", "default"])
+    assert done.exit_code == 0, done.stderr
+    shown = json.loads(done.stdout)["a"]
+    assert compared.measures["a"] == {**shown, "file": shown["mine"]}
+    assert shown["mine"] != shown["default"]
+
+
+def test_processes_change_no_result(worlds):
+    """Replays in two processes have the results of replays in one."""
+    traces, profiles = [read_trace(worlds / "a"), read_trace(str(worlds / "b"))], {"mine": PROFILE}
+    assert compare(traces, profiles, jobs=2) == compare(traces, profiles)
+
+
+def test_the_report_has_all_parts(worlds, tmp_path):
+    """The HTML report and its JSON have the worlds, the means and a heat map of the first world."""
+    traces = [read_trace(worlds / name) for name in "ab"]
+    compared = compare(traces, {"mine": Profile.of(LoadVariationRiskBalancing())})
+    compared.write_html(str(tmp_path / "report.html"))
+    (section,) = json.loads((tmp_path / "report.json").read_text())
+    assert section["worlds"] == compared.measures
+    assert list(section["means"]) == list(compared.means()) == ["mine", "default"]
+    assert list(section["heat"]["cpu_percent"]) == ["mine", "default"]
+    assert "2 worlds, each at its own overcommit" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("names", "arguments", "problem"),
+    [
+        ("", {}, "traces: there is no trace to replay"),
+        ("aa", {}, r"traces: two are named a; name one with dataclasses.replace\(trace, name=...\)"),
+        ("a", {"profiles": {"default": PROFILE}}, "profiles: the name default is taken; choose another name"),
+        ("a", {"baselines": ["defaults"]}, "baselines: unknown policy defaults; policies are: default, "),
+        ("a", {"profiles": {"mine": {}}}, "kind: must be KubeSchedulerConfiguration"),
+    ],
+)
+def test_mistakes_are_named(worlds, names, arguments, problem):
+    """Wrong arguments are ValueErrors with the argument's name and the remedy, before any replay."""
+    with pytest.raises(ValueError, match=problem):
+        compare([read_trace(worlds / name) for name in names], **{"profiles": {}, **arguments})
+
+
+def test_the_public_surface_is_pinned():
+    """Names and signatures of trimaran.simulator stay the same: programs of users call them."""
+    shown = {}
+    for name in simulator.__all__:
+        exported = getattr(simulator, name)
+        members = inspect.getmembers(exported) if name == "PolicyComparison" else [("", exported)]
+        for member, value in members:
+            if inspect.isfunction(value) and not member.startswith("_"):
+                shown[f"{name}.{member}".rstrip(".")] = str(inspect.signature(value))
+            elif isinstance(value, property):
+                shown[f"{name}.{member}"] = "property"
+    signature = (
+        "(traces: collections.abc.Iterable[trimaran.traces.trace.Trace], "
+        "profiles: collections.abc.Mapping[str, scoring.profiles.profile.Profile | "
+        "collections.abc.Mapping[str, typing.Any]], *, baselines: collections.abc.Sequence[str] = ('default',), "
+        "seed: int = 0, overcommit: tuple[float, float] | None = None, jobs: int = 1) -> "
+        "trimaran.simulator.policy_comparison.PolicyComparison"
+    )
+    interval = "dict[str, dict[str, trimaran.simulator.report.statistics.Interval]]"
+    assert shown == {
+        "PolicyComparison.gaps_closed": f"(self) -> dict[str, {interval}]",
+        "PolicyComparison.means": f"(self) -> {interval}",
+        "PolicyComparison.measures": "property",
+        "PolicyComparison.write_html": "(self, path: pathlib.Path | str) -> None",
+        "compare": signature,
+        "policy_names": "() -> list[str]",
+        "read_trace": "(folder: pathlib.Path | str) -> trimaran.traces.trace.Trace",
+    }
+
+
+def test_the_example_of_the_page_runs(worlds):
+    """The ten lines of docs/simulator.md run as written, and show tables, intervals, gaps and the report."""
+    page = (ROOT / "docs" / "simulator.md").read_text()
+    (example,) = re.findall(r"```python\n(from scoring import Profile.*?)```", page, re.DOTALL)
+    assert len(example.strip().splitlines()) <= 11
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command, folder = [sys.executable, "-c", example], worlds.parent
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, cwd=folder, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    for part in ("2 worlds: mean", "gap closed, %: default is 0, clairvoyant 100", "Interval(mean=", "low=None"):
+        assert part in done.stdout
+    assert "spare" in (folder / "report.html").read_text()

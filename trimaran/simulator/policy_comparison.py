@@ -1,0 +1,142 @@
+"""Comparison of policies from Python: the replays of ``trimaran simulate compare`` as one function."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from scoring import Profile
+from trimaran.simulator.comparison import Comparison
+from trimaran.simulator.heat_map import HeatMap, heat_map
+from trimaran.simulator.measures import measures
+from trimaran.simulator.policies.catalogue import DEFAULT, policies, policy_names
+from trimaran.simulator.policies.profiles import configured_policy, extended_policy
+from trimaran.simulator.policy import Policy
+from trimaran.simulator.replay import Replay, ReplayOptions
+from trimaran.simulator.report.section import ReportSection
+from trimaran.simulator.report.statistics import Interval, by_policy, gaps
+from trimaran.simulator.report.text import tables
+from trimaran.traces.trace import Trace
+
+
+@dataclass(frozen=True)
+class PolicyComparison:
+    """Measures of policies in one or more worlds, the replayed traces, as :func:`compare` returns them.
+
+    ``print`` shows the tables.
+    """
+
+    _section: ReportSection
+
+    @property
+    def measures(self) -> Comparison:
+        """Measures by world, policy and measure name, such as ``measures["a"]["default"]["hot_minutes_80"]``."""
+        return self._section.comparison
+
+    def means(self) -> dict[str, dict[str, Interval]]:
+        """Return the mean over the worlds by policy and measure, from five worlds on with its interval."""
+        return by_policy(self.measures)
+
+    def gaps_closed(self) -> dict[str, dict[str, dict[str, Interval]]]:
+        """Return the gap closed from the default scheduler, in percent, by goal, policy and measure.
+
+        The goals are the baselines ``clairvoyant`` and ``oracle``, as far as they were replayed.
+        """
+        return gaps(self.measures)
+
+    def __str__(self) -> str:
+        """Return the tables that ``trimaran simulate compare`` prints."""
+        return tables(self.measures)
+
+    def write_html(self, path: Path | str) -> None:
+        """Write the report, and its data as JSON to the same path with suffix ``.json``.
+
+        Raises:
+            ModuleNotFoundError: matplotlib is not installed; ``pip install 'trimaran[report]'`` installs it.
+            OSError: a file cannot be written.
+        """
+        from trimaran.simulator.report.page import write_report  # draws: an extra, and a second of imports
+
+        write_report([self._section], Path(path), f"trimaran {version('trimaran')}: simulator.compare")
+
+
+def compare(
+    traces: Iterable[Trace],
+    profiles: Mapping[str, Profile | Mapping[str, Any]],
+    *,
+    baselines: Sequence[str] = (DEFAULT,),
+    seed: int = 0,
+    overcommit: tuple[float, float] | None = None,
+    jobs: int = 1,
+) -> PolicyComparison:
+    """Replay traces with scoring profiles, and with policies of the simulator as baselines.
+
+    Args:
+        traces: traces with different names, such as :func:`read_trace` returns.
+        profiles: profiles by the name that the policy gets. A :class:`scoring.Profile` scores as the extender does,
+            next to kube-scheduler's own plugins; its plugins need not be installed. A mapping is a parsed
+            KubeSchedulerConfiguration with one profile.
+        baselines: names of policies of the simulator; see :func:`policy_names`. With ``clairvoyant`` the result has
+            gaps closed.
+        seed: seed of the choice among equally good nodes.
+        overcommit: divisors of CPU and memory requests; None means each trace's own.
+        jobs: number of processes, -1 for all processors; more than one needs joblib, ``trimaran[simulator]``.
+
+    Raises:
+        ValueError: there is no trace, two have the same name, a policy has the name of another one, a baseline is
+            unknown, or a KubeSchedulerConfiguration is not valid.
+    """
+    worlds = list(traces)
+    _check_names([trace.name for trace in worlds], profiles, baselines)
+    added = {name: _policy(name, profile) for name, profile in profiles.items()}
+    options = ReplayOptions(seed=seed, overcommit=overcommit)
+    tasks = [
+        (trace, policy, options, trace is worlds[0])
+        for trace in worlds
+        for catalogue in [policies(trace)]
+        for policy in (*added.values(), *(catalogue[name] for name in baselines))
+    ]
+    if jobs == 1:
+        results = [_measured(*task) for task in tasks]
+    else:
+        joblib = import_module("joblib")
+        results = joblib.Parallel(n_jobs=jobs)(joblib.delayed(_measured)(*task) for task in tasks)
+    section = ReportSection(
+        label=f"{overcommit[0]:g}" if overcommit else "",
+        overcommit={trace.name: (overcommit or trace.overcommit)[0] for trace in worlds},
+        heat_world=worlds[0].name,
+        heat_hours=(worlds[0].minutes - worlds[0].warm_up_minutes) / 60,
+    )
+    for (trace, policy, _, _), (measured, heat) in zip(tasks, results, strict=True):
+        section.comparison.setdefault(trace.name, {})[policy.name] = measured
+        if heat is not None:
+            section.heat[policy.name] = heat
+    return PolicyComparison(section)
+
+
+def _check_names(worlds: Sequence[str], profiles: Mapping[str, object], baselines: Sequence[str]) -> None:
+    if not worlds:
+        raise ValueError("traces: there is no trace to replay")
+    for name in worlds:
+        if worlds.count(name) > 1:
+            raise ValueError(f"traces: two are named {name}; name one with dataclasses.replace(trace, name=...)")
+    known = policy_names()
+    for name in baselines:
+        if name not in known:
+            raise ValueError(f"baselines: unknown policy {name}; policies are: {', '.join(known)}")
+    for name in profiles:
+        if name in known:
+            raise ValueError(f"profiles: the name {name} is taken; choose another name")
+
+
+def _policy(name: str, profile: Profile | Mapping[str, Any]) -> Policy:
+    return extended_policy(name, profile) if isinstance(profile, Profile) else configured_policy(name, profile)
+
+
+def _measured(
+    trace: Trace, policy: Policy, options: ReplayOptions, wants_heat: bool
+) -> tuple[dict[str, float], HeatMap | None]:
+    outcome = Replay(trace, policy, options).run()
+    return measures(outcome), heat_map(outcome) if wants_heat else None
