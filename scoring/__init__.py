@@ -6,11 +6,13 @@ and our own. Scoring is pure: it does no input or output, reads no clock, writes
 
 from runtime.kubernetes.constraints import NodeRequirement, NodeSelectorTerm, Taint, Toleration
 from runtime.kubernetes.objects import CachedRequests, Container, Node, Owner, Pod, ResourceList
+from runtime.kubernetes.workloads import Workload
 from scoring.arguments import ArgumentError
 from scoring.kubernetes_version import KUBERNETES_VERSIONS
 from scoring.load.measured_resource import CPU_LOAD, DISK_LOAD, GPU_LOAD, MEMORY_LOAD, NETWORK_LOAD, MeasuredResource
 from scoring.load.metrics_table import MeasuredUse, MetricsTable
-from scoring.load.use_levels import OwnerIndex, UseLevels
+from scoring.load.owner_index import OwnerIndex, OwnersOnRow
+from scoring.load.use_levels import UseLevels
 from scoring.normalization import INFEASIBLE
 from scoring.plugins.base import Explanation, PreparedPlugin, Rows, RowSliceCache, ScorePlugin, Terms
 from scoring.plugins.congestion_cost import CongestedResource, CongestionCost
@@ -42,8 +44,9 @@ __all__ = [
     "LoadVariationRiskBalancing", "LowRiskOverCommitment", "MeasuredResource", "MeasuredUse", "MetricsTable", "Node",
     "NodeGrade", "NodePlan", "NodeRequirement", "NodeResourcesAllocatable", "NodeResourcesBalancedAllocation",
     "NodeResourcesFit", "NodeRows", "NodeSelectorTerm", "NodeTable", "Occupancy", "OwnedPods", "Owner", "OwnerIndex",
-    "PackedScores", "Peaks", "PlacedPod", "PluginScores", "Pod", "PodState", "PowerModel", "PreparedPlugin",
-    "PreparedProfile", "Profile", "ProfileExplanation", "ResourceList", "ResourceWeight", "RowSliceCache", "Rows",
-    "SchedulerConfiguration", "ScorePlugin", "Scores", "ShapePoint", "TailRisk", "Taint", "TargetLoadPacking", "Terms",
-    "Toleration", "UseLevels", "WeightedPlugin", "fits", "plugin_from_config", "read_configuration",
+    "OwnersOnRow", "PackedScores", "Peaks", "PlacedPod", "PluginScores", "Pod", "PodState", "PowerModel",
+    "PreparedPlugin", "PreparedProfile", "Profile", "ProfileExplanation", "ResourceList", "ResourceWeight",
+    "RowSliceCache", "Rows", "SchedulerConfiguration", "ScorePlugin", "Scores", "ShapePoint", "TailRisk", "Taint",
+    "TargetLoadPacking", "Terms", "Toleration", "UseLevels", "WeightedPlugin", "Workload", "fits", "plugin_from_config",
+    "read_configuration",
 ]  # fmt: skip

@@ -22,6 +22,7 @@ from runtime.kubernetes.constraints import (
 )
 from runtime.kubernetes.k8s_fields import get, get_list, get_texts, unix_seconds
 from runtime.kubernetes.kinds import check_kind, pod_of
+from runtime.kubernetes.workloads import Workload
 
 if TYPE_CHECKING:
     import numpy as np
@@ -178,6 +179,10 @@ class Owner(NamedTuple):
     uid: str = ""
 
 
+Kin = Workload | Owner
+"""What pods that are expected to behave alike have in common."""
+
+
 @dataclass(slots=True, eq=False)
 class CachedRequests:
     """Cache of amounts for all pods with equal requests. Each value is None or missing until it is first computed.
@@ -226,6 +231,7 @@ class Pod:
             instead of the containers' requests; the Trimaran plugins ignore them.
         labels: labels of the pod.
         owner: controller of the pod; None if it has none.
+        workload: workload of the pod, over all its revisions and runs; None if it is not known.
         priority: pods with a higher priority are scheduled first.
         tolerations: tolerations of the pod.
         node_selector: labels that the pod's node must have.
@@ -251,6 +257,7 @@ class Pod:
     requests: ResourceList = field(default_factory=ResourceList)
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     owner: Owner | None = None
+    workload: Workload | None = None
     priority: int = 0
     tolerations: tuple[Toleration, ...] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -261,6 +268,11 @@ class Pod:
     def __post_init__(self) -> None:
         if not self.uid:
             object.__setattr__(self, "uid", f"{self.namespace}/{self.name or uuid4().hex}")
+
+    @property
+    def kin(self) -> Kin | None:
+        """Identity of the pods that behave alike: the workload, or the owner if the workload is not known."""
+        return self.workload or self.owner
 
     @classmethod
     def from_k8s(cls, pod: Any, known: Callable[[RequestKey], CachedRequests] | None = None) -> Self:

@@ -13,13 +13,14 @@ the power:
 ``a`` is the sum of the requests of the node's pods and ``r`` the pending pod's request, both in parts of allocatable.
 Requests are included for two reasons. If no node has room for another request, later pods cannot be placed, however
 low the load is. And a request says a little about use that has not been observed yet. ``c`` is the sum of the CPU
-requests of the node's pods with the same owner (controller) as the pending pod, in parts of the node's CPU.
+requests of the node's pods with the same owner as the pending pod, in parts of the node's CPU. The owner of a pod is
+its workload (over all revisions and runs) or, if that is not known, its controller.
 
 ``in flight`` is the use of recently placed pods that the average does not include yet
-(:mod:`scoring.load.recent_pods`). ``expected`` is the expected use of the node's pods, by the levels of their owners: a
-level is the mean use of an owner's pods as a share of the request (:class:`scoring.UseLevels`). Levels are learned from
-a longer time than the last window, so they also reflect other hours of the day. Without levels, u is the measured use
-plus the use in flight. The expected use of a pod is its request times its owner's level, or its request without levels.
+(:mod:`scoring.load.recent_pods`). ``expected`` is the expected use of the node's pods (:class:`scoring.UseLevels`): of
+a learned workload the mean use of its pods, of other pods a level, the share of the request that pods use. Use is
+learned from a longer time than the last window, so it also reflects other hours of the day. Without levels, u is the
+measured use plus the use in flight, and the expected use of a pod is its request.
 
 The use of pods of the same owner rises and falls together, and so do the errors of their level. If levels come with
 deviations, use is modeled as a normal distribution with mean u and variance v. The cost is then the probability of
@@ -49,7 +50,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.kubernetes import pod_demand
-from runtime.kubernetes.objects import CPU, MEMORY, Owner, Pod
+from runtime.kubernetes.objects import CPU, MEMORY, Kin, Pod
 from scoring.arguments import Between, Distinct, check_arguments, not_empty
 from scoring.arrays import Float64s, Int64s
 from scoring.load import recent_pods
@@ -209,11 +210,11 @@ class CongestionCost(ScorePlugin):
         terms: Terms = {}
         rise: Float64s = np.zeros((1, 1))
         owners = node["_owners"].tolist()
-        rows_of = [[] if pod.owner is None else _rows_with(pod.owner, owners) for pod in pods]
+        rows_of = [[] if pod.kin is None else _rows_with(pod.kin, owners) for pod in pods]
         for congested in self.resources:
             # The rise from expected use.
             name = congested.resource.name
-            expected = np.array([[self.levels.expected_use(pod, name)] for pod in pods])
+            expected = self.levels.expected_uses(pods, [name])[0][:, None]
             use, divisor = node[f"{name}.use"] + expected, node[f"_{name}.divisor"]
             variance = node.get(f"{name}.variance")
             if variance is None:
@@ -244,7 +245,7 @@ class CongestionCost(ScorePlugin):
         return terms
 
     def _more_variance(
-        self, pods: Sequence[Pod], name: str, owners: Sequence[Mapping[Owner, OwnedPods]], rows_of: list[list[int]]
+        self, pods: Sequence[Pod], name: str, owners: Sequence[Mapping[Kin, OwnedPods]], rows_of: list[list[int]]
     ) -> Float64s:
         """Return the rise in the variance of each node's use that each pod would cause, shape (pods, nodes).
 
@@ -254,14 +255,17 @@ class CongestionCost(ScorePlugin):
             owners: sums of each node's pods by owner.
             rows_of: for each pod, the rows of the nodes with pods of the same owner.
         """
-        deviation = np.array([[self.levels.deviation(pod.owner, name)] for pod in pods])
-        pod_deviation = deviation * per_pod(pods, pod_demand.requests, name)
-        owner_requests = np.zeros((len(pods), len(owners)))
+        deviation = self.levels.deviation
+        pod_deviation = np.array([[deviation(pod.kin, name, 1, pod_demand.requests(pod, name))] for pod in pods])
+        on_nodes = np.zeros((len(pods), len(owners)))
         for place, (pod, rows) in enumerate(zip(pods, rows_of, strict=True)):
-            if pod.owner is not None:
-                owner_requests[place, rows] = [owners[row][pod.owner].requests.get(name, 0) for row in rows]
+            if (kin := pod.kin) is not None:
+                there = [owners[row][kin] for row in rows]
+                on_nodes[place, rows] = [
+                    deviation(kin, name, owned.count, owned.requests.get(name, 0)) for owned in there
+                ]
         # (s + e) ^ 2 - s ^ 2 = e * (e + 2 * s)
-        more: Float64s = pod_deviation * (pod_deviation + 2 * deviation * owner_requests)
+        more: Float64s = pod_deviation * (pod_deviation + 2 * on_nodes)
         return more
 
     def normalize(self, scores: Int64s) -> Int64s:
@@ -349,13 +353,13 @@ def _requested_cost(requested: Float64s, divisor: Float64s) -> Float64s:
     return cost
 
 
-def _rows_with(owner: Owner, owners: Sequence[Mapping[Owner, OwnedPods]]) -> list[int]:
+def _rows_with(owner: Kin, owners: Sequence[Mapping[Kin, OwnedPods]]) -> list[int]:
     """Return the rows of the nodes that have pods of an owner; ``owners`` has the owners on each node."""
     return [row for row, row_owners in enumerate(owners) if owner in row_owners]
 
 
 def _same_owner(
-    pods: Sequence[Pod], owners: Sequence[Mapping[Owner, OwnedPods]], rows_of: Sequence[list[int]]
+    pods: Sequence[Pod], owners: Sequence[Mapping[Kin, OwnedPods]], rows_of: Sequence[list[int]]
 ) -> tuple[Int64s, Int64s]:
     """Return the number of pods with the same owner on each node, and the sum of their CPU requests in millicores.
 
@@ -369,7 +373,7 @@ def _same_owner(
     """
     count, cpu_milli = np.zeros((2, len(pods), len(owners)), np.int64)
     for place, (pod, rows) in enumerate(zip(pods, rows_of, strict=True)):
-        owner = pod.owner
+        owner = pod.kin
         if owner is not None:
             count[place, rows] = [owners[row][owner].count for row in rows]
             cpu_milli[place, rows] = [owners[row][owner].cpu_milli for row in rows]

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.kubernetes.kinds import items_of
-from runtime.kubernetes.objects import Node, Owner, Pod
+from runtime.kubernetes.objects import Kin, Node, Pod
 from scoring.arrays import Bools, Float64s, Int64s
 from scoring.table.feasibility import feasible
 from scoring.table.node_rows import NodeRows
@@ -229,8 +229,8 @@ class NodeTable:
         """Return the pods of a row with their placement times, in order of placement."""
         return self.occupancy.pods[row].values()
 
-    def owners_on(self, row: int) -> Mapping[Owner, OwnedPods]:
-        """Return the sums of the pods of a row by owner, the controller that created the pods."""
+    def owners_on(self, row: int) -> Mapping[Kin, OwnedPods]:
+        """Return the sums of the pods of a row by workload, or by owner (controller) if the workload is not known."""
         return self.occupancy.owners[row]
 
     def placed_pods(self) -> Iterator[tuple[int, PlacedPod]]:

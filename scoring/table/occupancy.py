@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from runtime.kubernetes import pod_demand
-from runtime.kubernetes.objects import CPU, Node, Owner, Pod
+from runtime.kubernetes.objects import CPU, Kin, Node, Pod
 from scoring.arrays import Float64s, Int64s
 from scoring.table.node_rows import NodeRows
 from scoring.table.pod_index import PodIndex
@@ -38,7 +38,7 @@ class PlacedPod:
 
 @dataclass(frozen=True, slots=True)
 class OwnedPods:
-    """Sums over the pods on a node that have the same owner (controller).
+    """Sums over the pods on a node that have the same workload, or the same owner if the workload is not known.
 
     Attributes:
         count: number of pods.
@@ -78,7 +78,7 @@ class Occupancy:
         rows: nodes as arrays; immutable, so copies share them.
         sums: sums over the pods of each row.
         pods: for each row, its pods by uid, in order of placement. A row's mapping is replaced, never modified.
-        owners: for each row, the sums of its pods by owner. A row's mapping is replaced, never modified.
+        owners: for each row, the sums of its pods by workload or owner. A row's mapping is replaced, never modified.
         newest: time of the latest placement in each row, Unix seconds, shape (nodes,); -infinity without pods.
         departed: for each row, the pods that left so recently that a metrics window may include them. A row's tuple is
             replaced, never modified.
@@ -93,7 +93,7 @@ class Occupancy:
     rows: NodeRows
     sums: PodSums
     pods: list[dict[str, PlacedPod]]
-    owners: list[Mapping[Owner, OwnedPods]]
+    owners: list[Mapping[Kin, OwnedPods]]
     newest: Float64s
     departed: list[tuple[DepartedPod, ...]]
     last_left: Float64s
@@ -285,16 +285,17 @@ class Occupancy:
         self.version += 1
 
     def _count_owner(self, row: int, pod: Pod, sign: int) -> None:
-        if pod.owner is None:
+        kin = pod.kin
+        if kin is None:
             return
         owners = dict(self.owners[row])
-        before = owners.get(pod.owner, _NO_PODS)
+        before = owners.get(kin, _NO_PODS)
         count = before.count + sign
         if count:
             cpu_milli = before.cpu_milli + sign * pod_demand.in_tree_requests(pod, CPU, non_zero=True)
-            owners[pod.owner] = OwnedPods(count, cpu_milli, _added(before.requests, pod_demand.requested(pod), sign))
+            owners[kin] = OwnedPods(count, cpu_milli, _added(before.requests, pod_demand.requested(pod), sign))
         else:
-            del owners[pod.owner]
+            del owners[kin]
         self.owners[row] = owners
 
     def mark_changed(self, row: int) -> None:

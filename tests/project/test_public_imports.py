@@ -32,11 +32,12 @@ PROMISED = {
         FallbackPolicy FallbackScores ImageLocality Judgment LoadVariationRiskBalancing LowRiskOverCommitment
         MeasuredResource MeasuredUse MetricsTable Node NodeGrade NodePlan NodeResourcesAllocatable
         NodeResourcesBalancedAllocation NodeResourcesFit NodeRequirement NodeRows NodeSelectorTerm NodeTable
-        Occupancy OwnedPods Owner OwnerIndex PackedScores Peaks PlacedPod PluginScores Pod PodState PowerModel
+        Occupancy OwnedPods Owner OwnerIndex OwnersOnRow PackedScores
+        Peaks PlacedPod PluginScores Pod PodState PowerModel
         PreparedPlugin PreparedProfile Profile ProfileExplanation ResourceList ResourceWeight
         RowSliceCache Rows
         SchedulerConfiguration ScorePlugin Scores ShapePoint Taint TailRisk TargetLoadPacking Terms
-        Toleration UseLevels WeightedPlugin fits
+        Toleration UseLevels WeightedPlugin Workload fits
         plugin_from_config read_configuration
     """,
     # Names that docs/extending.md has documented for authors of plugins and providers, now or earlier.
@@ -47,6 +48,7 @@ PROMISED = {
     "watcher.errors": "ProviderAnswerError ProviderError ProviderRefused ProviderUnavailable SettingsError",
     "watcher.findings": "Finding",
     "watcher.providers.base": "Check Fetched Reading Sample SampleProvider Samples WindowProvider",
+    "watcher.workload_table": "ContainerKey ContainerTable WorkloadTable",
     "watcher.settings": "ProviderSettings Settings",
     "watcher.testing": """
         DuplicatedSeriesContract HttpContract ProviderContract SampledSource Series WindowSource reply serving

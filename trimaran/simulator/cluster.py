@@ -8,12 +8,15 @@ from itertools import takewhile
 import numpy as np
 
 from runtime.kubernetes.objects import CPU, MEMORY, CachedRequests, Container, Node, Owner, Pod, ResourceList
+from runtime.kubernetes.workloads import Workload
 from scoring.arrays import Bools, Float64s, Int64s
 from scoring.table.node_table import NodeTable
 from trimaran.simulator.ledger import UseLedger
 from trimaran.simulator.windows import unix_seconds
 from trimaran.traces.events import Amounts
 from trimaran.traces.trace import JOB, NO_LIMIT, Trace
+
+_NAMESPACE = "default"
 
 
 @dataclass(slots=True)
@@ -90,6 +93,7 @@ class Cluster:
         self._names = list(trace.nodes)
         self._numbers = {name: number for number, name in enumerate(trace.nodes)}
         self._owners: dict[tuple[str, str], Owner] = {}
+        self._workloads: dict[tuple[str, str], Workload] = {}
         self._containers: dict[tuple[int, ...], tuple[Container, ...]] = {}
         self._known_requests: dict[tuple[int, ...], CachedRequests] = defaultdict(CachedRequests)
         self.nodes = NodeTable(
@@ -157,6 +161,13 @@ class Cluster:
             known = self._owners[kind, name] = Owner(kind, name)
         return known
 
+    def workload(self, kind: str, name: str) -> Workload:
+        """Return the workload of an owner, the same object for every pod: owners of a trace are workloads."""
+        known = self._workloads.get((kind, name))
+        if known is None:
+            known = self._workloads[kind, name] = Workload(_NAMESPACE, kind, name)
+        return known
+
     def pod(self, number: int, requests: tuple[int, int] | None = None) -> Pod:
         """Return a pod as the scheduler sees it.
 
@@ -176,10 +187,12 @@ class Cluster:
                     limits=ResourceList({name: limit for name, limit in limits.items() if limit != NO_LIMIT}),
                 ),
             )
+        kind, owner = trace.owner_kinds[number], trace.owners[number]
         return Pod(
             name=trace.pods[number],
             containers=containers,
-            owner=self.owner(trace.owner_kinds[number], trace.owners[number]),
+            owner=self.owner(kind, owner),
+            workload=self.workload(kind, owner),
             cached_requests=self._known_requests[key],  # memoized per combination of requests and limits
         )
 

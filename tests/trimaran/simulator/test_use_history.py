@@ -1,9 +1,10 @@
-"""Levels and deviations of owners, learned from the past of a replay."""
+"""Expected use of workloads, learned from the past of a replay by the watcher's learner."""
 
 import numpy as np
 import pytest
 
-from runtime.kubernetes.objects import Owner
+from runtime.kubernetes.workloads import Workload
+from scoring import Container, Pod, ResourceList, UseLevels
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.learning import UseHistory
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
@@ -12,7 +13,8 @@ from trimaran.traces.trace import PodUse, Trace
 
 GIB = 2**30
 MINUTES = 600
-STEADY, WAVING = Owner("Deployment", "steady"), Owner("Deployment", "waving")
+STEADY, WAVING = (Workload("default", "Deployment", name) for name in ("steady", "waving"))
+REQUESTS = {"cpu": 1000, "memory": GIB}  # after overcommit
 
 
 @pytest.fixture
@@ -56,43 +58,55 @@ def learned(cluster: Cluster, until: int) -> UseHistory:
     return history
 
 
+def level(levels: UseLevels, workload: Workload | None, resource: str) -> float:
+    """Return the expected use of a pod of a workload, as a share of its request."""
+    request = REQUESTS[resource]
+    pod = Pod(workload=workload, containers=(Container(ResourceList({resource: request})),))
+    return levels.expected_use(pod, resource) / request
+
+
+def deviation(levels: UseLevels, workload: Workload | None, resource: str) -> float:
+    """Return the deviation of this share."""
+    return levels.deviation(workload, resource, 1, REQUESTS[resource]) / REQUESTS[resource]
+
+
 def test_levels_are_of_requests_after_overcommit(cluster: Cluster) -> None:
     """Half of the original request is all of the halved request; memory is not overcommitted."""
     levels = learned(cluster, 480).levels()
-    assert levels.level(STEADY, "cpu") == pytest.approx(1.0, rel=0.05)
-    assert levels.level(WAVING, "memory") == pytest.approx(0.75, rel=0.02)
+    assert level(levels, STEADY, "cpu") == pytest.approx(1.0, rel=0.05)
+    assert level(levels, WAVING, "memory") == pytest.approx(0.75, rel=0.02)
 
 
 def test_varying_use_has_a_larger_deviation(cluster: Cluster) -> None:
     """Use that varies by .3 of the original request has a deviation of .6 of the halved one, plus the uncertainty."""
     levels = learned(cluster, 480).levels()
     unknown = 0.8**2 / (1 + 480 / 120)
-    assert levels.deviation(STEADY, "cpu") == pytest.approx(unknown**0.5, rel=0.05)
-    assert levels.deviation(WAVING, "cpu") == pytest.approx((0.6**2 + unknown) ** 0.5, rel=0.05)
+    assert deviation(levels, STEADY, "cpu") == pytest.approx(unknown**0.5, rel=0.05)
+    assert deviation(levels, WAVING, "cpu") == pytest.approx((0.6**2 + unknown) ** 0.5, rel=0.05)
 
 
 def test_memory_has_a_smaller_uncertainty(cluster: Cluster) -> None:
     """Constant use has only the uncertainty as deviation, which is smaller for memory than for CPU."""
     levels = learned(cluster, 480).levels()
     unknown = 0.3**2 / (1 + 480 / 120)
-    memory = levels.level(STEADY, "memory")
-    assert levels.deviation(STEADY, "memory") == pytest.approx(memory * unknown**0.5, rel=0.05)
-    assert levels.deviation(None, "memory") == pytest.approx(0.3 * levels.level(None, "memory"))
+    memory = level(levels, STEADY, "memory")
+    assert deviation(levels, STEADY, "memory") == pytest.approx(memory * unknown**0.5, rel=0.05)
+    assert deviation(levels, None, "memory") == pytest.approx(0.3 * level(levels, None, "memory"))
 
 
 def test_memory_deviates_up_to_its_peak(cluster: Cluster) -> None:
     """A memory peak of five minutes raises the deviation up to the peak's distance from the mean."""
     cluster.trace.use.memory[100:105] = 1.125  # of the pod with steady use
     levels = learned(cluster, 480).levels()
-    mean = levels.level(STEADY, "memory")
+    mean = level(levels, STEADY, "memory")
     unknown = 0.3**2 * mean**2 / (1 + 480 / 120)
     expected = ((1.125 - mean) ** 2 + unknown) ** 0.5
-    assert levels.deviation(STEADY, "memory") == pytest.approx(expected, rel=0.05)
+    assert deviation(levels, STEADY, "memory") == pytest.approx(expected, rel=0.05)
 
 
 def test_the_uncertainty_falls_with_observation(cluster: Cluster) -> None:
     """A new owner has a larger deviation than one observed for hours; an unknown owner has the largest."""
-    early = learned(cluster, 20).levels().deviation(STEADY, "cpu")
+    early = deviation(learned(cluster, 20).levels(), STEADY, "cpu")
     late = learned(cluster, 480).levels()
-    assert late.deviation(STEADY, "cpu") < early < late.deviation(None, "cpu") * 1.2
-    assert late.deviation(None, "cpu") == pytest.approx(0.8 * late.level(None, "cpu"))
+    assert deviation(late, STEADY, "cpu") < early < deviation(late, None, "cpu") * 1.2
+    assert deviation(late, None, "cpu") == pytest.approx(0.8 * level(late, None, "cpu"))

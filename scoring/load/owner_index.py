@@ -1,0 +1,84 @@
+"""Index of workloads and owners in arrays of expected use, and the sums of their pods on each node."""
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from runtime.kubernetes import pod_demand
+from runtime.kubernetes.objects import Kin
+from scoring.arrays import Float64s, Int64s
+from scoring.table.node_table import NodeTable
+
+ALL_OTHERS = sys.maxsize
+"""Index of all other owners: beyond the end of every array, where the last element stands for them."""
+
+
+class OwnersOnRow(NamedTuple):
+    """Pods in a row of a node table, summed up by owner; pods without an owner are listed one by one.
+
+    Attributes:
+        places: index of each owner, shape (owners on the row,).
+        counts: number of its pods.
+        requests: sum of the requests of its pods.
+    """
+
+    places: Int64s
+    counts: Float64s
+    requests: Float64s
+
+
+class OwnerIndex:
+    """Index of each workload, or owner if the workload is not known, in the arrays of a :class:`UseLevels`.
+
+    The object also caches, for each row of a node table, the sums of each owner's pods until the row changes. So
+    successive versions of the levels should share an index; :meth:`extend` adds owners to it. Threads may share it.
+
+    Args:
+        owners: workloads and owners in the order of the arrays.
+    """
+
+    def __init__(self, owners: Iterable[Kin] = ()) -> None:
+        self._place: dict[Kin | None, int] = {owner: place for place, owner in enumerate(owners)}
+        self._owners = list(self._place)
+        self._on_row: dict[tuple[int, str], tuple[Mapping[str, object], int, OwnersOnRow]] = {}
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def extend(self, owners: tuple[Kin, ...]) -> bool:
+        """Add the owners after the present ones; return False, and add none, if the present ones are not the first."""
+        if self._owners != list(owners[: len(self._owners)]):
+            return False
+        for owner in owners[len(self._owners) :]:
+            self._place[owner] = len(self._owners)
+            self._owners.append(owner)
+        return True
+
+    def of(self, owner: Kin | None) -> int:
+        """Return the index of a workload or owner; :data:`ALL_OTHERS` for an unknown one and for None."""
+        return self._place.get(owner, ALL_OTHERS)
+
+    def on_row(self, nodes: NodeTable, row: int, resource: str) -> OwnersOnRow:
+        """Return the sums of the pods in a row by owner, with the requests of a resource."""
+        pods = nodes.occupancy.pods[row]  # replaced with every change, so its identity validates the cache
+        cached = self._on_row.get((row, resource))
+        # A sum that has only known owners stays valid when the index grows: its size is then -1.
+        if cached is None or cached[0] is not pods or cached[1] not in {-1, len(self._owners)}:
+            size, owners = len(self._owners), self._summed(nodes, row, resource)
+            known = ALL_OTHERS not in owners.places
+            cached = self._on_row[row, resource] = pods, -1 if known else size, owners
+        return cached[2]
+
+    def _summed(self, nodes: NodeTable, row: int, resource: str) -> OwnersOnRow:
+        owned, pods = nodes.owners_on(row), nodes.placed_on(row)
+        places = [self._place.get(owner, ALL_OTHERS) for owner in owned]
+        requests = [owner_pods.requests.get(resource, 0) for owner_pods in owned.values()]
+        counts = [owner_pods.count for owner_pods in owned.values()]
+        if sum(counts) < len(pods):
+            ownerless = [pod_demand.requests(placed.pod, resource) for placed in pods if placed.pod.kin is None]
+            places += [ALL_OTHERS] * len(ownerless)
+            requests += ownerless
+            counts += [1] * len(ownerless)
+        return OwnersOnRow(np.array(places, np.int64), np.array(counts, np.float64), np.array(requests, np.float64))

@@ -1,0 +1,101 @@
+"""Learned use of workloads, as arrays: the result of the learner, which scores and recommendations are made from.
+
+All amounts are absolute, cores and bytes of one pod or container, so that a changed request changes none of them.
+Arrays with a first axis of two have CPU first and memory second.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from runtime.kubernetes.workloads import Workload
+
+Float64s = npt.NDArray[np.float64]
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+class ContainerKey(NamedTuple):
+    """Identity of a container in all pods of a workload.
+
+    Attributes:
+        workload: the workload.
+        container: name of the container.
+    """
+
+    workload: Workload
+    container: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkloadTable:
+    """Expected use of a pod of each workload.
+
+    Attributes:
+        timestamp: end of the newest round of measurements, Unix seconds.
+        workloads: the workloads. New ones are appended; the order changes only when workloads are removed.
+        use: expected CPU and memory use of a pod, cores and bytes, shape (2, workloads).
+        deviations: standard deviations of this use, in the same units and shape.
+        level: use of all pods as a share of their requests, for pods of unknown workloads, shape (2,).
+        level_deviation: standard deviation of this share, shape (2,).
+        first_seen: time when each workload was first measured, Unix seconds, shape (workloads,).
+        last_seen: time of each workload's newest measurement, Unix seconds, shape (workloads,).
+        pods: number of each workload's pods in its newest measurement, shape (workloads,).
+        pod_minutes: minutes of all its pods that were measured, shape (workloads,).
+    """
+
+    timestamp: float
+    workloads: tuple[Workload, ...]
+    use: Float64s
+    deviations: Float64s
+    level: Float64s
+    level_deviation: Float64s
+    first_seen: Float64s
+    last_seen: Float64s
+    pods: Float64s
+    pod_minutes: Float64s
+
+    def __len__(self) -> int:
+        return len(self.workloads)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ContainerTable:
+    """Learned use of each container of each workload.
+
+    Attributes:
+        keys: workload and name of each container.
+        requests: mean request of the container in the newest measurement, cores and bytes, shape (2, containers); 0
+            without requests.
+        use: expected use, cores and bytes, shape (2, containers).
+        deviations: standard deviations of this use, in the same units and shape.
+        quantiles: the quantiles, 0 to 1.
+        cpu_percentiles: quantiles of CPU use, cores, shape (quantiles, containers).
+        highest_memory: highest memory use of the last 14 days, bytes, shape (containers,).
+        by_hour: mean use in each hour of the day (UTC), cores and bytes, shape (2, containers, 24); NaN if not known.
+        first_seen: time when each container was first measured, Unix seconds, shape (containers,).
+        last_seen: time of each container's newest measurement, Unix seconds, shape (containers,).
+        revision_since: time when the present revision was first measured, Unix seconds, shape (containers,).
+        pods: number of pods with the container in its newest measurement, shape (containers,).
+        pod_minutes: minutes of all pods that were measured, shape (containers,).
+    """
+
+    keys: Sequence[ContainerKey]
+    requests: Float64s
+    use: Float64s
+    deviations: Float64s
+    quantiles: tuple[float, ...]
+    cpu_percentiles: Float64s
+    highest_memory: Float64s
+    by_hour: Float64s
+    first_seen: Float64s
+    last_seen: Float64s
+    revision_since: Float64s
+    pods: Float64s
+    pod_minutes: Float64s
+
+    def __len__(self) -> int:
+        return len(self.keys)
