@@ -1,5 +1,6 @@
 """Score plugins of other packages: read from entry points, named in a KubeSchedulerConfiguration, used everywhere."""
 
+import json
 import os
 import re
 import shutil
@@ -13,7 +14,7 @@ import yaml
 from click.testing import CliRunner
 from support.plugin_packages import EXAMPLE, install_example, register
 
-from scoring import PodState, plugin_from_config, read_configuration
+from scoring import PLUGINS, PodState, Profile, plugin_from_config, read_configuration
 from trimaran.cli.main import main
 from trimaran.extender.kube_scheduler import ExtenderEndpoint, in_tree_by_scheduler, render_config, validate_config
 from trimaran.extender.profiles import Profiles, our_plugins
@@ -205,6 +206,37 @@ def test_commands_use_it(site):
     checked = trimaran(site, "config", "check", scheduler, "--kubernetes-version", "1.36").stdout
     assert re.search("kube-scheduler with trimaran's extender +yes, converted by", checked)
     assert "2 x CoolMemory" in checked
+
+
+SCORE = ("score", "--pod", "examples/pod.yaml", "--nodes", "examples/nodes.yaml", "--watcher", "http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize("name", sorted(PLUGINS - {"RequestedToCapacityRatio"}))
+def test_every_included_plugin_scores_by_its_name(name):
+    """``trimaran score --plugin`` takes every included plugin, with its default arguments."""
+    done = CliRunner().invoke(main, [*SCORE, "--plugin", name, "-o", "json"])
+    assert done.exit_code == 0, done.stderr
+    assert list(json.loads(done.stdout)["weights"].values()) == [1]
+
+
+def test_an_installed_plugin_scores_by_its_name(site, monkeypatch):
+    """--plugin takes an installed plugin with default arguments, or with those of --config, and no other plugin."""
+    install_example(site)
+    used, arguments = [], [*SCORE, "--plugin", "CoolMemory", "--kubernetes-version", "1.37"]
+    monkeypatch.setattr(Profile, "prepare", lambda self, *_: used.append(self) or 1 / 0)
+    for options in ([], ["--config", str(EXAMPLE / "scheduler.yaml")]):
+        CliRunner().invoke(main, [*arguments, *options])
+    default, configured = used
+    assert [(each.plugin.target_percent, each.weight) for each in default.plugins] == [(80, 1)]
+    assert [(each.plugin.target_percent, each.weight) for each in configured.plugins] == [(70, 1)]
+
+
+def test_a_plugin_that_needs_arguments_names_the_option():
+    """Without --config, missing arguments are one line with the argument and the remedy."""
+    done = CliRunner().invoke(main, [*SCORE, "--plugin", "RequestedToCapacityRatio"])
+    remedy = "write the arguments into a KubeSchedulerConfiguration, and add --config"
+    expected = f"trimaran: RequestedToCapacityRatioArgs.shape: must not be empty, got (); {remedy}\n"
+    assert (done.exit_code, done.stderr) == (2, expected)
 
 
 def test_the_page_shows_the_example():

@@ -25,7 +25,9 @@ from scoring import (
     Scores,
     plugin_from_config,
 )
+from scoring.profiles.configuration.fields import did_you_mean
 from scoring.profiles.configuration.plugins import RENAMED
+from scoring.profiles.configuration.plugins import plugin_names as known_plugins
 from scoring.table.feasibility import fitting
 from trimaran.cli.options import (
     allow_option,
@@ -37,11 +39,10 @@ from trimaran.cli.options import (
     report_newest_version,
     watcher_options,
 )
-from trimaran.plugins import read_scheduler_file
+from trimaran.plugins import installed_plugins, read_scheduler_file
 from trimaran.scheduler_file import scheduler_file
 from watcher.model import WatcherMetrics
 
-PLUGINS = ("TargetLoadPacking", "LoadVariationRiskBalancing", "LowRiskOverCommitment")
 _DEFAULT_PLUGINS = ("LoadVariationRiskBalancing",)
 _GRADED_BY_PODS = {NodeGrade.ALLOCATION, NodeGrade.PREDICTED}
 _FILTERED = "Filtered by room, cordons, taints and node affinity; kube-scheduler also checks volumes and other pods."
@@ -62,10 +63,10 @@ _FILTERED = "Filtered by room, cordons, taints and node affinity; kube-scheduler
 @click.option(
     "--plugin",
     "plugin_names",
-    type=click.Choice(PLUGINS),
     multiple=True,
-    help="Plugin to score by without --config; repeatable, each plugin has a weight of 1. "
-    "[default: LoadVariationRiskBalancing]",
+    metavar="NAME",
+    help="Included or installed plugin to score by; repeatable, each plugin has a weight of 1, and the arguments that "
+    "--config has for it. [default: LoadVariationRiskBalancing, or the plugins of --config]",
 )
 @kubernetes_version_option
 @allow_option
@@ -163,15 +164,16 @@ def _profile(
         ValueError: the file is invalid.
         KeyError: the file has no profile for ``scheduler``.
     """
-    if config_file and plugin_names:
-        raise click.UsageError("--plugin cannot be used with --config, which names the plugins")
     if scheduler and not config_file:
         raise click.UsageError("--scheduler needs --config")
+    _check_names(plugin_names)
     if config_file is None:
-        names = plugin_names or _DEFAULT_PLUGINS
-        return Profile.of(*(plugin_from_config(name, {}, kubernetes_version=kubernetes_version) for name in names))
+        return _of_plugins(plugin_names or _DEFAULT_PLUGINS, kubernetes_version)
     with scheduler_file(config_file) as file:
         configuration = read_scheduler_file(file.document, kubernetes_version=kubernetes_version, allow=allow)
+        if plugin_names:
+            only = _with_plugins(file.document, plugin_names)
+            return read_scheduler_file(only, kubernetes_version=kubernetes_version, allow=allow).profile(scheduler)
     profile = configuration.profile(scheduler)
     scored = {weighted.plugin.name for weighted in profile.plugins}
     weights = configuration.weights[profile.scheduler_name]
@@ -183,6 +185,36 @@ def _profile(
     if not scored:
         raise ValueError(f"{config_file}: profile {profile.scheduler_name} has no known score plugin")
     return profile
+
+
+def _check_names(names: Sequence[str]) -> None:
+    known = known_plugins(installed_plugins())
+    for name in names:
+        if name not in known:
+            listed = ", ".join(sorted(known))
+            raise click.UsageError(f"--plugin {name}: unknown plugin{did_you_mean(name, known)} Plugins are: {listed}")
+
+
+def _of_plugins(names: Sequence[str], kubernetes_version: str) -> Profile:
+    """Return the profile of plugins with their default arguments.
+
+    Raises:
+        ValueError: a plugin needs arguments.
+    """
+    try:
+        return Profile.of(*(
+            plugin_from_config(name, {}, kubernetes_version=kubernetes_version, plugins=installed_plugins())
+            for name in names
+        ))  # fmt: skip
+    except ValueError as error:
+        raise ValueError(f"{error}; write the arguments into a KubeSchedulerConfiguration, and add --config") from error
+
+
+def _with_plugins(document: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return a valid KubeSchedulerConfiguration with other score plugins, of weight 1, and the same arguments."""
+    plugins = {"score": {"disabled": [{"name": "*"}], "enabled": [{"name": name} for name in names]}}
+    profiles = [{**profile, "plugins": plugins} for profile in document.get("profiles") or [{}]]
+    return {**document, "profiles": profiles}
 
 
 def _read(

@@ -561,7 +561,10 @@ def test_score_explains(address, configured):
         (("--scheduler", "none"), "no profile for scheduler 'none'"),
         (("--scheduler", "other"), "has no known score plugin"),
         (("--scheduler", "careful", "--kubernetes-version", "1.2"), "Kubernetes version '1.2' is not known"),
-        (("--plugin", "TargetLoadPacking"), "--plugin cannot be used with --config"),
+        (
+            ("--plugin", "TargetLoad"),
+            "--plugin TargetLoad: unknown plugin; did you mean TargetLoadPacking? Plugins are: Co",
+        ),
     ],
 )
 def test_score_reports_configuration_errors(address, configured, options, words):
