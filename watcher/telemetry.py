@@ -26,6 +26,31 @@ class LastFetch:
 
 
 @dataclass(frozen=True, slots=True)
+class PodUseState:
+    """Result of the newest rounds of pod use.
+
+    Attributes:
+        timestamp: end of the newest successful round, Unix seconds; 0 before the first.
+        seconds: duration of this round.
+        containers: number of containers with a known use.
+        pods: number of running pods.
+        workloads: number of their workloads.
+        recurring_share: share of the pods whose workload recurs, 0 to 1.
+        failures: number of failed rounds.
+        failure: reason of the last round's failure; "" if it succeeded.
+    """
+
+    timestamp: int = 0
+    seconds: float = 0.0
+    containers: int = 0
+    pods: int = 0
+    workloads: int = 0
+    recurring_share: float = 1.0
+    failures: int = 0
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class WatcherState:
     """State of a watcher at the time of a Prometheus scrape.
 
@@ -95,6 +120,10 @@ class WatcherTelemetry:
         for window in windows:
             self._failures.labels(window)
 
+    def watch_pod_use(self, state: Callable[[], PodUseState]) -> None:
+        """Begin to export the rounds of pod use; ``state`` is called at every scrape."""
+        self._registry.register(_PodUseCollector(state))
+
     def fetched(self, seconds: float, failed_windows: Iterable[str], opened: Iterable[Finding]) -> None:
         """Count one fetch of all windows.
 
@@ -151,6 +180,30 @@ class _StateCollector(Collector):
             "trimaran_store_works", "1 if snapshots are stored on disk, else 0", int(state.store_works)
         )
         yield CounterMetricFamily("trimaran_store_set_aside", "corrupt files that were set aside", state.set_aside)
+
+
+class _PodUseCollector(Collector):
+    """Collector that exports the rounds of pod use, computed at every scrape."""
+
+    def __init__(self, state: Callable[[], PodUseState]) -> None:
+        self._state = state
+
+    def collect(self) -> Iterator[Metric]:
+        state = self._state()
+        yield GaugeMetricFamily(
+            "trimaran_pod_use_timestamp_seconds", "Unix time of the newest use of pods, 0 if there is none",
+            state.timestamp,
+        )  # fmt: skip
+        yield GaugeMetricFamily(
+            "trimaran_pod_use_round_seconds", "time that the newest round of pod use took", state.seconds
+        )
+        yield GaugeMetricFamily("trimaran_pod_use_containers", "containers with a known use", state.containers)
+        yield GaugeMetricFamily("trimaran_pod_use_pods", "running pods", state.pods)
+        yield GaugeMetricFamily("trimaran_pod_use_workloads", "workloads of the running pods", state.workloads)
+        yield GaugeMetricFamily(
+            "trimaran_pod_use_recurring_ratio", "share of the running pods whose workload recurs", state.recurring_share
+        )
+        yield CounterMetricFamily("trimaran_pod_use_failures", "rounds of pod use that failed", state.failures)
 
 
 def _gauges(name: str, documentation: str, label: str, values: Iterable[tuple[str, float]]) -> GaugeMetricFamily:

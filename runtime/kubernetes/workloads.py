@@ -19,9 +19,11 @@ SPARK_APPLICATION: Final = "SparkApplication"
 PARENT_KINDS: Final = frozenset({"ReplicaSet", "Job"})
 """Kinds of owners that another controller often owns: these need the hop."""
 
-# Users choose the names of these, so that two names are two workloads, whatever they end with.
-_CHOSEN = frozenset({"Deployment", "Rollout", "StatefulSet", "DaemonSet", "CronJob", "ReplicationController",
-                     "ReplicaSet", "DeploymentConfig"})  # fmt: skip
+LASTING_KINDS: Final = frozenset({"Deployment", "Rollout", "StatefulSet", "DaemonSet", "CronJob", "ReplicaSet",
+                                  "ReplicationController", "DeploymentConfig", "Node"})  # fmt: skip
+"""Kinds of controllers that replace their pods under the same name. Users choose these names, so that two names are two
+workloads, whatever they end with.
+"""
 _NUMBERED = frozenset({"Pod", "Job", SPARK_APPLICATION})  # of these, a number at the end counts runs or replicas
 _TEMPLATE_HASHES = (("rollouts-pod-template-hash", "Rollout"), ("pod-template-hash", "Deployment"))
 _REVISIONS = ("rollouts-pod-template-hash", "pod-template-hash", "controller-revision-hash")
@@ -154,7 +156,7 @@ def _by_name(namespace: str, pod_name: str, labels: Mapping[str, str], owner: "O
 
 
 def _named(namespace: str, kind: str, name: str) -> Workload:
-    if kind not in _CHOSEN:
+    if kind not in LASTING_KINDS:
         name = _without_generated(name, numbers=kind in _NUMBERED)
     return Workload(namespace, kind, name)
 

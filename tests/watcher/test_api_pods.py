@@ -44,10 +44,9 @@ def fake(tmp_path: Path) -> Iterator[FakeKubernetes]:
 @pytest.fixture
 def source(fake: FakeKubernetes) -> Iterator[ApiPods]:
     api = KubernetesApi(ApiServerConfig(address=fake.url, token=TOKEN, ca_file=fake.ca_file))
-    source = ApiPods.of(api, ("team",))
+    source = ApiPods(api, ("team",))
     yield source
     source.close()
-    api.close()
 
 
 def names(source: ApiPods, seconds: float = 10) -> dict[str, tuple[str, str]]:

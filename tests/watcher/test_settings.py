@@ -64,7 +64,7 @@ DEFAULTS = {
     "influxdb.host_tag": "host",
     "influxdb.host_name_suffix": "",
     "influxdb.queries": [],
-    "fake.nodes": 3,
+    "fake.nodes": 3, "fake.pods": 30,
     "fake.file": None,
     "fake.failure": "",
     "fake.failing_windows": [],

@@ -13,6 +13,7 @@ from runtime.server.serving import Listener
 from watcher.api.node_views import NodeViews
 from watcher.api.page import PageMiddleware, is_page_request, load_page
 from watcher.pipeline.factory import open_watcher
+from watcher.pipeline.pod_use import PodUseRounds
 from watcher.settings import WatcherServerSettings, WatcherSettings
 from watcher.telemetry import WatcherTelemetry
 
@@ -97,6 +98,9 @@ class WatcherService:
         )
         self._views = NodeViews(self._watcher, self._settings.server.dialect)
         self._watcher.start()
+        self._pod_use = PodUseRounds(self._settings)
+        self._telemetry.watch_pod_use(lambda: self._pod_use.state)
+        self._pod_use.start()
         routes = LazyApplication(self._routes)
         warm = threading.Timer(_WARM_SECONDS, routes.get)
         warm.daemon = True
@@ -113,6 +117,7 @@ class WatcherService:
         """Stop the watcher and the background checks."""
         if self._doctor is not None:
             self._doctor.stop()
+        self._pod_use.stop()
         self._watcher.stop()
 
     def _routes(self) -> "WSGIApplication":

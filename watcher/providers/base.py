@@ -8,10 +8,10 @@ URL that ``trimaran doctor`` tries to reach before it calls ``check()``.
 """
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from runtime import masking
 from runtime.errors import SettingsError
@@ -28,12 +28,14 @@ __all__ = [
     "ENTRY_POINT_GROUP",
     "Check",
     "Fetched",
+    "ManifestProvider",
     "PodUseProvider",
     "ProviderFactory",
     "Reading",
     "Sample",
     "SampleProvider",
     "Samples",
+    "SeriesProvider",
     "WindowProvider",
     "check_providers",
     "close_provider",
@@ -146,10 +148,32 @@ class PodUseProvider(Protocol):
         ...
 
 
+@runtime_checkable
+class SeriesProvider(Protocol):
+    """Provider of a source with PromQL, which may have the series of kube-state-metrics, too."""
+
+    def series(self, promql: str, deadline: Deadline) -> Iterable[tuple[Mapping[str, str], float]]:
+        """Return the labels and the present value of each series of a PromQL expression.
+
+        Raises:
+            ProviderError: the query failed.
+        """
+        ...
+
+
+@runtime_checkable
+class ManifestProvider(Protocol):
+    """Provider that makes up its pods, so that no cluster knows them."""
+
+    def pod_manifests(self) -> Iterable[Mapping[str, Any]]:
+        """Return the pods as the Kubernetes API returns them."""
+        ...
+
+
 ProviderFactory = Callable[[Settings], WindowProvider | SampleProvider]
 
 
-def close_provider(provider: WindowProvider | SampleProvider) -> None:
+def close_provider(provider: WindowProvider | SampleProvider | PodUseProvider) -> None:
     """Call the provider's ``close()`` if it has one."""
     close = getattr(provider, "close", None)
     if close is not None:

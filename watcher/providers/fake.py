@@ -1,4 +1,4 @@
-"""Made-up nodes, to test clients of the watcher without a cluster and without a metrics source.
+"""Made-up nodes and pods, to test clients of the watcher without a cluster and without a metrics source.
 
 A file gives the load of each node and is read at every fetch; without a file the load follows from the node's number.
 The same settings always give the same metrics. The values of ``fake:cpu:percent`` and the other metrics are percent of
@@ -9,7 +9,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runtime.http.gather import Deadline
 from runtime.parsing import parse_toml
@@ -18,11 +18,16 @@ from watcher.model import Metric, MetricType, NodeMetrics, Operator, Window
 from watcher.providers.base import Check, Fetched
 from watcher.settings import Settings
 
+if TYPE_CHECKING:
+    from watcher.windows.container_use import ContainerUse
+
 _TYPES = {type_.lower(): type_ for type_ in MetricType}
 _OPERATORS = {
     "average": Operator.AVG, "deviation": Operator.STD, "p90": Operator.P90, "p95": Operator.P95,
     "p99": Operator.P99, "maximum": Operator.MAX,
 }  # fmt: skip
+_NAMESPACE, _CONTAINER, _HASH = "default", "main", "6d8f7c9b5"
+_PODS_A_WORKLOAD = 5
 _FAILURES = {
     "unavailable": ProviderUnavailable("Fake cannot be reached (simulated by fake.failure)"),
     "refused": ProviderRefused("Fake refuses the credentials (simulated by fake.failure)"),
@@ -44,17 +49,45 @@ class FakeProvider:
         Raises:
             ProviderError: the settings ask for a failure, or the file cannot be used.
         """
-        failing = self._settings.failing_windows
-        failure = self._settings.failure if not failing or window.duration in failing else ""
-        if failure in _FAILURES:
-            error = _FAILURES[failure]
-            raise type(error)(str(error))
-        if failure == "slow":
-            self._closed.wait(deadline.remaining_seconds())
-            raise ProviderUnavailable("Fake did not answer in time (simulated by fake.failure)")
-        if failure == "empty":
+        if self._fail(window, deadline) == "empty":
             return Fetched({})
         return Fetched({name: self._node(name, load, window) for name, load in self._nodes().items()})
+
+    def pod_use(self, window: Window, deadline: Deadline) -> "ContainerUse":
+        """Return the use of all pods, whose workloads have a use of their own each.
+
+        Raises:
+            ProviderError: the settings ask for a failure.
+        """
+        from watcher.windows.container_use import CPU_CORES, MEMORY_BYTES, ContainerUseBuilder  # imports numpy
+
+        rows = ContainerUseBuilder()
+        for number in range(0 if self._fail(window, deadline) == "empty" else self._settings.pods):
+            workload, _ = _workload(number)
+            pod = _pod_name(number)
+            rows.add(CPU_CORES, _NAMESPACE, pod, _CONTAINER, 0.05 * (1 + workload % 9))
+            rows.add(MEMORY_BYTES, _NAMESPACE, pod, _CONTAINER, 2.0**20 * (64 + 32 * (workload % 7)))
+        return rows.build(window.end, float(window.end - window.start))
+
+    def pod_manifests(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the pods, each of a Deployment, with requests of half a core and 256 MiB."""
+        for number in range(self._settings.pods):
+            _, replica_set = _workload(number)
+            yield {
+                "metadata": {
+                    "namespace": _NAMESPACE,
+                    "name": _pod_name(number),
+                    "labels": {"pod-template-hash": _HASH},
+                    "ownerReferences": [{"kind": "ReplicaSet", "name": replica_set, "controller": True}],
+                },
+                "spec": {
+                    "nodeName": f"node-{number % max(self._settings.nodes, 1) + 1}",
+                    "containers": [
+                        {"name": _CONTAINER, "resources": {"requests": {"cpu": "500m", "memory": "256Mi"}}},
+                    ],
+                },
+                "status": {"phase": "Running"},
+            }
 
     def check(self) -> Iterator[Check]:
         """Yield one step: reading the description."""
@@ -69,6 +102,18 @@ class FakeProvider:
     def close(self) -> None:
         """Interrupt a fetch that simulates a slow source."""
         self._closed.set()
+
+    def _fail(self, window: Window, deadline: Deadline) -> str:
+        """Return the simulated failure of a window if it is not an error, after raising the error if it is."""
+        failing = self._settings.failing_windows
+        failure = self._settings.failure if not failing or window.duration in failing else ""
+        if failure in _FAILURES:
+            error = _FAILURES[failure]
+            raise type(error)(str(error))
+        if failure == "slow":
+            self._closed.wait(deadline.remaining_seconds())
+            raise ProviderUnavailable("Fake did not answer in time (simulated by fake.failure)")
+        return failure
 
     def _nodes(self) -> Mapping[str, Any]:
         if self._settings.file is not None:
@@ -98,6 +143,16 @@ class FakeProvider:
                     operator = _OPERATORS[operator_name]
                     metrics.append(Metric(f"fake:{key}:percent", _TYPES[key], operator, window.duration, float(value)))
         return NodeMetrics(tuple(metrics))
+
+
+def _workload(number: int) -> tuple[int, str]:
+    """Return the number of a pod's workload, and the name of its ReplicaSet."""
+    workload = number // _PODS_A_WORKLOAD
+    return workload, f"app-{workload + 1}-{_HASH}"
+
+
+def _pod_name(number: int) -> str:
+    return f"{_workload(number)[1]}-{number % _PODS_A_WORKLOAD}"
 
 
 def _read(file: Path) -> Mapping[str, Any]:

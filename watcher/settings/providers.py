@@ -115,6 +115,9 @@ class FakeSettings(Section):
     """Settings of the provider Fake, for tests."""
 
     nodes: int = Field(3, ge=0, le=100_000, description="number of nodes; not used if fake.file lists the nodes")
+    pods: int = Field(
+        30, ge=0, le=1_000_000, description="number of pods whose use is measured, five for each workload"
+    )
     file: Path | None = Field(None, description="JSON or TOML file with every node's load, read for every fetch")
     failure: Literal["", "unavailable", "refused", "unusable", "empty", "slow"] = Field(
         "", description="simulated failure of fetches; empty: fetches succeed"

@@ -8,7 +8,7 @@ from runtime.http.gather import Deadline
 from runtime.kubernetes.api import KubernetesApi
 from runtime.kubernetes.metadata import MetadataApi
 from runtime.kubernetes.owners import OwnerLookup
-from runtime.kubernetes.reflector import ListWatch, Object, Reflector
+from runtime.kubernetes.reflector import Object, Reflector
 from runtime.kubernetes.workloads import PARENT_KINDS
 from watcher.errors import ProviderUnavailable
 from watcher.workloads.manifests import ManifestReader, PodIdentity, key_of
@@ -24,22 +24,17 @@ class ApiPods:
     """Source of the running pods: lists them once, and follows their changes.
 
     Args:
-        pods: client for the pods.
-        owners: client that reads the metadata of ReplicaSets and Jobs.
+        api: client of the API server, which :meth:`close` closes.
         owner_labels: labels that name a workload, the most important first.
     """
 
-    def __init__(self, pods: ListWatch, owners: ListWatch, owner_labels: Sequence[str] = ()) -> None:
-        self._owners = OwnerLookup(owners)
+    def __init__(self, api: KubernetesApi, owner_labels: Sequence[str] = ()) -> None:
+        self._api = api
+        self._owners = OwnerLookup(MetadataApi(api))
         self._store = _PodStore(ManifestReader(owner_labels, self._owners.parent_of))
-        self._reflector = Reflector(pods, PATH, self._store, fieldSelector=_RUNNING)
+        self._reflector = Reflector(api, PATH, self._store, fieldSelector=_RUNNING)
         self._lock = threading.Lock()
         self._is_started = False
-
-    @classmethod
-    def of(cls, api: KubernetesApi, owner_labels: Sequence[str] = ()) -> "ApiPods":
-        """Return the source of one API server. :meth:`close` aborts the requests of the client."""
-        return cls(api, MetadataApi(api), owner_labels)
 
     def running(self, deadline: Deadline) -> RunningPods:
         """Return the running pods; the first call starts to list them, and waits for the list.
@@ -69,10 +64,11 @@ class ApiPods:
         return self._owners.failures
 
     def close(self) -> None:
-        """Stop, and abort all requests of the clients."""
+        """Stop, and abort all requests of the client."""
         self._reflector.stop()
         self._owners.close()
         self._reflector.join()
+        self._api.close()
 
     def _wait(self, deadline: Deadline) -> None:
         """Wait for the lists, each until its first failure, and at most until the deadline."""

@@ -126,6 +126,9 @@ class KubeStatePods:
             pods[key] = RunningPod(templates.setdefault(template, template), started.get(key))
         return pods
 
+    def close(self) -> None:
+        """Do nothing: the provider closes its connections."""
+
 
 def key_of_series(labels: Labels) -> PodKey:
     """Return namespace and name of a series' pod."""

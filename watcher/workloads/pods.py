@@ -77,6 +77,10 @@ class PodSource(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Stop to follow the pods."""
+        ...
+
 
 class UseObserver(Protocol):
     """Consumer of each round of pod use, such as the learner. It is called in the background, by one thread."""
