@@ -361,6 +361,14 @@ def default_kubeconfig() -> Path | None:
     return file if file.exists() else None
 
 
+def pod_namespace() -> str:
+    """Return the namespace of this pod, from its service account; empty outside of a pod."""
+    try:
+        return (SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
 def _in_cluster_config(config: ApiServerConfig) -> ApiServerConfig:
     """Return the address of the pod's cluster, with the service account's token and CA certificate by default."""
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT") or "443"

@@ -2,14 +2,18 @@
 
 
 def needed_rule(path: str, *verbs: str) -> str:
-    """Return the remedy for a 403: the rule that allows requests of a cluster-wide list or its objects.
+    """Return the remedy for a 403: the rule that allows requests of a list or its objects.
 
     Args:
-        path: path of the list, such as ``/api/v1/pods`` or ``/apis/metrics.k8s.io/v1beta1/nodes``.
+        path: path of the list, such as ``/api/v1/pods``, ``/apis/metrics.k8s.io/v1beta1/nodes`` or
+            ``/api/v1/namespaces/default/events``.
         verbs: verbs of the requests.
     """
     parts = path.strip("/").split("/")
-    group, resource = ("", parts[2]) if parts[0] == "api" else (parts[1], parts[3])
+    group, resources = ("", parts[2:]) if parts[0] == "api" else (parts[1], parts[3:])
+    role, resource = "a ClusterRole", resources[0]
+    if resource == "namespaces" and len(resources) > 2:
+        role, resource = f"a Role in the namespace {resources[1]}", resources[2]
     allowed = ", ".join(f'"{verb}"' for verb in verbs)
     rule = f'apiGroups: ["{group}"], resources: ["{resource}"], verbs: [{allowed}]'
-    return f"a ClusterRole bound to this user needs the rule {{{rule}}}"
+    return f"{role} bound to this user needs the rule {{{rule}}}"

@@ -7,8 +7,12 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
+import requests
+
+from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
+from runtime.kubernetes.rbac import needed_rule
 
 _SECONDS = 10.0
 _LONGEST_NOTE = 1000  # the API server takes 1024
@@ -16,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class EventRecorder:
-    """Best-effort writer of Kubernetes Events: a refused or failed write is only logged.
+    """Best-effort writer of Kubernetes Events: a failed write is only logged, and after a 403 no more are tried.
 
     Args:
         api: Kubernetes API.
@@ -37,7 +41,16 @@ class EventRecorder:
         try:
             self._api.send("POST", path, Deadline.after(_SECONDS), self._event(reason))
         except REQUEST_FAILURES as error:
-            _log.warning("an Event could not be written", extra={"namespace": self._namespace, "error": str(error)})
+            failure = describe(error)
+            extra = {"namespace": self._namespace, "error": failure.reason}
+            if failure.status == requests.codes.forbidden:
+                self._namespace = ""
+                remedy = (
+                    f"{needed_rule(path, 'create')}, or set extender.events_namespace to another namespace, or empty"
+                )
+                _log.warning("no Events are written", extra={**extra, "remedy": remedy})
+            else:
+                _log.warning("an Event could not be written", extra=extra)
 
     def _event(self, reason: str) -> dict[str, Any]:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

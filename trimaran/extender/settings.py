@@ -116,13 +116,21 @@ class ExtenderSection(ClusterSection):
     hot_percent: float = Field(
         80, gt=0, le=100, description="CPU or memory load in percent at which the regret table counts a node as hot"
     )
-    events_namespace: str = Field(
-        "default", description="namespace for the Events about outages; empty: write no Events"
+    events_namespace: str | None = Field(
+        None,
+        description="namespace for the Events about outages; by default that of the pod, outside of a cluster "
+        "`default`; empty: write no Events",
     )
 
     def policy(self) -> FallbackPolicy:
         """Return the policy that decides for each node whether its metrics are trusted."""
         return FallbackPolicy(max_age_seconds=self.max_age_seconds, bad_ratio=self.bad_ratio)
+
+    def event_namespace(self) -> str:
+        """Return the namespace for Events, in which the shipped accounts may create them; "" for no Events."""
+        from runtime.kubernetes.api import pod_namespace  # not needed for a command's options
+
+        return pod_namespace() or "default" if self.events_namespace is None else self.events_namespace
 
 
 class ExtenderSettings(Settings):

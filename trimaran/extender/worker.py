@@ -69,7 +69,7 @@ class ExtenderWorker:
         self._closing.callback(record.close)
         telemetry.watch(view)
         telemetry.watch_decisions(record, lambda: current_rollout().percent)
-        events = EventRecorder(self._api, section.events_namespace)
+        events = EventRecorder(self._api, section.event_namespace())
 
         def report_outage(reason: str) -> None:
             telemetry.set_outage(reason)

@@ -2,6 +2,7 @@
 
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,12 +18,13 @@ from support.documented import check_each_setting_is_documented
 from support.extending import CONFIGURATION, extender_args
 from support.fake_kubernetes import node, run_fake_kubernetes
 from support.plugin_packages import register
-from support.servers import Service, check_error, free_port
+from support.servers import Service, check_error, free_port, wait_until
 
+from runtime.kubernetes import api as kubernetes
 from runtime.settings.loading import load
 from trimaran.cli.main import main
 from trimaran.extender.outage import EventRecorder
-from trimaran.extender.settings import ExtenderSettings
+from trimaran.extender.settings import ExtenderSection, ExtenderSettings
 
 Start = Callable[..., Service]
 MEGABYTES = 1 << 20
@@ -207,14 +209,44 @@ def test_a_missing_kubeconfig_is_reported(files: tuple[Path, Path]) -> None:
 
 
 class Refusing:
-    def send(self, *_: object) -> None:
-        raise requests.HTTPError("403 Forbidden")
+    def __init__(self, status: int) -> None:
+        self.status = status
+        self.requests: list[object] = []
+
+    def send(self, *request: object) -> None:
+        self.requests.append(request)
+        response = requests.Response()
+        response.status_code = self.status
+        response.reason = "refused"
+        raise requests.HTTPError(response=response)
 
 
-def test_a_refused_event_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Without the right to create Events the extender logs a warning and continues."""
-    EventRecorder(Refusing(), "default")._write("the watcher is gone")
-    assert "an Event could not be written" in caplog.text
+def test_refused_events_are_given_up_and_name_the_rule(caplog: pytest.LogCaptureFixture) -> None:
+    """Without the right to create Events, the log has the missing rule and the setting, and no more Events are sent."""
+    for status, sent in ((403, 1), (500, 2)):
+        caplog.clear()
+        api = Refusing(status)
+        events = EventRecorder(api, "team-a")
+        for reason in ("the watcher is gone", ""):
+            events.record(reason)
+            wait_until(lambda: not any(thread.name == "event" for thread in threading.enumerate()), "it is sent")
+        assert len(api.requests) == len(caplog.records) == sent
+        remedy = vars(caplog.records[0]).get("remedy", "")
+        rule = (
+            'a Role in the namespace team-a bound to this user needs the rule {apiGroups: [""], resources: ["events"]'
+        )
+        assert (rule in remedy, "extender.events_namespace" in remedy) == (status == 403, status == 403)
+
+
+def test_events_go_to_the_namespace_of_the_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default Events are written in the pod's namespace: the shipped roles allow them there, and only there."""
+    monkeypatch.setattr(kubernetes, "SERVICE_ACCOUNT", tmp_path)
+    assert ExtenderSection().event_namespace() == "default"
+    (tmp_path / "namespace").write_text("team-a")
+    assert ExtenderSection().event_namespace() == "team-a"
+    assert [ExtenderSection(events_namespace=name).event_namespace() for name in ("", "b")] == ["", "b"]
+    for file in ("deploy/kubernetes/extender.yaml", "deploy/kubernetes/scheduler.yaml"):
+        assert "events_namespace" not in (Path(__file__).parents[3] / file).read_text()
 
 
 SLOW_PLUGIN = """

@@ -97,7 +97,6 @@ extenders:
 [extender]
 mode = {{ $own.mode | quote }}
 canary = {{ $own.canary }}
-events_namespace = {{ $.Release.Namespace | quote }}
 {{- if ne $own.filter "off" }}
 filter = {{ $own.filter | quote }}
 {{- end }}
