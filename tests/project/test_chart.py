@@ -10,8 +10,10 @@ import yaml
 
 import trimaran
 from runtime.settings.loading import setting_names
-from trimaran.extender.profiles import our_plugins
+from scoring.kubernetes_version import LATEST_VERSION, default_score_weights
+from trimaran.extender.profiles import IN_TREE, Profiles, our_plugins
 from trimaran.extender.settings import ExtenderSettings
+from trimaran.simulator.policies.catalogue import configuration_of
 from trimaran.soft_taints.settings import NodesSettings
 from watcher.settings import WatcherSettings
 
@@ -36,7 +38,7 @@ def test_the_default_values_match_the_schema():
         {"replica": 2}, {"replicas": -1}, {"replicas": "2"}, {"size": "huge"}, {"settings": {"windows": "5m"}},
         {"provider": {"name": "", "address": ""}}, {"provider": {"name": "Prometheus", "address": "prometheus:9090"}},
         {"nodes": {"enabled": "yes"}}, {"nodes": {"taints": False, "windows": []}}, {"platform": "aws"},
-        {"scheduler": {"plugins": []}}, {"scheduler": {"plugins": [{"name": "Peeks", "weight": 1}]}},
+        {"scheduler": {"plugins": []}}, {"scheduler": {"plugins": [{"name": "Peaks: x", "weight": 1}]}},
         {"extender": {"mode": "on"}}, {"extender": {"canary": 101}}, {"extender": {"settings": {"extender.canary": 5}}},
         {"readersSecret": {"name": "x"}}, {"dashboard": {"extender": {"address": "extender:2021"}}},
         {"dashboard": {"extender": {"tokenSecret": {"name": "x"}}}}, {"dashboard": {"inWatcher": "yes"}},
@@ -59,10 +61,30 @@ def test_values_accept_every_setting():
     jsonschema.Draft7Validator(SCHEMA).validate(values)
 
 
-def test_the_schema_lists_our_plugins():
-    """The schema accepts exactly the plugins that the extender can score with."""
-    named = SCHEMA["definitions"]["plugins"]["items"]["properties"]["name"]["enum"]
-    assert named == sorted(our_plugins())
+def values_with(plugin):
+    """Return the default values with a plugin for the extender."""
+    plugins = {"plugins": [{"name": plugin, "weight": 1}]}
+    return {**VALUES, **{part: {**VALUES[part], **plugins} for part in ("scheduler", "extender")}}
+
+
+@pytest.mark.parametrize("plugin", [*sorted(our_plugins()), "CoolMemory", "example.com_Mine-2"])
+def test_the_schema_accepts_included_and_installed_plugins(plugin):
+    """The values take every plugin of the extender, and names of plugins that only the image has."""
+    jsonschema.Draft7Validator(SCHEMA).validate(values_with(plugin))
+
+
+@pytest.mark.parametrize("plugin", sorted({*default_score_weights(LATEST_VERSION), *IN_TREE}))
+def test_the_schema_refuses_kube_schedulers_own_plugins(plugin):
+    """A plugin of kube-scheduler would have no effect there: it belongs in a complete configuration."""
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft7Validator(SCHEMA).validate(values_with(plugin))
+
+
+def test_the_extender_names_a_misspelled_plugin():
+    """The schema cannot know the plugins of an image; at its start the extender suggests the right name."""
+    jsonschema.Draft7Validator(SCHEMA).validate(values_with("TailRsk"))
+    with pytest.raises(ValueError, match="no plugin named 'TailRsk' is known; did you mean TailRisk"):
+        Profiles.read(configuration_of("TailRsk"))
 
 
 def test_the_default_values_change_nothing():
