@@ -1,4 +1,4 @@
-"""Past use of the running pods, compared with the same computed minute by minute."""
+"""Past use of the running pods in a replay, compared with the same computed minute by minute."""
 
 from dataclasses import replace
 
@@ -8,24 +8,21 @@ from support.worlds import small_world
 
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.faults import Fault, FaultKind
+from trimaran.simulator.moving.by_cost import CostMovePolicy
 from trimaran.simulator.moving.past_use import PastUse
 from trimaran.simulator.policies.catalogue import policies
 from trimaran.simulator.replay import Replay
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
 from trimaran.simulator.windows import Windows
 from trimaran.traces.synthetic import Synthetic
-from trimaran.traces.trace import PodUse, Trace
+from trimaran.traces.trace import Trace
 
 END, DELAY = 400, 3
 
 
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    """Return nine hours of eight nodes, with arrays of use that are longer than the pods' part."""
-    drawn = Synthetic(seed=5, nodes=8, minutes=540, warm_up_minutes=60).trace()
-    use = drawn.use
-    more = [np.concatenate([[9.0] * 50, part, [9.0] * 50]).astype(np.float16) for part in (use.cpu, use.memory)]
-    return replace(drawn, use=PodUse(use.offsets + 50, *more))
+    return Synthetic(seed=5, nodes=8, minutes=540, warm_up_minutes=60).trace()
 
 
 @pytest.fixture(scope="module")
@@ -42,43 +39,41 @@ def past_use(cluster: Cluster) -> PastUse:
 
 
 def every_minute(cluster: Cluster, pod: int, resource: int, minutes: int) -> np.ndarray:
-    """Return a pod's use in each past minute, with the mean before a service's first node."""
-    run = cluster.running[pod]
-    began = cluster.use_origin(run)
-    first = min(each.start for each in cluster.pod_runs if each.pod == pod) - began if not cluster.is_job(pod) else 0
-    age = max(END - began, first)
-    observed = cluster.trace.usage(pod, max(age - minutes, first), age)[resource]
-    usual = observed.mean() if len(observed) and not cluster.is_job(pod) else 0.0
-    return np.concatenate([np.full(minutes - len(observed), usual), observed])
+    """Return a pod's use in each past minute, NaN where it did not run; a job that starts over has no earlier past."""
+    use = np.full(minutes, np.nan)
+    for run in cluster.pod_runs:
+        if run.pod == pod and (not cluster.is_job(pod) or run is cluster.running[pod]):
+            first, last = max(run.start, END - minutes), min(run.end, END)
+            origin = cluster.use_origin(run)
+            if first < last:
+                use[first - END + minutes : last - END + minutes] = cluster.trace.usage(
+                    pod, first - origin, last - origin
+                )[resource]
+    return use
 
 
-@pytest.mark.parametrize(("minutes", "every"), [(360, 5), (360, 7), (300, 1), (45, 5), (15, 20)])
-@pytest.mark.parametrize("share", [0.0, 0.5])
-def test_cpu_is_shifted_to_the_last_hours_level(cluster: Cluster, minutes: int, every: int, share: float) -> None:
-    """Each minute keeps its distance to the mean of its hour, and that mean shifts to the last hour's."""
-    pods = np.fromiter(cluster.running, np.int64)
-    expected = []
-    for pod in pods.tolist():
-        single = every_minute(cluster, pod, 0, minutes)
-        hours = single.reshape(-1, min(60, minutes)).mean(axis=1)
-        single = single + np.repeat(share * (hours[-1] - hours), min(60, minutes))
-        expected.append(np.maximum(single, 0)[::-1][::every][::-1])
-    result = past_use(cluster).cpu(pods, minutes, every, share)
+@pytest.mark.parametrize("minutes", [360, 60, 15])
+def test_each_step_has_the_mean_of_its_minutes(cluster: Cluster, minutes: int) -> None:
+    """CPU is the mean of the minutes in which the pod ran, memory the highest of each quarter; else both are NaN."""
+    pods, past = np.fromiter(cluster.running, np.int64), past_use(cluster)
+    steps = past.known_steps(minutes)
+    assert steps == minutes // 5
+    cpu, memory = past.known(pods, steps)
+    for row, pod in enumerate(pods.tolist()):
+        single = every_minute(cluster, pod, 0, minutes).reshape(-1, 5)
+        ran = ~np.isnan(single)
+        mean = np.where(ran, single, 0).sum(axis=1) / np.where(ran.any(axis=1), ran.sum(axis=1), np.nan)
+        assert cpu[row] == pytest.approx(mean / 1000, rel=1e-3, abs=1e-6, nan_ok=True)
+        # Quarters are those of the clock, so the newest one has just begun.
+        peaks = every_minute(cluster, pod, 1, 15 * (memory.shape[1] - 1) + END % 15)
+        quarters = np.split(peaks, range(15, len(peaks), 15))
+        highest = [np.nan if np.isnan(quarter).all() else np.nanmax(quarter) / 1024**3 for quarter in quarters]
+        assert memory[row] == pytest.approx(highest, rel=1e-3, abs=1e-6, nan_ok=True)
     assert any(map(cluster.is_job, pods.tolist()))
-    assert result == pytest.approx(np.array(expected), rel=1e-6, abs=1e-6)
+    assert np.isnan(cpu).any() or minutes == 15
 
 
-@pytest.mark.parametrize("minutes", [360, 45, 15])
-def test_memory_is_the_highest_of_each_quarter(cluster: Cluster, minutes: int) -> None:
-    """A minute's peak counts for its quarter of an hour, as does the mean before a service's first node."""
-    pods = np.fromiter(cluster.running, np.int64)
-    past = [every_minute(cluster, pod, 1, minutes).reshape(-1, 15).max(axis=1) for pod in pods.tolist()]
-    assert past_use(cluster).highest_memory(pods, minutes) == pytest.approx(np.array(past), rel=1e-6)
-    younger = [END - cluster.use_origin(cluster.running[pod]) < minutes for pod in pods.tolist()]
-    assert any(younger) or minutes == 15
-
-
-def test_recorded_use_while_waiting_is_ignored() -> None:
+def test_recorded_use_while_waiting_is_unknown() -> None:
     """Use that the trace records before a service's first node does not count."""
     trace = small_world(1, [("Deployment", 0.5)] * 5 + [("Deployment", 0.1)])
     trace.use.cpu[-trace.minutes : 100 - trace.minutes] = 2.0
@@ -86,7 +81,27 @@ def test_recorded_use_while_waiting_is_ignored() -> None:
     cluster = Replay(trace, policies(trace)["default"]).run().cluster
     cluster.running, cluster.minute = {5: cluster.pod_runs[-1]}, 200
     assert cluster.pod_runs[-1].start == 100
-    assert past_use(cluster).cpu(np.array([5]), 180, 5, 0.0) == pytest.approx(200, rel=1e-3)
+    past = past_use(cluster)
+    cpu, _ = past.known(np.array([5]), past.known_steps(180))
+    assert np.isnan(cpu[0, :16]).all()
+    assert cpu[0, 17:] == pytest.approx(0.2, rel=1e-3)
+
+
+def test_a_moved_pod_keeps_its_past_and_a_job_does_not(trace: Trace) -> None:
+    """A service's past goes on across its nodes; a job that starts over begins a new one."""
+    policy = replace(policies(trace)["default"], move_policy=CostMovePolicy(100.0, after_minutes=120, min_gain=0.0))
+    moved = Replay(trace, policy).run().cluster
+    runs = [run.pod for run in moved.pod_runs]
+    pod = next(pod for pod in dict.fromkeys(runs) if runs.count(pod) > 1)
+    first, *_, last = [run for run in moved.pod_runs if run.pod == pod]
+    moved.running, moved.minute = {pod: last}, last.start + 2 + DELAY
+    past = past_use(moved)
+    steps = past.known_steps(60)
+    assert not np.isnan(past.known(np.array([pod]), steps)[0][0, -(last.start - first.start) // 5 :]).any()
+    moved.jobs[pod] = True  # the same pod as a job has only the step in which it started over
+    as_job = past_use(moved)
+    assert as_job.known_steps(60) == steps
+    assert np.isnan(as_job.known(np.array([pod]), steps)[0][0, :-1]).all()
 
 
 def test_the_past_ends_with_the_served_window(trace: Trace) -> None:
@@ -94,9 +109,9 @@ def test_the_past_ends_with_the_served_window(trace: Trace) -> None:
     cluster = Cluster(trace, trace.overcommit)
     outage = (Fault(FaultKind.OUTAGE, 200, 300),)
     past = PastUse(cluster, SimulatedWatcher(Windows(delay_minutes=1), cluster, outage))
-    known_minutes = {}
+    known_steps = {}
     for minute in range(330):
         cluster.minute = minute
-        known_minutes[minute] = past.known_minutes(1440)
-    assert [known_minutes[minute] for minute in (0, 15, 16, 60, 61, 200, 280, 320)] == [0, 0, 15, 45, 60, 180, 0, 300]
-    assert past.known_minutes(100) == 60
+        known_steps[minute] = past.known_steps(1440)
+    assert [known_steps[minute] for minute in (0, 15, 16, 60, 61, 200, 280, 320)] == [0, 0, 3, 9, 12, 36, 0, 60]
+    assert past.known_steps(100) == 12

@@ -1,16 +1,12 @@
 """Moves by congestion cost: move pods of services, under a budget, to the nodes where the total cost falls most.
 
-The moves are those of :class:`~trimaran.planning.moves.MovePlanner`. The past is computed as if every running pod had
-been on its current node all day. The level between bursts changes more slowly, so a share of each past hour's mean is
-replaced by the mean of the last hour:
+The moves are those of :class:`~trimaran.planning.moves.MovePlanner`, for the past use that
+:mod:`~trimaran.planning.moves.past` expects. The past is computed as if every running pod had been on its current node
+all day. A move must lower the cost by ``min_gain`` on average over the past, so that budget remains for nodes that are
+hot for long. A pod must fit its new node by its requests. Jobs are never moved, because they would start over.
 
-    use in a past minute  +  share * (mean of the last hour - mean of the hour of that minute)
-
-A move must lower the cost by ``min_gain`` on average over the minutes, so that budget remains for nodes that are hot
-for long. A pod must fit its new node by its requests. Jobs are never moved, because they would start over.
-
-:mod:`trimaran.simulator.moving.past_use` computes the past use, and :mod:`trimaran.simulator.moving.base` the schedule
-and the budget.
+:mod:`trimaran.simulator.moving.past_use` keeps the past use, and :mod:`trimaran.simulator.moving.base` the schedule and
+the budget.
 """
 
 from dataclasses import dataclass, field
@@ -19,9 +15,10 @@ import numpy as np
 
 from scoring.arrays import Int64s
 from trimaran.planning.moves import MoveCosts, MovePlanner, MoveProblem
+from trimaran.planning.moves.past import expected_cpu, expected_memory
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.moving.base import MovePolicy, MoveSchedule
-from trimaran.simulator.moving.past_use import PastUse
+from trimaran.simulator.moving.past_use import STEP_MINUTES, PastUse
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
 
 
@@ -30,15 +27,13 @@ class CostMovePolicy(MovePolicy):
     """Settings of moves by congestion cost.
 
     Attributes:
-        history_minutes: length of the past over which cost is averaged.
-        sampled_minutes: interval between the past minutes in which CPU use is sampled.
+        history_minutes: length of the past over which cost is averaged, at most a day.
         last_hour_share: share of each past hour's mean use that is replaced by the last hour's mean, from 0 to 1.
         costs: cost of CPU and memory use.
         min_gain: least reduction of the average cost for a move; a hot node costs 1.
     """
 
     history_minutes: int = 1440
-    sampled_minutes: int = 5
     last_hour_share: float = 0.75
     costs: MoveCosts = field(default_factory=MoveCosts)
     min_gain: float = 0.01
@@ -70,32 +65,33 @@ class CostMover:
         budget = self._schedule.budget()
         if not budget or not self._cluster.running:
             return []
-        minutes = self._past.known_minutes(self._policy.history_minutes)
-        if not minutes:
+        steps = self._past.known_steps(self._policy.history_minutes)
+        if not steps:
             return []
         pods = np.fromiter(self._cluster.running, np.int64)
-        planner = MovePlanner(self._problem(pods, minutes), self._policy.costs, self._policy.min_gain)
+        planner = MovePlanner(self._problem(pods, steps), self._policy.costs, self._policy.min_gain)
         moves = planner.best(budget)
         self._schedule.charge(len(moves))
         return [(int(pods[move.pod]), move.target) for move in moves]
 
-    def _problem(self, pods: Int64s, minutes: int) -> MoveProblem:
+    def _problem(self, pods: Int64s, steps: int) -> MoveProblem:
         """Return the cluster as arrays.
 
         Args:
             pods: numbers of the running pods.
-            minutes: length of the past.
+            steps: length of the past.
         """
-        policy, cluster = self._policy, self._cluster
+        cluster, jobs = self._cluster, self._cluster.jobs[pods]
         row = np.zeros(cluster.numbers.max() + 1, np.int64)
         row[cluster.numbers] = np.arange(len(cluster.nodes))
         runs = list(cluster.running.values())
+        cpu, memory = self._past.known(pods, steps)
         return MoveProblem(
-            capacity=cluster.capacity,
+            capacity=cluster.capacity / [[1000], [1024**3]],
             free=cluster.free,
             rows=row[[run.node for run in runs]],
             requests=np.array([run.requests for run in runs]).T,
-            cpu=self._past.cpu(pods, minutes, policy.sampled_minutes, policy.last_hour_share),
-            memory=self._past.highest_memory(pods, minutes),
-            movable=~cluster.jobs[pods],
+            cpu=expected_cpu(cpu, jobs, 60 // STEP_MINUTES, self._policy.last_hour_share),
+            memory=expected_memory(memory, jobs),
+            movable=~jobs,
         )

@@ -1,0 +1,45 @@
+"""Expected past use of pods, compared with the same computed value by value."""
+
+import numpy as np
+import pytest
+
+from trimaran.planning.moves.past import expected_cpu, expected_memory
+
+SERVICES = np.zeros(1, bool)
+
+
+def test_hours_are_shifted_to_the_level_of_the_last_hour():
+    """Each step keeps its distance to its hour's mean; that mean goes a share of the way to the last hour's."""
+    dice = np.random.default_rng(1)
+    known = dice.uniform(0, 2, (20_000, 36))
+    expected = expected_cpu(known, np.zeros(20_000, bool), 12, 0.75)
+    for pod in (0, 8191, 8192, 19_999):
+        hours = known[pod].reshape(3, 12)
+        shifted = [hour + 0.75 * (hours[2].mean() - hour.mean()) for hour in hours]
+        assert expected[pod] == pytest.approx(np.maximum(np.concatenate(shifted), 0))
+
+
+def test_unknown_steps_of_a_service_have_its_mean():
+    """A young service counts with its mean in the time before it; without any known step it counts as no use."""
+    known = np.array([[np.nan, np.nan, 1.0, 3.0], [np.nan] * 4])
+    assert expected_memory(known, np.zeros(2, bool)).tolist() == [[2, 2, 1, 3], [0] * 4]
+    assert expected_cpu(known, np.zeros(2, bool), 12, 0.5).tolist() == [[2, 2, 1, 3], [0] * 4]
+
+
+def test_unknown_steps_of_a_job_count_as_no_use():
+    """A job will soon end, so that the time before its start says nothing."""
+    known = np.array([[np.nan, 4.0]])
+    assert expected_memory(known, ~SERVICES).tolist() == [[0, 4]]
+
+
+def test_the_shift_does_not_go_below_zero():
+    """An idle step of a busy past hour stays at 0 when the last hour is idle."""
+    known = np.array([[0.0] + [4.0] * 11 + [0.0] * 12])
+    assert expected_cpu(known, SERVICES, 12, 1.0).min() == 0
+
+
+def test_half_precision_stays_half_precision():
+    """A hundred thousand pods of float16 do not become float64."""
+    known = np.ones((3, 24), np.float16)
+    assert expected_cpu(known, np.zeros(3, bool), 12, 0.5).dtype == np.float16
+    assert expected_memory(known, np.zeros(3, bool)).dtype == np.float16
