@@ -22,6 +22,14 @@ def installed_plugins() -> tuple[type[ScorePlugin], ...]:
     return tuple(_load(entry) for entry in entry_points(group=ENTRY_POINT_GROUP))
 
 
+def plugin_packages() -> dict[str, str]:
+    """Return the package of each installed plugin as pip writes it, such as ``trimaran-cool-memory==1.0``, by name."""
+    return {
+        entry.name: f"{entry.dist.name}=={entry.dist.version}" if entry.dist else entry.module
+        for entry in entry_points(group=ENTRY_POINT_GROUP)
+    }
+
+
 def read_scheduler_file(
     document: Mapping[str, Any], *, kubernetes_version: str = LATEST_VERSION, allow: Collection[str] | None = ()
 ) -> SchedulerConfiguration:

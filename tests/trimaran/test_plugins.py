@@ -291,6 +291,27 @@ def test_a_configuration_is_replayed_as_a_policy(site):
     assert trimaran(site, *command).stderr.count(" s\n") == 3
 
 
+@pytest.mark.slow
+def test_a_worker_without_the_plugin_is_named(site):
+    """A Dask worker in an environment without the package is one line: worker, plugin, policy and remedy."""
+    distributed = pytest.importorskip("distributed", reason="pip install distributed")
+    install_example(site)
+    write_trace(Synthetic(nodes=8, minutes=2 * 60, warm_up_minutes=60).trace(), site / "world")
+    with distributed.LocalCluster(n_workers=0, dashboard_address=None) as cluster:
+        start = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.scheduler_address, "--no-nanny"]
+        with subprocess.Popen([*start, "--no-dashboard"], stderr=subprocess.DEVNULL, cwd=ROOT) as worker:
+            done = trimaran(
+                site, "simulate", "compare", "--trace", site / "world", "--policy",
+                f"cool={EXAMPLE / 'scheduler.yaml'}", "--scheduler", cluster.scheduler_address,
+            )  # fmt: skip
+            worker.terminate()
+    assert done.returncode == 2, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("trimaran: ")]
+    plugin = "does not have the plugin CoolMemory of trimaran-cool-memory==1.0, which the policy cool needs"
+    remedy = "pip install trimaran-cool-memory==1.0 in the worker's environment"
+    assert re.fullmatch(rf"trimaran: the worker tcp://127.0.0.1:\d+ \(process \d+ on .+\) {plugin}; {remedy}", line)
+
+
 @pytest.mark.parametrize(
     ("policy", "problem"),
     [

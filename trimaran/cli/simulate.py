@@ -21,7 +21,7 @@ from trimaran.cli.import_traces import import_
 from trimaran.cli.options import fail, option, renamed_option, scheduler_file_or_exit
 from trimaran.cli.trace_output import check_new, write_or_fail
 from trimaran.simulator.autoscaling import Autoscaling
-from trimaran.simulator.comparison import SchedulerError
+from trimaran.simulator.comparison import WorkerError
 from trimaran.simulator.faults import read_faults
 from trimaran.simulator.moving.base import Trigger
 from trimaran.simulator.overcommit_options import Factors, Overcommit
@@ -306,7 +306,7 @@ def _replay(shared: Mapping[str, Any], run_batch: Callable[[ReplayBatch], list[R
                 write_trace(Synthetic().trace(), folder)
                 batch = replace(batch, folders=(folder,))
             sections = run_batch(batch)
-    except (TraceError, SchedulerError) as error:
+    except (TraceError, WorkerError) as error:
         fail(error, 2)
     except MemoryError as error:
         fail(f"not enough memory: {error}; replay fewer at once (--jobs), or a shorter trace", 2)

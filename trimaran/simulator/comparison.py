@@ -5,8 +5,12 @@ Replays run one after another, in parallel processes or on a Dask cluster, and t
 
 import json
 import logging
+import os
+import socket
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from hashlib import sha256
 from importlib import import_module
 from importlib.metadata import version
@@ -14,7 +18,7 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
-from trimaran.plugins import installed_plugins
+from trimaran.plugins import installed_plugins, plugin_packages, read_scheduler_file
 from trimaran.simulator.heat_map import HeatMap, heat_map
 from trimaran.simulator.measures import measures
 from trimaran.simulator.policies.catalogue import DEFAULT, policies
@@ -34,8 +38,8 @@ _STORED_FIELDS = ("measures", "decisions", "processor_seconds", "heat")  # of a 
 _LINE_START = b'{"key": '  # of each line of a result file
 
 
-class SchedulerError(Exception):
-    """Replays cannot run on the Dask cluster; the message names the cause and the remedy."""
+class WorkerError(Exception):
+    """Replays cannot run in a worker or on the Dask cluster; the message names the cause and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,7 @@ def run_replays(tasks: Sequence[ReplayTask], jobs: int = 1, scheduler: str = "")
 
     Raises:
         ModuleNotFoundError: joblib or Dask is not installed.
-        SchedulerError: the Dask scheduler cannot be reached, or its workers fail.
+        WorkerError: the Dask scheduler cannot be reached, its workers fail, or a worker does not have a plugin.
     """
     if scheduler:
         yield from _run_on_dask(tasks, scheduler)
@@ -120,8 +124,44 @@ def run_replays(tasks: Sequence[ReplayTask], jobs: int = 1, scheduler: str = "")
         yield from map(run_replay, tasks)
     else:
         joblib = import_module("joblib")
-        calls = (joblib.delayed(run_replay)(task) for task in tasks)
+        run = partial(_run_in_worker, packages=plugin_packages())
+        calls = (joblib.delayed(run)(task) for task in tasks)
         yield from joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(calls)
+
+
+def _run_in_worker(task: ReplayTask, packages: Mapping[str, str]) -> ReplayResult:
+    """Run a replay in another process, which may not have the plugins of the process that started the comparison.
+
+    Args:
+        task: the replay.
+        packages: packages of the plugins that are installed where the comparison was started, by the plugin's name.
+
+    Raises:
+        WorkerError: a plugin of the task's configuration is missing here, has another version, or cannot be loaded.
+    """
+    if task.configuration:
+        try:
+            used = read_scheduler_file(json.loads(task.configuration), allow=None).enabled & packages.keys()
+        except ValueError as error:
+            raise WorkerError(f"{_worker()}: {error}") from error
+        for name in sorted(used):
+            if packages[name] != plugin_packages().get(name):
+                raise WorkerError(
+                    f"{_worker()} does not have the plugin {name} of {packages[name]}, which the policy {task.policy} "
+                    f"needs; pip install {packages[name]} in the worker's environment"
+                )
+    return run_replay(task)
+
+
+def _worker() -> str:
+    """Return the name of this worker: address of a Dask worker, else the process."""
+    process = f"process {os.getpid()} on {socket.gethostname()}"
+    if "distributed" in sys.modules:
+        try:
+            return f"the worker {sys.modules['distributed'].get_worker().address} ({process})"
+        except ValueError:  # not in a task of Dask
+            pass
+    return f"the worker {process}"
 
 
 def _run_on_dask(tasks: Sequence[ReplayTask], scheduler: str) -> Iterator[ReplayResult]:
@@ -129,21 +169,19 @@ def _run_on_dask(tasks: Sequence[ReplayTask], scheduler: str) -> Iterator[Replay
     try:
         client = distributed.Client(scheduler, timeout=_CONNECT_SECONDS)
     except (OSError, ValueError) as error:
-        raise SchedulerError(f"the Dask scheduler {scheduler} cannot be used: {error}; check --scheduler") from error
+        raise WorkerError(f"the Dask scheduler {scheduler} cannot be used: {error}; check --scheduler") from error
     with client:
         if not client.scheduler_info()["workers"]:
             _LOGGER.warning("the Dask scheduler %s has no workers; replays wait for the first", scheduler)
         # Workers have other working directories, so their tasks have absolute paths.
         absolute = [replace(task, folder=task.folder.absolute()) for task in tasks]
-        futures = client.map(run_replay, absolute, pure=False)
+        futures = client.map(partial(_run_in_worker, packages=plugin_packages()), absolute, pure=False)
         by_key = {future.key: task for future, task in zip(futures, tasks, strict=True)}
         for future in distributed.as_completed(futures):
             try:
                 done = future.result()
             except (distributed.KilledWorker, ModuleNotFoundError) as error:
-                raise SchedulerError(
-                    f"a worker of {scheduler} failed: {error}; is trimaran installed there?"
-                ) from error
+                raise WorkerError(f"a worker of {scheduler} failed: {error}; is trimaran installed there?") from error
             yield replace(done, task=by_key[future.key])
 
 
