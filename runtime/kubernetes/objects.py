@@ -21,8 +21,8 @@ from runtime.kubernetes.constraints import (
     read_tolerations,
 )
 from runtime.kubernetes.k8s_fields import get, get_list, get_texts, unix_seconds
-from runtime.kubernetes.kinds import check_kind, pod_of
-from runtime.kubernetes.workloads import Workload
+from runtime.kubernetes.kinds import check_kind, kind_of, pod_of
+from runtime.kubernetes.workloads import Workload, workload_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -275,18 +275,24 @@ class Pod:
         return self.workload or self.owner
 
     @classmethod
-    def from_k8s(cls, pod: Any, known: Callable[[RequestKey], CachedRequests] | None = None) -> Self:
+    def from_k8s(
+        cls,
+        pod: Any,
+        known: Callable[[RequestKey], CachedRequests] | None = None,
+        name_workload: Callable[..., Workload] = workload_of,
+    ) -> Self:
         """Read a v1 Pod, or a pod from the template of a workload, such as a Deployment.
 
         Args:
             pod: the object.
             known: returns the cache for pods with these requests; None for no cache.
+            name_workload: :func:`~runtime.kubernetes.workloads.workload_of`, possibly with its options.
 
         Raises:
             ValueError: the object is neither a pod nor a workload, a quantity is invalid, negative or too large, or a
                 constraint is invalid. The message names the pod and the field.
         """
-        pod = pod_of(pod)
+        given, pod = pod, pod_of(pod)
         metadata, spec, status = get(pod, "metadata"), get(pod, "spec"), get(pod, "status")
         namespace, name = get(metadata, "namespace") or "default", get(metadata, "name") or ""
         uid, prefix = get(metadata, "uid") or "", get(metadata, "generateName") or ""
@@ -298,6 +304,8 @@ class Pod:
         overhead = ResourceList.from_k8s(get(spec, "overhead"), f"{where}.overhead")
         annotated = _annotated(metadata, f"{title}: metadata")
         requests = _whole_pod(spec, status, containers + init_containers, where)
+        labels, owner = get_texts(metadata, "labels", f"{title}: metadata"), _owner(metadata, title)
+        template_owner = owner if pod is given else Owner(kind_of(given), name)
         read = cls(
             name=name or prefix,
             namespace=namespace,
@@ -313,8 +321,9 @@ class Pod:
             finished=get(status, "phase") in _TERMINAL_PHASES,
             scheduled_at=_scheduled_at(status, title),
             requests=requests,
-            labels=get_texts(metadata, "labels", f"{title}: metadata"),
-            owner=_owner(metadata, title),
+            labels=labels,
+            owner=owner,
+            workload=name_workload(namespace, name, labels, template_owner, generate_name=prefix),
             priority=_priority(spec, where),
             tolerations=read_tolerations(spec, where),
             node_selector=get_texts(spec, "nodeSelector", where),

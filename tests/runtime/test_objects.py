@@ -2,13 +2,15 @@
 
 import json
 from datetime import UTC, datetime
+from functools import partial
 from types import SimpleNamespace
 
 import kubernetes
 import pytest
 
 from runtime.kubernetes import pod_demand
-from scoring import Node, Pod, ResourceList
+from runtime.kubernetes.workloads import workload_of
+from scoring import Node, Owner, Pod, ResourceList, Workload
 
 POD = {
     "metadata": {
@@ -309,3 +311,31 @@ def test_other_objects_are_no_nodes(item, message):
     """A pod does not become a node without resources."""
     with pytest.raises(ValueError, match=message):
         Node.from_k8s(item)
+
+
+def owned(kind: str, name: str, **labels: str) -> dict[str, object]:
+    """Return a pod with a controller and labels."""
+    references = [{"kind": kind, "name": name, "uid": "u", "controller": True}]
+    return {
+        **POD,
+        "metadata": {"name": f"{name}-x", "namespace": "shop", "labels": labels, "ownerReferences": references},
+    }
+
+
+def test_a_pod_has_its_workload_beside_its_owner():
+    """A pod of a ReplicaSet belongs to the Deployment; a lookup of owners and labels may name it, too."""
+    manifest = owned("ReplicaSet", "web-7f9c", **{"pod-template-hash": "7f9c", "team": "search"})
+    pod = Pod.from_k8s(manifest)
+    assert pod.owner == Owner("ReplicaSet", "web-7f9c", "u")
+    assert pod.workload == Workload("shop", "Deployment", "web")
+    by_label = Pod.from_k8s(manifest, name_workload=partial(workload_of, owner_labels=("team",)))
+    assert by_label.workload == Workload("shop", "Label", "search")
+    assert Pod.from_k8s({"metadata": {"generateName": "probe-"}, "spec": {}}).workload == ("default", "Pod", "probe")
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("Deployment", "web"), ("StatefulSet", "web"), ("Job", "web")])
+def test_a_template_belongs_to_its_workload(kind, expected):
+    """A pod from a template has the workload that the pods of this object will have."""
+    pod = Pod.from_k8s(workload(kind, ("spec", "template")))
+    assert pod.workload is not None
+    assert pod.workload[1:] == (kind, expected)

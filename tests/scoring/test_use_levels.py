@@ -181,3 +181,20 @@ def test_two_revisions_of_a_workload_on_a_node_vary_together():
         nodes.add(pod, "node-0", 0.0)
     _, variance = UseLevels.of_workloads(learned(WORKLOADS[1])).expected_on(nodes, np.array([0]), CPU)
     assert variance.tolist() == [(2 * 125.0) ** 2]
+
+
+def test_levels_of_a_deployment_match_the_pods_of_its_replica_sets() -> None:
+    """Pods of two revisions of a Deployment, as the API server sends them, have the use learned for the Deployment."""
+
+    def replica(revision: str) -> Pod:
+        references = [{"kind": "ReplicaSet", "name": f"web-{revision}", "uid": revision, "controller": True}]
+        labels = {"pod-template-hash": revision}
+        metadata = {"name": f"web-{revision}-x7k2p", "labels": labels, "ownerReferences": references}
+        return Pod.from_k8s({"metadata": metadata, "spec": {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}})
+
+    levels = UseLevels.of_workloads(learned(Workload("default", "Deployment", "web"), cores=0.25))
+    assert levels.expected_uses([replica("7f9c"), replica("5d4b")], [CPU]).tolist() == [[250.0, 250.0]]
+    other = Pod.from_k8s(
+        {"metadata": {"name": "other"}, "spec": {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}}
+    )
+    assert levels.expected_use(other, CPU) == 500.0  # the level of all pods
