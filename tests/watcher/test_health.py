@@ -20,7 +20,7 @@ def store() -> Iterator[Store]:
 def test_windows_with_the_same_reason_share_a_line() -> None:
     """Windows that failed for the same reason share one line; other windows have their own."""
     reasons = health.reasons(
-        {"15m": "no route", "10m": "no route", "5m": "refused"}, {"15m": 400.4}, ["15m", "10m", "5m"]
+        {"15m": "no route", "10m": "no route", "5m": "refused"}, [], {"15m": 400.4}, ["15m", "10m", "5m"]
     )
     assert reasons == (
         "windows 15m, 10m: no route",
@@ -28,7 +28,16 @@ def test_windows_with_the_same_reason_share_a_line() -> None:
         "window 15m: the last metrics are 400 s old",
         "windows 10m, 5m: no metrics yet",
     )
-    assert health.reasons({}, {"15m": 3.0}, []) == ()
+    assert health.reasons({}, [Finding(Kind.SPIKE, "60 points", "15m", "a")], {"15m": 3.0}, []) == ()
+
+
+def test_a_failed_source_is_a_reason_while_earlier_samples_suffice() -> None:
+    """A window that is served from earlier samples of a source that fails now is not healthy."""
+    findings = [Finding(Kind.FETCH_FAILED, "no new samples: no route", window) for window in ("15m", "10m")]
+    assert health.reasons({"10m": "no route"}, findings, {"15m": 3.0, "10m": 63.0}, []) == (
+        "window 10m: no route",
+        "window 15m: no new samples: no route",
+    )
 
 
 @pytest.mark.parametrize(

@@ -82,11 +82,22 @@ class DashboardData:
 
     def findings(self) -> list[dict[str, Any]]:
         """Return the watcher's findings (problems of the metrics) as JSON objects; empty without a findings API."""
-        return self._cached("findings", _FRESH_SECONDS, self._client.findings)
+        _, findings = self._cached("state", _FRESH_SECONDS, self._read_state)
+        if isinstance(findings, ClientError):
+            raise findings
+        return findings
 
     def health(self) -> tuple[str, ...]:
         """Return the reasons why the watcher is unhealthy; empty if it is healthy."""
-        return self._cached("health", _FRESH_SECONDS, self._client.health)
+        return self._cached("state", _FRESH_SECONDS, self._read_state)[0]
+
+    def _read_state(self) -> tuple[tuple[str, ...], list[dict[str, Any]] | ClientError]:
+        # Together, so that a page does not show the health after one fetch with the findings of another.
+        health = self._client.health()
+        try:
+            return health, self._client.findings()
+        except ClientError as error:
+            return health, error
 
     def _read_windows(self) -> Mapping[str, WatcherMetrics]:
         snapshots: dict[str, WatcherMetrics] = {}

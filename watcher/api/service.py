@@ -127,7 +127,7 @@ class WatcherService:
         from watcher.api.app import create_routes
         from watcher.doctor import Doctor
 
-        self._doctor = Doctor(self._settings)
+        self._doctor = Doctor(self._settings, lambda: self._watcher.last_fetch)
         self._doctor.start()
         dialect = self._settings.server.dialect
         routes = create_routes(self._watcher, self._telemetry, self._access, dialect, self._views, self._doctor)

@@ -2,19 +2,34 @@
 
 import logging
 import threading
+import time
+from collections.abc import Callable
 
 from watcher.doctor.examination import examine
 from watcher.settings import Settings
 
-_RETRY_SECONDS = 300.0
+_POLL_SECONDS = 0.5
+_MIN_PAUSE_SECONDS = 10.0
+_MAX_PAUSE_SECONDS = 300.0
 _log = logging.getLogger(__name__)
 
 
 class Doctor:
-    """Background thread that runs all checks at the service's start, and again while something is wrong."""
+    """Background thread that runs all checks at the service's start, and again while something is wrong.
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    A failed check is repeated after the next fetch, so that a problem is not shown after a fetch without it; at most
+    every 10 seconds, and at least every 5 minutes.
+
+    Args:
+        settings: all settings.
+        last_fetch: returns the time of the watcher's last fetch.
+        monotonic: monotonic clock.
+    """
+
+    def __init__(
+        self, settings: Settings, last_fetch: Callable[[], float], monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._settings, self._last_fetch, self._monotonic = settings, last_fetch, monotonic
         self._problems: tuple[str, ...] = ()
         self._stop = threading.Event()
 
@@ -32,6 +47,7 @@ class Doctor:
 
     def _run(self) -> None:
         while not self._stop.is_set():
+            checked_at, fetched_at = self._monotonic(), self._last_fetch()
             try:
                 failed = [check for check in examine(self._settings) if not check.ok]
             except Exception:  # noqa: BLE001  a provider may raise anything
@@ -41,6 +57,17 @@ class Doctor:
             for problem in problems:
                 if problem not in self._problems:
                     _log.warning("check failed", extra={"check": problem})
+            if self._problems and not problems:
+                _log.info("all checks pass again")
             self._problems = problems
-            if not problems or self._stop.wait(_RETRY_SECONDS):
+            if not problems:
+                return
+            self._wait(checked_at, fetched_at)
+
+    def _wait(self, checked_at: float, fetched_at: float) -> None:
+        """Wait until the checks are due again, or until :meth:`stop`."""
+        while not self._stop.wait(_POLL_SECONDS):
+            waited = self._monotonic() - checked_at
+            has_news = self._last_fetch() != fetched_at
+            if waited >= (_MIN_PAUSE_SECONDS if has_news else _MAX_PAUSE_SECONDS):
                 return

@@ -12,7 +12,9 @@ _MAX_FINDINGS, _MAX_PLACES = 10, 5  # all of them are at /findings
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Health of a watcher, which is healthy if the last fetch of every window succeeded and the data are fresh.
+    """Health of a watcher: it is healthy if the last fetch of every window succeeded and the data are fresh.
+
+    So a healthy watcher has no finding ``fetch_failed``.
 
     Attributes:
         reasons: reasons why the watcher is not healthy; empty if it is healthy.
@@ -29,11 +31,15 @@ class Health:
         masking.redact_fields(self, "reasons", "warnings")
 
 
-def reasons(failures: Mapping[str, str], ages_seconds: Mapping[str, float], stale: Sequence[str]) -> tuple[str, ...]:
+def reasons(
+    failures: Mapping[str, str], findings: Iterable[Finding], ages_seconds: Mapping[str, float], stale: Sequence[str]
+) -> tuple[str, ...]:
     """Return the reasons why the watcher is not healthy; windows with the same reason share one text.
 
     Args:
         failures: window to the reason why its last fetch failed.
+        findings: open findings. A window can have a finding ``fetch_failed`` without a failure: the source failed, but
+            its earlier samples were enough for the window.
         ages_seconds: window to the age of its newest snapshot in seconds, if it has a snapshot.
         stale: windows without a fresh snapshot.
     """
@@ -41,9 +47,14 @@ def reasons(failures: Mapping[str, str], ages_seconds: Mapping[str, float], stal
         window: f"the last metrics are {ages_seconds[window]:.0f} s old" if window in ages_seconds else "no metrics yet"
         for window in stale
     }
+    failed = {
+        finding.window: finding.message
+        for finding in findings
+        if finding.kind is Kind.FETCH_FAILED and finding.window not in failures
+    }
     return tuple(
         f"{'window' if len(windows) == 1 else 'windows'} {', '.join(windows)}: {why}"
-        for why, windows in _by_text([*failures.items(), *late.items()]).items()
+        for why, windows in _by_text([*failures.items(), *failed.items(), *late.items()]).items()
     )
 
 

@@ -222,7 +222,7 @@ class Watcher:
             for name in self._settings.windows
             if name not in ages or not freshness.is_fresh(freshness.now - ages[name])
         ]
-        reasons = health.reasons(last.failures, ages, stale)
+        reasons = health.reasons(last.failures, last.findings, ages, stale)
         if not last.timestamp:
             reasons = ("nothing was fetched since the start", *reasons)
         return Health(reasons, health.warnings(self._store, last.findings), ages)
@@ -230,6 +230,11 @@ class Watcher:
     def findings(self) -> tuple[Finding, ...]:
         """Return the findings that are open after the last fetch."""
         return self._last.findings
+
+    @property
+    def last_fetch(self) -> int:
+        """Time of the last fetch, successful or not, Unix seconds; 0 before the first."""
+        return self._last.timestamp
 
     def is_ready(self) -> bool:
         """Return whether there is a fresh snapshot to serve."""

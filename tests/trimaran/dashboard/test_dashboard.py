@@ -191,6 +191,23 @@ def test_providers_are_shown_by_window(data):
     assert (rows["10m"][3], rows["5m"][3]) == ("no answer; another one was asked", "another one was asked")
 
 
+def test_health_and_findings_are_of_the_same_time():
+    """An outage that begins between two pages does not show a healthy watcher with failed fetches."""
+    now, down = [0.0], []
+    client = SimpleNamespace(
+        health=lambda: tuple(down), findings=lambda: [{"kind": "fetch_failed", "message": why} for why in down]
+    )
+    data = DashboardData(client, lambda: now[0])
+    assert (data.health(), data.findings()) == ((), [])
+    down.append("no route")
+    for now[0] in (5.0, 9.0, 11.0, 12.0):
+        assert bool(data.findings()) == bool(data.health()) == (now[0] > 10)
+    data = DashboardData(client, lambda: now[0])
+    assert data.findings() != []
+    down.clear()
+    assert data.health() == ("no route",)
+
+
 def test_every_kind_of_finding_names_settings():
     """Each kind of finding names settings, and all of them exist."""
     existing = set(setting_names(WatcherSettings))
