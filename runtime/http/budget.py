@@ -90,6 +90,17 @@ def use_budget(budget: Budget | None) -> Iterator[None]:
         _current.reset(token)
 
 
+@contextlib.contextmanager
+def released() -> Iterator[None]:
+    """Charge the responses in this block to the current budget only until the block ends."""
+    charged = (_current.get() or Budget(math.inf)).child()
+    try:
+        with use_budget(charged):
+            yield
+    finally:
+        charged.release(keep_bytes=0)
+
+
 def call_with_own_budget(key: Hashable, call: Callable[[], Value]) -> Value:
     """Return the result of a call that charges a budget of its own, always the same one for the same key of a fetch.
 

@@ -64,6 +64,28 @@ def test_the_default_window_is_named(watch: dict[str, object], message: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "gaps in the last 24 hours are filled from Prometheus"),
+        ({"store": {"backfill_hours": 48, "keep_hours": 36}}, "gaps in the last 36 hours are filled from Prometheus"),
+        ({"store": {"backfill_hours": 0}}, "the past is not read (store.backfill_hours, store.history_megabytes)"),
+        (
+            {"provider": {"name": "Fake"}},
+            "it begins with the first fetch, as the provider Fake cannot read the past",
+        ),
+    ],
+)
+def test_the_start_of_the_history_is_named(
+    settings: dict[str, object], message: str, prometheus_with_rules: History
+) -> None:
+    """A step says whether gaps of the history are filled, or that the provider cannot read the past."""
+    provider = {"name": "Prometheus", "address": prometheus_with_rules.url}
+    checks = examine(Settings.model_validate({"provider": provider, **settings}))
+    (check,) = (check for check in checks if check.step.endswith(": history"))
+    assert (check.ok, check.message) == (True, message)
+
+
+@pytest.mark.parametrize(
     ("address", "step"),
     [
         ("http://no-such-host.invalid:9090", "Prometheus: DNS"),
@@ -192,7 +214,9 @@ def test_fallbacks_are_examined():
         fallback=FallbackSettings(providers=[ProviderSettings(name="Host")]),
     )
     checks = list(examine(settings))
-    assert {check.step.partition(":")[0] for check in checks} == {"Prometheus", "Host", "default window", "store"}
+    assert {check.step.partition(":")[0] for check in checks} == {
+        "Prometheus", "Host", "default window", "use of pods", "store"
+    }  # fmt: skip
 
 
 def test_store_on_a_network_file_system(monkeypatch, tmp_path):

@@ -11,7 +11,7 @@ from support import (
 )
 
 from watcher.providers.base import known_providers, open_provider
-from watcher.testing import DuplicatedSeriesContract, HttpContract, ProviderContract
+from watcher.testing import DuplicatedSeriesContract, HttpContract, PastContract, ProviderContract
 
 
 class TestDatadog(ProviderContract, HttpContract, DuplicatedSeriesContract):
@@ -60,6 +60,12 @@ class TestSignalFx(ProviderContract, HttpContract, DuplicatedSeriesContract):
     """Contract with a fake of its API."""
 
     harness = harness_signalfx.Harness()
+
+
+def test_every_provider_with_a_past_has_its_contract() -> None:
+    """The contract of the past is tested for each included provider that has the ability."""
+    able = {name for name, entry in known_providers().items() if hasattr(entry.load(), "past")}
+    assert able == {suite.harness.name for suite in PastContract.__subclasses__()}
 
 
 def test_every_provider_has_a_contract() -> None:

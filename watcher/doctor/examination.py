@@ -8,13 +8,21 @@ from urllib.parse import urlsplit
 from runtime.errors import SettingsError
 from watcher.doctor.address import examine_address, expects_tls
 from watcher.doctor.metrics import examine_metrics
+from watcher.doctor.pods import examine_pods
 from watcher.doctor.store_check import examine_store
-from watcher.providers.base import Check, close_provider, open_provider
+from watcher.providers.base import (
+    Check,
+    PastProvider,
+    SampleProvider,
+    WindowProvider,
+    close_provider,
+    open_provider,
+)
 from watcher.settings import Settings, WatchSettings
 
 
 def examine(settings: Settings, clock: Callable[[], float] = time.time, nodes: Collection[str] = ()) -> Iterator[Check]:
-    """Yield the steps of each provider, the default window and the store; a provider's steps end after a failed one.
+    """Yield the steps of each provider, the default window, pods and the store; a provider's end after a failed one.
 
     Args:
         settings: all settings.
@@ -29,6 +37,7 @@ def examine(settings: Settings, clock: Callable[[], float] = time.time, nodes: C
     if second is not None and second.provider not in (view.provider for view in settings.for_each_provider()):
         yield _examine_second(second)
     yield _name_default_window(settings.watch)
+    yield from examine_pods(settings, clock())
     yield examine_store(settings.store.path)
 
 
@@ -49,6 +58,18 @@ def _name_default_window(watch: WatchSettings) -> Check:
     served = f"{watch.fallback_order()[0]}, of {', '.join(watch.windows)}"
     reason = "set by watch.default_window" if watch.default_window else "served to requests that name no window"
     return Check("default window", ok=True, message=f"{served}: {reason}")
+
+
+def _name_history_start(provider: WindowProvider | SampleProvider, settings: Settings) -> Check:
+    """Return a step about the start of the history; it never fails, as every history grows from the first fetch on."""
+    hours = min(settings.store.backfill_hours, settings.store.keep_hours)
+    if not isinstance(provider, PastProvider):
+        message = f"it begins with the first fetch, as the provider {settings.provider.name} cannot read the past"
+    elif not hours or not settings.store.history_megabytes:
+        message = "the past is not read (store.backfill_hours, store.history_megabytes)"
+    else:
+        message = f"gaps in the last {hours:g} hours are filled from {settings.provider.name}"
+    return Check("history", ok=True, message=message)
 
 
 def _examine_provider(settings: Settings, clock: Callable[[], float], nodes: Collection[str]) -> Iterator[Check]:
@@ -76,5 +97,6 @@ def _examine_provider(settings: Settings, clock: Callable[[], float], nodes: Col
                 return
             yield check
         yield from examine_metrics(provider, settings, nodes, clock, has_failed_step=failed)
+        yield _name_history_start(provider, settings)
     finally:
         close_provider(provider)

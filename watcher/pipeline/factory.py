@@ -7,9 +7,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from runtime.errors import SettingsError
+from watcher.pipeline.backfill import Backfill
 from watcher.pipeline.origins import origins
 from watcher.pipeline.watcher import Watcher
-from watcher.providers.base import SampleProvider, WindowProvider, close_provider, open_provider, unverified
+from watcher.providers.base import (
+    PastProvider,
+    SampleProvider,
+    WindowProvider,
+    close_provider,
+    open_provider,
+    unverified,
+)
 from watcher.providers.corroborated import Corroborated
 from watcher.providers.failover import Failover
 from watcher.providers.sampled import Sampled
@@ -61,6 +69,9 @@ def open_watcher(
             return each
         return Sampled(each, settings.watch, store, source=name, clock=clock)
 
+    remembering = ((name, each) for name, each in zip(names, opened, strict=True) if isinstance(each, PastProvider))
+    past_name, past = next(remembering, (names[0], None))
+    hours = min(settings.store.backfill_hours, settings.store.keep_hours)
     windows = [windowed(name, each) for name, each in zip(names, opened, strict=True)]
     first = windows[0] if len(windows) == 1 else Failover(list(zip(names, windows, strict=True)))
     if corroborating is not None:
@@ -80,6 +91,7 @@ def open_watcher(
         standing=[finding for view in views if (finding := unverified(view.provider)) is not None],
         dialect=dialect,
         telemetry=telemetry,
+        backfill=Backfill(past, past_name, store, names, settings.watch, hours),
         clock=clock,
     )
 

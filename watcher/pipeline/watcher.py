@@ -22,6 +22,7 @@ from watcher.history import (
 )
 from watcher.model import MetricType, Operator, WatcherMetrics
 from watcher.pipeline import health
+from watcher.pipeline.backfill import Backfill
 from watcher.pipeline.clock import ClockGuard
 from watcher.pipeline.fetching import Fetcher
 from watcher.pipeline.health import Health
@@ -65,6 +66,7 @@ class Watcher:
         standing: Sequence[Finding] = (),
         dialect: Dialect = Dialect.DOCUMENTED,
         telemetry: WatcherTelemetry | None = None,
+        backfill: Backfill | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         sources = (source, *fallback_sources)
@@ -80,6 +82,7 @@ class Watcher:
         self._guard = ClockGuard(clock())
         self._fetcher = Fetcher(provider, source, settings, standing)
         self._judge = Judge(detector, store, sources)
+        self._backfill = backfill or Backfill(None, source, store, sources, settings, 0)
         self._cache = Cache(self._order, settings.expiry_seconds, dialect)
         self._open_findings = OpenFindings()
         self._last = Round()
@@ -100,6 +103,10 @@ class Watcher:
         Returns:
             True if every window has a new snapshot, False if a window failed.
         """
+        with self._backfill.fetch():
+            return self._fetch_once()
+
+    def _fetch_once(self) -> bool:
         began, now = time.monotonic(), int(self._clock())
         self._recovery.retry()
         self._recovery.publish_remaining()  # before newer snapshots replace them
@@ -113,22 +120,26 @@ class Watcher:
         outcome = judged.with_failures({name: f"{unpublishable}: {why}" for name, why in publication.failures.items()})
         if outcome.snapshots:
             self._store.save_snapshots(outcome.snapshots, publication.encode, self._order[0])
+            self._backfill.note(outcome.snapshots.get(self._order[0]))
         self._cache.show(publication)
         self._report(outcome, time.monotonic() - began)
         return not outcome.failures
 
     def start(self) -> None:
         """Start to fetch in a background thread. Snapshots from the store are served even before this call."""
+        self._backfill.start()
         self._loop.start()
 
     def stop(self) -> None:
         """Stop fetching, and close the provider and the store, without waiting for a fetch in progress."""
         self._loop.stop()
+        self._backfill.stop()
         try:
             close_provider(self._provider)
         except Exception:  # noqa: BLE001  the store must be closed, too
             _log.exception("the provider failed to close")
         self._loop.join(_STOP_SECONDS)
+        self._backfill.join()
         self._store.close()
 
     def wait_for_first_fetch(self, timeout_seconds: float) -> None:

@@ -23,12 +23,14 @@ from watcher.windows.samples import Reading, Sample, Samples
 
 if TYPE_CHECKING:
     from watcher.windows.container_use import ContainerUse  # imports numpy
+    from watcher.windows.past_metrics import PastMetrics  # imports numpy
 
 __all__ = [
     "ENTRY_POINT_GROUP",
     "Check",
     "Fetched",
     "ManifestProvider",
+    "PastProvider",
     "PodUseProvider",
     "ProviderFactory",
     "Reading",
@@ -144,6 +146,27 @@ class PodUseProvider(Protocol):
 
         Raises:
             ProviderError: the source returned nothing usable; the message names the source, the reason and the remedy.
+        """
+        ...
+
+
+@runtime_checkable
+class PastProvider(Protocol):
+    """Third, optional ability of a provider: the metrics of windows that ended in the past."""
+
+    def past(self, window: str, ends: range, deadline: Deadline) -> "PastMetrics":
+        """Return what a fetch at each of some past times would have returned.
+
+        The method is called by one thread, between fetches; its failure does not affect the nodes.
+
+        Args:
+            window: length of the windows, such as ``15m``.
+            ends: ends of the windows, Unix seconds.
+            deadline: time at which everything must have been read.
+
+        Raises:
+            ProviderError: the source returned nothing usable; the message names the source, the reason and the remedy.
+                The caller tries a shorter range.
         """
         ...
 

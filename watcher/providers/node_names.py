@@ -50,6 +50,10 @@ class NodeNames:
         """Return a resolver for a source that lists no nodes: it uses the names in the labels, without ports."""
         return cls()
 
+    def lists_same_as(self, other: "NodeNames") -> bool:
+        """Return whether another resolver has the same names and aliases, and so resolves every series alike."""
+        return (self._names, self._aliases) == (other._names, other._aliases)  # noqa: SLF001  the same class
+
     def resolve(self, *labels: str) -> Resolved:
         """Return the node of a series.
 

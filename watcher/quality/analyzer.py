@@ -77,6 +77,11 @@ def limit(nodes: Mapping[str, NodeMetrics], window: str, most: int) -> tuple[Map
     return first_nodes, [Finding(Kind.TOO_MANY_NODES, message, window, action=Action.DROPPED)]
 
 
+def is_node_name(name: str) -> bool:
+    """Return whether a node of this name may be published: its name is valid, and does not contain a secret."""
+    return _is_name(name) and not masking.has_secret(name)
+
+
 def _clean_metrics(
     node: str, metrics: tuple[Metric, ...], window: str, findings: list[Finding], good_shapes: list[_Shape]
 ) -> tuple[Metric, ...]:

@@ -363,6 +363,13 @@ class StoreSettings(Section):
         le=1_000_000,
         description="size in MiB above which the oldest hours of the history are deleted; 0 stores no history",
     )
+    backfill_hours: float = Field(
+        24,
+        ge=0,
+        le=744,
+        description="hours of history to read from a provider that knows the past, where the watcher did not run; "
+        "0 reads none",
+    )
 
 
 class Settings(SettingsModel):

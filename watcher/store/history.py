@@ -79,7 +79,7 @@ def add(db: Database, metrics: WatcherMetrics, origin: str, *, keep_hours: int, 
     nodes = NodeColumns.of(metrics.data)
     rows = [
         (*where, *series, body)
-        for series, body in history_blocks.pack_minutes(nodes, _number_nodes(db, nodes, hour)).items()
+        for series, body in history_blocks.pack_minutes(nodes, number_nodes(db, nodes, hour)).items()
     ]
     db.conn.executemany(
         f"insert or ignore into history_minutes (minute, {_KEY}, body) values (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
@@ -203,7 +203,7 @@ def _minutes(steps: Steps) -> tuple[int, int]:
     return first, first + steps.count * steps.seconds // RESOLUTION_SECONDS - 1
 
 
-def _number_nodes(db: Database, nodes: Iterable[str], hour: int) -> dict[str, int]:
+def number_nodes(db: Database, nodes: Iterable[str], hour: int) -> dict[str, int]:
     """Return node name to node number; give new nodes the smallest free numbers, and record the hour for all nodes.
 
     At most 100,000 nodes have a number at the same time; further nodes are left out.
@@ -295,14 +295,29 @@ def _write_block(db: Database, key: tuple[Any, ...], columns: Iterable[tuple[int
         key: hour, source, origin, type, operator and name of the series, chunk.
         columns: minute of the hour (0 to 59) and the values of all nodes in that minute, by node number.
     """
-    matrix, chunk = history_blocks.empty_matrix(CHUNK, HOUR), key[-1]
-    where = f"(hour, {_KEY}, chunk) = (?, ?, ?, ?, ?, ?, ?)"
-    before = db.execute(f"select body from history_blocks where {where}", key).fetchone()  # noqa: S608
-    if before:
-        with contextlib.suppress(*history_blocks.UNREADABLE):
-            matrix = history_blocks.unpack_block(before[0], np.arange(CHUNK))
+    matrix, chunk = read_block(db, key), key[-1]
     for minute, values in columns:
         history_blocks.overlay_minute(matrix, minute, values, np.arange(chunk * CHUNK, (chunk + 1) * CHUNK))
+    write_block(db, key, matrix)
+
+
+def read_block(db: Database, key: tuple[Any, ...]) -> Matrix:
+    """Return a stored block, shape (128, 60); all of its values are missing if it is not stored or unreadable.
+
+    Args:
+        db: the database.
+        key: hour, source, origin, type, operator and name of the series, chunk.
+    """
+    where = f"(hour, {_KEY}, chunk) = (?, ?, ?, ?, ?, ?, ?)"
+    row = db.execute(f"select body from history_blocks where {where}", key).fetchone()  # noqa: S608
+    if row:
+        with contextlib.suppress(*history_blocks.UNREADABLE):
+            return history_blocks.unpack_block(row[0], np.arange(CHUNK))
+    return history_blocks.empty_matrix(CHUNK, HOUR)
+
+
+def write_block(db: Database, key: tuple[Any, ...], matrix: Matrix) -> None:
+    """Write a block, unless all of its values are missing; arguments as in :func:`read_block`."""
     if history_blocks.has_values(matrix).any():
         db.execute(
             f"insert or replace into history_blocks (hour, {_KEY}, chunk, body) values (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608

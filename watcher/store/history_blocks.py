@@ -52,14 +52,18 @@ def pack_minutes(nodes: NodeColumns, numbers: Mapping[str, int]) -> dict[tuple[s
         numbered = places >= 0
         for order, series in enumerate(group.series):
             start = group.start + order * len(places)
-            percents = values[start : start + len(places)]
-            with np.errstate(invalid="ignore"):
-                small = np.clip(np.round(percents * _PER_PERCENT), 0, _LARGEST)
-            small = np.where(np.isfinite(small), small, MISSING)
+            small = pack_percents(values[start : start + len(places)])
             key = (series.type, series.operator, series.name)
             target = columns.setdefault(key, np.full(size, MISSING, np.uint16))
             target[places[numbered]] = small[numbered]
     return {key: target.astype("<u2").tobytes() for key, target in columns.items()}
+
+
+def pack_percents(percents: NDArray[np.float64]) -> Matrix:
+    """Return values in percent as values of the history: hundredths of a percent, or missing if they are not finite."""
+    with np.errstate(invalid="ignore"):
+        small = np.clip(np.round(percents * _PER_PERCENT), 0, _LARGEST)
+    return np.where(np.isfinite(small), small, MISSING).astype(np.uint16)
 
 
 def empty_matrix(nodes: int, minutes: int) -> Matrix:

@@ -12,7 +12,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from sqlite_utils import Database
@@ -22,11 +22,17 @@ from watcher.freshness import PRUNE_BATCH_SIZE
 from watcher.history import History, Steps
 from watcher.model import WatcherMetrics
 from watcher.store.file import StoreFile, is_corrupt
-from watcher.store.schema import UNREADABLE, connect
+from watcher.store.schema import HOUR, UNREADABLE, connect
 from watcher.windows.samples import SampleRound
 from watcher.wire import Dialect
 
 _log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from watcher.windows.past_metrics import PastMetrics
+
 _COMPRESSION = 1
 _MEGABYTE = 1024 * 1024
 _HANDOVER_SECONDS = 1.0  # the previous watcher may still be closing the file
@@ -122,12 +128,12 @@ class Store:
             for window, metrics in snapshots.items()
         ]
         newest = max(metrics.timestamp for metrics in snapshots.values())
-        remembered = snapshots.get(history_window) if history_window and self._history_bytes else None
+        remembered = snapshots.get(history_window) if history_window else None
 
         def write(db: Database) -> None:
             db.table("snapshots").insert_all(rows, replace=True)
             self._prune(db, newest)
-            if remembered is not None and self._path is not None and not self._not_opened:
+            if remembered is not None and self.keeps_history:
                 from watcher.store import history  # imports numpy, which is slow
 
                 origin = self._origins.get(remembered.source, "")
@@ -210,6 +216,39 @@ class Store:
         return found
 
     def load_recent(self, window: str, limit: int, *sources: str) -> Iterator[WatcherMetrics]:
+    @property
+    def keeps_history(self) -> bool:
+        """True if there is a history: it is enabled, and the file can be used."""
+        return self._history_bytes > 0 and self._path is not None and not self._not_opened
+
+    def recorded_minutes(self, sources: Sequence[str], hour: int) -> "NDArray[np.bool_]":
+        """Return which minutes of an hour the history has, shape (60,).
+
+        Args:
+            sources: names of the sources.
+            hour: the hour, in hours of Unix time.
+        """
+        import numpy as np
+
+        from watcher.store import history_gaps  # imports numpy, which is slow
+
+        recorded = np.ones(HOUR, np.bool_)  # if the file cannot be read, nothing is filled
+        with self._reading() as db:
+            recorded &= history_gaps.recorded_minutes(db, *self._origin_condition(sources), hour)
+        return recorded
+
+    def fill_history(self, past: "PastMetrics", source: str) -> None:
+        """Add metrics of the past to the history, in one transaction; stored values are not changed.
+
+        Args:
+            past: the metrics, with all ends in one hour.
+            source: name of the source.
+        """
+        from watcher.store import history_gaps  # imports numpy, which is slow
+
+        if self.keeps_history and past.series:
+            self._write(lambda db: history_gaps.fill(db, past, source, self._origins.get(source, "")))
+
         """Yield the newest snapshots of a window, newest first; unreadable snapshots are left out.
 
         Args:

@@ -1,6 +1,6 @@
 """Test suite for metrics providers, and helpers to run it.
 
-:class:`ProviderContract` and its two companions are pytest suites; pytest must be installed. Give a suite a
+:class:`ProviderContract` and its companions are pytest suites; pytest must be installed. Give a suite a
 :class:`Harness`, which represents your provider and the source behind it; docs/extending.md has a complete example.
 """
 
@@ -8,7 +8,12 @@ import pytest
 
 pytest.register_assert_rewrite("watcher.testing.contract")
 
-from watcher.testing.contract import DuplicatedSeriesContract, HttpContract, ProviderContract  # noqa: E402
+from watcher.testing.contract import (  # noqa: E402
+    DuplicatedSeriesContract,
+    HttpContract,
+    PastContract,
+    ProviderContract,
+)
 from watcher.testing.harness import (  # noqa: E402
     DuplicatingHarness,
     Harness,
@@ -29,6 +34,7 @@ __all__ = [
     "RunningSource",
     "SampledSource",
     "Series",
+    "PastContract",
     "WindowSource",
     "reply",
     "serving",

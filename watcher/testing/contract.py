@@ -22,7 +22,7 @@ from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, 
 from watcher.model import Window
 from watcher.providers.base import Fetched, WindowProvider, close_provider, open_provider
 from watcher.quality import analyzer
-from watcher.testing.harness import STEP_SECONDS, DuplicatingHarness, Harness, Series
+from watcher.testing.harness import STEP_SECONDS, DuplicatingHarness, Harness, Series, WindowSource
 from watcher.testing.servers import reply, serving, trickling
 
 _MINUTES = 20

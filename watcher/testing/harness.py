@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from runtime.http.gather import Deadline
 from watcher.model import Window
-from watcher.providers.base import Fetched, WindowProvider, close_provider, open_provider
+from watcher.providers.base import Fetched, PastProvider, WindowProvider, close_provider, open_provider
 from watcher.providers.sampled import Sampled
 from watcher.settings import Settings
 from watcher.store import Store
+from watcher.windows.past_metrics import PastMetrics
 
 STEP_SECONDS = 60
 _TIMEOUT_SECONDS = 20
@@ -117,6 +118,15 @@ class SampledSource:
     """
 
     def __init__(
+    def past(self, window: str, ends: range) -> PastMetrics:
+        """Read windows of the past like the watcher, for a provider that has ``past()``."""
+        provider = open_provider(self._settings)
+        assert isinstance(provider, PastProvider), "the provider has no past()"
+        try:
+            return provider.past(window, ends, Deadline.after(_TIMEOUT_SECONDS))
+        finally:
+            close_provider(provider)
+
         self,
         settings: Settings,
         nodes: Mapping[str, Series],

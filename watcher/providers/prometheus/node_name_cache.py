@@ -36,7 +36,9 @@ class NodeNameCache:
 
     def read(self, at: int | None, deadline: Deadline) -> None:
         """Read the names and cache them for some minutes."""
-        self._names = self._load(at, deadline)
+        names = self._load(at, deadline)
+        if not names.lists_same_as(self._names):  # the resolver caches the nodes of the last series
+            self._names = names
         self._until = time.monotonic() + _EXPIRY_SECONDS
 
     def resolve(self, labels: Iterable[NodeLabels]) -> Mapping[NodeLabels, Resolved]:

@@ -174,16 +174,11 @@ class PodUseQueries:
 
     def _add(self, rows: ContainerUseBuilder, resource: int, promql: str, at: int, deadline: Deadline) -> None:
         """Add the values of a query. Its response is charged to the budget only until it is read."""
-        charged = (budget.current() or budget.Budget(math.inf)).child()
-        try:
-            with budget.use_budget(charged):
-                series = self._run(promql, at, deadline)
-            for item in series:
+        with budget.released():
+            for item in self._run(promql, at, deadline):
                 labels = item["metric"]
                 if "pod" in labels and "container" in labels:
                     rows.add(resource, labels["namespace"], labels["pod"], labels["container"], value_of(item))
-        finally:
-            charged.release(keep_bytes=0)
 
     def _cpu(self, shard: Shard, seconds: int) -> str:
         """Return PromQL for the mean use of CPU, in cores.

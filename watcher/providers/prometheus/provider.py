@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +31,10 @@ from watcher.providers.session import ProviderSession, bearer, provider_error
 from watcher.settings import Settings, without_credentials
 
 if TYPE_CHECKING:
+    from watcher.providers.prometheus.past import PastQueries
     from watcher.providers.prometheus.pod_use import PodUseQueries
     from watcher.windows.container_use import ContainerUse
+    from watcher.windows.past_metrics import PastMetrics
 
 DEFAULT_ADDRESS = "http://prometheus-k8s:9090"
 _NODE_LABELS = ("node", "Hostname", "instance")
@@ -81,6 +84,7 @@ class PrometheusProvider:
         self._absent_until: dict[ResourceQuery, float] = {}
         self._names = NodeNameCache(self._run, self._matchers)
         self._pods: PodUseQueries | None = None
+        self._past: PastQueries | None = None
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
         """Return every node's metrics over the window.
@@ -88,11 +92,9 @@ class PrometheusProvider:
         Raises:
             ProviderError: every query failed, or none has series.
         """
-        now = time.monotonic()
-        due_queries = [query for query in self._queries if self._absent_until.get(query, 0) <= now]
         calls: dict[Any, Any] = {"gaps": partial(self._ask_required, Expression.gaps, window, deadline)} | {
             (query, operator): partial(self._ask, query, operator, window, deadline)
-            for query in due_queries
+            for query in self._due_queries()
             for operator in self._operators
         }
         if names_due := self._names.are_due():
@@ -142,6 +144,28 @@ class PrometheusProvider:
         use = self._pods.fetch(window, deadline)
         partial_answers = [Finding(Kind.PARTIAL_ANSWER, warning) for warning in self._seen.warnings]
         return replace(use, findings=(*use.findings, *partial_answers))
+
+    def past(self, window: str, ends: range, deadline: Deadline) -> "PastMetrics":
+        """Return the metrics of windows that ended in the past, by the expressions that :meth:`fetch` uses.
+
+        Raises:
+            ProviderError: a query failed.
+        """
+        if self._past is None:
+            from watcher.providers.prometheus.past import PastQueries  # imports numpy
+
+            names = NodeNameCache(self._run, self._matchers)
+            self._past = PastQueries(self._run_range, names, self._node_labels_of)
+        try:
+            return self._past.read(
+                [(query, self._alternatives(query)) for query in self._due_queries()],
+                lambda expression, operator: expression.over(window, operator, self._matchers, self._labels),
+                self._operators,
+                ends,
+                deadline,
+            )
+        except Exception as error:
+            raise self._translated(error) from error
 
     def series(self, promql: str, deadline: Deadline) -> Iterator[tuple[Mapping[str, str], float]]:
         """Yield the labels and the present value of each series of a PromQL expression; NaN for an unreadable value.
@@ -227,9 +251,9 @@ class PrometheusProvider:
 
     def _ask(self, query: ResourceQuery, operator: Operator, window: Window, deadline: Deadline) -> _QueryAnswer:
         """Query one metric over a window: try the expression that had series last time, then the alternatives."""
-        chosen = self._chosen.get(query, query.expressions[0])
+        alternatives = self._alternatives(query)
         self._seen.warnings = []
-        for expression in (chosen, *(other for other in query.expressions if other != chosen)):
+        for expression in alternatives:
             series = self._run(
                 expression.over(window.duration, operator, self._matchers, self._labels), window.end, deadline
             )
@@ -238,7 +262,16 @@ class PrometheusProvider:
                 return _QueryAnswer(expression, [self._read(item) for item in series], self._seen.warnings)
         if not query.required:
             self._absent_until[query] = time.monotonic() + _ABSENT_EXPIRY_SECONDS
-        return _QueryAnswer(chosen, [], self._seen.warnings)
+        return _QueryAnswer(alternatives[0], [], self._seen.warnings)
+
+    def _due_queries(self) -> list[ResourceQuery]:
+        """Return the queries except those of optional metrics that had no series lately."""
+        now = time.monotonic()
+        return [query for query in self._queries if self._absent_until.get(query, 0) <= now]
+
+    def _alternatives(self, query: ResourceQuery) -> list[Expression]:
+        """Return a query's expressions; the one that had series last time comes first."""
+        return sorted(query.expressions, key=lambda expression: expression != self._chosen.get(query))
 
     def _ask_required(
         self, promql_of: Callable[[Expression, str, str, str], str], window: Window, deadline: Deadline
@@ -331,11 +364,19 @@ class PrometheusProvider:
         return {node: NodeMetrics(tuple(metrics.values()), tags) for node, metrics in nodes.items()}
 
     def _run(self, promql: str, at: int | None, deadline: Deadline) -> list[dict[str, Any]]:
-        seconds = deadline.remaining_seconds()
-        if not seconds:
-            raise TimeoutError("the deadline has passed")  # earlier expressions used all of it
+        seconds = _remaining_seconds(deadline)
         params = {"timeout": f"{seconds:.3f}", **({} if at is None else {"time": str(at)})}
-        answer = self._connect.custom_query(promql, params=params, timeout=seconds)
+        return self._checked(promql, self._connect.custom_query(promql, params=params, timeout=seconds))
+
+    def _run_range(self, promql: str, times: range, deadline: Deadline) -> list[dict[str, Any]]:
+        seconds = _remaining_seconds(deadline)
+        first, last = (datetime.fromtimestamp(at, UTC) for at in (times[0], times[-1]))
+        answer = self._connect.custom_query_range(
+            promql, first, last, str(times.step), params={"timeout": f"{seconds:.3f}"}, timeout=seconds
+        )
+        return self._checked(promql, answer)
+
+    def _checked(self, promql: str, answer: Any) -> list[dict[str, Any]]:
         if not isinstance(answer, list) or not all(isinstance(item, dict) and "metric" in item for item in answer):
             raise ProviderAnswerError(
                 f"Prometheus at {self._shown} answered {promql} with something other than a list of series"
@@ -343,8 +384,11 @@ class PrometheusProvider:
         return answer
 
     def _read(self, series: dict[str, Any]) -> tuple[NodeLabels, float]:
-        series_labels = series["metric"]
-        return tuple(series_labels.get(label, "") for label in self._node_labels), value_of(series)
+        return self._node_labels_of(series), value_of(series)
+
+    def _node_labels_of(self, series: dict[str, Any]) -> NodeLabels:
+        labels = series["metric"]
+        return tuple(labels.get(label, "") for label in self._node_labels)
 
     def _note_warnings(self, response: requests.Response) -> None:
         """Store a response's warnings for :meth:`_ask`: prometheus-api-client drops them, but data may be missing."""
@@ -366,6 +410,13 @@ class PrometheusProvider:
             "Has node_exporter been scraped for half a minute? "
             "(prometheus.query_set, prometheus.matchers, prometheus.queries)"
         )
+
+
+def _remaining_seconds(deadline: Deadline) -> float:
+    seconds = deadline.remaining_seconds()
+    if not seconds:
+        raise TimeoutError("the deadline has passed")  # earlier expressions used all of it
+    return seconds
 
 
 def _lowest(by_metric: list[dict[str, float]]) -> dict[str, float]:
