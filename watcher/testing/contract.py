@@ -94,6 +94,37 @@ class DuplicatedSeriesContract:
         assert [finding.node for finding in fetched.findings if finding.kind == "duplicate"]
 
 
+class PastContract:
+    """Tests of the past, for providers with ``past()``; the harness runs a :class:`WindowSource`."""
+
+    harness: ClassVar[Harness]
+
+    def test_past_equals_fetches(self) -> None:
+        """For every node, metric and time, the past has the value of a fetch at that time, and nothing else."""
+        nodes = {f"node-{number}": _series(number) for number in range(3)}
+        nodes["ended"] = _earlier(_series(3), 4 * STEP_SECONDS)
+        newest = _window("5m", nodes).end
+        ends = range(newest - 14 * STEP_SECONDS, newest + 1, 7 * STEP_SECONDS)
+        with self.harness.running(nodes) as source:
+            assert isinstance(source, WindowSource)
+            past = source.past("5m", ends)
+            fetches = [source.fetch(Window("5m", end - 300, end)) for end in ends]
+        assert past.ends.tolist() == list(ends)
+        for column, fetched in enumerate(fetches):
+            expected = {
+                (node, metric.type, metric.operator, metric.name): metric.value
+                for node, metrics in fetched.nodes.items()
+                for metric in metrics.metrics
+            }
+            actual = {
+                (node, *series): float(values[row, column])
+                for series, values in past.series.items()
+                for row, node in enumerate(past.nodes)
+                if np.isfinite(values[row, column])
+            }
+            assert actual == pytest.approx(expected, rel=self.harness.tolerance, abs=1e-9)
+
+
 class HttpContract:
     """Tests of failures, for providers that use HTTP with ``provider.address``."""
 
