@@ -50,7 +50,7 @@ class TestKubernetesMetricsServer(ProviderContract, HttpContract):
     harness = harness_kubernetes_metrics_server.Harness()
 
 
-class TestPrometheus(ProviderContract, HttpContract, DuplicatedSeriesContract):
+class TestPrometheus(ProviderContract, HttpContract, DuplicatedSeriesContract, PastContract):
     """Contract with a real Prometheus."""
 
     harness = harness_prometheus.Harness()

@@ -26,13 +26,13 @@ from watcher.store.schema import HOUR, UNREADABLE, connect
 from watcher.windows.samples import SampleRound
 from watcher.wire import Dialect
 
-_log = logging.getLogger(__name__)
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from watcher.windows.past_metrics import PastMetrics
 
+_log = logging.getLogger(__name__)
 _COMPRESSION = 1
 _MEGABYTE = 1024 * 1024
 _HANDOVER_SECONDS = 1.0  # the previous watcher may still be closing the file
@@ -215,7 +215,6 @@ class Store:
             found |= history.metrics(db, *self._origin_condition(sources))
         return found
 
-    def load_recent(self, window: str, limit: int, *sources: str) -> Iterator[WatcherMetrics]:
     @property
     def keeps_history(self) -> bool:
         """True if there is a history: it is enabled, and the file can be used."""
@@ -249,6 +248,7 @@ class Store:
         if self.keeps_history and past.series:
             self._write(lambda db: history_gaps.fill(db, past, source, self._origins.get(source, "")))
 
+    def load_recent(self, window: str, limit: int, *sources: str) -> Iterator[WatcherMetrics]:
         """Yield the newest snapshots of a window, newest first; unreadable snapshots are left out.
 
         Args:

@@ -104,6 +104,15 @@ class WindowSource:
         finally:
             close_provider(provider)
 
+    def past(self, window: str, ends: range) -> PastMetrics:
+        """Read windows of the past like the watcher, for a provider that has ``past()``."""
+        provider = open_provider(self._settings)
+        assert isinstance(provider, PastProvider), "the provider has no past()"
+        try:
+            return provider.past(window, ends, Deadline.after(_TIMEOUT_SECONDS))
+        finally:
+            close_provider(provider)
+
 
 class SampledSource:
     """Source that only knows the present: the provider samples it at every time of the series.
@@ -118,15 +127,6 @@ class SampledSource:
     """
 
     def __init__(
-    def past(self, window: str, ends: range) -> PastMetrics:
-        """Read windows of the past like the watcher, for a provider that has ``past()``."""
-        provider = open_provider(self._settings)
-        assert isinstance(provider, PastProvider), "the provider has no past()"
-        try:
-            return provider.past(window, ends, Deadline.after(_TIMEOUT_SECONDS))
-        finally:
-            close_provider(provider)
-
         self,
         settings: Settings,
         nodes: Mapping[str, Series],
