@@ -25,7 +25,7 @@ STARTING = {
 FETCHING = {
     "runtime.http.budget.Budget.charge_bytes", "watcher.pipeline.watcher._detector",
     "watcher.providers.sampled.Sampled.fetch", "watcher.store.store.Store.save_snapshots.write",
-    "watcher.pipeline.pod_use.open_sources", "watcher.pipeline.pod_use.PodUseRounds._succeeded",
+    "watcher.pipeline.pod_use._open_sources", "watcher.pipeline.pod_use.PodUseRounds._succeeded",
     "watcher.providers.fake.FakeProvider.pod_use",
 }  # fmt: skip
 IN_NOTEBOOKS = {

@@ -12,11 +12,12 @@ from runtime.http.gather import Deadline
 from runtime.kubernetes.workloads import Workload
 from watcher.errors import ProviderUnavailable
 from watcher.model import Window
-from watcher.pipeline.pod_use import PodUseRounds, PodUseSources, open_sources
+from watcher.pipeline.pod_use import PodUseRounds
 from watcher.settings import FakeSettings, ProviderSettings, Settings, WorkloadSettings
 from watcher.windows.container_use import ContainerUse, ContainerUseBuilder
 from watcher.workloads.pods import PodKey, PodTemplate, RunningPod, RunningPods
 from watcher.workloads.recurrence import Recurrence
+from watcher.workloads.sources import PodUseSources, open_sources
 
 
 class Recorder:
@@ -33,6 +34,7 @@ class Failing:
     """A source of pods and a provider that fail while ``error`` is set."""
 
     error: Exception | None = None
+    problems = ()
     closed = 0
 
     def running(self, deadline: Deadline) -> RunningPods:

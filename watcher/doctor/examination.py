@@ -1,8 +1,10 @@
 """All checks in order: of each provider, the default window, and the store."""
 
 import time
+import traceback
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+from pathlib import PurePath
 from urllib.parse import urlsplit
 
 from runtime.errors import SettingsError
@@ -16,6 +18,7 @@ from watcher.providers.base import (
     SampleProvider,
     WindowProvider,
     close_provider,
+    known_providers,
     open_provider,
 )
 from watcher.settings import Settings, WatchSettings
@@ -23,6 +26,8 @@ from watcher.settings import Settings, WatchSettings
 
 def examine(settings: Settings, clock: Callable[[], float] = time.time, nodes: Collection[str] = ()) -> Iterator[Check]:
     """Yield the steps of each provider, the default window, pods and the store; a provider's end after a failed one.
+
+    An exception of a provider, which may be in another package, is a failed step.
 
     Args:
         settings: all settings.
@@ -73,6 +78,22 @@ def _name_history_start(provider: WindowProvider | SampleProvider, settings: Set
 
 
 def _examine_provider(settings: Settings, clock: Callable[[], float], nodes: Collection[str]) -> Iterator[Check]:
+    try:
+        yield from _steps_of_provider(settings, clock, nodes)
+    except Exception as error:  # noqa: BLE001  a provider in another package may raise anything
+        yield Check("provider", ok=False, message=_unexpected(settings.provider.name, error), setting="provider.name")
+
+
+def _unexpected(provider: str, error: Exception) -> str:
+    """Return a message with the place of a provider's error, and the package to report it to."""
+    entry = known_providers().get(provider)
+    package = f"the package {entry.dist.name} {entry.dist.version}" if entry and entry.dist else "its package"
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{PurePath(last.filename).name}, line {last.lineno}"
+    return f"failed unexpectedly: {type(error).__name__}: {error} ({where}); report it to the authors of {package}"
+
+
+def _steps_of_provider(settings: Settings, clock: Callable[[], float], nodes: Collection[str]) -> Iterator[Check]:
     try:
         provider = open_provider(settings)
     except SettingsError as error:

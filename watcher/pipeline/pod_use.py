@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from runtime.errors import SettingsError
@@ -18,73 +18,24 @@ from runtime.outage_log import OutageLog
 from watcher.errors import ProviderError
 from watcher.model import Window
 from watcher.pipeline.loop import Loop
-from watcher.providers.base import PodUseProvider, close_provider, open_provider
 from watcher.settings import Settings, WorkloadSettings
 from watcher.telemetry import PodUseState
 
 if TYPE_CHECKING:
     from watcher.windows.container_use import ContainerUse
-    from watcher.workloads.pods import PodSource, RunningPods, UseObserver
+    from watcher.workloads.pods import RunningPods, UseObserver
+    from watcher.workloads.sources import PodUseSources
 
 _log = logging.getLogger(__name__)
 _DELAY_SECONDS = 5.0  # before the first round, so that nodes are fetched and served first
 _ALLOWANCE_SECONDS = 30.0
 _STOP_SECONDS = 3.0
-_PODS_SHARE = 0.5  # of a round's time, for the running pods
 
 
-@dataclass(frozen=True, slots=True)
-class PodUseSources:
-    """Sources that a round reads.
+def _open_sources(settings: Settings) -> "PodUseSources":
+    from watcher.workloads.sources import open_sources  # imports the HTTP client
 
-    Attributes:
-        name: name of the provider.
-        provider: provider of the use of containers.
-        pods: source of the running pods.
-    """
-
-    name: str
-    provider: PodUseProvider
-    pods: "PodSource"
-
-    def read(self, window: Window, deadline: Deadline) -> "tuple[ContainerUse, RunningPods]":
-        """Return the use of all containers and the running pods.
-
-        Raises:
-            ProviderError: one of them is not known.
-        """
-        pods = self.pods.running(Deadline.after(_PODS_SHARE * deadline.remaining_seconds()))
-        return self.provider.pod_use(window, deadline), pods
-
-    def close(self) -> None:
-        """Close the source of pods and the provider."""
-        self.pods.close()
-        close_provider(self.provider)
-
-
-def open_sources(settings: Settings) -> PodUseSources:
-    """Open the first provider that measures pods, and a source of the running pods.
-
-    Raises:
-        SettingsError: no provider measures pods, or nothing knows the running pods; the message has the remedy.
-    """
-    from watcher.workloads.sources import open_pod_source
-
-    names = []
-    for view in settings.for_each_provider():
-        provider = open_provider(view)
-        names.append(view.provider.name)
-        if not isinstance(provider, PodUseProvider):
-            close_provider(provider)
-            continue
-        try:
-            return PodUseSources(view.provider.name, provider, open_pod_source(view, provider))
-        except SettingsError:
-            close_provider(provider)
-            raise
-    raise SettingsError(
-        [f"{' and '.join(names)} cannot measure pods; Prometheus and KubernetesMetricsServer can (provider.name)"]
-    )
+    return open_sources(settings)
 
 
 class PodUseRounds:
@@ -101,7 +52,7 @@ class PodUseRounds:
         self,
         settings: Settings,
         observers: "Sequence[UseObserver]" = (),
-        sources: Callable[[Settings], PodUseSources] = open_sources,
+        sources: "Callable[[Settings], PodUseSources]" = _open_sources,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._settings, self._workloads = settings, settings.workloads

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import KubernetesApi
@@ -59,9 +59,9 @@ class ApiPods:
         return self._store.running()
 
     @property
-    def owner_failures(self) -> Mapping[str, str]:
-        """Reason by kind of the owners that cannot be looked up, so that some pods are named by other rules."""
-        return self._owners.failures
+    def problems(self) -> tuple[str, ...]:
+        """Reasons why some pods are named without the controllers of their ReplicaSets and Jobs."""
+        return tuple(f"the controllers of {kind}s are unknown: {why}" for kind, why in self._owners.failures.items())
 
     def close(self) -> None:
         """Stop, and abort all requests of the client."""

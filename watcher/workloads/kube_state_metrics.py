@@ -126,6 +126,11 @@ class KubeStatePods:
             pods[key] = RunningPod(templates.setdefault(template, template), started.get(key))
         return pods
 
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """None are known."""
+        return ()
+
     def close(self) -> None:
         """Do nothing: the provider closes its connections."""
 

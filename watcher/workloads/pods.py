@@ -77,6 +77,11 @@ class PodSource(Protocol):
         """
         ...
 
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Problems of the last call that leave its result usable."""
+        ...
+
     def close(self) -> None:
         """Stop to follow the pods."""
         ...

@@ -1,12 +1,18 @@
-"""Choice of the source of running pods: the Kubernetes API, else kube-state-metrics, else the provider's own."""
+"""Sources of a round of pod use: the provider that measures pods, and who knows the running pods.
+
+The pods come from the Kubernetes API, else from kube-state-metrics in the provider's Prometheus.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from runtime.errors import SettingsError
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import KubernetesApi
 from watcher.errors import ProviderError, ProviderUnavailable
-from watcher.providers.base import ManifestProvider, PodUseProvider, SeriesProvider
+from watcher.model import Window
+from watcher.providers.base import ManifestProvider, PodUseProvider, SeriesProvider, close_provider, open_provider
 from watcher.providers.kubernetes_metrics_server import NAME as METRICS_SERVER
 from watcher.providers.session import open_kubernetes
 from watcher.settings import ProviderSettings, Settings
@@ -15,20 +21,22 @@ from watcher.workloads.kube_state_metrics import KubeStatePods
 from watcher.workloads.manifests import ManifestReader
 from watcher.workloads.pods import PodSource, RunningPods
 
+if TYPE_CHECKING:
+    from watcher.windows.container_use import ContainerUse
+
+_PODS_SHARE = 0.5  # of a round's time, for the running pods
+
 
 class FirstWorking:
     """Source of the running pods that asks several sources in order, until one knows the pods.
 
     Args:
         sources: the sources, the preferred one first.
-
-    Attributes:
-        problems: the reasons why the sources before the one that answered last do not know the pods.
     """
 
     def __init__(self, sources: Sequence[PodSource]) -> None:
         self._sources = tuple(sources)
-        self.problems: tuple[str, ...] = ()
+        self._problems: tuple[str, ...] = ()
 
     def running(self, deadline: Deadline) -> RunningPods:
         """Return the running pods.
@@ -43,9 +51,14 @@ class FirstWorking:
             except ProviderError as error:
                 problems.append(str(error))
                 continue
-            self.problems = tuple(problems)
+            self._problems = (*problems, *source.problems)
             return pods
         raise ProviderUnavailable("; ".join(problems))
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Reasons why the sources before the one that answered do not know the pods, and the problems of that one."""
+        return self._problems
 
     def close(self) -> None:
         """Close all sources."""
@@ -63,11 +76,15 @@ class _ManifestPods:
         read = (self._reader.read(manifest) for manifest in self._provider.pod_manifests())
         return {identity.key: pod for pod, identity in filter(None, read)}
 
+    @property
+    def problems(self) -> tuple[str, ...]:
+        return ()
+
     def close(self) -> None:
         pass
 
 
-def open_pod_source(settings: Settings, provider: PodUseProvider) -> FirstWorking:
+def _open_pod_source(settings: Settings, provider: PodUseProvider) -> FirstWorking:
     """Return the sources of the running pods for a provider; nothing is requested yet.
 
     Args:
@@ -97,3 +114,55 @@ def _open_api(settings: Settings) -> KubernetesApi:
     if provider.name != METRICS_SERVER:
         provider = ProviderSettings(kube_config=provider.kube_config)
     return open_kubernetes(provider, settings.metrics_server.kube_context)
+
+
+@dataclass(frozen=True, slots=True)
+class PodUseSources:
+    """Sources that a round reads.
+
+    Attributes:
+        name: name of the provider.
+        provider: provider of the use of containers.
+        pods: source of the running pods.
+    """
+
+    name: str
+    provider: PodUseProvider
+    pods: PodSource
+
+    def read(self, window: Window, deadline: Deadline) -> "tuple[ContainerUse, RunningPods]":
+        """Return the use of all containers and the running pods.
+
+        Raises:
+            ProviderError: one of them is not known.
+        """
+        pods = self.pods.running(Deadline.after(_PODS_SHARE * deadline.remaining_seconds()))
+        return self.provider.pod_use(window, deadline), pods
+
+    def close(self) -> None:
+        """Close the source of pods and the provider."""
+        self.pods.close()
+        close_provider(self.provider)
+
+
+def open_sources(settings: Settings) -> PodUseSources:
+    """Open the first provider that measures pods, and a source of the running pods.
+
+    Raises:
+        SettingsError: no provider measures pods, or nothing knows the running pods; the message has the remedy.
+    """
+    names = []
+    for view in settings.for_each_provider():
+        provider = open_provider(view)
+        names.append(view.provider.name)
+        if not isinstance(provider, PodUseProvider):
+            close_provider(provider)
+            continue
+        try:
+            return PodUseSources(view.provider.name, provider, _open_pod_source(view, provider))
+        except SettingsError:
+            close_provider(provider)
+            raise
+    raise SettingsError(
+        [f"{' and '.join(names)} cannot measure pods; Prometheus and KubernetesMetricsServer can (provider.name)"]
+    )

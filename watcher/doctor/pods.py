@@ -1,0 +1,62 @@
+"""Checks of the use of pods: the provider's ability, the running pods, and the names of their workloads."""
+
+from collections.abc import Iterator
+
+from runtime.errors import SettingsError
+from runtime.http.budget import use_budget
+from runtime.http.gather import Deadline
+from watcher.errors import ProviderError
+from watcher.model import Window
+from watcher.providers.base import Check
+from watcher.settings import Settings
+from watcher.workloads.recurrence import LOW_SHARE, Recurrence
+from watcher.workloads.sources import PodUseSources, open_sources
+
+_STEP, _NAMES = "use of pods", "names of workloads"
+_SHOWN = 5
+
+
+def examine_pods(settings: Settings, now: float) -> Iterator[Check]:
+    """Yield steps about the use of pods.
+
+    Measuring pods is optional, so only names that separate the pods of one program are a failed step.
+
+    Args:
+        settings: all settings.
+        now: Unix time.
+    """
+    if not settings.workloads.enabled:
+        yield Check(_STEP, ok=True, message="not measured: workloads.enabled is false")
+        return
+    try:
+        sources = open_sources(settings)
+    except SettingsError as error:
+        yield Check(_STEP, ok=True, message=f"not measured: {'; '.join(error.problems)}")
+        return
+    try:
+        with use_budget(settings.workloads.budget()):
+            yield from _examine(sources, settings, int(now))
+    except ProviderError as error:
+        yield Check(_STEP, ok=True, message=f"not measured: {error}")
+    finally:
+        sources.close()
+
+
+def _examine(sources: PodUseSources, settings: Settings, now: int) -> Iterator[Check]:
+    window = Window("", now - int(settings.workloads.interval_seconds), now)
+    use, pods = sources.read(window, Deadline.after(settings.workloads.timeout_seconds))
+    message = f"{sources.name} measures {len(use)} containers over {use.window_seconds:g} s"
+    for problem in (*sources.pods.problems, *(finding.message for finding in use.findings)):
+        message += f"; {problem}"
+    yield Check(_STEP, ok=True, message=message)
+    recurrence = Recurrence()
+    share = recurrence.update(pods)
+    count = len({pod.template.workload for pod in pods.values()})
+    message = f"{len(pods)} running pods are of {count} workloads"
+    if share < LOW_SHARE:
+        message += (
+            f"; for {1 - share:.0%} of the pods no other pod of the workload runs, such as "
+            f"{', '.join(recurrence.lone(_SHOWN))}: if runs of one program have different names here, name them by a "
+            "label (a running watcher counts earlier runs, too: metric trimaran_pod_use_recurring_ratio)"
+        )
+    yield Check(_NAMES, ok=share >= LOW_SHARE, message=message, setting="workloads.owner_labels")
