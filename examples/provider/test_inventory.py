@@ -4,7 +4,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from watcher.settings import ProviderSettings, Settings
-from watcher.testing import HttpContract, ProviderContract, SampledSource, Series, reply, serving
+from watcher.testing import (
+    BrokenNodeContract,
+    HttpContract,
+    ProviderContract,
+    SampledSource,
+    Series,
+    reply,
+    serving,
+)
 
 
 class InventoryHarness:
@@ -14,12 +22,14 @@ class InventoryHarness:
     tolerance = 1e-9
 
     @contextmanager
-    def running(self, nodes: Mapping[str, Series]) -> Iterator[SampledSource]:
+    def running(self, nodes: Mapping[str, Series], broken: str = "") -> Iterator[SampledSource]:
         load: dict[str, dict[str, float]] = {}
 
         def show(at: int, present: Mapping[str, tuple[float, float]]) -> None:
             load.clear()
             load.update({node: {"at": at, "cpu": cpu, "memory": memory} for node, (cpu, memory) in present.items()})
+            if broken:
+                del load[broken]["cpu"]
 
         with (
             serving(lambda handler: reply(handler, load)) as server,
@@ -31,7 +41,7 @@ class InventoryHarness:
         return Settings(provider=ProviderSettings(name=self.name, address=address, token="right-token"))
 
 
-class TestInventory(ProviderContract, HttpContract):
+class TestInventory(ProviderContract, HttpContract, BrokenNodeContract):
     """Tests of the contract."""
 
     harness = InventoryHarness()

@@ -8,7 +8,8 @@ from typing import Any
 
 from runtime.http.gather import Deadline, gather
 from watcher.errors import ProviderError
-from watcher.providers.base import Check, Reading, Sample
+from watcher.findings import Finding, Kind
+from watcher.providers.base import Check, Reading, Sample, Samples
 from watcher.providers.session import ProviderSession, bearer, provider_error
 from watcher.settings import Settings
 
@@ -20,7 +21,7 @@ class InventoryProvider:
         self._address = settings.provider.address or "http://inventory:8080"
         self._session = ProviderSession(settings.provider, bearer(settings.provider))
 
-    def sample(self, deadline: Deadline) -> dict[str, Sample]:
+    def sample(self, deadline: Deadline) -> Samples:
         """Return every node's present load."""
         answer = gather({"load": lambda: self._load(deadline)}, deadline, give_up=self._session.abort)["load"]
         if isinstance(answer, Exception):
@@ -34,9 +35,17 @@ class InventoryProvider:
         except ProviderError as error:
             yield Check("read /load", ok=False, message=str(error), setting="provider.address")
 
-    def _load(self, deadline: Deadline) -> dict[str, Sample]:
+    def _load(self, deadline: Deadline) -> Samples:
         nodes: dict[str, Any] = self._session.get(f"{self._address}/load", timeout=deadline.remaining_seconds()).json()
-        return {node: Sample(float(load["at"]), tuple(_readings(load))) for node, load in nodes.items()}
+        samples, findings = {}, []
+        for node, load in nodes.items():
+            try:
+                samples[node] = Sample(float(load["at"]), tuple(_readings(load)))
+            except (KeyError, TypeError, ValueError) as error:  # one bad node must not cost the others
+                findings.append(Finding(Kind.BAD_VALUE, f"{node}: {error!r}", node=node))
+        if not samples:
+            raise ValueError("no node has a load")
+        return Samples(samples, findings)
 
 
 def _readings(load: dict[str, float]) -> Iterator[Reading]:

@@ -32,13 +32,15 @@ class Harness:
     tolerance = 1e-9
 
     @contextmanager
-    def running(self, nodes: Mapping[str, Series]) -> Iterator[SampledSource]:
+    def running(self, nodes: Mapping[str, Series], broken: str = "") -> Iterator[SampledSource]:
         """Run the fake; yield a source that reads every sample."""
         with run_fake_kubernetes(_folder()) as fake:
             fake.nodes = {name: node(name, cpu=str(CORES), memory=f"{GIBIBYTES}Gi") for name in nodes}
 
             def show(at: int, present: Mapping[str, tuple[float, float]]) -> None:
                 fake.metrics = {name: _metrics(name, cpu, memory, at) for name, (cpu, memory) in present.items()}
+                if broken:
+                    fake.metrics[broken]["usage"] = {"cpu": "much"}
 
             with SampledSource(self.settings(fake.url, ca_file=fake.ca_file), nodes, show) as source:
                 yield source

@@ -6,13 +6,19 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from support.plugin_packages import register
 from support.servers import reply, serving
 
 from runtime.http.gather import Deadline
 from watcher.errors import ProviderAnswerError, ProviderRefused, ProviderUnavailable
+from watcher.model import Metric, NodeMetrics
+from watcher.providers.base import Fetched
+from watcher.testing import BrokenNodeContract
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "provider"
@@ -94,6 +100,54 @@ def test_example_raises_provider_errors(monkeypatch, status, body, expected):
         (step,) = provider.check()
     assert not step.ok
     assert step.setting == "provider.address"
+
+
+class AllOrNothing:
+    """Harness of a provider that fails for all nodes, or drops a node silently, when it cannot read one."""
+
+    name, tolerance = "AllOrNothing", 1e-9
+
+    def __init__(self, *, silent: bool) -> None:
+        self.silent = silent
+
+    @contextmanager
+    def running(self, nodes, broken=""):
+        def fetch(window):
+            if not self.silent:
+                raise ProviderAnswerError(f"{broken}: KeyError('cpu')")
+            metric = Metric("x", "CPU", "AVG", window.duration, 5.0)
+            return Fetched({node: NodeMetrics((metric,)) for node in nodes if node != broken})
+
+        yield SimpleNamespace(fetch=fetch)
+
+
+@pytest.mark.parametrize(
+    ("silent", "problem"), [(False, "one node that cannot be read costs all nodes: node-1"), (True, "no finding names")]
+)
+def test_the_contract_finds_a_provider_that_fails_for_one_node(silent, problem):
+    """The suite fails for a provider that loses all nodes by one, and for one that reports nothing."""
+    suite = BrokenNodeContract()
+    suite.harness = AllOrNothing(silent=silent)
+    with pytest.raises((pytest.fail.Exception, AssertionError), match=problem):
+        suite.test_a_broken_node_costs_only_itself()
+
+
+@pytest.mark.parametrize(
+    "line", ["def check(self): raise KeyError('cpu')", "def check(self): return 5", "def __init__(self, _): 1 / 0"]
+)
+def test_an_error_of_a_provider_is_a_failed_step_of_the_doctor(tmp_path, line):
+    """An exception of a third party's provider is a FAIL with its package and place, and the other checks go on."""
+    (tmp_path / "faulty.py").write_text(
+        "class Faulty:\n    def __init__(self, settings): pass\n    def sample(self, deadline): return {}\n"
+        f"    def check(self): return iter(())\n    {line}\n"
+    )
+    register(tmp_path, "faulty", "Faulty = faulty:Faulty", group="trimaran.providers")
+    done = trimaran(tmp_path, "doctor", "--provider", "Faulty")
+    assert done.returncode == 1, done.stderr
+    failed = r"^FAIL  Faulty: provider: failed unexpectedly: \w+Error: .+\.py, line \d+\); report it to the authors of "
+    assert re.search(rf"{failed}the package faulty 1.0", done.stdout, re.MULTILINE)
+    assert re.search(r"^ok    store", done.stdout, re.MULTILINE)
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from support import (
 )
 
 from watcher.providers.base import known_providers, open_provider
-from watcher.testing import DuplicatedSeriesContract, HttpContract, PastContract, ProviderContract
+from watcher.testing import BrokenNodeContract, DuplicatedSeriesContract, HttpContract, PastContract, ProviderContract
 
 
 class TestDatadog(ProviderContract, HttpContract, DuplicatedSeriesContract):
@@ -44,7 +44,7 @@ class TestInfluxDb2(ProviderContract, HttpContract, DuplicatedSeriesContract):
     harness = harness_influxdb2.Harness()
 
 
-class TestKubernetesMetricsServer(ProviderContract, HttpContract):
+class TestKubernetesMetricsServer(ProviderContract, HttpContract, BrokenNodeContract):
     """Contract with a fake API server, in which a node has one name and one entry."""
 
     harness = harness_kubernetes_metrics_server.Harness()

@@ -6,6 +6,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,6 +82,24 @@ def bench() -> Iterator[Bench]:
     bench = Bench().without_thread()
     yield bench
     bench.store.close()
+
+
+@pytest.mark.parametrize(
+    "bad", [None, 5, Sample("now", ()), Sample(START, (Reading("cpu", "CPU", "much"),)), Sample(START, None)]
+)
+def test_a_sample_that_cannot_be_read_costs_its_node_only(bad: Any) -> None:
+    """A provider that returns anything in place of one node's sample keeps the other nodes, with a finding."""
+    bench = Bench().without_thread()
+    for at in (START - 30, START):
+        good = Sample(at, (Reading("cpu", "CPU", 20.0),))
+        bench.source.answer = lambda good=good: {"bad": bad, "good": good}
+        bench.now = at
+        bench.sampled.sample_once()
+    fetched = bench.sampled.fetch(Window("5m", int(START) - 300, int(START)), Deadline.after(0))
+    assert set(fetched.nodes) == {"good"}
+    (finding,) = fetched.findings
+    assert (finding.kind, finding.node) == (Kind.BAD_VALUE, "bad")
+    assert finding.message.startswith("the provider's sample of bad cannot be read: ")
 
 
 def test_sampled_is_a_window_provider(bench: Bench) -> None:

@@ -36,19 +36,20 @@ def examine(settings: Settings, clock: Callable[[], float] = time.time, nodes: C
     """
     for view in settings.for_each_provider():
         name = view.provider.name
-        for check in _examine_provider(view, clock, nodes):
+        for check in _guarded(name, "provider", _examine_provider(view, clock, nodes)):
             yield replace(check, step=f"{name}: {check.step}", setting="" if check.ok else check.setting)
     second = settings.corroborating()
     if second is not None and second.provider not in (view.provider for view in settings.for_each_provider()):
         yield _examine_second(second)
     yield _name_default_window(settings.watch)
-    yield from examine_pods(settings, clock())
+    yield from _guarded(settings.provider.name, "use of pods", examine_pods(settings, clock()))
     yield examine_store(settings.store.path)
 
 
 def _examine_second(settings: Settings) -> Check:
     """Return a step about the second source for comparison; it never fails, as that source is optional."""
-    failed = [check for check in _examine_provider(settings, time.time, ()) if not check.ok]
+    steps = _examine_provider(settings, time.time, ())
+    failed = [check for check in _guarded(settings.provider.name, "provider", steps) if not check.ok]
     message = f"CPU and Memory are compared with {settings.provider.name}"
     if failed:
         message = (
@@ -77,11 +78,12 @@ def _name_history_start(provider: WindowProvider | SampleProvider, settings: Set
     return Check("history", ok=True, message=message)
 
 
-def _examine_provider(settings: Settings, clock: Callable[[], float], nodes: Collection[str]) -> Iterator[Check]:
+def _guarded(provider: str, step: str, steps: Iterator[Check]) -> Iterator[Check]:
+    """Yield steps, and a failed one with the given name if a provider raises an exception that it must not raise."""
     try:
-        yield from _steps_of_provider(settings, clock, nodes)
+        yield from steps
     except Exception as error:  # noqa: BLE001  a provider in another package may raise anything
-        yield Check("provider", ok=False, message=_unexpected(settings.provider.name, error), setting="provider.name")
+        yield Check(step, ok=False, message=_unexpected(provider, error), setting="provider.name")
 
 
 def _unexpected(provider: str, error: Exception) -> str:
@@ -93,7 +95,7 @@ def _unexpected(provider: str, error: Exception) -> str:
     return f"failed unexpectedly: {type(error).__name__}: {error} ({where}); report it to the authors of {package}"
 
 
-def _steps_of_provider(settings: Settings, clock: Callable[[], float], nodes: Collection[str]) -> Iterator[Check]:
+def _examine_provider(settings: Settings, clock: Callable[[], float], nodes: Collection[str]) -> Iterator[Check]:
     try:
         provider = open_provider(settings)
     except SettingsError as error:

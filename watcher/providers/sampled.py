@@ -15,7 +15,7 @@ from runtime import duration
 from runtime.http.budget import use_budget
 from runtime.http.gather import Deadline
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderUnavailable
-from watcher.findings import Finding, Kind
+from watcher.findings import Action, Finding, Kind
 from watcher.freshness import CLOCK_CORRECTION_SECONDS, PRUNE_BATCH_SIZE
 from watcher.model import Window
 from watcher.providers.base import Check, Fetched, Sample, SampleProvider, Samples, close_provider
@@ -121,7 +121,8 @@ class Sampled:
         try:
             with use_budget(self._budget()):
                 answer = self._provider.sample(Deadline.after(self._timeout))
-            new_samples = self._new_only(answer)
+            readable, unreadable = _readable(answer)
+            new_samples = self._new_only(readable)
             round_ = SampleRound.of(self._clock(), new_samples)
         except ProviderError as error:
             self._fail(error)
@@ -135,7 +136,7 @@ class Sampled:
             return
         with self._changed:
             self._failure = None
-            self._findings = answer.findings if isinstance(answer, Samples) else ()
+            self._findings = (*(answer.findings if isinstance(answer, Samples) else ()), *unreadable)
             if new_samples:
                 self._remember(round_)
                 self._sampled_at = time.monotonic()
@@ -239,3 +240,27 @@ class Sampled:
         # Drop a few at a time, as the store does: while the clock is ahead, all rounds look too old.
         old = sum(round_.taken_at < now - self._span for round_ in known)
         self._rounds = deque(known[min(old, PRUNE_BATCH_SIZE) :])
+
+
+def _readable(samples: Mapping[str, Sample]) -> tuple[Mapping[str, Sample], list[Finding]]:
+    """Return the samples that can be read, and a finding for each of the others: one bad node costs only itself.
+
+    Raises:
+        Exception: no sample can be read; the first one's error.
+    """
+    try:
+        SampleRound.of(0, samples)
+    except Exception as first:  # a provider in another package may return anything
+        readable, findings = {}, []
+        for node, sample in samples.items():
+            try:
+                SampleRound.of(0, {node: sample})
+            except Exception as error:  # noqa: BLE001  as above
+                message = f"the provider's sample of {node} cannot be read: {type(error).__name__}: {error}"
+                findings.append(Finding(Kind.BAD_VALUE, message, node=node, action=Action.DROPPED))
+            else:
+                readable[node] = sample
+        if not readable:
+            raise first from None
+        return readable, findings
+    return samples, []

@@ -9,12 +9,14 @@ import pytest
 pytest.register_assert_rewrite("watcher.testing.contract")
 
 from watcher.testing.contract import (  # noqa: E402
+    BrokenNodeContract,
     DuplicatedSeriesContract,
     HttpContract,
     PastContract,
     ProviderContract,
 )
 from watcher.testing.harness import (  # noqa: E402
+    BreakingHarness,
     DuplicatingHarness,
     Harness,
     RunningSource,
@@ -25,6 +27,8 @@ from watcher.testing.harness import (  # noqa: E402
 from watcher.testing.servers import FakeServer, reply, serving, trickling  # noqa: E402
 
 __all__ = [
+    "BreakingHarness",
+    "BrokenNodeContract",
     "DuplicatedSeriesContract",
     "DuplicatingHarness",
     "FakeServer",

@@ -22,7 +22,7 @@ from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, 
 from watcher.model import Window
 from watcher.providers.base import Fetched, WindowProvider, close_provider, open_provider
 from watcher.quality import analyzer
-from watcher.testing.harness import STEP_SECONDS, DuplicatingHarness, Harness, Series, WindowSource
+from watcher.testing.harness import STEP_SECONDS, BreakingHarness, DuplicatingHarness, Harness, Series, WindowSource
 from watcher.testing.servers import reply, serving, trickling
 
 _MINUTES = 20
@@ -123,6 +123,24 @@ class PastContract:
                 if np.isfinite(values[row, column])
             }
             assert actual == pytest.approx(expected, rel=self.harness.tolerance, abs=1e-9)
+
+
+class BrokenNodeContract:
+    """Tests of one node that the source describes in an unreadable form, for providers that read such descriptions."""
+
+    harness: ClassVar[BreakingHarness]
+
+    def test_a_broken_node_costs_only_itself(self) -> None:
+        """A node that cannot be read is left out with a finding that names it; the others have all their values."""
+        nodes = {f"node-{number}": _series(number) for number in range(3)}
+        with self.harness.running(nodes, broken="node-1") as source:
+            try:
+                fetched = source.fetch(_window("15m", nodes))
+            except ProviderError as error:
+                pytest.fail(f"one node that cannot be read costs all nodes: {error}")
+        assert {node for node, _, _ in _values(fetched)} == {"node-0", "node-2"}
+        findings = [finding for finding in fetched.findings if "node-1" in {finding.node, *finding.message.split()}]
+        assert findings, "no finding names the node that is left out; return Samples or Fetched with findings"
 
 
 class HttpContract:

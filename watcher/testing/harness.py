@@ -89,6 +89,20 @@ class DuplicatingHarness(Harness, Protocol):
         ...
 
 
+class BreakingHarness(Harness, Protocol):
+    """Harness of a source whose description of a single node can be unreadable."""
+
+    def running(self, nodes: Mapping[str, Series], broken: str = "") -> AbstractContextManager[RunningSource]:
+        """Start the source with these nodes' samples.
+
+        Args:
+            nodes: as in :meth:`Harness.running`.
+            broken: the node whose part of the source's answer is unreadable, such as an object without its keys, or
+                text in place of a number; for a source that is asked for each node, an error for this node.
+        """
+        ...
+
+
 class WindowSource:
     """Source behind a provider that computes windows itself. Every fetch uses a new provider."""
 
