@@ -33,7 +33,7 @@ def test_the_containers_and_workloads_are_counted() -> None:
     ],
 )
 def test_what_prevents_the_measurement_is_no_failure(settings: Settings, reason: str) -> None:
-    """Where pods cannot be measured, a step that does not fail has the reason."""
+    """A step that does not fail has the reason why pods cannot be measured."""
     ((step, ok, message),) = steps(settings)
     assert (step, ok) == ("use of pods", True)
     assert message.startswith("not measured: ") or "workloads.enabled" in message

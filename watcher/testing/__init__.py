@@ -6,7 +6,7 @@
 
 import pytest
 
-pytest.register_assert_rewrite("watcher.testing.contract")
+pytest.register_assert_rewrite("watcher.testing.contract", "watcher.testing.pod_use")
 
 from watcher.testing.contract import (  # noqa: E402
     BrokenNodeContract,
@@ -24,18 +24,34 @@ from watcher.testing.harness import (  # noqa: E402
     Series,
     WindowSource,
 )
+from watcher.testing.pod_use import (  # noqa: E402
+    ContainerId,
+    MeasuredContainer,
+    PodUseContract,
+    PodUseHarness,
+    PodUseHttpContract,
+    PodUseSource,
+    ProviderSource,
+)
 from watcher.testing.servers import FakeServer, reply, serving, trickling  # noqa: E402
 
 __all__ = [
     "BreakingHarness",
     "BrokenNodeContract",
+    "ContainerId",
     "DuplicatedSeriesContract",
     "DuplicatingHarness",
     "FakeServer",
     "Harness",
     "HttpContract",
+    "MeasuredContainer",
     "PastContract",
+    "PodUseContract",
+    "PodUseHarness",
+    "PodUseHttpContract",
+    "PodUseSource",
     "ProviderContract",
+    "ProviderSource",
     "RunningSource",
     "SampledSource",
     "Series",
