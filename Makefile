@@ -41,7 +41,7 @@ solver: $(VENV)/.solver  ## test `trimaran place --exact` with OR-tools, whose p
 	$(VENV)/solver/bin/python -m pytest tests/trimaran/planning/test_solver.py
 
 # The programs are built once, into ~/.cache/trimaran or TRIMARAN_E2E_CACHE. See tests/control_plane/README.md.
-E2E_PROGRAMS = etcd kube-apiserver kube-scheduler kwok metrics-server trimaran-scheduler descheduler helm kubectl $(if $(ALL),kube-scheduler-oldest)
+E2E_PROGRAMS = etcd kube-apiserver kube-controller-manager kube-scheduler kwok metrics-server trimaran-scheduler descheduler helm kubectl $(if $(ALL),kube-scheduler-oldest)
 e2e: $(VENV)/.dev  ## build a Kubernetes control plane (needs Go; takes minutes, once) and test against it; ALL=1 tests two versions
 	$(BIN)/python tests/control_plane/builds.py $(E2E_PROGRAMS)
 	$(BIN)/python -m pytest -m "e2e$(if $(ALL),, and not oldest)"

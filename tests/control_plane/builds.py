@@ -86,6 +86,9 @@ _KUBERNETES = "k8s.io/kubernetes"
 PROGRAMS: Mapping[str, Program] = {
     "etcd": Program(MODULES / "etcd", "go.etcd.io/etcd/server/v3"),
     "kube-apiserver": Program(MODULES / "kubernetes", _KUBERNETES, "/cmd/kube-apiserver", 240),
+    "kube-controller-manager": Program(
+        MODULES / "kube-controller-manager", _KUBERNETES, "/cmd/kube-controller-manager", 90
+    ),
     "kube-scheduler": Program(MODULES / "kubernetes", _KUBERNETES, "/cmd/kube-scheduler", 30),
     "kube-scheduler-oldest": Program(MODULES / "kubernetes-oldest", _KUBERNETES, "/cmd/kube-scheduler", 240),
     "kwok": Program(MODULES / "kwok", "sigs.k8s.io/kwok", "/cmd/kwok", 100, data="kustomize"),

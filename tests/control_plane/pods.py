@@ -1,4 +1,4 @@
-"""A pod of the shipped manifests as processes with its commands, files and service account."""
+"""A pod of the manifests or the chart as processes with its commands, files and service account."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -9,33 +9,37 @@ from control_plane.processes import Process
 
 
 class PodRunner:
-    """Runner for the containers of a manifest's Deployment, each as a process in its own mount namespace.
+    """Runner for the containers of a Deployment or Job, each as a process in its own mount namespace.
 
     The pod's files exist only in these namespaces, not elsewhere on this machine.
 
     Args:
-        cluster: cluster to which the manifest was applied.
-        documents: objects of the manifest, with a Deployment and at most one ConfigMap.
+        cluster: cluster to which the objects were applied.
+        documents: objects with one Deployment or Job, and at most one ConfigMap.
+        namespace: namespace of the pod.
 
     Attributes:
         spec: spec of the pod.
         tls: folder that the containers see as ``/etc/trimaran-tls``.
     """
 
-    def __init__(self, cluster: ControlPlane, documents: Iterable[Mapping[str, Any]]) -> None:
+    def __init__(
+        self, cluster: ControlPlane, documents: Iterable[Mapping[str, Any]], namespace: str = "trimaran"
+    ) -> None:
         by_kind = {document["kind"]: document for document in documents}
-        self.spec: dict[str, Any] = by_kind["Deployment"]["spec"]["template"]["spec"]
+        workload = by_kind.get("Deployment") or by_kind["Job"]
+        self.spec: dict[str, Any] = workload["spec"]["template"]["spec"]
         self._cluster = cluster
-        self._mounts = cluster.folder / f"mounts-{by_kind['Deployment']['metadata']['name']}"
+        self._mounts = cluster.folder / f"mounts-{workload['metadata']['name']}"
         self.tls = self._mounts / "trimaran-tls"
         for folder in (self.tls, self._mounts / "trimaran"):
             folder.mkdir(parents=True)
         for name, text in by_kind.get("ConfigMap", {}).get("data", {}).items():
             self.write(f"trimaran/{name}", text)
-        account = cluster.service_account("trimaran", self.spec["serviceAccountName"])
+        account = cluster.service_account(namespace, self.spec["serviceAccountName"])
         self.write("account/token", account.token)
         self.write("account/ca.crt", cluster.certificates.certificate.read_text())
-        self.write("account/namespace", "trimaran")
+        self.write("account/namespace", namespace)
         self.write("hosts", "127.0.0.1 localhost trimaran.trimaran\n")
 
     def write(self, name: str, text: str) -> None:

@@ -1,0 +1,49 @@
+"""A real kube-controller-manager: ReplicaSets, Deployments, StatefulSets, DaemonSets, Jobs and disruption budgets."""
+
+from typing import Self
+
+import requests
+from control_plane.builds import binary
+from control_plane.cluster import ControlPlane
+from control_plane.processes import Process
+from support.servers import free_port
+
+# Only the controllers that create pods again or count them: nothing taints nodes or changes what tests write.
+_CONTROLLERS = (
+    "replicaset-controller", "deployment-controller", "statefulset-controller", "daemonset-controller",
+    "job-controller", "cronjob-controller", "disruption-controller", "garbage-collector-controller",
+)  # fmt: skip
+
+
+class ControllerManager:
+    """Controllers of workloads. Use it as a context manager: the controllers run when the block starts.
+
+    Args:
+        cluster: cluster with the workloads.
+    """
+
+    process: Process
+
+    def __init__(self, cluster: ControlPlane) -> None:
+        self._cluster = cluster
+        self._port = free_port()
+
+    def __enter__(self) -> Self:
+        kubeconfig, certificate = self._cluster.kubeconfig(), self._cluster.serving_certificate
+        command = [
+            binary("kube-controller-manager"), "--kubeconfig", kubeconfig, "--authentication-kubeconfig", kubeconfig,
+            "--authorization-kubeconfig", kubeconfig, "--controllers", ",".join(_CONTROLLERS),
+            "--leader-elect=false", "--kube-api-qps", "500", "--kube-api-burst", "1000",
+            "--secure-port", str(self._port), "--bind-address", "127.0.0.1",
+            "--tls-cert-file", certificate, "--tls-private-key-file", certificate,
+        ]  # fmt: skip
+        self.process = Process(command, self._cluster.folder / "kube-controller-manager.log")
+        self.process.wait_until(self._is_healthy, "kube-controller-manager is healthy")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+
+    def _is_healthy(self) -> bool:
+        authority = str(self._cluster.certificates.certificate)
+        return requests.get(f"https://127.0.0.1:{self._port}/healthz", verify=authority, timeout=5).ok
