@@ -66,7 +66,7 @@ def start(nodes: int) -> FastPath:
     record = DecisionRecord(view, metrics, telemetry)
     record.start()
     prioritizer = Prioritizer(profiles(), view, metrics, PrioritizerOptions(deadline_seconds=5), record=record.add)
-    return create_app(prioritizer, telemetry, lambda: True)
+    return create_app(prioritizer, telemetry, str)
 
 
 def serve(port: int, nodes: int) -> None:

@@ -12,6 +12,7 @@ from runtime.server.errors import ErrorCode
 from runtime.server.responses import HttpResponse
 
 _log = logging.getLogger(__name__)
+NOTHING_FRESH = "there is nothing fresh to serve"
 _VERDICT = "trimaran.verdict"
 _CODES = {404: ErrorCode.NOT_FOUND, 405: ErrorCode.METHOD_NOT_ALLOWED, 413: ErrorCode.TOO_LARGE}
 
@@ -63,13 +64,14 @@ def register_error_handlers(app: Flask) -> None:
 
 
 def probe_routes(
-    is_alive: Callable[[], bool], is_ready: Callable[[], bool], exposition: Callable[[], bytes], content_type: str
+    is_alive: Callable[[], bool], why_not_ready: Callable[[], str], exposition: Callable[[], bytes], content_type: str
 ) -> Blueprint:
     """Return the routes ``/livez``, ``/readyz`` and ``/metrics``.
 
     Args:
         is_alive: returns False if the service's loop has stopped and it should be restarted.
-        is_ready: returns whether there is something to serve.
+        why_not_ready: returns the reason why there is nothing to serve, empty if there is something. Clients that may
+            not see everything get no reason.
         exposition: returns the metrics in Prometheus' text format.
         content_type: content type of the exposition.
     """
@@ -83,9 +85,11 @@ def probe_routes(
 
     @routes.get("/readyz")
     def readyz() -> Response:
-        if is_ready():
+        reason = why_not_ready()
+        if not reason:
             return flask_response(responses.json_response({"ready": True}))
-        return flask_response(responses.error_response(503, ErrorCode.NOT_READY, "there is nothing fresh to serve"))
+        message = reason if is_admitted() else NOTHING_FRESH
+        return flask_response(responses.error_response(503, ErrorCode.NOT_READY, message))
 
     @routes.get("/metrics")
     def metrics() -> Response:

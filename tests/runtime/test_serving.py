@@ -30,7 +30,7 @@ PROGRAM = """
         app, access = Flask("other"), AccessCheck(token="right-token-right-token", section="other")
         require_access(app, access)
         register_error_handlers(app)
-        app.register_blueprint(probe_routes(lambda: True, lambda: True, lambda: repr(counted).encode(), "text/plain"))
+        app.register_blueprint(probe_routes(lambda: True, str, lambda: repr(counted).encode(), "text/plain"))
 
         @app.post("/digest")
         def digest():

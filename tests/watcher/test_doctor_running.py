@@ -13,7 +13,8 @@ from support.fake_kubernetes import FakeKubernetes, node, run_fake_kubernetes
 from support.servers import Service, free_port, reply, serving, wait_until
 
 from trimaran.cli.main import main
-from watcher.doctor.remote_watcher import WatcherConnection, examine_watcher
+from watcher.doctor.remote_service import ServiceConnection
+from watcher.doctor.remote_watcher import examine_watcher
 from watcher.providers.base import Check
 
 Start = Callable[..., Service]
@@ -44,7 +45,7 @@ def failures(checks: Iterator[Check]) -> list[tuple[str, str]]:
 
 def test_running_watcher(service: Service) -> None:
     """All steps succeed, with the connection, the health and the served metrics."""
-    checks = {check.step: check for check in examine_watcher(WatcherConnection(service.url + "/watcher/"))}
+    checks = {check.step: check for check in examine_watcher(ServiceConnection(service.url + "/watcher/"))}
     assert not [check for check in checks.values() if not check.ok]
     assert "accepts connections" in checks["watcher: TCP"].message
     assert "15m" in checks["watcher: health"].message
@@ -106,14 +107,14 @@ def test_failed_access_names_the_option(watch: Start, tmp_path: Path) -> None:
     right, wrong = tmp_path / "right", tmp_path / "wrong"
     right.write_text(TOKEN)
     wrong.write_text("wrong-token-wrong-token")
-    trusted = WatcherConnection(service.url, right, authority.certificate)
+    trusted = ServiceConnection(service.url, right, authority.certificate)
     assert failures(examine_watcher(trusted)) == []
     for running, failed in (
-        (WatcherConnection(service.url), ("watcher: TLS", "--ca-file")),
-        (WatcherConnection(service.url.replace("https:", "http:")), ("watcher", "--watcher")),
-        (WatcherConnection(service.url, None, authority.certificate), ("watcher: access", "--token-file")),
-        (WatcherConnection(service.url, wrong, authority.certificate), ("watcher: access", "--token-file")),
-        (WatcherConnection(service.url, tmp_path / "nowhere", authority.certificate), ("watcher", "--token-file")),
+        (ServiceConnection(service.url), ("watcher: TLS", "--ca-file")),
+        (ServiceConnection(service.url.replace("https:", "http:")), ("watcher", "--watcher")),
+        (ServiceConnection(service.url, None, authority.certificate), ("watcher: access", "--token-file")),
+        (ServiceConnection(service.url, wrong, authority.certificate), ("watcher: access", "--token-file")),
+        (ServiceConnection(service.url, tmp_path / "nowhere", authority.certificate), ("watcher", "--token-file")),
     ):
         assert failures(examine_watcher(running)) == [failed]
 
@@ -121,11 +122,11 @@ def test_failed_access_names_the_option(watch: Start, tmp_path: Path) -> None:
 def test_address_without_a_watcher() -> None:
     """Another service, a closed port and an invalid address fail in a step that names the option."""
     with serving(lambda handler: reply(handler, "<html>Welcome</html>")) as server:
-        assert failures(examine_watcher(WatcherConnection(server.url))) == [("watcher: metrics", "--watcher")]
-    assert failures(examine_watcher(WatcherConnection(f"http://127.0.0.1:{free_port()}"))) == [
+        assert failures(examine_watcher(ServiceConnection(server.url))) == [("watcher: metrics", "--watcher")]
+    assert failures(examine_watcher(ServiceConnection(f"http://127.0.0.1:{free_port()}"))) == [
         ("watcher: TCP", "--watcher")
     ]
-    assert failures(examine_watcher(WatcherConnection("trimaran:2020"))) == [("watcher", "--watcher")]
+    assert failures(examine_watcher(ServiceConnection("trimaran:2020"))) == [("watcher", "--watcher")]
 
 
 def test_load_watcher_has_no_health() -> None:
@@ -133,6 +134,6 @@ def test_load_watcher_has_no_health() -> None:
     body = {"timestamp": 1, "window": {"duration": "15m", "start": 1, "end": 2}, "source": "Prometheus",
             "data": {"NodeMetricsMap": {"a": {"metrics": [], "tags": {}, "metadata": {}}}}}  # fmt: skip
     with serving(lambda handler: reply(handler, body)) as server:
-        checks = {check.step: check.message for check in examine_watcher(WatcherConnection(server.url))}
+        checks = {check.step: check.message for check in examine_watcher(ServiceConnection(server.url))}
     assert checks["watcher: health"] == "there is no health report"
     assert checks["watcher: metrics"] == "1 nodes from Prometheus, window 15m"

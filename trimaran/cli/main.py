@@ -32,8 +32,8 @@ COMMANDS = {
         "Serve the page: the load of all nodes, the quality of the metrics, scores of a pod.",
     ),
     "doctor": (
-        "watcher.commands:doctor",
-        "Check every provider step by step, and name the setting that fixes each problem.",
+        "trimaran.cli.doctor:doctor",
+        "Check every provider, a watcher or an extender step by step, and name the setting that fixes each problem.",
     ),
     "config": ("trimaran.cli.config:config", "Show the effective settings; check a scheduler's configuration."),
 }

@@ -84,6 +84,11 @@ class ClusterView:
         return all(each.synced.is_set() for each in self._reflectors)
 
     @property
+    def failures(self) -> tuple[str, ...]:
+        """Reasons why the API server cannot be read now, with the missing RBAC rule after a 403."""
+        return tuple(dict.fromkeys(each.failure for each in self._reflectors if each.failure))
+
+    @property
     def age_seconds(self) -> float:
         """Seconds since the API server last reported on nodes or on pods: the longer of the two times."""
         return max(each.age_seconds for each in self._reflectors)

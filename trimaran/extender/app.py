@@ -32,7 +32,7 @@ _REFUSAL_SECONDS = 0.1
 def create_app(
     prioritizer: Prioritizer,
     telemetry: ExtenderTelemetry,
-    is_ready: Callable[[], bool],
+    why_not_ready: Callable[[], str],
     access: AccessCheck | None = None,
     more: Iterable[Blueprint] = (),
 ) -> FastPath:
@@ -41,7 +41,7 @@ def create_app(
     Args:
         prioritizer: scores the candidates.
         telemetry: Prometheus metrics of the requests and their outcomes, served at /metrics.
-        is_ready: returns whether the nodes and pods of the cluster are known.
+        why_not_ready: returns the reason why pods cannot be scored yet; empty if they can.
         access: access check of the requests; None admits everyone.
         more: further routes, such as those of the filter and of the recorded decisions.
     """
@@ -51,7 +51,7 @@ def create_app(
     app.after_request(_delay_refusal)
     require_access(app, access)
     register_error_handlers(app)
-    app.register_blueprint(probe_routes(prioritizer.is_alive, is_ready, telemetry.exposition, CONTENT_TYPE))
+    app.register_blueprint(probe_routes(prioritizer.is_alive, why_not_ready, telemetry.exposition, CONTENT_TYPE))
     for routes_of in more:
         app.register_blueprint(routes_of)
 

@@ -132,6 +132,11 @@ class Prioritizer:
             return answer
         return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.SHADOW)
 
+    @property
+    def outage(self) -> str:
+        """Reason why the last pod was not scored by the load of the nodes; empty if it was, or if there was none."""
+        return self._outage
+
     def is_alive(self) -> bool:
         """Return whether pods can be scored: a probe got the view's lock within the last 30 seconds."""
         try:

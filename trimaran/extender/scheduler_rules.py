@@ -61,6 +61,18 @@ class RulesByVersion:
         """True if the rules are known."""
         return self.current is not None and not self.current.refusal
 
+    @property
+    def server_version(self) -> str:
+        """Version that the API server reported last; empty before the first read."""
+        return self._server
+
+    @property
+    def version(self) -> str:
+        """Version of kube-scheduler whose rules are followed, such as ``1.37``; empty if its rules are not known."""
+        if not self.is_known:
+            return ""
+        return self._configured or known_version(self._server)
+
     def start(self) -> None:
         """Start the thread."""
         threading.Thread(target=self._run, name="version", daemon=True).start()

@@ -29,6 +29,7 @@ from trimaran.extender.profiles import Profiles
 from trimaran.extender.requeuer import Requeuer
 from trimaran.extender.scheduler_rules import RulesByVersion
 from trimaran.extender.settings import ExtenderSettings
+from trimaran.extender.status import ExtenderStatus, status_routes
 from trimaran.extender.telemetry import ExtenderTelemetry
 
 
@@ -99,9 +100,9 @@ class ExtenderWorker:
         routes = [decision_routes(record, view, authorizer)]
         if section.filter != "off":
             routes.append(self._filter(view, collector, telemetry, is_active))
-        return create_app(
-            prioritizer, telemetry, lambda: view.is_synced and rules.current is not None, self._access, routes
-        )
+        status = ExtenderStatus(view, collector, rules, self._profiles, prioritizer, current_rollout)
+        routes.append(status_routes(status))
+        return create_app(prioritizer, telemetry, status.why_not_ready, self._access, routes)
 
     def _filter(
         self, view: ClusterView, metrics: Collector, telemetry: ExtenderTelemetry, is_active: Callable[[str], bool]

@@ -16,7 +16,11 @@ from trimaran.soft_taints.writer import WriterCounts
 
 
 def create_app(
-    counts: WriterCounts, lease: Lease, is_alive: Callable[[], bool], is_ready: Callable[[], bool], access: AccessCheck
+    counts: WriterCounts,
+    lease: Lease,
+    is_alive: Callable[[], bool],
+    why_not_ready: Callable[[], str],
+    access: AccessCheck,
 ) -> FastPath:
     """Return the WSGI application of ``trimaran nodes``.
 
@@ -24,7 +28,7 @@ def create_app(
         counts: counters of the writer.
         lease: Lease of the leader election.
         is_alive: returns whether the threads make progress.
-        is_ready: returns whether the first full list of nodes has arrived.
+        why_not_ready: returns the reason why the first full list of nodes has not arrived; empty if it has.
         access: access check of the requests.
     """
     registry = CollectorRegistry()
@@ -34,7 +38,7 @@ def create_app(
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # OPTIONS then gets a 405 with the allowed methods
     require_access(app, access)
     register_error_handlers(app)
-    app.register_blueprint(probe_routes(is_alive, is_ready, lambda: generate_latest(registry), CONTENT_TYPE))
+    app.register_blueprint(probe_routes(is_alive, why_not_ready, lambda: generate_latest(registry), CONTENT_TYPE))
     return FastPath(app.wsgi_app, RequestMetrics(registry).observe, access)
 
 

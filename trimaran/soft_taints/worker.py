@@ -60,7 +60,13 @@ class SoftTaintsWorker:
         self._closing.callback(self._api.close)
         self._closing.callback(watcher.close)
         self._closing.callback(self._end, reflector, lease)
-        return create_app(writer.counts, lease, self.is_alive, reflector.synced.is_set, self._access)
+
+        def why_not_ready() -> str:
+            return (
+                "" if reflector.synced.is_set() else f"the nodes are not known: {reflector.failure or 'not listed yet'}"
+            )
+
+        return create_app(writer.counts, lease, self.is_alive, why_not_ready, self._access)
 
     def is_alive(self) -> bool:
         """Return whether all threads run, and make progress or wait for their next turn."""

@@ -10,7 +10,14 @@ from runtime.server import responses
 from runtime.server.access import AccessCheck
 from runtime.server.errors import ErrorCode
 from runtime.server.fast_path import FastPath
-from runtime.server.flask_app import flask_response, is_admitted, probe_routes, register_error_handlers, require_access
+from runtime.server.flask_app import (
+    NOTHING_FRESH,
+    flask_response,
+    is_admitted,
+    probe_routes,
+    register_error_handlers,
+    require_access,
+)
 from runtime.server.request_metrics import CONTENT_TYPE
 from runtime.server.responses import HttpResponse
 from watcher.api.node_views import NodeViews, UnknownParameter, check_parameters
@@ -68,10 +75,14 @@ def create_routes(
     openapi = HttpResponse(orjson.dumps(openapi_document(dialect)))
     require_access(app, access)
     register_error_handlers(app)
+
+    def why_not_ready() -> str:
+        return "" if views.is_ready() else NOTHING_FRESH
+
     app.register_blueprint(_nodes(views))
     app.register_blueprint(_state(watcher, doctor))
     app.register_blueprint(prometheus_routes(watcher))
-    app.register_blueprint(probe_routes(watcher.is_alive, views.is_ready, telemetry.exposition, CONTENT_TYPE))
+    app.register_blueprint(probe_routes(watcher.is_alive, why_not_ready, telemetry.exposition, CONTENT_TYPE))
 
     @app.get("/")
     def index() -> Response:

@@ -61,7 +61,7 @@ class Bench:
         )  # fmt: skip
         routes = [decision_routes(self.record, self.view, authorizer or AllowAll())]
         access = AccessCheck(token="of-the-scheduler-", tokenless_routes=POD_ROUTES) if authorizer else None
-        self.client = Client(create_app(self.prioritizer, self.telemetry, lambda: True, access, routes))
+        self.client = Client(create_app(self.prioritizer, self.telemetry, str, access, routes))
 
     def ask(self, pod: str = "pod-1", names: list[str] = NAMES, **options: Any) -> dict[str, int]:
         request = ExtenderArgs.decode(orjson.dumps(extender_args(*names, pod=pod, **options)))

@@ -22,7 +22,7 @@ def view() -> StaticView:
 def client(view: StaticView, access: AccessCheck | None = None) -> Client:
     telemetry = ExtenderTelemetry()
     prioritizer = Prioritizer(profiles(), view, SettableMetrics(LOADS), PrioritizerOptions(deadline_seconds=20))
-    return Client(create_app(prioritizer, telemetry, lambda: view.is_synced, access))
+    return Client(create_app(prioritizer, telemetry, lambda: "" if view.is_synced else "no list yet", access))
 
 
 def error(response, status: int, code: str) -> str:

@@ -212,7 +212,7 @@ def client(bench: Bench) -> Client:
     telemetry = ExtenderTelemetry()
     telemetry.watch_filter(bench.filter)
     prioritizer = Prioritizer(profiles(), bench.view, bench.metrics, PrioritizerOptions(20))
-    return Client(create_app(prioritizer, telemetry, lambda: True, None, [filter_routes(bench.filter)]))
+    return Client(create_app(prioritizer, telemetry, str, None, [filter_routes(bench.filter)]))
 
 
 def test_refused_nodes_are_unresolvable() -> None:

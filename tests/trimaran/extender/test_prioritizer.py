@@ -318,7 +318,7 @@ def test_an_answer_that_nobody_reads_blocks_nothing() -> None:
     """Scoring needs no call after the response, so a lost connection cannot keep later pods from being scored."""
     view = StaticView(*LOADS)
     with prioritizing(view, SettableMetrics(LOADS)) as prioritizer:
-        app = create_app(prioritizer, ExtenderTelemetry(), lambda: True)
+        app = create_app(prioritizer, ExtenderTelemetry(), str)
         for number in range(3):
             body = orjson.dumps(extender_args(*LOADS, pod=f"pod-{number}"))
             environ = EnvironBuilder(path="/prioritize", method="POST", data=body).get_environ()

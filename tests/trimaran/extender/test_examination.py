@@ -1,0 +1,152 @@
+"""``/readyz``, ``/status`` and ``trimaran doctor --extender`` of a real extender."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import orjson
+import pytest
+import requests
+import yaml
+from click.testing import CliRunner, Result
+from control_plane.processes import Process
+from support.certificates import Authority
+from support.extending import CONFIGURATION, extender_args
+from support.fake_kubernetes import FakeKubernetes, node, pod, run_fake_kubernetes
+from support.servers import Service, check_error, free_port, reply, serving, wait_until
+
+from trimaran.cli.main import main
+
+Start = Callable[..., Service]
+TOKEN = "0123456789abcdef"
+RULE = '{apiGroups: [""], resources: ["pods"], verbs: ["list", "watch"]}'
+
+
+@pytest.fixture
+def kubernetes(tmp_path: Path) -> Iterator[FakeKubernetes]:
+    """Cluster with the nodes of the watcher's provider Fake, and one pod."""
+    with run_fake_kubernetes(tmp_path) as fake:
+        for number in (1, 2, 3):
+            fake.put("nodes", node(f"node-{number}"))
+        fake.put("pods", pod("web", "node-1"))
+        yield fake
+
+
+@contextmanager
+def extender(folder: Path, kubernetes: FakeKubernetes, watcher: str, *settings: str) -> Iterator[str]:
+    """Run an extender; yield its address once it answers."""
+    scheduler, port = folder / "scheduler.yaml", free_port()
+    scheduler.write_text(yaml.safe_dump(dict(CONFIGURATION)))
+    command = [
+        sys.executable, "-m", "trimaran", "extender", "--config", scheduler, "--kube-config", kubernetes.kube_config(),
+        "--watcher", watcher, "--port", str(port), *(word for each in settings for word in ("--set", each)),
+    ]  # fmt: skip
+    process = Process(command, folder / "extender.log")
+    scheme = "https" if any("certificate" in each for each in settings) else "http"
+    url = f"{scheme}://127.0.0.1:{port}"
+    try:
+        trust = str(folder / "ca.pem") if scheme == "https" else True
+        process.wait_until(lambda: requests.get(f"{url}/livez", timeout=5, verify=trust).ok, "the extender answers", 40)
+        yield url
+    finally:
+        process.terminate()
+
+
+def doctor(*arguments: str) -> Result:
+    """Run the command."""
+    return CliRunner().invoke(main, ["doctor", "--extender", *arguments])
+
+
+def test_a_healthy_extender_passes_all_steps(kubernetes: FakeKubernetes, tmp_path: Path, watch: Start) -> None:
+    """The steps show the cluster, the metrics, the version, the profiles and the rollout; all pass, also as JSON."""
+    watcher = watch("--provider", "Fake")
+    watcher.wait_for("/watcher")
+    with extender(tmp_path, kubernetes, watcher.url, "extender.mode=active", "extender.canary=10") as url:
+        result = wait_until(lambda: (done := doctor(url)).exit_code == 0 and done, "all steps pass", 20)
+        document = json.loads(doctor(url + "/", "-o", "json").output)
+    lines = dict(
+        line[6:].split(": ", 2)[1:] for line in result.output.splitlines() if line.startswith("ok    extender")
+    )
+    assert "accepts connections" in lines["TCP"]
+    assert lines["cluster"].startswith("3 nodes, 1 pods on them, 0 in flight; the API server was heard 0")
+    assert lines["metrics"].startswith("3 nodes from Fake, window 15m, ")
+    assert lines["Kubernetes"] == "rules of kube-scheduler 1.37; the API server has version v1.37.2"
+    assert lines["profile"] == "load-aware: 1 x LoadVariationRiskBalancing"
+    assert lines["mode"] == "active: 10 percent of the pods get scores"
+    assert result.output.endswith("all steps passed\n")
+    assert {step["step"]: step["ok"] for step in document}["extender: ready"] is True
+
+
+def test_a_missing_right_is_named(kubernetes: FakeKubernetes, tmp_path: Path) -> None:
+    """Without the right to list pods, /readyz and doctor name verb, resource, account and the rule to add."""
+    kubernetes.forbidden.add(("", "pods", "list"))
+    with extender(tmp_path, kubernetes, "http://127.0.0.1:9") as url:
+        wait_until(lambda: "403" in requests.get(f"{url}/readyz", timeout=5).text, "it was refused")
+        response = requests.get(f"{url}/readyz", timeout=5)
+        result = doctor(url)
+        message = check_error(response, 503, "not_ready")
+        requests.post(f"{url}/prioritize", orjson.dumps(extender_args("node-1")), timeout=10).raise_for_status()
+        kubernetes.forbidden.clear()
+        wait_until(lambda: requests.get(f"{url}/readyz", timeout=5).ok, "it is ready with the right", 30)
+        after = doctor(url)
+    assert result.exit_code == after.exit_code == 1
+    failed = [line for line in result.output.splitlines() if line.startswith("FAIL")]
+    assert [line[6:].split(": ")[1] for line in failed] == ["ready", "cluster", "metrics"]
+    for text in (message, failed[0], failed[1]):
+        assert 'cannot list resource "pods"' in text
+        assert 'User "system:serviceaccount:monitoring:trimaran"' in text
+        assert RULE in text
+    failed = [line for line in after.output.splitlines() if line.startswith("FAIL")]
+    assert [line[6:].split(": ")[1] for line in failed] == ["metrics"]
+    assert "extender.watcher (TRIMARAN_EXTENDER__WATCHER)" in failed[0]
+
+
+def test_an_unknown_version_fails_a_step(kubernetes: FakeKubernetes, tmp_path: Path) -> None:
+    """Without rules for the API server's version the step names the setting."""
+    kubernetes.kubernetes = "v1.99.0"
+    with extender(tmp_path, kubernetes, "http://127.0.0.1:9") as url:
+        wait_until(lambda: requests.get(f"{url}/readyz", timeout=5).ok, "it is ready", 30)
+        output = doctor(url).output
+    (line,) = [line for line in output.splitlines() if line.startswith("FAIL  extender: Kubernetes: ")]
+    assert "v1.99.0" in line
+    assert "extender.kubernetes_version" in line
+
+
+def test_credentials_are_options(kubernetes: FakeKubernetes, tmp_path: Path) -> None:
+    """Token, CA and client certificate are options, which failed steps name; without them /readyz gives no reason."""
+    authority = Authority(tmp_path, "ca")
+    server, client = authority.issue("server"), authority.issue("client")
+    (tmp_path / "ca.pem").write_text(authority.certificate.read_text())
+    (tmp_path / "token").write_text(TOKEN)
+    settings = (
+        f"server.certificate={server}", f"server.client_ca_file={authority.certificate}", f"server.token={TOKEN}",
+    )  # fmt: skip
+    kubernetes.forbidden.add(("", "pods", "list"))
+    ca, key = ("--ca-file", str(authority.certificate)), ("--client-certificate", str(client))
+    with extender(tmp_path, kubernetes, "http://127.0.0.1:9", *settings) as url:
+        readyz = requests.get(f"{url}/readyz", verify=str(authority.certificate), timeout=5)
+        assert check_error(readyz, 503, "not_ready") == "there is nothing fresh to serve"
+        for options, failed in (
+            ((), "extender: TLS"), (ca, "extender: access"), ((*ca, *key), "extender: access"),
+        ):  # fmt: skip
+            result = doctor(url, *options)
+            assert result.exit_code == 1
+            (line,) = [line for line in result.output.splitlines() if line.startswith("FAIL")]
+            assert line.startswith(f"FAIL  {failed}: ")
+            option = {0: "--ca-file", 2: "--client-certificate", 4: "--token-file"}[len(options)]
+            assert line.endswith(f"  -> {option}")
+        result = doctor(url, *ca, *key, "--token-file", str(tmp_path / "token"))
+        assert "extender: profile" in result.output
+
+
+def test_an_address_without_an_extender() -> None:
+    """Another service, a closed port and an invalid address fail in a step that names the option."""
+    with serving(lambda handler: reply(handler, {"status": "success"})) as other:
+        outputs = {url: doctor(url) for url in (other.url, f"http://127.0.0.1:{free_port()}", "trimaran:2021")}
+    for output in outputs.values():
+        assert output.exit_code == 1
+        (line,) = [line for line in output.output.splitlines() if line.startswith("FAIL")]
+        assert line.endswith("  -> --extender")
+    assert doctor("http://127.0.0.1:1", "--cluster").exit_code == 2

@@ -1,0 +1,92 @@
+"""Checks of a running extender over HTTP, for ``trimaran doctor --extender``."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import requests
+
+from runtime import masking
+from runtime.http.failures import describe
+from runtime.http.session import BoundedSession
+from trimaran.extender import STATUS
+from watcher.doctor.remote_service import REQUEST_SECONDS, ServiceConnection, examine_access, examine_service
+from watcher.providers.base import Check
+
+_OLD_VIEW_SECONDS = 60.0  # the API server ends each watch after 15 seconds, which is news
+
+
+def examine_extender(connection: ServiceConnection) -> Iterator[Check]:
+    """Yield the steps in order; stop after a failed step that rules out the next.
+
+    Args:
+        connection: address and credentials.
+    """
+    return examine_service(connection, "extender", "https://trimaran-extender:2021", _examine)
+
+
+def _examine(session: BoundedSession, base: str) -> Iterator[Check]:
+    response = session.get(base + STATUS, timeout=REQUEST_SECONDS)
+    refusals = list(examine_access("extender", response))
+    if refusals:
+        yield from refusals
+        return
+    if not response.ok:
+        reason = describe(requests.HTTPError(response=response)).reason
+        message = f"{STATUS} answers {reason}: another service, or an older extender"
+        yield Check("extender", ok=False, message=message, setting="--extender")
+        return
+    try:
+        steps = list(_steps(response.json()))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        message = f"the response of {STATUS} is not an extender's"
+        yield Check("extender", ok=False, message=message, setting="--extender")
+        return
+    yield from steps
+
+
+def _steps(status: Mapping[str, Any]) -> Iterator[Check]:
+    """Yield the steps about the state that an extender reports."""
+    yield _step("ready", status["reason"], "it can score pods")
+    yield from _cluster_steps(status["cluster"])
+    metrics = status["metrics"]
+    if metrics["nodes"]:
+        message = (
+            f"{metrics['nodes']} nodes from {metrics['source'] or 'a source without a name'}, "
+            f"window {metrics['window']}, {metrics['age_seconds']} s old"
+        )
+        problem = f"{message}; the last refresh failed: {metrics['failure']}" if metrics["failure"] else ""
+        yield _step("metrics", problem, message, "extender.watcher")
+    else:
+        yield _step("metrics", metrics["failure"], "", "extender.watcher")
+    kubernetes = status["kubernetes"]
+    version = f"the API server has version {kubernetes['server']}" if kubernetes["server"] else "version not read yet"
+    rules = f"rules of kube-scheduler {kubernetes['rules']}; {version}"
+    problem = kubernetes["refusal"] or ("" if kubernetes["rules"] else version)
+    yield _step("Kubernetes", problem, rules, "extender.kubernetes_version")
+    for profile in status["profiles"]:
+        plugins = ", ".join(f"{plugin['weight']} x {plugin['name']}" for plugin in profile["plugins"])
+        yield _step("profile", "", f"{profile['scheduler']}: {plugins}")
+    acts = f"{status['percent']:g} percent of the pods get scores"
+    yield _step("mode", "", f"{status['mode']}: {acts}")
+    yield _step("scores", status["outage"], "the load of the nodes decided the last scores, or no pod has come yet")
+
+
+def _cluster_steps(cluster: Mapping[str, Any]) -> Iterator[Check]:
+    seen = f"{cluster['nodes']} nodes, {cluster['pods']} pods on them, {cluster['in_flight']} in flight"
+    message = f"{seen}; the API server was heard {cluster['age_seconds']} s ago"
+    problems = [] if cluster["synced"] else ["the first full lists have not arrived"]
+    problems += map(str, cluster["failures"])
+    if not problems and cluster["age_seconds"] > _OLD_VIEW_SECONDS:
+        problems = ["the API server is silent"]
+    yield _step("cluster", f"{message}: {'; '.join(problems)}" if problems else "", message, "extender.kube_config")
+    unreadable = cluster["unreadable"]
+    if unreadable:
+        details = tuple(masking.to_line(f"{name}: {why}") for name, why in unreadable.items())
+        message = f"{len(unreadable)} nodes or pods cannot be read, and are not counted: {details[0]}"
+        yield Check("extender: objects", ok=False, message=message, details=details)
+
+
+def _step(name: str, problem: object, message: str, setting: str = "") -> Check:
+    """Return a step, which fails if there is a problem."""
+    text = masking.to_line(problem or message)
+    return Check(f"extender: {name}", ok=not problem, message=text, setting=setting if problem else "")

@@ -1,0 +1,112 @@
+"""State of a running extender: whether it can score pods, by what, and why not."""
+
+from collections.abc import Callable
+from typing import Any
+
+from flask import Blueprint, Response
+
+from client import ClientError, Collector
+from runtime.server import responses
+from runtime.server.flask_app import flask_response
+from trimaran.cluster.view import ClusterView
+from trimaran.extender import STATUS
+from trimaran.extender.prioritizer import Prioritizer
+from trimaran.extender.profiles import Profiles
+from trimaran.extender.rollout import Rollout
+from trimaran.extender.scheduler_rules import RulesByVersion
+
+
+class ExtenderStatus:
+    """State of the components of an extender, for its readiness probe and for ``trimaran doctor --extender``.
+
+    Args:
+        view: the live cluster.
+        metrics: source of the metrics.
+        rules: rules of kube-scheduler.
+        profiles: profiles to score by.
+        prioritizer: scorer of the pods.
+        rollout: returns the current rollout.
+    """
+
+    def __init__(
+        self,
+        view: ClusterView,
+        metrics: Collector,
+        rules: RulesByVersion,
+        profiles: Profiles,
+        prioritizer: Prioritizer,
+        rollout: Callable[[], Rollout],
+    ) -> None:
+        self._view, self._metrics, self._rules = view, metrics, rules
+        self._profiles, self._prioritizer, self._rollout = profiles, prioritizer, rollout
+
+    def why_not_ready(self) -> str:
+        """Return the reason why pods cannot be scored yet; empty if they can."""
+        view = self._view
+        if not view.is_synced:
+            reasons = "; ".join(view.failures) or "the first full lists have not arrived yet"
+            return f"the nodes and pods of the cluster are not known: {reasons}"
+        return "" if self._rules.current else "the version of the API server has not been read yet"
+
+    def document(self) -> dict[str, Any]:
+        """Return the state as a JSON object."""
+        current, rollout = self._rules.current, self._rollout()
+        return {
+            "ready": not self.why_not_ready(),
+            "reason": self.why_not_ready(),
+            "outage": self._prioritizer.outage,
+            "mode": rollout.mode,
+            "percent": rollout.percent,
+            "kubernetes": {
+                "rules": self._rules.version,
+                "server": self._rules.server_version,
+                "refusal": current.refusal if current else "",
+            },
+            "cluster": self._cluster(),
+            "metrics": self._measured(),
+            "profiles": [
+                {
+                    "scheduler": name,
+                    "plugins": [{"name": each.plugin.name, "weight": each.weight} for each in profile.profile.plugins],
+                }
+                for name, profile in self._profiles.by_scheduler.items()
+            ],
+        }
+
+    def _cluster(self) -> dict[str, Any]:
+        view = self._view
+        with view.reading() as table:
+            nodes, pods = len(table), int(table.pod_counts.sum())
+        return {
+            "synced": view.is_synced,
+            "age_seconds": round(view.age_seconds, 1),
+            "nodes": nodes,
+            "pods": pods,
+            "in_flight": view.in_flight,
+            "failures": view.failures,
+            "unreadable": dict(view.unreadable),
+        }
+
+    def _measured(self) -> dict[str, Any]:
+        try:
+            snapshot = self._metrics.snapshot()
+        except ClientError as error:
+            return {"nodes": 0, "age_seconds": None, "window": "", "source": "", "failure": str(error)}
+        return {
+            "nodes": len(snapshot.data),
+            "age_seconds": round(snapshot.age_seconds, 1),
+            "window": snapshot.window.duration,
+            "source": snapshot.source,
+            "failure": snapshot.failure,
+        }
+
+
+def status_routes(status: ExtenderStatus) -> Blueprint:
+    """Return the route ``GET /status``, with the state of the extender."""
+    routes = Blueprint("status", __name__)
+
+    @routes.get(STATUS)
+    def read() -> Response:
+        return flask_response(responses.json_response(status.document()))
+
+    return routes

@@ -1,0 +1,89 @@
+"""Checks of the connection to a running service over HTTP: address, port, certificate and access."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import requests
+
+from runtime.http.credentials import UnusableToken, bearer, read_token
+from runtime.http.failures import FailureKind, describe
+from runtime.http.session import BoundedSession
+from watcher.doctor.address import examine_address, expects_tls
+from watcher.providers.base import Check
+from watcher.providers.session import client_certificate
+from watcher.settings import ProviderSettings
+
+REQUEST_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceConnection:
+    """Address and credentials of a running service.
+
+    Attributes:
+        address: the base URL, such as ``http://trimaran:2020``.
+        token_file: a file with the bearer token.
+        ca_file: certificate authorities to trust.
+        certificate: a PEM file with the client certificate and its key.
+    """
+
+    address: str
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    certificate: Path | None = None
+
+
+def examine_service(
+    connection: ServiceConnection,
+    service: str,
+    example: str,
+    examine: Callable[[BoundedSession, str], Iterator[Check]],
+) -> Iterator[Check]:
+    """Yield the steps of the connection, then those of the service; stop after a failed step that rules out the next.
+
+    Args:
+        connection: address and credentials.
+        service: name of the service, with which the steps begin, and of the option ``--NAME`` for its address.
+        example: an address, to show to the user.
+        examine: yields the steps of the service; takes a session and the base URL.
+    """
+    option = f"--{service}"
+    base = connection.address.rstrip("/").removesuffix(f"/{service}")
+    address = urlsplit(base)
+    if address.scheme not in {"http", "https"} or not address.hostname:
+        message = f"the address of {'an' if service[0] in 'aeiou' else 'a'} {service} looks like {example}"
+        yield Check(service, ok=False, message=message, setting=option)
+        return
+    tls_settings = ProviderSettings(ca_file=connection.ca_file, client_certificate=connection.certificate)
+    # The steps of the connection name a provider's settings, which options replace here.
+    options = {"provider.address": option, "provider.ca_file": "--ca-file"}
+    for check in examine_address(address, tls_settings):
+        yield replace(check, step=f"{service}: {check.step}", setting=options.get(check.setting, check.setting))
+        if not check.ok:
+            return
+    token_file = connection.token_file
+    session = BoundedSession(
+        bearer(lambda: "" if token_file is None else read_token(token_file)),
+        verify=True if connection.ca_file is None else str(connection.ca_file),
+        certificate=client_certificate(tls_settings),
+        follow_redirects=False,
+    )
+    with session:
+        try:
+            yield from examine(session, base)
+        except (requests.RequestException, UnusableToken, OSError) as error:
+            failure = describe(error)
+            tls = expects_tls(address)
+            message = "it speaks TLS: should the address begin with https:// instead?" if tls else failure.reason
+            credentials = failure.kind is FailureKind.CREDENTIALS
+            yield Check(service, ok=False, message=message, setting="--token-file" if credentials else option)
+
+
+def examine_access(service: str, response: requests.Response) -> Iterator[Check]:
+    """Yield a failed step if the service refuses the credentials."""
+    if response.status_code in {401, 403}:
+        message = f"access denied: {describe(requests.HTTPError(response=response)).reason}"
+        option = "--token-file" if response.status_code == requests.codes.unauthorized else "--client-certificate"
+        yield Check(f"{service}: access", ok=False, message=message, setting=option)
