@@ -136,7 +136,7 @@ class ServiceClient:
         if response.status_code == 400:
             raise ValueError(f"{where}: {self._error_of(response)[1]}")
         if response.status_code != 200:
-            raise self._refusal(response, where, node)
+            raise self._refusal(response, self._transport.source_of(response), node)
         try:
             return decode_history(response.content)
         except wire.WireError as error:
@@ -194,7 +194,8 @@ class ServiceClient:
             reasons = orjson.loads(response.content)["reasons"]
             return tuple(map(masking.to_line, reasons))
         except (orjson.JSONDecodeError, KeyError, TypeError):
-            return (masking.to_line(f"{self._transport.where} answered {response.status_code} {response.reason}"),)
+            where = self._transport.source_of(response)
+            return (masking.to_line(f"{where} answered {response.status_code} {response.reason}"),)
 
     def close(self) -> None:
         """Close the connections. Current and later calls raise WatcherUnavailable."""
@@ -220,8 +221,9 @@ class ServiceClient:
         response = self._transport.get(path, query, headers, retries=retries)
         if response.status_code in {401, 403}:
             _, message = self._error_of(response)
+            where = self._transport.source_of(response)
             raise AccessDenied(
-                f"{self._transport.where} refuses the credentials: {response.status_code} {response.reason}"
+                f"{where} refuses the credentials: {response.status_code} {response.reason}"
                 f"{f': {message}' if message else ''}"
             )
         return response

@@ -109,6 +109,7 @@ class Transport:
         """Return the exception for a failure, with a hint if the URL's scheme may be wrong."""
         failure = describe(error)
         kind = failure.kind
+        where = f"{self.where} {failure.proxy}".rstrip()
         if kind is FailureKind.CANCELED:
             return WatcherUnavailable(f"the client of {self.where} is closed")
         if kind in {FailureKind.CREDENTIALS, FailureKind.INVALID_HEADER}:
@@ -119,9 +120,9 @@ class Transport:
             # A plain HTTP server that gets a TLS handshake waits for the rest of what it takes for a request.
             no_handshake = kind is FailureKind.HANDSHAKE_TIMEOUT
             hint = ": not even the TLS handshake; should the address begin with http://?" if no_handshake else ""
-            return WatcherUnavailable(f"{self.where} does not answer within {self._timeout:g} s{hint}")
+            return WatcherUnavailable(f"{where} does not answer within {self._timeout:g} s{hint}")
         if kind is FailureKind.NOT_TLS:
-            return WatcherUnavailable(f"{self.where} does not speak TLS: should the address begin with http://?")
+            return WatcherUnavailable(f"{where} does not speak TLS: should the address begin with http://?")
         if kind in {FailureKind.TLS_ERROR, FailureKind.UNTRUSTED_CERTIFICATE}:
             option = "client_certificate" if kind is FailureKind.TLS_ERROR and "ALERT" in failure.reason else "ca_file"
             return WatcherUnavailable(f"{self.where}: TLS failed: {failure.reason}; is {option} right?")
@@ -131,6 +132,10 @@ class Transport:
             else ""
         )
         return WatcherUnavailable(f"{self.where} cannot be reached: {failure.reason}{hint}")
+
+    def source_of(self, response: requests.Response) -> str:
+        """Return the watcher's address, and the proxy that a response came through, if there is one."""
+        return f"{self.where} {getattr(response, 'proxy', '')}".rstrip()
 
     def _check_redirect(self, response: requests.Response) -> requests.Response:
         if response.is_redirect:

@@ -6,7 +6,7 @@ Callers turn a failure into an exception of their own, which names the setting o
 import contextlib
 import http.client
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import requests
@@ -54,17 +54,26 @@ class Failure:
 
     Attributes:
         kind: the kind of failure.
-        reason: one line of text, without secrets.
+        reason: one line of text, without secrets; it ends with the proxy, if there is one.
         status: the response's status of 400 or above; 0 for other failures.
+        proxy: text that names the proxy of the request, without credentials; empty without a proxy.
     """
 
     kind: FailureKind
     reason: str
     status: int = 0
+    proxy: str = ""
 
 
 def describe(error: BaseException) -> Failure:
     """Classify an exception that was raised while a request was sent or its response was read."""
+    failure = _classify(error)
+    source = error.response if isinstance(error, requests.HTTPError) else None
+    proxy = getattr(source, "proxy", "") or " ".join(getattr(error, "__notes__", ()))
+    return replace(failure, reason=f"{failure.reason} ({proxy})", proxy=proxy) if proxy else failure
+
+
+def _classify(error: BaseException) -> Failure:
     if isinstance(error, requests.HTTPError) and error.response is not None:
         return Failure(FailureKind.ERROR_STATUS, status_line(error.response), error.response.status_code)
     known = next((kind for error_type, kind in _BY_ERROR if isinstance(error, error_type)), None)

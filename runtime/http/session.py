@@ -125,8 +125,16 @@ class BoundedSession(requests.Session):
         if not isinstance(options.get("timeout"), Call):  # the caller did not use request()
             options["timeout"] = self._call(options.get("timeout"))
         _register_secrets(request)
-        response = super().send(request, **options)
+        proxy = _proxy(request, options)
+        try:
+            response = super().send(request, **options)
+        except requests.RequestException as error:
+            if proxy and not hasattr(error, "__notes__"):  # a redirect is sent from within
+                error.add_note(proxy)
+            raise
         response.__class__ = _Response  # requests has no option for the class
+        if proxy:
+            response.__dict__.setdefault("proxy", proxy)
         return response
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
@@ -176,6 +184,15 @@ def _seconds(timeout: Any) -> float:
     return float(sum(filter(None, timeout)) if isinstance(timeout, tuple) else timeout)
 
 
+def _proxy(request: requests.PreparedRequest, options: Mapping[str, Any]) -> str:
+    """Return text that names the proxy of a request, without credentials; empty if there is no proxy."""
+    proxy = requests.utils.select_proxy(request.url or "", options.get("proxies"))
+    if not proxy:
+        return ""
+    masking.register_url_secrets(proxy)
+    return f"through the proxy {masking.without_credentials(proxy if '://' in proxy else f'http://{proxy}')}"
+
+
 def _register_secrets(request: requests.PreparedRequest) -> None:
     """Register the credentials of a request as secrets, because the server may repeat them."""
     for name, value in request.headers.items():
@@ -192,7 +209,13 @@ def _register_secrets(request: requests.PreparedRequest) -> None:
 
 
 class _Response(requests.Response):
-    """Response that parses JSON with orjson, several times as fast, and with the standard library if orjson fails."""
+    """Response that parses JSON with orjson, several times as fast, and with the standard library if orjson fails.
+
+    Attributes:
+        proxy: text that names the proxy that the response came through; empty without a proxy.
+    """
+
+    proxy = ""
 
     def json(self, **options: Any) -> Any:
         try:

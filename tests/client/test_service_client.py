@@ -350,3 +350,19 @@ def test_credentials_of_the_url_are_in_no_error():
             with pytest.raises(WatcherUnavailable) as caught:
                 client.metrics()
     assert "secret" not in str(caught.value)
+
+
+def test_a_proxy_is_named_in_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors name the proxy of the environment: one that cannot be reached, and one that answers for the watcher."""
+    monkeypatch.setenv("HTTP_PROXY", f"http://user:pr0xy-pass@127.0.0.1:{servers.free_port()}")
+    client = ServiceClient("http://watcher.example.com:2020", retries=0)
+    with client, pytest.raises(WatcherUnavailable) as down:
+        client.metrics()
+    assert "through the proxy http://127.0.0.1:" in str(down.value)
+    assert "pr0xy-pass" not in str(down.value)
+    with servers.serving(lambda handler: reply(handler, b"blocked", 403)) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        client = ServiceClient("http://watcher.example.com:2020", retries=0)
+        with client, pytest.raises(AccessDenied) as refused:
+            client.metrics()
+    assert f"through the proxy {proxy.url} refuses" in str(refused.value)

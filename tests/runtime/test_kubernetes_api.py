@@ -15,6 +15,7 @@ from support.fake_kubernetes import TOKEN, FakeKubernetes, node, node_metrics, r
 from support.servers import reply, serving
 
 from runtime.http.credentials import InvalidApiServerConfig, UnusableToken
+from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.http.session import UnexpectedResponse
 from runtime.kubernetes import api as kubernetes
@@ -270,9 +271,10 @@ def test_the_tls_server_name_of_a_kubeconfig_is_used(fake: FakeKubernetes) -> No
 
 
 def test_the_proxy_of_a_kubeconfig_is_used(fake: FakeKubernetes) -> None:
-    """Requests go through proxy-url of the kubeconfig only."""
-    with pytest.raises(requests.exceptions.ProxyError):
+    """Requests go through proxy-url of the kubeconfig only; the reason of a failure names it."""
+    with pytest.raises(requests.exceptions.ProxyError) as caught:
         names(ProviderSettings(kube_config=fake.kube_config(**{"proxy-url": "http://127.0.0.1:9"})))
+    assert describe(caught.value).reason.endswith("(through the proxy http://127.0.0.1:9)")
     assert not fake.requests
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import requests
-from support.servers import reply, serving
+from support.servers import free_port, reply, serving
 
 from runtime.http import session as transport_session
 from runtime.kubernetes import api as kubernetes
@@ -369,3 +369,41 @@ def test_abort_ends_a_response_through_a_proxy(monkeypatch: pytest.MonkeyPatch) 
         assert time.monotonic() - began < 8
         session.close()
     assert proxy.requests[0][0] == "http://prometheus.invalid/"
+
+
+@pytest.mark.parametrize("proxy", ["http://user:pr0xy-pass@127.0.0.1:{port}", "127.0.0.1:{port}"])
+def test_unreachable_proxy_is_named(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
+    """A failed connection through a proxy of the environment names the proxy, without its credentials."""
+    port = free_port()
+    monkeypatch.setenv("HTTP_PROXY", proxy.format(port=port))
+    with pytest.raises(ProviderUnavailable) as caught:
+        ask("http://prometheus.example.com:9090")
+    assert f"through the proxy http://127.0.0.1:{port}" in str(caught.value)
+    assert "pr0xy-pass" not in str(caught.value)
+
+
+def test_silent_proxy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy that never answers is named in the message about the timeout."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(ProviderUnavailable, match=r"through the proxy .*: no answer in time"):
+            ask("http://prometheus.example.com:9090", timeout=0.3)
+
+
+def test_refusal_by_a_proxy_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error status that came through a proxy names the proxy, which may have sent it; a refused tunnel, too."""
+    with serving(lambda handler: reply(handler, b"blocked", 503)) as fake:
+        monkeypatch.setenv("HTTP_PROXY", fake.url)
+        monkeypatch.setenv("HTTPS_PROXY", fake.url)
+        for address in ("http://prometheus.example.com:9090", "https://prometheus.example.com"):
+            with pytest.raises(ProviderUnavailable, match=f"through the proxy {fake.url}"):
+                ask(address)
+
+
+def test_no_proxy_is_named_for_an_exception(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host in NO_PROXY is reached directly, and its failure names no proxy."""
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with pytest.raises(ProviderUnavailable) as caught:
+        ask(f"http://127.0.0.1:{free_port()}")
+    assert "proxy" not in str(caught.value)

@@ -53,6 +53,7 @@ _WORDS: dict[FailureKind, tuple[type[ProviderError], str]] = {
     FailureKind.UNEXPECTED_RESPONSE: (ProviderAnswerError, "{where}: {reason}; is provider.address right?"),
     FailureKind.OTHER: (ProviderAnswerError, "{where}: the response cannot be used: {reason}"),
 }
+_WITHOUT_REASON = {kind for kind, (_, template) in _WORDS.items() if "{reason}" not in template}
 
 
 class ProviderSession(BoundedSession):
@@ -170,6 +171,8 @@ def provider_error(provider: str, address: str, error: Exception) -> ProviderErr
         return error
     where = f"{provider} at {masking.without_credentials(address)}"
     failure = describe(error)
+    if failure.kind in _WITHOUT_REASON and failure.proxy:
+        where += f" {failure.proxy}"
     if failure.kind is FailureKind.ERROR_STATUS:
         return _status_error(where, failure.reason, failure.status)
     kind, template = _WORDS.get(failure.kind, _UNREACHABLE)
