@@ -26,7 +26,7 @@ FETCHING = {
     "runtime.http.budget.Budget.charge_bytes", "watcher.pipeline.watcher._detector",
     "watcher.providers.sampled.Sampled.fetch", "watcher.store.store.Store.save_snapshots.write",
     "watcher.pipeline.pod_use._open_sources", "watcher.pipeline.pod_use.PodUseRounds._succeeded",
-    "watcher.providers.fake.FakeProvider.pod_use",
+    "watcher.providers.fake.FakeProvider.pod_use", "trimaran.extender.trial.promql_value.PromqlValue.ask",
 }  # fmt: skip
 IN_NOTEBOOKS = {
     "scoring.profiles.scores.Scores.to_frame", "watcher.history.History.times", "watcher.history.History.to_frame",

@@ -44,8 +44,8 @@ def explain(pod: str, address: str, access: dict[str, Path | None], output: str)
 
     Exit status: 0 if the placement is shown, 1 if the extender does not return it, 2 if an option cannot be used.
     """
-    decision = _get(address, access, EXPLAIN, pod=pod)
-    with _expected_content(address):
+    decision = get_or_exit(address, access, EXPLAIN, pod=pod)
+    with expected_content(address):
         if output == "text":
             _show_decision(decision)
         else:
@@ -56,15 +56,15 @@ def explain(pod: str, address: str, access: dict[str, Path | None], output: str)
 @extender_options
 def regret(address: str, access: dict[str, Path | None], output: str) -> None:
     """Show the load of the chosen nodes after placement, compared with the extender's best nodes."""
-    summary = _get(address, access, REGRET)
-    with _expected_content(address):
+    summary = get_or_exit(address, access, REGRET)
+    with expected_content(address):
         if output == "text":
             _show_regret(summary)
         else:
             echo_document(summary, output)
 
 
-def _get(address: str, access: dict[str, Path | None], path: str, **query: str) -> dict[str, Any]:
+def get_or_exit(address: str, access: dict[str, Path | None], path: str, **query: str) -> dict[str, Any]:
     """Return the extender's response; if the extender refuses or is unreachable, exit with the reason and status 1."""
     # Imported here so that --help is quick.
     from trimaran.extender.decisions.decisions_client import DecisionsClient, DecisionsUnavailable
@@ -76,7 +76,7 @@ def _get(address: str, access: dict[str, Path | None], path: str, **query: str) 
 
 
 @contextmanager
-def _expected_content(address: str) -> Iterator[None]:
+def expected_content(address: str) -> Iterator[None]:
     """Exit with status 1 if the ``with`` block fails because the response lacks values or has other types."""
     try:
         yield

@@ -1,7 +1,7 @@
 """``trimaran extender``: serve the scheduler extender.
 
 Subcommands: ``config`` converts a configuration for a stock kube-scheduler, ``regret`` compares the load of the chosen
-nodes with that of the extender's best nodes.
+nodes with that of the extender's best nodes, ``trial`` shows the report of a field trial.
 """
 
 import signal
@@ -23,6 +23,7 @@ from trimaran.cli.options import (
     report_newest_version,
     scheduler_file_or_exit,
 )
+from trimaran.cli.trial import trial
 from trimaran.extender.settings import ExtenderSettings
 from watcher.commands import (
     errors_or_exit,
@@ -213,3 +214,4 @@ def _read(source: str) -> bytes:
 
 
 extender.add_command(regret)
+extender.add_command(trial)

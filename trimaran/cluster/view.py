@@ -14,6 +14,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Generic, Self, TypeVar
 
+from runtime.kubernetes.k8s_fields import unix_seconds
 from runtime.kubernetes.pod_demand import RequestCache
 from runtime.kubernetes.reflector import ListWatch, Object, Reflector
 from scoring import Node, NodeTable, Pod
@@ -27,6 +28,8 @@ _RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
 _UNIQUE_FIELDS = frozenset({"name", "uid", "scheduled_at", "cached_requests"})
 _BATCH_PODS = 200  # pods that are added under one lock; scoring waits for it
 Kind = TypeVar("Kind")
+OnBound = Callable[[Pod, float | None], None]
+"""Callback for a pending pod that got a node; the second argument is its creation time, Unix seconds, if known."""
 _log = logging.getLogger(__name__)
 
 
@@ -42,6 +45,8 @@ class ClusterView:
             its use: the longest window plus the maximum age of the metrics.
         monotonic: monotonic clock.
         clock: Unix time.
+        on_bound: called for each pending pod that gets a node, with its creation time in Unix seconds if known; must
+            return at once.
     """
 
     def __init__(
@@ -52,11 +57,12 @@ class ClusterView:
         departed_seconds: float = DEPARTED_SECONDS,
         monotonic: Callable[[], float] = time.monotonic,
         clock: Callable[[], float] = time.time,
+        on_bound: OnBound | None = None,
     ) -> None:
         self._lock = threading.RLock()  # reentrant, so that a reader of the table can count a pod on a node
         self._state = ClusterState(assume_seconds, departed_seconds)
         self._monotonic = monotonic
-        nodes, pods = _NodeMirror(self._lock, self._state), _PodMirror(self._lock, self._state, clock)
+        nodes, pods = _NodeMirror(self._lock, self._state), _PodMirror(self._lock, self._state, clock, on_bound)
         self._readers: tuple[_ObjectReader[Any], ...] = (nodes.reader, pods.reader)
         self._reflectors = (Reflector(api, NODES, nodes), Reflector(api, PODS, pods, fieldSelector=_RUNNING))
 
@@ -193,8 +199,10 @@ class _NodeMirror:
 class _PodMirror:
     """Reflector handler that applies changes of pods to a cluster state. Field values that pods share are interned."""
 
-    def __init__(self, lock: threading.RLock, state: ClusterState, clock: Callable[[], float]) -> None:
-        self._lock, self._state, self._clock = lock, state, clock
+    def __init__(
+        self, lock: threading.RLock, state: ClusterState, clock: Callable[[], float], on_bound: OnBound | None
+    ) -> None:
+        self._lock, self._state, self._clock, self._on_bound = lock, state, clock, on_bound
         self._interner, self._request_cache = Interner(), RequestCache()
         self.reader = _ObjectReader(self._from_k8s)
 
@@ -229,6 +237,8 @@ class _PodMirror:
 
     def _put(self, changed: Object, pod: Pod) -> None:
         try:
+            if self._on_bound is not None and pod.node_name and pod.uid in self._state.pending:
+                self._on_bound(pod, unix_seconds(_metadata(changed).get("creationTimestamp"), "metadata"))
             self._state.put_pod(pod, refused=_is_refused(changed), at=self._clock())
         except ValueError as error:  # the amounts overflow together with the other pods on the node
             self.reader.refuse(changed, error)

@@ -1,4 +1,4 @@
-"""Kubernetes Events about outages, during which the extender cannot score nodes by their load."""
+"""Kubernetes Events of the extender, about outages, in which it cannot score nodes by their load, and field trials."""
 
 import logging
 import socket
@@ -31,15 +31,27 @@ class EventRecorder:
         self._api = api
         self._namespace = namespace
 
-    def record(self, reason: str) -> None:
+    def record(self, why: str) -> None:
         """Write an Event in the background: an outage began for this reason, or ended if the reason is empty."""
-        if self._namespace:
-            threading.Thread(target=self._write, args=(reason,), name="event", daemon=True).start()
+        message = f"Nodes are not scored by their load: {why}" if why else "Nodes are scored by their load again"
+        self.announce("LoadUnknown" if why else "LoadKnown", message, is_warning=bool(why))
 
-    def _write(self, reason: str) -> None:
+    def announce(self, reason: str, message: str, *, is_warning: bool) -> None:
+        """Write an Event in the background.
+
+        Args:
+            reason: kind of the Event, one word.
+            message: text for people.
+            is_warning: whether somebody should act.
+        """
+        if self._namespace:
+            event = self._event(reason, message, "Warning" if is_warning else "Normal")
+            threading.Thread(target=self._write, args=(event,), name="event", daemon=True).start()
+
+    def _write(self, event: dict[str, Any]) -> None:
         path = f"/api/v1/namespaces/{self._namespace}/events"
         try:
-            self._api.send("POST", path, Deadline.after(_SECONDS), self._event(reason))
+            self._api.send("POST", path, Deadline.after(_SECONDS), event)
         except REQUEST_FAILURES as error:
             failure = describe(error)
             extra = {"namespace": self._namespace, "error": failure.reason}
@@ -52,18 +64,17 @@ class EventRecorder:
             else:
                 _log.warning("an Event could not be written", extra=extra)
 
-    def _event(self, reason: str) -> dict[str, Any]:
+    def _event(self, reason: str, message: str, kind: str) -> dict[str, Any]:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        message = f"Nodes are not scored by their load: {reason}" if reason else "Nodes are scored by their load again"
         subject = {"apiVersion": "v1", "kind": "Namespace", "name": self._namespace, "namespace": self._namespace}
         return {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": f"trimaran-extender.{time.time_ns():x}", "namespace": self._namespace},
             "involvedObject": subject,
-            "reason": "LoadUnknown" if reason else "LoadKnown",
+            "reason": reason,
             "message": message[:_LONGEST_NOTE],
-            "type": "Warning" if reason else "Normal",
+            "type": kind,
             "source": {"component": "trimaran-extender", "host": socket.gethostname()},
             "reportingComponent": "trimaran-extender",
             "reportingInstance": socket.gethostname(),

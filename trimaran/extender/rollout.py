@@ -1,4 +1,6 @@
-"""Rollout of the extender: its scores are sent for all pods, for none (shadow), or for a percentage (canary).
+"""Rollout of the extender: its scores are sent for all pods, for none (shadow), for a percentage (canary), or in trial.
+
+In a field trial the time decides, not the pod; see :mod:`trimaran.extender.trial`.
 
 A hash of the pod's uid decides whether the pod is in the canary. The decision is therefore the same at every scheduling
 attempt and in every replica of the extender, and a larger canary includes all pods of a smaller one.
@@ -7,11 +9,12 @@ attempt and in every replica of the extender, and a larger canary includes all p
 import hashlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from runtime.errors import SettingsError
 from runtime.server.reloading import ReloadingValue
+from trimaran.extender.trial.state import TrialPlan
 
 if TYPE_CHECKING:
     from runtime.settings.loading import LoadedSettings
@@ -26,12 +29,25 @@ class Rollout:
     """Share of the pods for which kube-scheduler gets the extender's scores. Other pods are scored and recorded only.
 
     Attributes:
-        mode: ``shadow`` sends the scores of no pod, ``active`` those of ``canary`` percent of the pods.
+        mode: ``shadow`` sends the scores of no pod, ``active`` those of ``canary`` percent of the pods, and ``trial``
+            those of all pods while the field trial acts.
         canary: percentage of the pods, 0 to 100.
+        trial: settings of the field trial.
     """
 
-    mode: Literal["active", "shadow"] = "shadow"
+    mode: Literal["active", "shadow", "trial"] = "shadow"
     canary: float = 100.0
+    trial: TrialPlan = field(default_factory=TrialPlan)
+
+    def at_present(self, is_acting: bool) -> "Rollout":
+        """Return the rollout with ``active`` or ``shadow`` in place of ``trial``.
+
+        Args:
+            is_acting: whether the field trial acts.
+        """
+        if self.mode != "trial":
+            return self
+        return Rollout("active" if is_acting else "shadow")
 
     @property
     def percent(self) -> float:
@@ -75,4 +91,4 @@ def follow_rollout(loaded: "LoadedSettings[ExtenderSettings]") -> Callable[[], R
 
 def _rollout(loaded: "LoadedSettings[ExtenderSettings]") -> Rollout:
     section = loaded.settings.extender
-    return Rollout(section.mode, section.canary)
+    return Rollout(section.mode, section.canary, section.trial_plan())

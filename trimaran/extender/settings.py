@@ -4,14 +4,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from runtime.settings.fields import comma_separated
+from runtime.settings.fields import comma_separated, http_address
 from runtime.settings.sections import ServerSettings
 from scoring import FallbackPolicy
 from scoring.kubernetes_version import known_version
 from trimaran.cluster.settings import ClusterSection
 from trimaran.extender.profiles import DEFAULT_SCORE_FACTOR
+from trimaran.extender.trial.outcomes import LoadThresholds
+from trimaran.extender.trial.schedule import TrialSchedule
+from trimaran.extender.trial.state import TrialPlan
 from watcher.settings import Settings
 
 DEFAULT_PORT = 2021
@@ -42,8 +45,10 @@ class ExtenderSection(ClusterSection):
     kubernetes_version: Annotated[str, BeforeValidator(known_version)] | None = Field(
         None, description="version of kube-scheduler, such as 1.37; by default the version of the API server"
     )
-    mode: Literal["active", "shadow"] = Field(
-        "shadow", description="active: answer with scores; shadow: give all nodes the same score and only record"
+    mode: Literal["active", "shadow", "trial"] = Field(
+        "shadow",
+        description="active: answer with scores; shadow: give all nodes the same score and only record; trial: "
+        "alternate both, and compare them",
     )
     canary: float = Field(
         100,
@@ -114,13 +119,55 @@ class ExtenderSection(ClusterSection):
         10_000, ge=1, le=1_000_000, description="number of recorded decisions to keep, in at most 64 MB"
     )
     hot_percent: float = Field(
-        80, gt=0, le=100, description="CPU or memory load in percent at which the regret table counts a node as hot"
+        80,
+        gt=0,
+        le=100,
+        description="CPU or memory load in percent at which the regret table counts a node as hot, and CPU load at "
+        "which a field trial does",
     )
     events_namespace: str | None = Field(
         None,
         description="namespace for the Events about outages; by default that of the pod, outside of a cluster "
         "`default`; empty: write no Events",
     )
+
+    trial_name: str = Field(
+        "trial",
+        pattern=r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$",
+        description="name of the field trial, which determines the order of its blocks; a new trial needs a new name",
+    )
+    trial_block_seconds: int = Field(
+        1800,
+        ge=10,
+        le=86400,
+        description="length of a block of the field trial; at least twice the window of the metrics",
+    )
+    trial_pairs: int = Field(
+        96, ge=6, le=2000, description="pairs of blocks, one active and one in shadow, after which the field trial ends"
+    )
+    trial_limit_percent: float = Field(
+        95, gt=0, le=100, description="CPU or memory load in percent at which a node is near its limit in a field trial"
+    )
+    trial_harm_points: float = Field(
+        20,
+        gt=0,
+        le=100,
+        description="percentage points by which more node-minutes of an active block than of the shadow block of its "
+        "pair may be hot or near a limit; above that the field trial stops",
+    )
+    trial_query: str = Field("", description="PromQL query of one value, recorded for each block; less is better")
+    trial_prometheus: Annotated[str, AfterValidator(http_address)] | None = Field(
+        None, description="address of the Prometheus for the query; by default provider.address"
+    )
+
+    def trial_plan(self) -> TrialPlan:
+        """Return the settings of the field trial."""
+        return TrialPlan(
+            TrialSchedule(self.trial_name, self.trial_block_seconds, self.trial_pairs),
+            LoadThresholds(self.hot_percent, self.trial_limit_percent),
+            self.trial_harm_points,
+            self.trial_query,
+        )
 
     def policy(self) -> FallbackPolicy:
         """Return the policy that decides for each node whether its metrics are trusted."""

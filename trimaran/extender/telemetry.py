@@ -15,6 +15,7 @@ from trimaran.extender.decisions.decision import Decision
 from trimaran.extender.decisions.record import DecisionRecord
 from trimaran.extender.decisions.regret import PlacementRegret
 from trimaran.extender.filtering import FILTER_OUTCOMES, NodeFilter
+from trimaran.extender.trial.field_trial import FieldTrial
 
 _AGES = (5, 10, 15, 30, 45, 60, 90, 120, 180, 300, 600)
 _RANKS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500)
@@ -80,6 +81,10 @@ class ExtenderTelemetry:
         """Export the counters of a filter, read at every scrape."""
         self._registry.register(_FilterCollector(filtering))
 
+    def watch_trial(self, trial: FieldTrial) -> None:
+        """Export the state of a field trial, read at every scrape."""
+        self._registry.register(_TrialCollector(trial))
+
     def count_answer(self, answer: ScoredCandidates, age_seconds: float | None) -> None:
         """Observe the waiting and the scoring time of a request, and the age of its metrics; None without metrics."""
         if answer.details is not None:
@@ -142,6 +147,27 @@ class _FilterCollector(Collector):
         yield _counters("trimaran_extender_filtered", "filtered pods by outcome", counts)
         yield GaugeMetricFamily(
             "trimaran_extender_waiting", "pods whose nodes were all rejected", len(self._filtering.waiting)
+        )
+
+
+class _TrialCollector(Collector):
+    """Collector of the state of a FieldTrial, which it reads at every scrape."""
+
+    def __init__(self, trial: FieldTrial) -> None:
+        self._trial = trial
+
+    def collect(self) -> Iterator[Metric]:
+        state = self._trial.state
+        blocks = () if state is None else state.blocks
+        is_stopped = state is not None and state.stopped_at is not None
+        yield GaugeMetricFamily("trimaran_extender_trial_blocks", "counted blocks of the field trial", len(blocks))
+        yield GaugeMetricFamily(
+            "trimaran_extender_trial_stopped", "1 if the field trial was stopped because of harm, else 0", is_stopped
+        )
+        yield GaugeMetricFamily(
+            "trimaran_extender_trial_blocked",
+            "1 if the field trial cannot be kept, so that the extender is in shadow, else 0",
+            bool(self._trial.problem),
         )
 
 

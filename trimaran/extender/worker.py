@@ -10,7 +10,7 @@ import scipy.special  # noqa: F401  scoring imports it inside functions, and no 
 from flask import Blueprint
 
 from client import Collector
-from runtime.kubernetes.api import KubernetesApi
+from runtime.kubernetes.api import KubernetesApi, pod_namespace
 from runtime.server.access import AccessCheck
 from runtime.server.fast_path import FastPath
 from runtime.settings.loading import LoadedSettings
@@ -31,6 +31,10 @@ from trimaran.extender.scheduler_rules import RulesByVersion
 from trimaran.extender.settings import ExtenderSettings
 from trimaran.extender.status import ExtenderStatus, status_routes
 from trimaran.extender.telemetry import ExtenderTelemetry
+from trimaran.extender.trial.field_trial import FieldTrial, TrialSources
+from trimaran.extender.trial.promql_value import PromqlValue
+from trimaran.extender.trial.routes import trial_routes
+from trimaran.extender.trial.state import TrialPlan
 
 
 class ExtenderWorker:
@@ -55,9 +59,7 @@ class ExtenderWorker:
     def start(self) -> FastPath:
         """Start the components, and return the WSGI application without waiting for the cluster or the metrics."""
         section = self._settings.extender
-        view = ClusterView(self._api, assume_seconds=section.assume_seconds)
         self._closing.callback(self._api.close)
-        self._closing.callback(view.close)  # runs first, so that its watches end before the API is closed
         collector = Collector(
             section.open_watcher(self._settings),
             interval_seconds=section.refresh_seconds,
@@ -65,12 +67,22 @@ class ExtenderWorker:
         )
         self._closing.callback(collector.close)
         telemetry = ExtenderTelemetry()
-        current_rollout = rollout.follow_rollout(self._loaded)
+        events = EventRecorder(self._api, section.event_namespace())
+        rules = RulesByVersion(self._api, partial(in_tree_by_scheduler, self._profiles), section.kubernetes_version)
+        self._closing.callback(rules.close)
+        configured_rollout = rollout.follow_rollout(self._loaded)
+        trial = self._field_trial(configured_rollout, collector, events, rules)
+        telemetry.watch_trial(trial)
+
+        def current_rollout() -> rollout.Rollout:
+            return configured_rollout().at_present(trial.acts())
+
+        view = ClusterView(self._api, assume_seconds=section.assume_seconds, on_bound=trial.add_bound)
+        self._closing.callback(view.close)  # runs before the API is closed, so that its watches end first
         record = DecisionRecord(view, collector, telemetry, RecordLimits(section.decisions), section.hot_percent)
         self._closing.callback(record.close)
         telemetry.watch(view)
         telemetry.watch_decisions(record, lambda: current_rollout().percent)
-        events = EventRecorder(self._api, section.event_namespace())
 
         def report_outage(reason: str) -> None:
             telemetry.set_outage(reason)
@@ -79,8 +91,6 @@ class ExtenderWorker:
         options = PrioritizerOptions(
             section.deadline_seconds, section.policy(), section.on_outage, section.assume, section.seed
         )
-        rules = RulesByVersion(self._api, partial(in_tree_by_scheduler, self._profiles), section.kubernetes_version)
-        self._closing.callback(rules.close)
 
         def is_active(uid: str) -> bool:
             return rules.is_known and current_rollout().is_active(uid)
@@ -93,16 +103,43 @@ class ExtenderWorker:
         view.start()
         rules.start()
         record.start()
+        trial.start()
         prioritizer.start()
         # The first read can block on an unresponsive watcher, so it must not delay the probes.
         threading.Thread(target=collector.start, name="first read", daemon=True).start()
         authorizer = AccessReviewAuthorizer(self._api) if section.explain == "review" else AllowAll()
-        routes = [decision_routes(record, view, authorizer)]
+        routes = [decision_routes(record, view, authorizer), trial_routes(trial)]
         if section.filter != "off":
             routes.append(self._filter(view, collector, telemetry, is_active))
         status = ExtenderStatus(view, collector, rules, self._profiles, prioritizer, current_rollout)
         routes.append(status_routes(status))
         return create_app(prioritizer, telemetry, status.why_not_ready, self._access, routes)
+
+    def _field_trial(
+        self,
+        configured: Callable[[], rollout.Rollout],
+        metrics: Collector,
+        events: EventRecorder,
+        rules: RulesByVersion,
+    ) -> FieldTrial:
+        section = self._settings.extender
+
+        def plan() -> TrialPlan | None:
+            current = configured()
+            return current.trial if current.mode == "trial" else None
+
+        sources = TrialSources(
+            metrics,
+            tuple(self._profiles.by_scheduler),
+            can_act=lambda: rules.is_known,
+            ask=PromqlValue(self._settings, section.trial_prometheus).ask,
+            announce=lambda reason, message, is_warning: events.announce(reason, message, is_warning=is_warning),
+        )
+        trial = FieldTrial(
+            self._api, pod_namespace() or "default", plan, sources, section.refresh_seconds, section.max_age_seconds
+        )
+        self._closing.callback(trial.close)
+        return trial
 
     def _filter(
         self, view: ClusterView, metrics: Collector, telemetry: ExtenderTelemetry, is_active: Callable[[str], bool]

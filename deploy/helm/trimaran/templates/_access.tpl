@@ -64,7 +64,14 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: {{ include "tri
 {{ include "trimaran.subjects" . }}
 {{- end -}}
 
-{{/* The only write of the extender, needed with a fail-closed filter. */}}
+{{/* The record of a field trial. */}}
+{{- define "trimaran.trialRule" -}}
+- apiGroups: [""]
+  resources: [configmaps] # trimaran-trial-NAME
+  verbs: [get, create, update]
+{{- end -}}
+
+{{/* A write of the extender on nodes, needed with a fail-closed filter. */}}
 {{- define "trimaran.requeueRule" -}}
 # Requeues the pods that the filter rejected.
 - apiGroups: [""]

@@ -1,0 +1,3 @@
+"""Field trial of the extender: acting and shadow alternate by blocks of time, and their outcomes are compared."""
+
+TRIAL = "/trial"
