@@ -63,6 +63,20 @@ def test_helm_lint_accepts_the_chart():
     helm("lint", "--strict", CHART, "--set", f"{ALL},{PARTS}")
 
 
+def test_the_watcher_may_read_pods_only_if_it_measures_them() -> None:
+    """Rules for pods and their owners follow workloads.enabled, the rule for their metrics the provider."""
+
+    def readable(*arguments: str) -> set[str]:
+        rules = render(*arguments)["ClusterRole", "trimaran-trimaran-watcher"]["rules"]
+        return {"/".join((*rule["apiGroups"], *rule["resources"])) for rule in rules}
+
+    nodes = {"/nodes", "metrics.k8s.io/nodes"}
+    owners = {"/pods", "apps/replicasets", "batch/jobs"}
+    assert readable() == nodes | owners | {"metrics.k8s.io/pods"}
+    assert readable("--set", "provider.name=Prometheus") == nodes | owners
+    assert readable("--set", r"settings.workloads\.enabled=false") == nodes
+
+
 def container(objects: dict[tuple[str, str], dict], part: str, name: str = "") -> dict:
     """Return a container of a component's pod, the main one by default."""
     containers = objects["Deployment", f"trimaran-{part}"]["spec"]["template"]["spec"]["containers"]
@@ -90,8 +104,10 @@ def test_environment_variables_are_valid_settings():
         extender = ExtenderSettings.model_validate(settings_of(container(objects, part, name))).extender
         assert str(extender.watcher_token_file) == "/run/watcher/token"
         assert extender.filter_cpu_percent == (85 if part == "scheduler" else 90)
-    nodes = NodesSettings.model_validate(settings_of(container(objects, "nodes"))).nodes
-    assert (nodes.hot_percent, nodes.lease_name) == (85, "trimaran-nodes")
+    (clearing,) = objects["Job", "trimaran-nodes-clear"]["spec"]["template"]["spec"]["containers"]
+    for each in (container(objects, "nodes"), clearing):
+        nodes = NodesSettings.model_validate(settings_of(each)).nodes
+        assert (nodes.hot_percent, nodes.lease_name) == (85, "trimaran-nodes")
     dashboard_settings = settings.dashboard
     assert (dashboard_settings.enabled, dashboard_settings.cluster) == (True, True)
     assert dashboard_settings.extender == "https://trimaran-extender.trimaran.svc:2021"
@@ -198,7 +214,8 @@ def test_only_a_closed_filter_and_soft_taints_may_patch_nodes():
         ("scheduler.enabled=true,extender.enabled=true", set()),
         ("scheduler.enabled=true,scheduler.filter=closed,extender.enabled=true", {"trimaran-trimaran-scheduler"}),
         ("extender.enabled=true,extender.filter=closed", {"trimaran-trimaran-extender"}),
-        ("nodes.enabled=true", {"trimaran-trimaran-nodes"}),
+        ("nodes.enabled=true", {"trimaran-trimaran-nodes", "trimaran-trimaran-nodes-clear"}),
+        ("nodes.enabled=true,nodes.clearOnUninstall=false", {"trimaran-trimaran-nodes"}),
     ):
         roles = {name: each for (kind, name), each in render("--set", values).items() if kind == "ClusterRole"}
         may = {name for name, role in roles.items() if any("patch" in rule["verbs"] for rule in role["rules"])}

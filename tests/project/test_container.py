@@ -350,14 +350,18 @@ def test_the_pod_meets_the_restricted_pod_security_standard():
     assert {volume["name"] for volume in POD["volumes"]} == {mount["name"]}
 
 
-def test_the_account_may_only_read_nodes_and_their_metrics():
+def test_the_account_may_only_read_nodes_pods_and_their_owners():
     """The watcher's role has no write verbs, no wildcards and no secrets."""
     rules = MANIFEST["ClusterRole", "trimaran-watcher"]["rules"]
     rights = {
         (group, resource): set(rule["verbs"])
         for rule in rules for group in rule["apiGroups"] for resource in rule["resources"]
     }  # fmt: skip
-    assert rights == {("", "nodes"): {"get", "list"}, ("metrics.k8s.io", "nodes"): {"list"}}
+    assert rights == {
+        ("", "nodes"): {"get", "list"}, ("", "pods"): {"list", "watch"},
+        ("apps", "replicasets"): {"list", "watch"}, ("batch", "jobs"): {"list", "watch"},
+        ("metrics.k8s.io", "nodes"): {"list"}, ("metrics.k8s.io", "pods"): {"list"},
+    }  # fmt: skip
     binding = MANIFEST["ClusterRoleBinding", "trimaran-watcher"]
     assert binding["roleRef"]["name"] == "trimaran-watcher"
     (subject,) = binding["subjects"]
