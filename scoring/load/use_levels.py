@@ -13,7 +13,7 @@ the variance of the node's use.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from watcher.workload_table import WorkloadTable
 
 _NONE: Mapping[Kin, Mapping[str, float]] = {}
 _MILLICORES = 1000.0
+_Amounts = TypeVar("_Amounts", float, Float64s)
 _ARRAYS = ("levels", "deviations", "uses", "use_deviations")
 
 
@@ -127,19 +128,19 @@ class UseLevels:
             use[row] = self._use(resource, places, 1.0, use[row])
         return use
 
-    def deviation(self, owner: Kin | None, resource: str, count: float, requests: float) -> float:
+    def deviation(self, owner: Kin | None, resource: str, counts: _Amounts, requests: _Amounts) -> _Amounts:
         """Return the standard deviation of the use of some pods of a workload or owner; 0 if it is not known.
 
         Args:
             owner: the workload or owner.
             resource: name of the resource.
-            count: number of pods.
-            requests: sum of the requests of the pods.
+            counts: number of pods, or an array of numbers.
+            requests: sum of the requests of the pods, or an array of the same shape.
         """
         deviations, uses = self.deviations.get(resource), self.use_deviations.get(resource)
         place = self.owners.of(owner)
-        result = 0.0 if deviations is None else requests * deviations.item(min(place, len(deviations) - 1))
-        return result if uses is None else result + count * uses.item(min(place, len(uses) - 1))
+        result = requests * (0.0 if deviations is None else deviations.item(min(place, len(deviations) - 1)))
+        return result if uses is None else result + counts * uses.item(min(place, len(uses) - 1))
 
     def expected_on(self, nodes: NodeTable, rows: Int64s, resource: str) -> tuple[Float64s, Float64s]:
         """Return the expected use of the pods on some nodes, and its variance.

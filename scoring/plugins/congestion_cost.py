@@ -261,9 +261,9 @@ class CongestionCost(ScorePlugin):
         for place, (pod, rows) in enumerate(zip(pods, rows_of, strict=True)):
             if (kin := pod.kin) is not None:
                 there = [owners[row][kin] for row in rows]
-                on_nodes[place, rows] = [
-                    deviation(kin, name, owned.count, owned.requests.get(name, 0)) for owned in there
-                ]
+                counts = np.array([owned.count for owned in there], np.float64)
+                requests = np.array([owned.requests.get(name, 0) for owned in there], np.float64)
+                on_nodes[place, rows] = deviation(kin, name, counts, requests)
         # (s + e) ^ 2 - s ^ 2 = e * (e + 2 * s)
         more: Float64s = pod_deviation * (pod_deviation + 2 * on_nodes)
         return more
