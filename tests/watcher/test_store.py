@@ -298,7 +298,9 @@ def test_a_file_of_an_older_schema_is_migrated(path: Path) -> None:
     store = Store(path)
     store.save_snapshots({"15m": snapshot()})
     store.close()
-    for table in ("samples", "history_nodes", "history_minutes", "history_blocks", "history_apart"):
+    for table in (
+        "samples", "history_nodes", "history_minutes", "history_blocks", "history_apart", "workload_state",
+    ):  # fmt: skip
         execute(path, f"drop table {table}")
     execute(path, "alter table snapshots drop column origin")
     execute(path, "delete from _sqlite_migrations where name <> 'create_snapshots'")

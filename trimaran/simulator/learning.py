@@ -1,4 +1,4 @@
-"""Feeding of the watcher's learner during a replay: a round of every pod's use every five minutes, as live.
+"""Feeding of the watcher's learner during a replay: a round of every running pod's use every five minutes, as live.
 
 CPU demand above a node's capacity counts as use, because a replay does not throttle pods.
 """
@@ -103,8 +103,8 @@ class UseHistory:
         pods, starts, origins = self._active_columns[:3]
         start = np.maximum(starts, since)
         end = np.array([run.end for run in self._active])  # read again: a moved or evicted pod ends earlier
-        length = np.minimum(end, until) - start
-        ran = np.flatnonzero(length > 0)
+        length, continues = until - start, end > until
+        ran = np.flatnonzero((length > 0) & continues)  # a pod that has ended is not measured, as live
         use = self._cluster.trace.use
         first, length = (use.offsets[pods] + start - origins)[ran], length[ran]
         begin = np.cumsum(length) - length
@@ -131,7 +131,6 @@ class UseHistory:
             )
 
         # Runs that ended need no further look.
-        continues = end > until
         self._active = list(compress(self._active, continues.tolist()))
         self._active_columns = self._active_columns[:, continues]
 

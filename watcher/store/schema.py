@@ -67,10 +67,19 @@ def create_history_apart(db: Database) -> None:
     db.table("history_apart").create_index(["hour"], unique=True)
 
 
+@_migrations()
+def create_workload_state(db: Database) -> None:
+    """Create the table of what is learned of workloads, with one row per part of the learner's state."""
+    key = ("source", "origin", "part")
+    db.table("workload_state").create({**dict.fromkeys(key, str), "body": bytes}, pk=key)
+
+
 _MIGRATION_NAMES = {
     migration.__name__
-    for migration in (create_snapshots, create_samples, add_origins, create_history, create_history_apart)
-}
+    for migration in (
+        create_snapshots, create_samples, add_origins, create_history, create_history_apart, create_workload_state,
+    )
+}  # fmt: skip
 _COLUMNS = {
     "snapshots": "window, timestamp, source, origin, nodes, body",
     "samples": "source, origin, taken_at, body",
@@ -78,6 +87,7 @@ _COLUMNS = {
     "history_minutes": "minute, source, origin, type, operator, name, body",
     "history_blocks": "hour, source, origin, type, operator, name, chunk, body",
     "history_apart": "hour",
+    "workload_state": "source, origin, part, body",
 }
 
 

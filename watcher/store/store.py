@@ -21,6 +21,7 @@ from watcher import wire
 from watcher.freshness import PRUNE_BATCH_SIZE
 from watcher.history import History, Steps
 from watcher.model import WatcherMetrics
+from watcher.store import workload_state
 from watcher.store.file import StoreFile, is_corrupt
 from watcher.store.schema import HOUR, UNREADABLE, connect
 from watcher.windows.samples import SampleRound
@@ -247,6 +248,30 @@ class Store:
 
         if self.keeps_history and past.series:
             self._write(lambda db: history_gaps.fill(db, past, source, self._origins.get(source, "")))
+
+    def save_workloads(self, source: str, state: Callable[[set[str]], Mapping[str, bytes | None]]) -> None:
+        """Write the state of the learner of workloads in one transaction; without a file nothing is written.
+
+        Args:
+            source: name of the source of the measurements.
+            state: function that returns the state's parts by name, given the names of the stored parts; None leaves a
+                part as it is stored.
+        """
+        origin = self._origins.get(source, "")
+        if self._path is None or self._not_opened:
+            return
+        stored: set[str] = set()
+        with self._reading() as db:
+            stored = workload_state.names(db, source, origin)
+        parts = state(stored)
+        self._write(lambda db: workload_state.replace(db, source, origin, parts))
+
+    def load_workloads(self, source: str) -> dict[str, bytes]:
+        """Return the parts of the state of the learner of workloads by name; empty if nothing is stored."""
+        parts: dict[str, bytes] = {}
+        with self._reading() as db:
+            parts |= workload_state.load(db, source, self._origins.get(source, ""))
+        return parts
 
     def load_recent(self, window: str, limit: int, *sources: str) -> Iterator[WatcherMetrics]:
         """Yield the newest snapshots of a window, newest first; unreadable snapshots are left out.

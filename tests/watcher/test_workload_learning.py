@@ -1,0 +1,187 @@
+"""Live learning of workloads: from rounds of pod use to the learner, and its state in the store, also after kill -9."""
+
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.servers import wait_until
+from support.workload_rounds import GIB, START, STEP, measured
+
+from watcher.store import Store
+from watcher.windows.container_use import ContainerUse
+from watcher.workloads.learning import WorkloadLearning, use_round
+from watcher.workloads.pods import ContainerResources, PodKey, PodTemplate, RunningPod, Workload
+
+WEB = Workload("shop", "Deployment", "web")
+TEMPLATE = PodTemplate(WEB, "5d4f", (ContainerResources("main", 500, GIB), ContainerResources("proxy", 100)))
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "store.db"
+
+
+def use_of(*rows, timestamp=START):
+    """Return the use of containers: pod, container, cores and bytes."""
+    pods, containers, cores, sizes = zip(*rows, strict=True)
+    names = ["shop"] * len(rows)
+    return ContainerUse(timestamp, 300.0, names, pods, containers, np.array(cores), np.array(sizes, np.float64))
+
+
+def states(learning):
+    """Return what can be compared of a learner: names and all statistics as bytes."""
+    containers = learning.containers()
+    return containers.keys, [np.asarray(getattr(containers, each)).tobytes() for each in ("use", "cpu_percentiles")]
+
+
+def test_containers_are_found_by_their_pods():
+    """Each container has its template's workload, requests and revision; a container for debugging has no request."""
+    pods = {PodKey("shop", "web-1"): RunningPod(TEMPLATE, START - 1000.0)}
+    use = use_of(("web-1", "main", 0.25, GIB), ("web-1", "proxy", 0.05, 1e6), ("web-1", "debugger", 0.01, 1e6))
+    found = use_round(use, pods, 0)
+    assert [(key.workload, key.container) for key in found.keys] == [(WEB, each) for each in use.containers]
+    assert found.container.tolist() == [0, 1, 2]
+    assert found.requests.tolist() == [[0.5, 0.1, 0.0], [GIB, 0.0, 0.0]]
+    assert len(set(found.revision.tolist())) == 1
+    assert found.revision[0] != 0
+    assert found.measured_seconds.tolist() == [300.0] * 3
+
+
+def test_containers_of_unknown_pods_are_left_out():
+    """A pod that ended, or that is not known yet, is not learned; nor is a pod that starts after the window."""
+    late = {PodKey("shop", "late"): RunningPod(TEMPLATE, START + 1.0)}
+    use = use_of(("gone", "main", 0.25, GIB), ("late", "main", 0.25, GIB))
+    learning = WorkloadLearning(Store(None), "x")
+    learning.observe(use, late)
+    assert learning.table().workloads == ()
+    found = use_round(use, late, 0)
+    assert found.container.tolist() == [-1, 0]
+    assert found.measured_seconds.tolist() == [300.0, -1.0]
+
+
+@pytest.mark.parametrize(
+    ("since", "seconds"),
+    [(0, 300), (START - 300, 300), (START - 60, 60), (START - 3600, 300), (START + 900, 300), (START, None)],
+)
+def test_a_round_covers_the_time_since_the_one_before(since, seconds):
+    """Rounds do not overlap, a gap is not filled, a clock that was set back counts a whole window, a repeat nothing."""
+    pods = {PodKey("shop", "young"): RunningPod(TEMPLATE, START - 30.0)}
+    found = use_round(use_of(("young", "main", 0.25, GIB)), pods, since)
+    assert (found and found.seconds) == seconds
+    assert found is None or found.measured_seconds.tolist() == [30.0]
+
+
+def test_a_restarted_watcher_continues(path):
+    """What was learned survives a restart, bit for bit, and the next rounds are learned as without the restart."""
+    store, running = Store(path), WorkloadLearning(Store(None), "x")
+    for number in range(6):
+        learning = WorkloadLearning(store, "x")
+        learning.observe(*measured(number))
+        running.observe(*measured(number))
+        assert states(learning) == states(running)
+        store.close()
+        store = Store(path)
+    assert len(store.load_workloads("x")) == 4  # the present part, and three past days
+    store.close()
+
+
+def test_a_store_without_a_file_keeps_nothing():
+    """In memory the state is not stored, as nothing could read it later."""
+    store = Store(None)
+    learning = WorkloadLearning(store, "x")
+    learning.observe(*measured(0))
+    assert store.load_workloads("x") == {}
+    assert len(learning.table()) > 10
+    store.close()
+
+
+def test_another_origin_begins_to_learn(path):
+    """A source that reads another cluster does not get the workloads of the one before, whose state stays."""
+    for origin, rounds in (("http://east", 1), ("http://west", 2), ("http://east", 2)):
+        store = Store(path, origins={"x": origin})
+        learning = WorkloadLearning(store, "x")
+        assert bool(learning.table().workloads) is (rounds == 2 and origin == "http://east")
+        learning.observe(*measured(rounds))
+        store.close()
+
+
+def test_an_unreadable_state_is_reported(path, caplog):
+    """With a damaged state learning begins from nothing, with a warning, and the next round replaces it."""
+    store = Store(path)
+    WorkloadLearning(store, "x").observe(*measured(0))
+    store.close()
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("update workload_state set body = x'00'")
+    connection.close()
+    store = Store(path)
+    learning = WorkloadLearning(store, "x")
+    assert learning.table().workloads == ()
+    assert caplog.text.count("the stored use of workloads is unreadable") == 1
+    learning.observe(*measured(1))
+    assert states(WorkloadLearning(store, "x")) == states(learning)
+    store.close()
+
+
+def test_a_file_without_the_table_is_migrated(path):
+    """A file of the previous version keeps its tables and gets the table of the learner."""
+    Store(path).close()
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("drop table workload_state")
+        connection.execute("delete from _sqlite_migrations where name = 'create_workload_state'")
+    connection.close()
+    store = Store(path)
+    WorkloadLearning(store, "x").observe(*measured(0))
+    assert (store.set_aside, store.failure, len(store.load_workloads("x"))) == (None, "", 1)
+    store.close()
+
+
+WRITER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from support.workload_rounds import measured
+from watcher.store import Store
+from watcher.workloads.learning import WorkloadLearning
+
+learning = WorkloadLearning(Store(Path({path!r})), "x")
+for number in range(int(sys.argv[1]), 10**5):
+    learning.observe(*measured(number))
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_in_the_middle_of_writes(path, times):
+    """After kill -9 the state is that of whole rounds, at least all committed ones, and equal to an unbroken run."""
+    program = WRITER.format(tests=str(Path(__file__).parents[1]), path=str(path))
+    random_, done = random.Random(35), path.with_name("done")
+    unbroken, next_round = WorkloadLearning(Store(None), "x"), 0
+    for _ in range(times):
+        with done.open("wb") as output:
+            process = subprocess.Popen([sys.executable, "-c", program, str(next_round)], stdout=output)
+        wait_until(lambda: done.read_text().count("\n") >= 20, "the writer writes")
+        time.sleep(random_.uniform(0, 0.05))
+        process.send_signal(signal.SIGKILL)
+        process.wait(10)
+        committed = int(done.read_text().split()[-1])
+        connection = sqlite3.connect(path)
+        assert connection.execute("pragma integrity_check").fetchone() == ("ok",)
+        connection.close()
+        store = Store(path)
+        learning = WorkloadLearning(store, "x")
+        last = round((learning.table().timestamp - START) / STEP)
+        assert last >= committed
+        for number in range(next_round, last + 1):
+            unbroken.observe(*measured(number))
+        assert states(learning) == states(unbroken)
+        next_round = last + 1
+        store.close()
+    assert store.set_aside is None
