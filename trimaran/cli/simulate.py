@@ -94,6 +94,12 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
     ),
     click.argument("more", nargs=-1, type=_Folder(path_type=Path), metavar="[DIR]..."),
     option("--seed", default=0, type=click.IntRange(0), help="Random seed of the choice among equally good nodes."),
+    option(
+        "--seeds",
+        default=1,
+        type=click.IntRange(1, 1000),
+        help="Number of replays of each policy, with successive seeds; the measures are their means.",
+    ),
     click.option(
         "--faults", type=_FILE, help="CSV file of faults in metrics: start_minute,end_minute,node,fault,value."
     ),
@@ -295,7 +301,7 @@ def _replay(shared: Mapping[str, Any], run_batch: Callable[[ReplayBatch], list[R
         )
         batch = ReplayBatch(
             folders, tuple(chosen), options, shared["jobs"], shared["scheduler"], shared["resume_file"],
-            configurations=chosen, html=html,
+            configurations=chosen, html=html, seeds=shared["seeds"],
         )  # fmt: skip
         if html is not None:
             import_module("matplotlib")  # a missing package or an unwritable file is reported before hours of replays

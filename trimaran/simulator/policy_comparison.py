@@ -16,7 +16,7 @@ from trimaran.simulator.policies.profiles import configured_policy, extended_pol
 from trimaran.simulator.policy import Policy
 from trimaran.simulator.replay import Replay, ReplayOptions
 from trimaran.simulator.report.section import ReportSection
-from trimaran.simulator.report.statistics import Interval, by_policy, gaps
+from trimaran.simulator.report.statistics import Interval, by_policy, gaps, over_seeds
 from trimaran.simulator.report.text import tables
 from trimaran.traces.trace import Trace
 
@@ -68,6 +68,7 @@ def compare(
     *,
     baselines: Sequence[str] = (DEFAULT,),
     seed: int = 0,
+    seeds: int = 1,
     overcommit: tuple[float, float] | None = None,
     jobs: int = 1,
 ) -> PolicyComparison:
@@ -81,6 +82,7 @@ def compare(
         baselines: names of policies of the simulator; see :func:`policy_names`. With ``clairvoyant`` the result has
             gaps closed.
         seed: seed of the choice among equally good nodes.
+        seeds: number of replays of each policy, with successive seeds; the measures are their means.
         overcommit: divisors of CPU and memory requests; None means each trace's own.
         jobs: number of processes, -1 for all processors; more than one needs joblib, ``trimaran[simulator]``.
 
@@ -91,12 +93,12 @@ def compare(
     worlds = list(traces)
     _check_names([trace.name for trace in worlds], profiles, baselines)
     added = {name: _policy(name, profile) for name, profile in profiles.items()}
-    options = ReplayOptions(seed=seed, overcommit=overcommit)
     tasks = [
-        (trace, policy, options, trace is worlds[0])
+        (trace, policy, ReplayOptions(seed=number, overcommit=overcommit), trace is worlds[0] and number == seed)
         for trace in worlds
         for catalogue in [policies(trace)]
         for policy in (*added.values(), *(catalogue[name] for name in baselines))
+        for number in range(seed, seed + seeds)
     ]
     if jobs == 1:
         results = [_measured(*task) for task in tasks]
@@ -109,10 +111,13 @@ def compare(
         heat_world=worlds[0].name,
         heat_hours=(worlds[0].minutes - worlds[0].warm_up_minutes) / 60,
     )
+    replays: dict[tuple[str, str], list[dict[str, float]]] = {}
     for (trace, policy, _, _), (measured, heat) in zip(tasks, results, strict=True):
-        section.comparison.setdefault(trace.name, {})[policy.name] = measured
+        replays.setdefault((trace.name, policy.name), []).append(measured)
         if heat is not None:
             section.heat[policy.name] = heat
+    for (world, name), measured_by_seed in replays.items():
+        section.comparison.setdefault(world, {})[name] = over_seeds(measured_by_seed)
     return PolicyComparison(section)
 
 

@@ -1,4 +1,7 @@
-"""Batch of replays: every policy in every world, a replayed trace; stored results of earlier runs are reused."""
+"""Batch of replays: every policy in every world, a replayed trace, with one or more seeds.
+
+Stored results of earlier runs are reused.
+"""
 
 import signal
 import sys
@@ -21,6 +24,7 @@ from trimaran.simulator.comparison import (
 from trimaran.simulator.faults import check_faults
 from trimaran.simulator.replay import ReplayOptions
 from trimaran.simulator.report.section import ReportSection
+from trimaran.simulator.report.statistics import over_seeds
 from trimaran.traces.events import check_events
 from trimaran.traces.reading import read_trace_and_warnings
 
@@ -51,6 +55,7 @@ class ReplayBatch:
         nodes_saved: also measure the number of nodes that each policy saves.
         configurations: KubeSchedulerConfigurations of the policies that are not in the catalogue, as JSON, by policy.
         html: file of the report; None writes none, and then no heat maps are computed.
+        seeds: number of replays of each policy in each world, with successive seeds from that of the options.
     """
 
     folders: tuple[Path, ...]
@@ -62,6 +67,7 @@ class ReplayBatch:
     nodes_saved: bool = False
     configurations: Mapping[str, str] = field(default_factory=dict)
     html: Path | None = None
+    seeds: int = 1
 
     @_sigterm_as_interrupt()
     def run(self, factors: Sequence[Factor] = (None,)) -> list[ReportSection]:
@@ -88,14 +94,14 @@ class ReplayBatch:
                     policy,
                     options,
                     self.nodes_saved,
-                    self._wants_heat_map(folder),
+                    self._wants_heat_map(folder, options),
                     self.configurations.get(policy, ""),
                 )
                 for folder in self.folders
                 for policy in self.policies
+                for options in self._options(factor)
             ]
             for factor in factors
-            for options in [replace(self.options, overcommit=factor)]
         }
 
         # Run the replays that the resume file does not have.
@@ -140,13 +146,20 @@ class ReplayBatch:
             heat_hours=worlds[0].measured_hours,
             whole=all(task in results for task in tasks),
         )
-        for task in tasks:
-            if (result := results.get(task)) is None:
-                continue
-            section.comparison.setdefault(names[task.folder], {})[task.policy] = dict(result.measures)
+        finished = [result for task in tasks if (result := results.get(task)) is not None]
+        by_seed: dict[tuple[Path, str], list[Mapping[str, float]]] = {}
+        for result in finished:
+            by_seed.setdefault((result.task.folder, result.task.policy), []).append(result.measures)
             if result.heat is not None:
-                section.heat[task.policy] = result.heat
+                section.heat[result.task.policy] = result.heat
+        for (folder, policy), measured in by_seed.items():
+            section.comparison.setdefault(names[folder], {})[policy] = over_seeds(measured)
         return section
+
+    def _options(self, factor: Factor) -> list[ReplayOptions]:
+        """Return the options of the replays with each seed at an overcommit."""
+        first = self.options.seed
+        return [replace(self.options, overcommit=factor, seed=seed) for seed in range(first, first + self.seeds)]
 
     def _open_store(self) -> ResultStore:
         try:
@@ -171,18 +184,21 @@ class ReplayBatch:
                 yield result
                 bar.update(1)
                 if not terminal:
-                    echo(f"{number} of {total}: {_describe(result, names[result.task.folder])}", err=True)
+                    echo(f"{number} of {total}: {self._describe(result, names[result.task.folder])}", err=True)
 
-    def _wants_heat_map(self, folder: Path) -> bool:
-        """Return whether the report has heat maps of a world: only of the first, as more would make a huge page."""
-        return self.html is not None and folder == self.folders[0]
+    def _wants_heat_map(self, folder: Path, options: ReplayOptions) -> bool:
+        """Return whether the report has a heat map of a replay: of the first world and seed only, to stay small."""
+        return self.html is not None and folder == self.folders[0] and options.seed == self.options.seed
 
-
-def _describe(result: ReplayResult, world: str) -> str:
-    """Return a line with the world, policy, overcommit and CPU time of a replay."""
-    factors = result.task.options.overcommit
-    overcommit = "" if factors is None else f", overcommit {','.join(f'{value:g}' for value in dict.fromkeys(factors))}"
-    return f"{world}, {result.task.policy}{overcommit}, {result.processor_seconds:.0f} s"
+    def _describe(self, result: ReplayResult, world: str) -> str:
+        """Return a line with the world, policy, seed, overcommit and CPU time of a replay."""
+        options = result.task.options
+        parts = [world, result.task.policy]
+        if self.seeds > 1:
+            parts.append(f"seed {options.seed}")
+        if options.overcommit is not None:
+            parts.append(f"overcommit {','.join(f'{value:g}' for value in dict.fromkeys(options.overcommit))}")
+        return ", ".join([*parts, f"{result.processor_seconds:.0f} s"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import NoReturn
 
 import pytest
@@ -66,6 +67,23 @@ def test_overcommit_can_be_overridden(worlds: list[Path]) -> None:
     )
     assert default.stdout != both.stdout
     assert both.stdout == single.stdout
+
+
+def test_measures_are_means_over_seeds(worlds: list[Path], tmp_path: Path) -> None:
+    """--seeds replays with successive seeds; measures are means, and the deviation of hot minutes is a column."""
+    command = ("compare", "--trace", worlds[0], "--policy", "random", "--overcommit", "3", "-o", "json")
+    single = [json.loads(run(*command, "--seed", seed).stdout)["one"]["random"] for seed in (3, 4, 5)]
+    stored = ("--seed", 3, "--seeds", 3, "--resume-file", tmp_path / "kept")
+    answered = run(*command, *stored)
+    assert "3 of 3: one, random, seed 5, overcommit 3, " in answered.stderr
+    together = json.loads(answered.stdout)["one"]["random"]
+    deviation = together.pop("hot_minutes_80_seed_deviation")
+    hot = [measures["hot_minutes_80"] for measures in single]
+    assert len(set(hot)) > 1
+    assert deviation == pytest.approx(stdev(hot))
+    assert together == pytest.approx({name: fmean(one[name] for one in single) for name in single[0]})
+    table = run(*command[:-2], *stored).stdout.splitlines()
+    assert [line.split()[-1] for line in table[1:6]] == ["hot", "minutes", "80", "seed", "deviation"]
 
 
 def test_a_table_has_a_row_for_each_policy(worlds: list[Path]) -> None:

@@ -45,10 +45,12 @@ def worlds(tmp_path_factory) -> Path:
 
 def test_the_results_are_those_of_the_command_line(worlds, tmp_path):
     """A profile, the same profile as a mapping, and the command line with its file have the same measures."""
-    compared = compare([read_trace(worlds / "a")], {"mine": PROFILE, "file": DOCUMENT}, overcommit=(2.0, 2.0), seed=3)
+    traces, profiles = [read_trace(worlds / "a")], {"mine": PROFILE, "file": DOCUMENT}
+    compared = compare(traces, profiles, overcommit=(2.0, 2.0), seed=3, seeds=2)
     file = tmp_path / "scheduler.yaml"
     file.write_text(yaml.safe_dump(DOCUMENT))
-    command = ["simulate", "compare", "--trace", str(worlds / "a"), "--overcommit", "2", "--seed", "3", "-o", "json"]
+    options = ["--overcommit", "2", "--seed", "3", "--seeds", "2", "-o", "json"]
+    command = ["simulate", "compare", "--trace", str(worlds / "a"), *options]
     done = CliRunner().invoke(main, [*command, "--policy", f"mine={file}", "--policy", "default"])
     assert done.exit_code == 0, done.stderr
     shown = json.loads(done.stdout)["a"]
@@ -105,7 +107,7 @@ def test_the_public_surface_is_pinned():
         "(traces: collections.abc.Iterable[trimaran.traces.trace.Trace], "
         "profiles: collections.abc.Mapping[str, scoring.profiles.profile.Profile | "
         "collections.abc.Mapping[str, typing.Any]], *, baselines: collections.abc.Sequence[str] = ('default',), "
-        "seed: int = 0, overcommit: tuple[float, float] | None = None, jobs: int = 1) -> "
+        "seed: int = 0, seeds: int = 1, overcommit: tuple[float, float] | None = None, jobs: int = 1) -> "
         "trimaran.simulator.policy_comparison.PolicyComparison"
     )
     interval = "dict[str, dict[str, trimaran.simulator.report.statistics.Interval]]"

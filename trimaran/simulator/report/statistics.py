@@ -30,6 +30,9 @@ LESS_IS_BETTER = (
     *BY_KIND,
     "displaced_pods",
 )
+#: Measure whose deviation over seeds is reported, and the name of this deviation.
+HOT_MINUTES = "hot_minutes_80"
+SEED_DEVIATION = "hot_minutes_80_seed_deviation"
 #: Smallest number of worlds with an interval.
 MIN_WORLDS = 5
 _RESAMPLES = 10_000
@@ -85,6 +88,17 @@ def interval(values: Sequence[float]) -> Interval:
     resamples = np.random.default_rng(_SEED).integers(len(array), size=(_RESAMPLES, len(array)))
     low, high = np.percentile(array[resamples].mean(axis=1), (2.5, 97.5)).tolist()
     return Interval(float(array.mean()), low, high, len(array))
+
+
+def over_seeds(replays: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the means of the measures of one policy in one world over replays with different seeds.
+
+    With several replays the result also has :data:`SEED_DEVIATION`: the standard deviation of the hot minutes.
+    """
+    means = {name: float(np.mean([measures[name] for measures in replays])) for name in replays[0]}
+    if len(replays) > 1:
+        means[SEED_DEVIATION] = float(np.std([measures[HOT_MINUTES] for measures in replays], ddof=1))
+    return means
 
 
 def by_policy(comparison: Comparison) -> dict[str, dict[str, Interval]]:

@@ -4,12 +4,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from trimaran.simulator.comparison import Comparison
 from trimaran.simulator.policies.catalogue import DEFAULT
-from trimaran.simulator.report.statistics import GAP_MEASURES, GOALS, MIN_WORLDS, Interval, by_policy, gaps, lost_cases
+from trimaran.simulator.report.statistics import (
+    GAP_MEASURES,
+    GOALS,
+    MIN_WORLDS,
+    SEED_DEVIATION,
+    Interval,
+    by_policy,
+    gaps,
+    lost_cases,
+)
 
-#: Measures in the tables; the last one only if it was measured.
+#: Measures in the tables; the last two only if they were measured.
 MAIN_MEASURES = (
     *GAP_MEASURES, "memory_overrun_minutes", "unplaced_pods", "waited_pod_minutes", "moves", "node_minutes",
-    "nodes_saved_percent",
+    "nodes_saved_percent", SEED_DEVIATION,
 )  # fmt: skip
 _INDENT = "  "
 _Line = tuple[str, Sequence[str]]
