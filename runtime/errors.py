@@ -7,7 +7,8 @@ TrimaranError
 ``watcher.errors`` and ``client.errors`` define subclasses of TrimaranError.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 from runtime import masking
 
@@ -26,6 +27,26 @@ class SettingsError(TrimaranError):
         self.problems = tuple(map(masking.to_line, problems))
         count = "1 setting" if len(self.problems) == 1 else f"{len(self.problems)} settings"
         super().__init__("\n  ".join([f"{count} cannot be used:", *self.problems]))
+
+
+class SettingsProblems:
+    """Collector of the problems that several steps find, so that all of them are reported at once."""
+
+    def __init__(self) -> None:
+        self._problems: list[str] = []
+
+    @contextlib.contextmanager
+    def collect(self) -> Iterator[None]:
+        """Collect the problems of a SettingsError that the block raises, and continue after the block."""
+        try:
+            yield
+        except SettingsError as error:
+            self._problems += error.problems
+
+    def raise_any(self) -> None:
+        """Raise a SettingsError with all problems, if there are any."""
+        if self._problems:
+            raise SettingsError(self._problems)
 
 
 class ServerError(TrimaranError):

@@ -1,6 +1,7 @@
 """Commands of the watcher: ``trimaran watch``, and the output of ``trimaran config``."""
 
 import contextlib
+import logging
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,13 +10,22 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from runtime import logs
-from runtime.errors import SettingsError, TrimaranError
+from runtime.errors import SettingsError, SettingsProblems, TrimaranError
 from runtime.masking import name_or_mask
-from runtime.settings.loading import LoadedSettings, Model, display, environment_variable, load, setting_names
+from runtime.settings.loading import (
+    InvalidSettings,
+    LoadedSettings,
+    Model,
+    display,
+    environment_variable,
+    load,
+    setting_names,
+)
 from runtime.terminal import echo, echo_lines
-from watcher.providers.base import check_providers, known_providers
+from watcher.providers.base import check_providers, known_providers, unknown_names
 from watcher.settings import WatcherSettings
 
+_log = logging.getLogger(__name__)
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 log_level_option = click.option(
@@ -37,7 +47,12 @@ def setting_options(command: Command) -> Command:
 
 
 def load_or_exit(
-    model: type[Model], file: Path | None, assignments: tuple[str, ...], flags: dict[str, Any] | None = None
+    model: type[Model],
+    file: Path | None,
+    assignments: tuple[str, ...],
+    flags: dict[str, Any] | None = None,
+    *,
+    is_service: bool = False,
 ) -> LoadedSettings[Model]:
     """Load the settings; if they are invalid, print every problem and exit with status 2.
 
@@ -46,6 +61,7 @@ def load_or_exit(
         file: the TOML file, if any.
         assignments: the values of ``--set``.
         flags: setting name to the value of the command-line option for it; None if the option was not given.
+        is_service: report problems as entries of the log if ``log.format`` is ``json``.
     """
     values = {name: value for name, value in (flags or {}).items() if value is not None}
     given_flags = set(values)
@@ -56,24 +72,36 @@ def load_or_exit(
             raise click.UsageError(f"--set needs SECTION.KEY=VALUE, such as server.port=2021, not {shown}")
         if name not in given_flags:
             values[name] = value  # the last --set of a setting wins
-    with errors_or_exit():
+    try:
         return load(model, values, file)
+    except InvalidSettings as error:
+        log_format = error.values.get("log", {}).get("format", "text") if is_service else "text"
+        with errors_or_exit(log_format):
+            raise SettingsError([*error.problems, *unknown_names(error.values)]) from error
 
 
 @contextlib.contextmanager
-def errors_or_exit() -> Iterator[None]:
+def errors_or_exit(log_format: str = "text") -> Iterator[None]:
     """Print an error that the ``with`` block raises, and exit.
 
     The status is 2 for invalid settings (SettingsError) and 1 for any other TrimaranError.
+
+    Args:
+        log_format: format of the log; with ``json`` each problem is an entry of the log.
     """
     try:
         yield
-    except SettingsError as error:
-        echo_lines(f"trimaran: {error}", err=True)
-        raise SystemExit(2) from None
     except TrimaranError as error:
-        echo(f"trimaran: {error}", err=True)
-        raise SystemExit(1) from None
+        problems = error.problems if isinstance(error, SettingsError) else ()
+        if log_format == "json":
+            logs.configure("info", "json")
+            for problem in problems:
+                _log.error("a setting cannot be used", extra={"problem": problem})
+            if not problems:
+                _log.error(str(error))
+        else:
+            echo_lines(f"trimaran: {error}", err=True)
+        raise SystemExit(2 if problems else 1) from None
 
 
 @click.command()
@@ -110,12 +138,17 @@ def watch(
         "server.host": host, "server.port": port, "provider.name": provider, "provider.address": address,
         "watch.interval_seconds": interval, "store.path": store, "log.level": log_level,
     }  # fmt: skip
-    settings = load_or_exit(WatcherSettings, file, assignments, flags).settings
+    settings = load_or_exit(WatcherSettings, file, assignments, flags, is_service=True).settings
     logs.configure(settings.log.level, settings.log.format)
     from watcher.api import service  # imports gunicorn, which only this command needs
 
-    with errors_or_exit():
-        check_providers(settings)  # report problems here, not in a worker that dies
+    with errors_or_exit(settings.log.format):
+        problems = SettingsProblems()
+        with problems.collect():
+            check_providers(settings)  # report problems here, not in a worker that dies
+        with problems.collect():
+            service.open_access(settings.server)
+        problems.raise_any()
         service.serve(settings)
 
 

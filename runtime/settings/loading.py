@@ -48,6 +48,18 @@ class LoadedSettings(Generic[Model]):
         return load(type(self.settings), self.flags, self.file)
 
 
+class InvalidSettings(SettingsError):
+    """One or more settings are invalid.
+
+    Attributes:
+        values: values of all settings as given, by section and key; they may be invalid.
+    """
+
+    def __init__(self, problems: Sequence[str], values: Mapping[str, Mapping[str, Any]]) -> None:
+        super().__init__(problems)
+        self.values = values
+
+
 def load(model: type[Model], flags: Mapping[str, Any] | None = None, file: Path | None = None) -> LoadedSettings[Model]:
     """Load all settings.
 
@@ -57,7 +69,7 @@ def load(model: type[Model], flags: Mapping[str, Any] | None = None, file: Path 
         file: TOML file with a table per section; when None, the file that the variable TRIMARAN_SETTINGS names.
 
     Raises:
-        SettingsError: a setting is invalid. There is one line per problem, with the setting and its origin.
+        InvalidSettings: a setting is invalid. There is one line per problem, with the setting and its origin.
     """
     problems: list[str] = []
     file = file or (Path(os.environ[FILE_VARIABLE]) if os.environ.get(FILE_VARIABLE) else None)
@@ -72,7 +84,7 @@ def load(model: type[Model], flags: Mapping[str, Any] | None = None, file: Path 
     except ValidationError as error:
         problems += [line for detail in error.errors() for line in _describe(model, detail, merged, origins)]
     if problems:
-        raise SettingsError(problems)
+        raise InvalidSettings(problems, merged)
     return LoadedSettings(settings, origins, file, dict(flags or {}))
 
 

@@ -25,6 +25,9 @@ STARTING = {
 FETCHING = {
     "runtime.http.budget.Budget.charge_bytes", "watcher.pipeline.watcher._detector",
     "watcher.providers.sampled.Sampled.fetch", "watcher.store.store.Store.save_snapshots.write",
+    "watcher.store.store.Store.recorded_minutes", "watcher.store.store.Store.fill_history",
+    "watcher.pipeline.backfill.Backfill._fill_chunk",
+    "watcher.providers.kubernetes_metrics_server.KubernetesMetricsServerProvider.pod_use",
     "watcher.pipeline.pod_use._open_sources", "watcher.pipeline.pod_use.PodUseRounds._succeeded",
     "watcher.providers.fake.FakeProvider.pod_use", "trimaran.extender.trial.promql_value.PromqlValue.ask",
 }  # fmt: skip

@@ -28,6 +28,7 @@ DEFAULTS = {
     "dashboard.extender_token_file": None, "dashboard.extender_ca_file": None,
     "dashboard.extender_client_certificate": None,
     "store.keep_hours": 24, "store.max_megabytes": 256, "store.history_megabytes": 128,
+    "store.backfill_hours": 24,
     "workloads.enabled": True, "workloads.owner_labels": [], "workloads.interval_seconds": 300,
     "workloads.timeout_seconds": 120, "workloads.max_megabytes": 256,
     "log.level": "info", "log.format": "text",

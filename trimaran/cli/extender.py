@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import click
 
 from runtime import logs
-from runtime.errors import SettingsError
+from runtime.errors import SettingsError, SettingsProblems
 from runtime.parsing import read_bounded
 from runtime.terminal import echo, echo_yaml
 from trimaran.cli.explain import regret
@@ -69,19 +69,22 @@ def extender(
         "extender.config": configuration, "extender.watcher": watcher, "extender.kube_config": kube_config,
         "server.host": host, "server.port": port, "log.level": log_level,
     }  # fmt: skip
-    loaded = load_or_exit(ExtenderSettings, file, assignments, flags)
+    loaded = load_or_exit(ExtenderSettings, file, assignments, flags, is_service=True)
     settings = loaded.settings
     logs.configure(settings.log.level, settings.log.format)
     from trimaran.extender import service  # Flask and gunicorn are only needed here
     from watcher.providers.base import check_providers
 
-    with errors_or_exit():
-        section = settings.extender
-        if section.config is None:
-            raise SettingsError(["extender.config: no file; name a KubeSchedulerConfiguration with --config"])
-        profiles = service.read_profiles(section.config, section.score_factor, section.allow_plugins)
-        if section.watcher is None:
-            check_providers(settings)  # fail here, not in a worker process
+    with errors_or_exit(settings.log.format):
+        section, problems = settings.extender, SettingsProblems()
+        with problems.collect():
+            if section.config is None:
+                raise SettingsError(["extender.config: no file; name a KubeSchedulerConfiguration with --config"])
+            profiles = service.read_profiles(section.config, section.score_factor, section.allow_plugins)
+        with problems.collect():
+            if section.watcher is None:
+                check_providers(settings)  # fail here, not in a worker process
+        problems.raise_any()
         service.serve(loaded, profiles)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from runtime import logs
-from runtime.errors import SettingsError
+from runtime.errors import SettingsError, SettingsProblems
 from runtime.terminal import echo
 from trimaran.soft_taints.settings import NodesSettings
 from watcher.commands import errors_or_exit, exit_early, load_or_exit, log_level_option, setting_options
@@ -49,17 +49,21 @@ def nodes(
         "nodes.taints": taints, "nodes.windows": windows, "nodes.watcher": watcher, "nodes.kube_config": kube_config,
         "server.host": host, "server.port": port, "log.level": log_level,
     }  # fmt: skip
-    settings = load_or_exit(NodesSettings, file, assignments, flags).settings
+    settings = load_or_exit(NodesSettings, file, assignments, flags, is_service=True).settings
     logs.configure(settings.log.level, settings.log.format)
     from trimaran.soft_taints import clearing, service  # Flask and gunicorn are only needed here
     from watcher.providers.base import check_providers
 
-    with errors_or_exit():
+    with errors_or_exit(settings.log.format):
         if clear:
             echo(f"trimaran: {clearing.clear(settings)} nodes were cleared")
             return
-        if not (settings.nodes.taints or settings.nodes.windows):
-            raise SettingsError(["nodes.taints, nodes.windows: nothing to write; give --taints or --windows"])
-        if settings.nodes.watcher is None:
-            check_providers(settings)  # fail here, not in a worker process
+        problems = SettingsProblems()
+        with problems.collect():
+            if not (settings.nodes.taints or settings.nodes.windows):
+                raise SettingsError(["nodes.taints, nodes.windows: nothing to write; give --taints or --windows"])
+        with problems.collect():
+            if settings.nodes.watcher is None:
+                check_providers(settings)  # fail here, not in a worker process
+        problems.raise_any()
         service.serve(settings)

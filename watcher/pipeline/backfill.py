@@ -18,7 +18,6 @@ from watcher.errors import ProviderError
 from watcher.history import RESOLUTION_SECONDS
 from watcher.model import WatcherMetrics
 from watcher.providers.base import PastProvider
-from watcher.quality.past_values import clean_past
 from watcher.settings import WatchSettings
 from watcher.store import Store
 
@@ -178,6 +177,8 @@ class Backfill:
     def _fill_chunk(self, ends: range) -> int:
         """Read and store a chunk, in two halves if it cannot be read at once; return the number of stored values."""
         assert self._provider is not None  # noqa: S101
+        from watcher.quality.past_values import clean_past  # imports numpy, which is slow
+
         began = time.monotonic()
         try:
             with use_budget(self._settings.fetch_budget()):

@@ -7,6 +7,7 @@ complete example. Two members are optional: a method ``close()``, called at the 
 URL that ``trimaran doctor`` tries to reach before it calls ``check()``.
 """
 
+import contextlib
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,8 +15,9 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from runtime import masking
-from runtime.errors import SettingsError
+from runtime.errors import SettingsError, SettingsProblems
 from runtime.http.gather import Deadline
+from runtime.settings.fields import parsed_json
 from watcher.findings import Finding, Kind
 from watcher.model import NodeMetrics, Window
 from watcher.settings import ProviderSettings, Settings
@@ -47,6 +49,7 @@ __all__ = [
 ]
 
 ENTRY_POINT_GROUP = "trimaran.providers"
+_NAME_SETTING = "provider.name (METRICS_PROVIDER_NAME)"
 _EXTRAS = frozenset({"signalfx"})  # packages of a provider that the extra of the same name installs
 
 
@@ -219,20 +222,41 @@ def known_providers() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
 
 
+def unknown_names(values: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return a problem for each name of a provider that does not exist, also where other settings are invalid.
+
+    Args:
+        values: values of settings as given, by section and key.
+    """
+    name = values.get("provider", {}).get("name")
+    fallbacks = values.get("fallback", {}).get("providers", [])
+    with contextlib.suppress(ValueError):
+        fallbacks = parsed_json(fallbacks)
+    names = {_NAME_SETTING: name}
+    for number, fallback in enumerate(fallbacks if isinstance(fallbacks, list) else []):
+        names[f"fallback.providers[{number}].name"] = fallback.get("name") if isinstance(fallback, dict) else None
+    known = known_providers()
+    return [_unknown(setting, name) for setting, name in names.items() if isinstance(name, str) and name not in known]
+
+
+def _unknown(setting: str, name: str) -> str:
+    known = known_providers()
+    matches = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"; did you mean {matches[0]}?" if matches else "."
+    return f"{setting} = {name[:80]!r}: there is no such provider{hint} Known: {', '.join(sorted(known))}"
+
+
 def check_providers(settings: Settings) -> None:
     """Build and close every provider in the settings, fallbacks included.
 
     Raises:
         SettingsError: a provider cannot be built; the error lists the problems of all of them.
     """
-    problems: list[str] = []
+    problems = SettingsProblems()
     for view in settings.for_each_provider():
-        try:
+        with problems.collect():
             close_provider(open_provider(view))
-        except SettingsError as error:
-            problems += error.problems
-    if problems:
-        raise SettingsError(problems)
+    problems.raise_any()
 
 
 def open_provider(settings: Settings) -> WindowProvider | SampleProvider:
@@ -243,13 +267,9 @@ def open_provider(settings: Settings) -> WindowProvider | SampleProvider:
     """
     name, known = settings.provider.name, known_providers()
     if name not in known:
-        matches = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-        hint = f"; did you mean {matches[0]}?" if matches else "."
         fallbacks = (f"fallback.providers[{number}].name" for number, fallback in enumerate(settings.fallback.providers)
                      if fallback is settings.provider)  # fmt: skip
-        setting = next(fallbacks, "provider.name (METRICS_PROVIDER_NAME)")
-        problem = f"{setting} = {name[:80]!r}: there is no such provider{hint}"
-        raise SettingsError([f"{problem} Known: {', '.join(sorted(known))}"])
+        raise SettingsError([_unknown(next(fallbacks, _NAME_SETTING), name)])
     try:
         factory: ProviderFactory = known[name].load()
     except ImportError as error:
