@@ -8,8 +8,9 @@ import pytest
 from runtime.kubernetes.objects import CPU, MEMORY
 from scoring import UseLevels
 from trimaran.simulator.cluster import Cluster
-from trimaran.simulator.learning import ROUND_MINUTES, UseHistory
+from trimaran.simulator.learning import UseHistory
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
+from trimaran.simulator.use_rounds import ROUND_MINUTES
 from trimaran.simulator.windows import Windows, unix_seconds
 from trimaran.traces.trace import PodUse, Trace
 from watcher.store import Store

@@ -18,8 +18,9 @@ from trimaran.planning.moves import MoveCosts, MovePlanner, MoveProblem
 from trimaran.planning.moves.past import expected_cpu, expected_memory
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.moving.base import MovePolicy, MoveSchedule
-from trimaran.simulator.moving.past_use import STEP_MINUTES, PastUse
+from trimaran.simulator.moving.past_use import PastUse
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
+from trimaran.simulator.use_rounds import ROUND_MINUTES
 
 
 @dataclass(frozen=True)
@@ -85,13 +86,13 @@ class CostMover:
         row = np.zeros(cluster.numbers.max() + 1, np.int64)
         row[cluster.numbers] = np.arange(len(cluster.nodes))
         runs = list(cluster.running.values())
-        cpu, memory = self._past.known(pods, steps)
+        cpu, memory = self._past.known(runs, steps)
         return MoveProblem(
             capacity=cluster.capacity / [[1000], [1024**3]],
             free=cluster.free,
             rows=row[[run.node for run in runs]],
             requests=np.array([run.requests for run in runs]).T,
-            cpu=expected_cpu(cpu, jobs, 60 // STEP_MINUTES, self._policy.last_hour_share),
+            cpu=expected_cpu(cpu, jobs, 60 // ROUND_MINUTES, self._policy.last_hour_share),
             memory=expected_memory(memory, jobs),
             movable=~jobs,
         )

@@ -1,20 +1,15 @@
 """The past use of the running pods in a replay, kept by the code that keeps it live.
 
-Each five minutes the mean CPU and the highest memory of every pod that ran in them are stored. The use is known with
-the same delay and the same outages as the watcher's node metrics. CPU demand above a node's capacity counts as use.
+Each five minutes the mean CPU and the highest memory of every running pod are stored, with the rounds of
+:mod:`trimaran.simulator.use_rounds`.
 """
 
-from itertools import compress
-
-import numpy as np
-
-from scoring.arrays import Float64s, Int64s
 from trimaran.simulator.cluster import Cluster, PodRun
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
-from watcher.workloads.pod_history import PERIOD_STEPS, STEP_SECONDS, STEPS, Float16s, PodHistory
+from trimaran.simulator.use_rounds import ROUND_MINUTES, UseRounds
+from watcher.workloads.pod_history import PERIOD_STEPS, STEPS, Float16s, PodHistory
 
-STEP_MINUTES = STEP_SECONDS // 60
-_HOUR = 60 // STEP_MINUTES
+_HOUR = 60 // ROUND_MINUTES
 _GIB = 1024**3
 
 Key = tuple[int, int]
@@ -31,9 +26,7 @@ class PastUse:
     def __init__(self, cluster: Cluster, watcher: SimulatedWatcher) -> None:
         self._cluster, self._watcher = cluster, watcher
         self._history: PodHistory[Key] = PodHistory()
-        self._active: list[PodRun] = []  # runs that had not ended at the last step
-        self._followed = 0
-        self._next_step = 0
+        self._rounds = UseRounds(cluster)
 
     def known_steps(self, minutes: int) -> int:
         """Return the number of past steps with known use: whole hours, or in the first hour whole quarters.
@@ -46,63 +39,27 @@ class PastUse:
         if self._watcher.snapshot() is None:
             return 0
         self._observe()
-        steps = min(minutes // STEP_MINUTES, self._next_step, STEPS)
+        steps = min(minutes // ROUND_MINUTES, self._rounds.until // ROUND_MINUTES, STEPS)
         return steps - steps % (_HOUR if steps >= _HOUR else PERIOD_STEPS)
 
-    def known(self, pods: Int64s, steps: int) -> tuple[Float16s, Float16s]:
+    def known(self, runs: list[PodRun], steps: int) -> tuple[Float16s, Float16s]:
         """Return the past of running pods as :meth:`watcher.workloads.pod_history.PodHistory.past` does.
 
         Args:
-            pods: numbers of running pods.
+            runs: runs of pods.
             steps: length of the past, as :meth:`known_steps` returns it.
         """
-        return self._history.past([self._key(self._cluster.running[pod]) for pod in pods.tolist()], steps)
+        return self._history.past([self._key(run) for run in runs], steps)
 
     def _observe(self) -> None:
-        """Store the steps that have become known."""
-        cluster = self._cluster
-        self._active += cluster.pod_runs[self._followed :]
-        self._followed = len(cluster.pod_runs)
-        while (self._next_step + 1) * STEP_MINUTES <= self._watcher.known_until():
-            self._observe_step(self._next_step * STEP_MINUTES)
-            self._next_step += 1
+        """Store the rounds that have become known."""
+        for measured in self._rounds.known(self._watcher.known_until()):
+            pods = [self._key(run) for run in measured.runs]
+            step = measured.until // ROUND_MINUTES - 1
+            self._history.observe(step, pods, measured.cores, measured.memory_bytes / _GIB)
         # Pods that wait for a new node keep their past.
-        waiting = [(number, -1) for number in cluster.queue]
-        self._history.keep_only([*map(self._key, cluster.running.values()), *waiting])
-
-    def _observe_step(self, begin: int) -> None:
-        """Store the step that begins in a minute."""
-        cluster, end = self._cluster, begin + STEP_MINUTES
-        spans = np.array([(run.pod, run.start, run.end, cluster.use_origin(run)) for run in self._active], np.int64)
-        pods, starts, ends, origins = spans.reshape(-1, 4).T
-        start = np.maximum(starts, begin)
-        length = np.minimum(ends, end) - start
-        ran = np.flatnonzero(length > 0)
-        keys = [self._key(self._active[number]) for number in ran.tolist()]
-        self._active = list(compress(self._active, (ends > end).tolist()))
-
-        # Places of these minutes in the trace's arrays of use.
-        pods, length = pods[ran], length[ran]
-        first = cluster.trace.use.offsets[pods] + start[ran] - origins[ran]
-        offsets = np.cumsum(length) - length
-        at = np.repeat(first - offsets, length) + np.arange(length.sum())
-        unique = dict.fromkeys(keys)  # a pod that was moved within the step ran twice
-        place = {key: number for number, key in enumerate(unique)}
-        of_minute = np.repeat([place[key] for key in keys], length).astype(np.int64)
-        cpu, memory = self._sums(at, of_minute, len(unique))
-        number = np.array([key[0] for key in unique], np.int64)
-        trace = cluster.trace
-        cores = cpu * trace.cpu_request_milli[number] / 1000
-        gib = memory * trace.memory_request_bytes[number] / _GIB
-        self._history.observe(begin // STEP_MINUTES, list(unique), cores, gib)
-
-    def _sums(self, at: Int64s, pod: Int64s, pods: int) -> tuple[Float64s, Float64s]:
-        """Return the mean CPU level and the highest memory level of each pod over some minutes."""
-        use, memory = self._cluster.trace.use, np.zeros(pods)
-        minutes = np.bincount(pod, minlength=pods)
-        cpu = np.bincount(pod, use.cpu[at].astype(np.float64), pods) / np.maximum(minutes, 1)
-        np.maximum.at(memory, pod, use.memory[at].astype(np.float64))
-        return cpu, memory
+        waiting = [(number, -1) for number in self._cluster.queue]
+        self._history.keep_only([*map(self._key, self._cluster.running.values()), *waiting])
 
     def _key(self, run: PodRun) -> Key:
         """Return the identity of a pod's past: a job that starts over begins a new one."""

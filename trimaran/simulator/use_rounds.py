@@ -1,0 +1,102 @@
+"""Rounds of measurements of every running pod in a replay, every five minutes, as a watcher makes them live.
+
+The trace's use is known with the same delay and the same outages as the watcher's node metrics. CPU demand above a
+node's capacity counts as use, because a replay does not throttle pods. A pod that has ended by the end of a round is
+not measured in it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import compress
+
+import numpy as np
+
+from scoring.arrays import Float64s, Int64s
+from trimaran.simulator.cluster import Cluster, PodRun
+
+ROUND_MINUTES = 5
+
+
+@dataclass(frozen=True, eq=False)
+class PodRound:
+    """Measurements of one round.
+
+    Attributes:
+        until: minute in which the round ends.
+        runs: the measured runs of pods.
+        pods: number of each run's pod, shape (runs,).
+        minutes: minutes of each run in the round, shape (runs,).
+        cores: mean CPU use in these minutes, shape (runs,).
+        memory_bytes: highest memory use in these minutes, shape (runs,).
+    """
+
+    until: int
+    runs: list[PodRun]
+    pods: Int64s
+    minutes: Int64s
+    cores: Float64s
+    memory_bytes: Float64s
+
+
+class UseRounds:
+    """Measurement of all running pods, one round after the other.
+
+    Args:
+        cluster: the simulated cluster.
+
+    Attributes:
+        until: minute in which the last round ended.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.until = 0
+        self._cluster = cluster
+        self._active: list[PodRun] = []  # runs that had not ended at the last round
+        self._columns: Int64s = np.zeros((3, 0), np.int64)  # their pods, starts and use origins
+        self._followed = 0
+
+    def known(self, minute: int) -> Iterator[PodRound]:
+        """Yield the rounds since the last call that are complete in a minute; those without pods are left out."""
+        if minute < self.until + ROUND_MINUTES:
+            return
+        self._follow_runs()
+        while minute >= self.until + ROUND_MINUTES:
+            self.until += ROUND_MINUTES
+            if self._active:
+                measured = self._measure(self.until - ROUND_MINUTES, self.until)
+                if measured.runs:
+                    yield measured
+
+    def _measure(self, since: int, until: int) -> PodRound:
+        pods, starts, origins = self._columns
+        start = np.maximum(starts, since)
+        end = np.array([run.end for run in self._active])  # read again: a moved or evicted pod ends earlier
+        minutes, continues = until - start, end > until
+        ran = np.flatnonzero((minutes > 0) & continues)
+        runs = [self._active[place] for place in ran.tolist()]
+
+        # Places of the minutes of each run in the trace's arrays of use.
+        trace = self._cluster.trace
+        first, minutes, pods = (trace.use.offsets[pods] + start - origins)[ran], minutes[ran], pods[ran]
+        begin = np.cumsum(minutes) - minutes
+        at = np.repeat(first - begin, minutes) + np.arange(minutes.sum())
+        cores, memory = np.zeros((2, len(ran)))
+        if len(ran):
+            cpu = np.add.reduceat(trace.use.cpu[at].astype(np.float64), begin) / minutes
+            cores = cpu * trace.cpu_request_milli[pods] / 1000
+            highest = np.maximum.reduceat(trace.use.memory[at].astype(np.float64), begin)
+            memory = highest * trace.memory_request_bytes[pods]
+
+        # Runs that ended need no further look.
+        self._active = list(compress(self._active, continues.tolist()))
+        self._columns = self._columns[:, continues]
+        return PodRound(until, runs, pods, minutes, cores, memory)
+
+    def _follow_runs(self) -> None:
+        """Add the runs that started since the last call."""
+        cluster = self._cluster
+        new = cluster.pod_runs[self._followed :]
+        self._followed = len(cluster.pod_runs)
+        self._active += new
+        columns = np.array([(run.pod, run.start, cluster.use_origin(run)) for run in new], np.int64)
+        self._columns = np.hstack([self._columns, columns.reshape(-1, 3).T])
