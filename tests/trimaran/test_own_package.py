@@ -73,37 +73,53 @@ def run(*command: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run a command without the paths of this process."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     written = list(map(str, command))
-    return subprocess.run(written, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(written, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False)
+
+
+OFFLINE = ("--quiet", "--no-index", "--no-deps", "--disable-pip-version-check")
+
+
+def pip(*arguments: object, cwd: Path) -> None:
+    """Run pip, which must succeed."""
+    done = run(sys.executable, "-m", "pip", *arguments, cwd=cwd)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """Build wheels of trimaran and of the package, and install both into a fresh environment, without a network.
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with the wheel of trimaran."""
+    folder = tmp_path_factory.mktemp("wheels")
+    pip("wheel", *OFFLINE, "--no-build-isolation", "--wheel-dir", folder, ROOT, cwd=folder)
+    return folder
+
+
+def install(source: Path, wheels: Path) -> Site:
+    """Install trimaran and the package in a folder into a fresh environment next to it, without a network.
 
     The environment has the other dependencies of these tests by path.
     """
-    folder = tmp_path_factory.mktemp("own")
-    source, environment = folder / "source", folder / "environment"
+    environment = source.with_name(f"environment-of-{source.name}")
+    python = environment / "bin/python"
+    assert run(sys.executable, "-m", "venv", "--without-pip", environment, cwd=source).returncode == 0
+    pip("wheel", *OFFLINE, "--no-build-isolation", "--wheel-dir", source / "dist", source, cwd=source)
+    built = (*wheels.glob("*.whl"), *source.glob("dist/*.whl"))
+    pip("--python", python, "install", *OFFLINE, *built, cwd=source)
+    (packages,) = environment.glob("lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return Site(python, source)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Site:
+    """Environment with a package that has the plugin and the provider of the examples."""
+    source = tmp_path_factory.mktemp("own") / "our-site"
     source.mkdir()
     (source / "pyproject.toml").write_text(PROJECT)
     for example in EXAMPLES:
         for path in example.glob("*.*"):
             if path.suffix in {".py", ".yaml"}:
                 shutil.copy(path, source)
-    python = environment / "bin/python"
-    offline = ("--quiet", "--no-index", "--no-deps", "--disable-pip-version-check")
-    pip = (sys.executable, "-m", "pip")
-    build = (*pip, "wheel", *offline, "--no-build-isolation", "--wheel-dir", folder / "wheels", ROOT, source)
-    for command in (
-        build,
-        (sys.executable, "-m", "venv", "--without-pip", environment),
-        (*pip, "--python", python, "install", *offline, "--find-links", folder / "wheels", "trimaran", "our-site"),
-    ):
-        done = run(*command, cwd=folder)
-        assert done.returncode == 0, done.stderr
-    (packages,) = environment.glob("lib/python*/site-packages")
-    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return Site(python, source)
+    return install(source, wheels)
 
 
 @pytest.fixture(scope="module")
@@ -224,3 +240,19 @@ def test_both_contracts_pass(site: Site) -> None:
     done = run(site.python, "-m", "pytest", *flags, "test_cool_memory.py", "test_inventory.py", cwd=site.source)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^\d+ passed", done.stdout, re.MULTILINE)
+
+
+def test_the_page_leads_from_an_empty_folder_to_a_comparison(tmp_path: Path, wheels: Path) -> None:
+    """The files of "Your first plugin" in an empty folder, and its commands as written, compare the plugin."""
+    page = (ROOT / "docs/extending.md").read_text().partition("### Your first plugin")[2].partition("\n### ")[0]
+    source = tmp_path / "empty"
+    source.mkdir()
+    for name, content in re.findall(r"`([\w.]+)`[^`]*:\n\n```(?:python|toml|yaml)\n(.*?)```", page, re.DOTALL):
+        (source / name).write_text(content)
+    assert len(list(source.iterdir())) == 3
+    commands = re.search(r"```console\n(\$ pip install \.\n.*?)```", page, re.DOTALL)
+    assert commands
+    first = Site(install(source, wheels).python, source)
+    for line in commands[1].replace("$ ", "").splitlines()[1:]:
+        done = first.run(*line.split()[1:])
+    assert re.search(r"^mine +\d", done.stdout, re.MULTILINE)
