@@ -49,15 +49,23 @@ class _WriterCollector(Collector):
         self._counts, self._lease = counts, lease
 
     def collect(self) -> Iterator[Metric]:
-        counts = self._counts
+        # A replica that has lost the Lease knows no current state, and must not raise the leader's alerts.
+        counts, writes_here = self._counts, int(self._lease.is_held)
+        yield GaugeMetricFamily("trimaran_nodes_writes_here", "1 if this replica holds the Lease, else 0", writes_here)
+        for name, documentation, value in (
+            ("hot", "nodes that are hot now", counts.hot),
+            ("known", "nodes of the cluster", counts.known),
+            ("waiting", "nodes whose write was deferred by the budget in the last cycle", counts.deferred),
+            ("failing", "nodes whose last patch failed", counts.failing),
+        ):
+            yield GaugeMetricFamily(
+                f"trimaran_nodes_{name}", f"{documentation}; 0 without the Lease", value * writes_here
+            )
         yield GaugeMetricFamily(
-            "trimaran_nodes_writes_here", "1 if this replica holds the Lease, else 0", int(self._lease.is_held)
+            "trimaran_nodes_metrics_timestamp_seconds",
+            "time of the newest metrics by which nodes are marked, Unix time; 0 means never",
+            counts.metrics_at,
         )
-        yield GaugeMetricFamily("trimaran_nodes_hot", "nodes that are hot now", counts.hot)
-        yield GaugeMetricFamily(
-            "trimaran_nodes_waiting", "nodes whose write was deferred by the budget in the last cycle", counts.deferred
-        )
-        yield GaugeMetricFamily("trimaran_nodes_failing", "nodes whose last patch failed", counts.failing)
         family = CounterMetricFamily("trimaran_nodes_writes", "patches of nodes, by result", labels=["of"])
         for name in ("taints", "annotations", "conflicts", "failures"):
             family.add_metric([name], getattr(counts, name))

@@ -74,6 +74,8 @@ class WriterCounts:
         deferred: nodes whose write was over budget in the last cycle.
         failing: nodes whose last patch failed.
         cycles: finished cycles.
+        known: nodes of the cluster.
+        metrics_at: time of the newest metrics that were read, Unix seconds; 0 if there were none.
     """
 
     taints: int = 0
@@ -84,6 +86,8 @@ class WriterCounts:
     deferred: int = 0
     failing: int = 0
     cycles: int = 0
+    known: int = 0
+    metrics_at: float = 0.0
 
 
 class NodeWriter:
@@ -130,6 +134,7 @@ class NodeWriter:
         due = sorted(self._due_patches(states), key=lambda each: each[0])
         self._refill_tokens()
         self.counts.cycles += 1
+        self.counts.known = len(states)
         self.counts.deferred = 0
         ends_at = self._monotonic() + _CYCLE_SECONDS
         for number, (_, name, patch) in enumerate(due):
@@ -206,6 +211,7 @@ class NodeWriter:
         except ClientError as error:
             _log.warning("no metrics to write on nodes", extra={"window": window or "", "error": str(error)})
             return None
+        self.counts.metrics_at = snapshot.timestamp
         return snapshot if abs(self._clock() - snapshot.timestamp) <= self._plan.max_age_seconds else None
 
     def _refill_tokens(self) -> None:
