@@ -50,6 +50,9 @@ class Lease:
         seconds: duration of the Lease after each renewal. Renew it three times within that duration.
         clocks: clocks in seconds; the Lease is held until the first of them says that it has expired. The first one
             never jumps. The second one counts the time for which a hypervisor paused the machine.
+
+    Attributes:
+        holder: identity of the process that held the Lease at the last request; empty if no process did.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class Lease:
         self._seen: tuple[object, float] = (None, 0.0)  # version of another holder's Lease, and when it was first seen
         self._term: LeaseTerm | None = None
         self._terms = 0
+        self.holder = ""
 
     @property
     def term(self) -> int | None:
@@ -85,13 +89,20 @@ class Lease:
 
     def renew(self) -> bool:
         """Acquire or renew the Lease; return whether this process holds it. A failed request counts as no renewal."""
-        asked_at = self._now()
         try:
-            renewed = self._renewed()
+            return self.acquire()
         except REQUEST_FAILURES as error:
             _log.warning("the Lease cannot be renewed", extra={"lease": self._path, "error": str(error)})
             return self.is_held
-        if not renewed:
+
+    def acquire(self) -> bool:
+        """Acquire or renew the Lease; return whether this process holds it.
+
+        Raises:
+            requests.RequestException, OSError, InvalidApiServerConfig, UnusableToken: see ``REQUEST_FAILURES``.
+        """
+        asked_at = self._now()
+        if not self._renewed():
             self._term = None
             return False
         if not self.is_held:
@@ -121,7 +132,7 @@ class Lease:
                 raise
             return self._posted()
         # Another holder keeps the Lease until it expires; otherwise it is taken, or renewed if this process holds it.
-        holder = spec.get("holderIdentity") or ""
+        holder = self.holder = spec.get("holderIdentity") or ""
         if holder not in {"", self._identity} and not self._is_over(lease, spec):
             return False
         mine = holder == self._identity

@@ -1,4 +1,4 @@
-"""An in-memory fake of the Kubernetes API for node patches and Leases: thousands of nodes, an hour in seconds."""
+"""An in-memory fake of the Kubernetes API for node patches, Leases and Events: an hour of many nodes in seconds."""
 
 import copy
 from typing import Any
@@ -12,12 +12,14 @@ class NodesApi:
     Attributes:
         nodes: name to Node.
         leases: path to Lease.
+        events: all Events, in order.
         writes: method, path and body of each accepted node patch.
     """
 
     def __init__(self, *names: str) -> None:
         self.nodes: dict[str, dict[str, Any]] = {}
         self.leases: dict[str, dict[str, Any]] = {}
+        self.events: list[dict[str, Any]] = []
         self.writes: list[tuple[str, str, Any]] = []
         self.down = False
         self._version = 0
@@ -33,6 +35,9 @@ class NodesApi:
         if "/nodes/" in path:
             assert (method, content_type) == ("PATCH", "application/merge-patch+json")
             return self._patch(path, body)
+        if path.endswith("/events"):
+            self.events.append(body)
+            return body
         if method == "POST":
             path = f"{path}/{body['metadata']['name']}"
             if path in self.leases:

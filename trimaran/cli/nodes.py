@@ -21,6 +21,7 @@ from watcher.commands import errors_or_exit, exit_early, load_or_exit, log_level
 @click.option("--port", help="Port to listen on. [default: 2023]")
 @log_level_option
 @click.option("--clear", is_flag=True, help="Remove all taints and annotations of trimaran from all nodes, and exit.")
+@click.option("--force", is_flag=True, help="With --clear: do not wait until the replica that writes has stopped.")
 @setting_options
 def nodes(
     taints: bool | None,
@@ -32,6 +33,7 @@ def nodes(
     log_level: str | None,
     *,
     clear: bool,
+    force: bool,
     file: Path | None,
     assignments: tuple[str, ...],
 ) -> None:
@@ -42,6 +44,8 @@ def nodes(
     \b
     Example: trimaran nodes --taints --windows 15m --watcher http://trimaran:2020
 
+    --clear waits for up to 45 seconds (three times nodes.lease_seconds) for the replica that writes to stop.
+
     Exit status: 0 if stopped by a signal or cleared, 1 if it cannot listen or clear, 2 if the settings are invalid.
     """
     signal.signal(signal.SIGTERM, exit_early)
@@ -49,6 +53,8 @@ def nodes(
         "nodes.taints": taints, "nodes.windows": windows, "nodes.watcher": watcher, "nodes.kube_config": kube_config,
         "server.host": host, "server.port": port, "log.level": log_level,
     }  # fmt: skip
+    if force and not clear:
+        raise click.UsageError("--force goes with --clear")
     settings = load_or_exit(NodesSettings, file, assignments, flags, is_service=True).settings
     logs.configure(settings.log.level, settings.log.format)
     from trimaran.soft_taints import clearing, service  # Flask and gunicorn are only needed here
@@ -56,7 +62,7 @@ def nodes(
 
     with errors_or_exit(settings.log.format):
         if clear:
-            echo(f"trimaran: {clearing.clear(settings)} nodes were cleared")
+            echo(f"trimaran: {clearing.clear(settings, force=force)}")
             return
         problems = SettingsProblems()
         with problems.collect():

@@ -1,42 +1,185 @@
-"""Removal of everything that the node writer has written: ``trimaran nodes --clear``."""
+"""Removal of everything that the node writer has written: ``trimaran nodes --clear``.
+
+Clearing holds the Lease of the writer, so that no replica writes meanwhile. It keeps the Lease for a minute after a
+success, because replicas that are being stopped must not write again.
+"""
+
+import logging
+import time
+from dataclasses import dataclass
+
+import requests
 
 from runtime.errors import TrimaranError
-from runtime.kubernetes.reflector import Reflector
+from runtime.http.failures import describe
+from runtime.http.gather import Deadline
+from runtime.kubernetes.api import REQUEST_FAILURES, KubernetesApi
+from runtime.kubernetes.events import NodeEventWriter
+from runtime.kubernetes.leader_election import Lease
+from runtime.kubernetes.rbac import needed_rule
 from trimaran.cluster.view import NODES
-from trimaran.soft_taints.node_state import NodeStateCache
-from trimaran.soft_taints.settings import NodesSettings
-from trimaran.soft_taints.writer import NodeWriter
-from watcher.model import WatcherMetrics
+from trimaran.soft_taints.node_state import NodeState, Object
+from trimaran.soft_taints.settings import NodesSection, NodesSettings
+from trimaran.soft_taints.writer import COMPONENT, MERGE_PATCH, WRITE_SECONDS
 
-_SYNC_SECONDS = 60.0
+_IDENTITY = "trimaran-nodes-clear"  # the same for every run, so that a second run need not wait for the first one's
+_MIN_LEASE_SECONDS = 60.0
+_RENEW_SECONDS = 20.0
+_WAIT_LEASES = 3  # in durations of the Lease: one while a replica stops, one until a killed replica's Lease expires
+_POLL_SECONDS = 0.5
+_LIST_SECONDS = 120.0
+_GROUP = "/apis/coordination.k8s.io/v1/namespaces"
+_RBAC = " cannot patch resource "  # in the message of a 403 by RBAC
+_PASSES = 3  # over all nodes, as the API server refuses writes to nodes that have changed since they were read
+_log = logging.getLogger(__name__)
 
 
-def clear(settings: NodesSettings) -> int:
-    """Remove the taint and the annotations of ``trimaran nodes`` from all nodes; return the number of all nodes.
+@dataclass(slots=True)
+class ClearedNodes:
+    """Numbers of nodes that :func:`clear` has read and changed.
+
+    Attributes:
+        read: all nodes.
+        taints: nodes whose taint was removed.
+        annotations: nodes whose load annotations were removed.
+    """
+
+    read: int = 0
+    taints: int = 0
+    annotations: int = 0
+
+    def __str__(self) -> str:
+        """Return the numbers as a sentence."""
+        return f"of {self.read} nodes, {self.taints} lost the taint and {self.annotations} lost their load annotations"
+
+
+def clear(settings: NodesSettings, *, force: bool = False) -> ClearedNodes:
+    """Remove the taint and the annotations of ``trimaran nodes`` from all nodes; return the numbers of nodes.
+
+    Args:
+        settings: settings of ``trimaran nodes``; the taint's key and the Lease must be those of the writer.
+        force: whether to write without the Lease, even while a replica holds it.
 
     Raises:
         SettingsError: the settings give no access to the Kubernetes API.
-        TrimaranError: the nodes cannot be read, or a node could not be written.
+        TrimaranError: a replica of the writer runs, the nodes cannot be read, or a node could not be written.
     """
-    api, nodes = settings.nodes.open_api("nodes"), NodeStateCache()
-    reflector = Reflector(api, NODES, nodes)
-    reflector.start()
+    section = settings.nodes
+    api = section.open_api("nodes")
+    seconds = max(section.lease_seconds, _MIN_LEASE_SECONDS)
+    lease = Lease(api, section.lease_namespace, section.lease_name, _IDENTITY, seconds)
     try:
-        if not reflector.synced.wait(_SYNC_SECONDS):
-            raise TrimaranError("the nodes cannot be read; the log says why")
-        # The reflector follows the nodes until the end, as the API server refuses writes to nodes that have changed.
-        failed = NodeWriter(api, nodes, _NoMetricsSource(), settings.nodes.plan()).clear()
+        is_taken = not force and _take(lease, section)
+        return _NodeCleaner(api, section.taint_key, lease if is_taken else None).run()
+    except TrimaranError:
+        lease.release()
+        raise
     finally:
-        reflector.stop()
-        reflector.join()
         api.close()
-    if failed:
-        raise TrimaranError(f"{failed} nodes could not be written, as the log says; run the command again")
-    return len(nodes.all())
 
 
-class _NoMetricsSource:
-    """Metrics source that is never read, because removing taints and annotations needs no metrics."""
+def _take(lease: Lease, section: NodesSection) -> bool:
+    """Wait for the Lease; return False if its namespace does not exist, so that no replica can run.
 
-    def metrics(self, window: str | None = None) -> WatcherMetrics:
-        raise NotImplementedError(window)
+    Raises:
+        TrimaranError: another process keeps the Lease, or it cannot be read or written.
+    """
+    name, path = f"{section.lease_namespace}/{section.lease_name}", f"{_GROUP}/{section.lease_namespace}/leases"
+    until = time.monotonic() + _WAIT_LEASES * section.lease_seconds
+    known_holder = ""
+    while True:
+        failure = None
+        try:
+            if lease.acquire():
+                return True
+        except REQUEST_FAILURES as error:
+            failure = describe(error)
+            if failure.status == requests.codes.not_found:
+                _log.info("the Lease has no namespace", extra={"lease": name})
+                return False
+        if lease.holder != known_holder:
+            known_holder = lease.holder
+            _log.info("waiting for the replica that writes to stop", extra={"lease": name, "holder": known_holder})
+        if time.monotonic() >= until or (failure is not None and failure.status == requests.codes.forbidden):
+            break
+        time.sleep(_POLL_SECONDS)
+    if failure is not None:
+        rule = f"; {needed_rule(path, 'get', 'create', 'update')}" if failure.status == requests.codes.forbidden else ""
+        raise TrimaranError(f"no access to the Lease {name}: {failure.reason}{rule}; if no replica runs, use --force")
+    raise TrimaranError(
+        f"the Lease {name} is held by {lease.holder}, which would mark the nodes again. Stop the replicas, as with "
+        f"kubectl -n {section.lease_namespace} scale deployment {section.lease_name} --replicas=0; or use --force"
+    )
+
+
+class _NodeCleaner:
+    """Removal of the taint and the annotations from all nodes, with an Event for each taint.
+
+    Args:
+        api: Kubernetes API.
+        taint_key: key of the taint.
+        lease: Lease to renew meanwhile; None to write without one.
+    """
+
+    def __init__(self, api: KubernetesApi, taint_key: str, lease: Lease | None) -> None:
+        self._api, self._key, self._lease = api, taint_key, lease
+        self._renew_at = time.monotonic() + _RENEW_SECONDS
+        self._events = NodeEventWriter(api, COMPONENT)
+        self._cleared = ClearedNodes()
+
+    def run(self) -> ClearedNodes:
+        """Clear all nodes; return the numbers of changed nodes.
+
+        Raises:
+            TrimaranError: the rights are missing, the Lease is lost, or some nodes could not be written.
+        """
+        failed: dict[str, str] = {}
+        for _ in range(_PASSES):
+            failed = {}
+            states = self._read()
+            self._cleared.read = len(states)
+            for name, state in states.items():
+                patch = state.patch(self._key, hot=False, annotations=dict.fromkeys(state.annotations))
+                if patch and (reason := self._write(name, state, patch)):
+                    failed[name] = reason
+            if not failed:
+                return self._cleared
+        for name, reason in failed.items():
+            _log.warning("node could not be cleared", extra={"node": name, "error": reason})
+        raise TrimaranError(
+            f"{self._cleared}; {len(failed)} could not be written, such as {name}: {reason}. Run the command again"
+        )
+
+    def _read(self) -> dict[str, NodeState]:
+        try:
+            nodes = self._api.list_items(NODES, Deadline.after(_LIST_SECONDS))
+            return {str(each["metadata"]["name"]): NodeState.from_k8s(each) for each in nodes}
+        except REQUEST_FAILURES as error:
+            failure = describe(error)
+            rule = f"; {needed_rule(NODES, 'list', 'patch')}" if failure.status == requests.codes.forbidden else ""
+            raise TrimaranError(f"the nodes cannot be read: {failure.reason}{rule}") from error
+
+    def _write(self, name: str, state: NodeState, patch: Object) -> str:
+        """Patch a node; return the reason if it failed."""
+        self._keep_lease()
+        try:
+            self._api.send("PATCH", f"{NODES}/{name}", Deadline.after(WRITE_SECONDS), patch, MERGE_PATCH)
+        except REQUEST_FAILURES as error:
+            failure = describe(error)
+            # Admission also answers 403, and may do so for this node only; every other node is then worth a try.
+            if failure.status == requests.codes.forbidden and _RBAC in failure.reason:
+                raise TrimaranError(f"{self._cleared}; {failure.reason}; {needed_rule(NODES, 'patch')}") from error
+            return failure.reason
+        self._cleared.annotations += bool(state.annotations)
+        if "spec" in patch:
+            self._cleared.taints += 1
+            _log.info("taint removed", extra={"node": name, "why": "trimaran nodes --clear"})
+            message = f"Taint {self._key} removed: trimaran nodes --clear"
+            self._events.write(name, state.uid, "NodeNotHot", message, Deadline.after(WRITE_SECONDS))
+        return ""
+
+    def _keep_lease(self) -> None:
+        if self._lease is not None and time.monotonic() >= self._renew_at:
+            self._renew_at = time.monotonic() + _RENEW_SECONDS
+            if not self._lease.renew():
+                raise TrimaranError(f"{self._cleared}; then another process took the Lease. Run the command again")

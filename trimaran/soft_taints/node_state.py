@@ -19,11 +19,13 @@ class NodeState:
         version: resource version of the node; the API server refuses a patch with an outdated one.
         taints: all taints of the node, unchanged.
         annotations: the load annotations alone.
+        uid: UID of the node, for Events about it.
     """
 
     version: str = ""
     taints: tuple[Mapping[str, Any], ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
+    uid: str = ""
 
     @classmethod
     def from_k8s(cls, node: Object) -> "NodeState":
@@ -31,13 +33,14 @@ class NodeState:
         metadata, spec = node.get("metadata") or {}, node.get("spec") or {}
         annotations = metadata.get("annotations") or {}
         ours = {key: str(value) for key, value in annotations.items() if key.startswith(PREFIX)}
-        return cls(str(metadata.get("resourceVersion", "")), tuple(spec.get("taints") or ()), ours)
+        taints = tuple(spec.get("taints") or ())
+        return cls(str(metadata.get("resourceVersion", "")), taints, ours, str(metadata.get("uid", "")))
 
     def is_tainted(self, key: str) -> bool:
         """Return whether the node has a PreferNoSchedule taint with this key."""
         return any(_is_ours(taint, key) for taint in self.taints)
 
-    def patch(self, key: str, *, hot: bool | None, annotations: Mapping[str, str | None]) -> Object:
+    def patch(self, key: str, *, hot: bool, annotations: Mapping[str, str | None]) -> Object:
         """Return the merge patch that sets the taint and the annotations; empty if nothing changes.
 
         A patch replaces the whole list of taints. It carries the resource version, so that the API server refuses it if
@@ -45,11 +48,11 @@ class NodeState:
 
         Args:
             key: key of our taint.
-            hot: whether the node is to have the taint; None leaves the taints alone.
+            hot: whether the node is to have the taint.
             annotations: text by annotation key; None removes the annotation.
         """
         change: Object = {}
-        if hot is not None and hot != self.is_tainted(key):
+        if hot != self.is_tainted(key):
             others = [dict(taint) for taint in self.taints if not _is_ours(taint, key)]
             ours = [{"key": key, "value": "true", "effect": TAINT_EFFECT}] if hot else []
             change["spec"] = {"taints": others + ours}

@@ -48,6 +48,9 @@ class NodesSection(ClusterSection):
         "trimaran.io/hot", pattern=r"^[a-z0-9][-a-z0-9./]{0,120}$", description="key of the taint on hot nodes"
     )
     step_percent: float = Field(5, gt=0, le=50, description="step in percent to which annotated loads are rounded")
+    refresh_seconds: float = Field(
+        600, ge=1, le=86400, description="age in seconds from which the time of an unchanged annotation is renewed"
+    )
     writes_per_minute: float = Field(60, ge=1, le=100_000, description="largest number of node patches per minute")
     interval_seconds: float = Field(30, ge=0.1, le=600, description="time between two update cycles")
     max_age_seconds: float = Field(
@@ -71,8 +74,8 @@ class NodesSection(ClusterSection):
         # A term is two thirds of the Lease's duration: a write that begins at its end ends before another term begins.
         seconds = min(WRITE_SECONDS, self.lease_seconds / 3)
         return WritePlan(
-            self.taints, rule, self.taint_key, windows, self.step_percent, self.writes_per_minute, self.max_age_seconds,
-            seconds,
+            self.taints, rule, self.taint_key, windows, self.step_percent, self.refresh_seconds, self.writes_per_minute,
+            self.max_age_seconds, seconds,
         )  # fmt: skip
 
 

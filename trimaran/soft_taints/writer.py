@@ -2,14 +2,15 @@
 
 The writer runs in cycles. A cycle writes taints first, then annotations, those with the largest changes first. Writes
 over budget are deferred and recomputed in the next cycle. Nodes whose writes fail come last, and are retried with
-backoff, so that they do not use up the budget of the others.
+backoff, so that they do not use up the budget of the others. A taint that is set or removed leaves a line in the log
+and an Event on the node; Events are written after all patches of a cycle, so that they delay no taint.
 """
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import requests
 
@@ -17,14 +18,18 @@ from client import ClientError
 from runtime.http.gather import Deadline
 from runtime.http.session import UnexpectedResponse
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
+from runtime.kubernetes.events import NodeEventWriter
 from trimaran.soft_taints import annotations
 from trimaran.soft_taints.backoff import NodeBackoff
-from trimaran.soft_taints.hysteresis import HotNodeRule, node_loads
+from trimaran.soft_taints.hot_nodes import HotNodes
+from trimaran.soft_taints.hysteresis import HotNodeRule
 from trimaran.soft_taints.node_state import NodeState, NodeStateCache, Object
-from watcher.model import WatcherMetrics, averages
+from watcher.model import Grade, WatcherMetrics, averages
 
 MERGE_PATCH = "application/merge-patch+json"
 WRITE_SECONDS = 10.0
+COMPONENT = "trimaran-nodes"
+_EVENTS_SECONDS = 30.0  # for all Events of a cycle; the rest is dropped
 _CYCLE_SECONDS = 60.0  # of writes, so that nodes whose writes time out delay new metrics by no more than this
 _log = logging.getLogger(__name__)
 
@@ -47,6 +52,7 @@ class WritePlan:
         taint_key: key of the taint.
         windows: windows whose average load is annotated, such as ``15m``; empty for no annotations.
         step_percent: annotated loads are multiples of this step, percent.
+        refresh_seconds: age from which the time of an unchanged annotation is renewed.
         writes_per_minute: budget of writes for all nodes together.
         max_age_seconds: maximum age of the metrics; older metrics count as missing.
         write_seconds: time limit of a write.
@@ -57,6 +63,7 @@ class WritePlan:
     taint_key: str = "trimaran.io/hot"
     windows: tuple[str, ...] = ()
     step_percent: float = 5.0
+    refresh_seconds: float = 600.0
     writes_per_minute: float = 60.0
     max_age_seconds: float = 300.0
     write_seconds: float = WRITE_SECONDS
@@ -116,8 +123,10 @@ class NodeWriter:
     ) -> None:
         self._api, self._nodes, self._watcher, self._plan, self._term = api, nodes, watcher, plan, term
         self._clock, self._monotonic = clock, monotonic
-        self._hot: dict[str, float] | None = None  # None: unknown, at the start and after another replica wrote
+        self._hot = HotNodes(plan.rule, plan.taint_key)
         self._hot_in: int | None = None  # the term in which the hot nodes were decided
+        self._measured_at: dict[str, float] = {}  # Unix time of the last fresh metrics, by window
+        self._events = NodeEventWriter(api, COMPONENT)
         self._tokens, self._refilled_at = plan.writes_per_minute, monotonic()
         self._backoff = NodeBackoff()
         self.counts = WriterCounts()
@@ -126,7 +135,8 @@ class NodeWriter:
         """Read the metrics, decide which nodes are hot, and patch nodes within the budget. No-op without the Lease."""
         term = self._term()
         if term != self._hot_in:
-            self._hot, self._hot_in = None, term
+            self._hot.forget()
+            self._hot_in = term
         if term is None:
             return
         states = self._nodes.all()
@@ -137,73 +147,84 @@ class NodeWriter:
         self.counts.known = len(states)
         self.counts.deferred = 0
         ends_at = self._monotonic() + _CYCLE_SECONDS
+        written = []
         for number, (_, name, patch) in enumerate(due):
             # After an interruption of the Lease, as by a suspension, the loads and states that were read are outdated.
             if self._tokens < 1 or self._monotonic() >= ends_at or self._term() != term:
                 self.counts.deferred = len(due) - number
                 break
             self._tokens -= 1
-            self._write(name, patch)
+            if self._write(name, patch) and "spec" in patch:
+                written.append(name)
         self.counts.failing = len(self._backoff)
+        self._report_taints(states, written)
 
-    def clear(self) -> int:
-        """Remove the taint and the load annotations from all nodes, regardless of the budget.
+    def _report_taints(self, before: Mapping[str, NodeState], names: list[str]) -> None:
+        """Log the taints that were set or removed, and write Events about them."""
+        key, deadline = self._plan.taint_key, Deadline.after(_EVENTS_SECONDS)
+        for name in names:
+            reason = self._hot.record_write(name, self._clock(), hot=not before[name].is_tainted(key))
+            why = reason if self._plan.taints else "nodes.taints is off"
+            since = None if reason.since is None else annotations.timestamp(reason.since)
+            _log.info(
+                "node tainted" if reason.hot else "taint removed",
+                extra={
+                    "node": name, "load_percent": reason.load, "threshold_percent": reason.threshold, "since": since,
+                },
+            )  # fmt: skip
+            if deadline.remaining_seconds():
+                message = f"Taint {key} {'set' if reason.hot else 'removed'}: {why}"
+                self._events.write(name, before[name].uid, "NodeHot" if reason.hot else "NodeNotHot", message, deadline)
 
-        Returns the number of nodes that could not be written. A node that changes meanwhile is tried a second time.
-        """
-        failed = list(self._nodes.all())
-        for _ in range(2):
-            failed = [name for name in failed if not self._clear(name)]
-        return len(failed)
-
-    def _clear(self, name: str) -> bool:
-        state = self._nodes.get(name)
-        if state is None:  # deleted meanwhile
-            return True
-        patch = state.patch(self._plan.taint_key, hot=False, annotations=dict.fromkeys(state.annotations))
-        return not patch or self._write(name, patch)
-
-    def _due_patches(self, states: Mapping[str, NodeState]) -> Iterator[tuple[tuple[int, float, str], str, Object]]:
+    def _due_patches(self, states: Mapping[str, NodeState]) -> Iterator[tuple[tuple[Any, ...], str, Object]]:
         """Yield sort key, node name and patch of each node that needs a patch; the lowest key is written first."""
-        hot = self._decide_hot(states) if self._plan.taints else None
-        changes = self._changed_annotations(states)
         now = self._monotonic()
+        waiting = {name for name in states if self._backoff.is_waiting(name, now)}
+        hot: Collection[str] = ()
+        if self._plan.taints:
+            hot = self._hot.decide(states, self._fresh_snapshot(None), waiting, now)
+            self.counts.hot = len(hot)
+        snapshots = {window: self._fresh_snapshot(window) for window in self._plan.windows}
+        self._measured_at |= {window: each.timestamp for window, each in snapshots.items() if each is not None}
         for name, state in states.items():
-            is_hot = None if hot is None else name in hot
-            change = changes.get(name, {})
-            patch = state.patch(self._plan.taint_key, hot=is_hot, annotations=change)
-            if patch and not self._backoff.is_waiting(name, now):
+            if name in waiting:
+                continue
+            change = self._changed_annotations(name, state.annotations, snapshots)
+            patch = state.patch(self._plan.taint_key, hot=name in hot, annotations=change)
+            if patch:
                 urgency = -1000.0 if "spec" in patch else -annotations.largest_change(change, state.annotations)
-                yield (self._backoff.failures(name), urgency, name), name, patch
+                age = annotations.oldest_time(state.annotations)
+                yield (self._backoff.failures(name), urgency, age, name), name, patch
 
-    def _decide_hot(self, states: Mapping[str, NodeState]) -> Mapping[str, float]:
-        now = self._monotonic()
-        if self._hot is None:  # the age of found taints is unknown: treat it as long enough, so that nodes may cool
-            since = now - self._plan.rule.min_hot_seconds
-            self._hot = {name: since for name, state in states.items() if state.is_tainted(self._plan.taint_key)}
-        snapshot = self._fresh_snapshot(None)
-        loads = {} if snapshot is None else node_loads(snapshot)
-        tainted = {name for name, state in states.items() if state.is_tainted(self._plan.taint_key)}
-        # A node that cannot be tainted now must not take the place of one that can.
-        unable = {name for name in states if self._backoff.is_waiting(name, now)} - tainted
-        loads = {name: load for name, load in loads.items() if name not in unable}
-        # The minimum time begins when the taint is written: until then the budget may have deferred it.
-        before = {name: since if name in tainted else now for name, since in self._hot.items() if name not in unable}
-        self._hot = self._plan.rule.hot_nodes(states, loads, before, now)  # without loads no node becomes hot
-        self.counts.hot = len(self._hot)
-        return self._hot
+    def _changed_annotations(
+        self, name: str, written: Mapping[str, str], snapshots: Mapping[str, WatcherMetrics | None]
+    ) -> Mapping[str, str | None]:
+        """Return the desired annotations of a node; None for those that are to be removed.
 
-    def _changed_annotations(self, states: Mapping[str, NodeState]) -> Mapping[str, Mapping[str, str | None]]:
-        """Return the desired annotations by node name; nodes that are not measured keep their annotations."""
-        changes: dict[str, dict[str, str | None]] = {}
-        for window in self._plan.windows:
-            snapshot = self._fresh_snapshot(window)
-            for name, node in () if snapshot is None else snapshot.data.items():
-                if name in states:
-                    written = states[name].annotations
-                    desired = annotations.desired_annotation(window, averages(node), written, self._plan.step_percent)
-                    changes.setdefault(name, {}).update(desired)
-        return changes
+        Annotations of windows that are not configured are removed at once. Those of a window without a measurement are
+        removed when they are too old.
+        """
+        plan, now = self._plan, self._clock()
+        change: dict[str, str | None] = dict.fromkeys(
+            written.keys() - {annotations.PREFIX + window for window in plan.windows}
+        )
+        for window, snapshot in snapshots.items():
+            key = annotations.PREFIX + window
+            node = None if snapshot is None else snapshot.data.get(name)
+            desired = None
+            if snapshot is not None and node is not None and node.metadata.get("grade") != Grade.LAST_GOOD:
+                desired = annotations.desired_annotation(
+                    averages(node), written.get(key, ""), snapshot.timestamp, plan.step_percent, plan.refresh_seconds
+                )
+            if desired is not None:
+                change[key] = desired
+            elif key in written:
+                # In an outage, the load of a node with an older time has been measured until the outage began.
+                confirmed_at = self._measured_at.get(window, 0.0) if snapshot is None else 0.0
+                measured_at = max(annotations.AnnotatedLoad.parse(written[key]).measured_at, confirmed_at)
+                if abs(now - measured_at) > plan.max_age_seconds:
+                    change[key] = None
+        return change
 
     def _fresh_snapshot(self, window: str | None) -> WatcherMetrics | None:
         try:

@@ -25,6 +25,7 @@ from trimaran.soft_taints.writer import NodeWriter, WritePlan
 from watcher.model import NodeMetrics, WatcherMetrics
 
 NOW = 1_800_000_000
+AT = "at=2027-01-15T08:00:00Z"
 RULE = HotNodeRule(hot_percent=80, cool_percent=70, min_hot_seconds=300, max_hot_fraction=0.5)
 NAMES = ("a", "b", "c", "d")
 FOREIGN = {"key": "dedicated", "value": "batch", "effect": "NoSchedule"}
@@ -83,26 +84,41 @@ def test_cool_percent_above_hot_percent_is_an_error() -> None:
 # -- annotations --------------------------------------------------------------------------------------------------
 
 
+def desired(averages: Mapping[str, float], written: str = "", at: float = NOW, step: float = 5) -> str | None:
+    return annotations.desired_annotation(averages, written, at, step, refresh_seconds=600)
+
+
 def test_an_annotation_stays_within_a_step() -> None:
     """Values are multiples of the step, and a written value stays while it is within a step of the load."""
-    key = "load.trimaran.io/15m"
-    first = annotations.desired_annotation("15m", {"CPU": 41.0, "Memory": 55.1}, {}, 5)
-    assert first == {key: "cpu=40,memory=55"}
-    assert annotations.desired_annotation("15m", {"CPU": 45.0, "Memory": 50.0}, first, 5) == first
-    assert annotations.desired_annotation("15m", {"CPU": 45.1, "Memory": 50.0}, first, 5) == {key: "cpu=45,memory=55"}
-    assert annotations.desired_annotation("15m", {"CPU": 41.0}, first, 5) == {key: "cpu=40"}
-    assert annotations.desired_annotation("15m", {}, first, 5) == {}
-    assert annotations.desired_annotation("15m", {"CPU": 200.0}, {key: "somebody's words"}, 5) == {key: "cpu=100"}
+    first = desired({"CPU": 41.0, "Memory": 55.1})
+    assert first == f"cpu=40,memory=55,{AT}"
+    assert desired({"CPU": 45.0, "Memory": 50.0}, first) == first
+    assert desired({"CPU": 45.1, "Memory": 50.0}, first) == f"cpu=45,memory=55,{AT}"
+    assert desired({"CPU": 41.0}, first) == f"cpu=40,{AT}"
+    assert desired({}, first) is None
+
+
+@pytest.mark.parametrize("text", ["somebody's words", "cpu=40", "cpu=x,at=yesterday", "at=0001-01-01T00:00:00", "at="])
+def test_an_annotation_that_cannot_be_read_is_replaced(text: str) -> None:
+    """The text of another writer, and one without a time, is replaced."""
+    assert desired({"CPU": 200.0}, text) == f"cpu=100,{AT}"
+    assert desired({"CPU": 41.0}, text) == f"cpu=40,{AT}"
+
+
+def test_an_unchanged_annotation_gets_a_new_time() -> None:
+    """The time of a steady load is renewed once it is as old as the settings say, and not before."""
+    first = desired({"CPU": 41.0})
+    assert desired({"CPU": 44.0}, first or "", NOW + 599) == first
+    assert desired({"CPU": 44.0}, first or "", NOW + 600) == "cpu=40,at=2027-01-15T08:10:00Z"
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=50), st.floats(0.5, 20))
 def test_an_annotation_is_never_more_than_a_step_off(loads: list[float], step: float) -> None:
     """For any series of loads the written value is within a step of the load."""
-    written: Mapping[str, str] = {}
+    written = ""
     for percent in loads:
-        written = annotations.desired_annotation("5m", {"CPU": percent}, written, step)
-        (text,) = written.values()
-        assert abs(float(text.removeprefix("cpu=")) - percent) <= step * 1.001 + 1e-4
+        written = desired({"CPU": percent}, written, step=step) or ""
+        assert abs(annotations.AnnotatedLoad.parse(written).loads["cpu"] - percent) <= step * 1.001 + 1e-4
 
 
 def test_largest_change_measures_a_change() -> None:
@@ -110,6 +126,8 @@ def test_largest_change_measures_a_change() -> None:
     written = {"load.trimaran.io/5m": "cpu=40,memory=50"}
     assert annotations.largest_change({"load.trimaran.io/5m": "cpu=55,memory=50"}, written) == 15
     assert annotations.largest_change({"load.trimaran.io/15m": "cpu=55"}, written) == 100
+    assert annotations.largest_change({"load.trimaran.io/5m": None}, written) == 100
+    assert annotations.largest_change({"load.trimaran.io/5m": f"cpu=40,memory=50,{AT}"}, written) == 0
 
 
 # -- patches ------------------------------------------------------------------------------------------------------
@@ -126,7 +144,6 @@ def test_a_patch_keeps_foreign_taints() -> None:
     tainted = NodeState.from_k8s({**node, "spec": {"taints": [ours, FOREIGN]}})
     assert tainted.patch("trimaran.io/hot", hot=True, annotations={}) == {}
     assert tainted.patch("trimaran.io/hot", hot=False, annotations={})["spec"] == {"taints": [FOREIGN]}
-    assert tainted.patch("trimaran.io/hot", hot=None, annotations={}) == {}
     assert NodeState.from_k8s({"metadata": {"name": "a"}}) == NodeState()
 
 
@@ -263,7 +280,9 @@ def test_a_change_of_another_replica_is_not_overwritten() -> None:
     first = Bench(plan=WritePlan(taints=False, windows=("15m",)))
     Bench(plan=WritePlan(taints=False, windows=("15m",)), api=first.api).run_cycle({"a": 90.0})
     first.run_cycle({"a": 10.0})
-    assert first.api.nodes["a"]["metadata"]["annotations"] == {"load.trimaran.io/15m": "cpu=90,memory=90"}
+    assert first.api.nodes["a"]["metadata"]["annotations"] == {
+        "load.trimaran.io/15m": "cpu=90,memory=90,at=2027-01-15T08:00:30Z"
+    }
     assert first.writer.counts.conflicts == 1
 
 
@@ -367,30 +386,135 @@ def test_writes_stay_within_the_budget_and_taints_come_first() -> None:
         bench.run_cycle(dict(loads))
     assert len(bench.api.writes) == 100
     assert bench.writer.counts.deferred == 0
-    assert bench.api.nodes["node-0"]["metadata"]["annotations"] == {"load.trimaran.io/5m": "cpu=30,memory=30"}
+    assert bench.api.nodes["node-0"]["metadata"]["annotations"] == {"load.trimaran.io/5m": f"cpu=30,memory=30,{AT}"}
 
 
-def test_clear_removes_our_marks_only() -> None:
-    """``--clear`` removes our taints and annotations, and leaves all others."""
-    bench = Bench(plan=WritePlan(rule=RULE, windows=("5m",)))
-    bench.api.taint("a", FOREIGN)
+# -- annotations end with their window ----------------------------------------------------------------------------
+
+
+def annotated(bench: Bench, name: str = "a") -> dict[str, str]:
+    return dict(bench.api.nodes[name]["metadata"].get("annotations") or {})
+
+
+def test_annotations_go_with_their_window() -> None:
+    """The annotation of a window that is no longer configured is removed, also without any metrics."""
+    first = Bench(plan=WritePlan(rule=RULE, windows=("15m", "5m")))
+    first.run_cycle({"a": 40.0})
+    assert annotated(first).keys() == {"load.trimaran.io/15m", "load.trimaran.io/5m"}
+    second = Bench(plan=WritePlan(rule=RULE, windows=("5m",)), api=first.api)
+    second.run_cycle({"a": 40.0})
+    assert annotated(second).keys() == {"load.trimaran.io/5m"}
+    without = Bench(plan=WritePlan(rule=RULE), api=first.api)
+    without.run_cycle(None)
+    assert annotated(without) == {}
+
+
+def test_annotations_go_in_an_outage() -> None:
+    """Annotations of a steady load stay for the maximum age after the last metrics, then all are removed."""
+    bench = Bench(plan=WritePlan(windows=("15m",), refresh_seconds=600, max_age_seconds=300))
+    for _ in range(15):
+        bench.watcher._cached = None
+        bench.run_cycle({"a": 40.0, "b": 40.0})
+    assert len(bench.api.writes) == 2
+    bench.run_cycle(None, 290)
+    assert len(bench.api.writes) == 2
+    bench.run_cycle(None, 20)
+    assert (annotated(bench), annotated(bench, "b")) == ({}, {})
+
+
+def test_a_node_without_measurements_loses_its_annotation() -> None:
+    """A node that the watcher lacks, or serves by earlier values, loses its annotation at the maximum age."""
+    bench = Bench(plan=WritePlan(windows=("15m",), max_age_seconds=300))
+    bench.run_cycle({"a": 40.0, "b": 40.0, "c": 40.0})
+    for seconds, expected in ((200, {"a", "b", "c"}), (200, {"c"})):
+        bench.watcher.now += seconds
+        fresh = metrics({"b": 40.0, "c": 40.0}, bench.watcher.now)
+        old = NodeMetrics(fresh.data["b"].metrics, {}, {"grade": "last_good"})
+        snapshot = WatcherMetrics(fresh.timestamp, fresh.window, "Fake", {**fresh.data, "b": old})
+        bench.watcher._cached = bench.watcher.loads, snapshot
+        bench.writer.run_cycle()
+        assert {name for name in NAMES if annotated(bench, name)} == expected
+
+
+def test_old_times_are_renewed_first() -> None:
+    """With little budget the times of all nodes are renewed in turn, not those of the first names again and again."""
+    names = tuple(f"node-{number}" for number in range(8))
+    bench = Bench(names, WritePlan(windows=("15m",), writes_per_minute=2, refresh_seconds=60))
+    for _ in range(12):
+        bench.watcher._cached = None
+        bench.run_cycle(dict.fromkeys(names, 40.0), 60)
+    times = [annotations.oldest_time(annotated(bench, name)) for name in names]
+    assert bench.watcher.now - min(times) <= 3 * 60
+
+
+def test_a_writer_without_taints_removes_them() -> None:
+    """If only annotations are configured, the taints of earlier settings go."""
+    first = Bench()
+    first.run_cycle({"a": 90.0})
+    second = Bench(plan=WritePlan(taints=False, windows=("15m",)), api=first.api)
+    second.run_cycle({"a": 90.0})
+    assert second.hot() == set()
+    assert second.api.events[-1]["message"] == "Taint trimaran.io/hot removed: nodes.taints is off"
+
+
+# -- Events -------------------------------------------------------------------------------------------------------
+
+
+def test_each_taint_leaves_an_event_and_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
+    """A taint that is set or removed is reported with load, limit, and since when; annotations are not."""
+    caplog.set_level("INFO")
+    bench = Bench(plan=WritePlan(rule=RULE, windows=("15m",), writes_per_minute=1))
+    bench.api.nodes["a"]["metadata"]["uid"] = "uid-a"
     bench.nodes.put(bench.api.nodes["a"])
-    bench.run_cycle({"a": 90.0, "b": 30.0})
-    bench.api.nodes["b"]["metadata"]["resourceVersion"] = "changed"  # the watch delivers it after the first try
-    send = bench.api.send
+    bench.run_cycle({"b": 85.0, "a": 90.0})
+    bench.run_cycle({"b": 85.0, "a": 90.0}, 60)
+    bench.run_cycle({"b": 60.4, "a": 90.0}, 400)
+    events = [(each["involvedObject"]["name"], each["reason"], each["message"]) for each in bench.api.events]
+    taint = "Taint trimaran.io/hot"
+    limit = "at or above nodes.hot_percent (80 %)"
+    assert events == [
+        ("a", "NodeHot", f"{taint} set: load 90 %, {limit} since 2027-01-15T08:00:30Z"),
+        ("b", "NodeHot", f"{taint} set: load 85 %, {limit} since 2027-01-15T08:00:30Z"),
+        (
+            "b", "NodeNotHot",
+            f"{taint} removed: load 60 %, below nodes.cool_percent (70 %); hot since 2027-01-15T08:01:30Z",
+        ),
+    ]  # fmt: skip
+    assert bench.api.events[0]["involvedObject"]["uid"] == "uid-a"
+    lines = [record for record in caplog.records if record.message in {"node tainted", "taint removed"}]
+    fields = [(each.node, each.load_percent, each.threshold_percent, each.since) for each in lines]  # type: ignore[attr-defined]
+    assert fields[0] == ("a", 90.0, 80, "2027-01-15T08:00:30Z")
+    assert fields[2] == ("b", 60.4, 70, "2027-01-15T08:01:30Z")
 
-    def deliver(method: str, path: str, *rest: Any) -> Any:
-        try:
-            return send(method, path, *rest)
-        finally:
-            bench.nodes.put(bench.api.nodes["b"])
 
-    bench.api.send = deliver  # type: ignore[method-assign]
-    assert bench.writer.clear() == 0
-    assert {
-        name: node["spec"].get("taints") for name, node in bench.api.nodes.items() if node["spec"].get("taints")
-    } == {"a": [FOREIGN]}
-    assert not any(node["metadata"].get("annotations") for node in bench.api.nodes.values())
+def test_an_unmeasured_node_loses_its_taint_with_that_reason() -> None:
+    """The Event of a taint that ends in an outage says so, and does not invent a time that is unknown."""
+    first = Bench()
+    first.run_cycle({"a": 90.0})
+    second = Bench(api=first.api)
+    second.run_cycle(None)
+    reason = "Taint trimaran.io/hot removed: no load is measured; hot since before this replica wrote"
+    assert second.api.events[-1]["message"] == reason
+
+
+@pytest.mark.parametrize(("error", "tries"), [(http_error(403), 1), (http_error(500), 2)])
+def test_refused_events_cost_no_taint(error: requests.HTTPError, tries: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Taints are set although Events are refused; after a 403 the log names the rule, and no more are tried."""
+    bench = Bench()
+    send, events = bench.api.send, []
+
+    def refuse(method: str, path: str, *rest: Any) -> Any:
+        if path.endswith("/events"):
+            events.append(path)
+            raise error
+        return send(method, path, *rest)
+
+    bench.api.send = refuse  # type: ignore[method-assign]
+    bench.run_cycle({"a": 90.0, "b": 90.0})
+    assert bench.hot() == {"a", "b"}
+    assert len(events) == tries
+    rule = 'a Role in the namespace default bound to this user needs the rule {apiGroups: [""], resources: ["events"]'
+    assert (rule in str([vars(record) for record in caplog.records])) == (tries == 1)
 
 
 @pytest.mark.slow
