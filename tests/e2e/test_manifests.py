@@ -38,9 +38,9 @@ def run(program: str, *arguments: str | Path) -> str:
 
 
 def by_helm(*values: str) -> Objects:
-    """Return the chart's objects for a release ``trimaran`` in the namespace ``trimaran``."""
+    """Return the chart's objects for a release ``trimaran`` in the namespace ``trimaran``, without Helm's hooks."""
     options = [word for value in values for word in ("--set", value)]
-    place = ("--namespace", "trimaran", "--kube-version", SCHEDULER_VERSION)
+    place = ("--namespace", "trimaran", "--kube-version", SCHEDULER_VERSION, "--no-hooks")
     return comparable(run("helm", "template", "trimaran", CHART, *place, *options))
 
 

@@ -55,7 +55,7 @@ priorityClassName: {{ . }}
 {{- if $.Values.topologySpreadConstraints }}
 topologySpreadConstraints:
   {{- toYaml $.Values.topologySpreadConstraints | nindent 2 }}
-{{- else if ne $part "watcher" }}
+{{- else if not (has $part (list "watcher" "nodes-clear")) }}
 topologySpreadConstraints:
   - maxSkew: 1
     topologyKey: kubernetes.io/hostname
