@@ -47,6 +47,7 @@ class FakeDatadog:
         body: response to every query instead of the computed one; None for none.
         errors: text of ``errors`` in a successful response.
         twice: hosts that appear twice in a response, in two organizations, which the response format allows.
+        broken: hosts whose points are no list in a response.
         queries: every received query with the attributes of its request.
     """
 
@@ -58,6 +59,7 @@ class FakeDatadog:
     body: Any = None
     errors: str = ""
     twice: frozenset[str] = frozenset()
+    broken: frozenset[str] = frozenset()
     queries: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
@@ -100,7 +102,7 @@ class FakeDatadog:
                 for copy in copies:
                     tags = [f"org:{copy}", group] if copy else [group]
                     series.append({"group_tags": tags, "query_index": index, "unit": None})
-                    values.append(points)
+                    values.append({"points": "much"} if group.partition(":")[2] in self.broken else points)
         answer: dict[str, Any] = {
             "data": {
                 "id": "0",

@@ -46,6 +46,7 @@ class FakeSignalFx:
         body: path to the response body that replaces the computed one.
         page: largest number of results in one page of metadata, regardless of the requested limit.
         errors: value of ``errors`` in the response with points.
+        broken: hosts whose points are no list in a response.
         requests: path and query parameters of every request.
     """
 
@@ -55,6 +56,7 @@ class FakeSignalFx:
     body: dict[str, Any] = field(default_factory=dict)
     page: int = MOST
     errors: list[str] = field(default_factory=list)
+    broken: frozenset[str] = frozenset()
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
     def count(self, path: str) -> int:
@@ -100,14 +102,14 @@ class FakeSignalFx:
         if resolution not in RESOLUTIONS:
             reply(handler, {"code": 400, "message": f"no such resolution: {resolution}"}, 400)
             return
-        data = {}
+        data: dict[str, Any] = {}
         for each in [each for each in self.series if matches(query["query"], each)][:MOST]:
             steps: dict[int, list[float]] = {}
             for at, value in zip(each.times.tolist(), each.values.tolist(), strict=True):
                 steps.setdefault(int(at * 1000) // resolution * resolution, []).append(value)
             points = [[at, sum(some) / len(some)] for at, some in sorted(steps.items()) if start <= at <= end]
             if points:
-                data[each.id] = points
+                data[each.id] = "much" if each.dimensions.get("host") in self.broken else points
         reply(handler, json.dumps({"data": data, "errors": self.errors}), Content_Type="application/json")
 
 

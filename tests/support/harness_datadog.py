@@ -19,13 +19,13 @@ class Harness:
     tolerance = 1e-9
 
     @contextmanager
-    def running(self, nodes: Mapping[str, Series], duplicated: str = "") -> Iterator[WindowSource]:
+    def running(self, nodes: Mapping[str, Series], duplicated: str = "", broken: str = "") -> Iterator[WindowSource]:
         stored = [
             StoredSeries(metric, {"host": name}, each.times, getattr(each, part))
             for name, each in nodes.items()
             for metric, part in METRICS.items()
         ]
-        with running(FakeDatadog(stored, twice=frozenset([duplicated]))) as url:
+        with running(FakeDatadog(stored, twice=frozenset([duplicated]), broken=frozenset([broken]))) as url:
             yield WindowSource(self.settings(url))
 
     def settings(self, address: str) -> Settings:

@@ -19,7 +19,7 @@ class Harness:
     tolerance = 1e-9
 
     @contextmanager
-    def running(self, nodes: Mapping[str, Series], duplicated: str = "") -> Iterator[WindowSource]:
+    def running(self, nodes: Mapping[str, Series], duplicated: str = "", broken: str = "") -> Iterator[WindowSource]:
         stored = [
             StoredSeries(
                 f"{number}-{metric}-{copy}", metric, {"host": name, "plugin": copy}, each.times, getattr(each, part)
@@ -28,7 +28,7 @@ class Harness:
             for metric, part in METRICS.items()
             for copy in (("a", "b") if name == duplicated else ("a",))
         ]
-        with running(FakeSignalFx(stored)) as url:
+        with running(FakeSignalFx(stored, broken=frozenset([broken]))) as url:
             yield WindowSource(self.settings(url))
 
     def settings(self, address: str) -> Settings:

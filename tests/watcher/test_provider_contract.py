@@ -14,7 +14,7 @@ from watcher.providers.base import known_providers, open_provider
 from watcher.testing import BrokenNodeContract, DuplicatedSeriesContract, HttpContract, PastContract, ProviderContract
 
 
-class TestDatadog(ProviderContract, HttpContract, DuplicatedSeriesContract):
+class TestDatadog(ProviderContract, HttpContract, DuplicatedSeriesContract, BrokenNodeContract):
     """Contract with a fake of its API."""
 
     harness = harness_datadog.Harness()
@@ -56,7 +56,7 @@ class TestPrometheus(ProviderContract, HttpContract, DuplicatedSeriesContract, P
     harness = harness_prometheus.Harness()
 
 
-class TestSignalFx(ProviderContract, HttpContract, DuplicatedSeriesContract):
+class TestSignalFx(ProviderContract, HttpContract, DuplicatedSeriesContract, BrokenNodeContract):
     """Contract with a fake of its API."""
 
     harness = harness_signalfx.Harness()

@@ -202,7 +202,7 @@ class DatadogProvider:
         table = PointTable(query.text, query.type, window, _step(window))
         times = to_floats(attributes["times"]) / 1000
         unmatched: list[str] = []
-        unusable = abs(len(attributes["series"]) - len(attributes["values"]))
+        unusable = ["without a series"] * abs(len(attributes["series"]) - len(attributes["values"]))
         for series, points in zip(attributes["series"], attributes["values"], strict=False):
             host = self._host(series)
             node = without_port(host).removesuffix(self._options.host_name_suffix)
@@ -210,14 +210,15 @@ class DatadogProvider:
             if not node:
                 unmatched.append(str(series.get("group_tags") if isinstance(series, dict) else series)[:100])
             elif len(values) != len(times):
-                unusable += 1
+                unusable.append(node)
             else:
                 table.add(node, times, values)
         messages = []
         if error_text:
             messages.append((Kind.PARTIAL_ANSWER, f"Datadog reports: {error_text}", Action.REPORTED))
         if unusable:
-            message = f"{unusable} series do not have the same number of values as of times"
+            shown = ", ".join(sorted(unusable)[:_SHOWN])
+            message = f"{len(unusable)} series do not have the same number of values as of times: {shown}"
             messages.append((Kind.PARTIAL_ANSWER, message, Action.DROPPED))
         if unmatched:
             shown = ", ".join(sorted(unmatched)[:_SHOWN])

@@ -176,6 +176,9 @@ class SignalFxProvider:
             if not node:
                 unmatched.append(host or key)
                 continue
+            if not isinstance(pairs, list):
+                note(Kind.BAD_VALUE, f"{node}: the points are not a list", node, Action.DROPPED)
+                continue
             times, values = to_floats(pairs, columns=2).T
             times = times / 1000
             values[times <= window.start] = float("nan")
