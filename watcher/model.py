@@ -136,8 +136,8 @@ class NodeMetrics:
         tags: durations such as ``5m``, if known: ``step``, the distance of the provider's data points, and
             ``smoothing``, the span that each point is an average over.
         metadata: location of the node (``dataCenter``, ``pool``), and, only if not normal, ``grade`` (how the values
-            were obtained), ``coverage`` (share of the window that has samples, 0 to 1) and ``suspect`` (the kinds of
-            findings that make the values suspect, comma-separated).
+            were obtained), ``coverage`` (share of the window that has samples, 0 to 1), ``missing`` (the reason why no
+            node has CPU) and ``suspect`` (the kinds of findings that make the values suspect, comma-separated).
     """
 
     metrics: tuple[Metric, ...]

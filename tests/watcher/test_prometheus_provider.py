@@ -21,6 +21,7 @@ from runtime.http.gather import Deadline, gather
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
 from watcher.findings import Kind
 from watcher.model import Operator, Window
+from watcher.pipeline.factory import open_watcher
 from watcher.providers.base import open_provider
 from watcher.providers.prometheus.provider import PrometheusProvider
 from watcher.quality import analyzer
@@ -529,3 +530,20 @@ def test_newest_samples_of_stopped_nodes(tmp_path: Path, raw: bool) -> None:
     }
     assert fetched.newest["alive"] == now
     assert now - 480 - 150 <= fetched.newest["stopped"] <= now - 480
+
+
+def test_an_answer_without_cpu_says_why(tmp_path: Path) -> None:
+    """Before Prometheus has two scrapes there is memory only: each node says that CPU is missing, and why."""
+    now = int(time.time())
+    lines = [
+        f'# TYPE node_memory_{name}_bytes gauge\nnode_memory_{name}_bytes{{instance="a:9100"}} {value} {now - 60}\n'
+        for name, value in (("MemAvailable", 25), ("MemTotal", 100))
+    ]
+    with run_prometheus(tmp_path, lines) as url:
+        settings = Settings(provider=ProviderSettings(name="Prometheus", address=url))
+        watcher = open_watcher(settings, None)
+        watcher.fetch_once()
+        node = watcher.published().metrics.data["a"]
+        watcher.stop()
+    assert {metric.type for metric in node.metrics} == {"Memory"}
+    assert node.metadata["missing"] == "CPU: there are no series of CPU"

@@ -84,8 +84,10 @@ class Fetcher:
         fetched: Fetched = self._late.run(name, partial(self._provider.fetch, _window(name, now), deadline))
         with self._cleaning:  # in parallel it would not be faster, and requests would have to wait for all of them
             limited, too_many = analyzer.limit(fetched.nodes, name, self._settings.max_nodes)
-            nodes, findings = analyzer.clean(limited, name)
-        return replace(fetched, nodes=nodes, findings=(*fetched.findings, *too_many, *findings))
+            nodes, cleaned = analyzer.clean(limited, name)
+            findings = (*fetched.findings, *too_many, *cleaned)
+            explained = analyzer.explain_missing_cpu(nodes, findings, fetched.source or self._source)
+        return replace(fetched, nodes=explained, findings=findings)
 
 
 def _window(name: str, now: int) -> Window:

@@ -4,14 +4,15 @@
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from operator import attrgetter
 from typing import Any
 
 from runtime import masking
 from watcher.findings import Action, Finding, Kind
-from watcher.model import AVERAGES, SLACK_PERCENT, Metric, NodeMetrics, Operator
+from watcher.model import AVERAGES, SLACK_PERCENT, Metric, MetricType, NodeMetrics, Operator
 
 # Everything in a node's metrics except the numbers. The nodes of a cluster mostly have the same shape, and a shape that
 # was good once is not checked again.
@@ -48,7 +49,12 @@ def clean(nodes: Mapping[str, NodeMetrics], window: str) -> tuple[dict[str, Node
             message = f"{_shown(name)} is not a valid node name"
             findings.append(Finding(Kind.BAD_NODE_NAME, message, window, action=Action.DROPPED))
             continue
-        metrics = _clean_metrics(name, node.metrics, window, findings, good_shapes)
+        try:
+            metrics = _clean_metrics(name, node.metrics, window, findings, good_shapes)
+        except (AttributeError, TypeError) as error:  # third-party providers may return anything
+            message = f"the provider's metrics of {name} cannot be read: {type(error).__name__}: {error}"
+            findings.append(Finding(Kind.BAD_VALUE, message, window, name, action=Action.DROPPED))
+            continue
         if metrics:
             tags, metadata = node.tags, node.metadata
             if tags.__class__ is not dict or tags:  # faster than a call for nodes without tags
@@ -77,6 +83,27 @@ def limit(nodes: Mapping[str, NodeMetrics], window: str, most: int) -> tuple[Map
     return first_nodes, [Finding(Kind.TOO_MANY_NODES, message, window, action=Action.DROPPED)]
 
 
+def explain_missing_cpu(
+    nodes: Mapping[str, NodeMetrics], findings: Iterable[Finding], source: str
+) -> Mapping[str, NodeMetrics]:
+    """Return the nodes with ``metadata.missing`` if none of them has CPU, as soon after the start of a source.
+
+    CPU is a rate, so it needs more samples than memory. Without this text an answer without CPU would look complete.
+
+    Args:
+        nodes: node name to metrics.
+        findings: findings of the fetch, for the reason.
+        source: name of the source.
+    """
+    if any(metric.type == MetricType.CPU for node in nodes.values() for metric in node.metrics):
+        return nodes
+    problems = (each.message for each in findings if each.kind is Kind.QUERY_FAILED and MetricType.CPU in each.message)
+    reason = next(problems, f"{source} has no CPU of any node yet")
+    return {
+        name: replace(node, metadata={**node.metadata, "missing": f"CPU: {reason}"}) for name, node in nodes.items()
+    }
+
+
 def is_node_name(name: str) -> bool:
     """Return whether a node of this name may be published: its name is valid, and does not contain a secret."""
     return _is_name(name) and not masking.has_secret(name)
@@ -97,11 +124,14 @@ def _clean_metrics(
     """
     shape = tuple(map(_shape_of, metrics))
     if (good_shapes and shape == good_shapes[-1]) or shape in good_shapes:
-        for metric in metrics:
-            if not 0 <= metric.value <= 100:
-                break
-        else:
-            return metrics
+        try:  # contextlib.suppress would take a third of the time
+            for metric in metrics:
+                if not 0 <= metric.value <= 100:
+                    break
+            else:
+                return metrics
+        except TypeError:  # a value that is not a number is named below
+            pass
     clean = _without_lone_deviations(node, metrics, [*_good_metrics(node, metrics, window, findings)], window, findings)
     if len(clean) != len(metrics) or not all(map(lambda a, b: a is b, clean, metrics)):
         return clean
