@@ -30,6 +30,26 @@ def test_valid_values_are_kept(value: float) -> None:
     assert findings == []
 
 
+@pytest.mark.parametrize("bad", [None, 5, NodeMetrics(None), NodeMetrics((None,)), NodeMetrics(5)])
+def test_metrics_that_cannot_be_read_cost_their_node_only(bad: Any) -> None:
+    """A provider that returns anything in place of one node's metrics keeps the other nodes, with a finding."""
+    good = NodeMetrics((metric(20),))
+    nodes, findings = analyzer.clean({"a": good, "bad": bad, "c": good}, "15m")
+    assert set(nodes) == {"a", "c"}
+    (finding,) = findings
+    assert (finding.kind, finding.node, finding.action) == (Kind.BAD_VALUE, "bad", "dropped")
+    assert finding.message.startswith("the provider's metrics of bad cannot be read: ")
+
+
+def test_a_value_that_is_no_number_costs_no_other_metric() -> None:
+    """A value of None is dropped, also where earlier nodes have the same metrics with numbers."""
+    both = NodeMetrics((metric(20), metric(30, name="memory", type_="Memory")))
+    wrong = NodeMetrics((metric(None), metric(30, name="memory", type_="Memory")))
+    nodes, findings = analyzer.clean({"a": both, "b": wrong}, "15m")
+    assert nodes["b"].metrics == wrong.metrics[1:]
+    assert [(finding.kind, finding.node) for finding in findings] == [(Kind.BAD_VALUE, "b")]
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_values_that_are_not_finite_are_dropped(value: float) -> None:
     """NaN and infinity are dropped, with a finding with window, node and metric; the node's other metrics are kept."""
