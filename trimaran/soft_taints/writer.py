@@ -8,6 +8,7 @@ and an Event on the node; Events are written after all patches of a cycle, so th
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ from runtime.http.gather import Deadline
 from runtime.http.session import UnexpectedResponse
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
 from runtime.kubernetes.events import NodeEventWriter
+from runtime.outage_log import OutageLog
 from trimaran.soft_taints import annotations
 from trimaran.soft_taints.backoff import NodeBackoff
 from trimaran.soft_taints.hot_nodes import HotNodes
@@ -128,6 +130,9 @@ class NodeWriter:
         self._measured_at: dict[str, float] = {}  # Unix time of the last fresh metrics, by window
         self._events = NodeEventWriter(api, COMPONENT)
         self._tokens, self._refilled_at = plan.writes_per_minute, monotonic()
+        self._outages: dict[str | None, OutageLog] = defaultdict(
+            lambda: OutageLog(_log, "no metrics to write on nodes", "metrics to write on nodes again", monotonic)
+        )  # by window
         self._backoff = NodeBackoff()
         self.counts = WriterCounts()
 
@@ -230,8 +235,9 @@ class NodeWriter:
         try:
             snapshot = self._watcher.metrics(window)
         except ClientError as error:
-            _log.warning("no metrics to write on nodes", extra={"window": window or "", "error": str(error)})
+            self._outages[window].failed(str(error), window=window or "")
             return None
+        self._outages[window].worked()
         self.counts.metrics_at = snapshot.timestamp
         return snapshot if abs(self._clock() - snapshot.timestamp) <= self._plan.max_age_seconds else None
 

@@ -216,6 +216,28 @@ def test_taints_end_in_an_outage() -> None:
     assert bench.hot() == set()
 
 
+def test_an_outage_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Cycles without metrics are logged at the first one and after a minute, and once when there are metrics again."""
+    caplog.set_level("INFO")
+    bench = Bench()
+    for seconds in (30, 10, 10, 10, 30):
+        bench.run_cycle(None, seconds)
+    bench.run_cycle({"a": 10.0})
+    bench.run_cycle({"a": 10.0})
+    failing, working = "no metrics to write on nodes", "metrics to write on nodes again"
+    assert [record.message for record in caplog.records] == [failing, failing, working]
+
+
+def test_a_replica_counts_its_nodes_and_the_time_of_its_metrics() -> None:
+    """The counters have the number of nodes, and the time of the metrics also while they are too old to mark by."""
+    bench = Bench()
+    bench.run_cycle({"a": 10.0})
+    assert (bench.writer.counts.known, bench.writer.counts.metrics_at) == (len(NAMES), bench.watcher.now)
+    bench.watcher._cached = (bench.watcher.loads, metrics({"b": 99.0}, NOW - 1000))
+    bench.run_cycle(bench.watcher.loads)
+    assert bench.writer.counts.metrics_at == NOW - 1000
+
+
 def test_a_suspect_node_has_no_load() -> None:
     """A node that the watcher marks as suspect is treated as not measured."""
     snapshot = metrics({"a": 90.0, "b": 90.0})
