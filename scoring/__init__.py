@@ -11,7 +11,7 @@ from scoring.arguments import ArgumentError
 from scoring.kubernetes_version import KUBERNETES_VERSIONS
 from scoring.load.measured_resource import CPU_LOAD, DISK_LOAD, GPU_LOAD, MEMORY_LOAD, NETWORK_LOAD, MeasuredResource
 from scoring.load.metrics_table import MeasuredUse, MetricsTable
-from scoring.load.owner_index import OwnerIndex, OwnersOnRow
+from scoring.load.owner_index import OwnerIndex, OwnersOnRows
 from scoring.load.use_levels import UseLevels
 from scoring.normalization import INFEASIBLE
 from scoring.plugins.base import Explanation, PreparedPlugin, Rows, RowSliceCache, ScorePlugin, Terms
@@ -44,7 +44,7 @@ __all__ = [
     "LoadVariationRiskBalancing", "LowRiskOverCommitment", "MeasuredResource", "MeasuredUse", "MetricsTable", "Node",
     "NodeGrade", "NodePlan", "NodeRequirement", "NodeResourcesAllocatable", "NodeResourcesBalancedAllocation",
     "NodeResourcesFit", "NodeRows", "NodeSelectorTerm", "NodeTable", "Occupancy", "OwnedPods", "Owner", "OwnerIndex",
-    "OwnersOnRow", "PackedScores", "Peaks", "PlacedPod", "PluginScores", "Pod", "PodState", "PowerModel",
+    "OwnersOnRows", "PackedScores", "Peaks", "PlacedPod", "PluginScores", "Pod", "PodState", "PowerModel",
     "PreparedPlugin", "PreparedProfile", "Profile", "ProfileExplanation", "ResourceList", "ResourceWeight",
     "RowSliceCache", "Rows", "SchedulerConfiguration", "ScorePlugin", "Scores", "ShapePoint", "TailRisk", "Taint",
     "TargetLoadPacking", "Terms", "Toleration", "UseLevels", "WeightedPlugin", "Workload", "fits", "plugin_from_config",

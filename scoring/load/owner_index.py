@@ -15,15 +15,17 @@ ALL_OTHERS = sys.maxsize
 """Index of all other owners: beyond the end of every array, where the last element stands for them."""
 
 
-class OwnersOnRow(NamedTuple):
-    """Pods in a row of a node table, summed up by owner; pods without an owner are listed one by one.
+class OwnersOnRows(NamedTuple):
+    """Pods in some rows of a node table, summed up by row and owner; pods without an owner are listed one by one.
 
     Attributes:
-        places: index of each owner, shape (owners on the row,).
+        order: index of each sum's row among the rows, shape (sums,).
+        places: index of each sum's owner.
         counts: number of its pods.
         requests: sum of the requests of its pods.
     """
 
+    order: Int64s
     places: Int64s
     counts: Float64s
     requests: Float64s
@@ -42,7 +44,9 @@ class OwnerIndex:
     def __init__(self, owners: Iterable[Kin] = ()) -> None:
         self._place: dict[Kin | None, int] = {owner: place for place, owner in enumerate(owners)}
         self._owners = list(self._place)
-        self._on_row: dict[tuple[int, str], tuple[Mapping[str, object], int, OwnersOnRow]] = {}
+        self._on_row: dict[
+            tuple[int, str], tuple[Mapping[str, object], int | None, tuple[Int64s, Float64s, Float64s]]
+        ] = {}
 
     def __len__(self) -> int:
         return len(self._owners)
@@ -60,18 +64,25 @@ class OwnerIndex:
         """Return the index of a workload or owner; :data:`ALL_OTHERS` for an unknown one and for None."""
         return self._place.get(owner, ALL_OTHERS)
 
-    def on_row(self, nodes: NodeTable, row: int, resource: str) -> OwnersOnRow:
-        """Return the sums of the pods in a row by owner, with the requests of a resource."""
-        pods = nodes.occupancy.pods[row]  # replaced with every change, so its identity validates the cache
-        cached = self._on_row.get((row, resource))
-        # A sum that has only known owners stays valid when the index grows: its size is then -1.
-        if cached is None or cached[0] is not pods or cached[1] not in {-1, len(self._owners)}:
-            size, owners = len(self._owners), self._summed(nodes, row, resource)
-            known = ALL_OTHERS not in owners.places
-            cached = self._on_row[row, resource] = pods, -1 if known else size, owners
-        return cached[2]
+    def on_rows(self, nodes: NodeTable, rows: Int64s, resource: str) -> OwnersOnRows:
+        """Return the sums of the pods in some rows by owner, with the requests of a resource."""
+        # A scheduler asks for this again and again, and most rows are unchanged: this loop decides the speed.
+        pods_by_row, sums, size = nodes.occupancy.pods, [], len(self._owners)
+        for row in rows.tolist():
+            cached = self._on_row.get((row, resource))
+            pods = pods_by_row[row]  # replaced with every change, so its identity validates the cache
+            # A sum that has only known owners stays valid when the index grows: its size is None.
+            if cached is None or cached[0] is not pods or (cached[1] is not None and cached[1] != size):
+                summed = self._summed(nodes, row, resource)
+                cached = self._on_row[row, resource] = pods, size if ALL_OTHERS in summed[0] else None, summed
+            sums.append(cached[2])
+        if not sums:
+            return OwnersOnRows(*np.zeros((2, 0), np.int64), *np.zeros((2, 0)))
+        order = np.repeat(np.arange(len(sums)), [len(places) for places, _, _ in sums])
+        return OwnersOnRows(order, *(np.concatenate(column) for column in zip(*sums, strict=True)))
 
-    def _summed(self, nodes: NodeTable, row: int, resource: str) -> OwnersOnRow:
+    def _summed(self, nodes: NodeTable, row: int, resource: str) -> tuple[Int64s, Float64s, Float64s]:
+        """Return place, count and requests of each owner in a row."""
         owned, pods = nodes.owners_on(row), nodes.placed_on(row)
         places = [self._place.get(owner, ALL_OTHERS) for owner in owned]
         requests = [owner_pods.requests.get(resource, 0) for owner_pods in owned.values()]
@@ -81,4 +92,4 @@ class OwnerIndex:
             places += [ALL_OTHERS] * len(ownerless)
             requests += ownerless
             counts += [1] * len(ownerless)
-        return OwnersOnRow(np.array(places, np.int64), np.array(counts, np.float64), np.array(requests, np.float64))
+        return np.array(places, np.int64), np.array(counts, np.float64), np.array(requests, np.float64)

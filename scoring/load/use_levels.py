@@ -154,14 +154,7 @@ class UseLevels:
             The expected use of each node's pods, in millicores for cpu, otherwise in bytes or pieces, and the variance
             of the use, in the square of that unit; both of shape (k,).
         """
-        # One entry per row and owner, all rows joined.
-        by_owner = [self.owners.on_row(nodes, row, resource) for row in rows.tolist()]
-        row = np.repeat(np.arange(len(rows)), [len(owners.places) for owners in by_owner])
-        if not by_owner:
-            return np.zeros(0), np.zeros(0)
-        places = np.concatenate([owners.places for owners in by_owner])
-        requests = np.concatenate([owners.requests for owners in by_owner])
-        counts = np.concatenate([owners.counts for owners in by_owner]) if self.uses else requests
+        order, places, counts, requests = self.owners.on_rows(nodes, rows, resource)
         use = self._use(resource, places, counts, requests)
         deviation = np.zeros_like(requests)
         deviations, use_deviations = self.deviations.get(resource), self.use_deviations.get(resource)
@@ -169,7 +162,7 @@ class UseLevels:
             deviation += requests * deviations.take(places, mode="clip")
         if use_deviations is not None:
             deviation += counts * use_deviations.take(places, mode="clip")
-        return by_row(row, use, len(rows)), by_row(row, deviation * deviation, len(rows))
+        return by_row(order, use, len(rows)), by_row(order, deviation * deviation, len(rows))
 
     def _use(self, resource: str, places: Int64s, counts: Float64s | float, requests: Float64s) -> Float64s:
         """Return the expected use of the pods at each place of the arrays."""

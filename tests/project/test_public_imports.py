@@ -32,7 +32,7 @@ PROMISED = {
         FallbackPolicy FallbackScores ImageLocality Judgment LoadVariationRiskBalancing LowRiskOverCommitment
         MeasuredResource MeasuredUse MetricsTable Node NodeGrade NodePlan NodeResourcesAllocatable
         NodeResourcesBalancedAllocation NodeResourcesFit NodeRequirement NodeRows NodeSelectorTerm NodeTable
-        Occupancy OwnedPods Owner OwnerIndex OwnersOnRow PackedScores
+        Occupancy OwnedPods Owner OwnerIndex OwnersOnRows PackedScores
         Peaks PlacedPod PluginScores Pod PodState PowerModel
         PreparedPlugin PreparedProfile Profile ProfileExplanation ResourceList ResourceWeight
         RowSliceCache Rows
