@@ -1,10 +1,13 @@
 """Pods with their workloads and requests from the metrics of kube-state-metrics, present or recorded."""
 
+import contextlib
+import gc
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from runtime.http import budget
 from runtime.http.gather import Deadline
 from runtime.kubernetes.objects import CPU, MAX_AMOUNT, MEMORY, Owner
 from runtime.kubernetes.workloads import NAMING_LABELS, Workload, revision_of, workload_of
@@ -104,9 +107,13 @@ class KubeStatePods:
         Raises:
             ProviderError: a query failed, or there are no series.
         """
+        with _paused_collector():
+            return self._read(deadline)
 
-        def ask(selector: str, keep: str) -> Iterator[tuple[Labels, float]]:
-            yield from self._series(f"max by ({keep}) ({selector})", deadline)
+    def _read(self, deadline: Deadline) -> RunningPods:
+        def ask(selector: str, keep: str) -> list[tuple[Labels, float]]:
+            with budget.released():
+                return list(self._series(f"max by ({keep}) ({selector})", deadline))
 
         phase = _selector("kube_pod_status_phase", 'phase="Running"', self._matchers)
         running = {key_of_series(labels) for labels, _ in ask(f"{phase} == 1", _POD)}
@@ -133,6 +140,18 @@ class KubeStatePods:
 
     def close(self) -> None:
         """Do nothing: the provider closes its connections."""
+
+
+@contextlib.contextmanager
+def _paused_collector() -> Iterator[None]:
+    """Pause the collection of cycles: a million rows have none, and traversing them takes half of all the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def key_of_series(labels: Labels) -> PodKey:
