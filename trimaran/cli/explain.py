@@ -1,6 +1,7 @@
 """``trimaran explain`` shows the reasons for a pod's placement; ``trimaran extender regret`` rates past placements.
 
-Regret is the load of the node that a pod was bound to, minus the load that the extender's best node would have had.
+The regret estimates the load of the node that a pod was bound to, minus the load that the extender's best node would
+have had.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -55,7 +56,10 @@ def explain(pod: str, address: str, access: dict[str, Path | None], output: str)
 @click.command(short_help="Compare the chosen nodes with the extender's best nodes.")
 @extender_options
 def regret(address: str, access: dict[str, Path | None], output: str) -> None:
-    """Show the load of the chosen nodes after placement, compared with the extender's best nodes."""
+    """Estimate how much lower the load of the extender's best nodes would be than that of the chosen nodes.
+
+    The regret is an estimate, because the use of single pods is not known.
+    """
     summary = get_or_exit(address, access, REGRET)
     with expected_content(address):
         if output == "text":
@@ -114,29 +118,40 @@ def _summary(decision: Mapping[str, Any]) -> Iterator[str]:
     if data := decision["data"]:
         yield f"  metrics     {data['window']} window of {data['source']}, {data['age_seconds']:.0f} s old"
     if best := decision["best"]:
-        yield f"  best        {best['node']} with {best['score']}"
+        yield f"  best        {best['node']} with {best['score']}, the highest sum with kube-scheduler's own scores"
     if not chosen:
         yield "  chosen      unknown (yet)"
     elif chosen.get("rank") is None:
-        yield f"  chosen      {chosen['node']}"
+        reason = ", not scored in the last request" if decision["best"] else ""
+        yield f"  chosen      {chosen['node']}{reason}"
     else:
-        rank = f"{chosen['score']}, rank {chosen['rank']}, {chosen['margin']} below the best"
-        yield f"  chosen      {chosen['node']} with {rank}"
+        rank = f"{chosen['score']}, rank {chosen['rank']} by our scores"
+        yield f"  chosen      {chosen['node']} with {rank}, {_distance(best, chosen)}"
     if after := decision["after"]:
         uses = (
             f"{which} {', '.join(f'{name} {value:.1f} %' for name, value in after[key].items())}"
             for which, key in (("chosen", "chosen_percent"), ("best with the pod", "best_percent"))
         )
-        yield f"  afterwards  {'; '.join(uses)}: regret {after['regret']:+.1f} points"
+        yield f"  afterwards  {'; '.join(uses)}: estimated regret {after['regret']:+.1f} points"
+
+
+def _distance(best: Mapping[str, Any] | None, chosen: Mapping[str, Any]) -> str:
+    """Return the distance of the chosen node's score from the best node's score as text."""
+    margin = int(chosen["margin"])
+    if best and best["node"] == chosen["node"]:
+        return "the best node"
+    return f"{abs(margin)} {'below' if margin > 0 else 'above'} the best node's" if margin else "as the best node"
 
 
 def _show_regret(summary: Mapping[str, Any]) -> None:
     from trimaran.extender.decisions.decisions_client import regret_rows  # so that --help is quick
 
-    header = ["SCHEDULER", "MODE", "PODS", "SAME NODE", "CHOSEN", "BEST", "REGRET", "P95", "CHOSEN HOT", "BEST HOT"]
-    echo_table(header, regret_rows(summary))
+    header = "SCHEDULER,MODE,PODS,SAME NODE,CHOSEN,BEST,EST. REGRET,P95,CHOSEN HOT,BEST HOT"
+    echo_table(header.split(","), regret_rows(summary))
     echo()
     echo(
-        f"{summary['waiting']} pods are not counted yet: their first window is not complete; "
-        f"hot: {summary['hot_percent']:g} % or more"
+        f"{summary['waiting']} pods are not counted yet: their first window is not complete; {summary['left_out']} are "
+        f"left out: they ended before it, or a node was not measured; hot: {summary['hot_percent']:g} % or more"
     )
+    echo("The regret is an estimate: a pod is expected to use the same share of its requests as all pods together.")
+    echo("Between two seeds of one policy it is 0 on average.")

@@ -101,14 +101,16 @@ def _or_alert(render: Any) -> Any:
 
 def _regret_table(regret: Mapping[str, Any]) -> list[Any]:
     header = [
-        "Scheduler", "Mode", "Pods", "On best node", "Load of chosen", "Load of best", "Regret", "Regret, p95",
-        "Chosen hot", "Best hot",
+        "Scheduler", "Mode", "Pods", "On best node", "Load of chosen", "Load of best", "Est. regret",
+        "Est. regret, p95", "Chosen hot", "Best hot",
     ]  # fmt: skip
     hint = (
         f"A node is hot at {regret['hot_percent']:g}% or more. "
-        f"{regret['waiting']} pods are not counted yet: their first window is not complete."
+        f"{regret['waiting']} pods are not counted yet: their first window is not complete. "
+        f"{regret['left_out']} are left out: they ended before it, or a node was not measured. The regret is an "
+        "estimate: a pod is expected to use the same share of its requests as all pods together."
     )
-    return [table("Regret by scheduler", header, regret_rows(regret)), html.P(hint, className="hint")]
+    return [table("Estimated regret by scheduler", header, regret_rows(regret)), html.P(hint, className="hint")]
 
 
 def _rank_chart(decisions: Sequence[Mapping[str, Any]]) -> Any:
@@ -135,7 +137,9 @@ def _rank_chart(decisions: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def _table(decisions: Iterable[Mapping[str, Any]]) -> Any:
-    header = ["Pod", "Time (UTC)", "Mode", "Outcome", "Best, score", "Chosen, score", "Rank", "Below best", "Regret"]
+    header = [
+        "Pod", "Time (UTC)", "Mode", "Outcome", "Best, score", "Chosen, score", "Rank", "Below best", "Est. regret",
+    ]  # fmt: skip
     rows = []
     for decision in decisions:
         best, chosen, after = decision.get("best"), decision.get("chosen") or {}, decision.get("after")

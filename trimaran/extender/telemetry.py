@@ -19,7 +19,7 @@ from trimaran.extender.trial.field_trial import FieldTrial
 
 _AGES = (5, 10, 15, 30, 45, 60, 90, 120, 180, 300, 600)
 _RANKS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500)
-_POINTS = (0, 1, 2, 5, 10, 20, 50)
+_SIGNED_POINTS = (-50, -20, -10, -5, -2, -1, 0, 1, 2, 5, 10, 20, 50)
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 
 
@@ -52,13 +52,15 @@ class ExtenderTelemetry:
             "trimaran_extender_chosen_rank", "rank of the chosen node by our scores", ["mode"], buckets=_RANKS
         )
         self._margins = histogram(
-            "trimaran_extender_chosen_margin", "points of the chosen node below the best score", ["mode"],
-            buckets=_POINTS,
+            "trimaran_extender_chosen_margin", "points of the chosen node below our best node", ["mode"],
+            buckets=_SIGNED_POINTS,
         )  # fmt: skip
         self._regrets = histogram(
-            "trimaran_extender_regret_points", "load of the chosen node minus expected load of our best node", ["mode"],
-            buckets=sorted({*_POINTS, *(-each for each in _POINTS)}),
-        )  # fmt: skip
+            "trimaran_extender_regret_points",
+            "estimate: load of the chosen node minus load of our best one with the pod",
+            ["mode"],
+            buckets=_SIGNED_POINTS,
+        )
         self._herd = gauge(
             "trimaran_extender_herd_ratio", "share of the last 100 pods that went to the most chosen node"
         )
@@ -102,7 +104,7 @@ class ExtenderTelemetry:
             self._margins.labels(mode).observe(chosen.margin)
 
     def count_regret(self, regret: PlacementRegret) -> None:
-        """Observe the regret of a placement: load of the chosen node minus expected load of our best node, points."""
+        """Observe the estimated regret of a placement: load of the chosen node minus load of our best node, points."""
         self._regrets.labels(_mode(regret.active)).observe(regret.regret)
 
     def count_prioritized(self, outcome: PrioritizeOutcome, seconds: float) -> None:

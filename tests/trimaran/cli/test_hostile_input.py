@@ -62,7 +62,7 @@ DECISION = {
     "pod": EVIL, "scheduler": EVIL, "at": NOW, "mode": "active", "outcome": EVIL, "candidates": EVIL,
     "in_flight": EVIL, "data": {"window": EVIL, "source": EVIL, "age_seconds": 1.0},
     "best": {"node": EVIL, "score": EVIL}, "after": None,
-    "chosen": {"node": EVIL, "score": EVIL, "rank": EVIL, "margin": EVIL},
+    "chosen": {"node": EVIL, "score": EVIL, "rank": EVIL, "margin": 1},
     "nodes": [
         {"chosen": True, "name": EVIL, "answered": EVIL, "grade": EVIL,
          "plugins": [{"name": EVIL, "score": EVIL, "why": EVIL}]},
@@ -72,7 +72,8 @@ ROW = {
     "scheduler": EVIL, "mode": EVIL, "pods": EVIL, "same_node": EVIL, "chosen_percent": 1.0, "best_percent": 1.0,
     "regret": 1.0, "regret_p95": 1.0, "chosen_hot": EVIL, "best_hot": EVIL,
 }  # fmt: skip
-EXTENDER = {"/explain": DECISION, "/regret": {"schedulers": [ROW], "waiting": EVIL, "hot_percent": 1.0}}
+REGRETS = {"schedulers": [ROW], "waiting": EVIL, "left_out": EVIL, "hot_percent": 1.0}
+EXTENDER = {"/explain": DECISION, "/regret": REGRETS}
 
 
 @contextmanager

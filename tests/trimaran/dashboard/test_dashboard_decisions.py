@@ -183,7 +183,7 @@ def test_the_extender_option_adds_the_decisions_page(running, tmp_path):
     config = str(running[2].kube_config())
     with dashboard(tmp_path, running[0], "--extender", running[1], "--cluster", KUBECONFIG=config) as url:
         page = callback(url, SCREEN, location={"pathname": "/decisions", "search": ""}).text
-        assert "Regret by scheduler" in page
+        assert "Estimated regret by scheduler" in page
         assert '"children":"Decisions","href"' in page
         assert '"pool=spot"' in callback(url, SCREEN, location={"pathname": "/", "search": ""}).text
     without = create_app(RemoteAccess(running[0])).test_client()

@@ -134,6 +134,37 @@ def test_a_decision_has_explained_nodes_and_the_chosen_one(bench: Bench) -> None
     assert decision["data"]["age_seconds"] == NOW - bench.metrics.current.timestamp
 
 
+def test_an_explanation_does_not_contradict_itself() -> None:
+    """If kube-scheduler's own scores put another node first than ours, rank, margin and text say so."""
+    bench = Bench()
+    with served(bench) as url:
+        document = ExtenderArgs.decode(orjson.dumps(extender_args(*NAMES)))
+        answer = bench.prioritizer.answer(document)
+        bench.record.add(document, answer, "node-9", active=True)  # best by the sum with kube-scheduler's own scores
+        bench.bind("pod-1", "node-0")
+        bench.record.run_cycle()
+        best, chosen = answer.scores["node-9"], answer.scores["node-0"]
+        assert chosen > best
+        decision = bench.explained()
+        assert decision["best"] == {"node": "node-9", "score": best}
+        assert (decision["chosen"]["score"], decision["chosen"]["rank"]) == (chosen, 1)
+        assert decision["chosen"]["margin"] == best - chosen
+        text = run("explain", "default/pod-1", "--extender", url)[1]
+        assert f"best        node-9 with {best}, the highest sum with kube-scheduler's own scores" in text
+        assert f"node-0 with {chosen}, rank 1 by our scores, {chosen - best} above the best node's" in text
+    bench.prioritizer.close()
+
+
+def test_a_node_that_was_no_candidate_is_explained_as_such(bench: Bench) -> None:
+    """A pod that was bound to a node outside of the request has neither a score nor a rank, and the text says why."""
+    with served(bench) as url:
+        bench.ask(names=NAMES[:5])
+        bench.bind("pod-1", "node-20")
+        bench.record.run_cycle()
+        assert bench.explained()["chosen"]["rank"] is None
+        assert "node-20, not scored in the last request" in run("explain", "default/pod-1", "--extender", url)[1]
+
+
 def test_answers_do_not_wait_for_the_record(bench: Bench) -> None:
     """Answers continue while the record is locked."""
     with bench.record._lock:

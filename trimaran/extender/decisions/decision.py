@@ -1,7 +1,8 @@
 """Decision: record of one prioritize request, with the scores, the node that the pod was bound to, and its load."""
 
+import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -10,12 +11,11 @@ import orjson
 
 from scoring import Scores
 from scoring.profiles.explanations import PackedScores
-from scoring.table.node_rows import NodeRows
 from trimaran.extender.answer import PrioritizeOutcome, ScoredCandidates, ScoringDetails
+from trimaran.extender.decisions import regret
 from trimaran.extender.decisions.manifest import pod_manifest
-from trimaran.extender.decisions.regret import PlacementRegret, Use, requested_percent, used_percent
+from trimaran.extender.decisions.regret import MeasuredWindow, PlacementRegret
 from trimaran.extender.wire import ExtenderArgs
-from watcher.model import WatcherMetrics
 
 BEST = 10
 _OVERHEAD_BYTES = 2800  # memory of a decision with its regret, without its nodes and its manifest
@@ -33,7 +33,8 @@ class ChosenNode:
         bound_at: time of the binding, Unix seconds.
         score: our score of the node; None if the node was not a candidate, or the candidates could not be scored.
         rank: number of candidates with a higher score, plus one; None without a score.
-        margin: best score minus the score of this node, points; None without a score.
+        margin: score of our best node minus the score of this node, points; None without a score. It is negative if our
+            scores alone prefer this node, because the best node has the highest sum with kube-scheduler's own scores.
     """
 
     node: str
@@ -85,7 +86,7 @@ class Decision:
         data: window, source, timestamp and age of the metrics; empty without metrics.
         best, best_score: our best node and its score, also in shadow mode. The best node has the highest sum of our
             scores and the in-tree scores. Empty if the nodes could not be scored.
-        request: resource requests of the pod, percent of the best node's capacity; empty without a best node.
+        requests: CPU and memory requests of the pod, in millicores and bytes.
         chosen: node that the pod was bound to; None until known.
         placement_regret: load of the chosen node compared with our best node (see ``regret``); None until measured.
         manifest: requests and scheduling constraints of the pod as JSON; ``null`` if longer than 16 KB.
@@ -103,7 +104,7 @@ class Decision:
     data: dict[str, Any] = field(default_factory=dict)
     best: str = ""
     best_score: int = 0
-    request: Use = field(default_factory=dict)
+    requests: Mapping[str, int] = field(default_factory=dict)
     chosen: ChosenNode | None = None
     placement_regret: PlacementRegret | None = None
     manifest: bytes = b"null"
@@ -118,23 +119,25 @@ class Decision:
         """Drop the manifest and the explained nodes, which :meth:`summary` does not return."""
         self.manifest, self.nodes = b"null", None
 
-    def measure(self, snapshot: WatcherMetrics) -> PlacementRegret | None:
-        """Return the loads of the chosen node and of our best node in a snapshot.
+    def measure(self, window: MeasuredWindow) -> PlacementRegret | None:
+        """Return the loads of the chosen node and of our best node in a window.
 
-        Returns None if the chosen or the best node is unknown, or not measured.
+        Returns None if the chosen or the best node is unknown, or not measured, or if the pod has left the node.
 
         Args:
-            snapshot: metrics whose window began after the pod was bound.
+            window: measured window, which began after the pod was bound.
         """
-        if self.chosen is None or not self.best:
+        if self.chosen is None or not self.best or not window.covers(self.uid, self.chosen.node):
             return None
-        chosen, best = used_percent(snapshot, self.chosen.node), used_percent(snapshot, self.best)
+        since = min(math.floor(self.at), self.chosen.bound_at)  # the API server's times are whole seconds
+        chosen, best = (window.use(node_name, since, self.uid) for node_name in (self.chosen.node, self.best))
         if chosen is None or best is None or chosen.keys() != best.keys():
             return None
         same = self.chosen.node == self.best
-        with_pod = chosen if same else {name: best[name] + self.request.get(name, 0.0) for name in best}
-        window = snapshot.window.start, snapshot.window.end
-        return PlacementRegret(self.scheduler, self.active, same, chosen, with_pod, window)
+        if not same:
+            expected = window.expected_percent(self.requests, self.best)
+            best = {name: percent + expected[name] for name, percent in best.items()}
+        return PlacementRegret(self.scheduler, self.active, same, chosen, best, window.bounds)
 
     def as_document(self) -> dict[str, Any]:
         """Return the decision as a JSON object, with the explained nodes and the manifest."""
@@ -143,7 +146,7 @@ class Decision:
 
     def summary(self) -> dict[str, Any]:
         """Return the decision as a JSON object without the explained nodes and the manifest."""
-        chosen, regret = self.chosen, self.placement_regret
+        chosen, after = self.chosen, self.placement_regret
         return {
             "pod": self.pod,
             "uid": self.uid,
@@ -156,7 +159,7 @@ class Decision:
             "data": self.data,
             "best": {"node": self.best, "score": self.best_score} if self.best else None,
             "chosen": chosen and {**asdict(chosen), "bound_at": round(chosen.bound_at, 3)},
-            "after": regret and regret.as_document(),
+            "after": after and after.as_document(),
         }
 
 
@@ -179,6 +182,7 @@ class OpenDecision:
             f"{pod.namespace}/{pod.name}", pod.uid, args.scheduler_name, at, answer.outcome, active,
             len(args.node_names), in_flight,
         )  # fmt: skip
+        self.decision.requests = regret.requests(pod)
         manifest = orjson.dumps(pod_manifest(pod))
         if len(manifest) <= _LONGEST_MANIFEST:
             self.decision.manifest = bytes(memoryview(manifest))  # a copy, without the writer's spare capacity
@@ -194,18 +198,14 @@ class OpenDecision:
         terms = sum(len(part.terms) for part in details.scores.plugins.values() if part.terms)
         self.size += (_NAME_BYTES + terms * _TERM_BYTES) * len(answer.names)
 
-    def close(self, nodes: NodeRows, node_name: str = "", bound_at: float = 0.0) -> Decision:
+    def close(self, node_name: str = "", bound_at: float = 0.0) -> Decision:
         """Complete the decision with the chosen node and the explained nodes, and return it.
 
         Args:
-            nodes: nodes of the cluster, for the capacity of our best node.
             node_name: node that the pod was bound to; "" if unknown.
             bound_at: time of the binding, Unix seconds.
         """
         decision = self.decision
-        row = nodes.row_by_name.get(decision.best)
-        if row is not None:
-            decision.request = requested_percent(self.pod, nodes.nodes[row])
         if node_name:
             decision.chosen = self._chosen(node_name, bound_at)
         if self._details is not None:
@@ -214,11 +214,11 @@ class OpenDecision:
 
     def _chosen(self, node_name: str, bound_at: float) -> ChosenNode:
         position, points = _position(self._answer.names, node_name), self._points
-        if points is None or position < 0:
+        if points is None or position < 0 or not self.decision.best:
             return ChosenNode(node_name, bound_at)
         score = points.item(position)
         rank = 1 + int(np.count_nonzero(points > score))
-        return ChosenNode(node_name, bound_at, score, rank, int(points.max()) - score)
+        return ChosenNode(node_name, bound_at, score, rank, self.decision.best_score - score)
 
     def _nodes(self, scores: Scores, best: str, chosen: str) -> ExplainedNodes:
         """Return the ten best candidates, our best node first, and the chosen node if it is not one of them."""

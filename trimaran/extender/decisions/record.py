@@ -1,6 +1,6 @@
 """Record of decisions: for each scored pod its scores, the node that it was bound to, and the regret.
 
-The regret is the load of the chosen node minus the load that our best node would have with the pod. A prioritize
+The regret estimates the load of the chosen node minus the load that our best node would have with the pod. A prioritize
 request only appends its scores to a queue. Some tenths of a second later the record's thread opens a decision for the
 request. The decision is closed when its pod is bound or after a timeout: the explanations of the ten best nodes and the
 chosen node are then stored in packed form, and rendered on request. The record is bounded in number and bytes; the
@@ -26,7 +26,7 @@ from trimaran.cluster.view import ClusterView
 from trimaran.extender.answer import PrioritizeOutcome, ScoredCandidates
 from trimaran.extender.decisions import manifest
 from trimaran.extender.decisions.decision import Decision, OpenDecision
-from trimaran.extender.decisions.regret import PlacementRegret, regret_table
+from trimaran.extender.decisions.regret import MeasuredWindow, PlacementRegret, regret_table
 from trimaran.extender.wire import ExtenderArgs
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ class DecisionRecord:
         self._size = self._open_size = 0
         self._unmeasured: deque[Decision] = deque(maxlen=self._limits.decisions)
         self._regrets: deque[PlacementRegret] = deque(maxlen=self._limits.decisions)
+        self._left_out = 0
         self._last_nodes: deque[str] = deque(maxlen=_HERD_PODS)
         self._lock = threading.Lock()  # guards all that explain, recent and regrets read
         self._queue_lock = threading.Lock()  # held while the queue is drained
@@ -136,14 +137,17 @@ class DecisionRecord:
             return [each.summary() for each in islice(chain(open_decisions, reversed(self._closed.values())), limit)]
 
     def regrets(self) -> dict[str, Any]:
-        """Return the regret table as a JSON object, with the number of decisions whose regret is not measured yet.
+        """Return the regret table as a JSON object, with the number of decisions that it does not count.
 
         The regret table has a row for each scheduler and mode: loads of the chosen nodes and of our best nodes.
+        ``waiting`` decisions are not measured yet; ``left_out`` ones never will be, because their pods ended before
+        their window did, or a node was not measured.
         """
         with self._lock:
-            regrets, waiting = tuple(self._regrets), len(self._unmeasured)
+            regrets, waiting, left_out = tuple(self._regrets), len(self._unmeasured), self._left_out
         rows = regret_table(regrets, self._hot_percent)
-        return {"hot_percent": self._hot_percent, "waiting": waiting, "schedulers": rows}
+        counts = {"waiting": waiting, "left_out": left_out}
+        return {"estimate": True, "hot_percent": self._hot_percent, **counts, "schedulers": rows}
 
     @property
     def size(self) -> int:
@@ -184,7 +188,6 @@ class DecisionRecord:
             return
         with self._view.reading() as cluster:
             placements = {key: cluster.find(opened.pod) for key, opened in open_decisions.items()}
-            nodes = cluster.rows
         now = self._clock()
         for number, (key, placed) in enumerate(placements.items()):
             if self._thread is not None and number % _BATCH == _BATCH - 1:
@@ -192,9 +195,9 @@ class DecisionRecord:
             opened = open_decisions[key]
             if placed is not None and placed[1].placed_at != float("inf") and _is_same(placed[1].pod, opened.pod):
                 at = placed[1].placed_at
-                self._close(key, opened, opened.close(nodes, placed[0], at if at > 0 else now))
+                self._close(key, opened, opened.close(placed[0], at if at > 0 else now))
             elif now - opened.decision.at > self._limits.open_seconds or self._open_size * 4 > self._limits.max_bytes:
-                self._close(key, opened, opened.close(nodes))
+                self._close(key, opened, opened.close())
 
     def _close(self, key: PodKey, opened: OpenDecision, decision: Decision) -> None:
         with self._lock:
@@ -243,14 +246,24 @@ class DecisionRecord:
         waiting = deque[Decision](maxlen=self._limits.decisions)
         for decision in self._unmeasured:
             (ripe if decision.chosen and decision.chosen.bound_at <= start else waiting).append(decision)
+        if not ripe:
+            return
+        with self._view.reading() as cluster:
+            nodes = cluster.copy()
+        window, regrets = MeasuredWindow(snapshot, nodes), []
+        for number, decision in enumerate(ripe):
+            if self._thread is not None and number % _BATCH == _BATCH - 1:
+                self._stop.wait(_PAUSE_SECONDS)
+            regrets.append(decision.measure(window))
         with self._lock:
             self._unmeasured = waiting
-            for decision in ripe:
-                decision.placement_regret = decision.measure(snapshot)
-            regrets = [decision.placement_regret for decision in ripe if decision.placement_regret is not None]
-            self._regrets.extend(regrets)
-        for regret in regrets:
-            self._telemetry.count_regret(regret)
+            for decision, regret in zip(ripe, regrets, strict=True):
+                decision.placement_regret = regret
+                if regret is None:
+                    self._left_out += 1
+                else:
+                    self._regrets.append(regret)
+                    self._telemetry.count_regret(regret)
 
 
 def _is_same(placed: Pod, pod: Pod) -> bool:
