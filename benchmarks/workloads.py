@@ -21,8 +21,8 @@ from watcher.store import Store
 from watcher.windows.container_use import ContainerUse
 from watcher.workloads.learner import DAYS, WorkloadLearner
 from watcher.workloads.learner_state import load_state, save_state
-from watcher.workloads.learning import use_round
 from watcher.workloads.pods import ContainerResources, PodKey, PodTemplate, RunningPod, RunningPods
+from watcher.workloads.use_round import use_round
 
 GIB, DAY = 2**30, 86_400
 

@@ -29,6 +29,7 @@ FETCHING = {
     "watcher.pipeline.backfill.Backfill._fill_chunk",
     "watcher.providers.kubernetes_metrics_server.KubernetesMetricsServerProvider.pod_use",
     "watcher.pipeline.pod_use._open_sources", "watcher.pipeline.pod_use.PodUseRounds._succeeded",
+    "watcher.workloads.learning.WorkloadLearning.observe", "watcher.workloads.learning.WorkloadLearning._learner",
     "watcher.providers.fake.FakeProvider.pod_use", "trimaran.extender.trial.promql_value.PromqlValue.ask",
 }  # fmt: skip
 IN_NOTEBOOKS = {

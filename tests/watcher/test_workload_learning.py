@@ -15,8 +15,9 @@ from support.workload_rounds import GIB, START, STEP, measured
 
 from watcher.store import Store
 from watcher.windows.container_use import ContainerUse
-from watcher.workloads.learning import WorkloadLearning, use_round
+from watcher.workloads.learning import WorkloadLearning
 from watcher.workloads.pods import ContainerResources, PodKey, PodTemplate, RunningPod, Workload
+from watcher.workloads.use_round import use_round
 
 WEB = Workload("shop", "Deployment", "web")
 TEMPLATE = PodTemplate(WEB, "5d4f", (ContainerResources("main", 500, GIB), ContainerResources("proxy", 100)))
@@ -140,6 +141,20 @@ def test_a_file_without_the_table_is_migrated(path):
     store = Store(path)
     WorkloadLearning(store, "x").observe(*measured(0))
     assert (store.set_aside, store.failure, len(store.load_workloads("x"))) == (None, "", 1)
+    store.close()
+
+
+def test_a_watcher_learns_in_the_background(watch, path):
+    """A running service learns from its rounds of pod use, and its store has what was learned."""
+    service = watch("--provider", "Fake", store=path, TRIMARAN_FAKE__PODS="40")
+    service.wait_for("/watcher/node-1")
+    wait_until(lambda: "trimaran_pod_use_pods 40.0" in service.get("/metrics").text, "a round was learned", 60)
+    service.terminate()
+    store = Store(path)
+    learned = WorkloadLearning(store, "Fake").table()
+    assert {workload.name for workload in learned.workloads} == {f"app-{number}" for number in range(1, 9)}
+    assert learned.pods.tolist() == [5.0] * 8
+    assert (learned.use[0] > 0).all()
     store.close()
 
 

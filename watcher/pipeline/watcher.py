@@ -37,6 +37,7 @@ from watcher.settings import QualitySettings, WatchSettings
 from watcher.store import Store
 from watcher.telemetry import LastFetch, WatcherState, WatcherTelemetry
 from watcher.wire import Dialect, MetricsCode
+from watcher.workloads.learning import WorkloadLearning
 
 if TYPE_CHECKING:
     from watcher.quality.anomalies import AnomalyDetector
@@ -52,6 +53,9 @@ class Watcher:
 
     Reading is safe from any thread and never waits for a fetch. ``stop()`` closes the provider and the store that were
     passed to the constructor.
+
+    Attributes:
+        workloads: what is learned of workloads, if its ``observe`` is called with rounds of pod use.
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class Watcher:
         self._guard = ClockGuard(clock())
         self._fetcher = Fetcher(provider, source, settings, standing)
         self._judge = Judge(detector, store, sources)
+        self.workloads = WorkloadLearning(store, source)
         self._backfill = backfill or Backfill(None, source, store, sources, settings, 0)
         self._cache = Cache(self._order, settings.expiry_seconds, dialect)
         self._open_findings = OpenFindings()

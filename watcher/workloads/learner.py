@@ -37,8 +37,6 @@ from watcher.workloads.cpu_histograms import BINS, PackedDay, bins_of, percentil
 from watcher.workloads.use_round import UseRound
 
 DAYS = 14
-MAX_WORKLOADS = 50_000
-QUANTILES = (0.5, 0.9, 0.95, 0.99)
 
 _PRIOR_MINUTES = 60.0
 _MEMORY_MINUTES = 1440.0
@@ -49,7 +47,7 @@ _LOWEST_LEVEL, _HIGHEST_LEVEL = 0.05, 4.0
 _LEVEL_SECONDS, _LEAST_LEVEL_SECONDS = 1200.0, 600.0
 _PART_OF_POD_SECONDS = 900.0
 _PAST_DAY_WEIGHT = 0.5  # of each day relative to the next one: VerticalPodAutoscaler's half-life of 24 hours
-_SURVIVING = 0.95  # share of MAX_WORKLOADS that an eviction leaves, so that evictions are rare
+_SURVIVING = 0.95  # share of the limit that an eviction leaves, so that evictions are rare
 _CLOCK_JITTER_SECONDS = 3600.0
 _DAY = 86400
 
@@ -97,7 +95,7 @@ class WorkloadLearner:
         next_number: number of the next packed day.
     """
 
-    def __init__(self, max_workloads: int = MAX_WORKLOADS) -> None:
+    def __init__(self, max_workloads: int = 50_000) -> None:
         self.max_workloads = max_workloads
         self._rows = np.zeros(64, ROW)
         self.keys: list[ContainerKey] = []
@@ -182,7 +180,7 @@ class WorkloadLearner:
             *largest,
         )
 
-    def containers(self, quantiles: tuple[float, ...] = QUANTILES) -> ContainerTable:
+    def containers(self, quantiles: tuple[float, ...] = (0.5, 0.9, 0.95, 0.99)) -> ContainerTable:
         """Return what is known of each container, with these quantiles of CPU use."""
         rows = self.rows.copy()
         past = [(day, _PAST_DAY_WEIGHT**age) for age, (_, day) in enumerate(self.past, start=1)]
