@@ -17,6 +17,7 @@ from typing import Any, Generic, Self, TypeVar
 from runtime.kubernetes.k8s_fields import unix_seconds
 from runtime.kubernetes.pod_demand import RequestCache
 from runtime.kubernetes.reflector import ListWatch, Object, Reflector
+from runtime.kubernetes.workloads import Workload, workload_of
 from scoring import Node, NodeTable, Pod
 from scoring.table.occupancy import DEPARTED_SECONDS
 from trimaran.cluster.assumptions import AssumptionOutcomes
@@ -47,6 +48,7 @@ class ClusterView:
         clock: Unix time.
         on_bound: called for each pending pod that gets a node, with its creation time in Unix seconds if known; must
             return at once.
+        name_workload: names the workloads of the pods, as for :meth:`Pod.from_k8s`.
     """
 
     def __init__(
@@ -58,11 +60,13 @@ class ClusterView:
         monotonic: Callable[[], float] = time.monotonic,
         clock: Callable[[], float] = time.time,
         on_bound: OnBound | None = None,
+        name_workload: Callable[..., Workload] = workload_of,
     ) -> None:
         self._lock = threading.RLock()  # reentrant, so that a reader of the table can count a pod on a node
         self._state = ClusterState(assume_seconds, departed_seconds)
         self._monotonic = monotonic
-        nodes, pods = _NodeMirror(self._lock, self._state), _PodMirror(self._lock, self._state, clock, on_bound)
+        nodes = _NodeMirror(self._lock, self._state)
+        pods = _PodMirror(self._lock, self._state, clock, on_bound, name_workload)
         self._readers: tuple[_ObjectReader[Any], ...] = (nodes.reader, pods.reader)
         self._reflectors = (Reflector(api, NODES, nodes), Reflector(api, PODS, pods, fieldSelector=_RUNNING))
 
@@ -200,9 +204,15 @@ class _PodMirror:
     """Reflector handler that applies changes of pods to a cluster state. Field values that pods share are interned."""
 
     def __init__(
-        self, lock: threading.RLock, state: ClusterState, clock: Callable[[], float], on_bound: OnBound | None
+        self,
+        lock: threading.RLock,
+        state: ClusterState,
+        clock: Callable[[], float],
+        on_bound: OnBound | None,
+        name_workload: Callable[..., Workload],
     ) -> None:
         self._lock, self._state, self._clock, self._on_bound = lock, state, clock, on_bound
+        self._name_workload = name_workload
         self._interner, self._request_cache = Interner(), RequestCache()
         self.reader = _ObjectReader(self._from_k8s)
 
@@ -249,7 +259,8 @@ class _PodMirror:
             self._state.drop_pod(str(_metadata(gone).get("uid")), left_at)
 
     def _from_k8s(self, each: Object) -> Pod:
-        return self._interner.intern(Pod.from_k8s(each, self._request_cache.lookup), unique_fields=_UNIQUE_FIELDS)
+        pod = Pod.from_k8s(each, self._request_cache.lookup, self._name_workload)
+        return self._interner.intern(pod, unique_fields=_UNIQUE_FIELDS)
 
 
 class _ObjectReader(Generic[Kind]):

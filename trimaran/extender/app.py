@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from flask import Blueprint, Flask, Response, request
 
 from runtime.kubernetes.pod_demand import RequestCache
+from runtime.kubernetes.workloads import Workload, workload_of
 from runtime.server import responses
 from runtime.server.access import AccessCheck
 from runtime.server.errors import ErrorCode
@@ -35,6 +36,7 @@ def create_app(
     why_not_ready: Callable[[], str],
     access: AccessCheck | None = None,
     more: Iterable[Blueprint] = (),
+    name_workload: Callable[..., Workload] = workload_of,
 ) -> FastPath:
     """Return the WSGI application.
 
@@ -44,6 +46,7 @@ def create_app(
         why_not_ready: returns the reason why pods cannot be scored yet; empty if they can.
         access: access check of the requests; None admits everyone.
         more: further routes, such as those of the filter and of the recorded decisions.
+        name_workload: names the workload of a pod to score, as for :meth:`Pod.from_k8s`.
     """
     access = access or AccessCheck()
     app = Flask("extender", static_folder=None)
@@ -64,7 +67,7 @@ def create_app(
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         began = time.perf_counter()
         try:
-            args = ExtenderArgs.decode(body, request_cache)
+            args = ExtenderArgs.decode(body, request_cache, name_workload)
         except BadRequest as error:
             return responses.error_response(400, ErrorCode.BAD_REQUEST, str(error))
         result = prioritizer.answer(args)

@@ -9,7 +9,7 @@ decoded, and large bodies are decoded one at a time.
 """
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,8 @@ import orjson
 
 from runtime.http.budget import estimate_memory_bytes
 from runtime.kubernetes.pod_demand import RequestCache
-from scoring import Pod
+from runtime.kubernetes.workloads import workload_of
+from scoring import Pod, Workload
 
 MAX_CANDIDATES = 200_000
 MAX_DECODED_BYTES = 256 << 20  # estimated; whole Node objects take 4 to 6 times the memory of their JSON
@@ -49,18 +50,24 @@ class ExtenderArgs:
     by_name: bool = True
 
     @classmethod
-    def decode(cls, body: bytes, request_cache: RequestCache | None = None) -> "ExtenderArgs":
+    def decode(
+        cls,
+        body: bytes,
+        request_cache: RequestCache | None = None,
+        name_workload: Callable[..., Workload] = workload_of,
+    ) -> "ExtenderArgs":
         """Decode the JSON body of a prioritize or filter request.
 
         Args:
             body: bytes of the body.
             request_cache: cache of the resource requests of equal pods; None for no cache.
+            name_workload: names the pod's workload, as for :meth:`Pod.from_k8s`.
 
         Raises:
             BadRequest: the body is not JSON, not an ExtenderArgs, or too large.
         """
         with decoded_fields(body) as fields:
-            pod, scheduler_name = _pod_of(fields, request_cache)
+            pod, scheduler_name = _pod_of(fields, request_cache, name_workload)
             names = fields.get("nodenames")
             node_names = _unique_names(names, "NodeNames") if names is not None else _names(fields.get("nodes"))
             return cls(pod, scheduler_name, node_names, names is not None)
@@ -104,7 +111,11 @@ def encode(names: Sequence[str], points: Sequence[int]) -> bytes:
     return orjson.dumps([{"Host": name, "Score": score} for name, score in zip(names, points, strict=True)])
 
 
-def _pod_of(fields: Mapping[str, Any], request_cache: RequestCache | None = None) -> tuple[Pod, str]:
+def _pod_of(
+    fields: Mapping[str, Any],
+    request_cache: RequestCache | None = None,
+    name_workload: Callable[..., Workload] = workload_of,
+) -> tuple[Pod, str]:
     """Return the pod in a request's fields, and the name of the pod's scheduler."""
     pod = fields.get("pod")
     if not isinstance(pod, dict):
@@ -112,7 +123,7 @@ def _pod_of(fields: Mapping[str, Any], request_cache: RequestCache | None = None
     spec = pod.get("spec")
     scheduler_name = spec.get("schedulerName") if isinstance(spec, dict) else None
     try:
-        decoded = Pod.from_k8s(pod, request_cache.lookup if request_cache else None)
+        decoded = Pod.from_k8s(pod, request_cache.lookup if request_cache else None, name_workload)
     except (ValueError, TypeError, AttributeError) as error:  # fields of other types than in Kubernetes
         raise BadRequest(f"the Pod cannot be read: {error}") from None
     scheduler_name = str(scheduler_name or "default-scheduler")

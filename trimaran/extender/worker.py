@@ -11,12 +11,14 @@ from flask import Blueprint
 
 from client import Collector
 from runtime.kubernetes.api import KubernetesApi, pod_namespace
+from runtime.kubernetes.workloads import workload_of
 from runtime.server.access import AccessCheck
 from runtime.server.fast_path import FastPath
 from runtime.settings.loading import LoadedSettings
 from trimaran.cluster.view import ClusterView
 from trimaran.extender import rollout
 from trimaran.extender.app import create_app
+from trimaran.extender.benefit_notice import BenefitNotice
 from trimaran.extender.decisions.authorizer import AccessReviewAuthorizer, AllowAll
 from trimaran.extender.decisions.record import DecisionRecord, RecordLimits
 from trimaran.extender.decisions.routes import decision_routes
@@ -77,7 +79,10 @@ class ExtenderWorker:
         def current_rollout() -> rollout.Rollout:
             return configured_rollout().at_present(trial.acts())
 
-        view = ClusterView(self._api, assume_seconds=section.assume_seconds, on_bound=trial.add_bound)
+        name_workload = partial(workload_of, owner_labels=tuple(self._settings.workloads.owner_labels))
+        view = ClusterView(
+            self._api, assume_seconds=section.assume_seconds, on_bound=trial.add_bound, name_workload=name_workload
+        )
         self._closing.callback(view.close)  # runs before the API is closed, so that its watches end first
         record = DecisionRecord(view, collector, telemetry, RecordLimits(section.decisions), section.hot_percent)
         self._closing.callback(record.close)
@@ -103,6 +108,12 @@ class ExtenderWorker:
         view.start()
         rules.start()
         record.start()
+        notice = BenefitNotice(
+            view, collector, configured_rollout,
+            lambda reason, message, is_warning: events.announce(reason, message, is_warning=is_warning),
+        )  # fmt: skip
+        self._closing.callback(notice.close)
+        notice.start()
         trial.start()
         prioritizer.start()
         # The first read can block on an unresponsive watcher, so it must not delay the probes.
@@ -113,7 +124,7 @@ class ExtenderWorker:
             routes.append(self._filter(view, collector, telemetry, is_active))
         status = ExtenderStatus(view, collector, rules, self._profiles, prioritizer, current_rollout)
         routes.append(status_routes(status))
-        return create_app(prioritizer, telemetry, status.why_not_ready, self._access, routes)
+        return create_app(prioritizer, telemetry, status.why_not_ready, self._access, routes, name_workload)
 
     def _field_trial(
         self,

@@ -4,6 +4,7 @@ import itertools
 import logging
 import re
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from support.scripted_api import SILENCE, ScriptedApi, page
 from support.servers import wait_until
 
 from runtime.kubernetes.api import WatchEvent
-from scoring import Container, NodeTable, Pod, ResourceList
+from runtime.kubernetes.workloads import workload_of
+from scoring import Container, NodeTable, Pod, ResourceList, Workload
 from trimaran.cluster.interner import Interner
 from trimaran.cluster.view import NODES, ClusterView
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
@@ -248,3 +250,26 @@ def test_the_age_of_the_view_grows() -> None:
     assert not view.is_synced
     wait_until(lambda: view.age_seconds > before, "time passes", 5)
     view.close()
+
+
+def test_pods_have_their_workloads() -> None:
+    """Pods of two ReplicaSets of one Deployment have one workload, or the one of a label that the view is given."""
+
+    def replica(revision: str) -> dict[str, Any]:
+        manifest = bound(f"web-{revision}-x", "node-1")
+        references = [{"kind": "ReplicaSet", "name": f"web-{revision}", "uid": revision, "controller": True}]
+        labels = {"pod-template-hash": revision, "team": "search"}
+        manifest["metadata"] |= {"ownerReferences": references, "labels": labels}
+        return manifest
+
+    def workloads(**options: Any) -> set[Workload | None]:
+        view = ClusterView(scripted([node("node-1")], [replica("7f9c"), replica("5d4b")]), **options).start()
+        assert view.wait(10)
+        with view.reading() as table:
+            named = {placed.pod.workload for placed in table.placed_on(0)}
+        view.close()
+        return named
+
+    assert workloads() == {Workload("default", "Deployment", "web")}
+    by_team = partial(workload_of, owner_labels=("team",))
+    assert workloads(name_workload=by_team) == {Workload("default", "Label", "search")}

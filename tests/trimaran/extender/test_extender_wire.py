@@ -2,6 +2,7 @@
 
 import threading
 import tracemalloc
+from functools import partial
 from typing import Any
 
 import orjson
@@ -10,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.extending import extender_args
 
+from runtime.kubernetes.workloads import workload_of
+from scoring import Workload
 from trimaran.extender.wire import BadRequest, ExtenderArgs, decoded_fields, encode
 
 
@@ -162,3 +165,12 @@ def test_any_node_name_is_encoded_correctly(scores: list[tuple[str, int]]) -> No
     assert orjson.loads(encode(plain, points)) == [
         {"Host": name, "Score": score} for name, score in zip(plain, points, strict=True)
     ]
+
+
+def test_the_workload_of_a_pod_follows_the_setting() -> None:
+    """A pod to score has the workload that the given function names, such as by a label."""
+    pod = {"metadata": {"name": "web-1", "labels": {"team": "search"}}, "spec": {}}
+    body = orjson.dumps({"Pod": pod, "NodeNames": ["a"]})
+    assert ExtenderArgs.decode(body).pod.workload == Workload("default", "Pod", "web")
+    by_team = partial(workload_of, owner_labels=("team",))
+    assert ExtenderArgs.decode(body, None, by_team).pod.workload == Workload("default", "Label", "search")
