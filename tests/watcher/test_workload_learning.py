@@ -79,7 +79,7 @@ def test_a_round_covers_the_time_since_the_one_before(since, seconds):
 
 
 def test_a_restarted_watcher_continues(path):
-    """What was learned survives a restart, bit for bit, and the next rounds are learned as without the restart."""
+    """A learner's state survives a restart, bit for bit, and the next rounds are learned as without the restart."""
     store, running = Store(path), WorkloadLearning(Store(None), "x")
     for number in range(6):
         learning = WorkloadLearning(store, "x")

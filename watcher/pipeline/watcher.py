@@ -55,7 +55,7 @@ class Watcher:
     passed to the constructor.
 
     Attributes:
-        workloads: what is learned of workloads, if its ``observe`` is called with rounds of pod use.
+        workloads: learner of the use of workloads; its ``observe`` takes the rounds of pod use.
     """
 
     def __init__(

@@ -254,8 +254,8 @@ class Store:
 
         Args:
             source: name of the source of the measurements.
-            state: function that returns the state's parts by name, given the names of the stored parts; None leaves a
-                part as it is stored.
+            state: function that returns the state's parts by name, given the names of the stored parts; None keeps a
+                stored part.
         """
         origin = self._origins.get(source, "")
         if self._path is None or self._not_opened:

@@ -15,7 +15,7 @@ def replace(db: Database, source: str, origin: str, parts: Mapping[str, bytes | 
         db: the database, in a transaction.
         source: name of the source of the measurements.
         origin: text that identifies the system that the source reads.
-        parts: parts by name; None leaves a part as it is stored.
+        parts: parts by name; None keeps a stored part.
     """
     stale = names(db, source, origin) - set(parts)
     db.conn.executemany(
