@@ -135,5 +135,6 @@ def test_prometheus_gives_use_and_the_api_gives_workloads(cluster: ControlPlane,
             assert rounds.run_once(), rounds.state.failure
         finally:
             rounds.stop()
-    assert last.use.cpu_cores.tolist() == pytest.approx([0, 1, 2, 3, 4])
+    cores = dict(zip(last.use.pods, last.use.cpu_cores.tolist(), strict=True))
+    assert cores == pytest.approx({name: number for number, name in enumerate(WORKLOADS)})
     assert {name: last.pods[PodKey("default", name)].template.workload for name in last.use.pods} == WORKLOADS
