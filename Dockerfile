@@ -10,8 +10,9 @@ WORKDIR /build
 # Install the dependencies before the project, so that a change of the project rebuilds only the last, small layer. Use
 # only wheels, because the slim image has no compiler; without a wheel for a platform the build fails here with the
 # package's name instead of in a C build. The exception is pyformance, a pure-Python dependency of signalfx without a
-# wheel: it is built with the tools pinned in build.txt. The removed files take 130 MB: pip (a dependency of
-# sqlite-utils for an unused command), the tests of numpy and scipy, and the asynchronous copy of the Kubernetes client.
+# wheel: it is built with the tools pinned in build.txt. The removed files take 160 MB: pip (a dependency of
+# sqlite-utils for an unused command), the tests of numpy and scipy, the asynchronous copy of the Kubernetes client, and
+# what only developers of pages need: source maps, the page's uncompressed program, extensions of JupyterLab.
 COPY requirements/build.txt requirements/run.txt requirements/
 RUN python -m venv --without-pip /opt/trimaran && \
     pip install --require-hashes --only-binary :all: -r requirements/build.txt && \
@@ -19,7 +20,9 @@ RUN python -m venv --without-pip /opt/trimaran && \
         --wheel-dir wheels -r requirements/run.txt && \
     pip --python /opt/trimaran/bin/python install --no-deps --no-index wheels/*.whl && \
     pip --python /opt/trimaran/bin/python uninstall --yes pip && \
-    find /opt/trimaran -type d '(' -name tests -o -path '*/kubernetes/aio' ')' -prune -exec rm -r {} + && \
+    find /opt/trimaran -type d '(' -name tests -o -path '*/kubernetes/aio' -o -name labextension ')' \
+        -prune -exec rm -r {} + && \
+    find /opt/trimaran -type f '(' -path '*/dash/*.js.map' -o -name dash_renderer.dev.js ')' -delete && \
     rm -r wheels
 
 COPY pyproject.toml README.md LICENSE ./
@@ -35,7 +38,14 @@ RUN pip wheel --no-deps --no-index --no-build-isolation --wheel-dir dist . && \
     /opt/trimaran/bin/python -c "import client, trimaran.cluster, trimaran.dashboard.embedded, trimaran.extender.service, kubernetes.config, trimaran.soft_taints.service, scipy.special, scoring, trimaran.cli.simulate, trimaran.planning.methods, watcher.api.service"
 
 
-FROM python:${PYTHON_VERSION}-slim
+# The same without the page for browsers, which takes a third of the packages.
+FROM builder AS slim-builder
+RUN pip --python /opt/trimaran/bin/python uninstall --yes comm dash importlib-metadata janus lazy-importer \
+        narwhals nest-asyncio packaging plotly retrying setuptools zipp && \
+    /opt/trimaran/bin/python -c "import trimaran.extender.service, trimaran.soft_taints.service, watcher.api.app"
+
+
+FROM python:${PYTHON_VERSION}-slim AS base
 ARG VERSION=unknown
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="trimaran" \
@@ -46,7 +56,6 @@ LABEL org.opencontainers.image.title="trimaran" \
 
 # Group 0 may write too: platforms that assign the user (OpenShift) run the image with that group.
 RUN install --directory --owner=65532 --group=0 --mode=0770 /var/lib/trimaran
-COPY --from=builder /opt/trimaran /opt/trimaran
 
 # The root file system may be read-only: the bytecode was compiled in the builder, and the process writes only to the
 # volume and to /dev/shm, for the server's heartbeat.
@@ -76,3 +85,13 @@ raise SystemExit(watcher.getresponse().status != 200)"]
 
 ENTRYPOINT ["trimaran"]
 CMD ["watch"]
+
+
+# `docker build --target slim`: for pods that serve no page.
+FROM base AS slim
+ENV TRIMARAN_DASHBOARD__ENABLED=false
+COPY --from=slim-builder /opt/trimaran /opt/trimaran
+
+
+FROM base
+COPY --from=builder /opt/trimaran /opt/trimaran

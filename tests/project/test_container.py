@@ -39,10 +39,16 @@ def _instructions() -> list[tuple[str, str]]:
     return [(line.split()[0], line.split(maxsplit=1)[1].strip()) for line in text.splitlines() if line.strip()]
 
 
-def _final_stage() -> list[tuple[str, str]]:
-    instructions = _instructions()
-    last_from = max(index for index, (name, _) in enumerate(instructions) if name == "FROM")
-    return instructions[last_from:]
+def _stage(name: str | None = None) -> list[tuple[str, str]]:
+    """Return the instructions of a stage, with those of the stage that it begins with; the last stage by default."""
+    stages: dict[str, list[tuple[str, str]]] = {}
+    for instruction, arguments in _instructions():
+        if instruction == "FROM":
+            source, *_, target = arguments.split() if " AS " in arguments else (*arguments.split(), "")
+            stages[target] = list(stages.get(source, []))
+        elif stages:
+            stages[target].append((instruction, arguments))
+    return stages[name] if name is not None else next(reversed(stages.values()))
 
 
 def _copied_from_context() -> list[str]:
@@ -95,13 +101,13 @@ def test_the_image_installs_locked_wheels_only():
 
 @pytest.mark.slow
 def test_the_builder_stage_builds(tmp_path):
-    """The Dockerfile's COPY and RUN lines build the program in a fresh environment instead of the base image."""
+    """The COPY and RUN lines of both builders work in a fresh environment instead of the base image."""
     base, context, target = tmp_path / "base", tmp_path / "context", tmp_path / "trimaran"
     context.mkdir()
     subprocess.run([sys.executable, "-m", "venv", base], check=True)
     environment = {**os.environ, "PATH": f"{base / 'bin'}:{os.environ['PATH']}", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     instructions = _instructions()
-    final = [index for index, (name, _) in enumerate(instructions) if name == "FROM"][1]
+    final = [index for index, (name, _) in enumerate(instructions) if name == "FROM"][2]
     for name, arguments in instructions[:final]:
         if name == "COPY":
             *sources, to = arguments.split()
@@ -157,7 +163,7 @@ def test_an_image_supports_several_platforms(builder, options):
 
 def test_the_image_runs_the_watcher_as_nobody_on_all_addresses(monkeypatch):
     """The image runs as a numeric user, which Kubernetes can check, and sets only existing settings."""
-    stage = dict(_final_stage())
+    stage = dict(_stage())
     assert stage["USER"] == "65532:65532"
     assert json.loads(stage["ENTRYPOINT"]) == ["trimaran"]
     assert json.loads(stage["CMD"]) == ["watch"]
@@ -167,6 +173,33 @@ def test_the_image_runs_the_watcher_as_nobody_on_all_addresses(monkeypatch):
     settings = load(WatcherSettings).settings
     assert (settings.server.host, settings.server.port, settings.log.format) == ("::", 2020, "json")
     assert str(settings.store.path) == "/var/lib/trimaran/watcher.sqlite"
+
+
+def test_the_slim_image_lacks_only_what_the_page_needs():
+    """The target slim removes dash, plotly and the packages that only they need; else it is the same image."""
+    ((_, removal),) = _stage("slim-builder")[len(_stage("builder")) :]
+    removed = set(re.search(r"--yes ([\w -]+?) &&", removal)[1].split())
+    assert removed == _needed_only_by({"dash", "plotly"})
+    slim, full = _stage("slim"), _stage()
+    assert ("COPY", "--from=slim-builder /opt/trimaran /opt/trimaran") in slim
+    assert [each for each in full if each not in slim] == [("COPY", "--from=builder /opt/trimaran /opt/trimaran")]
+    added = dict(each for each in slim if each not in full)
+    assert added["ENV"] == "TRIMARAN_DASHBOARD__ENABLED=false"
+
+
+def _needed_only_by(packages: set[str]) -> set[str]:
+    """Return the packages, and the packages of the lock that nothing else needs."""
+    users: dict[str, set[str]] = {}
+    for line in (ROOT / "requirements/run.txt").read_text().splitlines():
+        if name := re.match(r"[\w.-]+(?===)", line):
+            package = users.setdefault(name[0], set())
+        elif user := re.match(r" +# +(?:via +)?(\S+)", line):
+            package.add(user[1])
+    while more := {
+        name for name, by in users.items() if name not in packages and by - {"via"} and by - {"via"} <= packages
+    }:
+        packages = packages | more
+    return packages
 
 
 @contextmanager
@@ -193,7 +226,7 @@ def _watcher_that_answers(status: int, certificate: Path | None = None):
 @pytest.mark.parametrize(("status", "healthy"), [(200, True), (503, False)])
 def test_the_health_check_requests_livez_on_the_configured_port_without_a_proxy(tmp_path, status, healthy, secured):
     """The image's own command succeeds only for a live server, by HTTP and by HTTPS."""
-    _, _, words = dict(_final_stage())["HEALTHCHECK"].partition("CMD ")
+    _, _, words = dict(_stage())["HEALTHCHECK"].partition("CMD ")
     program, *arguments = json.loads(words)
     assert program == "python"
     certificate = Authority(tmp_path, "authority").issue("watcher") if secured else None
@@ -207,13 +240,39 @@ def test_the_health_check_requests_livez_on_the_configured_port_without_a_proxy(
 
 def test_docker_compose_accepts_the_file():
     """docker-compose, also the old one of stable distributions, accepts the file."""
+    done = _compose_config("docker-compose.yml")
+    assert done.returncode == 0, done.stderr
+    assert set(yaml.safe_load(done.stdout)["services"]) == set(SERVICES)
+
+
+def test_compose_requires_a_token_with_the_second_file(monkeypatch):
+    """With deploy/compose/token.yml the watcher needs the token in TRIMARAN_TOKEN, and compose this variable."""
+    files = ("docker-compose.yml", "deploy/compose/token.yml")
+    monkeypatch.delenv("TRIMARAN_TOKEN", raising=False)
+    refused = _compose_config(*files)
+    assert refused.returncode != 0
+    assert "set TRIMARAN_TOKEN" in refused.stderr
+    monkeypatch.setenv("TRIMARAN_TOKEN", "a-token-of-the-test")
+    done = _compose_config(*files)
+    assert done.returncode == 0, done.stderr
+    services = yaml.safe_load(done.stdout)["services"]
+    assert set(services) == set(SERVICES)
+    assert services["watcher"]["environment"].items() >= SERVICES["watcher"]["environment"].items()
+    for name, value in services["watcher"]["environment"].items():
+        monkeypatch.setenv(name, value)
+    token = load(WatcherSettings).settings.server.token
+    assert token is not None
+    assert token.get_secret_value() == "a-token-of-the-test"
+
+
+def _compose_config(*files):
+    """Return the result of ``docker-compose config`` for some files."""
     if shutil.which("docker-compose") is None and _has_compose_plugin():
         command = [shutil.which("docker"), "compose"]
     else:
         command = [need_server("docker-compose", "docker-compose")]
-    done = _run(*command, "--file", str(ROOT / "docker-compose.yml"), "config", cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    assert set(yaml.safe_load(done.stdout)["services"]) == set(SERVICES)
+    options = [part for file in files for part in ("--file", str(ROOT / file))]
+    return _run(*command, *options, "config", cwd=ROOT)
 
 
 def _has_compose_plugin() -> bool:

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 _HOUR_MINUTES = 60
 _FULL_RESOLUTION_NODES = 1000  # with more nodes, one minute of five is filled: a day of 5,000 nodes takes half a minute
 _COARSE_MINUTES = 5
-_CHUNK_SECONDS = 3.0  # a chunk that takes longer is followed by shorter ones
+_CHUNK_SHARE = 0.25  # of the interval; a chunk that takes longer is followed by shorter ones
 _RETRY_SECONDS = 300.0
 _STOP_SECONDS = 2.0
 
@@ -192,9 +192,10 @@ class Backfill:
         past = clean_past(past, self._settings.max_nodes)
         self._store.fill_history(past, self._source)
         self._chunk_seconds = time.monotonic() - began
-        if self._chunk_seconds > _CHUNK_SECONDS:
+        share = self._chunk_seconds / self._settings.interval_seconds
+        if share > _CHUNK_SHARE:
             self._chunk_minutes = max(self._step_minutes(), self._chunk_minutes // 2)
-        elif self._chunk_seconds < _CHUNK_SECONDS / 2:
+        elif share < _CHUNK_SHARE / 2:
             self._chunk_minutes = min(_HOUR_MINUTES, 2 * self._chunk_minutes)
         return sum(int((values == values).sum()) for values in past.series.values())  # noqa: PLR0124  not NaN
 
