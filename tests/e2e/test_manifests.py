@@ -19,6 +19,7 @@ PARTS = ("scheduler", "extender", "nodes", "dashboard")
 FEATURES = {
     "disruption-budgets": "podDisruptionBudget.enabled=true",
     "network-policies": "networkPolicy.enabled=true",
+    "egress": "networkPolicy.egress.enabled=true",
     "monitoring": "serviceMonitor.enabled=true,prometheusRule.enabled=true,grafanaDashboard.enabled=true",
     "openshift": "platform=openshift",
     "without-page": "dashboard.inWatcher=false",
