@@ -34,7 +34,6 @@ class _Tide:
         self.nodes, self.most = nodes, most
         self.offset = 0.0
         self.asked: list[range] = []
-        self.during = threading.Event()
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
         cpu = Metric("cpu", "CPU", "AVG", window.duration, _percent(window.end) + self.offset)
@@ -60,7 +59,7 @@ def _watcher(folder: Path, provider: _Tide, clock: list[float], **store: float) 
     settings = Settings(
         provider=ProviderSettings(name="Tide"),
         watch=WatchSettings(windows=["15m"]),
-        store=StoreSettings(path=path, **store),  # type: ignore[arg-type]
+        store=StoreSettings(path=path, **store),
     )
     return open_watcher(settings, path, provider=provider, clock=lambda: clock[0])
 
@@ -202,6 +201,37 @@ def test_no_chunk_starts_during_a_fetch(tmp_path: Path) -> None:
         time.sleep(0.3)
         assert not provider.asked
     wait_until(lambda: provider.asked, "the history is filled after the fetch")
+    watcher.stop()
+
+
+def test_a_slow_chunk_delays_neither_a_fetch_nor_the_stop(tmp_path: Path) -> None:
+    """While a chunk takes long, the next fetch is complete at once, and so is stopping; then nothing is stored."""
+    provider, clock = _Tide(), [float(_NOW)]
+    begun, released = threading.Event(), threading.Event()
+    past = provider.past
+
+    def slow(window: str, ends: range, deadline: Deadline) -> PastMetrics:
+        begun.set()
+        released.wait(20)
+        return past(window, ends, deadline)
+
+    provider.past = slow  # type: ignore[method-assign]
+    watcher = _watcher(tmp_path, provider, clock, backfill_hours=1)
+    watcher.fetch_once()
+    watcher._backfill.start()
+    assert begun.wait(10)
+    clock[0] += 60
+    began = time.monotonic()
+    assert watcher.fetch_once()
+    assert time.monotonic() - began < 5
+    stopping = threading.Thread(target=watcher.stop)
+    stopping.start()
+    stopping.join(10)
+    assert not stopping.is_alive()
+    released.set()
+    wait_until(lambda: not watcher._backfill._thread.is_alive(), "the thread ends")  # type: ignore[union-attr]
+    watcher = _watcher(tmp_path, provider, clock, backfill_hours=0)
+    assert set(_minutes(watcher)) == {_NOW // 60, _NOW // 60 + 1}
     watcher.stop()
 
 

@@ -189,6 +189,8 @@ class Backfill:
             middle = len(ends) // 2
             self._chunk_minutes = max(1, self._chunk_minutes // 2)
             return sum(self._fill_chunk(half) for half in (ends[middle:], ends[:middle]) if self._wait_for_turn())
+        if self._stopped.is_set():
+            return 0  # the store may be closed
         past = clean_past(past, self._settings.max_nodes)
         self._store.fill_history(past, self._source)
         self._chunk_seconds = time.monotonic() - began
