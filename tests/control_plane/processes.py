@@ -40,6 +40,11 @@ class Process:
         """IDs of the process and of its children."""
         return [self.pid, *children(self.pid)]
 
+    @property
+    def status(self) -> int | None:
+        """Exit status; None while the process runs."""
+        return self._process.poll()
+
     def wait_until(self, condition: Callable[[], Any], expectation: str, seconds: float = 20) -> Any:
         """Return the first true result of a condition; at the timeout kill the process, and fail with its log's end."""
 
