@@ -10,6 +10,7 @@ from watcher.model import WatcherMetrics
 if TYPE_CHECKING:
     from watcher.history import History
     from watcher.settings import Settings
+    from watcher.workload_table import WorkloadTable
 
 
 class WatcherCredentials(TypedDict):
@@ -60,6 +61,16 @@ class WatcherClient(Protocol):
         Raises:
             ValueError: the start or step is invalid, or there are too many steps: 1,500 for one node, 300 for all.
             UnknownNode: the watcher has no history of this node.
+        """
+        ...
+
+    def workloads(self) -> "WorkloadTable":
+        """Return the expected use of the pods of all workloads; the same object until it changes.
+
+        An embedded watcher begins to measure pods at the first call, unless ``workloads.enabled`` is off.
+
+        Raises:
+            NoMetrics: the use of no workload is known, or not yet; the message has the reason.
         """
         ...
 

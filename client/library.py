@@ -12,6 +12,7 @@ from watcher import wire
 from watcher.errors import NotServed
 from watcher.model import WatcherMetrics
 from watcher.pipeline.factory import open_watcher
+from watcher.pipeline.pod_use import PodUseRounds
 from watcher.settings import Settings, WatcherSettings
 from watcher.wire import Dialect
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from watcher.history import History
     from watcher.providers.base import SampleProvider, WindowProvider
     from watcher.publishing.cache import Published
+    from watcher.workload_table import WorkloadTable
 
 
 class LibraryClient:
@@ -59,6 +61,8 @@ class LibraryClient:
         self.source = ", else ".join(view.provider.name for view in settings.for_each_provider())
         self._timeout_seconds = settings.watch.fetch_timeout_seconds
         self._decoded: dict[str | None, tuple[Published, WatcherMetrics]] = {}
+        self._settings = settings
+        self._pod_use: PodUseRounds | None = None  # started by the first call of workloads()
         self._lock = threading.Lock()
         self._watcher.start()
 
@@ -98,6 +102,17 @@ class LibraryClient:
             raise errors.UnknownNode(f"the embedded watcher has no such history of node {node[:80]!r}")
         return history
 
+    def workloads(self) -> "WorkloadTable":
+        """Return the expected use of the pods of all workloads; see :class:`~client.WatcherClient`."""
+        with self._lock:
+            if self._pod_use is None:
+                self._pod_use = PodUseRounds(self._settings, [self._watcher.workloads])
+                self._pod_use.start()
+        table = self._watcher.workloads.table()
+        if not table.workloads:
+            raise errors.NoMetrics(f"the embedded watcher: the use of no workload is known: {self._pod_use.why_empty}")
+        return table
+
     def windows(self) -> tuple[str, ...]:
         """Return the windows that the watcher has metrics of. Waits as :meth:`metrics` does."""
         self._published(None)
@@ -111,6 +126,8 @@ class LibraryClient:
 
     def close(self) -> None:
         """Stop the watcher."""
+        if self._pod_use is not None:
+            self._pod_use.stop()
         self._watcher.stop()
 
     def __enter__(self) -> Self:

@@ -30,6 +30,7 @@ from watcher.model import WatcherMetrics
 
 if TYPE_CHECKING:
     from watcher.history import History
+    from watcher.workload_table import WorkloadTable
 
 _MAX_MESSAGE_LENGTH = 300
 # Other values, and very long ones, may be impossible to send back. Without a valid ETag everything is read again.
@@ -90,6 +91,7 @@ class ServiceClient:
         )
         self._transport = Transport(address, session, timeout_seconds=timeout_seconds, retries=retries)
         self._cache: dict[str | None, tuple[str, WatcherMetrics]] = {}
+        self._workloads: tuple[str, WorkloadTable | None] = ("", None)
         self._lock = threading.Lock()
 
     def metrics(self, window: str | None = None) -> WatcherMetrics:
@@ -141,6 +143,27 @@ class ServiceClient:
             return decode_history(response.content)
         except wire.WireError as error:
             raise BadAnswer(f"{where} did not return a history: {error}") from error
+
+    def workloads(self) -> "WorkloadTable":
+        """Return the expected use of the pods of all workloads; see :class:`~client.WatcherClient`."""
+        from watcher.wire.workloads import decode_workloads  # imports numpy
+
+        with self._lock:
+            etag, cached = self._workloads
+        response = self._get("/workloads", headers={"If-None-Match": etag} if cached else {})
+        if response.status_code == 304 and cached is not None:
+            return cached
+        where = self._transport.where
+        if response.status_code != 200:
+            raise self._refusal(response, where, None)
+        try:
+            table = decode_workloads(response.content)
+        except wire.WireError as error:
+            raise BadAnswer(f"{where} did not return workloads: {error}") from error
+        etag = response.headers.get("ETag", "")
+        with self._lock:
+            self._workloads = (etag, table) if _ETAG.fullmatch(etag) else ("", None)
+        return table
 
     def findings(self) -> list[dict[str, Any]]:
         """Return the findings of ``GET /findings``; empty for an older watcher, which has none.

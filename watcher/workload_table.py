@@ -6,12 +6,15 @@ Arrays with a first axis of two have CPU first and memory second.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from runtime.kubernetes.workloads import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Float64s = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]
@@ -60,6 +63,23 @@ class WorkloadTable:
 
     def __len__(self) -> int:
         return len(self.workloads)
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a data frame with one row for each workload: use, deviation, first and last measurement, pods.
+
+        Raises:
+            ImportError: pandas is not installed (``pip install 'trimaran[notebook]'``).
+        """
+        import pandas as pd  # optional dependency
+
+        index = pd.MultiIndex.from_tuples(self.workloads, names=Workload._fields)
+        times = {name: pd.to_datetime(getattr(self, name), unit="s", utc=True) for name in ("first_seen", "last_seen")}
+        columns = {
+            "cpu_cores": self.use[0], "cpu_deviation": self.deviations[0],
+            "memory_bytes": self.use[1], "memory_deviation": self.deviations[1],
+            **times, "pods": self.pods, "pod_minutes": self.pod_minutes,
+        }  # fmt: skip
+        return pd.DataFrame(columns, index=index)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,7 +3,10 @@
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
+from support.servers import wait_until
+from support.workload_rounds import measured
 from werkzeug.serving import make_server
 
 from client import (
@@ -20,7 +23,7 @@ from watcher.api.app import create_app
 from watcher.errors import ProviderUnavailable
 from watcher.model import Metric, NodeMetrics, Window
 from watcher.providers.base import Fetched
-from watcher.settings import ProviderSettings, Settings, WatchSettings
+from watcher.settings import ProviderSettings, Settings, WatchSettings, WorkloadSettings
 from watcher.telemetry import WatcherTelemetry
 
 
@@ -229,3 +232,46 @@ def test_settings_are_loaded_from_the_environment(monkeypatch):
     monkeypatch.setenv("METRICS_PROVIDER_NAME", "Promtheus")
     with pytest.raises(BadSettings, match=r"METRICS_PROVIDER_NAME.*did you mean Prometheus"):
         connect()
+
+
+def test_workloads_are_equal_in_both_modes(both):
+    """Both modes return the learned table, the same object until the next round."""
+    library, service = both(Provider())
+    library._watcher.workloads.observe(*measured(0))
+    first = service.workloads()
+    assert library.workloads().workloads == first.workloads
+    assert np.array_equal(library.workloads().use, first.use)
+    assert service.workloads() is first
+    library._watcher.workloads.observe(*measured(1))
+    assert service.workloads() is not first
+    assert np.array_equal(library.workloads().use, service.workloads().use)
+
+
+def test_without_a_round_there_are_no_workloads(both):
+    """Both modes raise NoMetrics while no workload is known; with workloads.enabled off the setting is named."""
+    library, service = both(Provider())
+    with pytest.raises(NoMetrics, match="the use of no workload is known"):
+        service.workloads()
+    settings = Settings(provider=ProviderSettings(name="Fake"), workloads=WorkloadSettings(enabled=False))
+    with LibraryClient(settings) as disabled, pytest.raises(NoMetrics, match=r"workloads\.enabled"):
+        disabled.workloads()
+    assert library.health() == ()
+
+
+def test_an_embedded_watcher_measures_pods_when_asked():
+    """The first call starts the rounds of pod use; the provider's pods are learned."""
+    settings = Settings(provider=ProviderSettings(name="Fake"))
+    with LibraryClient(settings) as library:
+        with pytest.raises(NoMetrics, match="the first round is not complete"):
+            library.workloads()
+        table = wait_until(lambda: known(library), "workloads are known", 30)
+        assert len(table) > 0
+        assert (table.use[0] > 0).any()
+
+
+def known(library):
+    """Return the known workloads, or None."""
+    try:
+        return library.workloads()
+    except NoMetrics:
+        return None

@@ -34,7 +34,7 @@ FETCHING = {
 }  # fmt: skip
 IN_NOTEBOOKS = {
     "scoring.profiles.scores.Scores.to_frame", "watcher.history.History.times", "watcher.history.History.to_frame",
-    "watcher.model.WatcherMetrics.to_frame",
+    "watcher.model.WatcherMetrics.to_frame", "watcher.workload_table.WorkloadTable.to_frame",
 }  # fmt: skip
 # Functions with imports that only the watcher's routes call, whose modules are imported after the first response.
 ROUTES = {
@@ -42,7 +42,8 @@ ROUTES = {
     "watcher.store.store.Store.load_history",
 }  # fmt: skip
 # Functions with imports that some services do not call.
-HISTORY = "client.service.ServiceClient.history"
+HISTORY = {"client.service.ServiceClient.history"}
+WORKLOADS = {"client.service.ServiceClient.workloads"}
 SCORES = {"scoring.beta_distribution.distribution", "scoring.plugins.congestion_cost._uncertain_cost"}
 
 # Programs that bring a process to the moment from which on it answers requests.
@@ -63,9 +64,9 @@ application = service.WatcherService(
 PROGRAMS: dict[str, tuple[str, set[str]]] = {
     "watcher's cached responses": (WATCHER, ROUTES),
     "watcher's routes": (f"{WATCHER}application._application.get()", set()),
-    "extender": ("import trimaran.extender.service, trimaran.extender.worker", {HISTORY}),
-    "nodes": ("import trimaran.soft_taints.service, trimaran.soft_taints.worker", {HISTORY, *SCORES}),
-    "dashboard": ("import trimaran.dashboard.service", set()),
+    "extender": ("import trimaran.extender.service, trimaran.extender.worker", HISTORY | WORKLOADS),
+    "nodes": ("import trimaran.soft_taints.service, trimaran.soft_taints.worker", HISTORY | WORKLOADS | SCORES),
+    "dashboard": ("import trimaran.dashboard.service", WORKLOADS),
 }
 
 
@@ -120,7 +121,7 @@ def test_requests_import_nothing(name: str) -> None:
 
 def test_the_exceptions_are_needed() -> None:
     """Each exception is a function that contains an import."""
-    for function in STARTING | FETCHING | IN_NOTEBOOKS | ROUTES | SCORES | {HISTORY}:
+    for function in STARTING | FETCHING | IN_NOTEBOOKS | ROUTES | SCORES | HISTORY | WORKLOADS:
         module = next(name for name in _prefixes(function) if _is_module(name))
         assert function in {found for found, _ in late_imports(module)}
 

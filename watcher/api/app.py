@@ -1,6 +1,7 @@
 """Routes of the watcher's REST API; ``node_views`` builds the responses about nodes."""
 
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import orjson
@@ -23,6 +24,7 @@ from runtime.server.responses import HttpResponse
 from watcher.api.node_views import NodeViews, UnknownParameter, check_parameters
 from watcher.api.openapi import document as openapi_document
 from watcher.api.prometheus_api import prometheus_routes
+from watcher.api.workloads import workload_routes
 from watcher.errors import NotServed
 from watcher.history import BadHistoryQuery
 from watcher.pipeline.watcher import Watcher
@@ -65,10 +67,20 @@ def create_routes(
     dialect: Dialect,
     views: NodeViews,
     doctor: "Doctor | None" = None,
+    why_unmeasured: Callable[[], str] = str,
 ) -> Flask:
     """Return the routes of :func:`create_app` as a Flask application, without the ``FastPath`` in front of them.
 
     The caller builds its own ``FastPath`` from ``views``. The other arguments are those of :func:`create_app`.
+
+    Args:
+        watcher: watcher to serve.
+        telemetry: counters of HTTP requests, and the content of /metrics.
+        access: access check of HTTP requests.
+        dialect: JSON dialect of ``/watcher``.
+        views: responses about nodes.
+        doctor: background checks of the providers.
+        why_unmeasured: returns the reason why pods are not measured; "" if they are.
     """
     app = Flask("watcher", static_folder=None)
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # OPTIONS gets a 405 that lists the methods, like other methods
@@ -82,6 +94,7 @@ def create_routes(
     app.register_blueprint(_nodes(views))
     app.register_blueprint(_state(watcher, doctor))
     app.register_blueprint(prometheus_routes(watcher))
+    app.register_blueprint(workload_routes(watcher.workloads, why_unmeasured))
     app.register_blueprint(probe_routes(watcher.is_alive, why_not_ready, telemetry.exposition, CONTENT_TYPE))
 
     @app.get("/")

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from watcher.api.workload_schemas import WORKLOAD, WORKLOAD_COLUMNS, WORKLOADS
 from watcher.findings import Finding, Kind
 from watcher.wire import COLUMNS_TYPE, Dialect
 
@@ -80,10 +81,12 @@ _NO_METRICS = _reply("No metrics, no fresh metrics, an unknown node or an unknow
 _NO_COMPAT_METRICS = _reply(
     "Unknown window; with ?host=, also no metrics, no fresh metrics or an unknown node.", "Error"
 )
+_NO_WORKLOADS = _reply("Pods are not measured, or not yet; an unknown workload.", "Error")
 _TIME = "^([0-9]{1,9}[wdhms])*$|^[0-9]+$"  # empty counts as not given
 _NO_HISTORY = _reply("No history for this node, resource and operator.", "Error")
 _NOT_ALIVE = _reply("Service unavailable: the fetch loop has stopped.", "Error")
 _NOT_READY = _reply("Service unavailable: no fresh data.", "Error")
+_WORKLOAD_NAMES = ("namespace", "kind", "name")
 _VALIDATORS = ("ETag", "Vary", "Cache-Control")
 _NOT_MODIFIED = {
     "description": "Not modified: the ETag in If-None-Match is current.",
@@ -95,6 +98,13 @@ _TEXT_FORMAT = {
     "description": "Prometheus' text format.",
     "content": {"text/plain": {"schema": {"type": "string"}}},
 }
+
+
+def _all_workloads() -> dict[str, Any]:
+    """Describe a response with workloads: a page, or the compact form if the header Accept asks for it."""
+    reply = _reply("Workloads with their containers.", "Workloads")
+    reply["content"][COLUMNS_TYPE] = _content("WorkloadColumns")
+    return {**reply, "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in _VALIDATORS}}
 
 
 def _texts(description: str) -> dict[str, Any]:
@@ -227,6 +237,16 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                 {"200": _reply("The history: arrays with one value per node and step.", "History"), "404": _NO_HISTORY},
                 ("history_host", "type", "operator", "since", "step"),
             ),
+            "/workloads": _operations(
+                "List what the pods of each workload use, in pages, or of all workloads in the compact form",
+                {"200": _all_workloads(), "304": _NOT_MODIFIED, "404": _NO_WORKLOADS},
+                ("workload_namespace", "workload_kind", "workload_name", "limit", "continue", "if_none_match"),
+            ),
+            "/workloads/{namespace}/{kind}/{name}": _operations(
+                "Get what the pods of one workload use, also by the hour of the day",
+                {"200": _reply("The workload.", "Workload"), "404": _NO_WORKLOADS},
+                ("namespace", "kind", "name"),
+            ),
             "/livez": _operations(
                 "Check whether the fetch loop runs (liveness probe)",
                 {"200": _reply("The fetch loop runs.", "Alive"), "503": _NOT_ALIVE},
@@ -346,6 +366,31 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                     "schema": {"type": "string"},
                 },
                 "host": {"name": "host", "in": "path", "required": True, "schema": {"type": "string"}},
+                **{
+                    f"workload_{name}": {
+                        "name": name,
+                        "in": "query",
+                        "description": f"Only workloads with this {name}.",
+                        "schema": {"type": "string"},
+                    }
+                    for name in _WORKLOAD_NAMES
+                },
+                **{
+                    name: {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+                    for name in _WORKLOAD_NAMES
+                },
+                "limit": {
+                    "name": "limit",
+                    "in": "query",
+                    "description": "Largest number of workloads in a page; 500 by default.",
+                    "schema": {"type": "string", "pattern": "^[0-9]{1,4}$"},
+                },
+                "continue": {
+                    "name": "continue",
+                    "in": "query",
+                    "description": "The value of next in the page before.",
+                    "schema": {"type": "string"},
+                },
             },
             "schemas": {
                 "WatcherMetrics": ours,
@@ -361,6 +406,9 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                     }
                 ),
                 "History": _HISTORY,
+                "Workload": WORKLOAD,
+                "Workloads": WORKLOADS,
+                "WorkloadColumns": WORKLOAD_COLUMNS,
                 "Alive": _object({"alive": {"const": True}}),
                 "Ready": _object({"ready": {"const": True}}),
                 "Health": _HEALTH,

@@ -130,7 +130,15 @@ class WatcherService:
         self._doctor = Doctor(self._settings, lambda: self._watcher.last_fetch)
         self._doctor.start()
         dialect = self._settings.server.dialect
-        routes = create_routes(self._watcher, self._telemetry, self._access, dialect, self._views, self._doctor)
+        routes = create_routes(
+            self._watcher,
+            self._telemetry,
+            self._access,
+            dialect,
+            self._views,
+            self._doctor,
+            lambda: self._pod_use.why_empty,
+        )
         if not self._settings.dashboard.enabled:
             return routes
         return PageMiddleware(routes, self._access, lambda: load_page(self._watcher, self._access, self._settings))

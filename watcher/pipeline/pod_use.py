@@ -70,6 +70,13 @@ class PodUseRounds:
         """Result of the newest rounds."""
         return self._state
 
+    @property
+    def why_empty(self) -> str:
+        """Reason why no round has measured anything."""
+        if not self._workloads.enabled:
+            return "pods are not measured (workloads.enabled)"
+        return self._state.failure or "the first round is not complete"
+
     def start(self) -> None:
         """Start in the background, after some seconds; not if ``workloads.enabled`` is off."""
         if self._workloads.enabled:

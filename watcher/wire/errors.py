@@ -13,6 +13,7 @@ class MetricsCode(StrEnum):
     STALE = "stale"
     UNKNOWN_NODE = "unknown_node"
     UNKNOWN_WINDOW = "unknown_window"
+    UNKNOWN_WORKLOAD = "unknown_workload"
 
 
 class WireError(ValueError):

@@ -1,0 +1,75 @@
+"""JSON Schemas of the responses about workloads, for the OpenAPI document."""
+
+from typing import Any
+
+
+def _object(properties: dict[str, Any], *optional: str) -> dict[str, Any]:
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "required": required, "properties": properties}
+
+
+def _array(items: dict[str, Any], description: str) -> dict[str, Any]:
+    return {"type": "array", "items": items, "description": description}
+
+
+def _number(description: str) -> dict[str, Any]:
+    return {"type": ["number", "null"], "description": description}
+
+
+_TEXT = {"type": "string"}
+_AMOUNTS = _object({"cpu_cores": _number("CPU, cores."), "memory_bytes": _number("Memory, bytes.")})
+_NAMES = {"namespace": _TEXT, "kind": _TEXT, "name": _TEXT}
+_TIMES = {
+    "first_seen": _number("The first measurement, Unix seconds."),
+    "last_seen": _number("The newest measurement, Unix seconds."),
+    "pods": _number("The number of pods in the newest measurement."),
+    "pod_minutes": _number("The minutes of all pods that were measured."),
+}
+_USE = {
+    "use": {**_AMOUNTS, "description": "The expected use of one pod."},
+    "deviation": {**_AMOUNTS, "description": "The standard deviation of this use."},
+}
+_HOURS = _array(_number("Mean use in the hour; null if unknown."), "24 hours, from 0 UTC.")
+_CONTAINER = _object(
+    {
+        "name": _TEXT,
+        "requests": {**_AMOUNTS, "description": "The mean request in the newest measurement; 0 without requests."},
+        **_USE,
+        "cpu_cores_percentiles": {"type": "object", "additionalProperties": _number("CPU, cores.")},
+        "highest_memory_bytes": _number("The highest use of memory of the last 14 days."),
+        **_TIMES,
+        "revision_since": _number("The first measurement of the present template, Unix seconds."),
+        "by_hour": _object({"cpu_cores": _HOURS, "memory_bytes": _HOURS}),
+    },
+    "by_hour",
+)
+_ITEM = {**_NAMES, **_TIMES, **_USE, "containers": _array(_CONTAINER, "The containers of a pod.")}
+_TIMESTAMP = {"timestamp": _number("The end of the newest round of measurements, Unix seconds.")}
+
+WORKLOAD = _object({**_TIMESTAMP, **_ITEM})
+"""One workload."""
+WORKLOADS = _object(
+    {
+        **_TIMESTAMP,
+        "total": {"type": "integer", "description": "The number of all known workloads."},
+        "workloads": _array(_object(_ITEM), "The workloads, sorted by namespace, kind and name."),
+        "next": {"type": "string", "description": "The value of continue for the next page, if there is one."},
+    },
+    "next",
+)
+"""Page of workloads."""
+_COLUMN = _array(_number("The value of one workload."), "One value for each workload.")
+_PAIR = _array(_COLUMN, "CPU in cores, then memory in bytes.")
+_SHARE = _array(_number("A share of the requests."), "CPU, then memory.")
+WORKLOAD_COLUMNS = _object(
+    {
+        **_TIMESTAMP,
+        **{name: _array(_TEXT, "One name for each workload.") for name in _NAMES},
+        "use": _PAIR,
+        "deviations": _PAIR,
+        "level": {**_SHARE, "description": "The use of all pods as a share of their requests: CPU, then memory."},
+        "level_deviation": {**_SHARE, "description": "The standard deviation of this share."},
+        **{name: {**_COLUMN, "description": schema["description"]} for name, schema in _TIMES.items()},
+    }
+)
+"""All workloads in the compact form."""

@@ -1,0 +1,135 @@
+"""Routes of workloads: what their pods use, as pages of items, one workload, or the compact form for services."""
+
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Protocol
+
+from flask import Blueprint, Response, request
+
+from runtime.kubernetes.workloads import Workload
+from runtime.server import responses
+from runtime.server.flask_app import flask_response
+from runtime.server.responses import HttpResponse
+from watcher.api.node_views import UnknownParameter, check_parameters
+from watcher.errors import NotServed
+from watcher.wire import COLUMNS_TYPE, MetricsCode
+from watcher.wire.workloads import encode_workloads, workload_items
+
+if TYPE_CHECKING:
+    from watcher.workload_table import ContainerTable, WorkloadTable
+
+_LIMIT, _MAX_LIMIT = 500, 5000
+_FILTERS = ("namespace", "kind", "name")
+
+
+class LearnedWorkloads(Protocol):
+    """Part of :class:`watcher.workloads.learning.WorkloadLearning` that the routes read."""
+
+    def table(self) -> "WorkloadTable":
+        """Return the expected use of a pod of each workload; the same object until the next round."""
+        ...
+
+    def containers(self) -> "ContainerTable":
+        """Return what is known of each container."""
+        ...
+
+
+def workload_routes(learned: LearnedWorkloads, why_empty: Callable[[], str]) -> Blueprint:
+    """Return the routes ``/workloads`` and ``/workloads/<namespace>/<kind>/<name>``.
+
+    Args:
+        learned: what is known of workloads.
+        why_empty: returns the reason why nothing is known of any workload.
+    """
+    routes = Blueprint("workloads", __name__)
+    views = _Views(learned, why_empty)
+
+    @routes.get("/workloads")
+    def all_workloads() -> Response:
+        check_parameters(tuple(request.args), (*_FILTERS, "limit", "continue"))
+        if request.accept_mimetypes.best_match([responses.JSON, COLUMNS_TYPE]) == COLUMNS_TYPE:
+            return flask_response(views.compact(request.headers.get("If-None-Match", "")))
+        wanted = {name: request.args[name] for name in _FILTERS if request.args.get(name)}
+        return flask_response(views.page(wanted, _limit(request.args.get("limit")), request.args.get("continue", "")))
+
+    @routes.get("/workloads/<namespace>/<kind>/<name>")
+    def one_workload(namespace: str, kind: str, name: str) -> Response:
+        check_parameters(tuple(request.args), ())
+        return flask_response(views.one(Workload(namespace, kind, name)))
+
+    return routes
+
+
+class _Views:
+    """Responses about workloads."""
+
+    def __init__(self, learned: LearnedWorkloads, why_empty: Callable[[], str]) -> None:
+        self._learned, self._why_empty = learned, why_empty
+        self._sorted: tuple[WorkloadTable | None, list[Workload]] = (None, [])
+        self._compact: tuple[WorkloadTable | None, bytes, str] = (None, b"", "")
+
+    def compact(self, if_none_match: str) -> HttpResponse:
+        """Return all workloads as columns, encoded once for each round."""
+        table = self._table()
+        encoded_table, body, etag = self._compact
+        if encoded_table is not table:
+            body = encode_workloads(table)
+            etag = f'"{blake2b(body, digest_size=12).hexdigest()}"'
+            self._compact = table, body, etag
+        headers = {"ETag": etag, "Vary": "Accept", "Cache-Control": "no-cache"}
+        if if_none_match in {etag, f"W/{etag}"}:
+            return HttpResponse(b"", 304, None, headers)
+        return HttpResponse(body, content_type=COLUMNS_TYPE, headers=headers)
+
+    def page(self, wanted: dict[str, str], limit: int, after: str) -> HttpResponse:
+        """Return a page of workloads in the order of their names.
+
+        Args:
+            wanted: values that the workloads' namespace, kind or name must have.
+            limit: largest number of workloads.
+            after: ``next`` of the page before; "" for the first page.
+        """
+        table = self._table()
+        if self._sorted[0] is not table:
+            self._sorted = table, sorted(table.workloads)
+        last = Workload(*after.split("/", 2)) if after.count("/") >= 2 else None
+        if after and last is None:
+            raise UnknownParameter(f"continue: must be the value of next in the page before, not {after[:80]!r}")
+        following = [
+            workload
+            for workload in self._sorted[1]
+            if (last is None or workload > last) and all(getattr(workload, key) == wanted[key] for key in wanted)
+        ]
+        chosen = following[:limit]
+        body: dict[str, object] = {
+            "timestamp": table.timestamp,
+            "total": len(table.workloads),
+            "workloads": workload_items(table, self._learned.containers(), chosen),
+        }
+        if len(following) > limit:
+            body["next"] = "/".join(chosen[-1])
+        return responses.json_response(body)
+
+    def one(self, workload: Workload) -> HttpResponse:
+        """Return one workload, with its use by the hour of the day."""
+        table = self._table()
+        if workload not in table.workloads:
+            raise NotServed(MetricsCode.UNKNOWN_WORKLOAD, f"unknown workload {'/'.join(workload)[:200]}")
+        (item,) = workload_items(table, self._learned.containers(), [workload], by_hour=True)
+        return responses.json_response({"timestamp": table.timestamp, **item})
+
+    def _table(self) -> "WorkloadTable":
+        table = self._learned.table()
+        if not table.workloads:
+            raise NotServed(MetricsCode.NO_METRICS, "the use of no workload is known", self._why_empty())
+        return table
+
+
+def _limit(text: str | None) -> int:
+    try:
+        limit = int(text or _LIMIT)
+    except ValueError:
+        limit = 0
+    if not 1 <= limit <= _MAX_LIMIT:
+        raise UnknownParameter(f"limit: must be a whole number from 1 to {_MAX_LIMIT}")
+    return limit

@@ -1,0 +1,120 @@
+"""JSON of workloads: a page of them with all their containers, and the compact form, one array for each column.
+
+Amounts are cores and bytes of one pod or container; times are Unix seconds. A missing value is null.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import orjson
+
+from runtime.kubernetes.workloads import Workload
+from watcher.wire.errors import WireError
+from watcher.workload_table import ContainerTable, Float64s, WorkloadTable
+
+_NAMES = Workload._fields
+_RESOURCES = ("cpu_cores", "memory_bytes")
+_PAIRS = ("use", "deviations")  # columns of shape (2, workloads)
+_LEVELS = ("level", "level_deviation")
+_TIMES = ("first_seen", "last_seen", "pods", "pod_minutes")
+_NUMPY = orjson.OPT_SERIALIZE_NUMPY
+
+
+def encode_workloads(table: WorkloadTable) -> bytes:
+    """Encode what services need of all workloads, as one JSON object with columns."""
+    columns = {name: np.ascontiguousarray(getattr(table, name)) for name in (*_PAIRS, *_LEVELS, *_TIMES)}
+    names = {name: [getattr(workload, name) for workload in table.workloads] for name in _NAMES}
+    return orjson.dumps({"timestamp": table.timestamp, **names, **columns}, option=_NUMPY)
+
+
+def decode_workloads(body: bytes) -> WorkloadTable:
+    """Decode the JSON object that :func:`encode_workloads` makes.
+
+    Raises:
+        WireError: the body is not a table of workloads.
+    """
+    try:
+        document: dict[str, Any] = orjson.loads(body)
+        names = zip(*(map(str, document[name]) for name in _NAMES), strict=True)
+        workloads = tuple(Workload(*name) for name in names)
+        shapes = {**dict.fromkeys(_PAIRS, (2, len(workloads))), **dict.fromkeys(_LEVELS, (2,))}
+        columns = {
+            name: _column(document[name], shapes.get(name, (len(workloads),))) for name in (*_PAIRS, *_LEVELS, *_TIMES)
+        }
+        return WorkloadTable(float(document["timestamp"]), workloads, **columns)
+    except (ValueError, KeyError, TypeError) as error:
+        raise WireError(f"not a table of workloads: {type(error).__name__}: {error}") from error
+
+
+def workload_items(
+    table: WorkloadTable, containers: ContainerTable, chosen: Sequence[Workload], *, by_hour: bool = False
+) -> list[dict[str, Any]]:
+    """Return some workloads with their containers, as values for JSON.
+
+    Args:
+        table: what is known of the workloads.
+        containers: what is known of their containers.
+        chosen: workloads of the table, in the order of the result.
+        by_hour: also return each container's mean use by the hour of the day, UTC.
+    """
+    place = {workload: number for number, workload in enumerate(table.workloads)}
+    wanted = set(chosen)
+    rows = sorted(
+        (row for row, key in enumerate(containers.keys) if key.workload in wanted),
+        key=lambda row: (containers.keys[row].workload, row),
+    )
+    of_workload = {
+        workload: list(group) for workload, group in groupby(rows, key=lambda row: containers.keys[row].workload)
+    }
+    return [
+        {
+            **workload._asdict(),
+            **{name: _number(getattr(table, name)[place[workload]]) for name in _TIMES},
+            "use": _amounts(table.use[:, place[workload]]),
+            "deviation": _amounts(table.deviations[:, place[workload]]),
+            "containers": [_container(containers, row, by_hour=by_hour) for row in of_workload.get(workload, ())],
+        }
+        for workload in chosen
+    ]
+
+
+def _container(table: ContainerTable, row: int, *, by_hour: bool) -> dict[str, Any]:
+    percentiles = {
+        f"{100 * quantile:g}": _number(table.cpu_percentiles[place, row])
+        for place, quantile in enumerate(table.quantiles)
+    }
+    item: dict[str, Any] = {
+        "name": table.keys[row].container,
+        "requests": _amounts(table.requests[:, row]),
+        "use": _amounts(table.use[:, row]),
+        "deviation": _amounts(table.deviations[:, row]),
+        "cpu_cores_percentiles": percentiles,
+        "highest_memory_bytes": _number(table.highest_memory[row]),
+        **{name: _number(getattr(table, name)[row]) for name in (*_TIMES, "revision_since")},
+    }
+    if by_hour:
+        hours = table.by_hour[:, row]
+        item["by_hour"] = {
+            name: [_number(value) for value in values] for name, values in zip(_RESOURCES, hours, strict=True)
+        }
+    return item
+
+
+def _amounts(values: Float64s) -> Mapping[str, float | None]:
+    return {name: _number(value) for name, value in zip(_RESOURCES, values, strict=True)}
+
+
+def _number(value: float) -> float | None:
+    """Return a number for JSON with six digits; None for an unknown one. Bytes and seconds stay whole."""
+    if not np.isfinite(value):
+        return None
+    return float(round(value)) if abs(value) >= 1e5 else float(f"{value:.6g}")
+
+
+def _column(values: Any, shape: tuple[int, ...]) -> Float64s:
+    column = np.array(values, np.float64)
+    if column.shape != shape:
+        raise ValueError(f"a column has the shape {column.shape}, expected {shape}")
+    return column
