@@ -7,6 +7,7 @@ test_deploy.py and test_container.py check that the accounts have no other right
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,13 @@ class ExtenderClient:
             self.explain()
         return "403" in self._process.log.read_text()
 
+    def names_the_rule(self, resource: str) -> bool:
+        """Return whether /readyz has the API server's refusal to list a resource, and the rule to add."""
+        text = requests.get(f"{self._url}/readyz", timeout=10).json().get("error", {}).get("message", "")
+        account = "system:serviceaccount:trimaran:trimaran-extender"
+        refusal = f'User "{account}" cannot list resource "{resource}"'
+        return refusal in text and f'resources: ["{resource}"], verbs: ["list", "watch"]' in text
+
     def did_everything(self) -> bool:
         self.is_refused()
         events = self._cluster.api.items("/api/v1/namespaces/trimaran/events")
@@ -110,6 +118,8 @@ def test_each_right_of_the_extender_is_needed(cluster: ControlPlane) -> None:
             cluster.api.patch(path, {"rules": without_verb(rules, number, resource, verb)})
             with running_extender(cluster) as extender:
                 wait_until(extender.is_refused, f"without {verb} of {resource} it is refused", 60)
+                if verb == "list":
+                    wait_until(partial(extender.names_the_rule, resource), f"/readyz names the rule for {resource}", 30)
             cluster.api.patch(path, {"rules": rules})
             removed += 1
     assert removed == 7

@@ -48,7 +48,9 @@ def extender(folder: Path, kubernetes: FakeKubernetes, watcher: str, *settings: 
     url = f"{scheme}://127.0.0.1:{port}"
     try:
         trust = str(folder / "ca.pem") if scheme == "https" else True
-        process.wait_until(lambda: requests.get(f"{url}/livez", timeout=5, verify=trust).ok, "the extender answers", 40)
+        process.wait_until(
+            lambda: requests.get(f"{url}/livez", timeout=20, verify=trust).ok, "the extender answers", 40
+        )
         yield url
     finally:
         process.terminate()
@@ -83,13 +85,13 @@ def test_a_missing_right_is_named(kubernetes: FakeKubernetes, tmp_path: Path) ->
     """Without the right to list pods, /readyz and doctor name verb, resource, account and the rule to add."""
     kubernetes.forbidden.add(("", "pods", "list"))
     with extender(tmp_path, kubernetes, "http://127.0.0.1:9") as url:
-        wait_until(lambda: "403" in requests.get(f"{url}/readyz", timeout=5).text, "it was refused")
-        response = requests.get(f"{url}/readyz", timeout=5)
+        wait_until(lambda: "403" in requests.get(f"{url}/readyz", timeout=20).text, "it was refused")
+        response = requests.get(f"{url}/readyz", timeout=20)
         result = doctor(url)
         message = check_error(response, 503, "not_ready")
         requests.post(f"{url}/prioritize", orjson.dumps(extender_args("node-1")), timeout=10).raise_for_status()
         kubernetes.forbidden.clear()
-        wait_until(lambda: requests.get(f"{url}/readyz", timeout=5).ok, "it is ready with the right", 30)
+        wait_until(lambda: requests.get(f"{url}/readyz", timeout=20).ok, "it is ready with the right", 30)
         after = doctor(url)
     assert result.exit_code == after.exit_code == 1
     failed = [line for line in result.output.splitlines() if line.startswith("FAIL")]
@@ -107,7 +109,7 @@ def test_an_unknown_version_fails_a_step(kubernetes: FakeKubernetes, tmp_path: P
     """Without rules for the API server's version the step names the setting."""
     kubernetes.kubernetes = "v1.99.0"
     with extender(tmp_path, kubernetes, "http://127.0.0.1:9") as url:
-        wait_until(lambda: requests.get(f"{url}/readyz", timeout=5).ok, "it is ready", 30)
+        wait_until(lambda: requests.get(f"{url}/readyz", timeout=20).ok, "it is ready", 30)
         output = doctor(url).output
     (line,) = [line for line in output.splitlines() if line.startswith("FAIL  extender: Kubernetes: ")]
     assert "v1.99.0" in line
@@ -126,7 +128,7 @@ def test_credentials_are_options(kubernetes: FakeKubernetes, tmp_path: Path) -> 
     kubernetes.forbidden.add(("", "pods", "list"))
     ca, key = ("--ca-file", str(authority.certificate)), ("--client-certificate", str(client))
     with extender(tmp_path, kubernetes, "http://127.0.0.1:9", *settings) as url:
-        readyz = requests.get(f"{url}/readyz", verify=str(authority.certificate), timeout=5)
+        readyz = requests.get(f"{url}/readyz", verify=str(authority.certificate), timeout=20)
         assert check_error(readyz, 503, "not_ready") == "there is nothing fresh to serve"
         for options, failed in (
             ((), "extender: TLS"), (ca, "extender: access"), ((*ca, *key), "extender: access"),
