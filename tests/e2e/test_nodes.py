@@ -1,91 +1,28 @@
 """Soft taints on hot nodes with a stock kube-scheduler, written with the minimal rights of the manifests."""
 
-import json
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
-import yaml
 from control_plane.api import Api
 from control_plane.cluster import ControlPlane
-from control_plane.manifests import container, node, pod
-from control_plane.processes import Process
+from control_plane.manifests import container, pod
+from control_plane.node_writer import HOT, NODES, Writer, create_account_and_nodes, tainted, watching
 from control_plane.scheduler import Scheduler
-from support.servers import Service, free_port, wait_until
+from support.servers import Service, wait_until
 
 pytestmark = pytest.mark.e2e
-
-MANIFESTS = Path(__file__).parents[2] / "deploy/kubernetes"
-NODES = 12
-HOT = ("node-3", "node-7")
-RIGHTS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[ControlPlane]:
     """A cluster with the service account of the shipped manifests."""
     with ControlPlane(tmp_path) as cluster:
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "trimaran"}}
-        cluster.api.create(namespace)
-        for manifest in yaml.safe_load_all((MANIFESTS / "nodes.yaml").read_text()):
-            if manifest["kind"] in RIGHTS:
-                cluster.api.create(manifest)
-        cluster.api.create(*(node(f"node-{number}", "16", "64Gi") for number in range(NODES)))
+        create_account_and_nodes(cluster)
         yield cluster
-
-
-@contextmanager
-def watching(watch: Callable[..., Service], folder: Path) -> Iterator[tuple[str, Callable[[dict[str, float]], None]]]:
-    """Run a watcher; yield its address and a function that sets the nodes' loads."""
-    file = folder / "loads.json"
-
-    def load(percents: dict[str, float]) -> None:
-        new = file.with_suffix(".new")
-        new.write_text(
-            json.dumps({name: {k: {"average": v} for k in ("cpu", "memory")} for name, v in percents.items()})
-        )
-        new.replace(file)
-
-    load({f"node-{number}": 95.0 if f"node-{number}" in HOT else 30.0 for number in range(NODES)})
-    service = watch("--provider", "Fake", "--interval", "1", TRIMARAN_FAKE__FILE=str(file))
-    service.wait_for("/readyz")
-    yield service.url, load
-
-
-class Writer:
-    """A ``trimaran nodes`` process with the account's token."""
-
-    def __init__(self, cluster: ControlPlane, watcher: str, token: str, **settings: object) -> None:
-        port = free_port()
-        self.url = f"http://127.0.0.1:{port}"
-        command = [
-            sys.executable, "-m", "trimaran", "nodes", "--taints", "--windows", "15m", "--watcher", watcher,
-            "--kube-config", str(cluster.kubeconfig("nodes", token=token)), "--port", str(port),
-            "--set", "nodes.interval_seconds=0.5", "--set", "nodes.lease_seconds=3", "--set", "nodes.min_hot_seconds=1",
-        ]  # fmt: skip
-        for name, value in settings.items():
-            command += ["--set", f"nodes.{name}={value}"]
-        self.process = Process(command, cluster.folder / f"nodes-{port}.log")
-
-    def metric(self, name: str) -> float:
-        text = requests.get(f"{self.url}/metrics", timeout=10).text
-        return float(next(line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(name + " ")))
-
-    def wait(self) -> "Writer":
-        self.process.wait_until(lambda: requests.get(f"{self.url}/readyz", timeout=5).ok, "the writer is ready", 40)
-        return self
-
-
-def tainted(cluster: ControlPlane) -> set[str]:
-    nodes = cluster.api.items("/api/v1/nodes")
-    return {
-        each["metadata"]["name"] for each in nodes
-        if any(taint["key"] == "trimaran.io/hot" for taint in each["spec"].get("taints") or ())
-    }  # fmt: skip
 
 
 def test_a_stock_scheduler_avoids_hot_nodes(
@@ -103,7 +40,7 @@ def test_a_stock_scheduler_avoids_hot_nodes(
             taint_writes = 'trimaran_nodes_writes_total{of="taints"}'
             assert (writing[0].metric(taint_writes), idle.metric(taint_writes)) == (2, 0)
             annotations = cluster.api.get(f"/api/v1/nodes/{HOT[0]}")["metadata"]["annotations"]
-            assert annotations["load.trimaran.io/15m"] == "cpu=95,memory=95"
+            assert annotations["load.trimaran.io/15m"].startswith("cpu=95,memory=95,at=20")
             with Scheduler(cluster, [{"schedulerName": "default-scheduler"}], verbosity=2):
                 cluster.api.create(*(pod(f"pod-{n}", container(requests={"cpu": "100m"})) for n in range(40)))
                 placed = wait_until(lambda: all_bound(cluster, 40), "all pods are placed", 60)
@@ -128,12 +65,22 @@ def all_bound(cluster: ControlPlane, count: int) -> list[str]:
     return names if len(names) == count and all(names) else []
 
 
+def an_event(namespace: str) -> dict[str, Any]:
+    subject = {"kind": "Namespace", "name": namespace, "namespace": namespace}
+    return {
+        "apiVersion": "v1", "kind": "Event", "metadata": {"name": "an-event", "namespace": namespace},
+        "involvedObject": subject,
+    }  # fmt: skip
+
+
 def forbidden_requests(account: Api) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield requests that the account must not be able to make."""
     yield "delete a node", lambda: account.delete("/api/v1/nodes/node-1")
     yield "read pods", lambda: account.items("/api/v1/pods")
     yield "read secrets", lambda: account.items("/api/v1/namespaces/trimaran/secrets")
     yield "change a node's status", lambda: account.patch("/api/v1/nodes/node-1/status", {"status": {}})
+    yield "read Events", lambda: account.items("/api/v1/namespaces/default/events")
+    yield "create an Event elsewhere", lambda: account.create(an_event("trimaran"))
     leases = "/apis/coordination.k8s.io/v1/namespaces"
     yield "list Leases", lambda: account.items(f"{leases}/trimaran/leases")
     yield "read another Lease", lambda: account.get(f"{leases}/trimaran/leases/others")
@@ -155,6 +102,7 @@ def test_each_right_is_needed(cluster: ControlPlane, watch: Callable[..., Servic
     roles = {
         "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles/trimaran-nodes",
         "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/trimaran/roles/trimaran-nodes",
+        "Role of Events": "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles/trimaran-nodes",
     }
     original = {kind: cluster.api.get(path)["rules"] for kind, path in roles.items()}
     token = cluster.service_account("trimaran", "trimaran-nodes").token
