@@ -198,9 +198,9 @@ def test_unexpected_answers_are_errors(body: bytes) -> None:
 
 
 def test_a_slow_server_ends_at_the_deadline() -> None:
-    """A server that does not answer costs no more than the deadline."""
+    """A server that does not answer costs no more than the deadline, whose setting the error names."""
     with serving(lambda handler: time.sleep(2)) as fake:
         began = time.monotonic()
-        with pytest.raises(ProviderUnavailable):
+        with pytest.raises(ProviderUnavailable, match=r"workloads\.timeout_seconds"):
             provider_at(fake.url).pod_use(Window("5m", 0, 300), Deadline.after(0.3))
         assert time.monotonic() - began < 2

@@ -24,7 +24,10 @@ _NAMES = {
     "ca_file": "provider.ca_file (TRIMARAN_PROVIDER__CA_FILE)",
 }
 _UNREACHABLE = (ProviderUnavailable, "{where} cannot be reached: {reason} (provider.address)")
-_LATE = (ProviderUnavailable, "{where}: no answer in time (watch.fetch_timeout_seconds)")
+_LATE = (
+    ProviderUnavailable,
+    "{where}: no answer in time (watch.fetch_timeout_seconds; of pods: workloads.timeout_seconds)",
+)
 _WORDS: dict[FailureKind, tuple[type[ProviderError], str]] = {
     FailureKind.CREDENTIALS: (ProviderRefused, "no request was sent to {where}: {reason}"),
     FailureKind.INVALID_HEADER: (
