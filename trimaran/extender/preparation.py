@@ -1,4 +1,4 @@
-"""Preparation of profiles for new metrics, in a thread of its own.
+"""Preparation of profiles for new metrics and newly learned use of workloads, in a thread of its own.
 
 A profile is prepared without the lock of the cluster view, from a copy of the node table, and then follows the table.
 The previous preparation is kept until the next one is ready, so that no request has to wait for it.
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from scoring import FallbackPolicy, PreparedProfile, Profile
+from scoring import FallbackPolicy, PreparedProfile, Profile, UseLevels
 from trimaran.cluster.view import ClusterView
 from watcher.model import WatcherMetrics
 
@@ -20,17 +20,19 @@ class _Preparation:
 
     Attributes:
         snapshot: metrics to score by; None without metrics.
+        levels: expected use of pods; None to expect their requests.
         result: the prepared profile.
         previous: an earlier preparation that is ready, to use until this one is.
     """
 
     snapshot: WatcherMetrics | None
+    levels: UseLevels | None
     result: "Future[PreparedProfile]"
     previous: "_Preparation | None" = None
 
-    def is_of(self, snapshot: WatcherMetrics | None) -> bool:
-        """Return whether these metrics are the snapshot's."""
-        return (self.snapshot and self.snapshot.data) is (snapshot and snapshot.data)
+    def is_of(self, snapshot: WatcherMetrics | None, levels: UseLevels | None) -> bool:
+        """Return whether these metrics are the snapshot's, and the levels the same."""
+        return (self.snapshot and self.snapshot.data) is (snapshot and snapshot.data) and self.levels is levels
 
     def is_ready(self) -> bool:
         return self.result.done() and not self.has_failed()
@@ -46,13 +48,20 @@ class ProfilePreparer:
         view: the live cluster.
         policy: policy that decides for each node whether its metrics are trusted.
         clock: Unix time.
+        levels: returns the expected use of pods; None to expect their requests.
 
     Attributes:
         thread: the worker thread.
     """
 
-    def __init__(self, view: ClusterView, policy: FallbackPolicy, clock: Callable[[], float]) -> None:
-        self._view, self._policy, self._clock = view, policy, clock
+    def __init__(
+        self,
+        view: ClusterView,
+        policy: FallbackPolicy,
+        clock: Callable[[], float],
+        levels: Callable[[], UseLevels | None],
+    ) -> None:
+        self._view, self._policy, self._clock, self._levels = view, policy, clock, levels
         self._latest: dict[str, _Preparation] = {}  # by scheduler
         self._lock = threading.Lock()
         self.thread = ThreadPoolExecutor(1, "prioritizer")
@@ -64,7 +73,7 @@ class ProfilePreparer:
     def prepare(self, profile: Profile, snapshot: WatcherMetrics | None) -> None:
         """Begin to prepare a profile for a snapshot, unless this was begun before, even if it failed."""
         latest = self._latest.get(profile.scheduler_name)
-        if latest is None or not latest.is_of(snapshot):
+        if latest is None or not latest.is_of(snapshot, self._levels()):
             self._preparation(profile, snapshot)
 
     def prepared(
@@ -93,13 +102,15 @@ class ProfilePreparer:
 
         The prepared profile follows the table, so it is used until the next snapshot.
         """
+        levels = self._levels()
         with self._lock:
             latest = self._latest.get(profile.scheduler_name)
-            if latest is None or latest.has_failed() or not latest.is_of(snapshot):
+            if latest is None or latest.has_failed() or not latest.is_of(snapshot, levels):
                 previous = latest if latest is None or latest.is_ready() else latest.previous
                 if previous is not None and not self._can_replace(previous.snapshot, snapshot):
                     previous = None
-                latest = _Preparation(snapshot, self.thread.submit(self._prepare_now, profile, snapshot), previous)
+                result = self.thread.submit(self._prepare_now, profile, snapshot, levels)
+                latest = _Preparation(snapshot, levels, result, previous)
                 self._latest[profile.scheduler_name] = latest
             if latest.is_ready():
                 latest.previous = None
@@ -111,12 +122,14 @@ class ProfilePreparer:
             return False
         return 0 <= snapshot.timestamp - previous.timestamp <= self._policy.max_age_seconds
 
-    def _prepare_now(self, profile: Profile, snapshot: WatcherMetrics | None) -> PreparedProfile:
+    def _prepare_now(
+        self, profile: Profile, snapshot: WatcherMetrics | None, levels: UseLevels | None
+    ) -> PreparedProfile:
         with self._view.reading() as table:
             nodes = table.copy()
             if snapshot is not None:
                 window = snapshot.window
                 self._view.remember_departed(window.end - window.start + self._policy.max_age_seconds)
-        prepared = profile.prepare(nodes, self._policy.judge(nodes, snapshot, self._clock()))
+        prepared = profile.prepare(nodes, self._policy.judge(nodes, snapshot, self._clock()), levels)
         prepared.attach(table)
         return prepared

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from client import ClientError, Collector
-from scoring import FallbackPolicy, Judgment, NodeGrade
+from scoring import FallbackPolicy, Judgment, NodeGrade, UseLevels
 from trimaran.cluster.view import ClusterView
 from trimaran.extender.answer import PrioritizeOutcome, ScoredCandidates, ScoringDetails
 from trimaran.extender.placement_predictor import PlacementPredictor
@@ -73,6 +73,7 @@ class Prioritizer:
         rules: returns the current rules of kube-scheduler; None if its version has not been read yet.
         is_active: returns whether kube-scheduler gets the scores of the pod with a uid; for other pods (shadow) it gets
             the same score for all nodes.
+        levels: returns the expected use of pods, as learned; None to expect their requests.
         record: callback for each result, which must return at once; see :data:`RecordAnswer`.
     """
 
@@ -86,6 +87,7 @@ class Prioritizer:
         clock: Callable[[], float] = time.time,
         rules: Callable[[], SchedulerRules | None] = SchedulerRules,
         is_active: Callable[[str], bool] = lambda _: True,
+        levels: Callable[[], UseLevels | None] = lambda: None,
         record: RecordAnswer = lambda *_: None,
     ) -> None:
         self._profiles = profiles.by_scheduler
@@ -97,7 +99,7 @@ class Prioritizer:
         self._record = record
         self._outage = ""  # reason of the current outage
         self._outage_lock = threading.Lock()
-        self._preparer = ProfilePreparer(view, self._options.policy, clock)
+        self._preparer = ProfilePreparer(view, self._options.policy, clock, levels)
         rng = random.Random(self._options.seed)  # noqa: S311  a tie-break
         self._rules = rules
         self._predictor = PlacementPredictor(rng)  # used under the view's lock

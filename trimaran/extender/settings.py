@@ -57,6 +57,14 @@ class ExtenderSection(ClusterSection):
         description="percentage of the pods that get scores in mode active, chosen by uid; the other pods "
         "are in shadow",
     )
+    learned_use: bool = Field(
+        False,
+        description="expect pods to use what the watcher has learned of their workloads, instead of their requests; "
+        "CongestionCost scores by it",
+    )
+    workloads_refresh_seconds: float = Field(
+        60, ge=5, le=3600, description="seconds between two reads of the learned use of workloads"
+    )
     score_factor: int = Field(
         DEFAULT_SCORE_FACTOR,
         ge=1,

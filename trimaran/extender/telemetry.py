@@ -16,6 +16,7 @@ from trimaran.extender.decisions.record import DecisionRecord
 from trimaran.extender.decisions.regret import PlacementRegret
 from trimaran.extender.filtering import FILTER_OUTCOMES, NodeFilter
 from trimaran.extender.trial.field_trial import FieldTrial
+from trimaran.extender.workload_use import WorkloadUse
 
 _AGES = (5, 10, 15, 30, 45, 60, 90, 120, 180, 300, 600)
 _RANKS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500)
@@ -69,6 +70,12 @@ class ExtenderTelemetry:
     def watch(self, view: ClusterView) -> None:
         """Export the state of a cluster view, read at every scrape."""
         self._registry.register(_ViewCollector(view))
+
+    def watch_workloads(self, use: WorkloadUse) -> None:
+        """Export the number of workloads whose learned use counts, read at every scrape."""
+        documentation = "workloads by whose learned use pods are scored; 0 if pods are scored by their requests"
+        gauge = Gauge("trimaran_extender_known_workloads", documentation, registry=self._registry)
+        gauge.set_function(lambda: use.workloads)
 
     def watch_decisions(self, record: DecisionRecord, active_percent: Callable[[], float]) -> None:
         """Export the number and bytes of recorded decisions and the percentage of active pods, read at every scrape."""

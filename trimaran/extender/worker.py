@@ -36,6 +36,7 @@ from trimaran.extender.trial.field_trial import FieldTrial, TrialSources
 from trimaran.extender.trial.promql_value import PromqlValue
 from trimaran.extender.trial.routes import trial_routes
 from trimaran.extender.trial.state import TrialPlan
+from trimaran.extender.workload_use import WorkloadUse
 
 
 class ExtenderWorker:
@@ -61,8 +62,9 @@ class ExtenderWorker:
         """Start the components, and return the WSGI application without waiting for the cluster or the metrics."""
         section = self._settings.extender
         self._closing.callback(self._api.close)
+        watcher = section.open_watcher(self._settings)
         collector = Collector(
-            section.open_watcher(self._settings),
+            watcher,
             interval_seconds=section.refresh_seconds,
             max_age_seconds=section.max_age_seconds,
         )
@@ -92,6 +94,9 @@ class ExtenderWorker:
             telemetry.set_outage(reason)
             events.record(reason)
 
+        workload_use = WorkloadUse(watcher, section.workloads_refresh_seconds)
+        self._closing.callback(workload_use.close)
+        telemetry.watch_workloads(workload_use)
         options = PrioritizerOptions(
             section.deadline_seconds, section.policy(), section.on_outage, section.assume, section.seed
         )
@@ -101,13 +106,15 @@ class ExtenderWorker:
 
         prioritizer = Prioritizer(
             self._profiles, view, collector, options, report_outage, rules=lambda: rules.current,
-            is_active=is_active, record=record.add,
+            is_active=is_active, levels=workload_use.levels, record=record.add,
         )  # fmt: skip
         self._closing.callback(prioritizer.close)
         view.start()
         rules.start()
         record.start()
         trial.start()
+        if section.learned_use:
+            workload_use.start()
         prioritizer.start()
         # The first read can block on an unresponsive watcher, so it must not delay the probes.
         threading.Thread(target=collector.start, name="first read", daemon=True).start()

@@ -1,0 +1,86 @@
+"""The learned use of workloads, read from the watcher in the background: plugins expect the use of pods by it."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from client import ClientError, WatcherClient
+from runtime.outage_log import OutageLog
+from scoring import UseLevels
+
+if TYPE_CHECKING:
+    from watcher.workload_table import WorkloadTable
+
+_log = logging.getLogger(__name__)
+MAX_AGE_SECONDS = 3600.0
+"""Age from which the learned use counts as unknown: twelve rounds of measurements."""
+
+
+class WorkloadUse:
+    """Background reader of the use of workloads. Safe to use from any thread.
+
+    Args:
+        client: the watcher; not closed.
+        interval_seconds: interval between two reads.
+        clock: Unix time.
+    """
+
+    def __init__(self, client: WatcherClient, interval_seconds: float, clock: Callable[[], float] = time.time) -> None:
+        self._client, self._interval_seconds, self._clock = client, interval_seconds, clock
+        self._known: tuple[WorkloadTable | None, UseLevels | None] = (None, None)
+        self._outage = OutageLog(_log, "the use of workloads is not known", "the use of workloads is known again")
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="workloads", daemon=True)
+
+    def start(self) -> None:
+        """Start to read in the background."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._stop.set()
+
+    def levels(self) -> UseLevels | None:
+        """Return the expected use of pods; None without a table, or if it is too old: pods then count by requests."""
+        table, levels = self._known
+        if table is None or self._clock() - table.timestamp > MAX_AGE_SECONDS:
+            return None
+        return levels
+
+    @property
+    def workloads(self) -> int:
+        """Number of workloads whose use counts now."""
+        table, _ = self._known
+        return 0 if table is None or self.levels() is None else len(table)
+
+    @property
+    def age_seconds(self) -> float:
+        """Age of the newest table; infinite if there is none."""
+        table, _ = self._known
+        return float("inf") if table is None else self._clock() - table.timestamp
+
+    def read_once(self) -> None:
+        """Read the table. The background thread calls it; tests may call it directly."""
+        try:
+            table = self._client.workloads()
+        except ClientError as error:
+            self._outage.failed(str(error))
+            return
+        known, levels = self._known
+        if table is not known:
+            self._known = table, UseLevels.of_workloads(table, levels)
+        if self.levels() is None:
+            self._outage.failed(f"the newest round is {self.age_seconds:.0f} s old")
+        else:
+            self._outage.worked()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self.read_once()
+            except Exception:  # noqa: BLE001  a defect costs the levels, not the placement
+                _log.exception("the use of workloads could not be read")
+            if self._stop.wait(self._interval_seconds):
+                return
