@@ -1,8 +1,9 @@
-"""Kubernetes Events about objects of the whole cluster, such as nodes; ``kubectl describe`` shows them."""
+"""Kubernetes Events: short reports about an object, which ``kubectl describe`` and ``kubectl get events`` show."""
 
 import logging
 import socket
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,60 +14,66 @@ from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
 from runtime.kubernetes.rbac import needed_rule
 
-#: The API server takes Events about objects without a namespace in this namespace only.
-NAMESPACE = "default"
-_PATH = f"/api/v1/namespaces/{NAMESPACE}/events"
-_LONGEST_NAME = 200  # of the node's part in an Event's name, which has at most 253 characters
+#: The API server takes Events about objects without a namespace, such as nodes, in this namespace only.
+CLUSTER_NAMESPACE = "default"
+_LONGEST_NAME = 200  # of the object's part in an Event's name, which has at most 253 characters
 _LONGEST_MESSAGE = 1000  # the API server takes 1024
 _log = logging.getLogger(__name__)
 
 
-class NodeEventWriter:
-    """Best-effort writer of Events about nodes: a failed write is only logged, and after a 403 no more are tried.
+class EventWriter:
+    """Best-effort writer of Events: a failed write is only logged, and after a 403 no more are tried.
 
     Args:
         api: Kubernetes API.
         component: name of the program that reports.
+        namespace: namespace of the Events.
+        alternative: what a user may do instead of granting a missing right, for the log.
     """
 
-    def __init__(self, api: Sender, component: str) -> None:
-        self._api, self._component = api, component
+    def __init__(self, api: Sender, component: str, namespace: str = CLUSTER_NAMESPACE, alternative: str = "") -> None:
+        self._api, self._component, self._namespace = api, component, namespace
+        self._alternative = alternative
         self._is_allowed = True
 
-    def write(self, node: str, uid: str, reason: str, message: str, deadline: Deadline) -> None:
+    def write(
+        self, subject: Mapping[str, str], reason: str, message: str, deadline: Deadline, kind: str = "Normal"
+    ) -> None:
         """Write an Event.
 
         Args:
-            node: name of the node.
-            uid: UID of the node.
+            subject: reference to the object that the Event is about.
             reason: kind of the Event, one word.
             message: text for people.
             deadline: time limit of the request.
+            kind: ``Normal``, or ``Warning`` if somebody should act.
         """
         if not self._is_allowed:
             return
+        path = f"/api/v1/namespaces/{self._namespace}/events"
         try:
-            self._api.send("POST", _PATH, deadline, self._event(node, uid, reason, message))
+            self._api.send("POST", path, deadline, self._event(subject, reason, message, kind))
         except REQUEST_FAILURES as error:
             failure = describe(error)
+            extra = {"namespace": self._namespace, "object": subject["name"], "error": failure.reason}
             if failure.status == requests.codes.forbidden:
                 self._is_allowed = False
-                remedy = needed_rule(_PATH, "create")
-                _log.warning("no Events are written", extra={"error": failure.reason, "remedy": remedy})
+                remedy = needed_rule(path, "create") + self._alternative
+                _log.warning("no Events are written", extra={**extra, "remedy": remedy})
             else:
-                _log.warning("an Event could not be written", extra={"node": node, "error": failure.reason})
+                _log.warning("an Event could not be written", extra=extra)
 
-    def _event(self, node: str, uid: str, reason: str, message: str) -> dict[str, Any]:
-        name = f"{node[:_LONGEST_NAME].rstrip('-.')}.{time.time_ns():x}"
+    def _event(self, subject: Mapping[str, str], reason: str, message: str, kind: str) -> dict[str, Any]:
+        name = f"{subject['name'][:_LONGEST_NAME].rstrip('-.')}.{time.time_ns():x}"
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": name, "namespace": NAMESPACE},
-            "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid},
+            "metadata": {"name": name, "namespace": self._namespace},
+            "involvedObject": dict(subject),
             "reason": reason,
             "message": message[:_LONGEST_MESSAGE],
-            "type": "Normal",
+            "type": kind,
             "source": {"component": self._component, "host": socket.gethostname()},
             "reportingComponent": self._component,
             "reportingInstance": socket.gethostname(),

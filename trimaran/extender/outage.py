@@ -1,26 +1,17 @@
 """Kubernetes Events of the extender, about outages, in which it cannot score nodes by their load, and field trials."""
 
-import logging
-import socket
 import threading
-import time
-from datetime import UTC, datetime
-from typing import Any
 
-import requests
-
-from runtime.http.failures import describe
 from runtime.http.gather import Deadline
-from runtime.kubernetes.api import REQUEST_FAILURES, Sender
-from runtime.kubernetes.rbac import needed_rule
+from runtime.kubernetes.api import Sender
+from runtime.kubernetes.events import EventWriter
 
 _SECONDS = 10.0
-_LONGEST_NOTE = 1000  # the API server takes 1024
-_log = logging.getLogger(__name__)
+_ALTERNATIVE = ", or set extender.events_namespace to another namespace, or empty"
 
 
 class EventRecorder:
-    """Best-effort writer of Kubernetes Events: a failed write is only logged, and after a 403 no more are tried.
+    """Background writer of Events about the extender's namespace; see :class:`~runtime.kubernetes.events.EventWriter`.
 
     Args:
         api: Kubernetes API.
@@ -28,7 +19,7 @@ class EventRecorder:
     """
 
     def __init__(self, api: Sender, namespace: str) -> None:
-        self._api = api
+        self._writer = EventWriter(api, "trimaran-extender", namespace, _ALTERNATIVE)
         self._namespace = namespace
 
     def record(self, why: str) -> None:
@@ -45,40 +36,8 @@ class EventRecorder:
             is_warning: whether somebody should act.
         """
         if self._namespace:
-            event = self._event(reason, message, "Warning" if is_warning else "Normal")
-            threading.Thread(target=self._write, args=(event,), name="event", daemon=True).start()
-
-    def _write(self, event: dict[str, Any]) -> None:
-        path = f"/api/v1/namespaces/{self._namespace}/events"
-        try:
-            self._api.send("POST", path, Deadline.after(_SECONDS), event)
-        except REQUEST_FAILURES as error:
-            failure = describe(error)
-            extra = {"namespace": self._namespace, "error": failure.reason}
-            if failure.status == requests.codes.forbidden:
-                self._namespace = ""
-                remedy = (
-                    f"{needed_rule(path, 'create')}, or set extender.events_namespace to another namespace, or empty"
-                )
-                _log.warning("no Events are written", extra={**extra, "remedy": remedy})
-            else:
-                _log.warning("an Event could not be written", extra=extra)
-
-    def _event(self, reason: str, message: str, kind: str) -> dict[str, Any]:
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        subject = {"apiVersion": "v1", "kind": "Namespace", "name": self._namespace, "namespace": self._namespace}
-        return {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": f"trimaran-extender.{time.time_ns():x}", "namespace": self._namespace},
-            "involvedObject": subject,
-            "reason": reason,
-            "message": message[:_LONGEST_NOTE],
-            "type": kind,
-            "source": {"component": "trimaran-extender", "host": socket.gethostname()},
-            "reportingComponent": "trimaran-extender",
-            "reportingInstance": socket.gethostname(),
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
-        }
+            name = self._namespace
+            subject = {"apiVersion": "v1", "kind": "Namespace", "name": name, "namespace": name}
+            kind = "Warning" if is_warning else "Normal"
+            arguments = (subject, reason, message, Deadline.after(_SECONDS), kind)
+            threading.Thread(target=self._writer.write, args=arguments, name="event", daemon=True).start()

@@ -14,11 +14,11 @@ from runtime.errors import TrimaranError
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, KubernetesApi
-from runtime.kubernetes.events import NodeEventWriter
+from runtime.kubernetes.events import EventWriter
 from runtime.kubernetes.leader_election import Lease
 from runtime.kubernetes.rbac import needed_rule
 from trimaran.cluster.view import NODES
-from trimaran.soft_taints.node_state import NodeState, Object
+from trimaran.soft_taints.node_state import NodeState, Object, node_reference
 from trimaran.soft_taints.settings import NodesSection, NodesSettings
 from trimaran.soft_taints.writer import COMPONENT, MERGE_PATCH, WRITE_SECONDS
 
@@ -124,7 +124,7 @@ class _NodeCleaner:
     def __init__(self, api: KubernetesApi, taint_key: str, lease: Lease | None) -> None:
         self._api, self._key, self._lease = api, taint_key, lease
         self._renew_at = time.monotonic() + _RENEW_SECONDS
-        self._events = NodeEventWriter(api, COMPONENT)
+        self._events = EventWriter(api, COMPONENT)
         self._cleared = ClearedNodes()
 
     def run(self) -> ClearedNodes:
@@ -175,7 +175,8 @@ class _NodeCleaner:
             self._cleared.taints += 1
             _log.info("taint removed", extra={"node": name, "why": "trimaran nodes --clear"})
             message = f"Taint {self._key} removed: trimaran nodes --clear"
-            self._events.write(name, state.uid, "NodeNotHot", message, Deadline.after(WRITE_SECONDS))
+            subject = node_reference(name, state.uid)
+            self._events.write(subject, "NodeNotHot", message, Deadline.after(WRITE_SECONDS))
         return ""
 
     def _keep_lease(self) -> None:

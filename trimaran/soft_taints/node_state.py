@@ -64,6 +64,11 @@ class NodeState:
         return change
 
 
+def node_reference(name: str, uid: str) -> dict[str, str]:
+    """Return a reference to a node, for Events about it."""
+    return {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
+
+
 class NodeStateCache:
     """Thread-safe cache of the taints and load annotations of all nodes, filled by a reflector."""
 

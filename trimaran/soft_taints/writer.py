@@ -19,13 +19,13 @@ from client import ClientError
 from runtime.http.gather import Deadline
 from runtime.http.session import UnexpectedResponse
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
-from runtime.kubernetes.events import NodeEventWriter
+from runtime.kubernetes.events import EventWriter
 from runtime.outage_log import OutageLog
 from trimaran.soft_taints import annotations
 from trimaran.soft_taints.backoff import NodeBackoff
 from trimaran.soft_taints.hot_nodes import HotNodes
 from trimaran.soft_taints.hysteresis import HotNodeRule
-from trimaran.soft_taints.node_state import NodeState, NodeStateCache, Object
+from trimaran.soft_taints.node_state import NodeState, NodeStateCache, Object, node_reference
 from watcher.model import Grade, WatcherMetrics, averages
 
 MERGE_PATCH = "application/merge-patch+json"
@@ -128,7 +128,7 @@ class NodeWriter:
         self._hot = HotNodes(plan.rule, plan.taint_key)
         self._hot_in: int | None = None  # the term in which the hot nodes were decided
         self._measured_at: dict[str, float] = {}  # Unix time of the last fresh metrics, by window
-        self._events = NodeEventWriter(api, COMPONENT)
+        self._events = EventWriter(api, COMPONENT)
         self._tokens, self._refilled_at = plan.writes_per_minute, monotonic()
         self._outages: dict[str | None, OutageLog] = defaultdict(
             lambda: OutageLog(_log, "no metrics to write on nodes", "metrics to write on nodes again", monotonic)
@@ -179,7 +179,8 @@ class NodeWriter:
             )  # fmt: skip
             if deadline.remaining_seconds():
                 message = f"Taint {key} {'set' if reason.hot else 'removed'}: {why}"
-                self._events.write(name, before[name].uid, "NodeHot" if reason.hot else "NodeNotHot", message, deadline)
+                subject = node_reference(name, before[name].uid)
+                self._events.write(subject, "NodeHot" if reason.hot else "NodeNotHot", message, deadline)
 
     def _due_patches(self, states: Mapping[str, NodeState]) -> Iterator[tuple[tuple[Any, ...], str, Object]]:
         """Yield sort key, node name and patch of each node that needs a patch; the lowest key is written first."""
