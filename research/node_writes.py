@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from machine_traces import LOADERS, Floats
 from support.nodes_api import NodesApi
 
+from trimaran.soft_taints.annotations import AnnotatedLoad
 from trimaran.soft_taints.hysteresis import HotNodeRule
 from trimaran.soft_taints.node_state import NodeState, NodeStateCache
 from trimaran.soft_taints.writer import NodeWriter, WritePlan
@@ -124,7 +125,7 @@ def percent_wrong(api: NodesApi, loads: Floats) -> float:
     bad = 0
     for n, values in enumerate(loads.T.tolist()):
         annotation = (api.nodes[f"node-{n}"]["metadata"].get("annotations") or {}).get("load.trimaran.io/15m", "")
-        shown = [float(part.partition("=")[2]) for part in annotation.split(",") if part]
+        shown = list(AnnotatedLoad.parse(annotation).loads.values())
         bad += len(shown) < len(values) or any(abs(one - other) > 10 for one, other in zip(shown, values, strict=True))
     return 100 * bad / NODES
 
