@@ -157,11 +157,11 @@ class ExtenderSection(ClusterSection):
         95, gt=0, le=100, description="CPU or memory load in percent at which a node is near its limit in a field trial"
     )
     trial_harm_points: float = Field(
-        20,
+        35,
         gt=0,
         le=100,
-        description="percentage points by which more node-minutes of an active block than of the shadow block of its "
-        "pair may be hot or near a limit; above that the field trial stops",
+        description="percentage points by which an active block may exceed the shadow block of its pair, in pods bound "
+        "to hot nodes and in node-minutes that are hot or near a limit; above that the field trial stops",
     )
     trial_query: str = Field("", description="PromQL query of one value, recorded for each block; less is better")
     trial_prometheus: Annotated[str, AfterValidator(http_address)] | None = Field(

@@ -78,7 +78,8 @@ class Replica:
 
     def __init__(self, api: ConfigMaps, plan: TrialPlan | None = PLAN, now: float = BEGIN - BLOCK) -> None:
         self.now, self.plan = now, plan
-        self.can_act, self.value = True, None
+        self.can_act = True
+        self.value: float | None = None
         self.metrics = SettableMetrics(CALM)
         self.announced: list[str] = []
         sources = TrialSources(
@@ -119,7 +120,7 @@ def first(schedule: TrialSchedule, active: bool) -> Block:
 def test_a_trial_follows_its_schedule_from_the_next_pair_to_its_end() -> None:
     """The extender acts in exactly the active blocks of the trial, and is in shadow before and after it."""
     replica = Replica(ConfigMaps(), now=BEGIN - BLOCK)
-    acted = {}
+    acted: dict[int, set[bool]] = {}
     while replica.now < BEGIN + 14 * BLOCK:
         replica.now += STEP
         replica.cycle(CALM)

@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 from scoring.arrays import Float64s
 from trimaran.extender.trial.effects import MIN_PAIRS, differences, effect, paired, swap_interval
 from trimaran.extender.trial.harm import FALSE_STOPS, evidence_of_harm, harm
-from trimaran.extender.trial.outcomes import HOT, PENDING, BlockRecord
+from trimaran.extender.trial.outcomes import HOT, PENDING, PLACED_HOT, BlockRecord
 from trimaran.extender.trial.schedule import TrialSchedule
 
 NUMBERS = st.integers(0, 10**9)
 
 
 def blocks(
-    values: Float64s, name: str = "trial", load: Float64s | None = None, outcome: str = HOT
+    values: Float64s, name: str = "trial", load: Float64s | None = None, outcome: str = HOT, pods: int = 5
 ) -> list[BlockRecord]:
     """Return a block with each value, in the order of a trial's schedule."""
     schedule = TrialSchedule(name)
     loads = np.zeros(len(values)) if load is None else load
     return [
-        BlockRecord(number, schedule.block(number).active, 10.0, 5, float(loads[number]), {outcome: float(value)})
+        BlockRecord(number, schedule.block(number).active, 10.0, pods, float(loads[number]), {outcome: float(value)})
         for number, value in enumerate(values)
     ]
 
@@ -139,5 +139,9 @@ def test_gross_harm_stops_a_trial_after_one_pair() -> None:
     ):  # fmt: skip
         values = np.array([active if schedule.block(number).active else shadow for number in (0, 1)])
         assert bool(harm(blocks(values, outcome=outcome), 10)) == is_harm, (outcome, shadow, active)
+        values = values if outcome == HOT else np.array([0.0, 0.0])
+        for pods in (99, 100):
+            placed = blocks(values, outcome=PLACED_HOT, pods=pods)
+            assert bool(harm(placed, 10)) == (is_harm and outcome == HOT and pods == 100)
     assert harm([], 10) == ""
     assert harm(blocks(np.array([100.0])), 10) == ""

@@ -2,7 +2,8 @@
 
 Two rules are applied after every pair:
 
-Gross harm      the active block of the last pair exceeds its shadow block by a margin. One pair is enough.
+Gross harm      the active block of the last pair exceeds its shadow block by a margin. One pair is enough. The share of
+                pods on hot nodes shows harm first, because a block's own pods cause it; it needs many pods.
 Lasting harm    the active blocks are worse in more pairs, or by more, than random order explains.
 
 The second rule is a test martingale. Given its size, the difference d of a pair is positive or negative with equal
@@ -22,11 +23,12 @@ import numpy as np
 
 from scoring.arrays import Float64s
 from trimaran.extender.trial.effects import differences, paired
-from trimaran.extender.trial.outcomes import CPU_LIMIT, HOT, MEMORY_LIMIT, OUTCOMES, PENDING, BlockRecord
+from trimaran.extender.trial.outcomes import CPU_LIMIT, HOT, MEMORY_LIMIT, OUTCOMES, PENDING, PLACED_HOT, BlockRecord
 
 #: Largest probability with which lasting harm is found for any outcome although there is none.
 FALSE_STOPS = 0.05
-_GROSS_PERCENT = (HOT, CPU_LIMIT, MEMORY_LIMIT)
+_GROSS_PERCENT = (PLACED_HOT, HOT, CPU_LIMIT, MEMORY_LIMIT)
+_MANY_PODS = 100  # in each block of a pair
 _GROSS_PENDING_SECONDS = 30.0
 _RATES = np.array([0.5, 1.0, 2.0])
 
@@ -36,7 +38,7 @@ def harm(records: Sequence[BlockRecord], margin: float) -> str:
 
     Args:
         records: blocks of the trial.
-        margin: percentage points by which a share of node-minutes may be larger in an active block.
+        margin: percentage points by which a share of node-minutes or of pods may be larger in an active block.
     """
     return _gross(records, margin) or _lasting(records)
 
@@ -56,7 +58,8 @@ def _gross(records: Sequence[BlockRecord], margin: float) -> str:
     if not pairs:
         return ""
     shadow, active = (record.outcomes for record in pairs[-1])
-    for name in _GROSS_PERCENT:
+    has_many_pods = all(record.pods >= _MANY_PODS for record in pairs[-1])
+    for name in _GROSS_PERCENT if has_many_pods else _GROSS_PERCENT[1:]:
         before, now = shadow.get(name, 0.0), active.get(name, 0.0)
         if now > before + margin:
             return f"{name} was {now:.1f} in the last active block and {before:.1f} in the shadow block of its pair"

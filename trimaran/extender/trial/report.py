@@ -11,7 +11,8 @@ PRIMARY = HOT
 LIMITS = (
     (
         "Running pods do not move. Each block begins with the pods that the blocks before have placed, so the measured "
-        "difference is smaller than that between always acting and never acting."
+        "difference is smaller than that between always acting and never acting, and harm that builds up slowly is in "
+        "the shadow blocks, too: compare them with the time before the trial."
     ),
     "The verdict is about {primary} only. One in twenty intervals of the other outcomes does not contain 0 by chance.",
     "The trial compares this cluster at this time. Other pods, other nodes or another season may give another result.",

@@ -22,7 +22,7 @@ class TrialPlan:
 
     schedule: TrialSchedule = field(default_factory=TrialSchedule)
     thresholds: LoadThresholds = field(default_factory=LoadThresholds)
-    harm_points: float = 20.0
+    harm_points: float = 35.0
     query: str = ""
 
     def as_document(self) -> dict[str, Any]:
