@@ -1,5 +1,6 @@
 """The use of pods with a real API server, KWOK's kubelets and the real metrics-server, or a real Prometheus."""
 
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,9 @@ from control_plane.manifests import node, pod
 from control_plane.usage import CPU_ANNOTATION, MEMORY_ANNOTATION, Kwok, MetricsServer
 from support.servers import run_prometheus, wait_until
 
+from runtime.http.gather import Deadline
+from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
+from runtime.kubernetes.metadata import MetadataApi
 from runtime.kubernetes.workloads import Workload
 from watcher.pipeline.pod_use import PodUseRounds
 from watcher.settings import ProviderSettings, Settings
@@ -138,3 +142,18 @@ def test_prometheus_gives_use_and_the_api_gives_workloads(cluster: ControlPlane,
     cores = dict(zip(last.use.pods, last.use.cpu_cores.tolist(), strict=True))
     assert cores == pytest.approx({name: number for number, name in enumerate(WORKLOADS)})
     assert {name: last.pods[PodKey("default", name)].template.workload for name in last.use.pods} == WORKLOADS
+
+
+def test_only_the_metadata_of_owners_is_read(cluster: ControlPlane) -> None:
+    """Lists and watches of ReplicaSets have their metadata and no specification, with images and environments."""
+    path = "/apis/apps/v1/replicasets"
+    with contextlib.closing(KubernetesApi(ApiServerConfig(kube_config=account(cluster)))) as api:
+        (page,) = MetadataApi(api).pages(path, Deadline.after(10), page_seconds=10)
+        assert {item["metadata"]["name"] for item in page.items} == {"web-7f9c", "web-5d4b", "canary-1"}
+        assert not any("spec" in item or "status" in item for item in page.items)
+        cluster.api.create(replica_set("late-1", "Deployment", "late"))
+        events = MetadataApi(api).watch(path, page.resource_version, 10, timeoutSeconds="10")
+        event = next(event for event in events if event.type == "ADDED")
+    assert event.object["kind"] == "PartialObjectMetadata"
+    assert event.object["metadata"]["ownerReferences"][0]["name"] == "late"
+    assert "spec" not in event.object
