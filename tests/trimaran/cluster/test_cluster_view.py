@@ -91,6 +91,22 @@ def test_lists_and_events_result_in_one_table() -> None:
     view.close()
 
 
+def test_each_binding_of_a_pending_pod_is_reported_once() -> None:
+    """The callback gets the pod and its creation time when it gets a node; pods that were bound before do not count."""
+    created = {"creationTimestamp": "2026-01-01T00:00:00Z"}
+    waiting, done = pod("web", schedulerName="load-aware"), bound("web", "node-1")
+    for each in (waiting, done):
+        each["metadata"] |= {"uid": "uid-web", **created}
+    events = [WatchEvent("MODIFIED", done, "2"), WatchEvent("MODIFIED", done, "3")]
+    api = scripted([node("node-1")], [waiting, bound("old", "node-1")], events=events)
+    reported: list[tuple[str, str, float | None]] = []
+    view = ClusterView(api, on_bound=lambda pod, at: reported.append((pod.name, pod.node_name, at))).start()
+    assert view.wait(10)
+    assert api.pods.silent.wait(10)
+    view.close()
+    assert reported == [("web", "node-1", 1767225600.0)]
+
+
 def test_an_unreadable_object_is_logged_once_and_not_counted(caplog: pytest.LogCaptureFixture) -> None:
     """An unreadable object is logged once, its earlier version no longer counts, and a delete forgets its error."""
     bad = [bound(name, "node-1", "much") for name in ("listed", "updated", "mended", "deleted")]

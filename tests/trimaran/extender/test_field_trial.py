@@ -12,6 +12,7 @@ import orjson
 import pytest
 import requests
 from click.testing import CliRunner
+from conftest import History
 from flask import Flask
 from support.extending import SettableMetrics, metrics
 from werkzeug.serving import make_server
@@ -19,9 +20,11 @@ from werkzeug.serving import make_server
 from runtime.http.gather import Deadline
 from scoring import Pod
 from trimaran.cli.main import main
+from trimaran.extender.settings import ExtenderSettings
 from trimaran.extender.telemetry import ExtenderTelemetry
 from trimaran.extender.trial.field_trial import FieldTrial, TrialSources
 from trimaran.extender.trial.outcomes import CPU_LIMIT, HOT, MEMORY_LIMIT, PENDING, PLACED_HOT, QUERY, LoadThresholds
+from trimaran.extender.trial.promql_value import PromqlValue
 from trimaran.extender.trial.routes import trial_routes
 from trimaran.extender.trial.schedule import Block, TrialSchedule
 from trimaran.extender.trial.state import TrialPlan
@@ -288,6 +291,17 @@ def test_another_mode_ends_acting_at_once() -> None:
     replica = Replica(api, plan=None)
     pass_time([replica], BEGIN + BLOCK)
     assert (api.objects, replica.trial.document(), replica.trial.acts()) == ({}, None, False)
+
+
+def test_a_query_needs_one_series(prometheus_with_rules: History, caplog: pytest.LogCaptureFixture) -> None:
+    """A real Prometheus returns the value of one series; several, none, and an unreachable server have no value."""
+    value = PromqlValue(ExtenderSettings(), prometheus_with_rules.url)
+    assert value.ask("count(instance:node_cpu:ratio)") == len(prometheus_with_rules.rules["instance:node_cpu:ratio"])
+    for query, why in (("instance:node_cpu:ratio", "100 series; aggregate them"), ("absent_metric", "0 series")):
+        caplog.clear()
+        assert value.ask(query) is None
+        assert why in vars(caplog.records[0])["error"]
+    assert PromqlValue(ExtenderSettings(), "http://127.0.0.1:9").ask("up") is None
 
 
 @contextmanager
