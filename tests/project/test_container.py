@@ -246,13 +246,13 @@ def test_docker_compose_accepts_the_file():
 
 
 def test_compose_requires_a_token_with_the_second_file(monkeypatch):
-    """With deploy/compose/token.yml the watcher needs the token in TRIMARAN_TOKEN, and compose this variable."""
+    """With deploy/compose/token.yml the watcher requires TRIMARAN_SERVER__TOKEN, and compose needs the variable."""
     files = ("docker-compose.yml", "deploy/compose/token.yml")
-    monkeypatch.delenv("TRIMARAN_TOKEN", raising=False)
+    monkeypatch.delenv("TRIMARAN_SERVER__TOKEN", raising=False)
     refused = _compose_config(*files)
     assert refused.returncode != 0
-    assert "set TRIMARAN_TOKEN" in refused.stderr
-    monkeypatch.setenv("TRIMARAN_TOKEN", "a-token-of-the-test")
+    assert "set TRIMARAN_SERVER__TOKEN" in refused.stderr
+    monkeypatch.setenv("TRIMARAN_SERVER__TOKEN", "a-token-of-the-test")
     done = _compose_config(*files)
     assert done.returncode == 0, done.stderr
     services = yaml.safe_load(done.stdout)["services"]
