@@ -51,7 +51,8 @@ PROMISED = {
     "watcher.workload_table": "ContainerKey ContainerTable WorkloadTable",
     "watcher.settings": "ProviderSettings Settings",
     "watcher.testing": """
-        BreakingHarness BrokenNodeContract DuplicatedSeriesContract HttpContract ProviderContract SampledSource Series WindowSource reply serving
+        BreakingHarness BrokenNodeContract DuplicatedSeriesContract HttpContract PastContract ProviderContract
+        SampledSource Series WindowSource reply serving
     """,
     "watcher.providers.session": "ProviderSession bearer provider_error",
     "runtime.http.gather": "Deadline gather",
