@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy/helm/trimaran"
 ALL = (
     "replicas=2,size=large,podDisruptionBudget.enabled=true,networkPolicy.enabled=true,serviceMonitor.enabled=true,"
+    "networkPolicy.egress.enabled=true,"
     "prometheusRule.enabled=true,grafanaDashboard.enabled=true,readersSecret.name=readers,readersSecret.key=tokens,"
     "provider.tokenSecret.name=provider,provider.tokenSecret.key=token,settings.store\\.history_megabytes=64"
 )
@@ -68,7 +69,7 @@ def test_the_watcher_may_read_pods_only_if_it_measures_them() -> None:
 
     def readable(*arguments: str) -> set[str]:
         rules = render(*arguments)["ClusterRole", "trimaran-trimaran-watcher"]["rules"]
-        return {"/".join((*rule["apiGroups"], *rule["resources"])) for rule in rules}
+        return {f"{group}/{name}" for rule in rules for group in rule["apiGroups"] for name in rule["resources"]}
 
     nodes = {"/nodes", "metrics.k8s.io/nodes"}
     owners = {"/pods", "apps/replicasets", "batch/jobs"}
@@ -293,6 +294,6 @@ def test_the_chart_is_installed_upgraded_and_removed(cluster):
     readers = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings"
     assert len(cluster.api.items(readers, **ours)) == 2
     for namespace in ("one", "two"):
-        helm("uninstall", "trimaran", *at, "--namespace", namespace)
+        helm("uninstall", "trimaran", *at, "--namespace", namespace, "--no-hooks")  # test_uninstall.py has the Job
     for path in (roles, readers, deployments, "/apis/policy/v1/poddisruptionbudgets"):
         assert cluster.api.items(path, **ours) == []
