@@ -45,6 +45,12 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="PEM file with the client certificate for the service and its private key.",
 )
+@click.option(
+    "--worth-it",
+    is_flag=True,
+    help="Say whether load-aware placement is likely to help, from the cluster's nodes and pods and the metrics of the "
+    "provider or of --watcher.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="List the details of each step, such as the node of each series.")
 @output_option("text", "json", "yaml")
 @setting_options
@@ -62,6 +68,7 @@ def doctor(
     output: str,
     *,
     cluster: bool,
+    worth_it: bool,
     verbose: bool,
 ) -> None:
     """Check the metrics provider, its fallbacks and the store step by step, or a running watcher or extender.
@@ -72,13 +79,21 @@ def doctor(
     Example: trimaran doctor --provider Prometheus --address http://prometheus:9090 --cluster --verbose
              trimaran doctor --watcher http://trimaran:2020 --cluster
              trimaran doctor --extender https://trimaran-extender:2021 --ca-file ca.crt --client-certificate client.pem
+             trimaran doctor --worth-it --watcher http://trimaran:2020
 
-    Exit status: 0 if all checks pass, 1 if a check fails, 2 if the settings are invalid.
+    Exit status: 0 if all checks pass, 1 if a check fails, 2 if the settings are invalid. With --worth-it: 0 if a gain
+    is likely, 3 if none is, 4 if harm is, 1 if the cluster or its load cannot be read.
     """
+    if worth_it and (extender or nodes_file):
+        raise click.UsageError("--worth-it reads the cluster: leave out --extender and --nodes")
     if extender and (running or nodes_file or cluster):
         raise click.UsageError("--extender checks an extender alone: leave out --watcher, --nodes and --cluster")
     flags = {"provider.name": provider, "provider.address": address}
     settings = load_or_exit(WatcherSettings, file, assignments, flags).settings
+    if worth_it:
+        from trimaran.cli.worth_it import report_benefit  # only this option needs it
+
+        raise SystemExit(report_benefit(settings, running, (token_file, ca_file, client_certificate), output))
     nodes = _node_names(nodes_file, settings if cluster else None)
     access = (token_file, ca_file, client_certificate)
     steps = _running(extender, running, access, nodes) if extender or running else _providers(settings, nodes)
