@@ -18,6 +18,7 @@ from runtime.settings.loading import LoadedSettings
 from trimaran.cluster.view import ClusterView
 from trimaran.extender import rollout
 from trimaran.extender.app import create_app
+from trimaran.extender.benefit_notice import BenefitNotice
 from trimaran.extender.decisions.authorizer import AccessReviewAuthorizer, AllowAll
 from trimaran.extender.decisions.record import DecisionRecord, RecordLimits
 from trimaran.extender.decisions.routes import decision_routes
@@ -112,6 +113,12 @@ class ExtenderWorker:
         view.start()
         rules.start()
         record.start()
+        notice = BenefitNotice(
+            view, collector, configured_rollout,
+            lambda reason, message, is_warning: events.announce(reason, message, is_warning=is_warning),
+        )  # fmt: skip
+        self._closing.callback(notice.close)
+        notice.start()
         trial.start()
         if section.learned_use:
             workload_use.start()
