@@ -58,7 +58,7 @@ def test_the_manifest_is_read_as_the_same_pod(text):
     """A pod read from the manifest equals the original in every field that scores and filters use."""
     pod = Pod.from_k8s(yaml.safe_load(text))
     decoded = Pod.from_k8s(pod_manifest(pod))
-    unknown = {"uid": decoded.uid, "labels": {}, "owner": None, "node_name": ""}
+    unknown = {"uid": decoded.uid, "labels": {}, "owner": None, "workload": decoded.workload, "node_name": ""}
     expected = replace(pod, **unknown)
     for field in fields(Pod):
         assert getattr(decoded, field.name) == getattr(expected, field.name), field.name
