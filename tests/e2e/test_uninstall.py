@@ -78,25 +78,25 @@ def test_a_failed_job_does_not_keep_the_release(cluster: ControlPlane) -> None:
     """If the Job fails Helm says so; the release is gone, and the Job stays, without its account's rights."""
     namespace = "/apis/batch/v1/namespaces/trimaran/jobs/trimaran-nodes-clear"
     install(cluster)
-    uninstalling = subprocess.Popen(
-        [binary("helm"), "--kubeconfig", cluster.kubeconfig(), "uninstall", *RELEASE], stderr=subprocess.PIPE, text=True
-    )
+    command = [binary("helm"), "--kubeconfig", cluster.kubeconfig(), "uninstall", *RELEASE]
 
     def started() -> bool:
         with suppress(requests.HTTPError):
             return bool(cluster.api.get(namespace))
         return False
 
-    wait_until(started, "the Job exists", 60)
     reason = {"reason": "DeadlineExceeded", "message": "was active longer than specified deadline"}
     conditions = [{"type": kind, "status": "True", **reason} for kind in ("FailureTarget", "Failed")]
-    since = {"startTime": "2026-11-25T13:00:00Z"}
-    cluster.api.patch(f"{namespace}/status", {"status": {"conditions": conditions, **since}})
-    _, error = uninstalling.communicate(timeout=60)
+    status = {"conditions": conditions, "startTime": "2026-11-25T13:00:00Z"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as uninstalling:
+        wait_until(started, "the Job exists", 60)
+        cluster.api.patch(f"{namespace}/status", {"status": status})
+        _, error = uninstalling.communicate(timeout=60)
     assert uninstalling.returncode != 0
     assert "trimaran-nodes-clear" in error or "deadline" in error, error
     assert helm(cluster, "list", "--all", "-q", "--namespace", "trimaran").stdout == ""
     assert cluster.api.get(namespace)["spec"]["activeDeadlineSeconds"] == 240
+    assert objects_left(cluster) == ["trimaran-nodes-clear"]  # the Job alone
     install(cluster)  # a Job of an earlier removal is not in the way
 
 
