@@ -86,6 +86,22 @@ def test_a_cluster_that_is_full_by_requests_stays_in_shadow(cluster: ControlPlan
         assert extender.metrics()["trimaran_extender_acting_percent"] == 100  # nothing is blocked
 
 
+def test_the_provider_is_read_without_a_watcher(
+    cluster: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without --watcher the load is that of the provider; of a cluster without measured nodes there is no verdict."""
+    fill(cluster, "800m", "2")
+    monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig()))
+    file = tmp_path / "loads.json"
+    command = ["doctor", "--worth-it", "--provider", "Fake", "--set", f"fake.file={file}", "-o", "yaml"]
+    for names, status, verdict in (("node", 0, "gain likely"), ("other", 1, "unknown")):
+        loads = {f"{names}-{n}": {"cpu": {"average": load}} for n, load in enumerate(LOADS)}
+        file.write_text(json.dumps(loads))
+        done = CliRunner().invoke(main, command)
+        assert done.exit_code == status, done.output
+        assert f"verdict: {verdict}" in done.output
+
+
 def test_an_account_without_rights_gets_the_missing_right(cluster: ControlPlane, watcher: str) -> None:
     """Without the right to list nodes and pods the status is 1, and the message names it."""
     cluster.api.create(
