@@ -157,7 +157,8 @@ def _judge(figures: ClusterFigures) -> tuple[BenefitVerdict, str]:
         reason = f"{full}; in replayed worlds like this the difference is within chance"
     else:
         verdict = BenefitVerdict.GAIN
-        reason = f"{figures.hot:.0%} of the nodes are hot, {figures.cool:.0%} are cool, and only {full}"
+        room = f"{1 - figures.full:.0%} have room for a pod of average requests"
+        reason = f"{figures.hot:.0%} of the nodes are hot, {figures.cool:.0%} are cool, and {room}"
     return verdict, reason
 
 
