@@ -125,7 +125,6 @@ def mean_regrets(worlds: int, level: float, request: int, *, unlike: bool = Fals
     return float(means.mean()), float(means.std(ddof=1) / np.sqrt(worlds)), other
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("level", "request_milli"), [(0.2, 500), (1.0, 200)])
 def test_two_seeds_of_one_policy_have_no_regret(level: float, request_milli: int) -> None:
     """The mean regret between two seeds of one policy is 0, also if pods request five times what they use."""
