@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from runtime.kubernetes.workloads import Workload
 from watcher.workload_table import ContainerKey, ContainerTable
-from watcher.workloads.recommendation import RecommendationRule, Verdict, recommend
+from watcher.workloads.recommendation import RecommendationRule, RequestVerdict, recommend
 
 MIB, GIB, DAY, NOW = 2.0**20, 2.0**30, 86400.0, 1.8e9
 AMOUNTS = st.floats(0, 1e4)
@@ -45,7 +45,7 @@ def test_the_rule_is_the_90th_percentile_and_the_highest_memory_plus_15_percent(
     """CPU is 1.15 times the percentile and memory 1.15 times the highest use, rounded up; both are lowered."""
     advice = recommend(containers({"p90": 0.2, "peak": 300 * MIB}))
     assert advice.requests[:, 0].tolist() == pytest.approx([0.23, 352 * MIB])  # 345 MiB, in steps of 16 MiB
-    assert advice.verdicts[:, 0].tolist() == [Verdict.LOWER, Verdict.LOWER]
+    assert advice.verdicts[:, 0].tolist() == [RequestVerdict.LOWER, RequestVerdict.LOWER]
     assert advice.reasons[:, 0].tolist() == ["", ""]
 
 
@@ -114,8 +114,8 @@ def test_unmeasured_use_has_no_recommendation(value: float):
     """A resource without measurements has no amount and no verdict, and the reason says so; the other one has both."""
     advice = recommend(containers({"p90": value}))
     assert np.isnan([advice.requests[0, 0], advice.wasted[0, 0]]).all()
-    assert (advice.verdicts[0, 0], advice.reasons[0, 0]) == (Verdict.UNKNOWN, "the use of CPU is not known")
-    assert (advice.verdicts[1, 0], advice.reasons[1, 0]) == (Verdict.LOWER, "")
+    assert (advice.verdicts[0, 0], advice.reasons[0, 0]) == (RequestVerdict.UNKNOWN, "the use of CPU is not known")
+    assert (advice.verdicts[1, 0], advice.reasons[1, 0]) == (RequestVerdict.LOWER, "")
 
 
 def test_waste_is_the_unused_request_of_all_running_pods():

@@ -10,6 +10,7 @@ from support.workload_rounds import measured
 from watcher.api.openapi import document
 from watcher.wire import COLUMNS_TYPE, WireError
 from watcher.wire.workloads import decode_workloads, encode_workloads
+from watcher.workloads.recommendation import recommend
 
 DOCUMENT = document()
 
@@ -61,6 +62,24 @@ def test_a_workload_has_its_containers_in_absolute_amounts(learned: Api) -> None
         hours = [np.nan if value is None else value for value in each["by_hour"]["cpu_cores"]]
         assert hours == pytest.approx(containers.by_hour[0, row], rel=1e-5, nan_ok=True)
     assert "by_hour" not in learned.get("/workloads").json["workloads"][0]["containers"][0]
+
+
+def test_each_container_has_its_recommendation(learned: Api) -> None:
+    """Recommendation, verdict, reason and waste are those of the rule; an empty text and an unknown amount are null."""
+    containers = learned.watcher.workloads.containers()
+    advice = recommend(containers)
+    row_of = {(key.workload.name, key.container): row for row, key in enumerate(containers.keys)}
+    reasons = set()
+    for item in learned.get("/workloads").json["workloads"]:
+        for each in item["containers"]:
+            row = row_of[item["name"], each["name"]]
+            for place, resource in enumerate(("cpu_cores", "memory_bytes")):
+                assert each["recommended"][resource] == pytest.approx(advice.requests[place, row])
+                assert each["verdict"][resource] == advice.verdicts[place, row]
+                assert each["reason"][resource] == (advice.reasons[place, row] or None)
+                assert each["wasted"][resource] == pytest.approx(advice.wasted[place, row], rel=1e-5)
+                reasons.add(each["reason"][resource])
+    assert {None, "no request is set", "history of 1.1 days, below 7"} <= reasons
 
 
 def test_filters_select_workloads(learned: Api) -> None:

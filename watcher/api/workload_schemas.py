@@ -29,6 +29,14 @@ _USE = {
     "use": {**_AMOUNTS, "description": "The expected use of one pod."},
     "deviation": {**_AMOUNTS, "description": "The standard deviation of this use."},
 }
+_REASON = {
+    "type": ["string", "null"],
+    "description": "Why the request is not lowered, or why nothing is recommended; null without a reason.",
+}
+_VERDICT = {
+    "enum": ["lower", "raise", "keep", None],
+    "description": "The change from the request to the recommendation; keep within 10 percent, null if unknown.",
+}
 _HOURS = _array(_number("Mean use in the hour; null if unknown."), "24 hours, from 0 UTC.")
 _CONTAINER = _object(
     {
@@ -37,6 +45,14 @@ _CONTAINER = _object(
         **_USE,
         "cpu_cores_percentiles": {"type": "object", "additionalProperties": _number("CPU, cores.")},
         "highest_memory_bytes": _number("The highest use of memory of the last 14 days."),
+        "recommended": {
+            **_AMOUNTS,
+            "description": "The recommended requests: the 90th percentile of CPU use and the highest memory, plus 15 "
+            "percent; the present request where reason forbids to lower it.",
+        },
+        "verdict": _object({"cpu_cores": _VERDICT, "memory_bytes": _VERDICT}),
+        "reason": _object({"cpu_cores": _REASON, "memory_bytes": _REASON}),
+        "wasted": {**_AMOUNTS, "description": "The request minus the use, at least 0, of all pods that run now."},
         **_TIMES,
         "revision_since": _number("The first measurement of the present template, Unix seconds."),
         "by_hour": _object({"cpu_cores": _HOURS, "memory_bytes": _HOURS}),

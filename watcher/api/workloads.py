@@ -1,8 +1,8 @@
 """Routes of workloads: what their pods use, as pages of items, one workload, or the compact form for services."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from flask import Blueprint, Response, request
 
@@ -14,6 +14,7 @@ from watcher.api.node_views import UnknownParameter, check_parameters
 from watcher.errors import NotServed
 from watcher.wire import COLUMNS_TYPE, MetricsCode
 from watcher.wire.workloads import encode_workloads, workload_items
+from watcher.workloads.recommendation import recommend
 
 if TYPE_CHECKING:
     from watcher.workload_table import ContainerTable, WorkloadTable
@@ -104,7 +105,7 @@ class _Views:
         body: dict[str, object] = {
             "timestamp": table.timestamp,
             "total": len(table.workloads),
-            "workloads": workload_items(table, self._learned.containers(), chosen),
+            "workloads": self._items(table, chosen),
         }
         if len(following) > limit:
             body["next"] = "/".join(chosen[-1])
@@ -115,8 +116,14 @@ class _Views:
         table = self._table()
         if workload not in table.workloads:
             raise NotServed(MetricsCode.UNKNOWN_WORKLOAD, f"unknown workload {'/'.join(workload)[:200]}")
-        (item,) = workload_items(table, self._learned.containers(), [workload], by_hour=True)
+        (item,) = self._items(table, [workload], by_hour=True)
         return responses.json_response({"timestamp": table.timestamp, **item})
+
+    def _items(
+        self, table: "WorkloadTable", chosen: Sequence[Workload], *, by_hour: bool = False
+    ) -> list[dict[str, Any]]:
+        containers = self._learned.containers()
+        return workload_items(table, containers, recommend(containers), chosen, by_hour=by_hour)
 
     def _table(self) -> "WorkloadTable":
         table = self._learned.table()

@@ -5,7 +5,7 @@ Amounts are cores and bytes of one pod or container; times are Unix seconds. A m
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
@@ -13,6 +13,9 @@ import orjson
 from runtime.kubernetes.workloads import Workload
 from watcher.wire.errors import WireError
 from watcher.workload_table import ContainerTable, Float64s, WorkloadTable
+
+if TYPE_CHECKING:
+    from watcher.workloads.recommendation import Recommendations, Texts
 
 _NAMES = Workload._fields
 _RESOURCES = ("cpu_cores", "memory_bytes")
@@ -49,13 +52,19 @@ def decode_workloads(body: bytes) -> WorkloadTable:
 
 
 def workload_items(
-    table: WorkloadTable, containers: ContainerTable, chosen: Sequence[Workload], *, by_hour: bool = False
+    table: WorkloadTable,
+    containers: ContainerTable,
+    recommended: "Recommendations",
+    chosen: Sequence[Workload],
+    *,
+    by_hour: bool = False,
 ) -> list[dict[str, Any]]:
     """Return some workloads with their containers, as values for JSON.
 
     Args:
         table: what is known of the workloads.
         containers: what is known of their containers.
+        recommended: recommended requests of these containers.
         chosen: workloads of the table, in the order of the result.
         by_hour: also return each container's mean use by the hour of the day, UTC.
     """
@@ -74,13 +83,15 @@ def workload_items(
             **{name: _number(getattr(table, name)[place[workload]]) for name in _TIMES},
             "use": _amounts(table.use[:, place[workload]]),
             "deviation": _amounts(table.deviations[:, place[workload]]),
-            "containers": [_container(containers, row, by_hour=by_hour) for row in of_workload.get(workload, ())],
+            "containers": [
+                _container(containers, recommended, row, by_hour=by_hour) for row in of_workload.get(workload, ())
+            ],
         }
         for workload in chosen
     ]
 
 
-def _container(table: ContainerTable, row: int, *, by_hour: bool) -> dict[str, Any]:
+def _container(table: ContainerTable, recommended: "Recommendations", row: int, *, by_hour: bool) -> dict[str, Any]:
     percentiles = {
         f"{100 * quantile:g}": _number(table.cpu_percentiles[place, row])
         for place, quantile in enumerate(table.quantiles)
@@ -92,6 +103,10 @@ def _container(table: ContainerTable, row: int, *, by_hour: bool) -> dict[str, A
         "deviation": _amounts(table.deviations[:, row]),
         "cpu_cores_percentiles": percentiles,
         "highest_memory_bytes": _number(table.highest_memory[row]),
+        "recommended": _amounts(recommended.requests[:, row]),
+        "verdict": _texts(recommended.verdicts[:, row]),
+        "reason": _texts(recommended.reasons[:, row]),
+        "wasted": _amounts(recommended.wasted[:, row]),
         **{name: _number(getattr(table, name)[row]) for name in (*_TIMES, "revision_since")},
     }
     if by_hour:
@@ -104,6 +119,10 @@ def _container(table: ContainerTable, row: int, *, by_hour: bool) -> dict[str, A
 
 def _amounts(values: Float64s) -> Mapping[str, float | None]:
     return {name: _number(value) for name, value in zip(_RESOURCES, values, strict=True)}
+
+
+def _texts(values: "Texts") -> Mapping[str, str | None]:
+    return {name: text or None for name, text in zip(_RESOURCES, values.tolist(), strict=True)}
 
 
 def _number(value: float) -> float | None:

@@ -26,8 +26,8 @@ NO_REQUEST = "no request is set"
 Texts = npt.NDArray[np.str_]
 
 
-class Verdict(StrEnum):
-    """What to do with a request; UNKNOWN without measurements of the resource."""
+class RequestVerdict(StrEnum):
+    """Change that a request needs; UNKNOWN without measurements of the resource."""
 
     LOWER = "lower"
     RAISE = "raise"
@@ -61,7 +61,7 @@ class Recommendations:
     Attributes:
         requests: recommended requests, cores and bytes, shape (2, containers); NaN if unknown. It is the present
             request where the rule gives less and a reason forbids that.
-        verdicts: a :class:`Verdict` for each request, shape (2, containers).
+        verdicts: a :class:`RequestVerdict` for each request, shape (2, containers).
         reasons: reasons why a request is not lowered or not known, shape (2, containers); "" without one.
         wasted: requests minus use, at least 0, times the pods that run now, cores and bytes, shape (2, containers);
             NaN if the use is unknown.
@@ -93,10 +93,10 @@ def recommend(table: ContainerTable, rule: RecommendationRule = RecommendationRu
     days = (table.last_seen - table.first_seen) / _DAY
     is_blocked = would_lower & (days < rule.min_days)
 
-    verdicts = np.full(present.shape, Verdict.KEEP, "U5")
-    verdicts[would_lower & ~is_blocked] = Verdict.LOWER
-    verdicts[is_known & ~is_close & (wanted > present)] = Verdict.RAISE
-    verdicts[~is_known] = Verdict.UNKNOWN
+    verdicts = np.full(present.shape, RequestVerdict.KEEP, "U5")
+    verdicts[would_lower & ~is_blocked] = RequestVerdict.LOWER
+    verdicts[is_known & ~is_close & (wanted > present)] = RequestVerdict.RAISE
+    verdicts[~is_known] = RequestVerdict.UNKNOWN
     requests = np.where(is_blocked, present, np.where(is_known, wanted, np.nan))
     wasted = np.where(is_known, np.maximum(present - table.use, 0.0) * _running_pods(table), np.nan)
     return Recommendations(requests, verdicts, _reasons(present, is_known, is_blocked, days, rule), wasted)
