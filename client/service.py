@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from watcher.workload_table import WorkloadTable
 
 _MAX_MESSAGE_LENGTH = 300
+_WORKLOADS_PER_PAGE = 2000  # some 3 MB
 # Other values, and very long ones, may be impossible to send back. Without a valid ETag everything is read again.
 _ETAG = re.compile(r'(W/)?"[!#-~]{0,200}"')
 # Older watchers and the Go service answer plain JSON.
@@ -164,6 +165,34 @@ class ServiceClient:
         with self._lock:
             self._workloads = (etag, table) if _ETAG.fullmatch(etag) else ("", None)
         return table
+
+    def workload_document(self, namespace: str | None = None) -> dict[str, Any]:
+        """Return the JSON of ``GET /workloads``, with containers and recommended requests, of all its pages together.
+
+        Args:
+            namespace: namespace of the workloads; None for all.
+
+        Raises:
+            NoMetrics: the use of no workload is known, or not yet; the message has the reason.
+        """
+        workloads: list[dict[str, Any]] = []
+        after, where = "", self._transport.where
+        while True:
+            query = {"namespace": namespace, "limit": str(_WORKLOADS_PER_PAGE), "continue": after or None}
+            response = self._get("/workloads", query, {"Accept": "application/json"})
+            if response.status_code != 200:
+                raise self._refusal(response, where, None)
+            try:
+                page: dict[str, Any] = orjson.loads(response.content)
+                workloads += page["workloads"]
+                following = str(page.pop("next", ""))
+            except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+                raise BadAnswer(f"{where} did not return workloads: {type(error).__name__}: {error}") from error
+            if not following:
+                return {**page, "workloads": workloads}
+            if following == after or not page["workloads"]:  # would never end
+                raise BadAnswer(f"{where} did not return workloads: a page follows itself, or is empty")
+            after = following
 
     def findings(self) -> list[dict[str, Any]]:
         """Return the findings of ``GET /findings``; empty for an older watcher, which has none.

@@ -16,6 +16,10 @@ import trimaran
 COMMANDS = {
     "watch": ("watcher.commands:watch", "Watch every node's load and serve it."),
     "top": ("trimaran.cli.top:top", "Show the load of every node."),
+    "workloads": (
+        "trimaran.cli.workloads:workloads",
+        "Show the requests of workloads next to their use, and recommend requests.",
+    ),
     "score": ("trimaran.cli.score:score", "Rank the nodes for a pod, with the reasons."),
     "compare": ("trimaran.cli.compare:compare", "Compare two watchers, such as load-watcher in Go and this one."),
     "place": ("trimaran.cli.place:place", "Place many pods at once, and show the gap to a lower bound of the cost."),

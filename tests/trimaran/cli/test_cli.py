@@ -122,7 +122,7 @@ def test_each_server_has_its_own_default_port() -> None:
 def test_the_list_of_commands() -> None:
     """All commands exist; an unknown command is a usage error without a traceback."""
     assert list(COMMANDS) == [
-        "watch", "top", "score", "compare", "place", "extender", "explain", "nodes", "simulate",
+        "watch", "top", "workloads", "score", "compare", "place", "extender", "explain", "nodes", "simulate",
         "record", "dashboard", "doctor", "config",
     ]  # fmt: skip
     result = run("fly")

@@ -1,0 +1,233 @@
+"""``trimaran workloads`` with a watcher over HTTP."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from support.bench import Api
+from support.servers import reply, serving
+from support.workload_rounds import measured
+
+from trimaran.cli.main import main
+from trimaran.cli.workloads import cpu_quantity, memory_quantity
+
+GIB, NOW, DAY = 2**30, 1.8e9, 86400.0
+NEITHER: dict[str, str | None] = {"cpu_cores": None, "memory_bytes": None}
+LOWER = {"cpu_cores": "lower", "memory_bytes": "lower"}
+
+
+def amounts(cpu: float, memory: float) -> dict[str, float]:
+    """Return CPU in cores and memory in bytes, given in GiB."""
+    return {"cpu_cores": cpu, "memory_bytes": memory * GIB}
+
+
+def workload(name: str, kind: str = "Deployment", **changes: Any) -> dict[str, Any]:
+    """Return a workload of 4 pods with one container: 1 core and 1 GiB requested, 345m and 512 MiB recommended."""
+    times = {"first_seen": NOW - 10 * DAY, "last_seen": NOW, "pods": 4.0, "pod_minutes": 57600.0}
+    container = {
+        "name": "main", "requests": amounts(1, 1), "use": amounts(0.25, 0.375), "deviation": amounts(0, 0),
+        "cpu_cores_percentiles": {"50": 0.2, "90": 0.3}, "highest_memory_bytes": 0.4 * GIB,
+        "recommended": amounts(0.345, 0.5), "verdict": LOWER, "reason": NEITHER, "wasted": amounts(3, 2.5),
+        **times, "revision_since": NOW - DAY, **changes,
+    }  # fmt: skip
+    names = {"namespace": "shop", "kind": kind, "name": name}
+    use = {"use": amounts(0.25, 0.375), "deviation": amounts(0, 0)}
+    return {**names, **times, "last_seen": container["last_seen"], **use, "containers": [container]}
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., str]]:
+    """Return a function that serves these workloads in one page, and returns the address."""
+    opened = []
+
+    def start(*workloads: dict[str, Any]) -> str:
+        body = json.dumps({"timestamp": NOW, "total": len(workloads), "workloads": workloads}).encode()
+        server = serving(lambda handler: reply(handler, body))
+        opened.append(server)
+        return server.__enter__().url
+
+    yield start
+    for server in opened:
+        server.__exit__(None, None, None)
+
+
+@pytest.fixture
+def learned() -> Iterator[tuple[Api, str]]:
+    """Serve the API of a watcher that has learned from rounds of nine days; yield it and its address."""
+    api = Api()
+    for number in range(18):
+        api.watcher.workloads.observe(*measured(number))
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        response = api.get(handler.path, Accept=handler.headers["Accept"])
+        reply(handler, response.data, response.status_code)
+
+    with serving(answer) as fake:
+        yield api, fake.url
+
+
+def run(*arguments: str) -> Result:
+    """Call ``trimaran workloads``."""
+    return CliRunner().invoke(main, ["workloads", *arguments])
+
+
+def cells(line: str) -> list[str]:
+    """Return the cells of a line of a table."""
+    return re.split(r"\s{2,}", line)
+
+
+def test_a_row_has_the_request_and_the_recommendation(serve: Callable[..., str]) -> None:
+    """The table has the change of each request and the waste; the totals are of all pods; one line is not checked."""
+    result = run("--watcher", serve(workload("web")))
+    assert result.exit_code == 0, result.output
+    header, row, empty, total, last = result.stdout.splitlines()
+    assert cells(header) == [
+        "NAMESPACE", "WORKLOAD", "CONTAINER", "PODS", "CPU", "MEMORY", "WASTED CPU", "WASTED GIB", "REASON",
+    ]  # fmt: skip
+    assert cells(row) == ["shop", "Deployment/web", "main", "4", "1 → 345m", "1Gi → 512Mi", "3.00", "2.50", "-"]
+    assert empty == ""
+    assert total == (
+        "1 workload: 4.0 CPUs and 4.0 GiB requested, 1.0 CPUs and 1.5 GiB used, 2.6 CPUs and 2.0 GiB could be freed"
+    )
+    assert last == "not checked: throttling, OOM kills, autoscalers (HPA, VPA), the QoS class Guaranteed, limits"
+
+
+def test_wide_adds_the_measurements(serve: Callable[..., str]) -> None:
+    """``-o wide`` adds use, the percentile, the highest memory and the length of the history."""
+    result = run("--watcher", serve(workload("web")), "-o", "wide")
+    header, row, *_ = result.stdout.splitlines()
+    wide = dict(zip(cells(header), cells(row), strict=True))
+    assert [wide[name] for name in ("CPU USE", "MEMORY USE", "CPU P90", "HIGHEST MEMORY", "HISTORY")] == [
+        "250m", "384Mi", "300m", "410Mi", "10.0d",
+    ]  # fmt: skip
+
+
+def test_a_reason_is_printed_instead_of_a_change(serve: Callable[..., str]) -> None:
+    """A request that is kept has no change; a reason of one resource names it; without a request there is a dash."""
+    short = {"cpu_cores": "history of 2.0 days, below 7", "memory_bytes": None}
+    keep = {"cpu_cores": "keep", "memory_bytes": "lower"}
+    blocked = workload("a", recommended=amounts(1, 0.5), verdict=keep, reason=short)
+    unset = dict.fromkeys(NEITHER, "no request is set")
+    absent = workload("b", requests=amounts(0, 0), verdict=dict.fromkeys(NEITHER, "raise"), reason=unset)
+    unknown = workload("c", recommended=NEITHER, verdict=NEITHER, wasted=NEITHER, cpu_cores_percentiles={"90": None})
+    result = run("--watcher", serve(blocked, absent, unknown), "--sort", "name")
+    _, *rows = [cells(line) for line in result.stdout.splitlines()[:4]]
+    assert [row[4:6] for row in rows] == [["1", "1Gi → 512Mi"], ["- → 345m", "- → 512Mi"], ["1", "1Gi"]]
+    assert [row[8] for row in rows] == ["CPU: history of 2.0 days, below 7", "no request is set", "-"]
+    assert rows[2][6:8] == ["-", "-"]
+
+
+@pytest.mark.parametrize(("sort", "names"), [("cpu", "bca"), ("memory", "abc"), ("name", "abc")])
+def test_the_workloads_with_the_most_waste_are_first(serve: Callable[..., str], sort: str, names: str) -> None:
+    """``--sort`` orders by unused CPU, unused memory or name."""
+    wasted = {"a": amounts(1, 9), "b": amounts(3, 5), "c": amounts(2, 1)}
+    address = serve(*(workload(name, wasted=each) for name, each in wasted.items()))
+    result = run("--watcher", address, "--sort", sort)
+    assert "".join(cells(line)[1][-1] for line in result.stdout.splitlines()[1:4]) == names
+
+
+def test_pods_that_ended_do_not_count(serve: Callable[..., str]) -> None:
+    """A workload without pods in the newest rounds has 0 pods and no part in the totals."""
+    ended = workload("nightly", "CronJob", last_seen=NOW - 3600, wasted=amounts(0, 0))
+    result = run("--watcher", serve(ended))
+    assert cells(result.stdout.splitlines()[1])[1:4] == ["CronJob/nightly", "main", "0"]
+    assert "0.0 CPUs and 0.0 GiB requested" in result.stdout
+
+
+def test_containers_that_the_pods_lost_are_left_out(serve: Callable[..., str]) -> None:
+    """A container that the newest pods of a workload do not have is not shown."""
+    web = workload("web")
+    web["containers"].append({**deepcopy(web["containers"][0]), "name": "before", "last_seen": NOW - DAY})
+    result = run("--watcher", serve(web))
+    assert "main" in result.stdout
+    assert "before" not in result.stdout
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_documents_have_totals_and_all_workloads(serve: Callable[..., str], form: str) -> None:
+    """JSON and YAML have the totals, the list of what was not checked, and the watcher's workloads, sorted."""
+    items = [workload("a"), workload("b", wasted=amounts(9, 9))]
+    result = run("--watcher", serve(*items), "-o", form)
+    document = yaml.safe_load(result.stdout)
+    assert document["workloads"] == items[::-1]
+    assert document["total"]["could_be_freed"] == pytest.approx(amounts(5.24, 4))
+    assert document["not_checked"][0] == "throttling"
+
+
+def test_all_pages_of_a_real_watcher_are_read(learned: tuple[Api, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command pages through all workloads of a namespace, and shows what the watcher's routes return."""
+    monkeypatch.setattr("client.service._WORKLOADS_PER_PAGE", 7)
+    api, address = learned
+    result = run("--watcher", address, "--namespace", "shop", "-o", "json")
+    assert result.exit_code == 0, result.output
+    shown = json.loads(result.stdout)["workloads"]
+    served = api.get("/workloads?limit=5000").json["workloads"]
+    assert len(shown) == len(api.watcher.workloads.table()) > 14
+    assert sorted(shown, key=lambda each: each["name"]) == sorted(served, key=lambda each: each["name"])
+    assert " → " in run("--watcher", address).stdout
+
+
+def test_an_unknown_namespace_is_named(learned: tuple[Api, str]) -> None:
+    """A namespace without workloads is status 1, and the message names it."""
+    result = run("--watcher", learned[1], "--namespace", "other")
+    assert (result.exit_code, result.stderr) == (
+        1, "trimaran: the watcher knows no workload in the namespace 'other'\n",
+    )  # fmt: skip
+
+
+def test_without_measurements_the_reason_is_one_line() -> None:
+    """A watcher that has not measured pods is status 1, with its reason in one line."""
+    api = Api()
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        response = api.get(handler.path)
+        reply(handler, response.data, response.status_code)
+
+    with serving(answer) as fake:
+        result = run("--watcher", fake.url)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert re.fullmatch(r"trimaran: the watcher at \S+: the use of no workload is known.*\n", result.stderr)
+
+
+def test_an_older_watcher_is_recognized(serve: Callable[..., str]) -> None:
+    """A watcher that serves workloads without recommendations is status 1, with a hint at its version."""
+    old = workload("web")
+    del old["containers"][0]["recommended"]
+    result = run("--watcher", serve(old))
+    assert result.exit_code == 1
+    assert "does not recommend requests; is it an older version?" in result.stderr
+
+
+@pytest.mark.parametrize(("arguments", "status"), [((), 2), (("--watcher", "ftp://a"), 2), (("--sort", "age"), 2)])
+def test_options_that_cannot_be_used_are_status_2(arguments: tuple[str, ...], status: int) -> None:
+    """A missing or invalid address and an unknown order are status 2."""
+    assert run(*arguments).exit_code == status
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"[]", "did not return workloads"),
+        (b"{}", "did not return workloads"),
+        (b'{"timestamp": 1, "workloads": [], "next": "a/b/c"}', "a page follows itself, or is empty"),
+    ],
+)
+def test_bad_pages_end_the_command(body: bytes, message: str) -> None:
+    """A body that is not a page, or pages that would never end, are status 1."""
+    with serving(lambda handler: reply(handler, body)) as fake:
+        result = run("--watcher", fake.url)
+    assert result.exit_code == 1
+    assert message in result.stderr
+
+
+def test_amounts_are_kubernetes_quantities() -> None:
+    """Amounts are written in whole cores or millicores, and in Gi or Mi, rounded up."""
+    assert [cpu_quantity(each) for each in (0.345, 2.0, 1.05, 0.0101)] == ["345m", "2", "1050m", "11m"]
+    assert [memory_quantity(each * GIB) for each in (0.5, 2, 1.0625, 1e-9)] == ["512Mi", "2Gi", "1088Mi", "1Mi"]
