@@ -23,7 +23,7 @@ from trimaran.cli.main import main
 pytestmark = pytest.mark.e2e
 
 NODES = 30
-WINDOW_SECONDS, BLOCK_SECONDS, PAIRS = 3, 20, 6
+WINDOW_SECONDS, BLOCK_SECONDS, PAIRS = 3, 12, 6
 SETTINGS = {"extender__deadline_seconds": 5, "extender__refresh_seconds": 0.5}
 #: The rights of the shipped account, and those of a trial.
 RULES = (
