@@ -15,7 +15,7 @@ from support.servers import reply, serving
 from support.workload_rounds import measured
 
 from trimaran.cli.main import main
-from trimaran.cli.workloads import cpu_quantity, memory_quantity
+from trimaran.cli.workload_advice import cpu_quantity, memory_quantity
 
 GIB, NOW, DAY = 2**30, 1.8e9, 86400.0
 NEITHER: dict[str, str | None] = {"cpu_cores": None, "memory_bytes": None}
@@ -205,7 +205,15 @@ def test_an_older_watcher_is_recognized(serve: Callable[..., str]) -> None:
     assert "does not recommend requests; is it an older version?" in result.stderr
 
 
-@pytest.mark.parametrize(("arguments", "status"), [((), 2), (("--watcher", "ftp://a"), 2), (("--sort", "age"), 2)])
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        ((), 2),
+        (("--watcher", "ftp://a"), 2),
+        (("--sort", "age"), 2),
+        (("--watcher", "http://a", "--patch", "-o", "json"), 2),
+    ],
+)
 def test_options_that_cannot_be_used_are_status_2(arguments: tuple[str, ...], status: int) -> None:
     """A missing or invalid address and an unknown order are status 2."""
     assert run(*arguments).exit_code == status
@@ -225,6 +233,66 @@ def test_bad_pages_end_the_command(body: bytes, message: str) -> None:
         result = run("--watcher", fake.url)
     assert result.exit_code == 1
     assert message in result.stderr
+
+
+# -- patches ------------------------------------------------------------------------------------------------------
+
+
+def patches(*arguments: str) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return the comments of ``--patch``, and its documents."""
+    result = run("--patch", *arguments)
+    assert result.exit_code == 0, result.output
+    comments = [line.removeprefix("# ") for line in result.stdout.splitlines() if line.startswith("#")]
+    return comments, [each for each in yaml.safe_load_all(result.stdout) if each]
+
+
+def test_a_patch_changes_the_requests_of_the_template(serve: Callable[..., str]) -> None:
+    """Each controller has a patch of its own template; comments have the command, and what was not checked."""
+    kinds = {"Deployment": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "CronJob": "batch/v1"}
+    address = serve(*(workload(f"a-{kind.lower()}", kind) for kind in kinds))
+    comments, documents = patches("--watcher", address, "--sort", "name")
+    assert comments[0] == "Strategic-merge patches of requests, one document each. Nothing was applied."
+    assert comments[1].startswith("not checked: throttling, OOM kills, autoscalers (HPA, VPA)")
+    template = {
+        "spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "345m", "memory": "512Mi"}}}]}
+    }
+    for kind, document in zip(sorted(kinds), documents, strict=True):
+        name = f"a-{kind.lower()}"
+        spec = {"template": template}
+        assert document == {
+            "apiVersion": kinds[kind],
+            "kind": kind,
+            "metadata": {"name": name, "namespace": "shop"},
+            "spec": {"jobTemplate": {"spec": spec}} if kind == "CronJob" else spec,
+        }
+        assert f"kubectl patch {kind.lower()} {name} --namespace shop --patch-file FILE" in comments
+
+
+def test_no_patch_has_a_request_with_a_reason(serve: Callable[..., str]) -> None:
+    """Only resources to change without a reason are in patches; other kinds, and workloads that ended, have none."""
+    unset = workload("unset", verdict=dict.fromkeys(NEITHER, "raise"), reason={**NEITHER, "cpu_cores": "a reason"})
+    kept = workload("kept", verdict=dict.fromkeys(NEITHER, "keep"))
+    ended = {"last_seen": NOW - DAY}
+    others = [workload("b", "Rollout"), workload("c", **ended), kept]
+    address = serve(unset, *others, workload("nightly", "CronJob", **ended))
+    _, documents = patches("--watcher", address, "--sort", "name")
+    assert [each["metadata"]["name"] for each in documents] == ["nightly", "unset"]
+    (container,) = documents[1]["spec"]["template"]["spec"]["containers"]
+    assert container == {"name": "main", "resources": {"requests": {"memory": "512Mi"}}}
+    comments, documents = patches("--watcher", serve(*others))
+    assert documents == []
+    assert comments[-1] == "No request of a Deployment, StatefulSet, DaemonSet or CronJob is to be changed."
+
+
+def test_a_name_cannot_leave_its_comment(serve: Callable[..., str]) -> None:
+    """A name from the watcher is quoted for the shell, and a line break in it is escaped."""
+    address = serve(workload("a; rm -rf b\nspec: {}"))
+    comments, (document,) = patches("--watcher", address)
+    assert document["metadata"]["name"] == "a; rm -rf b\nspec: {}"
+    assert "kubectl patch deployment 'a; rm -rf b\\nspec: {}' --namespace shop --patch-file FILE" in comments
+
+
+# -- amounts ------------------------------------------------------------------------------------------------------
 
 
 def test_amounts_are_kubernetes_quantities() -> None:

@@ -1,0 +1,105 @@
+"""Workloads with recommended requests, as a watcher describes them, for ``trimaran workloads``."""
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import Any, NamedTuple
+
+from runtime.kubernetes.workloads import Workload
+
+RESOURCES = ("cpu_cores", "memory_bytes")
+_MIB = 2**20
+_ROUNDING_ERROR = 1e-6
+_RECENT_SECONDS = 900.0  # as in the watcher: what was not measured for longer has ended
+
+
+class AdvisedContainer(NamedTuple):
+    """Container of a workload as the watcher describes it; mappings are by resource.
+
+    Attributes:
+        name: name of the container.
+        pods: number of pods that run now.
+        requests: present requests; 0 without one.
+        use: expected use of one pod.
+        recommended: recommended requests; None if unknown.
+        verdict: ``lower``, ``raise`` or ``keep``; None if unknown.
+        reason: reason why a request is not lowered, or not recommended; None without one.
+        wasted: unused part of the requests of all pods that run now; None if unknown.
+        more: further values for the wide table.
+    """
+
+    name: str
+    pods: float
+    requests: Mapping[str, float]
+    use: Mapping[str, float]
+    recommended: Mapping[str, float | None]
+    verdict: Mapping[str, str | None]
+    reason: Mapping[str, str | None]
+    wasted: Mapping[str, float | None]
+    more: tuple[str, ...]
+
+
+class AdvisedWorkload(NamedTuple):
+    """Workload with the containers that its pods have now, and its JSON."""
+
+    workload: Workload
+    containers: Sequence[AdvisedContainer]
+    item: Mapping[str, Any]
+
+    def wasted(self, resource: str) -> float:
+        """Return the unused part of the requests of all its pods."""
+        return sum(each.wasted[resource] or 0.0 for each in self.containers)
+
+
+def read_workload(item: Mapping[str, Any], newest: float) -> AdvisedWorkload:
+    """Read a workload. Containers that its newest pods do not have any more are left out.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: the item is not a workload with recommendations.
+    """
+    last_seen = float(item["last_seen"])
+    is_running = last_seen >= newest - _RECENT_SECONDS
+    present = [each for each in item["containers"] if float(each["last_seen"]) >= last_seen - _RECENT_SECONDS]
+    workload = Workload(*(str(item[name]) for name in Workload._fields))
+    return AdvisedWorkload(workload, [_container(each, is_running=is_running) for each in present], item)
+
+
+def cpu_quantity(cores: float) -> str:
+    """Return an amount of CPU as a Kubernetes quantity, rounded up to millicores."""
+    milli = ceil(cores * 1000 - _ROUNDING_ERROR)
+    return f"{milli // 1000}" if milli % 1000 == 0 else f"{milli}m"
+
+
+def memory_quantity(amount: float) -> str:
+    """Return an amount of memory in bytes as a Kubernetes quantity, rounded up to Mi."""
+    mebi = ceil(amount / _MIB - _ROUNDING_ERROR)
+    return f"{mebi // 1024}Gi" if mebi and mebi % 1024 == 0 else f"{mebi}Mi"
+
+
+QUANTITY = {"cpu_cores": cpu_quantity, "memory_bytes": memory_quantity}
+"""Function that writes an amount of a resource."""
+
+
+def _container(item: Mapping[str, Any], *, is_running: bool) -> AdvisedContainer:
+    percentile, highest = item["cpu_cores_percentiles"].get("90"), item["highest_memory_bytes"]
+    days = (float(item["last_seen"]) - float(item["first_seen"])) / 86400
+    more = (
+        cpu_quantity(float(item["use"]["cpu_cores"])),
+        memory_quantity(float(item["use"]["memory_bytes"])),
+        cpu_quantity(float(percentile or 0)),
+        memory_quantity(float(highest or 0)),
+        f"{days:.1f}d",
+    )
+    amounts = {name: {each: float(item[name][each]) for each in RESOURCES} for name in ("requests", "use")}
+    unsure = {
+        name: {each: None if item[name][each] is None else float(item[name][each]) for each in RESOURCES}
+        for name in ("recommended", "wasted")
+    }
+    texts = {
+        name: {each: None if item[name][each] is None else str(item[name][each]) for each in RESOURCES}
+        for name in ("verdict", "reason")
+    }
+    pods = float(item["pods"]) if is_running else 0.0
+    return AdvisedContainer(
+        str(item["name"]), pods, amounts["requests"], amounts["use"], unsure["recommended"], texts["verdict"],
+        texts["reason"], unsure["wasted"], more,
+    )  # fmt: skip
