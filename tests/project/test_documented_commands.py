@@ -204,7 +204,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 #: Commands that end, and need only a watcher and files.
-ONCE = {"top", "score", "compare", "doctor", "config", "place"}
+ONCE = {"top", "score", "compare", "doctor", "config", "place", "workloads"}
 #: Options that need a cluster, certificates, input, a real address, or more time than a test has.
 ELSEWHERE = {"--cluster", "--worth-it", "--nodes=-", "--ca-file", "--client-certificate", "--watch", "--bind"}
 
@@ -233,6 +233,7 @@ def address(folder: Path) -> Iterator[str]:
     )  # fmt: skip
     try:
         service.wait_for("/readyz")
+        service.wait_for("/workloads")
         yield service.url
     finally:
         service.terminate()
