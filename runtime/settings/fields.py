@@ -90,3 +90,5 @@ class SettingsModel(Section):
 
     environment_variables: ClassVar[Mapping[str, str]] = {}
     """Environment variables with a name of their own, and the setting of each: ``LOG_LEVEL`` to ``log.level``."""
+    sections_of_others: ClassVar[frozenset[str]] = frozenset()
+    """Sections of other programs, which a shared file or environment may have; those that are no field are ignored."""

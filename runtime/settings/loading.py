@@ -77,6 +77,8 @@ def load(model: type[Model], flags: Mapping[str, Any] | None = None, file: Path 
     origins: dict[str, str] = {}
     for name, value, origin in _values_by_rising_precedence(model, flags or {}, file, problems):
         section, _, key = name.partition(".")
+        if section in model.sections_of_others - model.model_fields.keys() and name not in (flags or {}):
+            continue
         merged.setdefault(section, {})[key] = value
         origins[name] = origin
     try:

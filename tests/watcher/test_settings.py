@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.settings.loading import display, environment_variable, load, setting_names
+from trimaran.extender.settings import ExtenderSettings
+from trimaran.soft_taints.settings import NodesSettings
 from watcher.errors import SettingsError
 from watcher.settings import UPSTREAM_VARIABLES, ProviderSettings, Settings, WatcherSettings, WatchSettings
 
@@ -301,6 +303,17 @@ def test_misspelled_variables(monkeypatch: pytest.MonkeyPatch, name: str) -> Non
     monkeypatch.setenv(name, "1")
     (problem,) = problems()
     assert "there is no such setting" in problem
+
+
+def test_programs_share_a_file(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    """Sections and variables of the extender and the node writer are ignored by the other programs, flags are not."""
+    file.write_text('[extender]\nmode = "active"\n[nodes]\nhot_percent = 70\n[watch]\ninterval_seconds = 30\n')
+    monkeypatch.setenv("TRIMARAN_EXTENDER__CANARY", "10")
+    assert load(WatcherSettings, file=file).settings.watch.interval_seconds == 30
+    extender, nodes = load(ExtenderSettings, file=file).settings.extender, load(NodesSettings, file=file).settings.nodes
+    assert (extender.mode, extender.canary, nodes.hot_percent) == ("active", 10, 70)
+    (problem,) = problems({"extender.mode": "active"})
+    assert problem == "extender.mode (command line): there is no such setting"
 
 
 def test_error_message_has_the_number_of_problems() -> None:
