@@ -1,14 +1,17 @@
 """Workloads with recommended requests, as a watcher describes them, for ``trimaran workloads``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from runtime.kubernetes.workloads import Workload
+
+Known = TypeVar("Known", float, str)
 
 RESOURCES = ("cpu_cores", "memory_bytes")
 _MIB = 2**20
 _ROUNDING_ERROR = 1e-6
+_MAX_AMOUNT = 1e24  # far above all pods of a cluster together; larger ones could overflow
 _RECENT_SECONDS = 900.0  # as in the watcher: what was not measured for longer has ended
 
 
@@ -80,26 +83,37 @@ QUANTITY = {"cpu_cores": cpu_quantity, "memory_bytes": memory_quantity}
 
 
 def _container(item: Mapping[str, Any], *, is_running: bool) -> AdvisedContainer:
-    percentile, highest = item["cpu_cores_percentiles"].get("90"), item["highest_memory_bytes"]
+    use, percentiles = _amounts(item["use"]), item["cpu_cores_percentiles"]
     days = (float(item["last_seen"]) - float(item["first_seen"])) / 86400
     more = (
-        cpu_quantity(float(item["use"]["cpu_cores"])),
-        memory_quantity(float(item["use"]["memory_bytes"])),
-        cpu_quantity(float(percentile or 0)),
-        memory_quantity(float(highest or 0)),
+        cpu_quantity(use["cpu_cores"]),
+        memory_quantity(use["memory_bytes"]),
+        cpu_quantity(_amount(percentiles.get("90") or 0)),
+        memory_quantity(_amount(item["highest_memory_bytes"] or 0)),
         f"{days:.1f}d",
     )
-    amounts = {name: {each: float(item[name][each]) for each in RESOURCES} for name in ("requests", "use")}
-    unsure = {
-        name: {each: None if item[name][each] is None else float(item[name][each]) for each in RESOURCES}
-        for name in ("recommended", "wasted")
-    }
-    texts = {
-        name: {each: None if item[name][each] is None else str(item[name][each]) for each in RESOURCES}
-        for name in ("verdict", "reason")
-    }
-    pods = float(item["pods"]) if is_running else 0.0
     return AdvisedContainer(
-        str(item["name"]), pods, amounts["requests"], amounts["use"], unsure["recommended"], texts["verdict"],
-        texts["reason"], unsure["wasted"], more,
-    )  # fmt: skip
+        name=str(item["name"]),
+        pods=_amount(item["pods"]) if is_running else 0.0,
+        requests=_amounts(item["requests"]),
+        use=use,
+        recommended=_known(item["recommended"], _amount),
+        verdict=_known(item["verdict"], str),
+        reason=_known(item["reason"], str),
+        wasted=_known(item["wasted"], _amount),
+        more=more,
+    )
+
+
+def _amounts(values: Mapping[str, Any]) -> dict[str, float]:
+    return {name: _amount(values[name]) for name in RESOURCES}
+
+
+def _known(values: Mapping[str, Any], read: Callable[[Any], Known]) -> dict[str, Known | None]:
+    return {name: None if values[name] is None else read(values[name]) for name in RESOURCES}
+
+
+def _amount(value: Any) -> float:
+    if not isinstance(value, int | float) or not 0 <= value <= _MAX_AMOUNT:
+        raise ValueError(f"not an amount: {value!r}")
+    return float(value)

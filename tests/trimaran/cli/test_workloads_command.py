@@ -205,6 +205,29 @@ def test_an_older_watcher_is_recognized(serve: Callable[..., str]) -> None:
     assert "does not recommend requests; is it an older version?" in result.stderr
 
 
+@pytest.mark.parametrize("value", ["nan", -1, 1e300, None, [], {}])
+@pytest.mark.parametrize("form", ["text", "wide", "json"])
+def test_impossible_amounts_are_an_error(serve: Callable[..., str], value: object, form: str) -> None:
+    """Amounts that are not finite, negative, enormous or no numbers are status 1, without a traceback."""
+    result = run("--watcher", serve(workload("web", use={"cpu_cores": value, "memory_bytes": GIB})), "-o", form)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("trimaran: the watcher does not recommend requests")
+
+
+def test_names_cannot_control_the_terminal(serve: Callable[..., str]) -> None:
+    """Control characters in names and reasons are escaped, in tables, documents and patches."""
+    evil = "x\x1b[2J\ry\nforged: line"
+    reason = {"cpu_cores": evil, "memory_bytes": None}
+    item = workload(evil, reason=reason, verdict=dict.fromkeys(NEITHER, "raise"))
+    item["containers"][0]["name"] = evil
+    address = serve(item)
+    for arguments in ((), ("-o", "wide"), ("-o", "json"), ("-o", "yaml"), ("--patch",)):
+        output = run("--watcher", address, *arguments).output
+        assert "forged" in output
+        assert "\x1b" not in output
+        assert not any(line.startswith("forged") for line in output.splitlines())
+
+
 @pytest.mark.parametrize(
     ("arguments", "status"),
     [
