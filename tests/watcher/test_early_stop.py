@@ -22,5 +22,5 @@ def test_sigterm_ends_watch_cleanly_before_the_server_has_its_handlers(monkeypat
 
     PID 1 of a container ignores SIGTERM unless it has a handler, and would be killed after the grace period.
     """
-    monkeypatch.setattr(commands, "load_or_exit", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(commands, "load_or_exit", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
     assert CliRunner().invoke(main, ["watch"]).exit_code == 0
