@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import requests
 
 from runtime.errors import TrimaranError
-from runtime.http.failures import describe
+from runtime.http.failures import Failure, describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, KubernetesApi
 from runtime.kubernetes.events import EventWriter
@@ -69,7 +69,7 @@ def clear(settings: NodesSettings, *, force: bool = False) -> ClearedNodes:
     seconds = max(section.lease_seconds, _MIN_LEASE_SECONDS)
     lease = Lease(api, section.lease_namespace, section.lease_name, _IDENTITY, seconds)
     try:
-        is_taken = not force and _take(lease, section)
+        is_taken = not force and _take(api, lease, section)
         return _NodeCleaner(api, section.taint_key, lease if is_taken else None).run()
     except TrimaranError:
         lease.release()
@@ -78,7 +78,7 @@ def clear(settings: NodesSettings, *, force: bool = False) -> ClearedNodes:
         api.close()
 
 
-def _take(lease: Lease, section: NodesSection) -> bool:
+def _take(api: KubernetesApi, lease: Lease, section: NodesSection) -> bool:
     """Wait for the Lease; return False if its namespace does not exist, so that no replica can run.
 
     Raises:
@@ -100,16 +100,29 @@ def _take(lease: Lease, section: NodesSection) -> bool:
         if lease.holder != known_holder:
             known_holder = lease.holder
             _log.info("waiting for the replica that writes to stop", extra={"lease": name, "holder": known_holder})
-        if time.monotonic() >= until or (failure is not None and failure.status == requests.codes.forbidden):
+        if time.monotonic() >= until or (failure is not None and not _may_pass(failure)):
             break
         time.sleep(_POLL_SECONDS)
     if failure is not None:
-        rule = f"; {needed_rule(path, 'get', 'create', 'update')}" if failure.status == requests.codes.forbidden else ""
-        raise TrimaranError(f"no access to the Lease {name}: {failure.reason}{rule}; if no replica runs, use --force")
+        if failure.status != requests.codes.forbidden:
+            raise _api_error(api, f"the Lease {name} cannot be read or written", failure)
+        rule = needed_rule(path, "get", "create", "update")
+        raise TrimaranError(f"no access to the Lease {name}: {failure.reason}; {rule}; if no replica runs, use --force")
     raise TrimaranError(
         f"the Lease {name} is held by {lease.holder}, which would mark the nodes again. Stop the replicas, as with "
         f"kubectl -n {section.lease_namespace} scale deployment {section.lease_name} --replicas=0; or use --force"
     )
+
+
+def _may_pass(failure: Failure) -> bool:
+    """Return whether the next request may succeed: the API server answers, but is overloaded or starting."""
+    return failure.status == requests.codes.too_many_requests or failure.status >= 500
+
+
+def _api_error(api: KubernetesApi, problem: str, failure: Failure) -> TrimaranError:
+    """Return an error that names the API server, and the source of its address and credentials."""
+    server = f"{api.address} of {api.source}" if api.address else api.source
+    return TrimaranError(f"{problem}: {failure.reason} (API server {server}; see nodes.kube_config)")
 
 
 class _NodeCleaner:
@@ -156,8 +169,10 @@ class _NodeCleaner:
             return {str(each["metadata"]["name"]): NodeState.from_k8s(each) for each in nodes}
         except REQUEST_FAILURES as error:
             failure = describe(error)
-            rule = f"; {needed_rule(NODES, 'list', 'patch')}" if failure.status == requests.codes.forbidden else ""
-            raise TrimaranError(f"the nodes cannot be read: {failure.reason}{rule}") from error
+            if failure.status != requests.codes.forbidden:
+                raise _api_error(self._api, "the nodes cannot be read", failure) from error
+            rule = needed_rule(NODES, "list", "patch")
+            raise TrimaranError(f"the nodes cannot be read: {failure.reason}; {rule}") from error
 
     def _write(self, name: str, state: NodeState, patch: Object) -> str:
         """Patch a node; return the reason if it failed."""

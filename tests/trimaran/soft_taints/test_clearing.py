@@ -1,12 +1,15 @@
 """``trimaran nodes --clear``: what it changes, reports and tries again; tests/e2e/test_nodes_clear.py has the Lease."""
 
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 from click.testing import CliRunner
 from support.nodes_api import NodesApi, http_error
+from support.servers import free_port
 
 from runtime.errors import TrimaranError
 from runtime.settings.loading import load
@@ -136,6 +139,34 @@ def test_clear_ends_when_the_lease_is_lost(api: ClusterApi, monkeypatch: pytest.
     with pytest.raises(TrimaranError, match=r"of 5 nodes, 2 lost the taint.*another process took the Lease"):
         clear(SETTINGS)
     assert api.patched == ["node-0", "node-1"]
+
+
+@pytest.mark.parametrize("options", [(), ("--force",)])
+def test_an_unreachable_api_server_ends_the_command_at_once(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """The error names the server, the kubeconfig and the setting; ``--force`` could not help, and is not suggested."""
+    server = f"http://127.0.0.1:{free_port()}"
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        f"clusters: [{{name: c, cluster: {{server: '{server}'}}}}]\n"
+        "contexts: [{name: x, context: {cluster: c, user: u}}]\n"
+        "users: [{name: u, user: {token: t}}]\ncurrent-context: x\n"
+    )
+    began = time.monotonic()
+    done = CliRunner().invoke(main, ["nodes", "--clear", *options, "--set", f"nodes.kube_config={kubeconfig}"])
+    assert (done.exit_code, time.monotonic() - began < 20) == (1, True)
+    assert f"Connection refused (API server {server} of kubeconfig {kubeconfig}; see nodes.kube_config)" in done.output
+    assert "use --force" not in done.output
+
+
+def test_force_is_suggested_without_rights_for_the_lease(api: ClusterApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A 403 on the Lease names the missing rule and ``--force``."""
+
+    def refuse(*_: object) -> None:
+        raise http_error(403)
+
+    monkeypatch.setattr(api, "send", refuse)
+    with pytest.raises(TrimaranError, match=r"no access to the Lease.*leases.*; if no replica runs, use --force"):
+        clear(SETTINGS)
 
 
 def test_force_needs_clear() -> None:
