@@ -74,6 +74,7 @@ class Reflector:
         lists: number of full lists that were read.
         failures: number of failed lists and watches.
         failure: reason of the last failure, with the remedy where one is known; "" if the last request succeeded.
+        was_heard: whether the API server has ever answered a request.
     """
 
     def __init__(self, api: ListWatch, path: str, store: ReflectorStore, **query: str) -> None:
@@ -92,6 +93,7 @@ class Reflector:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.synced = threading.Event()
+        self.was_heard = False
         self.lists = self.failures = 0
         self._outage = OutageLog(_log, "the API server cannot be read; retrying", "the API server is read again")
         self.failure = ""
@@ -115,7 +117,10 @@ class Reflector:
 
     @property
     def age_seconds(self) -> float:
-        """Seconds since the API server's last sign of life: a list, an event, or the regular end of a watch."""
+        """Seconds since the API server's last sign of life: a list, an event, or the regular end of a watch.
+
+        Before the first one they count from the creation of the reflector.
+        """
         return time.monotonic() - self._last_response_at
 
     def _run(self) -> None:
@@ -160,7 +165,7 @@ class Reflector:
             raise UnexpectedResponse(f"the list {self._path} has no resource version")
         self._version = pages.version
         self.lists += 1
-        self._last_response_at, self.failure = time.monotonic(), ""
+        self._last_response_at, self.failure, self.was_heard = time.monotonic(), "", True
         self.synced.set()
         self._outage.worked()
 
@@ -200,10 +205,12 @@ class Reflector:
 
     def _failed(self, error: Exception) -> None:
         self.failures += 1
-        reason = f"{type(error).__name__}: {error}"
-        if isinstance(error, requests.HTTPError) and error.response is not None and error.response.status_code == 403:
+        failure = describe(error)
+        reason = failure.reason
+        self.was_heard |= failure.status > 0
+        if failure.status == requests.codes.forbidden:
             # The API server's message has the verb, the resource and the account.
-            reason = f"{describe(error).reason}; {needed_rule(self._path, 'list', 'watch')}"
+            reason += f"; {needed_rule(self._path, 'list', 'watch')}"
         self.failure = reason
         if isinstance(error, ResourceExpired):
             extra = {"path": self._path, "error": reason}

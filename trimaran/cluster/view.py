@@ -104,6 +104,11 @@ class ClusterView:
         return max(each.age_seconds for each in self._reflectors)
 
     @property
+    def was_heard(self) -> bool:
+        """True once the API server has answered, if only with an error."""
+        return any(each.was_heard for each in self._reflectors)
+
+    @property
     def lists(self) -> int:
         """Number of full lists read: one of nodes and one of pods, plus one for each relist after a failed watch."""
         return sum(each.lists for each in self._reflectors)

@@ -73,7 +73,9 @@ def _steps(status: Mapping[str, Any]) -> Iterator[Check]:
 
 def _cluster_steps(cluster: Mapping[str, Any]) -> Iterator[Check]:
     seen = f"{cluster['nodes']} nodes, {cluster['pods']} pods on them, {cluster['in_flight']} in flight"
-    message = f"{seen}; the API server was heard {cluster['age_seconds']} s ago"
+    is_heard = cluster.get("heard", True)  # an older extender does not say
+    heard = "was heard" if is_heard else "has never been heard since the start,"
+    message = f"{seen}; the API server {heard} {cluster['age_seconds']} s ago"
     problems = [] if cluster["synced"] else ["the first full lists have not arrived"]
     problems += map(str, cluster["failures"])
     if not problems and cluster["age_seconds"] > _OLD_VIEW_SECONDS:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from runtime import masking
+from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
 from scoring.kubernetes_version import KUBERNETES_VERSIONS, known_version
@@ -88,7 +89,8 @@ class RulesByVersion:
             written = document["gitVersion"]
         except (*REQUEST_FAILURES, TypeError, KeyError) as error:  # a document of another form
             if self._configured is None and not self._server:  # later the last version counts
-                error_text = masking.to_line(error, _LONGEST_ERROR)
+                reason = describe(error).reason if isinstance(error, REQUEST_FAILURES) else error
+                error_text = masking.to_line(reason, _LONGEST_ERROR)
                 self.current = SchedulerRules(
                     refusal=f"GET /version of the API server failed ({error_text}): set {SETTING}"
                 )

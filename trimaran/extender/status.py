@@ -79,6 +79,7 @@ class ExtenderStatus:
             nodes, pods = len(table), int(table.pod_counts.sum())
         return {
             "synced": view.is_synced,
+            "heard": view.was_heard,
             "age_seconds": round(view.age_seconds, 1),
             "nodes": nodes,
             "pods": pods,

@@ -105,6 +105,21 @@ def test_a_missing_right_is_named(kubernetes: FakeKubernetes, tmp_path: Path) ->
     assert "extender.watcher (TRIMARAN_EXTENDER__WATCHER)" in failed[0]
 
 
+def test_an_api_server_that_never_answered_is_named(kubernetes: FakeKubernetes, tmp_path: Path) -> None:
+    """/readyz and doctor have one short reason, without a class of Python; doctor says that nothing was ever heard."""
+    kubernetes.url = f"https://127.0.0.1:{free_port()}"
+    with extender(tmp_path, kubernetes, "http://127.0.0.1:9") as url:
+        wait_until(lambda: "refused" in requests.get(f"{url}/readyz", timeout=20).text, "its requests have failed")
+        message = check_error(requests.get(f"{url}/readyz", timeout=20), 503, "not_ready")
+        status = requests.get(f"{url}/status", timeout=20).json()
+        output = doctor(url).output
+    assert message == "the nodes and pods of the cluster are not known: Connection refused"
+    assert (status["cluster"]["heard"], status["cluster"]["failures"]) == (False, ["Connection refused"])
+    assert "the API server has never been heard since the start, " in output
+    assert "HTTPSConnectionPool" not in output
+    assert "Max retries exceeded" not in output
+
+
 def test_an_unknown_version_fails_a_step(kubernetes: FakeKubernetes, tmp_path: Path) -> None:
     """Without rules for the API server's version the step names the setting."""
     kubernetes.kubernetes = "v1.99.0"
