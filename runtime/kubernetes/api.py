@@ -354,11 +354,18 @@ def _accepting(form: str) -> dict[str, str]:
 
 
 def default_kubeconfig() -> Path | None:
-    """Return the kubeconfig that kubectl would use; None in a pod or without such a file."""
+    """Return the kubeconfig that kubectl would use; None in a pod or without such a file.
+
+    Raises:
+        InvalidApiServerConfig: the environment variable KUBECONFIG names missing files only.
+    """
     if SERVICE_ACCOUNT.exists():
         return None
-    file = Path(os.environ.get("KUBECONFIG", "").partition(os.pathsep)[0] or "~/.kube/config").expanduser()
-    return file if file.exists() else None
+    files = [Path(name).expanduser() for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name]
+    file = next((each for each in files or [Path("~/.kube/config").expanduser()] if each.exists()), None)
+    if files and file is None:
+        raise InvalidApiServerConfig(f"the environment variable KUBECONFIG names {files[0]}, which does not exist")
+    return file
 
 
 def pod_namespace() -> str:

@@ -1,6 +1,7 @@
 """Tests of the doctor with a running watcher, and with the nodes of a cluster."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -71,6 +72,23 @@ def test_nodes_are_compared_with_the_cluster(
     assert (result.exit_code, "trimaran: " in result.output) == (2, True)
     result = CliRunner().invoke(main, [*command, "--nodes", "nodes.yaml"])
     assert (result.exit_code, "--nodes and --cluster" in result.output) == (2, True)
+
+
+@pytest.mark.parametrize("option", ["--worth-it", "--cluster"])
+def test_a_missing_kubeconfig_of_the_environment_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    """A variable KUBECONFIG that names a missing file is an error with the file; an existing one of a list is used."""
+    missing = tmp_path / "none"
+    monkeypatch.setenv("KUBECONFIG", str(missing))
+    result = CliRunner().invoke(main, ["doctor", option, "--provider", "Host"])
+    assert result.exit_code == 2
+    assert f"the environment variable KUBECONFIG names {missing}, which does not exist" in result.output
+    other = tmp_path / "other"
+    other.write_text("kind: Config")
+    monkeypatch.setenv("KUBECONFIG", f"{missing}{os.pathsep}{other}")
+    result = CliRunner().invoke(main, ["doctor", option, "--provider", "Host"])
+    assert f"{other} is not a kubeconfig" in result.output
 
 
 def test_unreachable_api_server(service: Service, kubernetes: FakeKubernetes, monkeypatch: pytest.MonkeyPatch) -> None:

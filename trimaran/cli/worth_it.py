@@ -10,6 +10,7 @@ from client.errors import BadSettings, ClientError, NoMetrics
 from client.library import LibraryClient
 from client.service import ServiceClient
 from runtime.errors import SettingsError
+from runtime.http.credentials import InvalidApiServerConfig
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes import api as kubernetes
@@ -55,8 +56,8 @@ def report_benefit(
 
 def _read_cluster(settings: Settings) -> NodeTable:
     """Return the nodes and pods of the cluster; exit with status 1 or 2 if they cannot be read."""
-    file = settings.provider.kube_config or kubernetes.default_kubeconfig()
     try:
+        file = settings.provider.kube_config or kubernetes.default_kubeconfig()
         with contextlib.closing(
             open_kubernetes(ProviderSettings(kube_config=file), settings.metrics_server.kube_context)
         ) as api:
@@ -65,6 +66,8 @@ def _read_cluster(settings: Settings) -> NodeTable:
             return NodeTable(nodes, (Pod.from_k8s(item) for item in api.list_items("/api/v1/pods", deadline)))
     except SettingsError as error:
         fail("; ".join(error.problems), 2)
+    except InvalidApiServerConfig as error:
+        fail(error, 2)
     except kubernetes.REQUEST_FAILURES as error:
         reason = describe(error).reason
         fail(f"the API server did not list nodes and pods, which needs the right to list both: {reason}", 1)

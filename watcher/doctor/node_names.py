@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.errors import SettingsError
+from runtime.http.credentials import InvalidApiServerConfig
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes import api as kubernetes
@@ -38,8 +39,8 @@ def list_node_names(settings: Settings) -> frozenset[str]:
     Raises:
         NodeListError: there is no access, or the request failed.
     """
-    file = settings.provider.kube_config or kubernetes.default_kubeconfig()
     try:
+        file = settings.provider.kube_config or kubernetes.default_kubeconfig()
         api = open_kubernetes(ProviderSettings(kube_config=file), settings.metrics_server.kube_context)
         try:
             return _names(api.list_items("/api/v1/nodes", Deadline.after(_SECONDS)))
@@ -47,6 +48,8 @@ def list_node_names(settings: Settings) -> frozenset[str]:
             api.close()
     except SettingsError as error:
         raise NodeListError("; ".join(error.problems)) from None
+    except InvalidApiServerConfig as error:
+        raise NodeListError(str(error)) from None
     except kubernetes.REQUEST_FAILURES as error:
         raise NodeListError(f"the API server did not list the nodes: {describe(error).reason}") from None
 
