@@ -80,6 +80,17 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the called command; an unknown name is a usage error with the nearest command."""
+        if args[0] not in COMMANDS:
+            from difflib import get_close_matches  # only this error needs it
+
+            near = get_close_matches(args[0], COMMANDS, n=1)
+            ctx.fail(f"No such command {args[0]!r}{f': did you mean {near[0]}?' if near else '.'}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands to the help text, without importing the commands."""
         del ctx

@@ -50,6 +50,13 @@ def test_kubectl_runs_the_program_as_a_plugin() -> None:
     assert result.stdout.startswith("Usage: kubectl trimaran top [OPTIONS]")
 
 
+@pytest.mark.parametrize(("name", "hint"), [("wach", "'wach': did you mean watch?"), ("qqq", "No such command 'qqq'.")])
+def test_an_unknown_command_names_the_nearest(name: str, hint: str) -> None:
+    """A misspelled command is a usage error with the nearest name, if one is near."""
+    done = call(name)
+    assert (done.exit_code, hint in done.output) == (2, True), done.output
+
+
 def test_help_of_a_command_names_its_options() -> None:
     """``trimaran watch --help`` lists the options for settings."""
     text = call("watch", "--help").stdout
