@@ -34,8 +34,15 @@ def extender_options(command: Callable[..., None]) -> Callable[..., None]:
     )(decorated)
 
 
+def _checked_pod(_context: click.Context, _argument: click.Parameter, pod: str) -> str:
+    """Return the argument; exit with a usage error if it is not a namespace and a name."""
+    if [bool(part) for part in pod.split("/")] != [True, True]:
+        raise click.BadParameter(f"{pod!r} is not NAMESPACE/NAME, such as default/web-7d4b9")
+    return pod
+
+
 @click.command()
-@click.argument("pod", metavar="NAMESPACE/NAME")
+@click.argument("pod", metavar="NAMESPACE/NAME", callback=_checked_pod)
 @extender_options
 def explain(pod: str, address: str, access: dict[str, Path | None], output: str) -> None:
     """Explain a pod's placement: its candidate nodes, their scores and terms, and the load afterwards.

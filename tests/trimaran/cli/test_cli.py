@@ -57,6 +57,13 @@ def test_an_unknown_command_names_the_nearest(name: str, hint: str) -> None:
     assert (done.exit_code, hint in done.output) == (2, True), done.output
 
 
+@pytest.mark.parametrize("pod", ["web", "default/", "/web", "a/b/c"])
+def test_explain_needs_a_namespace_before_an_extender(pod: str) -> None:
+    """A pod without a namespace and a name is a usage error, even if no extender runs."""
+    done = call("explain", pod, "--extender", "http://127.0.0.1:1")
+    assert (done.exit_code, "NAMESPACE/NAME, such as default/web" in done.output) == (2, True), done.output
+
+
 def test_help_of_a_command_names_its_options() -> None:
     """``trimaran watch --help`` lists the options for settings."""
     text = call("watch", "--help").stdout
