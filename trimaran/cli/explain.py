@@ -17,6 +17,8 @@ from runtime.terminal import echo, echo_document, echo_table, output_option
 from trimaran.cli.options import credential_options, fail, option
 from trimaran.extender.decisions import EXPLAIN, REGRET
 
+_TOKEN_NEEDED = "the extender needs a Kubernetes token that may get the pod"  # noqa: S105  a message
+
 
 def extender_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options for an extender's address, its credentials and the output format to a command.
@@ -78,12 +80,17 @@ def regret(address: str, access: dict[str, Path | None], output: str) -> None:
 def get_or_exit(address: str, access: dict[str, Path | None], path: str, **query: str) -> dict[str, Any]:
     """Return the extender's response; if the extender refuses or is unreachable, exit with the reason and status 1."""
     # Imported here so that --help is quick.
+    from trimaran.extender.decisions.authorizer import ReadVerdict
     from trimaran.extender.decisions.decisions_client import DecisionsClient, DecisionsUnavailable
 
     try:
         return DecisionsClient(address, **access).get(path, **query)
     except DecisionsUnavailable as error:
-        fail(error, 1)
+        if error.status != 401:
+            fail(error, 1)
+        if str(error) == ReadVerdict.UNKNOWN.value:  # which is for programs that send requests
+            fail(f"{_TOKEN_NEEDED}: kubectl create token ACCOUNT > FILE, then --token-file FILE", 1)
+        fail(f"{error} (--token-file)", 1)
 
 
 @contextmanager

@@ -468,6 +468,15 @@ class ApiServer:
         return {"status": {"allowed": allowed}}
 
 
+def test_the_command_names_the_option_for_the_token() -> None:
+    """Without a token ``trimaran explain`` names ``--token-file`` and the command of kubectl that makes a token."""
+    with served(Bench(authorizer=AccessReviewAuthorizer(ApiServer()))) as url:
+        status, text = run("explain", "default/pod-1", "--extender", url)
+    assert status == 1
+    assert "kubectl create token ACCOUNT > FILE, then --token-file FILE" in text
+    assert "Authorization" not in text
+
+
 def test_explanations_need_the_right_to_get_the_pods() -> None:
     """A missing or unknown token is 401, a missing right is 403, and neither answer mentions the pod."""
     api = ApiServer()

@@ -16,7 +16,15 @@ _TIMEOUT_SECONDS = 15.0
 
 
 class DecisionsUnavailable(Exception):
-    """Error of a request for decisions: the extender refuses the request, or is unreachable. The message says why."""
+    """Error of a request for decisions: the extender refuses the request, or is unreachable. The message says why.
+
+    Attributes:
+        status: status of the response; 0 without one.
+    """
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class DecisionsClient:
@@ -62,7 +70,7 @@ class DecisionsClient:
             response = self._session.get(self.address.rstrip("/") + path, params=query, timeout=_TIMEOUT_SECONDS)
             document: dict[str, Any] = orjson.loads(response.content)
             if response.status_code != 200:
-                raise DecisionsUnavailable(str(document["error"]["message"]))
+                raise DecisionsUnavailable(str(document["error"]["message"]), response.status_code)
         except (requests.RequestException, UnusableToken) as error:
             raise DecisionsUnavailable(f"the extender at {shown}: {describe(error).reason}") from None
         except (ValueError, KeyError, TypeError):
