@@ -100,6 +100,25 @@ def test_unreachable_api_server(service: Service, kubernetes: FakeKubernetes, mo
     assert "the API server did not list the nodes: " in result.output
 
 
+def test_findings_about_coverage_name_their_window() -> None:
+    """Low coverage is reported for each window, with its name; a problem in all windows is reported once."""
+    found = [
+        {"kind": kind, "node": "vm", "window": window, "message": message}
+        for window, share in (("15m", 2), ("5m", 5))
+        for kind, message in (("low_coverage", f"only {share}% has samples"), ("flatline", "it never changes"))
+    ]
+
+    metrics = {
+        "timestamp": 1, "window": {"duration": "15m", "start": 1, "end": 2}, "source": "Prometheus",
+        "data": {"NodeMetricsMap": {"vm": {"metrics": [], "tags": {}, "metadata": {}}}},
+    }  # fmt: skip
+    bodies = {"/watcher": metrics, "/findings": {"findings": found}}
+    with serving(lambda handler: reply(handler, bodies.get(handler.path, {}))) as fake:
+        output = CliRunner().invoke(main, ["doctor", "--watcher", fake.url]).output
+    assert "low coverage: vm, 15m: only 2% has samples; vm, 5m: only 5% has samples" in output
+    assert "flatline: vm: it never changes\n" in output
+
+
 def test_open_findings_become_failed_steps(watch: Start, tmp_path: Path) -> None:
     """A finding of the watcher becomes a failed step."""
     nodes = tmp_path / "nodes.json"

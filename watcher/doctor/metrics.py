@@ -69,12 +69,17 @@ def _examine_ages(ages: list[float]) -> Iterator[Check]:
 
 
 def summarize(findings: Iterable[Finding]) -> Iterator[Check]:
-    """Yield a failed step for each kind of finding, with the number of such findings."""
-    by_kind: dict[str, list[str]] = {}
+    """Yield a failed step for each kind of finding, with the number of such findings.
+
+    A problem in several windows is reported once, unless its figures are those of one window.
+    """
+    by_kind: dict[str, dict[str, None]] = {}
     for finding in findings:
-        subject = " ".join(filter(None, (finding.node, finding.metric)))
-        by_kind.setdefault(finding.kind, []).append(f"{subject}: {finding.message}" if subject else finding.message)
-    for kind, messages in by_kind.items():
+        window = finding.window if finding.kind is Kind.LOW_COVERAGE else ""
+        subject = ", ".join(filter(None, (" ".join(filter(None, (finding.node, finding.metric))), window)))
+        message = f"{subject}: {finding.message}" if subject else finding.message
+        by_kind.setdefault(finding.kind, {})[message] = None
+    for kind, messages in ((kind, list(texts)) for kind, texts in by_kind.items()):
         more = f" (and {len(messages) - _SHOWN} more)" if len(messages) > _SHOWN else ""
         message = "; ".join(messages[:_SHOWN]) + more
         yield Check(kind.replace("_", " "), ok=False, message=message, setting="provider", details=tuple(messages))

@@ -70,14 +70,17 @@ def _examine_findings(answer: requests.Response) -> Iterator[Check]:
     """Yield a failed step for each kind of open finding."""
     findings, known = _json_object(answer).get("findings"), set(Kind)
     parsed = [
-        # Leave out the window, so that a problem in all windows is reported once.
         Finding(
-            Kind(entry["kind"]), _field(entry, "message"), node=_field(entry, "node"), metric=_field(entry, "metric")
+            Kind(entry["kind"]),
+            _field(entry, "message"),
+            _field(entry, "window"),
+            _field(entry, "node"),
+            _field(entry, "metric"),
         )
         for entry in (findings if isinstance(findings, list) else ())
         if isinstance(entry, dict) and entry.get("kind") in known
     ]
-    yield from summarize(dict.fromkeys(parsed))
+    yield from summarize(parsed)
 
 
 def _field(document: dict[str, Any], name: str) -> str:
