@@ -215,7 +215,7 @@ def test_fallbacks_are_examined():
     )
     checks = list(examine(settings))
     assert {check.step.partition(":")[0] for check in checks} == {
-        "Prometheus", "Host", "default window", "use of pods", "store"
+        "Prometheus", "Host", "default window", "store"
     }  # fmt: skip
 
 

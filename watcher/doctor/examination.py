@@ -34,15 +34,18 @@ def examine(settings: Settings, clock: Callable[[], float] = time.time, nodes: C
         clock: returns the Unix time.
         nodes: names of the cluster's nodes, to compare with the nodes that have metrics; empty if unknown.
     """
+    failed: set[str] = set()
     for view in settings.for_each_provider():
         name = view.provider.name
         for check in _guarded(name, "provider", _examine_provider(view, clock, nodes)):
+            if not check.ok:
+                failed.add(name)
             yield replace(check, step=f"{name}: {check.step}", setting="" if check.ok else check.setting)
     second = settings.corroborating()
     if second is not None and second.provider not in (view.provider for view in settings.for_each_provider()):
         yield _examine_second(second)
     yield _name_default_window(settings.watch)
-    yield from _guarded(settings.provider.name, "use of pods", examine_pods(settings, clock()))
+    yield from _guarded(settings.provider.name, "use of pods", examine_pods(settings, clock(), failed))
     yield examine_store(settings.store.path)
 
 

@@ -1,11 +1,11 @@
 """Checks of the use of pods: the provider's ability, the running pods, and the names of their workloads."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from runtime.errors import SettingsError
 from runtime.http.budget import use_budget
 from runtime.http.gather import Deadline
-from watcher.errors import ProviderError
+from watcher.errors import ProviderAnswerError, ProviderError
 from watcher.model import Window
 from watcher.providers.base import Check
 from watcher.settings import Settings
@@ -16,14 +16,17 @@ _STEP, _NAMES = "use of pods", "names of workloads"
 _SHOWN = 5
 
 
-def examine_pods(settings: Settings, now: float) -> Iterator[Check]:
+def examine_pods(settings: Settings, now: float, failed: Collection[str] = ()) -> Iterator[Check]:
     """Yield steps about the use of pods.
 
-    Measuring pods is optional, so only names that separate the pods of one program are a failed step.
+    Measuring pods is optional: a step does not fail if it is switched off, or if no provider can do it, such as a
+    Prometheus without series of pods. A source that does not answer is a failed step, and so are names that separate
+    the pods of one program.
 
     Args:
         settings: all settings.
         now: Unix time.
+        failed: names of providers with a failed step; its consequences for pods are not reported again.
     """
     if not settings.workloads.enabled:
         yield Check(_STEP, ok=True, message="not measured: workloads.enabled is false")
@@ -34,10 +37,13 @@ def examine_pods(settings: Settings, now: float) -> Iterator[Check]:
         yield Check(_STEP, ok=True, message=f"not measured: {'; '.join(error.problems)}")
         return
     try:
+        if sources.name in failed:
+            return
         with use_budget(settings.workloads.budget()):
             yield from _examine(sources, settings, int(now))
     except ProviderError as error:
-        yield Check(_STEP, ok=True, message=f"not measured: {error}")
+        has_no_pods = isinstance(error, ProviderAnswerError)
+        yield Check(_STEP, ok=has_no_pods, message=f"not measured: {error}", setting="workloads")
     finally:
         sources.close()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from runtime.errors import SettingsError
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import KubernetesApi
-from watcher.errors import ProviderError, ProviderUnavailable
+from watcher.errors import ProviderAnswerError, ProviderError, ProviderUnavailable
 from watcher.model import Window
 from watcher.providers.base import ManifestProvider, PodUseProvider, SeriesProvider, close_provider, open_provider
 from watcher.providers.kubernetes_metrics_server import NAME as METRICS_SERVER
@@ -42,18 +42,21 @@ class FirstWorking:
         """Return the running pods.
 
         Raises:
-            ProviderUnavailable: no source knows them; the message has the reason of each.
+            ProviderAnswerError: all sources answered without pods; the message has the reason of each.
+            ProviderUnavailable: no source knows them, and at least one did not answer.
         """
         problems: list[str] = []
+        all_answered = True
         for source in self._sources:
             try:
                 pods = source.running(deadline)
             except ProviderError as error:
                 problems.append(str(error))
+                all_answered &= isinstance(error, ProviderAnswerError)
                 continue
             self._problems = (*problems, *source.problems)
             return pods
-        raise ProviderUnavailable("; ".join(problems))
+        raise (ProviderAnswerError if all_answered else ProviderUnavailable)("; ".join(problems))
 
     @property
     def problems(self) -> tuple[str, ...]:
