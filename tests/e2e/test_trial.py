@@ -82,12 +82,15 @@ def arriving_pods(cluster: ControlPlane) -> Iterator[None]:
 
     thread = threading.Thread(target=create, daemon=True)
     thread.start()
-    yield
-    stop.set()
-    thread.join()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def report(extender: Extender) -> dict[str, Any]:
+    """Return the report; an error until the extender has read the trial."""
     document: dict[str, Any] = requests.get(f"{extender.url}/trial", timeout=10).json()
     return document
 
@@ -115,7 +118,7 @@ def test_a_trial_finds_an_effect_stops_on_harm_and_stays_stopped(
     extender = started(cluster, watcher, file, kubeconfig)
     with extender, extender.scheduler("10s", verbosity=2), arriving_pods(cluster):
         first = wait_until(
-            lambda: document if (document := report(extender))["phase"] == "ended" else None,
+            lambda: document if (document := report(extender)).get("phase") == "ended" else None,
             "the trial ends", BLOCK_SECONDS * 2 * (PAIRS + 2),
         )  # fmt: skip
         last = first["end"] - BLOCK_SECONDS
@@ -156,5 +159,5 @@ def test_a_trial_finds_an_effect_stops_on_harm_and_stays_stopped(
 def harmed(extender: Extender, loads_file: Path) -> dict[str, Any] | None:
     """Make all nodes hot while the extender acts, and cool while it does not; return the report after the stop."""
     document = report(extender)
-    write_loads(loads_file, {f"node-{n}": 95.0 if document["acting"] else 30.0 for n in range(NODES)})
-    return document if document["name"] == "second" and document["stopped"] else None
+    write_loads(loads_file, {f"node-{n}": 95.0 if document.get("acting") else 30.0 for n in range(NODES)})
+    return document if document.get("name") == "second" and document["stopped"] else None
