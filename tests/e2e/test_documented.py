@@ -93,7 +93,8 @@ def test_kubectl_accepts_its_commands(folder: Path) -> None:
 
 def test_helm_accepts_its_commands(folder: Path) -> None:
     """Each install and upgrade renders the chart with valid values."""
-    calls = [(page, call) for page, call in calls_of("helm") if "uninstall" not in call]
+    # The others need a release.
+    calls = [(page, call) for page, call in calls_of("helm") if call.split()[1] not in {"uninstall", "rollback"}]
     assert len(calls) > 5
     for page, call in calls:
         verb, *words = shlex.split(call)[1:]
