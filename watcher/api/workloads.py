@@ -1,8 +1,8 @@
 """Routes of workloads: what their pods use, as pages of items, one workload, or the compact form for services."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from flask import Blueprint, Response, request
 
@@ -13,7 +13,7 @@ from runtime.server.responses import HttpResponse
 from watcher.api.node_views import UnknownParameter, check_parameters
 from watcher.errors import NotServed
 from watcher.wire import COLUMNS_TYPE, MetricsCode
-from watcher.wire.workloads import encode_workloads, workload_items
+from watcher.wire.workloads import WorkloadIndex, encode_workloads, workload_items
 from watcher.workloads.recommendation import recommend
 
 if TYPE_CHECKING:
@@ -62,11 +62,11 @@ def workload_routes(learned: LearnedWorkloads, why_empty: Callable[[], str]) -> 
 
 
 class _Views:
-    """Responses about workloads."""
+    """Responses about workloads; what all responses of a round share is computed once."""
 
     def __init__(self, learned: LearnedWorkloads, why_empty: Callable[[], str]) -> None:
         self._learned, self._why_empty = learned, why_empty
-        self._sorted: tuple[WorkloadTable | None, list[Workload]] = (None, [])
+        self._index: WorkloadIndex | None = None
         self._compact: tuple[WorkloadTable | None, bytes, str] = (None, b"", "")
 
     def compact(self, if_none_match: str) -> HttpResponse:
@@ -90,22 +90,20 @@ class _Views:
             limit: largest number of workloads.
             after: ``next`` of the page before; "" for the first page.
         """
-        table = self._table()
-        if self._sorted[0] is not table:
-            self._sorted = table, sorted(table.workloads)
+        index = self._indexed()
         last = Workload(*after.split("/", 2)) if after.count("/") >= 2 else None
         if after and last is None:
             raise UnknownParameter(f"continue: must be the value of next in the page before, not {after[:80]!r}")
         following = [
             workload
-            for workload in self._sorted[1]
+            for workload in index.workloads
             if (last is None or workload > last) and all(getattr(workload, key) == wanted[key] for key in wanted)
         ]
         chosen = following[:limit]
         body: dict[str, object] = {
-            "timestamp": table.timestamp,
-            "total": len(table.workloads),
-            "workloads": self._items(table, chosen),
+            "timestamp": index.table.timestamp,
+            "total": len(index.workloads),
+            "workloads": workload_items(index, chosen),
         }
         if len(following) > limit:
             body["next"] = "/".join(chosen[-1])
@@ -113,17 +111,19 @@ class _Views:
 
     def one(self, workload: Workload) -> HttpResponse:
         """Return one workload, with its use by the hour of the day."""
-        table = self._table()
-        if workload not in table.workloads:
+        index = self._indexed()
+        if workload not in index.places:
             raise NotServed(MetricsCode.UNKNOWN_WORKLOAD, f"unknown workload {'/'.join(workload)[:200]}")
-        (item,) = self._items(table, [workload], by_hour=True)
-        return responses.json_response({"timestamp": table.timestamp, **item})
+        (item,) = workload_items(index, [workload], by_hour=True)
+        return responses.json_response({"timestamp": index.table.timestamp, **item})
 
-    def _items(
-        self, table: "WorkloadTable", chosen: Sequence[Workload], *, by_hour: bool = False
-    ) -> list[dict[str, Any]]:
-        containers = self._learned.containers()
-        return workload_items(table, containers, recommend(containers), chosen, by_hour=by_hour)
+    def _indexed(self) -> WorkloadIndex:
+        """Return the workloads of the newest round, with their containers and recommendations."""
+        table, index = self._table(), self._index
+        if index is None or index.table is not table:
+            containers = self._learned.containers()
+            index = self._index = WorkloadIndex.of(table, containers, recommend(containers))
+        return index
 
     def _table(self) -> "WorkloadTable":
         table = self._learned.table()

@@ -4,8 +4,8 @@ Amounts are cores and bytes of one pod or container; times are Unix seconds. A m
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import orjson
@@ -23,6 +23,36 @@ _PAIRS = ("use", "deviations")  # columns of shape (2, workloads)
 _LEVELS = ("level", "level_deviation")
 _TIMES = ("first_seen", "last_seen", "pods", "pod_minutes")
 _NUMPY = orjson.OPT_SERIALIZE_NUMPY
+
+
+@dataclass(frozen=True, eq=False)
+class WorkloadIndex:
+    """Known workloads of one round, with their containers, so that each is found without a search.
+
+    Attributes:
+        table: what is known of the workloads.
+        containers: what is known of their containers.
+        recommended: recommended requests of these containers.
+        workloads: the workloads, sorted.
+        places: index of each workload in the table.
+        rows: rows of each workload's containers.
+    """
+
+    table: WorkloadTable
+    containers: ContainerTable
+    recommended: "Recommendations"
+    workloads: Sequence[Workload]
+    places: Mapping[Workload, int]
+    rows: Mapping[Workload, Sequence[int]]
+
+    @classmethod
+    def of(cls, table: WorkloadTable, containers: ContainerTable, recommended: "Recommendations") -> Self:
+        """Return the index of the tables of one round."""
+        places = {workload: place for place, workload in enumerate(table.workloads)}
+        rows: dict[Workload, list[int]] = {}
+        for row, key in enumerate(containers.keys):
+            rows.setdefault(key.workload, []).append(row)
+        return cls(table, containers, recommended, sorted(places), places, rows)
 
 
 def encode_workloads(table: WorkloadTable) -> bytes:
@@ -51,43 +81,28 @@ def decode_workloads(body: bytes) -> WorkloadTable:
         raise WireError(f"not a table of workloads: {type(error).__name__}: {error}") from error
 
 
-def workload_items(
-    table: WorkloadTable,
-    containers: ContainerTable,
-    recommended: "Recommendations",
-    chosen: Sequence[Workload],
-    *,
-    by_hour: bool = False,
-) -> list[dict[str, Any]]:
+def workload_items(index: WorkloadIndex, chosen: Sequence[Workload], *, by_hour: bool = False) -> list[dict[str, Any]]:
     """Return some workloads with their containers, as values for JSON.
 
     Args:
-        table: what is known of the workloads.
-        containers: what is known of their containers.
-        recommended: recommended requests of these containers.
-        chosen: workloads of the table, in the order of the result.
+        index: what is known of the workloads.
+        chosen: workloads of the index, in the order of the result.
         by_hour: also return each container's mean use by the hour of the day, UTC.
     """
-    place = {workload: number for number, workload in enumerate(table.workloads)}
-    wanted = set(chosen)
-    rows = sorted(
-        (row for row, key in enumerate(containers.keys) if key.workload in wanted),
-        key=lambda row: (containers.keys[row].workload, row),
-    )
-    of_workload = {
-        workload: list(group) for workload, group in groupby(rows, key=lambda row: containers.keys[row].workload)
-    }
+    table = index.table
     return [
         {
             **workload._asdict(),
-            **{name: _number(getattr(table, name)[place[workload]]) for name in _TIMES},
-            "use": _amounts(table.use[:, place[workload]]),
-            "deviation": _amounts(table.deviations[:, place[workload]]),
+            **{name: _number(getattr(table, name)[place]) for name in _TIMES},
+            "use": _amounts(table.use[:, place]),
+            "deviation": _amounts(table.deviations[:, place]),
             "containers": [
-                _container(containers, recommended, row, by_hour=by_hour) for row in of_workload.get(workload, ())
+                _container(index.containers, index.recommended, row, by_hour=by_hour)
+                for row in index.rows.get(workload, ())
             ],
         }
         for workload in chosen
+        for place in [index.places[workload]]
     ]
 
 
