@@ -5,6 +5,7 @@ from math import ceil
 from typing import Any, NamedTuple, TypeVar
 
 from runtime.kubernetes.workloads import Workload
+from watcher.workloads.pods import RECENT_SECONDS
 
 Known = TypeVar("Known", float, str)
 
@@ -12,7 +13,6 @@ RESOURCES = ("cpu_cores", "memory_bytes")
 _MIB = 2**20
 _ROUNDING_ERROR = 1e-6
 _MAX_AMOUNT = 1e24  # far above all pods of a cluster together; larger ones could overflow
-_RECENT_SECONDS = 900.0  # as in the watcher: what was not measured for longer has ended
 
 
 class AdvisedContainer(NamedTuple):
@@ -60,8 +60,8 @@ def read_workload(item: Mapping[str, Any], newest: float) -> AdvisedWorkload:
         KeyError, TypeError, ValueError, AttributeError: the item is not a workload with recommendations.
     """
     last_seen = float(item["last_seen"])
-    is_running = last_seen >= newest - _RECENT_SECONDS
-    present = [each for each in item["containers"] if float(each["last_seen"]) >= last_seen - _RECENT_SECONDS]
+    is_running = last_seen >= newest - RECENT_SECONDS
+    present = [each for each in item["containers"] if float(each["last_seen"]) >= last_seen - RECENT_SECONDS]
     workload = Workload(*(str(item[name]) for name in Workload._fields))
     return AdvisedWorkload(workload, [_container(each, is_running=is_running) for each in present], item)
 

@@ -34,6 +34,7 @@ import numpy.typing as npt
 from runtime.kubernetes.workloads import Workload
 from watcher.workload_table import Bools, ContainerKey, ContainerTable, Float64s, Int64s, WorkloadTable
 from watcher.workloads.cpu_histograms import BINS, PackedDay, bins_of, percentiles
+from watcher.workloads.pods import RECENT_SECONDS
 from watcher.workloads.use_round import UseRound
 
 DAYS = 14
@@ -45,7 +46,6 @@ _UNKNOWN = np.array([0.8, 0.3])[:, None]
 _UNKNOWN_MINUTES = 120.0
 _LOWEST_LEVEL, _HIGHEST_LEVEL = 0.05, 4.0
 _LEVEL_SECONDS, _LEAST_LEVEL_SECONDS = 1200.0, 600.0
-_PART_OF_POD_SECONDS = 900.0
 _PAST_DAY_WEIGHT = 0.5  # of each day relative to the next one: VerticalPodAutoscaler's half-life of 24 hours
 _SURVIVING = 0.95  # share of the limit that an eviction leaves, so that evictions are rare
 _CLOCK_JITTER_SECONDS = 3600.0
@@ -164,7 +164,7 @@ class WorkloadLearner:
         first_seen = np.full(count, np.inf)
         np.minimum.at(first_seen, workload, rows["first_seen"])
         largest = np.zeros((2, count))
-        is_part = rows["last_seen"] >= last_seen[workload] - _PART_OF_POD_SECONDS
+        is_part = rows["last_seen"] >= last_seen[workload] - RECENT_SECONDS
         for values, name in zip(largest, ("pods", "pod_minutes"), strict=True):
             np.maximum.at(values, workload[is_part], rows[name][is_part])
         level = self.cluster_level()

@@ -2,13 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from runtime.http.gather import Deadline
 from runtime.kubernetes.workloads import Workload
 
 if TYPE_CHECKING:
     from watcher.windows.container_use import ContainerUse  # imports numpy
+
+
+RECENT_SECONDS: Final = 900.0
+"""Time after its newest measurement from which a pod or a container counts as ended: three rounds."""
 
 
 class PodKey(NamedTuple):

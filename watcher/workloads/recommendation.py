@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from watcher.workload_table import Bools, ContainerTable, Float64s
+from watcher.workloads.pods import RECENT_SECONDS
 
 _MIB = 2.0**20
 _DAY = 86400.0
-_RUNNING_SECONDS = 900.0
 _KEPT = 0.1  # relative difference from the request up to which a change is not worth a rollout
 _ROUNDING_ERROR = 1e-9
 NO_REQUEST = "no request is set"
@@ -113,7 +113,7 @@ def _reasons(present: Float64s, is_known: Bools, is_blocked: Bools, days: Float6
 
 def _running_pods(table: ContainerTable) -> Float64s:
     """Return the number of pods of each container that run now; 0 if the newest rounds do not have it."""
-    is_running = table.last_seen >= table.last_seen.max(initial=-np.inf) - _RUNNING_SECONDS
+    is_running = table.last_seen >= table.last_seen.max(initial=-np.inf) - RECENT_SECONDS
     return np.where(is_running, table.pods, 0.0)
 
 
