@@ -27,7 +27,7 @@ class EventRecorder:
         message = f"Nodes are not scored by their load: {why}" if why else "Nodes are scored by their load again"
         self.announce("LoadUnknown" if why else "LoadKnown", message, is_warning=bool(why))
 
-    def announce(self, reason: str, message: str, *, is_warning: bool) -> None:
+    def announce(self, reason: str, message: str, is_warning: bool) -> None:
         """Write an Event in the background.
 
         Args:

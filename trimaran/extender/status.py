@@ -50,10 +50,10 @@ class ExtenderStatus:
 
     def document(self) -> dict[str, Any]:
         """Return the state as a JSON object."""
-        current, rollout = self._rules.current, self._rollout()
+        current, rollout, reason = self._rules.current, self._rollout(), self.why_not_ready()
         return {
-            "ready": not self.why_not_ready(),
-            "reason": self.why_not_ready(),
+            "ready": not reason,
+            "reason": reason,
             "outage": self._prioritizer.outage,
             "mode": rollout.mode,
             "percent": rollout.percent,

@@ -113,10 +113,7 @@ class ExtenderWorker:
         view.start()
         rules.start()
         record.start()
-        notice = BenefitNotice(
-            view, collector, configured_rollout,
-            lambda reason, message, is_warning: events.announce(reason, message, is_warning=is_warning),
-        )  # fmt: skip
+        notice = BenefitNotice(view, collector, configured_rollout, events.announce)
         self._closing.callback(notice.close)
         notice.start()
         trial.start()
@@ -151,7 +148,7 @@ class ExtenderWorker:
             tuple(self._profiles.by_scheduler),
             can_act=lambda: rules.is_known,
             ask=PromqlValue(self._settings, section.trial_prometheus).ask,
-            announce=lambda reason, message, is_warning: events.announce(reason, message, is_warning=is_warning),
+            announce=events.announce,
         )
         trial = FieldTrial(
             self._api, pod_namespace() or "default", plan, sources, section.refresh_seconds, section.max_age_seconds
