@@ -80,7 +80,7 @@ def regret(address: str, access: dict[str, Path | None], output: str) -> None:
 def get_or_exit(address: str, access: dict[str, Path | None], path: str, **query: str) -> dict[str, Any]:
     """Return the extender's response; if the extender refuses or is unreachable, exit with the reason and status 1."""
     # Imported here so that --help is quick.
-    from trimaran.extender.decisions.authorizer import ReadVerdict
+    from runtime.kubernetes.access_reviews import TOKEN_NEEDED
     from trimaran.extender.decisions.decisions_client import DecisionsClient, DecisionsUnavailable
 
     try:
@@ -88,7 +88,7 @@ def get_or_exit(address: str, access: dict[str, Path | None], path: str, **query
     except DecisionsUnavailable as error:
         if error.status != 401:
             fail(error, 1)
-        if str(error) == ReadVerdict.UNKNOWN.value:  # which is for programs that send requests
+        if str(error) == TOKEN_NEEDED:  # which is for programs that send requests
             fail(f"{_TOKEN_NEEDED}: kubectl create token ACCOUNT > FILE, then --token-file FILE", 1)
         fail(f"{error} (--token-file)", 1)
 

@@ -10,6 +10,7 @@ import scipy.special  # noqa: F401  scoring imports it inside functions, and no 
 from flask import Blueprint
 
 from client import Collector
+from runtime.kubernetes.access_reviews import AccessReviews
 from runtime.kubernetes.api import KubernetesApi, pod_namespace
 from runtime.kubernetes.workloads import workload_of
 from runtime.server.access import AccessCheck
@@ -19,7 +20,7 @@ from trimaran.cluster.view import ClusterView
 from trimaran.extender import rollout
 from trimaran.extender.app import create_app
 from trimaran.extender.benefit_notice import BenefitNotice
-from trimaran.extender.decisions.authorizer import AccessReviewAuthorizer, AllowAll
+from trimaran.extender.decisions.authorizer import AllowAll
 from trimaran.extender.decisions.record import DecisionRecord, RecordLimits
 from trimaran.extender.decisions.routes import decision_routes
 from trimaran.extender.filter_routes import filter_routes
@@ -122,7 +123,7 @@ class ExtenderWorker:
         prioritizer.start()
         # The first read can block on an unresponsive watcher, so it must not delay the probes.
         threading.Thread(target=collector.start, name="first read", daemon=True).start()
-        authorizer = AccessReviewAuthorizer(self._api) if section.explain == "review" else AllowAll()
+        authorizer = AccessReviews(self._api, "get", "the extender") if section.explain == "review" else AllowAll()
         routes = [decision_routes(record, view, authorizer), trial_routes(trial)]
         if section.filter != "off":
             routes.append(self._filter(view, collector, telemetry, is_active))

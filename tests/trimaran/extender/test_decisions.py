@@ -6,29 +6,28 @@ import random
 import re
 import threading
 import tracemalloc
-from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
 import pytest
-import requests
 from click.testing import CliRunner
 from support.extending import SettableMetrics, StaticView, extender_args, metrics, profiles
+from support.reviewing import ReviewingApi
 from werkzeug.serving import WSGIRequestHandler, make_server
 from werkzeug.test import Client
 
+from runtime.kubernetes.access_reviews import AccessReviews
 from runtime.server.access import AccessCheck
 from scoring import Pod
 from trimaran.cli.main import main
 from trimaran.extender.app import create_app
 from trimaran.extender.decisions import POD_ROUTES
-from trimaran.extender.decisions.authorizer import AccessReviewAuthorizer, AllowAll, PodReadAuthorizer, ReadVerdict
+from trimaran.extender.decisions.authorizer import AllowAll, PodReadAuthorizer
 from trimaran.extender.decisions.decision import BEST
 from trimaran.extender.decisions.record import MEGABYTE, DecisionRecord, RecordLimits
 from trimaran.extender.decisions.regret import RESOURCES, PlacementRegret, load, regret_table
@@ -78,6 +77,9 @@ class Bench:
         response = self.client.get("/explain", query_string={"pod": pod})
         assert response.status_code == 200, response.text
         return response.json
+
+
+reviews = partial(AccessReviews, verb="get", service="the extender")
 
 
 @pytest.fixture
@@ -299,8 +301,8 @@ def test_one_uid_under_many_names_is_limited(bound: bool) -> None:
 
 def test_a_uid_of_another_namespace_reveals_no_decision() -> None:
     """A caller with a right to namespace a reads only its own decision, not one about b/victim with the same uid."""
-    api = ApiServer()
-    bench = Bench(authorizer=AccessReviewAuthorizer(api))
+    api = ReviewingApi()
+    bench = Bench(authorizer=reviews(api))
     headers = {"Authorization": "Bearer reader-token"}
     ask_about(bench, "default", "mine", "the-uid")
     bench.record.run_cycle()
@@ -447,30 +449,9 @@ def test_metrics_include_rank_margin_age_stages_and_herd_ratio(bench: Bench) -> 
     assert "trimaran_extender_decisions 4.0" in text
 
 
-class ApiServer:
-    """API server with three tokens: a reader of one namespace, a reader of all, and a user without rights."""
-
-    def __init__(self) -> None:
-        self.reviews: list[tuple[str, Any]] = []
-        self.down = False
-
-    def send(self, method: str, path: str, _deadline: object, body: Any = None) -> Any:
-        if self.down:
-            raise requests.ConnectionError("no route")
-        self.reviews.append((path, body))
-        if path.endswith("tokenreviews"):
-            users = {"reader-token": "reader", "admin-token": "admin", "other-token": "other"}
-            user = users.get(body["spec"]["token"])
-            return {"status": {"authenticated": bool(user), "user": {"username": user, "groups": ["g"]}}}
-        spec = body["spec"]
-        rights = {"reader": {"default"}, "admin": {"default", "kube-system", ""}}
-        allowed = spec["resourceAttributes"]["namespace"] in rights.get(spec["user"], ())
-        return {"status": {"allowed": allowed}}
-
-
 def test_the_command_names_the_option_for_the_token() -> None:
     """Without a token ``trimaran explain`` names ``--token-file`` and the command of kubectl that makes a token."""
-    with served(Bench(authorizer=AccessReviewAuthorizer(ApiServer()))) as url:
+    with served(Bench(authorizer=reviews(ReviewingApi()))) as url:
         status, text = run("explain", "default/pod-1", "--extender", url)
     assert status == 1
     assert "kubectl create token ACCOUNT > FILE, then --token-file FILE" in text
@@ -479,8 +460,8 @@ def test_the_command_names_the_option_for_the_token() -> None:
 
 def test_explanations_need_the_right_to_get_the_pods() -> None:
     """A missing or unknown token is 401, a missing right is 403, and neither answer mentions the pod."""
-    api = ApiServer()
-    bench = Bench(authorizer=AccessReviewAuthorizer(api))
+    api = ReviewingApi()
+    bench = Bench(authorizer=reviews(api))
     bench.ask()
     bench.record.run_cycle()
 
@@ -528,8 +509,8 @@ def test_the_list_has_the_last_decisions(bench: Bench) -> None:
 
 def test_the_list_needs_the_right_to_get_all_pods() -> None:
     """The right to get the pods of one namespace is not enough for the list."""
-    api = ApiServer()
-    bench = Bench(authorizer=AccessReviewAuthorizer(api))
+    api = ReviewingApi()
+    bench = Bench(authorizer=reviews(api))
     bench.ask()
     bench.record.run_cycle()
 
@@ -544,77 +525,10 @@ def test_the_list_needs_the_right_to_get_all_pods() -> None:
     bench.prioritizer.close()
 
 
-def test_a_verdict_is_cached_for_seconds_only() -> None:
-    """A revoked right is refused once the cached verdict has expired."""
-    api, now = ApiServer(), [0.0]
-    authorizer = AccessReviewAuthorizer(api, monotonic=lambda: now[0])
-    assert authorizer.judge("Bearer reader-token", "default") is ReadVerdict.ALLOWED
-    now[0] = 11.0
-    api.send = lambda *_: {"status": {}}  # type: ignore[method-assign]
-    assert authorizer.judge("Bearer reader-token", "default") is ReadVerdict.UNKNOWN
-
-
-def test_made_up_tokens_cost_few_reviews() -> None:
-    """A flood of made-up tokens costs ten reviews a second at most, and a known token stays cached meanwhile."""
-    api, now = ApiServer(), [0.0]
-    authorizer = AccessReviewAuthorizer(api, monotonic=lambda: now[0])
-    verdicts: Counter[ReadVerdict] = Counter()
-    for second in range(60):
-        now[0] = float(second)
-        if second % 9 == 0:
-            assert authorizer.judge("Bearer reader-token", "default") is ReadVerdict.ALLOWED
-        reviews_before = len(api.reviews)
-        verdicts.update(authorizer.judge(f"Bearer {second}-{number}", "default") for number in range(100))
-        assert len(api.reviews) - reviews_before <= (20 if second == 0 else 10)
-        now[0] += 0.3
-    assert verdicts.keys() == {ReadVerdict.UNKNOWN, ReadVerdict.BUSY}
-    assert len(authorizer._cache) <= 20 + 10 * 11
-
-
-def test_refusals_are_cached() -> None:
-    """A token that the API server does not know, or has no right, or could not review is not reviewed again at once."""
-    api, now = ApiServer(), [0.0]
-    authorizer = AccessReviewAuthorizer(api, monotonic=lambda: now[0])
-    for token, verdict in (("none", ReadVerdict.UNKNOWN), ("other-token", ReadVerdict.FORBIDDEN)):
-        assert authorizer.judge(f"Bearer {token}", "default") is verdict
-        reviews_before = len(api.reviews)
-        assert authorizer.judge(f"Bearer {token}", "default") is verdict
-        assert len(api.reviews) == reviews_before
-    api.down = True
-    assert authorizer.judge("Bearer reader-token", "default") is ReadVerdict.UNDECIDED
-    api.down = False
-    assert authorizer.judge("Bearer reader-token", "default") is ReadVerdict.UNDECIDED
-    now[0] = 1.1
-    assert authorizer.judge("Bearer reader-token", "default") is ReadVerdict.ALLOWED
-
-
-def test_few_reviews_run_at_a_time() -> None:
-    """While the API server hangs, three threads wait for it; the others are refused after a second."""
-    api = ApiServer()
-    authorizer = AccessReviewAuthorizer(api)
-    authorizer.judge("Bearer reader-token", "default")
-    send, answer, hanging = api.send, threading.Event(), []
-
-    def hang(*arguments: Any) -> Any:
-        hanging.append(arguments)
-        answer.wait(20)
-        return send(*arguments)
-
-    api.send = hang  # type: ignore[method-assign]
-    with ThreadPoolExecutor(8) as pool:
-        judging = [pool.submit(authorizer.judge, f"Bearer {number}", "default") for number in range(8)]
-        refused = [each.result() for each in islice(as_completed(judging, 20), 5)]
-        assert authorizer.judge("Bearer reader-token", "default") is ReadVerdict.ALLOWED
-        assert len(hanging) == 3
-        answer.set()
-    assert refused == [ReadVerdict.BUSY] * 5
-    assert [each.result() for each in judging].count(ReadVerdict.UNKNOWN) == 3
-
-
 def test_a_busy_authorizer_asks_to_retry() -> None:
     """Above the limit of reviews the answer is 503 with a reason, whether or not the pod has a decision."""
-    api = ApiServer()
-    bench = Bench(authorizer=AccessReviewAuthorizer(api, monotonic=lambda: 0.0))
+    api = ReviewingApi()
+    bench = Bench(authorizer=reviews(api, monotonic=lambda: 0.0))
     statuses = {
         bench.client.get("/explain?pod=default/x", headers={"Authorization": f"Bearer {number}"}).status_code
         for number in range(21)

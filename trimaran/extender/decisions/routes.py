@@ -4,24 +4,18 @@ import re
 
 from flask import Blueprint, Response, request
 
+from runtime.kubernetes.access_reviews import ALL_NAMESPACES
 from runtime.server import responses
 from runtime.server.errors import ErrorCode
 from runtime.server.flask_app import flask_response
 from runtime.server.responses import HttpResponse
 from trimaran.cluster.view import ClusterView
 from trimaran.extender.decisions import DECISIONS, EXPLAIN, REGRET
-from trimaran.extender.decisions.authorizer import PodReadAuthorizer, ReadVerdict
+from trimaran.extender.decisions.authorizer import PodReadAuthorizer
 from trimaran.extender.decisions.record import DecisionRecord, explain_undecided
 
 MOST = 1000
-_ALL_NAMESPACES = ""
 _POD = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
-_REFUSALS = {
-    ReadVerdict.UNKNOWN: (401, ErrorCode.UNAUTHORIZED),
-    ReadVerdict.FORBIDDEN: (403, ErrorCode.FORBIDDEN),
-    ReadVerdict.UNDECIDED: (503, "no_review"),
-    ReadVerdict.BUSY: (503, "too_many_reviews"),
-}
 
 
 def decision_routes(record: DecisionRecord, view: ClusterView, authorizer: PodReadAuthorizer) -> Blueprint:
@@ -80,14 +74,9 @@ class _PodHandler:
             return responses.error_response(
                 400, ErrorCode.BAD_REQUEST, f"limit must be 1 to {MOST}: /decisions?limit=100"
             )
-        refused = self._refused(authorization, _ALL_NAMESPACES)
+        refused = self._refused(authorization, ALL_NAMESPACES)
         return refused or responses.json_response({"decisions": self._record.recent(int(limit))})
 
     def _refused(self, authorization: str, namespace: str) -> HttpResponse | None:
-        verdict = self._authorizer.judge(authorization, namespace)
-        if verdict not in _REFUSALS:
-            return None
-        status, code = _REFUSALS[verdict]
-        challenge = {"WWW-Authenticate": 'Bearer realm="kubernetes"'} if status == 401 else None
-        message = verdict.value if namespace else verdict.value.replace("of the namespace", "of all namespaces")
-        return responses.error_response(status, code, message, challenge)
+        refused = self._authorizer.refusal(self._authorizer.judge(authorization, namespace), namespace)
+        return None if refused is None else responses.error_response(*refused)
