@@ -15,6 +15,7 @@ from runtime.kubernetes.k8s_fields import get, get_list
 from runtime.kubernetes.objects import CPU, DISK, MEMORY, NETWORK
 from scoring import MetricsTable, NodeTable, Pod
 from scoring.arrays import Bools, Float64s, Int64s
+from trimaran.planning.gangs import gang_of
 from trimaran.planning.problem import Problem
 from watcher.model import MetricType, Operator, WatcherMetrics
 
@@ -26,8 +27,6 @@ RESOURCES: Final = {
     DISK: MetricType.STORAGE,
 }
 _ALWAYS = frozenset({CPU, MEMORY})  # balanced even if no pod requests them and no node uses any
-#: Labels by which the coscheduling plugins of Kubernetes identify the pods of a gang.
-GANG_LABELS: Final = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
 _NODE_VOLUMES = frozenset({"configMap", "secret", "emptyDir", "downwardAPI", "projected", "hostPath", "name"})
 
 
@@ -89,7 +88,7 @@ def read_pending_pods(
         pod, error = _read(manifest) if skip_unreadable else (Pod.from_k8s(manifest), "")
         if pod.node_name or pod.finished or pod.terminating:
             continue
-        gang = next((f"{pod.namespace}/{pod.labels[label]}" for label in GANG_LABELS if pod.labels.get(label)), "")
+        gang = gang_of(manifest, pod)
         candidate = PendingPod(pod, gang)
         if scheduler_name not in {"", pod.scheduler_name}:
             if gang:
