@@ -20,10 +20,10 @@ from trimaran.cli.check_trace import check
 from trimaran.cli.import_traces import import_
 from trimaran.cli.options import fail, option, renamed_option, scheduler_file_or_exit
 from trimaran.cli.trace_output import check_new, write_or_fail
+from trimaran.planning.moves.triggers import Trigger
 from trimaran.simulator.autoscaling import Autoscaling
 from trimaran.simulator.comparison import WorkerError
 from trimaran.simulator.faults import read_faults
-from trimaran.simulator.moving.base import Trigger
 from trimaran.simulator.overcommit_options import Factors, Overcommit
 from trimaran.simulator.policies.catalogue import CONGESTION, policy_names
 from trimaran.simulator.policies.profiles import configured_policy

@@ -23,11 +23,12 @@ import numpy as np
 
 from runtime.kubernetes.objects import Pod
 from scoring.arrays import Bools, Int64s
+from trimaran.planning.moves.triggers import Trigger
 from trimaran.simulator.absent_resources import warn_of_absent_resources
 from trimaran.simulator.autoscaling import Autoscaler, Autoscaling
 from trimaran.simulator.cluster import Cluster, PodRun, QueuedPod, requested
 from trimaran.simulator.faults import Fault
-from trimaran.simulator.moving.base import Mover, Trigger
+from trimaran.simulator.moving.base import Mover
 from trimaran.simulator.policy import Chooser, Policy
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
 from trimaran.simulator.windows import Windows

@@ -146,3 +146,31 @@ def test_a_large_cluster_takes_seconds():
     more = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     assert len(plan) == 100
     assert (seconds < 15, more < 1024) == (True, True), f"{seconds:.1f} s, {more:.0f} MiB"  # 5 s on a quiet machine
+
+
+def test_a_smaller_pod_that_gains_enough_is_preferred():
+    """Of two pods that gain alike the one with the lower use moves, unless only the best gain suffices."""
+    cpu = np.array([[3.0], [2.6], [2.4], [0.5]]) * np.ones((1, 24))
+    one = MoveProblem(
+        np.array([[8.0] * 2, [32.0] * 2]), np.full((2, 2), 4.0), np.array([0, 0, 0, 1]), np.full((2, 4), 1.0), cpu,
+        np.ones((4, 8)), movable=np.ones(4, bool),
+    )  # fmt: skip
+    (best,) = MovePlanner(one, COSTS, 0.01).best(1)
+    (smaller,) = MovePlanner(one, COSTS, 0.01, enough=0.8).best(1)
+    assert cpu[smaller.pod, 0] < cpu[best.pod, 0]
+    assert best.gain > smaller.gain >= 0.8 * best.gain
+
+
+def test_excluded_pods_and_closed_nodes_take_no_part():
+    """After the exclusion of the first move's pod and target, the plan continues with other pods and nodes."""
+    one = problem(3, nodes=8, pods=80, scale=1.4)
+    planner = MovePlanner(one, COSTS, 0.01)
+    assert set(planner.worth_relieving()) >= {move.source for move in MovePlanner(one, COSTS, 0.01).best(1)}
+    (first,) = MovePlanner(one, COSTS, 0.01).best(1)
+    excluded = one.rows == first.source
+    planner.exclude(excluded)
+    planner.close(first.target)
+    plan = planner.best(20)
+    assert plan
+    assert not {first.source} & {move.source for move in plan}
+    assert first.target not in {move.target for move in plan}

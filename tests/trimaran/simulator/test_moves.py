@@ -9,9 +9,10 @@ from support.extending import metrics
 from support.worlds import GIB, small_world
 
 from scoring import MetricsTable, Node, NodeTable, Pod, Profile, ResourceList
+from trimaran.planning.moves.triggers import Trigger
 from trimaran.simulator.cluster import Cluster, QueuedPod
 from trimaran.simulator.measures import measures
-from trimaran.simulator.moving.base import MoveSchedule, Trigger
+from trimaran.simulator.moving.base import MoveSchedule
 from trimaran.simulator.moving.by_cost import CostMovePolicy
 from trimaran.simulator.moving.low_node_utilization import LowNodeUtilization, quality_of_service
 from trimaran.simulator.policies.catalogue import policies

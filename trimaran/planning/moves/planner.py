@@ -45,18 +45,37 @@ class MovePlanner:
         problem: the cluster.
         costs: parameters of the cost.
         min_gain: least reduction of the average cost for a move.
+        enough: share of the best gain that suffices: of the tried pods that gain as much, the one with the lowest use
+            moves. With 1 the best one moves.
+
+    Attributes:
+        use: CPU and memory use of each node after the moves so far, as :meth:`MoveProblem.node_use` returns it.
     """
 
-    def __init__(self, problem: MoveProblem, costs: MoveCosts, min_gain: float) -> None:
-        self._problem, self._costs, self._min_gain = problem, costs, max(min_gain, 0.0)
+    def __init__(self, problem: MoveProblem, costs: MoveCosts, min_gain: float, enough: float = 1.0) -> None:
+        self._problem, self._costs, self._min_gain, self._enough = problem, costs, max(min_gain, 0.0), enough
         self._scale = costs.scale(problem.capacity)
         self._free = problem.free.astype(np.float64)
-        self._use = problem.node_use()
-        self._cost = costs.mean(self._use, self._scale)
+        self.use = problem.node_use()
+        self._cost = costs.mean(self.use, self._scale)
         self._pods = np.flatnonzero(problem.movable)  # candidates; a pod moves at most once
         self._relief = self._reliefs(self._pods)
         self._rises: dict[int, Float64s] = {}  # of tried pods on each node, by pod
         self._accepted: dict[int, Bools] = {}
+        self._open = np.ones(self._cost.size, np.bool_)  # nodes that take pods
+
+    def worth_relieving(self) -> Int64s:
+        """Return the rows of the nodes with a pod whose removal lowers the node's cost by more than ``min_gain``."""
+        return np.unique(self._problem.rows[self._pods[self._relief > self._min_gain]])
+
+    def exclude(self, pods: Bools) -> None:
+        """Move none of these pods from now on, shape (pods,)."""
+        kept = ~pods[self._pods]
+        self._pods, self._relief = self._pods[kept], self._relief[kept]
+
+    def close(self, row: int) -> None:
+        """Move no pod to this node from now on."""
+        self._open[row] = False
 
     def best(self, count: int) -> list[Move]:
         """Return at most ``count`` moves, in order; each lowers the cost most after the previous moves."""
@@ -70,18 +89,20 @@ class MovePlanner:
         return moves
 
     def _best(self) -> Move | None:
-        """Return the move that lowers the cost most, or None if none lowers it by more than ``min_gain``."""
-        best: Move | None = None
+        """Return the next move, or None if none lowers the cost by more than ``min_gain``."""
+        found: list[Move] = []
         most = self._min_gain
         for pod, relief in zip(*self._most_relieving(), strict=True):
-            if relief <= most:
-                break  # the cost of the target never falls, so neither this pod nor a later one gains more
+            least = max(self._min_gain, self._enough * most)
+            if relief <= least:
+                break  # the cost of the target never falls, so neither this pod nor a later one gains enough
             gain = np.where(self._fits(pod), relief - self._rise(pod), -np.inf)
             target = int(gain.argmax())
-            if gain[target] > most:
-                most = float(gain[target])
-                best = Move(pod, int(self._problem.rows[pod]), target, most)
-        return best
+            if gain[target] > least:
+                most = max(most, float(gain[target]))
+                found.append(Move(pod, int(self._problem.rows[pod]), target, float(gain[target])))
+        sufficient = [move for move in found if move.gain >= self._enough * most]
+        return min(sufficient, key=lambda move: self._problem.cpu[move.pod].mean(dtype=np.float64), default=None)
 
     def _most_relieving(self) -> tuple[list[int], list[float]]:
         """Return the pods whose removal lowers their node's cost most, and by how much; the most relieving first."""
@@ -97,7 +118,7 @@ class MovePlanner:
         for start in range(0, pods.size, _POD_CHUNK):
             chunk = pods[start : start + _POD_CHUNK]
             rows = problem.rows[chunk]
-            without = self._use[0][rows] - problem.cpu[chunk], self._use[1][rows] - problem.memory[chunk]
+            without = self.use[0][rows] - problem.cpu[chunk], self.use[1][rows] - problem.memory[chunk]
             relief[start : start + _POD_CHUNK] = self._cost[rows] - self._costs.mean(without, self._scale[:, rows])
         return relief
 
@@ -114,7 +135,7 @@ class MovePlanner:
 
     def _rise_on(self, pod: int, rows: Int64s) -> Float64s:
         """Return the increase of the cost of some nodes with a pod, shape (rows,)."""
-        with_pod = self._use[0][rows] + self._problem.cpu[pod], self._use[1][rows] + self._problem.memory[pod]
+        with_pod = self.use[0][rows] + self._problem.cpu[pod], self.use[1][rows] + self._problem.memory[pod]
         return np.asarray(self._costs.mean(with_pod, self._scale[:, rows]) - self._cost[rows])
 
     def _fits(self, pod: int) -> Bools:
@@ -122,6 +143,7 @@ class MovePlanner:
         problem = self._problem
         fits: Bools = np.all(self._free >= problem.requests[:, pod, None], axis=0)
         fits[problem.rows[pod]] = False
+        fits &= self._open
         if problem.accepts is not None:
             if pod not in self._accepted:
                 self._accepted[pod] = problem.accepts(pod)
@@ -131,12 +153,12 @@ class MovePlanner:
     def _apply(self, move: Move) -> None:
         """Apply a move to the nodes' use and free resources, and compute the terms that depend on them again."""
         problem, nodes = self._problem, np.array([move.source, move.target])
-        for use, pods in zip(self._use, (problem.cpu, problem.memory), strict=True):
+        for use, pods in zip(self.use, (problem.cpu, problem.memory), strict=True):
             use[move.source] -= pods[move.pod]
             use[move.target] += pods[move.pod]
         self._free[:, move.source] += problem.requests[:, move.pod]
         self._free[:, move.target] -= problem.requests[:, move.pod]
-        self._cost[nodes] = self._costs.mean((self._use[0][nodes], self._use[1][nodes]), self._scale[:, nodes])
+        self._cost[nodes] = self._costs.mean((self.use[0][nodes], self.use[1][nodes]), self._scale[:, nodes])
 
         # The pod is no longer a candidate, and stays on its new node for the rest of the plan.
         self._rises.pop(move.pod, None)

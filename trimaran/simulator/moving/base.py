@@ -1,12 +1,4 @@
-"""Move policies: the triggers of a search for moves, and the budget that limits the moves.
-
-Triggers:
-
-    time            an interval has passed
-    load            a node's CPU or memory load, as the watcher serves it, is at or above the hot percentage
-    nodes           a node failed, left or joined
-    pods            the number of running pods changed by more than a tenth since the last search
-    fragmentation   a queued pod would fit the free capacity of all nodes together, but fits no single node
+"""Move policies: the triggers of a search for moves (:mod:`trimaran.planning.moves.triggers`), and their budget.
 
 The budget is a token bucket. From the first allowed minute it fills with a percentage of the running pods per hour. It
 holds at most an hour's share, or one pod.
@@ -15,23 +7,11 @@ holds at most an hour's share, or one pod.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
+from trimaran.planning.moves.triggers import ClusterSigns, Trigger, TriggerWatch
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
-
-_CHANGED_PODS = 0.1
-
-
-class Trigger(StrEnum):
-    """Trigger of a search for moves; see the module's docstring."""
-
-    TIME = "time"
-    LOAD = "load"
-    NODES = "nodes"
-    PODS = "pods"
-    FRAGMENTATION = "fragmentation"
 
 
 class Mover(Protocol):
@@ -82,8 +62,7 @@ class MoveSchedule:
         self._policy, self._cluster, self._watcher = policy, cluster, watcher
         self._budget = 0.0
         self._last_search = -policy.every_minutes
-        self._nodes: tuple[str, ...] = cluster.nodes.names
-        self._pods = 0
+        self._triggers = TriggerWatch(policy.triggers, policy.hot_percent, cluster.nodes.names)
 
     def budget(self) -> int:
         """Add a minute's share to the budget and return the number of moves allowed now.
@@ -96,26 +75,29 @@ class MoveSchedule:
         hourly = policy.percent_per_hour / 100 * len(cluster.running)
         self._budget = min(self._budget + hourly / 60, max(hourly, 1.0))
         too_soon = cluster.minute < self._last_search + policy.every_minutes
-        if self._budget < 1 or too_soon or not any(self._has_fired(trigger) for trigger in policy.triggers):
+        signs = self._signs()
+        if self._budget < 1 or too_soon or self._triggers.fired(signs) is None:
             return 0
-        self._last_search, self._nodes, self._pods = cluster.minute, cluster.nodes.names, len(cluster.running)
+        self._last_search = cluster.minute
+        self._triggers.searched(signs)
         return int(self._budget)
 
     def charge(self, moves: int) -> None:
         """Subtract a number of moves from the budget."""
         self._budget -= moves
 
-    def _has_fired(self, trigger: Trigger) -> bool:
+    def _signs(self) -> ClusterSigns:
+        """Return the state that the triggers look at; a failed node counts as not measured."""
         cluster = self._cluster
-        match trigger:
-            case Trigger.TIME:
-                return not cluster.minute % self._policy.every_minutes
-            case Trigger.LOAD:
-                loads = self._watcher.loads()
-                return any(loads.get(name, 0.0) >= self._policy.hot_percent for name in cluster.nodes.names)
-            case Trigger.NODES:
-                return cluster.nodes.names != self._nodes
-            case Trigger.PODS:
-                return abs(len(cluster.running) - self._pods) > _CHANGED_PODS * self._pods
-            case Trigger.FRAGMENTATION:
-                return cluster.is_fragmented()
+        return ClusterSigns(
+            interval_passed=not cluster.minute % self._policy.every_minutes,
+            names=cluster.nodes.names,
+            running=len(cluster.running),
+            loads=self._loads,
+            is_fragmented=cluster.is_fragmented,
+        )
+
+    def _loads(self) -> list[float]:
+        """Return the measured loads of the present nodes, percent."""
+        loads = self._watcher.loads()
+        return [loads[name] for name in self._cluster.nodes.names if name in loads]
