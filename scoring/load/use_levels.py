@@ -21,7 +21,7 @@ from runtime.kubernetes import pod_demand
 from runtime.kubernetes.objects import CPU, MEMORY, Kin, Pod
 from scoring.arguments import ArgumentError
 from scoring.arrays import Float64s, Int64s, by_row
-from scoring.load.owner_index import OwnerIndex
+from scoring.load.owner_index import ALL_OTHERS, OwnerIndex
 from scoring.table.node_table import NodeTable
 from watcher.workload_table import WorkloadTable
 
@@ -47,6 +47,7 @@ class UseLevels:
         uses: absolute use of a pod by resource, in millicores for cpu, otherwise bytes or pieces, shape (owners + 1,);
             0 for a resource that is left out.
         use_deviations: deviations of the absolute use by resource, in the same unit and shape.
+        timestamp: end of the newest measurements that the levels come from, Unix seconds; None if unknown.
     """
 
     owners: OwnerIndex = field(default_factory=OwnerIndex)
@@ -54,6 +55,7 @@ class UseLevels:
     deviations: Mapping[str, Float64s] = field(default_factory=dict)
     uses: Mapping[str, Float64s] = field(default_factory=dict)
     use_deviations: Mapping[str, Float64s] = field(default_factory=dict)
+    timestamp: float | None = None
 
     def __post_init__(self) -> None:
         for name in _ARRAYS:
@@ -109,11 +111,16 @@ class UseLevels:
             {name: np.append(none, each) for (name, _), each in zip(units, table.level_deviation, strict=True)},
             {name: np.append(unit * use, 0.0) for (name, unit), use in zip(units, table.use, strict=True)},
             {name: np.append(unit * each, 0.0) for (name, unit), each in zip(units, table.deviations, strict=True)},
+            table.timestamp,
         )
 
     def has_deviations(self, resource: str) -> bool:
         """Return whether deviations of the use of a resource are known."""
         return resource in self.deviations
+
+    def knows(self, pod: Pod) -> bool:
+        """Return whether the use of the pod's workload or owner is known."""
+        return self.owners.of(pod.kin) != ALL_OTHERS
 
     def expected_use(self, pod: Pod, resource: str) -> float:
         """Return the expected use of a pod, in millicores for cpu, otherwise in bytes or pieces."""

@@ -65,6 +65,11 @@ class Profile:
         """
         return PreparedProfile(self if levels is None else self.with_levels(levels), nodes, metrics)
 
+    @property
+    def reads_levels(self) -> bool:
+        """True if a plugin takes the expected use of pods into account."""
+        return any(type(weighted.plugin).with_levels is not ScorePlugin.with_levels for weighted in self.plugins)
+
     def with_levels(self, levels: UseLevels) -> "Profile":
         """Return a copy of the profile whose plugins take the expected use of pods into account."""
         plugins = tuple(replace(weighted, plugin=weighted.plugin.with_levels(levels)) for weighted in self.plugins)

@@ -119,6 +119,8 @@ def _show_decision(decision: Mapping[str, Any]) -> None:
 
 
 def _summary(decision: Mapping[str, Any]) -> Iterator[str]:
+    from scoring.load.pod_expectation import expectation_line  # imports numpy, and --help must be quick
+
     chosen = decision.get("chosen") or {}
     if decision["outcome"] == "not_asked":
         yield f"{decision['pod']} runs on {chosen['node']}; the extender did not score it. Possible reasons:"
@@ -131,6 +133,8 @@ def _summary(decision: Mapping[str, Any]) -> Iterator[str]:
     yield f"  candidates  {decision['candidates']}; {decision['in_flight']} pods in flight"
     if data := decision["data"]:
         yield f"  metrics     {data['window']} window of {data['source']}, {data['age_seconds']:.0f} s old"
+    if expected := decision.get("expected"):
+        yield f"  expected    {expectation_line(expected)}"
     if best := decision["best"]:
         yield f"  best        {best['node']} with {best['score']}, the highest sum with kube-scheduler's own scores"
     if not chosen:

@@ -10,6 +10,7 @@ from dash import Dash, Input, Output, dcc, html
 from plotly import graph_objects as go
 from pydantic import validate_call
 
+from scoring.load.pod_expectation import expectation_line
 from trimaran.dashboard.components import GRID_COLOR, CurrentData, Query, link_choice, search_box, table
 from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.extender import MAX_DECISIONS, Decisions
@@ -174,6 +175,8 @@ def _explanation(decisions: Decisions, pod: str) -> list[Any]:
     facts = [f"{decision['candidates']} candidates, {decision['in_flight']} pods in flight"]
     if data:
         facts.append(f"{data['window']} window of {data['source']}, {data['age_seconds']:.0f} s old")
+    if expected := decision.get("expected"):  # an older extender sends none
+        facts.append(f"expected use: {expectation_line(expected)}")
     if after := decision["after"]:
         facts += [
             f"{which}: {', '.join(f'{name} {value:.1f}%' for name, value in after[key].items())} one window later"

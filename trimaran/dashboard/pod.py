@@ -13,6 +13,7 @@ from client.errors import ClientError
 from runtime.kubernetes.manifests import parse_objects, parse_pods, read_objects
 from runtime.parsing import parse_yaml
 from scoring import INFEASIBLE, FallbackPolicy, NodeTable, Pod, Scores
+from scoring.load.pod_expectation import expectation_line
 from trimaran.dashboard.components import CurrentData, Query, labeled_control, suggested_input, table
 from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.extender import Decisions
@@ -99,7 +100,7 @@ def register(app: Dash, current: CurrentData, context: PageContext) -> None:
             return None, str(error.args[0] if isinstance(error, KeyError) and error.args else error)
         feasible = int((scores.total != INFEASIBLE).sum())
         name = f"{scores.pod.namespace}/{scores.pod.name}"
-        return _ranking(scores), f"{name}: {feasible} of {len(scores.names)} nodes are feasible"
+        return _ranking(scores), f"{name}: {feasible} of {len(scores.names)} nodes are feasible; pods count by requests"
 
     if (decisions := context.decisions) is None:
         return
@@ -137,7 +138,10 @@ def manifest_text(decisions: Decisions, name: str) -> tuple[str, str]:
     if not decision.get("manifest"):
         return "", f"The extender has no manifest of {name}."
     manifest = yaml.safe_dump(decision["manifest"], sort_keys=False)
-    return manifest, f"{name}, with the fields that scores depend on: score it unchanged, or edit it first."
+    status = f"{name}, with the fields that scores depend on: score it unchanged, or edit it first."
+    if expected := decision.get("expected"):  # an older extender sends none
+        status += f" The extender's expected use: {expectation_line(expected)}."
+    return manifest, status
 
 
 def _pod_input(decisions: Decisions, selected: str) -> html.Div:

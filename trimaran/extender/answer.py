@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from scoring import Scores
+from scoring import Scores, UseLevels
 from scoring.arrays import Int64s
 from watcher.model import WatcherMetrics
 
@@ -34,6 +34,7 @@ class ScoringDetails:
         scores: weighted sums and plugin scores of the known candidates; not affected by later changes of the cluster.
         points: scores of the known candidates as kube-scheduler gets them, shape (nodes,).
         snapshot: metrics that the nodes were scored by; None without metrics.
+        levels: expected use of pods that the nodes were scored by; None if requests counted.
         waited_seconds: time from the request until the scoring began.
         scored_seconds: duration of the scoring.
     """
@@ -41,6 +42,7 @@ class ScoringDetails:
     scores: Scores
     points: Int64s
     snapshot: WatcherMetrics | None
+    levels: UseLevels | None
     waited_seconds: float
     scored_seconds: float
 

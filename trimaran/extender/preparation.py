@@ -73,15 +73,15 @@ class ProfilePreparer:
     def prepare(self, profile: Profile, snapshot: WatcherMetrics | None) -> None:
         """Begin to prepare a profile for a snapshot, unless this was begun before, even if it failed."""
         latest = self._latest.get(profile.scheduler_name)
-        if latest is None or not latest.is_of(snapshot, self._levels()):
+        if latest is None or not latest.is_of(snapshot, self._levels_for(profile)):
             self._preparation(profile, snapshot)
 
     def prepared(
         self, profile: Profile, snapshot: WatcherMetrics | None, seconds: float
-    ) -> tuple[PreparedProfile, WatcherMetrics | None]:
-        """Return the prepared profile, and the metrics that it was prepared for.
+    ) -> tuple[PreparedProfile, WatcherMetrics | None, UseLevels | None]:
+        """Return the prepared profile, and the metrics and levels that it was prepared for.
 
-        After half of the time they are those of the previous snapshot, if it is not too old.
+        After half of the time they are the previous ones, if they are not too old.
 
         Raises:
             TimeoutError: neither is ready in time.
@@ -93,16 +93,16 @@ class ProfilePreparer:
         except TimeoutError:
             if previous is None:
                 raise
-            return previous.result.result(0), previous.snapshot
+            return previous.result.result(0), previous.snapshot, previous.levels
         preparation.previous = None
-        return prepared, snapshot
+        return prepared, snapshot, preparation.levels
 
     def _preparation(self, profile: Profile, snapshot: WatcherMetrics | None) -> _Preparation:
         """Return the preparation for a snapshot: several threads wait for one.
 
         The prepared profile follows the table, so it is used until the next snapshot.
         """
-        levels = self._levels()
+        levels = self._levels_for(profile)
         with self._lock:
             latest = self._latest.get(profile.scheduler_name)
             if latest is None or latest.has_failed() or not latest.is_of(snapshot, levels):
@@ -115,6 +115,10 @@ class ProfilePreparer:
             if latest.is_ready():
                 latest.previous = None
             return latest
+
+    def _levels_for(self, profile: Profile) -> UseLevels | None:
+        """Return the levels, without which profiles are prepared that do not read them."""
+        return self._levels() if profile.reads_levels else None
 
     def _can_replace(self, previous: WatcherMetrics | None, snapshot: WatcherMetrics | None) -> bool:
         """Return whether nodes may be scored by a previous snapshot for a moment: no outage lies between the two."""

@@ -172,7 +172,7 @@ class Prioritizer:
         if snapshot is None and self._options.on_outage == "neutral":
             self._set_outage(reason)
             return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.NO_METRICS), ""
-        prepared, snapshot = self._preparer.prepared(profile.profile, snapshot, ends_at - time.monotonic())
+        prepared, snapshot, levels = self._preparer.prepared(profile.profile, snapshot, ends_at - time.monotonic())
         # Score the known candidates, and count the pod before another pod is scored.
         with self._view.reading(args.pod, timeout=ends_at - time.monotonic()) as table:
             began = time.monotonic()
@@ -187,7 +187,9 @@ class Prioritizer:
             is_scored = not reason
             if is_scored or (judgment.evidence.outage and self._options.on_outage == "allocation"):
                 points = profile.to_points(scores.total)
-                details = ScoringDetails(scores, points, snapshot, began - requested_at, time.monotonic() - began)
+                details = ScoringDetails(
+                    scores, points, snapshot, levels, began - requested_at, time.monotonic() - began
+                )
                 answer = _answer(args, known, details, is_scored=is_scored)
                 node_name = self._predictor.predict(args.pod, rules.in_tree.get(args.scheduler_name), answer, table)
                 if is_active and is_scored and self._options.assume:

@@ -87,7 +87,12 @@ class ExtenderWorker:
             self._api, assume_seconds=section.assume_seconds, on_bound=trial.add_bound, name_workload=name_workload
         )
         self._closing.callback(view.close)  # runs before the API is closed, so that its watches end first
-        record = DecisionRecord(view, collector, telemetry, RecordLimits(section.decisions), section.hot_percent)
+        workload_use = WorkloadUse(watcher, section.workloads_refresh_seconds)
+        self._closing.callback(workload_use.close)
+        record = DecisionRecord(
+            view, collector, telemetry, RecordLimits(section.decisions), section.hot_percent,
+            why_by_requests=partial(self._why_by_requests, workload_use),
+        )  # fmt: skip
         self._closing.callback(record.close)
         telemetry.watch(view)
         telemetry.watch_decisions(record, lambda: current_rollout().percent)
@@ -96,9 +101,6 @@ class ExtenderWorker:
             telemetry.set_outage(reason)
             events.record(reason)
 
-        workload_use = WorkloadUse(watcher, section.workloads_refresh_seconds)
-        self._closing.callback(workload_use.close)
-        telemetry.watch_workloads(workload_use)
         options = PrioritizerOptions(
             section.deadline_seconds, section.policy(), section.on_outage, section.assume, section.seed
         )
@@ -119,6 +121,7 @@ class ExtenderWorker:
         notice.start()
         trial.start()
         if section.learned_use:
+            telemetry.watch_workloads(workload_use)
             workload_use.start()
         prioritizer.start()
         # The first read can block on an unresponsive watcher, so it must not delay the probes.
@@ -130,6 +133,12 @@ class ExtenderWorker:
         status = ExtenderStatus(view, collector, rules, self._profiles, prioritizer, current_rollout)
         routes.append(status_routes(status))
         return create_app(prioritizer, telemetry, status.why_not_ready, self._access, routes, name_workload)
+
+    def _why_by_requests(self, use: WorkloadUse) -> str:
+        """Return the reason why pods are scored by their requests."""
+        if not self._settings.extender.learned_use:
+            return "extender.learned_use is off"
+        return use.why_unknown or "no plugin of the profile scores by learned use"
 
     def _field_trial(
         self,

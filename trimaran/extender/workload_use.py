@@ -30,6 +30,7 @@ class WorkloadUse:
     def __init__(self, client: WatcherClient, interval_seconds: float, clock: Callable[[], float] = time.time) -> None:
         self._client, self._interval_seconds, self._clock = client, interval_seconds, clock
         self._known: tuple[WorkloadTable | None, UseLevels | None] = (None, None)
+        self._failure = ""
         self._outage = OutageLog(_log, "the use of workloads is not known", "the use of workloads is known again")
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="workloads", daemon=True)
@@ -50,6 +51,15 @@ class WorkloadUse:
         return levels
 
     @property
+    def why_unknown(self) -> str:
+        """Reason why pods count by requests; "" if the use of workloads is known."""
+        if self.levels() is not None:
+            return ""
+        if self._known[0] is None:
+            return self._failure or "the use of workloads has not been read yet"
+        return f"the newest round of measurements is {self.age_seconds:.0f} s old"
+
+    @property
     def workloads(self) -> int:
         """Number of workloads whose use counts now."""
         table, _ = self._known
@@ -66,13 +76,14 @@ class WorkloadUse:
         try:
             table = self._client.workloads()
         except ClientError as error:
-            self._outage.failed(str(error))
+            self._failure = str(error)
+            self._outage.failed(self._failure)
             return
         known, levels = self._known
         if table is not known:
             self._known = table, UseLevels.of_workloads(table, levels)
         if self.levels() is None:
-            self._outage.failed(f"the newest round is {self.age_seconds:.0f} s old")
+            self._outage.failed(self.why_unknown)
         else:
             self._outage.worked()
 

@@ -591,6 +591,7 @@ def test_the_commands_print_decisions_and_regrets(bench: Bench, tmp_path: Path) 
         status, text = run("explain", "default/pod-1", "--extender", url)
         assert status == 0
         for part in ("answered 2027-", "candidates  30", "5m window of Fake, 20 s old", "best        node-0 with",
+                     "expected    by requests: no use is learned",
                      "rank 21", "regret +", "*   node-20", "LoadVariationRiskBalancing"):  # fmt: skip
             assert part in text, part
         _, document = run("explain", "default/pod-1", "--extender", url, "--output", "json")

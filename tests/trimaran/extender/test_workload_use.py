@@ -12,7 +12,10 @@ from support.extending import CONFIGURATION, SettableMetrics, StaticView, extend
 from client import NoMetrics
 from runtime.kubernetes.workloads import Workload
 from scoring import Container, Pod, ResourceList
+from scoring.load.pod_expectation import expectation_line
+from trimaran.extender.decisions.record import DecisionRecord
 from trimaran.extender.prioritizer import Prioritizer, PrioritizerOptions
+from trimaran.extender.telemetry import ExtenderTelemetry
 from trimaran.extender.wire import ExtenderArgs
 from trimaran.extender.workload_use import MAX_AGE_SECONDS, WorkloadUse
 from watcher.workload_table import WorkloadTable
@@ -76,10 +79,68 @@ def test_a_missing_table_is_logged_once(caplog: pytest.LogCaptureFixture) -> Non
     assert messages == ["the use of workloads is not known", "the use of workloads is known again"]
 
 
+PLUGINS = {"score": {"enabled": [{"name": "CongestionCost", "weight": 1}]}}
+CONGESTION = {**CONFIGURATION, "profiles": [{"schedulerName": "load-aware", "plugins": PLUGINS}]}
+
+
+def explained(use: WorkloadUse, configuration: dict[str, object], request: dict[str, object]) -> dict[str, object]:
+    """Return the expected use in the explanation of a pod that was scored just now."""
+    view, metrics = StaticView(*NODES), SettableMetrics(NODES)
+    record = DecisionRecord(view, metrics, ExtenderTelemetry(), why_by_requests=lambda: use.why_unknown or "off")
+    prioritizer = Prioritizer(
+        profiles(configuration), view, metrics, PrioritizerOptions(deadline_seconds=20, assume=False),
+        levels=use.levels, record=record.add,
+    )  # fmt: skip
+    try:
+        prioritizer.answer(ExtenderArgs.decode(orjson.dumps(request)))
+    finally:
+        prioritizer.close()
+    document = record.explain("default/pod-1")
+    assert document is not None
+    assert record.recent(1)[0]["expected"] == document["expected"]
+    return document["expected"]
+
+
+@pytest.mark.parametrize("case", ["known", "unknown", "absent", "old", "other plugin"])
+def test_an_explanation_names_the_levels_that_counted(case: str) -> None:
+    """Workload, revision, use, deviation and age of a known workload; else the reason why requests count."""
+    watcher = ScriptedWatcher()
+    if case != "absent":
+        watcher.current = table(time.time() - 42, BUSY)
+    use = WorkloadUse(watcher, 60)  # type: ignore[arg-type]
+    use.read_once()
+    if case == "old":
+        use = WorkloadUse(watcher, 60, clock=lambda: time.time() + 2 * MAX_AGE_SECONDS)  # type: ignore[arg-type]
+        use.read_once()
+    request = extender_args(*NODES, cpu="1")
+    labels = {"pod-template-hash": "5d4f"}
+    owner = {"kind": "ReplicaSet", "name": "busy-5d4f" if case == "known" else "other-5d4f", "controller": True}
+    request["Pod"]["metadata"] |= {"labels": labels, "ownerReferences": [owner]}
+    expected = explained(use, CONFIGURATION if case == "other plugin" else CONGESTION, request)
+    line = expectation_line(expected)
+    if case == "known":
+        assert (expected["basis"], expected["workload"]) == ("workload", "default/Deployment/busy")
+        assert (expected["revision"], expected["use"]["cpu_cores"], expected["deviation"]["cpu_cores"]) == (
+            "5d4f",
+            2.0,
+            0.2,
+        )
+        assert 42 <= expected["age_seconds"] < 62
+        assert "2 ± 0.2 CPUs" in line
+        assert "learned of default/Deployment/busy (revision 5d4f), 4" in line
+    elif case == "unknown":
+        assert expected["basis"] == "all_pods"
+        assert line.startswith("by requests: unknown workload default/Deployment/other; 1 ± 0 CPUs")
+    else:
+        assert expected["basis"] == "requests"
+        assert expected["use"]["cpu_cores"] == 1.0
+        reason = {"absent": "the first round is not complete", "old": "is 7242 s old", "other plugin": "off"}[case]
+        assert line.startswith("by requests: ")
+        assert line.endswith(reason)
+
+
 def test_scores_follow_the_learned_use() -> None:
     """With equal measured load the node whose pods are known to use little scores higher; without levels both tie."""
-    plugins = {"score": {"enabled": [{"name": "CongestionCost", "weight": 1}]}}
-    configuration = {**CONFIGURATION, "profiles": [{"schedulerName": "load-aware", "plugins": plugins}]}
     view = StaticView(*NODES)
     requests = ResourceList({"cpu": 500, "memory": 1 << 20})
     for node, workload in (("node-1", BUSY), ("node-2", IDLE)):
@@ -89,7 +150,7 @@ def test_scores_follow_the_learned_use() -> None:
     known = [None]
     options = PrioritizerOptions(deadline_seconds=20, seed=1, assume=False)
     prioritizer = Prioritizer(
-        profiles(configuration), view, SettableMetrics(NODES), options, levels=lambda: known[0]
+        profiles(CONGESTION), view, SettableMetrics(NODES), options, levels=lambda: known[0]
     )  # fmt: skip
     try:
         before = prioritizer.answer(request).scores

@@ -10,6 +10,7 @@ import numpy as np
 import orjson
 
 from scoring import Scores
+from scoring.load.pod_expectation import PodExpectation
 from scoring.profiles.explanations import PackedScores
 from trimaran.extender.answer import PrioritizeOutcome, ScoredCandidates, ScoringDetails
 from trimaran.extender.decisions import regret
@@ -18,7 +19,7 @@ from trimaran.extender.decisions.regret import MeasuredWindow, PlacementRegret
 from trimaran.extender.wire import ExtenderArgs
 
 BEST = 10
-_OVERHEAD_BYTES = 2800  # memory of a decision with its regret, without its nodes and its manifest
+_OVERHEAD_BYTES = 3400  # memory of a decision with its regret, without its nodes and its manifest
 _NAME_BYTES, _TERM_BYTES = 100, 8  # memory of a candidate's name, and of each term of its score
 _LONGEST_WHY = 400
 _LONGEST_MANIFEST = 16384  # bytes of JSON; longer manifests are dropped
@@ -87,6 +88,7 @@ class Decision:
         best, best_score: our best node and its score, also in shadow mode. The best node has the highest sum of our
             scores and the in-tree scores. Empty if the nodes could not be scored.
         requests: CPU and memory requests of the pod, in millicores and bytes.
+        expectation: expected use that the pod was scored by; None if the nodes could not be scored.
         chosen: node that the pod was bound to; None until known.
         placement_regret: load of the chosen node compared with our best node (see ``regret``); None until measured.
         manifest: requests and scheduling constraints of the pod as JSON; ``null`` if longer than 16 KB.
@@ -105,6 +107,7 @@ class Decision:
     best: str = ""
     best_score: int = 0
     requests: Mapping[str, int] = field(default_factory=dict)
+    expectation: PodExpectation | None = None
     chosen: ChosenNode | None = None
     placement_regret: PlacementRegret | None = None
     manifest: bytes = b"null"
@@ -157,6 +160,7 @@ class Decision:
             "candidates": self.candidates,
             "in_flight": self.in_flight,
             "data": self.data,
+            "expected": self.expectation and self.expectation.as_document(),
             "best": {"node": self.best, "score": self.best_score} if self.best else None,
             "chosen": chosen and {**asdict(chosen), "bound_at": round(chosen.bound_at, 3)},
             "after": after and after.as_document(),
@@ -173,7 +177,14 @@ class OpenDecision:
     """
 
     def __init__(
-        self, args: ExtenderArgs, answer: ScoredCandidates, best: str, active: bool, at: float, in_flight: int
+        self,
+        args: ExtenderArgs,
+        answer: ScoredCandidates,
+        best: str,
+        active: bool,
+        at: float,
+        in_flight: int,
+        why_by_requests: str,
     ) -> None:
         pod, details = args.pod, answer.details
         self.pod, self._details = pod, details
@@ -193,6 +204,7 @@ class OpenDecision:
         if len(details.points) < len(answer.names):
             self._points = np.array(answer.points)
         self.decision.data = _data(details, at)
+        self.decision.expectation = PodExpectation.of(details.levels, pod, at, why_by_requests)
         self.decision.best = best
         self.decision.best_score = answer.points[answer.names.index(best)] if best else 0
         terms = sum(len(part.terms) for part in details.scores.plugins.values() if part.terms)

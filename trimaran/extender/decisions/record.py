@@ -69,6 +69,7 @@ class DecisionRecord:
         limits: limits of the record.
         hot_percent: load in percent from which a node counts as hot in the regret table (see :meth:`regrets`).
         clock: Unix time.
+        why_by_requests: returns the reason why pods are scored by their requests instead of learned use.
     """
 
     def __init__(
@@ -79,7 +80,9 @@ class DecisionRecord:
         limits: RecordLimits | None = None,
         hot_percent: float = 80.0,
         clock: Callable[[], float] = time.time,
+        why_by_requests: Callable[[], str] = lambda: "no use is learned",
     ) -> None:
+        self._why_by_requests = why_by_requests
         self._view, self._metrics, self._telemetry = view, metrics, telemetry
         self._limits = limits or RecordLimits()
         self._hot_percent = hot_percent
@@ -166,12 +169,12 @@ class DecisionRecord:
 
     def _drain_queue(self) -> None:
         with self._queue_lock:
-            in_flight = self._view.in_flight
+            in_flight, why = self._view.in_flight, self._why_by_requests()
             while self._queue:
                 args, answer, best, active, at = self._queue.popleft()
                 snapshot = answer.details.snapshot if answer.details else None
                 self._telemetry.count_answer(answer, None if snapshot is None else max(0.0, at - snapshot.timestamp))
-                opened = OpenDecision(args, answer, best, active, at, in_flight)
+                opened = OpenDecision(args, answer, best, active, at, in_flight, why)
                 key = opened.decision.pod, args.pod.uid
                 with self._lock:
                     # An earlier decision about the pod did not lead to a binding: the new one replaces it.
