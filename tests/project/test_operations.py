@@ -125,7 +125,10 @@ def services(folder: Path) -> Iterator[dict[str, str]]:
     stop = threading.Event()
     try:
         service.wait_for("/readyz")
-        settings = (f"extender.watcher_token_file={token_file}", "extender.filter=open", "extender.refresh_seconds=0.5")
+        settings = (
+            f"extender.watcher_token_file={token_file}", "extender.filter=open", "extender.refresh_seconds=0.5",
+            "extender.learned_use=true",
+        )  # fmt: skip
         with (
             cluster(folder, NAMES) as kubernetes,
             extender(folder, kubernetes, service.url, *settings) as url,
