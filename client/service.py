@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote
 
 import orjson
 import requests
@@ -29,8 +30,9 @@ from watcher import wire
 from watcher.model import WatcherMetrics
 
 if TYPE_CHECKING:
+    from runtime.kubernetes.workloads import Workload
     from watcher.history import History
-    from watcher.workload_table import WorkloadTable
+    from watcher.workload_table import ClusterTotals, WorkloadTable
 
 _MAX_MESSAGE_LENGTH = 300
 _WORKLOADS_PER_PAGE = 2000  # some 3 MB
@@ -193,6 +195,41 @@ class ServiceClient:
             if following == after or not page["workloads"]:  # would never end
                 raise BadAnswer(f"{where} did not return workloads: a page follows itself, or is empty")
             after = following
+
+    def workload_detail(self, workload: "Workload") -> dict[str, Any]:
+        """Return the JSON of ``GET /workloads/<namespace>/<kind>/<name>``, or an empty one for an unknown workload.
+
+        Raises:
+            NoMetrics: the use of no workload is known, or not yet; the message has the reason.
+        """
+        path = "/".join(quote(part.encode("utf-8", "replace"), safe="") for part in workload)
+        response, where = self._get(f"/workloads/{path}"), self._transport.where
+        if response.status_code == 404 and self._error_of(response)[0] == wire.MetricsCode.UNKNOWN_WORKLOAD:
+            return {}
+        if response.status_code != 200:
+            raise self._refusal(response, where, None)
+        try:
+            item: dict[str, Any] = dict(orjson.loads(response.content))
+        except (orjson.JSONDecodeError, TypeError, ValueError) as error:
+            raise BadAnswer(f"{where} did not return a workload: {type(error).__name__}: {error}") from error
+        return item
+
+    def workload_totals(self) -> "ClusterTotals":
+        """Return capacity, requests and use of all pods together in the rounds of the last day.
+
+        Raises:
+            NoMetrics: no round is known yet; the message has the reason.
+        """
+        from watcher.wire.workloads import decode_totals  # imports numpy
+
+        response = self._get("/workloads/totals")
+        where = self._transport.where
+        if response.status_code != 200:
+            raise self._refusal(response, where, None)
+        try:
+            return decode_totals(response.content)
+        except wire.WireError as error:
+            raise BadAnswer(f"{where} did not return the totals of the pods: {error}") from error
 
     def findings(self) -> list[dict[str, Any]]:
         """Return the findings of ``GET /findings``; empty for an older watcher, which has none.

@@ -119,3 +119,25 @@ class ContainerTable:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClusterTotals:
+    """Capacity, requests and use of all pods together, for each round of measurements of the last day.
+
+    Arrays of amounts are in cores and bytes, shape (2, rounds); NaN where unknown.
+
+    Attributes:
+        times: ends of the rounds, ascending, Unix seconds, shape (rounds,).
+        capacity: amounts that pods may request on all nodes together (allocatable).
+        requested: requests of the containers of all running pods.
+        used: use of all measured containers.
+    """
+
+    times: Float64s
+    capacity: Float64s
+    requested: Float64s
+    used: Float64s
+
+    def __len__(self) -> int:
+        return len(self.times)

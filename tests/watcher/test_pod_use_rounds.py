@@ -10,14 +10,14 @@ from support.servers import Service, wait_until
 from runtime.errors import SettingsError
 from runtime.http.gather import Deadline
 from runtime.kubernetes.workloads import Workload
-from watcher.errors import ProviderUnavailable
+from watcher.errors import ProviderError, ProviderUnavailable
 from watcher.model import Window
 from watcher.pipeline.pod_use import PodUseRounds
 from watcher.settings import FakeSettings, ProviderSettings, Settings, WorkloadSettings
 from watcher.windows.container_use import ContainerUse, ContainerUseBuilder
-from watcher.workloads.pods import PodKey, PodTemplate, RunningPod, RunningPods
+from watcher.workloads.pods import Capacity, PodKey, PodTemplate, RunningPod, RunningPods
 from watcher.workloads.recurrence import Recurrence
-from watcher.workloads.sources import PodUseSources, open_sources
+from watcher.workloads.sources import FirstWorking, PodUseSources, open_sources
 
 
 class Recorder:
@@ -25,15 +25,18 @@ class Recorder:
 
     def __init__(self) -> None:
         self.rounds: list[tuple[ContainerUse, RunningPods]] = []
+        self.capacity: Capacity | None = None
 
-    def observe(self, use: ContainerUse, pods: RunningPods) -> None:
+    def observe(self, use: ContainerUse, pods: RunningPods, capacity: Capacity | None = None) -> None:
         self.rounds.append((use, pods))
+        self.capacity = capacity
 
 
 class Failing:
     """A source of pods and a provider that fail while ``error`` is set."""
 
     error: Exception | None = None
+    capacity_error: ProviderError | None = None
     problems = ()
     closed = 0
 
@@ -41,6 +44,11 @@ class Failing:
         if self.error is not None:
             raise self.error
         return {}
+
+    def capacity(self, deadline: Deadline) -> Capacity:
+        if self.capacity_error is not None:
+            raise self.capacity_error
+        return (8.0, 2.0**35)
 
     def pod_use(self, window: Window, deadline: Deadline) -> ContainerUse:
         return ContainerUseBuilder().build(window.end, 60)
@@ -73,7 +81,7 @@ def test_a_round_has_the_use_and_the_workload_of_every_pod() -> None:
 def test_a_failed_round_is_counted_and_the_next_one_succeeds() -> None:
     """A failure has its reason until a round succeeds; an unexpected one is raised for the loop's log."""
     source, seen = Failing(), Recorder()
-    rounds = PodUseRounds(Settings(), [seen], lambda _settings: PodUseSources("Fake", source, source))
+    rounds = PodUseRounds(Settings(), [seen], lambda _settings: PodUseSources("Fake", source, FirstWorking([source])))
     source.error = ProviderUnavailable("the pods are not known")
     assert not rounds.run_once()
     assert (rounds.state.failures, rounds.state.failure) == (1, "the pods are not known")
@@ -86,6 +94,18 @@ def test_a_failed_round_is_counted_and_the_next_one_succeeds() -> None:
     assert (rounds.state.failures, rounds.state.failure, len(seen.rounds)) == (2, "", 1)
     rounds.stop()
     assert source.closed == 2
+
+
+def test_an_unknown_capacity_fails_no_round() -> None:
+    """A round has the capacity of the nodes; where that cannot be read, the round succeeds without it."""
+    source, seen = Failing(), Recorder()
+    rounds = PodUseRounds(Settings(), [seen], lambda _settings: PodUseSources("Fake", source, FirstWorking([source])))
+    assert rounds.run_once()
+    assert seen.capacity == (8.0, 2.0**35)
+    source.capacity_error = ProviderUnavailable("no right to list nodes")
+    assert rounds.run_once()
+    assert (seen.capacity, rounds.state.failures) == (None, 0)
+    rounds.stop()
 
 
 def test_a_provider_that_cannot_ends_the_rounds() -> None:

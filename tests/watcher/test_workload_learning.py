@@ -88,7 +88,7 @@ def test_a_restarted_watcher_continues(path):
         assert states(learning) == states(running)
         store.close()
         store = Store(path)
-    assert len(store.load_workloads("x")) == 4  # the present part, and three past days
+    assert len(store.load_workloads("x")) == 5  # the present part, the totals, and three past days
     store.close()
 
 
@@ -140,7 +140,7 @@ def test_a_file_without_the_table_is_migrated(path):
     connection.close()
     store = Store(path)
     WorkloadLearning(store, "x").observe(*measured(0))
-    assert (store.set_aside, store.failure, len(store.load_workloads("x"))) == (None, "", 1)
+    assert (store.set_aside, store.failure, len(store.load_workloads("x"))) == (None, "", 2)
     store.close()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from watcher.api.workload_schemas import WORKLOAD, WORKLOAD_COLUMNS, WORKLOADS
+from watcher.api.workload_schemas import CLUSTER_TOTALS, WORKLOAD, WORKLOAD_COLUMNS, WORKLOADS
 from watcher.findings import Finding, Kind
 from watcher.wire import COLUMNS_TYPE, Dialect
 
@@ -242,6 +242,10 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                 {"200": _all_workloads(), "304": _NOT_MODIFIED, "404": _NO_WORKLOADS},
                 ("workload_namespace", "workload_kind", "workload_name", "limit", "continue", "if_none_match"),
             ),
+            "/workloads/totals": _operations(
+                "Get capacity, requests and use of all pods together over the last day",
+                {"200": _reply("The totals of each round.", "ClusterTotals"), "404": _NO_WORKLOADS},
+            ),
             "/workloads/{namespace}/{kind}/{name}": _operations(
                 "Get what the pods of one workload use, also by the hour of the day",
                 {"200": _reply("The workload.", "Workload"), "404": _NO_WORKLOADS},
@@ -409,6 +413,7 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                 "Workload": WORKLOAD,
                 "Workloads": WORKLOADS,
                 "WorkloadColumns": WORKLOAD_COLUMNS,
+                "ClusterTotals": CLUSTER_TOTALS,
                 "Alive": _object({"alive": {"const": True}}),
                 "Ready": _object({"ready": {"const": True}}),
                 "Health": _HEALTH,

@@ -89,3 +89,24 @@ WORKLOAD_COLUMNS = _object(
     }
 )
 """All workloads in the compact form."""
+
+
+def _line(description: str) -> dict[str, Any]:
+    amounts = _object(
+        {
+            "cpu_cores": _array(_number("CPU, cores; null if unknown."), "One value for each round."),
+            "memory_bytes": _array(_number("Memory, bytes; null if unknown."), "One value for each round."),
+        }
+    )
+    return {**amounts, "description": description}
+
+
+CLUSTER_TOTALS = _object(
+    {
+        "times": _array(_number("The end of a round, Unix seconds."), "The rounds of the last day, oldest first."),
+        "capacity": _line("What pods may request on all nodes together (allocatable)."),
+        "requested": _line("What the containers of all running pods request."),
+        "used": _line("What all measured containers use."),
+    }
+)
+"""Capacity, requests and use of all pods together over the last day."""

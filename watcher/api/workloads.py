@@ -1,4 +1,7 @@
-"""Routes of workloads: what their pods use, as pages of items, one workload, or the compact form for services."""
+"""Routes of workloads: what their pods use, as pages of items, one workload, or the compact form for services.
+
+The cluster's totals are another route.
+"""
 
 from collections.abc import Callable
 from hashlib import blake2b
@@ -13,11 +16,11 @@ from runtime.server.responses import HttpResponse
 from watcher.api.node_views import UnknownParameter, check_parameters
 from watcher.errors import NotServed
 from watcher.wire import COLUMNS_TYPE, MetricsCode
-from watcher.wire.workloads import WorkloadIndex, encode_workloads, workload_items
+from watcher.wire.workloads import WorkloadIndex, encode_totals, encode_workloads, workload_items
 from watcher.workloads.recommendation import recommend
 
 if TYPE_CHECKING:
-    from watcher.workload_table import ContainerTable, WorkloadTable
+    from watcher.workload_table import ClusterTotals, ContainerTable, WorkloadTable
 
 _LIMIT, _MAX_LIMIT = 500, 5000
 _FILTERS = ("namespace", "kind", "name")
@@ -34,9 +37,13 @@ class LearnedWorkloads(Protocol):
         """Return what is known of each container."""
         ...
 
+    def totals(self) -> "ClusterTotals":
+        """Return capacity, requests and use of all pods together in the rounds of the last day."""
+        ...
+
 
 def workload_routes(learned: LearnedWorkloads, why_empty: Callable[[], str]) -> Blueprint:
-    """Return the routes ``/workloads`` and ``/workloads/<namespace>/<kind>/<name>``.
+    """Return the routes ``/workloads``, ``/workloads/totals`` and ``/workloads/<namespace>/<kind>/<name>``.
 
     Args:
         learned: what is known of workloads.
@@ -52,6 +59,11 @@ def workload_routes(learned: LearnedWorkloads, why_empty: Callable[[], str]) -> 
             return flask_response(views.compact(request.headers.get("If-None-Match", "")))
         wanted = {name: request.args[name] for name in _FILTERS if request.args.get(name)}
         return flask_response(views.page(wanted, _limit(request.args.get("limit")), request.args.get("continue", "")))
+
+    @routes.get("/workloads/totals")
+    def totals() -> Response:
+        check_parameters(tuple(request.args), ())
+        return flask_response(views.totals())
 
     @routes.get("/workloads/<namespace>/<kind>/<name>")
     def one_workload(namespace: str, kind: str, name: str) -> Response:
@@ -108,6 +120,13 @@ class _Views:
         if len(following) > limit:
             body["next"] = "/".join(chosen[-1])
         return responses.json_response(body)
+
+    def totals(self) -> HttpResponse:
+        """Return the cluster's totals in the rounds of the last day."""
+        totals = self._learned.totals()
+        if not len(totals):
+            raise NotServed(MetricsCode.NO_METRICS, "the use of no pod is known", self._why_empty())
+        return HttpResponse(encode_totals(totals))
 
     def one(self, workload: Workload) -> HttpResponse:
         """Return one workload, with its use by the hour of the day."""

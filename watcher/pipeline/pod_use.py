@@ -98,7 +98,9 @@ class PodUseRounds:
                 self._sources = self._open(self._settings)
             window = Window(f"{self._workloads.interval_seconds:g}s", now - int(self._workloads.interval_seconds), now)
             with use_budget(self._workloads.budget()):
-                use, pods = self._sources.read(window, Deadline.after(self._workloads.timeout_seconds))
+                deadline = Deadline.after(self._workloads.timeout_seconds)
+                use, pods = self._sources.read(window, deadline)
+                capacity = self._sources.capacity(deadline)
         except SettingsError as error:
             _log.info("the use of pods is not measured", extra={"reason": "; ".join(error.problems)})
             self._loop.stop()  # no later round could succeed
@@ -111,7 +113,7 @@ class PodUseRounds:
             self._failed(f"the provider failed unexpectedly: {type(error).__name__}: {error}")
             raise  # the loop logs it
         for observer in self._observers:
-            observer.observe(use, pods)
+            observer.observe(use, pods, capacity)
         self._succeeded(use, pods, time.monotonic() - began)
         return True
 

@@ -12,7 +12,7 @@ import orjson
 
 from runtime.kubernetes.workloads import Workload
 from watcher.wire.errors import WireError
-from watcher.workload_table import ContainerTable, Float64s, WorkloadTable
+from watcher.workload_table import ClusterTotals, ContainerTable, Float64s, WorkloadTable
 
 if TYPE_CHECKING:
     from watcher.workloads.recommendation import Recommendations, Texts
@@ -21,6 +21,7 @@ _NAMES = Workload._fields
 _RESOURCES = ("cpu_cores", "memory_bytes")
 _PAIRS = ("use", "deviations")  # columns of shape (2, workloads)
 _LEVELS = ("level", "level_deviation")
+_LINES = ("capacity", "requested", "used")  # of the cluster's totals
 _TIMES = ("first_seen", "last_seen", "pods", "pod_minutes")
 _NUMPY = orjson.OPT_SERIALIZE_NUMPY
 
@@ -79,6 +80,28 @@ def decode_workloads(body: bytes) -> WorkloadTable:
         return WorkloadTable(float(document["timestamp"]), workloads, **columns)
     except (ValueError, KeyError, TypeError) as error:
         raise WireError(f"not a table of workloads: {type(error).__name__}: {error}") from error
+
+
+def encode_totals(totals: ClusterTotals) -> bytes:
+    """Encode the cluster's totals as one JSON object with columns."""
+    lines = {name: dict(zip(_RESOURCES, np.ascontiguousarray(getattr(totals, name)), strict=True)) for name in _LINES}
+    return orjson.dumps({"times": np.ascontiguousarray(totals.times), **lines}, option=_NUMPY)
+
+
+def decode_totals(body: bytes) -> ClusterTotals:
+    """Decode the JSON object that :func:`encode_totals` makes.
+
+    Raises:
+        WireError: the body does not have the cluster's totals.
+    """
+    try:
+        document: dict[str, Any] = orjson.loads(body)
+        times = np.array(document["times"], np.float64)
+        shape = (len(_RESOURCES), len(times))
+        lines = {name: _column([document[name][each] for each in _RESOURCES], shape) for name in _LINES}
+    except (ValueError, KeyError, TypeError) as error:
+        raise WireError(f"not the totals of a cluster: {type(error).__name__}: {error}") from error
+    return ClusterTotals(times, **lines)
 
 
 def workload_items(index: WorkloadIndex, chosen: Sequence[Workload], *, by_hour: bool = False) -> list[dict[str, Any]]:

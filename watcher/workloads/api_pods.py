@@ -1,4 +1,4 @@
-"""Running pods of the Kubernetes API, followed by list and watch."""
+"""Running pods of the Kubernetes API, followed by list and watch, and the capacity of all nodes."""
 
 import threading
 import time
@@ -12,7 +12,8 @@ from runtime.kubernetes.reflector import Object, Reflector
 from runtime.kubernetes.workloads import PARENT_KINDS
 from watcher.errors import ProviderUnavailable
 from watcher.workloads.manifests import ManifestReader, PodIdentity, key_of
-from watcher.workloads.pods import PodKey, RunningPod, RunningPods
+from watcher.workloads.node_capacity import NodeCapacity
+from watcher.workloads.pods import Capacity, PodKey, RunningPod, RunningPods
 
 PATH = "/api/v1/pods"
 _RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
@@ -33,6 +34,7 @@ class ApiPods:
         self._owners = OwnerLookup(MetadataApi(api))
         self._store = _PodStore(ManifestReader(owner_labels, self._owners.parent_of))
         self._reflector = Reflector(api, PATH, self._store, fieldSelector=_RUNNING)
+        self._capacity = NodeCapacity(api)
         self._lock = threading.Lock()
         self._is_started = False
 
@@ -57,6 +59,14 @@ class ApiPods:
                 f"{self._reflector.failure}"
             )
         return self._store.running()
+
+    def capacity(self, deadline: Deadline) -> Capacity:
+        """Return what pods may request on all nodes together.
+
+        Raises:
+            ProviderError: the nodes cannot be listed.
+        """
+        return self._capacity.total(deadline)
 
     @property
     def problems(self) -> tuple[str, ...]:

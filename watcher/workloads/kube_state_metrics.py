@@ -12,7 +12,7 @@ from runtime.http.gather import Deadline
 from runtime.kubernetes.objects import CPU, MAX_AMOUNT, MEMORY, Owner
 from runtime.kubernetes.workloads import NAMING_LABELS, Workload, revision_of, workload_of
 from watcher.errors import ProviderAnswerError
-from watcher.workloads.pods import ContainerResources, PodKey, PodTemplate, RunningPod, RunningPods
+from watcher.workloads.pods import Capacity, ContainerResources, PodKey, PodTemplate, RunningPod, RunningPods
 
 Labels = Mapping[str, str]
 Ask = Callable[[str, str], Iterable[tuple[Labels, float]]]
@@ -132,6 +132,18 @@ class KubeStatePods:
             template = PodTemplate(pod.workload, pod.revision, pod.containers)
             pods[key] = RunningPod(templates.setdefault(template, template), started.get(key))
         return pods
+
+    def capacity(self, deadline: Deadline) -> Capacity | None:
+        """Return what pods may request on all nodes together; None without series of the nodes.
+
+        Raises:
+            ProviderError: a query failed.
+        """
+        amounts = []
+        for resource in (CPU, MEMORY):
+            selector = _selector("kube_node_status_allocatable", f'resource="{resource}"', self._matchers)
+            amounts += [value for _, value in self._series(f"sum(max by (node) ({selector}))", deadline)]
+        return (amounts[0], amounts[1]) if len(amounts) == 2 else None
 
     @property
     def problems(self) -> tuple[str, ...]:

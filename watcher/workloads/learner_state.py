@@ -1,27 +1,22 @@
 """State of the learner as bytes: one part that changes with every round, and one for each past day, which does not.
 
-A part is a compressed ``.npz`` archive without pickled objects. Fields that a later version adds to a row start at 0 in
-an older state, and fields that this version does not know are left out.
+Fields that a later version adds to a row start at 0 in an older state, and fields that this version does not know are
+left out.
 """
 
-import io
-import zipfile
-import zlib
 from collections import deque
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import numpy as np
 import orjson
 
 from runtime.kubernetes.workloads import Workload
 from watcher.workload_table import ContainerKey
+from watcher.workloads.array_bytes import UNREADABLE, pack, unpack
 from watcher.workloads.cpu_histograms import PackedDay
 from watcher.workloads.learner import ROW, WorkloadLearner
 
 PRESENT = "present"
-_COMPRESSION = 1
-_UNREADABLE = (ValueError, KeyError, TypeError, IndexError, OSError, EOFError, zlib.error, zipfile.BadZipFile)
 
 
 class UnreadableStateError(ValueError):
@@ -37,7 +32,7 @@ def save_state(learner: WorkloadLearner, saved: Collection[str] = ()) -> dict[st
     """
     workloads = [tuple(workload) for workload in learner.workloads]
     names = {"workloads": workloads, "containers": [key.container for key in learner.keys]}
-    present = _pack(
+    present = pack(
         rows=learner.rows,
         names=np.frombuffer(orjson.dumps(names), np.uint8),
         recent=np.array(learner.recent, np.float64).reshape(-1, 10),
@@ -47,7 +42,7 @@ def save_state(learner: WorkloadLearner, saved: Collection[str] = ()) -> dict[st
     days = {_day_name(number): day for number, day in learner.past}
     return {
         PRESENT: present,
-        **{name: None if name in saved else _pack(**day._asdict()) for name, day in days.items()},
+        **{name: None if name in saved else pack(**day._asdict()) for name, day in days.items()},
     }
 
 
@@ -63,7 +58,7 @@ def load_state(parts: Mapping[str, bytes], max_workloads: int) -> WorkloadLearne
     """
     learner = WorkloadLearner(max_workloads)
     try:
-        present = _unpack(parts[PRESENT])
+        present = unpack(parts[PRESENT])
         stored, names = present["rows"], orjson.loads(present["names"].tobytes())
         rows = np.zeros(len(stored), ROW)
         for field in set(ROW.names or ()) & set(stored.dtype.names):
@@ -77,7 +72,7 @@ def load_state(parts: Mapping[str, bytes], max_workloads: int) -> WorkloadLearne
         learner.day, learner.next_number, *numbers = present["numbers"].tolist()
         learner.time = float(present["time"][0])
         learner.restore(rows, keys, workloads)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise UnreadableStateError(str(error) or repr(error)) from error
     for number in numbers:
         learner.past.append((number, _day(parts.get(_day_name(number)), len(rows))))
@@ -88,24 +83,13 @@ def _day(body: bytes | None, size: int) -> PackedDay:
     """Return a past day; an empty one if its part is missing, unreadable, or has other containers."""
     try:
         if body is not None:
-            day = PackedDay(**_unpack(body))
+            day = PackedDay(**unpack(body))
             if day.is_valid(size):
                 return day
-    except _UNREADABLE:
+    except UNREADABLE:
         pass
     return PackedDay.pack(np.zeros((0, 1), np.float32))
 
 
 def _day_name(number: int) -> str:
     return f"day-{number}"
-
-
-def _pack(**arrays: np.ndarray[Any, Any]) -> bytes:
-    file = io.BytesIO()
-    np.savez(file, allow_pickle=False, **arrays)
-    return zlib.compress(file.getbuffer(), _COMPRESSION)
-
-
-def _unpack(body: bytes) -> dict[str, np.ndarray[Any, Any]]:
-    with np.load(io.BytesIO(zlib.decompress(body)), allow_pickle=False) as arrays:
-        return dict(arrays)

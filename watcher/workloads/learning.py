@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from watcher.windows.container_use import ContainerUse
-    from watcher.workload_table import ContainerTable, WorkloadTable
+    from watcher.workload_table import ClusterTotals, ContainerTable, WorkloadTable
+    from watcher.workloads.cluster_totals import TotalsHistory
     from watcher.workloads.learner import WorkloadLearner
-    from watcher.workloads.pods import RunningPods
+    from watcher.workloads.pods import Capacity, RunningPods
 
 _log = logging.getLogger(__name__)
 
@@ -42,11 +43,13 @@ class WorkloadLearning:
         self._store, self._source, self._max_workloads = store, source, max_workloads
         self._lock = threading.Lock()
         self._loaded: WorkloadLearner | None = None
+        self._totals: TotalsHistory | None = None
         self._table: WorkloadTable | None = None
 
-    def observe(self, use: "ContainerUse", pods: "RunningPods") -> None:
+    def observe(self, use: "ContainerUse", pods: "RunningPods", capacity: "Capacity | None" = None) -> None:
         """Learn from a round of pod use, and store what is known then."""
-        from watcher.workloads.learner_state import save_state  # imports numpy, which is slow
+        from watcher.workloads.cluster_totals import PART  # imports numpy, which is slow
+        from watcher.workloads.learner_state import save_state
         from watcher.workloads.use_round import use_round
 
         with self._lock:
@@ -56,7 +59,11 @@ class WorkloadLearning:
                 return
             learner.observe(measured)
             self._table = None
-            self._store.save_workloads(self._source, lambda stored: save_state(learner, stored))
+            totals = self._day()
+            totals.add(use, pods, capacity)
+            self._store.save_workloads(
+                self._source, lambda stored: {**save_state(learner, stored), PART: totals.part()}
+            )
 
     def table(self) -> "WorkloadTable":
         """Return the expected use of a pod of each workload; the same object until the next round."""
@@ -70,14 +77,28 @@ class WorkloadLearning:
         with self._lock:
             return self._learner().containers(quantiles)
 
+    def totals(self) -> "ClusterTotals":
+        """Return capacity, requests and use of all pods together in the rounds of the last day."""
+        with self._lock:
+            return self._day().totals()
+
+    def _day(self) -> "TotalsHistory":
+        """Return the totals, with the stored ones at the first call."""
+        self._learner()
+        assert self._totals is not None  # noqa: S101  loaded with the learner
+        return self._totals
+
     def _learner(self) -> "WorkloadLearner":
         """Return the learner, with its stored state at the first call."""
-        from watcher.workloads.learner import WorkloadLearner  # imports numpy, which is slow
+        from watcher.workloads.cluster_totals import TotalsHistory  # imports numpy, which is slow
+        from watcher.workloads.learner import WorkloadLearner
         from watcher.workloads.learner_state import UnreadableStateError, load_state
 
         if self._loaded is None:
             self._loaded = WorkloadLearner(self._max_workloads)
-            if parts := self._store.load_workloads(self._source):
+            parts = self._store.load_workloads(self._source)
+            self._totals = TotalsHistory.of_parts(parts)
+            if parts:
                 try:
                     self._loaded = load_state(parts, self._max_workloads)
                 except UnreadableStateError as error:

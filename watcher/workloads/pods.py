@@ -69,6 +69,9 @@ class RunningPod(NamedTuple):
 
 RunningPods = Mapping[PodKey, RunningPod]
 
+Capacity = tuple[float, float]
+"""Cores and bytes that pods may request on all nodes together: the sums of what is allocatable."""
+
 
 class PodSource(Protocol):
     """Source of the running pods: the Kubernetes API, or kube-state-metrics in a Prometheus."""
@@ -81,9 +84,17 @@ class PodSource(Protocol):
         """
         ...
 
+    def capacity(self, deadline: Deadline) -> Capacity | None:
+        """Return what pods may request on all nodes together; None if the source does not know the nodes.
+
+        Raises:
+            ProviderError: the nodes cannot be read; the message has the reason.
+        """
+        ...
+
     @property
     def problems(self) -> tuple[str, ...]:
-        """Problems of the last call that leave its result usable."""
+        """Problems of the last call of :meth:`running` that leave its result usable."""
         ...
 
     def close(self) -> None:
@@ -94,6 +105,12 @@ class PodSource(Protocol):
 class UseObserver(Protocol):
     """Consumer of each round of pod use, such as the learner. It is called in the background, by one thread."""
 
-    def observe(self, use: "ContainerUse", pods: RunningPods) -> None:
-        """Take the use of one round. Containers whose pods are not in ``pods`` have ended, or are not known yet."""
+    def observe(self, use: "ContainerUse", pods: RunningPods, capacity: Capacity | None = None) -> None:
+        """Take the use of one round.
+
+        Args:
+            use: use of all containers; those whose pods are not in ``pods`` have ended, or are not known yet.
+            pods: the running pods.
+            capacity: capacity of all nodes; None if unknown.
+        """
         ...

@@ -3,6 +3,7 @@
 The pods come from the Kubernetes API, else from kube-state-metrics in the provider's Prometheus.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,11 +20,12 @@ from watcher.settings import ProviderSettings, Settings
 from watcher.workloads.api_pods import ApiPods
 from watcher.workloads.kube_state_metrics import KubeStatePods
 from watcher.workloads.manifests import ManifestReader
-from watcher.workloads.pods import PodSource, RunningPods
+from watcher.workloads.pods import Capacity, PodSource, RunningPods
 
 if TYPE_CHECKING:
     from watcher.windows.container_use import ContainerUse
 
+_log = logging.getLogger(__name__)
 _PODS_SHARE = 0.5  # of a round's time, for the running pods
 
 
@@ -58,6 +60,18 @@ class FirstWorking:
             return pods
         raise (ProviderAnswerError if all_answered else ProviderUnavailable)("; ".join(problems))
 
+    def capacity(self, deadline: Deadline) -> Capacity | None:
+        """Return what pods may request on all nodes together, from the first source that knows the nodes."""
+        for source in self._sources:
+            try:
+                known = source.capacity(deadline)
+            except ProviderError as error:
+                _log.debug("the capacity of the nodes is not known", extra={"reason": str(error)})
+                continue
+            if known is not None:
+                return known
+        return None
+
     @property
     def problems(self) -> tuple[str, ...]:
         """Reasons why the sources before the one that answered do not know the pods, and the problems of that one."""
@@ -78,6 +92,9 @@ class _ManifestPods:
     def running(self, _deadline: Deadline) -> RunningPods:
         read = (self._reader.read(manifest) for manifest in self._provider.pod_manifests())
         return {identity.key: pod for pod, identity in filter(None, read)}
+
+    def capacity(self, _deadline: Deadline) -> None:
+        return None
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -131,7 +148,7 @@ class PodUseSources:
 
     name: str
     provider: PodUseProvider
-    pods: PodSource
+    pods: FirstWorking
 
     def read(self, window: Window, deadline: Deadline) -> "tuple[ContainerUse, RunningPods]":
         """Return the use of all containers and the running pods.
@@ -141,6 +158,10 @@ class PodUseSources:
         """
         pods = self.pods.running(Deadline.after(_PODS_SHARE * deadline.remaining_seconds()))
         return self.provider.pod_use(window, deadline), pods
+
+    def capacity(self, deadline: Deadline) -> Capacity | None:
+        """Return what pods may request on all nodes together; None if unknown, which fails no round."""
+        return self.pods.capacity(deadline)
 
     def close(self) -> None:
         """Close the source of pods and the provider."""

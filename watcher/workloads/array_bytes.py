@@ -1,0 +1,26 @@
+"""Arrays as bytes for the store: a compressed ``.npz`` archive without pickled objects."""
+
+import io
+import zipfile
+import zlib
+from typing import Any
+
+import numpy as np
+
+_COMPRESSION = 1
+
+UNREADABLE = (ValueError, KeyError, TypeError, IndexError, OSError, EOFError, zlib.error, zipfile.BadZipFile)
+"""Errors of :func:`unpack`, and of the use of its arrays, for bytes that are damaged or of another kind."""
+
+
+def pack(**arrays: np.ndarray[Any, Any]) -> bytes:
+    """Return arrays as bytes."""
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **arrays)
+    return zlib.compress(file.getbuffer(), _COMPRESSION)
+
+
+def unpack(body: bytes) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the arrays by name; raises one of :data:`UNREADABLE` if the bytes are none."""
+    with np.load(io.BytesIO(zlib.decompress(body)), allow_pickle=False) as arrays:
+        return dict(arrays)
