@@ -19,7 +19,7 @@ class ManifestError(ValueError):
 
 def parse_pods(text: str, where: str) -> list[dict[str, Any]]:
     """Return the pods in a text, as ``read_pods`` does for a file; ``where`` names the text in errors."""
-    return [_pod_of(each, where) for each in _parse(text, "Pod", where)] or _raise_empty(where, "Pod")
+    return [_with_pod(each, where) for each in _parse(text, "Pod", where)] or _raise_empty(where, "Pod")
 
 
 def parse_objects(text: str, kind: str, where: str) -> list[dict[str, Any]]:
@@ -28,12 +28,12 @@ def parse_objects(text: str, kind: str, where: str) -> list[dict[str, Any]]:
 
 
 def read_pods(path: Path) -> list[dict[str, Any]]:
-    """Return the pods of a file. Deployments and other workloads each give one pod, from their pod template.
+    """Return the pods of a file, and Deployments and other workloads, which stand for a pod of their template.
 
     Raises:
         ManifestError: the file cannot be read, is neither YAML nor JSON, or holds other objects.
     """
-    return [_pod_of(each, path) for each in _read(path, "Pod")] or _raise_empty(path, "Pod")
+    return [_with_pod(each, path) for each in _read(path, "Pod")] or _raise_empty(path, "Pod")
 
 
 def read_objects(path: Path, kind: str) -> list[dict[str, Any]]:
@@ -92,12 +92,13 @@ def _documents(content: bytes | str) -> list[Any]:
         return parse_documents(content)
 
 
-def _pod_of(item: dict[str, Any], path: Path | str) -> dict[str, Any]:
+def _with_pod(item: dict[str, Any], path: Path | str) -> dict[str, Any]:
+    """Return an object that is a pod or has a pod template; only the object itself names the workload."""
     try:
-        pod: dict[str, Any] = pod_of(item)
+        pod_of(item)
     except ValueError as error:
         raise ManifestError(f"{path}: {error}") from error
-    return pod
+    return item
 
 
 def _raise_empty(path: Path | str, kind: str) -> NoReturn:

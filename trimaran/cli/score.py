@@ -10,7 +10,6 @@ import click
 import numpy as np
 
 from client.connecting import WatcherCredentials
-from client.errors import ClientError, NoMetrics, WatcherUnavailable
 from runtime.kubernetes.manifests import read_objects, read_pods
 from runtime.terminal import colorize, echo, echo_document, echo_table, output_option
 from scoring import (
@@ -25,13 +24,13 @@ from scoring import (
     Scores,
     plugin_from_config,
 )
+from scoring.load.pod_expectation import expectation_line
 from scoring.profiles.configuration.fields import did_you_mean
 from scoring.profiles.configuration.plugins import RENAMED
 from scoring.profiles.configuration.plugins import plugin_names as known_plugins
 from scoring.table.feasibility import fitting
 from trimaran.cli.options import (
     allow_option,
-    connected,
     fail,
     kubernetes_version_option,
     option,
@@ -39,6 +38,7 @@ from trimaran.cli.options import (
     report_newest_version,
     watcher_options,
 )
+from trimaran.cli.score_input import WatcherInput, read_watcher
 from trimaran.plugins import installed_plugins, read_scheduler_file
 from trimaran.scheduler_file import scheduler_file
 from watcher.model import WatcherMetrics
@@ -71,6 +71,12 @@ _FILTERED = "Filtered by room, cordons, taints and node affinity; kube-scheduler
 @kubernetes_version_option
 @allow_option
 @click.option("--window", help="Window of the metrics. [default: the watcher's default window]")
+@click.option(
+    "--learned-use",
+    is_flag=True,
+    help="Expect pods to use what the watcher has learned of their workloads, instead of their requests, as "
+    "extender.learned_use; needs --watcher.",
+)
 @option(
     "--fallback",
     type=click.Choice(["open", "closed", "off"]),
@@ -96,6 +102,7 @@ def score(
     address: str | None,
     access: WatcherCredentials,
     *,
+    learned_use: bool,
     explain: bool,
 ) -> None:
     """Rank the nodes for a pod by their measured load, with the reasons.
@@ -119,26 +126,27 @@ def score(
         fail(str(error.args[0]) if error.args else error, status=2)
     if kubernetes_version is None and any(hasattr(each.plugin, "kubernetes_version") for each in profile.plugins):
         report_newest_version()
-    snapshot, missing = _read(address, access, window, required=fallback == "off")
+    read = read_watcher(address, access, window, profile, required=fallback == "off", learned_use=learned_use)
+    snapshot = read.snapshot
     if snapshot is not None and fallback == "off":
-        prepared = profile.prepare(nodes, snapshot)
+        prepared = profile.prepare(nodes, snapshot, read.levels)
     else:
         judged = FallbackPolicy("open" if fallback == "off" else fallback).judge(nodes, snapshot, time.time())
         if len(nodes) and judged.refused.all():
             fail(f"no node can get the pod: {judged.reasons[0]}; --fallback open ranks them by other data", status=1)
-        prepared = profile.prepare(nodes, judged)
+        prepared = profile.prepare(nodes, judged, read.levels)
     scores = prepared.score(pod, nodes.feasible(pod))
     obstacles = _obstacles(scores, nodes)
     for warning in _warnings(scores, snapshot, pods_known=pods_file is not None):
         echo(f"trimaran: {warning}", err=True)
     ranked = scores.order()
+    expected = read.expectation(pod).as_document() if learned_use else None
     if output in {"json", "yaml"}:
-        echo_document(_as_document(scores, ranked, obstacles, snapshot), output)
+        echo_document(_as_document(scores, ranked, obstacles, snapshot, expected), output)
         return
-    basis = "" if snapshot is None else f"the {snapshot.window.duration} window of {snapshot.source}"
-    if snapshot is None or NodeGrade.ALLOCATION in scores.grades:
-        basis = f"allocation: {missing or (scores.judgment and scores.judgment.reasons[0])}"
-    echo(f"{pod.namespace}/{pod.name}, by {basis}")
+    echo(f"{pod.namespace}/{pod.name}, by {_basis(scores, read)}")
+    if expected is not None:
+        echo(f"expected use of the pod: {expectation_line(expected)}")
     echo()
     header, rows = (_plugin_columns if output == "wide" else _reasons)(scores, ranked, obstacles)
     echo_table(header, rows, _color)
@@ -149,6 +157,14 @@ def score(
         echo(_grade_counts(scores.judgment))
     echo()
     echo(_FILTERED)
+
+
+def _basis(scores: Scores, read: WatcherInput) -> str:
+    """Return the data that the nodes are scored by."""
+    snapshot = read.snapshot
+    if snapshot is None or NodeGrade.ALLOCATION in scores.grades:
+        return f"allocation: {read.missing or (scores.judgment and scores.judgment.reasons[0])}"
+    return f"the {snapshot.window.duration} window of {snapshot.source}"
 
 
 def _profile(
@@ -215,25 +231,6 @@ def _with_plugins(document: Mapping[str, Any], names: Sequence[str]) -> dict[str
     plugins = {"score": {"disabled": [{"name": "*"}], "enabled": [{"name": name} for name in names]}}
     profiles = [{**profile, "plugins": plugins} for profile in document.get("profiles") or [{}]]
     return {**document, "profiles": profiles}
-
-
-def _read(
-    address: str | None, access: WatcherCredentials, window: str | None, *, required: bool
-) -> tuple[WatcherMetrics | None, str]:
-    """Return the watcher's metrics and "", or None and the reason why there are none.
-
-    Exits with status 1 if there are no metrics and ``required`` is true.
-    """
-    with connected(address, access) as client:
-        try:
-            return client.metrics(window), ""
-        except (NoMetrics, WatcherUnavailable) as error:
-            if required:
-                fail(error, status=1)
-            echo(f"trimaran: no metrics: {error}", err=True)
-            return None, str(error)
-        except ClientError as error:
-            fail(error, status=1)
 
 
 def _obstacles(scores: Scores, nodes: NodeTable) -> Mapping[str, str]:
@@ -327,13 +324,18 @@ def _grade_counts(judgment: Judgment) -> str:
 
 
 def _as_document(
-    scores: Scores, ranked: Sequence[str], obstacles: Mapping[str, str], snapshot: WatcherMetrics | None
+    scores: Scores,
+    ranked: Sequence[str],
+    obstacles: Mapping[str, str],
+    snapshot: WatcherMetrics | None,
+    expected: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     weights = {name: part.weighted.weight for name, part in scores.plugins.items()}
     return {
         "pod": f"{scores.pod.namespace}/{scores.pod.name}",
         "window": asdict(snapshot.window) if snapshot else None,
         "source": snapshot.source if snapshot else None,
+        **({} if expected is None else {"expected": expected}),
         "weights": weights,
         "fallback": scores.judgment.policy.fail if scores.judgment else "off",
         "grades": dict(scores.judgment.counts()) if scores.judgment else {},
