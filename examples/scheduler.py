@@ -7,6 +7,9 @@ schedulers. Pods with the label ``pod-group.scheduling.sigs.k8s.io/name`` are a 
 least their label ``pod-group.scheduling.sigs.k8s.io/min-available``. Then all of them are bound in the zone with the
 highest scores, or none is bound. Without metrics, nodes are scored by the requests of their pods.
 
+With ``--learned-use`` pods count with what the watcher has learned of their workloads, and the plugin CongestionCost
+replaces the one that scores by measured load alone.
+
 Checked are free resources, cordons, taints, node selectors and required node affinity. Host ports, volumes, topology
 spread, affinity to other pods and scheduling gates are not checked: leave pods that need them to kube-scheduler. There
 is no preemption. Run one replica: two would place the same pods.
@@ -29,6 +32,7 @@ from runtime.http.credentials import InvalidApiServerConfig, UnusableToken
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
 from scoring import (
+    CongestionCost,
     FallbackPolicy,
     Judgment,
     LoadVariationRiskBalancing,
@@ -37,9 +41,12 @@ from scoring import (
     NodeTable,
     Pod,
     Profile,
+    UseLevels,
     WeightedPlugin,
 )
+from scoring.load.pod_expectation import PodExpectation, expectation_line
 from trimaran.cluster.view import ClusterView
+from trimaran.extender.workload_use import WorkloadUse
 
 GANG = "pod-group.scheduling.sigs.k8s.io/name"
 SIZE = "pod-group.scheduling.sigs.k8s.io/min-available"
@@ -48,11 +55,9 @@ CYCLE_SECONDS = 0.1
 RETRY_SECONDS = 5.0
 NEVER = "", 0.0
 # Load decides; requests decide between nodes with equal load scores.
-PLUGINS = (
-    WeightedPlugin(LoadVariationRiskBalancing(count_recent_pods=True), 10),
-    WeightedPlugin(NodeResourcesFit()),
-    WeightedPlugin(NodeResourcesBalancedAllocation()),
-)
+BY_LOAD = WeightedPlugin(LoadVariationRiskBalancing(count_recent_pods=True), 10)
+BY_LEARNED_USE = WeightedPlugin(CongestionCost(), 10)
+BY_REQUESTS = WeightedPlugin(NodeResourcesFit()), WeightedPlugin(NodeResourcesBalancedAllocation())
 
 
 def gang_of(pod: Pod) -> str:
@@ -83,9 +88,11 @@ def zones(pods: list[Pod], nodes: NodeTable) -> Iterator[np.ndarray]:
 class Scheduler:
     """Scheduling loop for the pending pods of one scheduler name. For one thread."""
 
-    def __init__(self, name: str, view: ClusterView, api: KubernetesApi, load: Collector) -> None:
-        self.view, self.api, self.load = view, api, load
-        self.profile = Profile(PLUGINS, name)
+    def __init__(
+        self, name: str, view: ClusterView, api: KubernetesApi, load: Collector, use: WorkloadUse | None = None
+    ) -> None:
+        self.view, self.api, self.load, self.use = view, api, load, use
+        self.profile = Profile((BY_LOAD if use is None else BY_LEARNED_USE, *BY_REQUESTS), name)
         self.policy = FallbackPolicy()
         self.rng = np.random.default_rng()
         self.bound: set[str] = set()  # uids, until the view reports the binding
@@ -104,14 +111,15 @@ class Scheduler:
             snapshot = None
             print(f"no metrics, so nodes are scored by requests: {error}", file=sys.stderr)
         judgment = self.policy.judge(nodes, snapshot, time.time())
+        levels = None if self.use is None else self.use.levels()
         for gang in gangs:
             try:
-                nodes, placed = self.place(gang, nodes, judgment)
+                nodes, placed = self.place(gang, nodes, judgment, levels)
             except LookupError as error:
                 self.refuse(gang, str(error))
                 continue
             for pod, node_name in placed:
-                self.bind(pod, node_name)
+                self.bind(pod, node_name, levels)
 
     def due(self) -> list[list[Pod]]:
         """Return the gangs to place now: highest priority first, then the oldest."""
@@ -126,7 +134,9 @@ class Scheduler:
         now = time.monotonic()  # a gang is tried at once when a pod joins it
         return [gang for gang in gangs.values() if any(self.refused.get(pod.uid, NEVER)[1] <= now for pod in gang)]
 
-    def place(self, gang: list[Pod], nodes: NodeTable, judgment: Judgment) -> tuple[NodeTable, list[tuple[Pod, str]]]:
+    def place(
+        self, gang: list[Pod], nodes: NodeTable, judgment: Judgment, levels: UseLevels | None
+    ) -> tuple[NodeTable, list[tuple[Pod, str]]]:
         """Return a table with the pods placed, and the node of each pod.
 
         Raises:
@@ -135,7 +145,7 @@ class Scheduler:
         candidates, failure = [], LookupError("the cluster has no nodes")
         for in_zone in zones(gang, nodes):
             plan, placed, total = nodes.copy(), [], 0
-            prepared = self.profile.prepare(plan, judgment)
+            prepared = self.profile.prepare(plan, judgment, levels)
             try:
                 for pod in gang:
                     scores = prepared.score(pod, plan.feasible(pod) & in_zone)
@@ -149,7 +159,7 @@ class Scheduler:
             raise failure
         return max(candidates, key=lambda candidate: candidate[0])[1:]
 
-    def bind(self, pod: Pod, node_name: str) -> None:
+    def bind(self, pod: Pod, node_name: str, levels: UseLevels | None) -> None:
         """Bind a pod. After a failure the pod is retried while it is pending."""
         binding = {
             "apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.name, "uid": pod.uid},
@@ -158,7 +168,11 @@ class Scheduler:
         if self.send("POST", pod, "binding", binding, "application/json"):
             self.bound.add(pod.uid)
             self.view.assume(pod, node_name)  # counts until the watch reports the binding
-            print(f"{pod.namespace}/{pod.name} is bound to {node_name}", flush=True)
+            expected = ""
+            if self.use is not None:
+                expectation = PodExpectation.of(levels, pod, time.time(), self.use.why_unknown)
+                expected = f"; expected use: {expectation_line(expectation.as_document())}"
+            print(f"{pod.namespace}/{pod.name} is bound to {node_name}{expected}", flush=True)
         else:
             self.refused[pod.uid] = "", time.monotonic() + RETRY_SECONDS
 
@@ -189,6 +203,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--name", default="trimaran", help="schedulerName of the pods to place [default: trimaran]")
     parser.add_argument("--watcher", help="address of a watcher; without it, this process embeds a watcher")
+    parser.add_argument("--learned-use", action="store_true", help="count pods with the learned use of their workloads")
     parser.add_argument("--kube-config", type=Path, help="a kubeconfig; without it, the pod's service account is used")
     options = parser.parse_args()
     stop = threading.Event()
@@ -198,7 +213,8 @@ def main() -> int:
         try:
             access = ApiServerConfig(kube_config=options.kube_config)
             api, view_api = KubernetesApi(access), KubernetesApi(access)  # closing the view ends all calls of its API
-            load = closing.enter_context(Collector(connect(options.watcher), interval_seconds=15))
+            watcher = connect(options.watcher)
+            load = closing.enter_context(Collector(watcher, interval_seconds=15))
         except (ValueError, InvalidApiServerConfig) as error:
             parser.error(str(error))
         closing.callback(api.close)
@@ -206,7 +222,12 @@ def main() -> int:
         view = ClusterView(view_api)
         closing.callback(view.close)
         view.start()
-        scheduler = Scheduler(options.name, view, api, load)
+        use = None
+        if options.learned_use:
+            use = WorkloadUse(watcher, interval_seconds=60)
+            closing.callback(use.close)
+            use.start()
+        scheduler = Scheduler(options.name, view, api, load, use)
         while not stop.wait(CYCLE_SECONDS):
             if view.is_synced:
                 scheduler.run_cycle()

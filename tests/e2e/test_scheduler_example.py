@@ -122,6 +122,26 @@ def test_the_rest_of_a_gang_follows_its_bound_pods(cluster: ControlPlane, schedu
     assert {name[0] for name in nodes_of(cluster, "half")} == {"b"}
 
 
+def test_the_example_says_what_it_expects(
+    cluster: ControlPlane, kubeconfig: Path, watch: Callable[..., Service], tmp_path: Path
+) -> None:
+    """With ``--learned-use`` a pod is placed, and the output has its expected use or why its requests count."""
+    watcher = watch("--provider", "Fake")
+    watcher.wait_for("/readyz")
+    command = [sys.executable, EXAMPLE, "--watcher", watcher.url, "--kube-config", kubeconfig, "--learned-use"]
+    process = Process(command, tmp_path / "learned.log")
+    try:
+        cluster.api.create(pending_pod("learned"))
+        process.wait_until(lambda: "" not in nodes_of(cluster, "learned"), "the pod is placed", 30)
+        bound = "default/learned is bound to"
+        process.wait_until(lambda: bound in process.log.read_text(), "the output has it", 10)
+        line = next(line for line in process.log.read_text().splitlines() if line.startswith(bound))
+        assert "; expected use: by requests: " in line
+    finally:
+        process.terminate()
+        cluster.api.delete("/api/v1/namespaces/default/pods")
+
+
 def test_the_example_recovers_from_a_killed_api_server(cluster: ControlPlane, scheduler: Process) -> None:
     """After a kill and restart of the API server the example places new pods."""
     cluster.apiserver.kill()
