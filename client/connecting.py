@@ -1,5 +1,6 @@
 """Connecting to a watcher, over HTTP or embedded in this process."""
 
+from collections.abc import Collection
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict
@@ -9,6 +10,7 @@ from watcher.model import WatcherMetrics
 
 if TYPE_CHECKING:
     from watcher.history import History
+    from watcher.pod_use_table import PodUseTable
     from watcher.settings import Settings
     from watcher.workload_table import WorkloadTable
 
@@ -71,6 +73,20 @@ class WatcherClient(Protocol):
 
         Raises:
             NoMetrics: the use of no workload is known, or not yet; the message has the reason.
+        """
+        ...
+
+    def pod_history(self, nodes: Collection[str], pods: Collection[str] = ()) -> "PodUseTable":
+        """Return the use of single pods over the last day, in steps of five minutes.
+
+        An embedded watcher begins to measure pods at the first call, unless ``workloads.enabled`` is off.
+
+        Args:
+            nodes: names of the nodes whose running pods are returned; unknown names are left out.
+            pods: uids of further pods, also of pods that are gone for less than a day.
+
+        Raises:
+            NoMetrics: the use of no pod is known, or not yet; the message has the reason.
         """
         ...
 

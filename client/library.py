@@ -1,6 +1,7 @@
 """Client of a watcher that is embedded in this process, without an HTTP server. Imports the whole watcher."""
 
 import threading
+from collections.abc import Collection
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -18,6 +19,7 @@ from watcher.wire import Dialect
 
 if TYPE_CHECKING:
     from watcher.history import History
+    from watcher.pod_use_table import PodUseTable
     from watcher.providers.base import SampleProvider, WindowProvider
     from watcher.publishing.cache import Published
     from watcher.workload_table import WorkloadTable
@@ -62,7 +64,7 @@ class LibraryClient:
         self._timeout_seconds = settings.watch.fetch_timeout_seconds
         self._decoded: dict[str | None, tuple[Published, WatcherMetrics]] = {}
         self._settings = settings
-        self._pod_use: PodUseRounds | None = None  # started by the first call of workloads()
+        self._pod_use: PodUseRounds | None = None  # started by the first call that needs it
         self._lock = threading.Lock()
         self._watcher.start()
 
@@ -104,14 +106,27 @@ class LibraryClient:
 
     def workloads(self) -> "WorkloadTable":
         """Return the expected use of the pods of all workloads; see :class:`~client.WatcherClient`."""
-        with self._lock:
-            if self._pod_use is None:
-                self._pod_use = PodUseRounds(self._settings, [self._watcher.workloads])
-                self._pod_use.start()
+        rounds = self._measure_pods()
         table = self._watcher.workloads.table()
         if not table.workloads:
-            raise errors.NoMetrics(f"the embedded watcher: the use of no workload is known: {self._pod_use.why_empty}")
+            raise errors.NoMetrics(f"the embedded watcher: the use of no workload is known: {rounds.why_empty}")
         return table
+
+    def pod_history(self, nodes: Collection[str], pods: Collection[str] = ()) -> "PodUseTable":
+        """Return the use of single pods over the last day; see :class:`~client.WatcherClient`."""
+        rounds = self._measure_pods()
+        table = self._watcher.pod_use.table(nodes, pods)
+        if not table.timestamp:
+            raise errors.NoMetrics(f"the embedded watcher: the use of no pod is known: {rounds.why_empty}")
+        return table
+
+    def _measure_pods(self) -> PodUseRounds:
+        """Return the rounds of pod use, which begin with the first call."""
+        with self._lock:
+            if self._pod_use is None:
+                self._pod_use = PodUseRounds(self._settings, [self._watcher.workloads, self._watcher.pod_use])
+                self._pod_use.start()
+            return self._pod_use
 
     def windows(self) -> tuple[str, ...]:
         """Return the windows that the watcher has metrics of. Waits as :meth:`metrics` does."""

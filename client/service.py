@@ -2,11 +2,11 @@
 
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import orjson
 import requests
@@ -32,10 +32,13 @@ from watcher.model import WatcherMetrics
 if TYPE_CHECKING:
     from runtime.kubernetes.workloads import Workload
     from watcher.history import History
+    from watcher.pod_use_table import PodUseTable
     from watcher.workload_table import ClusterTotals, WorkloadTable
 
 _MAX_MESSAGE_LENGTH = 300
 _WORKLOADS_PER_PAGE = 2000  # some 3 MB
+_NODES_PER_REQUEST, _QUERY_LENGTH = 100, 3000  # a watcher accepts no more nodes, and lines of 4,094 characters
+_TIMES_OF_POD_HISTORY = 3
 # Other values, and very long ones, may be impossible to send back. Without a valid ETag everything is read again.
 _ETAG = re.compile(r'(W/)?"[!#-~]{0,200}"')
 # Older watchers and the Go service answer plain JSON.
@@ -167,6 +170,27 @@ class ServiceClient:
         with self._lock:
             self._workloads = (etag, table) if _ETAG.fullmatch(etag) else ("", None)
         return table
+
+    def pod_history(self, nodes: Collection[str], pods: Collection[str] = ()) -> "PodUseTable":
+        """Return the use of single pods over the last day; see :class:`~client.WatcherClient`."""
+        from watcher.pod_use_table import PodUseTable  # imports numpy
+
+        for _ in range(_TIMES_OF_POD_HISTORY):
+            parts = [self._pod_history(query) for query in _chunks(nodes, pods)]
+            if len({part.timestamp for part in parts}) <= 1:  # else the watcher has measured in between
+                return PodUseTable.joined(parts)
+        raise WatcherUnavailable(f"{self._transport.where} measures pods faster than their use can be read")
+
+    def _pod_history(self, query: str) -> "PodUseTable":
+        from watcher.wire.pod_use import decode_pod_use  # imports numpy
+
+        response, where = self._get(f"/pods/history?{query}"), self._transport.where
+        if response.status_code != 200:
+            raise self._refusal(response, where, None)
+        try:
+            return decode_pod_use(response.content)
+        except wire.WireError as error:
+            raise BadAnswer(f"{where} did not return the use of pods: {error}") from error
 
     def workload_document(self, namespace: str | None = None) -> dict[str, Any]:
         """Return the JSON of ``GET /workloads``, with containers and recommended requests, of all its pages together.
@@ -348,3 +372,14 @@ class ServiceClient:
         except (orjson.JSONDecodeError, KeyError, TypeError):
             return "", ""
         return code, masking.to_line(message, _MAX_MESSAGE_LENGTH)  # limited, since a gateway may repeat the request
+
+
+def _chunks(nodes: Collection[str], pods: Collection[str]) -> Iterator[str]:
+    """Yield the queries that together ask for the use of the pods on some nodes, and of further pods."""
+    parts: list[str] = []
+    for part in [*(urlencode({"node": node}) for node in nodes), *(urlencode({"pod": uid}) for uid in pods)]:
+        if len(parts) == _NODES_PER_REQUEST or sum(map(len, parts)) + len(parts) + len(part) > _QUERY_LENGTH:
+            yield "&".join(parts)
+            parts = []
+        parts.append(part)
+    yield "&".join(parts)

@@ -30,6 +30,7 @@ FETCHING = {
     "watcher.providers.kubernetes_metrics_server.KubernetesMetricsServerProvider.pod_use",
     "watcher.pipeline.pod_use._open_sources", "watcher.pipeline.pod_use.PodUseRounds._succeeded",
     "watcher.workloads.learning.WorkloadLearning.observe", "watcher.workloads.learning.WorkloadLearning._learner",
+    "watcher.workloads.pod_keeping.PodUseKeeping._day",
     "watcher.providers.fake.FakeProvider.pod_use", "trimaran.extender.trial.promql_value.PromqlValue.ask",
 }  # fmt: skip
 IN_NOTEBOOKS = {
@@ -43,7 +44,10 @@ ROUTES = {
 }  # fmt: skip
 # Functions with imports that some services do not call.
 HISTORY = {"client.service.ServiceClient.history"}
-WORKLOADS = {"client.service.ServiceClient.workloads"}
+WORKLOADS = {
+    "client.service.ServiceClient.pod_history", "client.service.ServiceClient._pod_history",
+    "client.service.ServiceClient.workloads", "client.service.ServiceClient.workload_totals",
+}  # fmt: skip
 SCORES = {"scoring.beta_distribution.distribution", "scoring.plugins.congestion_cost._uncertain_cost"}
 
 # Programs that bring a process to the moment from which on it answers requests.

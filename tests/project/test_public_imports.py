@@ -48,6 +48,7 @@ PROMISED = {
     "watcher.errors": "ProviderAnswerError ProviderError ProviderRefused ProviderUnavailable SettingsError",
     "watcher.findings": "Finding Kind",
     "watcher.providers.base": "Check Fetched Reading Sample SampleProvider Samples WindowProvider",
+    "watcher.pod_use_table": "PodUseTable",
     "watcher.workload_table": "ContainerKey ContainerTable WorkloadTable",
     "watcher.settings": "ProviderSettings Settings",
     "watcher.testing": """

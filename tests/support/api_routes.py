@@ -6,8 +6,8 @@ from werkzeug.test import TestResponse
 
 ROUTES = (
     "/", "/api/v1/query", "/compat/watcher", "/compat/watcher/<host>", "/findings", "/history", "/livez", "/metrics",
-    "/metrics/nodes", "/openapi.json", "/readyz", "/watcher", "/watcher/<host>", "/watcher/health", "/workloads",
-    "/workloads/<namespace>/<kind>/<name>", "/workloads/totals",
+    "/metrics/nodes", "/openapi.json", "/pods/history", "/readyz", "/watcher", "/watcher/<host>", "/watcher/health",
+    "/workloads", "/workloads/<namespace>/<kind>/<name>", "/workloads/totals",
 )  # fmt: skip
 
 

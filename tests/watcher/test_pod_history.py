@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from watcher.workloads.pod_history import PERIOD_STEPS, PERIODS, STEPS, PodHistory
+from watcher.pod_use_table import PERIOD_STEPS, PERIODS, STEPS
+from watcher.workloads.pod_history import PodHistory
 
 
 def observed(history: PodHistory, step: int, **cores: float) -> None:

@@ -23,6 +23,7 @@ from runtime.server.request_metrics import CONTENT_TYPE
 from runtime.server.responses import HttpResponse
 from watcher.api.node_views import NodeViews, UnknownParameter, check_parameters
 from watcher.api.openapi import document as openapi_document
+from watcher.api.pods import pod_routes
 from watcher.api.prometheus_api import prometheus_routes
 from watcher.api.workloads import workload_routes
 from watcher.errors import NotServed
@@ -95,6 +96,7 @@ def create_routes(
     app.register_blueprint(_state(watcher, doctor))
     app.register_blueprint(prometheus_routes(watcher))
     app.register_blueprint(workload_routes(watcher.workloads, why_unmeasured))
+    app.register_blueprint(pod_routes(watcher.pod_use, why_unmeasured))
     app.register_blueprint(probe_routes(watcher.is_alive, why_not_ready, telemetry.exposition, CONTENT_TYPE))
 
     @app.get("/")

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from watcher.api.workload_schemas import CLUSTER_TOTALS, WORKLOAD, WORKLOAD_COLUMNS, WORKLOADS
+from watcher.api.workload_schemas import CLUSTER_TOTALS, POD_USE, WORKLOAD, WORKLOAD_COLUMNS, WORKLOADS
 from watcher.findings import Finding, Kind
 from watcher.wire import COLUMNS_TYPE, Dialect
 
@@ -251,6 +251,11 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                 {"200": _reply("The workload.", "Workload"), "404": _NO_WORKLOADS},
                 ("namespace", "kind", "name"),
             ),
+            "/pods/history": _operations(
+                "Get the use of single pods over the last day: of the running pods on some nodes, and of further pods",
+                {"200": _reply("The use of pods, as columns.", "PodUse"), "404": _NO_WORKLOADS},
+                ("pod_node", "pod_uid"),
+            ),
             "/livez": _operations(
                 "Check whether the fetch loop runs (liveness probe)",
                 {"200": _reply("The fetch loop runs.", "Alive"), "503": _NOT_ALIVE},
@@ -383,6 +388,22 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                     name: {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
                     for name in _WORKLOAD_NAMES
                 },
+                **{
+                    f"pod_{key}": {
+                        "name": name,
+                        "in": "query",
+                        "description": description,
+                        "schema": {"type": "array", "items": {"type": "string"}, "maxItems": 100},
+                    }
+                    for key, name, description in (
+                        ("node", "node", "A node whose running pods are returned; repeatable."),
+                        (
+                            "uid",
+                            "pod",
+                            "The uid of a further pod, also of one that is gone for less than a day; repeatable.",
+                        ),
+                    )
+                },
                 "limit": {
                     "name": "limit",
                     "in": "query",
@@ -413,6 +434,7 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                 "Workload": WORKLOAD,
                 "Workloads": WORKLOADS,
                 "WorkloadColumns": WORKLOAD_COLUMNS,
+                "PodUse": POD_USE,
                 "ClusterTotals": CLUSTER_TOTALS,
                 "Alive": _object({"alive": {"const": True}}),
                 "Ready": _object({"ready": {"const": True}}),

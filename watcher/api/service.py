@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 MAX_BODY_BYTES = 65536  # only the dashboard reads request bodies
+_HISTORIES = frozenset({"/history", "/pods/history"})
 _WARM_SECONDS = 0.3  # delay before the routes are built in advance, so that cached responses are served first
 
 
@@ -98,7 +99,7 @@ class WatcherService:
         )
         self._views = NodeViews(self._watcher, self._settings.server.dialect)
         self._watcher.start()
-        self._pod_use = PodUseRounds(self._settings, [self._watcher.workloads])
+        self._pod_use = PodUseRounds(self._settings, [self._watcher.workloads, self._watcher.pod_use])
         self._telemetry.watch_pod_use(lambda: self._pod_use.state)
         self._pod_use.start()
         routes = LazyApplication(self._routes)
@@ -121,9 +122,10 @@ class WatcherService:
         self._watcher.stop()
 
     def _routes(self) -> "WSGIApplication":
-        # Slow to import. The first two are for requests of the history, which must not import anything themselves.
+        # Slow to import. The first three are for requests of histories, which must not import anything themselves.
         import watcher.store.history
-        import watcher.wire.history  # noqa: F401
+        import watcher.wire.history
+        import watcher.workloads.pod_day  # noqa: F401
         from watcher.api.app import create_routes
         from watcher.doctor import Doctor
 
@@ -146,4 +148,4 @@ class WatcherService:
 
 def _is_slow(environ: "WSGIEnvironment") -> bool:
     """Return whether an HTTP request may take long: a request for a history or for the dashboard."""
-    return environ["PATH_INFO"] == "/history" or is_page_request(environ)
+    return environ["PATH_INFO"] in _HISTORIES or is_page_request(environ)

@@ -70,8 +70,13 @@ WORKLOADS = _object(
         "total": {"type": "integer", "description": "The number of all known workloads."},
         "workloads": _array(_object(_ITEM), "The workloads, sorted by namespace, kind and name."),
         "next": {"type": "string", "description": "The value of continue for the next page, if there is one."},
+        "omitted": {
+            "type": "string",
+            "description": "Why workloads are left out, if the caller may not see all namespaces (workloads.access).",
+        },
     },
     "next",
+    "omitted",
 )
 """Page of workloads."""
 _COLUMN = _array(_number("The value of one workload."), "One value for each workload.")
@@ -110,3 +115,31 @@ CLUSTER_TOTALS = _object(
     }
 )
 """Capacity, requests and use of all pods together over the last day."""
+
+
+def _halves(description: str) -> dict[str, Any]:
+    return {
+        "type": "string",
+        "contentEncoding": "base64",
+        "description": f"{description}: base64 of little-endian float16 values, row by row; NaN where unknown.",
+    }
+
+
+POD_USE = _object(
+    {
+        "timestamp": _number("The end of the newest step, Unix seconds."),
+        "uid": _array(_TEXT, "The uid of each pod; empty if unknown."),
+        "name": _array(_TEXT, "Namespace and name of each pod, with a slash between them."),
+        "node": _array(_TEXT, "The node of each pod; empty if unknown."),
+        "revision": _array(_TEXT, "The hash of each pod's template; empty if unknown."),
+        "workload": _array({"type": "integer"}, "The index of each pod's workload in workloads."),
+        "workloads": _array(_array(_TEXT, "Namespace, kind and name."), "The workloads of the pods."),
+        "since": _array(_number("Unix seconds."), "The begin of each pod's first step with known use."),
+        "last_seen": _array(_number("Unix seconds."), "The end of each pod's newest step with a measurement."),
+        "cpu_cores": _halves("CPU of each pod in 288 steps of five minutes, cores, the oldest first"),
+        "memory_gib": _halves("Highest memory of each pod in 96 quarters of an hour, GiB, the oldest first"),
+        "cpu_course": _halves("Mean CPU of a pod of each workload in each hour of the day (UTC), cores"),
+        "memory_course": _halves("Mean memory of a pod of each workload in each hour of the day (UTC), GiB"),
+    }
+)
+"""Use of single pods over the last day."""

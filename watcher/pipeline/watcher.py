@@ -38,6 +38,7 @@ from watcher.store import Store
 from watcher.telemetry import LastFetch, WatcherState, WatcherTelemetry
 from watcher.wire import Dialect, MetricsCode
 from watcher.workloads.learning import WorkloadLearning
+from watcher.workloads.pod_keeping import PodUseKeeping
 
 if TYPE_CHECKING:
     from watcher.quality.anomalies import AnomalyDetector
@@ -56,6 +57,7 @@ class Watcher:
 
     Attributes:
         workloads: learner of the use of workloads; its ``observe`` takes the rounds of pod use.
+        pod_use: past use of single pods; its ``observe`` takes the same rounds, after the learner.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Watcher:
         self._fetcher = Fetcher(provider, source, settings, standing)
         self._judge = Judge(detector, store, sources)
         self.workloads = WorkloadLearning(store, source)
+        self.pod_use = PodUseKeeping(store, source, self.workloads.courses)
         self._backfill = backfill or Backfill(None, source, store, sources, settings, 0)
         self._cache = Cache(self._order, settings.expiry_seconds, dialect)
         self._open_findings = OpenFindings()

@@ -74,10 +74,20 @@ def create_workload_state(db: Database) -> None:
     db.table("workload_state").create({**dict.fromkeys(key, str), "body": bytes}, pk=key)
 
 
+@_migrations()
+def create_pod_use(db: Database) -> None:
+    """Create the tables of the past use of pods: numbered pods, and blocks of an hour with the use of all pods."""
+    key = {"source": str, "origin": str}
+    names = ("uid", "name", "node", "revision", "workload_namespace", "workload_kind", "workload_name")
+    db.table("pod_use_pods").create({**key, "number": int, **dict.fromkeys(names, str)}, pk=(*key, "number"))
+    db.table("pod_use_blocks").create({**key, "hour": int, "body": bytes}, pk=(*key, "hour"))
+
+
 _MIGRATION_NAMES = {
     migration.__name__
     for migration in (
         create_snapshots, create_samples, add_origins, create_history, create_history_apart, create_workload_state,
+        create_pod_use,
     )
 }  # fmt: skip
 _COLUMNS = {
@@ -88,6 +98,9 @@ _COLUMNS = {
     "history_blocks": "hour, source, origin, type, operator, name, chunk, body",
     "history_apart": "hour",
     "workload_state": "source, origin, part, body",
+    "pod_use_pods": "source, origin, number, uid, name, node, revision, "
+    "workload_namespace, workload_kind, workload_name",
+    "pod_use_blocks": "source, origin, hour, body",
 }
 
 

@@ -21,7 +21,7 @@ from watcher import wire
 from watcher.freshness import PRUNE_BATCH_SIZE
 from watcher.history import History, Steps
 from watcher.model import WatcherMetrics
-from watcher.store import workload_state
+from watcher.store import pod_use, workload_state
 from watcher.store.file import StoreFile, is_corrupt
 from watcher.store.schema import HOUR, UNREADABLE, connect
 from watcher.windows.samples import SampleRound
@@ -272,6 +272,23 @@ class Store:
         with self._reading() as db:
             parts |= workload_state.load(db, source, self._origins.get(source, ""))
         return parts
+
+    def save_pod_use(self, source: str, changes: pod_use.PodUseChanges) -> None:
+        """Write the changes of the past use of pods in one transaction; without a file nothing is written.
+
+        Args:
+            source: name of the source of the measurements.
+            changes: the changes of one round.
+        """
+        if self._path is not None and not self._not_opened:
+            self._write(lambda db: pod_use.write(db, source, self._origins.get(source, ""), changes))
+
+    def load_pod_use(self, source: str) -> pod_use.StoredPodUse:
+        """Return the stored pods and the blocks of their past use; empty if nothing is stored."""
+        found: list[pod_use.StoredPodUse] = []
+        with self._reading() as db:
+            found.append(pod_use.load(db, source, self._origins.get(source, "")))
+        return found[0] if found else pod_use.StoredPodUse([], {})
 
     def load_recent(self, window: str, limit: int, *sources: str) -> Iterator[WatcherMetrics]:
         """Yield the newest snapshots of a window, newest first; unreadable snapshots are left out.

@@ -35,12 +35,14 @@ class KubeStatePod:
         workload: its workload.
         revision: hash of its template; "" if kube-state-metrics does not export the labels of pods.
         node: its node; "" if unknown.
+        uid: its uid; "" if kube-state-metrics does not report it.
         containers: its containers with requests and limits; containers without any are left out.
     """
 
     workload: Workload
     revision: str
     node: str
+    uid: str
     containers: tuple[ContainerResources, ...]
 
 
@@ -61,7 +63,7 @@ def read_pods(
     Raises:
         Exception: ``ask`` failed.
     """
-    info = "namespace,pod,node,created_by_kind,created_by_name"
+    info = "namespace,pod,uid,node,created_by_kind,created_by_name"
     infos = {
         key_of_series(labels): labels
         for labels, _ in ask(_selector("kube_pod_info", matchers), info)
@@ -85,7 +87,8 @@ def read_pods(
         owner = None if kind in _UNNAMED or name in _UNNAMED else Owner(kind, name)
         pod_labels = label_sets.get(key, {})
         workload = workload_of(*key, pod_labels, owner, owner_labels=owner_labels, parent_of=parent_of)
-        pods[key] = KubeStatePod(workload, revision_of(pod_labels), labels.get("node", ""), containers.get(key, ()))
+        node, uid = labels.get("node", ""), labels.get("uid", "")
+        pods[key] = KubeStatePod(workload, revision_of(pod_labels), node, uid, containers.get(key, ()))
     return pods
 
 
@@ -130,7 +133,7 @@ class KubeStatePods:
         pods = {}
         for key, pod in described.items():
             template = PodTemplate(pod.workload, pod.revision, pod.containers)
-            pods[key] = RunningPod(templates.setdefault(template, template), started.get(key))
+            pods[key] = RunningPod(templates.setdefault(template, template), started.get(key), pod.uid, pod.node)
         return pods
 
     def capacity(self, deadline: Deadline) -> Capacity | None:

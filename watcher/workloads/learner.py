@@ -193,6 +193,24 @@ class WorkloadLearner:
             rows["pods"], rows["pod_minutes"],
         )  # fmt: skip
 
+    def courses(self) -> dict[Workload, Float64s]:
+        """Return the mean use of a pod of each workload in each hour of the day (UTC), cores and bytes.
+
+        Each value has the shape (2, 24); NaN where unknown.
+        """
+        rows = self.rows
+        last_seen = np.zeros(len(self.workloads))
+        np.maximum.at(last_seen, rows["workload"], rows["last_seen"])
+        with np.errstate(invalid="ignore", divide="ignore"):  # 0 / 0 gives NaN: no value
+            by_hour = rows["hour_sums"].astype(np.float64) / rows["hour_weights"]
+        is_part = rows["last_seen"] >= last_seen[rows["workload"]] - RECENT_SECONDS
+        known = np.isfinite(by_hour) & is_part[:, None, None]
+        sums, counts = np.zeros((2, len(self.workloads), 24, 2))
+        np.add.at(sums, rows["workload"], np.where(known, by_hour, 0.0))
+        np.add.at(counts, rows["workload"], known)
+        courses = np.where(counts > 0, sums, np.nan).transpose(0, 2, 1)
+        return dict(zip(self.workloads, courses, strict=True))
+
     def restore(self, rows: Rows, keys: list[ContainerKey], workloads: list[Workload]) -> None:
         """Replace the statistics by saved ones, of type :data:`ROW`."""
         self._rows = np.concatenate([rows, np.zeros(64, ROW)])

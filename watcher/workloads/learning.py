@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from runtime.kubernetes.workloads import Workload
     from watcher.windows.container_use import ContainerUse
-    from watcher.workload_table import ClusterTotals, ContainerTable, WorkloadTable
+    from watcher.workload_table import ClusterTotals, ContainerTable, Float64s, WorkloadTable
     from watcher.workloads.cluster_totals import TotalsHistory
     from watcher.workloads.learner import WorkloadLearner
     from watcher.workloads.pods import Capacity, RunningPods
@@ -45,6 +46,7 @@ class WorkloadLearning:
         self._loaded: WorkloadLearner | None = None
         self._totals: TotalsHistory | None = None
         self._table: WorkloadTable | None = None
+        self._courses: Mapping[Workload, Float64s] | None = None
 
     def observe(self, use: "ContainerUse", pods: "RunningPods", capacity: "Capacity | None" = None) -> None:
         """Learn from a round of pod use, and store what is known then."""
@@ -58,7 +60,7 @@ class WorkloadLearning:
             if measured is None:
                 return
             learner.observe(measured)
-            self._table = None
+            self._table = self._courses = None
             totals = self._day()
             totals.add(use, pods, capacity)
             self._store.save_workloads(
@@ -76,6 +78,16 @@ class WorkloadLearning:
         """Return what is known of each container, with these quantiles of CPU use."""
         with self._lock:
             return self._learner().containers(quantiles)
+
+    def courses(self) -> "Mapping[Workload, Float64s]":
+        """Return the mean use of a pod of each workload in each hour of the day; the same object until the next round.
+
+        Values are in cores and bytes, shape (2, 24); NaN where unknown.
+        """
+        with self._lock:
+            if self._courses is None:
+                self._courses = self._learner().courses()
+            return self._courses
 
     def totals(self) -> "ClusterTotals":
         """Return capacity, requests and use of all pods together in the rounds of the last day."""

@@ -50,15 +50,17 @@ class ManifestReader:
     def __init__(self, owner_labels: Sequence[str] = (), parent_of: ParentLookup = no_parent) -> None:
         self._owner_labels, self._parent_of = tuple(owner_labels), parent_of
         self._templates: dict[PodTemplate, PodTemplate] = {}
+        self._nodes: dict[str, str] = {}  # one text for all pods of a node
 
     def read(self, manifest: Mapping[str, Any]) -> tuple[RunningPod, PodIdentity] | None:
         """Return a pod, and the metadata that name it; None if it is not bound to a node, or has finished."""
         metadata, spec, status = (_mapping(manifest.get(key)) for key in ("metadata", "spec", "status"))
-        if not spec.get("nodeName") or status.get("phase") in _FINISHED:
+        if not (node_name := spec.get("nodeName")) or status.get("phase") in _FINISHED:
             return None
         identity = PodIdentity.of(metadata)
         template = PodTemplate(self.workload(identity), revision_of(identity.labels), _containers(spec))
-        return RunningPod(self._shared(template), _started_at(status)), identity
+        uid, node = str(metadata.get("uid") or ""), self._nodes.setdefault(str(node_name), str(node_name))
+        return RunningPod(self._shared(template), _started_at(status), uid, node), identity
 
     def renamed(self, pod: RunningPod, identity: PodIdentity) -> RunningPod:
         """Return a pod with the name of its workload by what the lookup knows now."""
@@ -81,6 +83,7 @@ class ManifestReader:
     def _shared(self, template: PodTemplate) -> PodTemplate:
         if len(self._templates) >= _MOST_TEMPLATES:
             self._templates.clear()  # frees those of deleted pods; pods that run keep theirs
+            self._nodes.clear()
         return self._templates.setdefault(template, template)
 
 

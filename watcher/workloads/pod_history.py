@@ -7,22 +7,21 @@ for a hundred thousand.
 Time is counted in steps of five minutes: step = Unix seconds / 300, rounded down.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Final, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-STEP_SECONDS: Final = 300
-STEPS: Final = 288
-PERIOD_STEPS: Final = 3
-PERIODS: Final = STEPS // PERIOD_STEPS
+from watcher.pod_use_table import PERIOD_STEPS, PERIODS, STEPS, Float16s, Float64s
 
-Float16s = npt.NDArray[np.float16]
-Float64s = npt.NDArray[np.float64]
 _Key = TypeVar("_Key", bound=Hashable)
 
+HOUR_STEPS: Final = STEPS // 24
+HOUR_PERIODS: Final = PERIODS // 24
+
 _FIRST_ROWS = 256
+_MOST_NEW_ROWS = 4096  # at once, 3 MB: so the buffers take little more than their pods
 _UNKNOWN = np.float16(np.nan)
 
 
@@ -74,8 +73,51 @@ class PodHistory(Generic[_Key]):
     def keep_only(self, pods: Sequence[_Key]) -> None:
         """Forget all other pods."""
         kept = set(pods)
-        for pod in [pod for pod in self._row if pod not in kept]:
+        self.forget([pod for pod in self._row if pod not in kept])
+
+    def forget(self, pods: Iterable[_Key]) -> None:
+        """Forget some pods."""
+        for pod in pods:
             self._clear(pod)
+
+    def hour(self, hour: int) -> tuple[list[_Key], Float16s, Float16s]:
+        """Return the pods with known use in an hour of the last day, with their use in this hour.
+
+        Args:
+            hour: the hour, in hours of Unix time.
+
+        Returns:
+            The pods; CPU in cores, shape (pods, 12), and memory in GiB, shape (pods, 4).
+        """
+        pods, rows = list(self._row), np.array(list(self._row.values()), np.int64)
+        steps = np.arange(hour * HOUR_STEPS, (hour + 1) * HOUR_STEPS)
+        periods = np.arange(hour * HOUR_PERIODS, (hour + 1) * HOUR_PERIODS)
+        cpu, memory = self._cpu[rows[:, None], steps % STEPS], self._memory[rows[:, None], periods % PERIODS]
+        cpu[:, (steps > self.newest) | (steps <= self.newest - STEPS)] = _UNKNOWN
+        newest_period = self.newest // PERIOD_STEPS
+        memory[:, (periods > newest_period) | (periods <= newest_period - PERIODS)] = _UNKNOWN
+        known = np.flatnonzero(~np.isnan(cpu).all(axis=1) | ~np.isnan(memory).all(axis=1))
+        return [pods[place] for place in known.tolist()], cpu[known], memory[known]
+
+    def restore(self, hour: int, newest: int, pods: Sequence[_Key], cpu: Float16s, memory: Float16s) -> None:
+        """Take what :meth:`hour` returned; hours must be restored in their order.
+
+        Args:
+            hour: the hour, in hours of Unix time.
+            newest: newest step of the hour.
+            pods: the pods.
+            cpu: CPU in cores, shape (pods, 12).
+            memory: memory in GiB, shape (pods, 4).
+        """
+        if cpu.shape != (len(pods), HOUR_STEPS) or memory.shape != (len(pods), HOUR_PERIODS):
+            raise ValueError(f"an hour of {len(pods)} pods has the shapes {cpu.shape} and {memory.shape}")
+        self._begin(max(newest, self.newest))
+        rows, first = self._rows(pods), hour * HOUR_STEPS
+        self.oldest = min(self.oldest, first)
+        count, periods = newest - first + 1, newest // PERIOD_STEPS - hour * HOUR_PERIODS + 1
+        self._cpu[rows[:, None], np.arange(first, newest + 1) % STEPS] = cpu[:, :count]
+        of_hour = np.arange(hour * HOUR_PERIODS, hour * HOUR_PERIODS + periods)
+        self._memory[rows[:, None], of_hour % PERIODS] = memory[:, :periods]
 
     def inherit(self, pod: _Key, former: _Key) -> None:
         """Give the history of a pod that was evicted to its replacement."""
@@ -127,7 +169,7 @@ class PodHistory(Generic[_Key]):
         used = len(self._row)
         if used >= len(self._cpu):
             self._cpu, self._memory = (
-                np.concatenate([part, np.full((len(part) // 2, part.shape[1]), _UNKNOWN)])
+                np.concatenate([part, np.full((min(len(part) // 2, _MOST_NEW_ROWS), part.shape[1]), _UNKNOWN)])
                 for part in (self._cpu, self._memory)
             )
         self._free = list(range(len(self._cpu) - 1, used - 1, -1))

@@ -61,10 +61,14 @@ class RunningPod(NamedTuple):
     Attributes:
         template: its workload, revision and containers.
         started_at: Unix seconds; None if unknown.
+        uid: identity of the pod, which no other pod of its name has; "" if unknown.
+        node: name of its node; "" if unknown.
     """
 
     template: PodTemplate
     started_at: float | None
+    uid: str = ""
+    node: str = ""
 
 
 RunningPods = Mapping[PodKey, RunningPod]

@@ -7,7 +7,8 @@ Each five minutes the mean CPU and the highest memory of every running pod are s
 from trimaran.simulator.cluster import Cluster, PodRun
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
 from trimaran.simulator.use_rounds import ROUND_MINUTES, UseRounds
-from watcher.workloads.pod_history import PERIOD_STEPS, STEPS, Float16s, PodHistory
+from watcher.pod_use_table import PERIOD_STEPS, STEPS, Float16s
+from watcher.workloads.pod_history import PodHistory
 
 _HOUR = 60 // ROUND_MINUTES
 _GIB = 1024**3

@@ -1,0 +1,55 @@
+"""Route of single pods: their use over the last day, for named nodes."""
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Protocol
+
+from flask import Blueprint, Response, request
+
+from runtime.server.flask_app import flask_response
+from runtime.server.responses import HttpResponse
+from watcher.api.node_views import UnknownParameter, check_parameters
+from watcher.errors import NotServed
+from watcher.wire import MetricsCode
+from watcher.wire.pod_use import encode_pod_use
+
+if TYPE_CHECKING:
+    from watcher.pod_use_table import PodUseTable
+
+_PARAMETERS = ("node", "pod")
+_MOST = 100  # nodes, and pods in addition to theirs: with 110 pods on a node some 11 MB
+
+
+class PastUseOfPods(Protocol):
+    """Part of :class:`watcher.workloads.pod_keeping.PodUseKeeping` that the route reads."""
+
+    def table(self, nodes: Collection[str], uids: Collection[str] = ()) -> "PodUseTable":
+        """Return the use of the pods on some nodes, and of some further pods, over the last day."""
+        ...
+
+
+def pod_routes(past: PastUseOfPods, why_empty: Callable[[], str]) -> Blueprint:
+    """Return the route ``/pods/history``.
+
+    Args:
+        past: past use of pods.
+        why_empty: returns the reason why no use is known.
+    """
+    routes = Blueprint("pods", __name__)
+
+    @routes.get("/pods/history")
+    def history() -> Response:
+        check_parameters(tuple(request.args), _PARAMETERS)
+        nodes, uids = (list(filter(None, request.args.getlist(name))) for name in _PARAMETERS)
+        if not nodes and not uids:
+            raise UnknownParameter("node: name the nodes whose pods to return, such as ?node=a&node=b")
+        for name, values in zip(_PARAMETERS, (nodes, uids), strict=True):
+            if len(values) > _MOST:
+                raise UnknownParameter(
+                    f"{name}: at most {_MOST} in a request, got {len(values)}: send several requests"
+                )
+        table = past.table(nodes, uids)
+        if not table.timestamp:
+            raise NotServed(MetricsCode.NO_METRICS, "the use of no pod is known", why_empty())
+        return flask_response(HttpResponse(encode_pod_use(table)))
+
+    return routes
