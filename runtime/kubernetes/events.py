@@ -27,7 +27,7 @@ class EventWriter:
     Args:
         api: Kubernetes API.
         component: name of the program that reports.
-        namespace: namespace of the Events.
+        namespace: namespace of the Events about objects without one.
         alternative: what a user may do instead of granting a missing right, for the log.
     """
 
@@ -50,12 +50,13 @@ class EventWriter:
         """
         if not self._is_allowed:
             return
-        path = f"/api/v1/namespaces/{self._namespace}/events"
+        namespace = subject.get("namespace") or self._namespace
+        path = f"/api/v1/namespaces/{namespace}/events"
         try:
-            self._api.send("POST", path, deadline, self._event(subject, reason, message, kind))
+            self._api.send("POST", path, deadline, self._event(subject, namespace, reason, message, kind))
         except REQUEST_FAILURES as error:
             failure = describe(error)
-            extra = {"namespace": self._namespace, "object": subject["name"], "error": failure.reason}
+            extra = {"namespace": namespace, "object": subject["name"], "error": failure.reason}
             if failure.status == requests.codes.forbidden:
                 self._is_allowed = False
                 remedy = needed_rule(path, "create") + self._alternative
@@ -63,13 +64,15 @@ class EventWriter:
             else:
                 _log.warning("an Event could not be written", extra=extra)
 
-    def _event(self, subject: Mapping[str, str], reason: str, message: str, kind: str) -> dict[str, Any]:
+    def _event(
+        self, subject: Mapping[str, str], namespace: str, reason: str, message: str, kind: str
+    ) -> dict[str, Any]:
         name = f"{subject['name'][:_LONGEST_NAME].rstrip('-.')}.{time.time_ns():x}"
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": name, "namespace": self._namespace},
+            "metadata": {"name": name, "namespace": namespace},
             "involvedObject": dict(subject),
             "reason": reason,
             "message": message[:_LONGEST_MESSAGE],

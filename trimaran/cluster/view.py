@@ -8,11 +8,11 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from runtime.kubernetes.k8s_fields import unix_seconds
 from runtime.kubernetes.pod_demand import RequestCache
@@ -29,9 +29,26 @@ _RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
 _UNIQUE_FIELDS = frozenset({"name", "uid", "scheduled_at", "cached_requests"})
 _BATCH_PODS = 200  # pods that are added under one lock; scoring waits for it
 Kind = TypeVar("Kind")
+Read_contra = TypeVar("Read_contra", contravariant=True)
 OnBound = Callable[[Pod, float | None], None]
 """Callback for a pending pod that got a node; the second argument is its creation time, Unix seconds, if known."""
 _log = logging.getLogger(__name__)
+
+
+class ObjectObserver(Protocol[Read_contra]):
+    """Store of further facts about the objects of a view. The reflectors' threads call it."""
+
+    def put(self, manifest: Object, read: Read_contra) -> None:
+        """Add or update an object, given as the API server sent it and as scoring reads it."""
+        ...
+
+    def drop(self, key: str) -> None:
+        """Remove an object: a node by its name, a pod by its UID."""
+        ...
+
+    def keep_only(self, keys: Container[str]) -> None:
+        """Remove all other objects, after a full list."""
+        ...
 
 
 class ClusterView:
@@ -49,6 +66,7 @@ class ClusterView:
         on_bound: called for each pending pod that gets a node, with its creation time in Unix seconds if known; must
             return at once.
         name_workload: names the workloads of the pods, as for :meth:`Pod.from_k8s`.
+        node_observer, pod_observer: stores of further facts about the nodes and pods.
     """
 
     def __init__(
@@ -61,12 +79,14 @@ class ClusterView:
         clock: Callable[[], float] = time.time,
         on_bound: OnBound | None = None,
         name_workload: Callable[..., Workload] = workload_of,
+        node_observer: ObjectObserver[Node] | None = None,
+        pod_observer: ObjectObserver[Pod] | None = None,
     ) -> None:
         self._lock = threading.RLock()  # reentrant, so that a reader of the table can count a pod on a node
         self._state = ClusterState(assume_seconds, departed_seconds)
         self._monotonic = monotonic
-        nodes = _NodeMirror(self._lock, self._state)
-        pods = _PodMirror(self._lock, self._state, clock, on_bound, name_workload)
+        nodes = _NodeMirror(self._lock, self._state, node_observer)
+        pods = _PodMirror(self._lock, self._state, clock, on_bound, name_workload, pod_observer)
         self._readers: tuple[_ObjectReader[Any], ...] = (nodes.reader, pods.reader)
         self._reflectors = (Reflector(api, NODES, nodes), Reflector(api, PODS, pods, fieldSelector=_RUNNING))
 
@@ -178,13 +198,21 @@ class ClusterView:
 class _NodeMirror:
     """Reflector handler that applies changes of nodes to a cluster state."""
 
-    def __init__(self, lock: threading.RLock, state: ClusterState) -> None:
-        self._lock, self._state = lock, state
+    def __init__(self, lock: threading.RLock, state: ClusterState, observer: ObjectObserver[Node] | None) -> None:
+        self._lock, self._state, self._observer = lock, state, observer
         self.reader = _ObjectReader(Node.from_k8s)
 
     def replace(self, objects: Iterable[Object]) -> None:
         self.reader.unreadable = {}
-        nodes = [node for node in map(self.reader.read, objects) if node is not None]
+        nodes = []
+        for each in objects:
+            node = self.reader.read(each)
+            if node is not None:
+                nodes.append(node)
+                if self._observer is not None:
+                    self._observer.put(each, node)
+        if self._observer is not None:
+            self._observer.keep_only({node.name for node in nodes})
         with self._lock:
             self._state.replace_nodes(nodes)
 
@@ -193,6 +221,8 @@ class _NodeMirror:
         if node is None:
             self._forget(changed)
             return
+        if self._observer is not None:
+            self._observer.put(changed, node)
         with self._lock:
             self._state.put_node(node)
 
@@ -201,8 +231,11 @@ class _NodeMirror:
         self._forget(deleted)
 
     def _forget(self, gone: Object) -> None:
+        name = str(_metadata(gone).get("name"))
+        if self._observer is not None:
+            self._observer.drop(name)
         with self._lock:
-            self._state.drop_node(str(_metadata(gone).get("name")))
+            self._state.drop_node(name)
 
 
 class _PodMirror:
@@ -215,8 +248,10 @@ class _PodMirror:
         clock: Callable[[], float],
         on_bound: OnBound | None,
         name_workload: Callable[..., Workload],
+        observer: ObjectObserver[Pod] | None,
     ) -> None:
         self._lock, self._state, self._clock, self._on_bound = lock, state, clock, on_bound
+        self._observer = observer
         self._name_workload = name_workload
         self._interner, self._request_cache = Interner(), RequestCache()
         self.reader = _ObjectReader(self._from_k8s)
@@ -235,6 +270,8 @@ class _PodMirror:
             with self._lock:
                 for each, pod in read:
                     self._put(each, pod)
+        if self._observer is not None:
+            self._observer.keep_only(there)
         with self._lock:
             self._state.drop_other_pods(there, self._clock())
 
@@ -251,6 +288,8 @@ class _PodMirror:
         self._forget(deleted, self._clock())
 
     def _put(self, changed: Object, pod: Pod) -> None:
+        if self._observer is not None:
+            self._observer.put(changed, pod)
         try:
             if self._on_bound is not None and pod.node_name and pod.uid in self._state.pending:
                 self._on_bound(pod, unix_seconds(_metadata(changed).get("creationTimestamp"), "metadata"))
@@ -260,8 +299,11 @@ class _PodMirror:
             self._state.drop_pod(pod.uid)
 
     def _forget(self, gone: Object, left_at: float | None) -> None:
+        uid = str(_metadata(gone).get("uid"))
+        if self._observer is not None:
+            self._observer.drop(uid)
         with self._lock:
-            self._state.drop_pod(str(_metadata(gone).get("uid")), left_at)
+            self._state.drop_pod(uid, left_at)
 
     def _from_k8s(self, each: Object) -> Pod:
         pod = Pod.from_k8s(each, self._request_cache.lookup, self._name_workload)

@@ -1,0 +1,146 @@
+"""The brake's reasons, and the ledger that survives a restart."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.rebalancing import NOW, member, pod, rfc3339
+
+from trimaran.rebalancer.brake import BrakeReason, brake_reason, pending_wait
+from trimaran.rebalancer.caps import Caps
+from trimaran.rebalancer.ledger import Brake, Ledger
+from trimaran.rebalancer.lineage import Member
+from trimaran.rebalancer.moves import MoveRecord, MoveState
+from trimaran.rebalancer.rules import BrakeRules, CapLimits
+
+
+def landed(number: int, **fields: Any) -> MoveRecord:
+    """Return a move that has landed and gained, some minutes ago."""
+    at = NOW - 60 * (30 - number)
+    given: dict[str, Any] = {
+        "uid": f"uid-{number}", "namespace": "default", "name": f"web-{number}", "kind": "Deployment",
+        "workload": "web", "revision": "a", "lineage": f"uid-{number}", "source": "node-a", "target": "node-b",
+        "state": MoveState.LANDED, "gain": 0.4, "planned_at": at, "evicted_at": at, "ready_at": at + 30,
+        "startup": 20.0, "measured": 0.3,
+    }  # fmt: skip
+    return MoveRecord(**{**given, **fields})
+
+
+def reason(
+    records: list[MoveRecord],
+    replaced: list[tuple[MoveRecord, Member]] | None = None,
+    waits: tuple[float, float] = (5.0, 5.0),
+) -> BrakeReason | None:
+    """Return the reason for the brake."""
+    found = brake_reason(records, replaced or [], waits, BrakeRules(), NOW)
+    return None if found is None else found[0]
+
+
+def test_good_moves_need_no_brake() -> None:
+    """Twenty moves that gained set no brake."""
+    assert reason([landed(number) for number in range(20)]) is None
+
+
+@pytest.mark.parametrize(("failed", "expected"), [(10, None), (11, BrakeReason.NO_GAIN)])
+def test_fewer_than_half_gained(failed: int, expected: BrakeReason | None) -> None:
+    """The brake is set once more than half of the last twenty measured moves gained nothing, also before twenty."""
+    bad = [landed(number, measured=0.0 if number % 2 else -0.1) for number in range(failed)]
+    assert reason([*bad, *(landed(number) for number in range(failed, 20))]) is expected
+    assert reason(bad) is expected
+    later = [landed(number) for number in range(20, 40)]
+    assert reason([*bad, *later]) is None
+
+
+def test_a_replacement_without_a_node() -> None:
+    """The brake is set when a replacement is unschedulable for two minutes."""
+    for seconds, expected in ((60, None), (130, BrakeReason.UNSCHEDULABLE)):
+        refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        since = {"lastTransitionTime": rfc3339(NOW - seconds)}
+        waiting = pod("web-9", ready_at=None, conditions=[{**refused, **since}])
+        move = landed(20, state=MoveState.EVICTED)
+        assert reason([move], [(move, member(waiting))]) is expected
+
+
+def test_a_lost_replacement() -> None:
+    """The brake is set when no replacement became Ready in time."""
+    assert reason([landed(1, state=MoveState.LOST)]) is BrakeReason.LOST
+
+
+def test_slow_start_ups_and_restarts() -> None:
+    """The brake is set when replacements take longer to become Ready than the evicted pods, or restart more often."""
+    slow = [landed(number, ready_at=landed(number).evicted_at + 90) for number in range(3)]
+    assert reason(slow) is BrakeReason.UNREADY
+    assert reason([landed(number, restarts=2) for number in range(3)]) is BrakeReason.RESTARTS
+    assert reason([landed(number, restarts=2, restarts_before=2) for number in range(3)]) is None
+
+
+def test_a_growing_wait_for_nodes() -> None:
+    """The brake is set when pods wait longer for a node than before the moves, if there were moves of late."""
+    assert reason([landed(1)], waits=(20.0, 100.0)) is BrakeReason.PENDING
+    assert reason([], waits=(20.0, 100.0)) is None
+    assert reason([landed(1)], waits=(60.0, 100.0)) is None
+
+
+def test_the_wait_counts_pods_that_wait_now() -> None:
+    """The 95th percentile covers pods that wait, and those that got a node within ten minutes."""
+    quick = [member(pod(f"web-{n}", "node-a", created_at=NOW - 100)) for n in range(3)]
+    assert pending_wait(quick, NOW) == 0.0
+    assert pending_wait([*quick, member(pod("web-9", ready_at=None, created_at=NOW - 400))], NOW) == 400.0
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 9), st.sampled_from(MoveState), st.floats(-1, 1), st.none() | st.floats(-1, 1),
+            st.floats(0, 2e9), st.text(max_size=5),
+        ),
+        max_size=8,
+    )
+)  # fmt: skip
+def test_the_ledger_is_read_as_it_was_written(
+    rows: list[tuple[int, MoveState, float, float | None, float, str]],
+) -> None:
+    """Any ledger is the same after writing and reading, to four digits."""
+    ledger = Ledger(wait=12.5, brake=Brake(BrakeReason.NO_GAIN, "why", NOW))
+    for number, state, gain, value, at, name in rows:
+        record = landed(number, state=state, gain=round(gain, 4), planned_at=round(at, 4), name=name)
+        ledger = ledger.put(record.changed(measured=None if value is None else round(value, 4)))
+    assert Ledger.from_json(ledger.to_json()) == ledger
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"version": 2, "moves": []}', "not JSON", '{"version":1,"moves":[{}]}'])
+def test_an_unreadable_ledger_is_an_error(text: str) -> None:
+    """Another document is refused, and never taken for an empty ledger, which would reset the caps."""
+    with pytest.raises(ValueError):  # noqa: PT011  of orjson, too
+        Ledger.from_json(text)
+
+
+def test_a_thousand_moves_fit_into_a_config_map() -> None:
+    """The largest number of moves that the settings allow takes less than the 1 MiB of a ConfigMap."""
+    ledger = Ledger().put_all(landed(number, name=f"web-frontend-{number:08}") for number in range(1000))
+    assert len(ledger.to_json()) < 700_000
+
+
+def test_caps_continue_after_a_restart() -> None:
+    """Caps from a ledger that was written and read are those from the moves themselves; old moves no longer count."""
+    limits, moves = CapLimits(percent_per_hour=100, per_hour=5), [landed(number) for number in range(3)]
+    read = Ledger.from_json(Ledger().put_all(moves).to_json()).records
+    assert Caps(limits, read, 100, NOW).left == 2
+    assert Caps(limits, read, 100, NOW + 3600).left == 5
+    assert Caps(limits, read, 100, NOW - 7200).left == 2  # the clock was set back
+
+
+def test_a_day_is_kept() -> None:
+    """Moves of more than a day ago are dropped, open ones are kept."""
+    old = landed(1, planned_at=NOW - 90_000)
+    waiting = landed(2, planned_at=NOW - 90_000, state=MoveState.EVICTED)
+    assert Ledger().put_all([old, waiting, landed(3)]).pruned(NOW).records == (waiting, landed(3))
+
+
+def test_a_released_brake_forgives_the_earlier_moves() -> None:
+    """After the release the moves before it no longer set the brake, and still count for caps and cooldowns."""
+    bad = [landed(number, measured=-1.0, restarts=9) for number in range(12)] + [landed(12, state=MoveState.LOST)]
+    ledger = Ledger().put_all(bad).with_brake(Brake(BrakeReason.LOST, "why", NOW)).with_brake(None)
+    assert reason(list(ledger.records)) is None
+    assert Caps(CapLimits(percent_per_hour=100), ledger.records, 100, NOW).usage()["hour"][0] == 13

@@ -1,0 +1,319 @@
+"""Each protection of the rebalancer, in a plan for a cluster with one hot node: what it prevents does not happen.
+
+The list of the protections is in docs/rebalancer.md; test_controller.py and the tests against a real control plane
+cover those of the service.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from support.rebalancing import NOW, World, hot_and_cold, node, pod
+
+from trimaran.rebalancer.bad_looks import BadLooks
+from trimaran.rebalancer.eligibility import NodeRefusal, Refusal
+from trimaran.rebalancer.facts import NodeBarrier, PodBarrier
+from trimaran.rebalancer.moves import MoveRecord, MoveState
+from trimaran.rebalancer.plan import MovePlan, plan_moves
+from trimaran.rebalancer.rules import CapLimits, Cooldowns, MoveRules, NodeRules, PodRules
+
+RULES = MoveRules(
+    holdout_percent=0, caps=CapLimits(percent_per_hour=100), nodes=NodeRules(bad_looks=1, good_looks=1),
+    cooldowns=Cooldowns(node=0),
+)  # fmt: skip
+
+
+def plan(world: World, rules: MoveRules = RULES, records: Sequence[MoveRecord] = ()) -> MovePlan:
+    """Return the plan for a cluster."""
+    return plan_moves(world.look(), records, rules, BadLooks(rules.nodes.bad_looks, rules.nodes.good_looks))
+
+
+def moved(world: World, rules: MoveRules = RULES, records: Sequence[MoveRecord] = ()) -> list[str]:
+    """Return the names of the pods that a plan moves."""
+    return [each.record.name for each in plan(world, rules, records).moves]
+
+
+def record(name: str, at: float = NOW - 60, **fields: Any) -> MoveRecord:
+    """Return a move of a pod of a Deployment that has landed."""
+    given: dict[str, Any] = {
+        "uid": f"uid-of-{name}", "namespace": "default", "name": name, "kind": "Deployment", "workload": "web",
+        "revision": "5d8f7c9b64", "lineage": name, "source": "node-a", "target": "node-b", "state": MoveState.LANDED,
+        "planned_at": at,
+    }  # fmt: skip
+    return MoveRecord(**{**given, **fields})
+
+
+def test_1_the_dry_run_places_the_evicted_pod() -> None:
+    """A plan names the target of each move, and the loads of both nodes before and after it."""
+    (first, *_) = plan(hot_and_cold()).moves
+    assert (first.record.source, first.record.target) == ("node-hot", "node-idle")
+    assert [round(first.source.before[0]), round(first.source.after[0])] == [94, 75]
+    assert [round(first.target.before[0]), round(first.target.after[0])] == [0, 19]
+
+
+def test_2_several_bad_looks_in_a_row_are_needed() -> None:
+    """A pod leaves a node at the third search in a row that finds the node; two good ones begin the count again."""
+    looks, rules = BadLooks(3, 2), replace(RULES, nodes=NodeRules())
+    hot, cool = hot_and_cold(), replace(hot_and_cold(), cores={})
+    found = [bool(plan_moves(world.look(), (), rules, looks).moves) for world in (hot, hot, cool, hot, hot, hot)]
+    assert found == [False, False, False, False, False, True]
+    found = [bool(plan_moves(world.look(), (), rules, looks).moves) for world in (cool, hot, cool, cool, hot)]
+    assert found == [False, True, False, False, False]
+
+
+def test_3_a_target_stays_below_the_level_of_a_source() -> None:
+    """A target never gets above target_percent, and rules with a target above the source are refused."""
+    world = hot_and_cold()
+    world.pods += [pod("busy", "node-idle", of="busy"), pod("busy-2", "node-cold", of="busy")]
+    world.cores |= {"busy": 3.5, "busy-2": 4.0}  # with another pod 62 percent and more
+    assert moved(world, replace(RULES, nodes=NodeRules(target_percent=60, bad_looks=1))) == []
+    assert moved(world) != []
+    with pytest.raises(ValueError, match="target_percent 90 must be below source_percent 80"):
+        NodeRules(target_percent=90)
+
+
+def test_3_a_source_reached_its_level() -> None:
+    """A node that was never above source_percent is no source."""
+    assert plan(hot_and_cold(), replace(RULES, nodes=NodeRules(source_percent=96))).sources["node-hot"] == "not_hot"
+
+
+@pytest.mark.parametrize("age", [1000.0, -1000.0])
+def test_4_stale_use_moves_nothing(age: float) -> None:
+    """Use that ended long ago, or in the future, gives no plan, and the reason names the setting."""
+    found = plan(replace(hot_and_cold(), use_age=age))
+    assert (found.moves, found.hot) == ((), frozenset())
+    assert "rebalance.max_age_seconds" in found.nothing
+
+
+def test_4_a_node_without_metrics_takes_no_part() -> None:
+    """A node that has no fresh metrics is neither source nor target."""
+    world = hot_and_cold()
+    look = replace(world.look(), measured={"node-cold": 6.0, "node-idle": 0.0})
+    found = plan_moves(look, (), RULES, BadLooks(1, 1))
+    assert (found.moves, found.sources["node-hot"]) == ((), NodeRefusal.NOT_MEASURED)
+
+
+@pytest.mark.parametrize("measured", [9.4, 0.0])
+def test_4_a_node_whose_metrics_are_wrong_takes_no_part(measured: float) -> None:
+    """A node whose load is a tenth of the sum of its pods, or zero, is neither source nor target."""
+    found = plan(replace(hot_and_cold(), measured={"node-hot": measured}))
+    assert (found.moves, found.sources["node-hot"]) == ((), NodeRefusal.DISAGREES)
+
+
+def test_5_without_a_cold_target_nothing_moves() -> None:
+    """If all nodes are hot, no pod moves."""
+    world = hot_and_cold()
+    world.pods += [pod(f"busy-{n}-{on}", on, of="busy") for n in range(4) for on in ("node-idle", "node-cold")]
+    world.cores |= {f"busy-{n}-{on}": 1.7 for n in range(4) for on in ("node-idle", "node-cold")}
+    assert moved(world) == []
+
+
+def test_6_a_pod_never_moves_to_its_own_node() -> None:
+    """With no other node a pod stays, and no move has its source as its target."""
+    world = hot_and_cold()
+    assert all(each.record.source != each.record.target for each in plan(world).moves)
+    world.nodes[1:] = [node(name, spec={"unschedulable": True}) for name in ("node-cold", "node-idle")]
+    assert moved(world) == []
+
+
+def test_7_a_move_gains_at_least_min_gain() -> None:
+    """No move is planned whose predicted gain is below the least."""
+    gains = [each.record.gain for each in plan(hot_and_cold()).moves]
+    assert gains
+    assert moved(hot_and_cold(), replace(RULES, min_gain=max(gains) + 0.01)) == []
+
+
+def test_8_the_smallest_pod_that_suffices_moves() -> None:
+    """Of two pods that gain nearly alike the one with the lower use moves; one that fills its node never does."""
+    world = hot_and_cold()
+    world.cores |= {"app-a-hot": 2.0, "app-b-hot": 1.9, **dict.fromkeys(("app-c-hot", "app-d-hot", "app-e-hot"), 1.0)}
+    assert moved(world)[0] == "app-b-hot"
+    found = plan(world, replace(RULES, pods=PodRules(max_pod_percent=15)))
+    large = {each.removeprefix("uid-of-default-") for each, why in found.stays.items() if why is Refusal.LARGE}
+    assert large == {"app-a-hot", "app-b-hot"}
+    assert {each.record.name for each in found.moves} <= {"app-c-hot", "app-d-hot", "app-e-hot"}
+
+
+def test_9_each_move_counts_for_the_next() -> None:
+    """The second move leaves the node from the load after the first, and pods stay once the node is cool."""
+    moves = plan(hot_and_cold()).moves
+    assert moves[1].source.before[0] == pytest.approx(moves[0].source.after[0])
+    assert len(moves) < 5
+
+
+CAPS: dict[str, tuple[CapLimits, int]] = {
+    "percent": (CapLimits(percent_per_hour=10), 1),
+    "hour": (CapLimits(percent_per_hour=100, per_hour=1), 1),
+    "day": (CapLimits(percent_per_hour=100, per_day=1), 1),
+    "open": (CapLimits(percent_per_hour=100, open_moves=1), 1),
+    "node": (CapLimits(percent_per_hour=100, node_per_hour=1), 1),
+    "namespace": (CapLimits(percent_per_hour=100, namespace_per_hour=1), 1),
+    "none": (CapLimits(percent_per_hour=100), 2),
+}
+
+
+@pytest.mark.parametrize("cap", CAPS)
+def test_10_caps_limit_the_moves(cap: str) -> None:
+    """Each cap alone limits the number of moves; without a tight one the cluster needs two."""
+    limits, expected = CAPS[cap]
+    assert len(moved(hot_and_cold(), replace(RULES, caps=limits))) == expected
+
+
+def test_10_a_workload_moves_one_pod_at_a_time() -> None:
+    """Of several hot pods of one workload one moves, and none while its replacement is not Ready."""
+    world = hot_and_cold()
+    world.pods = [pod(f"web-{n}", "node-hot") for n in range(5)]
+    world.workloads = [{**world.workloads[0], "metadata": {**world.workloads[0]["metadata"], "name": "web"}}]
+    world.cores = {f"web-{n}": 1.5 for n in range(5)}
+    assert len(moved(world)) == 1
+    waits = record("web-9", state=MoveState.EVICTED, evicted_at=NOW - 60, planned_at=NOW - 60)
+    found = plan(world, records=[waits])
+    assert (found.moves, set(found.stays.values())) == ((), {Refusal.OPEN_MOVE})
+    spent = [record(f"web-{n}", NOW - 3000, lineage=f"old-{n}") for n in range(2)]
+    assert set(plan(world, records=spent).stays.values()) == {Refusal.WORKLOAD_CAP}
+
+
+def budget(allowed: int, app: str = "app-a") -> dict[str, Any]:
+    """Return a PodDisruptionBudget that allows so many evictions."""
+    return {"metadata": {"name": "budget", "namespace": "default"},
+            "spec": {"selector": {"matchLabels": {"app": app}}}, "status": {"disruptionsAllowed": allowed}}  # fmt: skip
+
+
+def test_11_disruption_budgets_hold() -> None:
+    """A pod stays if its budget allows no eviction, and if two budgets cover it, which the API server refuses."""
+    world = hot_and_cold()
+    assert "app-a-hot" in moved(replace(world, budgets=[budget(1)]))
+    for budgets, reason in (([budget(0)], Refusal.BUDGET), ([budget(5), budget(5)], Refusal.MANY_BUDGETS)):
+        found = plan(replace(world, budgets=budgets))
+        assert found.stays["uid-of-default-app-a-hot"] is reason
+        assert found.moves
+
+
+def set_workload(world: World, **fields: Any) -> None:
+    world.workloads[0] = {**world.workloads[0], **fields}
+
+
+WORKLOADS: dict[Refusal, Callable[[World], None]] = {
+    Refusal.FEW_REPLICAS: lambda world: set_workload(world, spec={"replicas": 1}),
+    Refusal.ROLLOUT: lambda world: world.workloads[0]["status"].update(updatedReplicas=1),
+    Refusal.PENDING_REPLICA: lambda world: world.pods.append(pod("app-a-new", of="app-a", ready_at=None)),
+    Refusal.UNKNOWN_WORKLOAD: lambda world: world.workloads.pop(0) and None,
+    Refusal.SCALED: lambda world: world.scalers.append({
+        "metadata": {"namespace": "default"}, "status": {"lastScaleTime": "2026-11-18T15:50:00Z"},
+        "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "app-a"}},
+    }),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", WORKLOADS)
+def test_11_a_workload_in_change_is_left_alone(reason: Refusal) -> None:
+    """No pod moves of a workload that is rolling out, scaled of late, unknown, too small, or has a pod not Ready."""
+    world = replace(hot_and_cold(), now=NOW)
+    WORKLOADS[reason](world)
+    found = plan(world)
+    assert found.stays["uid-of-default-app-a-hot"] is reason
+    assert found.moves
+
+
+def test_12_a_young_pod_stays() -> None:
+    """A pod that is Ready for less than the least age does not move."""
+    world = hot_and_cold()
+    world.pods[0] = pod("app-a-hot", "node-hot", of="app-a", ready_at=NOW - 600)
+    assert plan(world).stays["uid-of-default-app-a-hot"] is Refusal.YOUNG
+
+
+def test_12_a_lineage_a_workload_and_a_node_rest_after_a_move() -> None:
+    """After a move the replacement, its workload, and both nodes rest; the pause of the lineage doubles."""
+    world, uid = hot_and_cold(), "uid-of-default-app-a-hot"
+    base = {"workload": "app-a", "replacement": uid, "lineage": "first"}
+    once = [record("old", NOW - 3700, uid="old", **base)]
+    assert uid not in plan(world, records=once).stays
+    assert plan(world, records=[record("old", NOW - 3500, uid="old", **base)]).stays[uid] is Refusal.COOLDOWN
+    twice = [record("oldest", NOW - 9000, uid="oldest", **{**base, "replacement": "old"}), *once]
+    assert plan(world, records=twice).stays[uid] is Refusal.COOLDOWN
+    sibling = [record("other", NOW - 60, uid="other", workload="app-a")]
+    assert plan(world, records=sibling).stays[uid] is Refusal.COOLDOWN
+    of_node = [record("other", NOW - 60, uid="other", source="node-hot", target="node-idle")]
+    found = plan(world, replace(RULES, cooldowns=Cooldowns(node=300)), of_node)
+    assert (found.sources["node-hot"], found.targets["node-idle"]) == (NodeRefusal.COOLDOWN, NodeRefusal.COOLDOWN)
+
+
+OPT_OUT: dict[Refusal, PodRules] = {
+    Refusal.NAMESPACE: PodRules(excluded_namespaces=frozenset({"default"})),
+    Refusal.LABEL: PodRules(excluded_labels=("app=other", "pod-template-hash")),
+    Refusal.PRIORITY: PodRules(protected_priority=0),
+}
+
+
+@pytest.mark.parametrize("reason", OPT_OUT)
+def test_13_pods_opt_out(reason: Refusal) -> None:
+    """Namespaces, labels and priorities of the settings keep pods in place."""
+    found = plan(hot_and_cold(), replace(RULES, pods=OPT_OUT[reason]))
+    assert (found.moves, found.stays["uid-of-default-app-a-hot"]) == ((), reason)
+    only = PodRules(namespaces=frozenset({"other"}))
+    assert moved(hot_and_cold(), replace(RULES, pods=only)) == []
+
+
+def test_15_with_a_taint_first_pods_leave_tainted_nodes_only() -> None:
+    """With source_taint, pods leave a node only once it has the soft taint."""
+    world, rules = hot_and_cold(), replace(RULES, nodes=NodeRules(bad_looks=1, source_taint="trimaran.io/hot"))
+    assert plan(world, rules).sources["node-hot"] is NodeRefusal.NOT_TAINTED
+    world.nodes[0] = node("node-hot", spec={"taints": [{"key": "trimaran.io/hot", "effect": "PreferNoSchedule"}]})
+    assert moved(world, rules)
+
+
+NODES: dict[NodeBarrier, dict[str, Any]] = {
+    NodeBarrier.TERMINATING: {"metadata": {"deletionTimestamp": "2026-11-25T12:00:00Z"}},
+    NodeBarrier.NOT_READY: {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}},
+    NodeBarrier.PRESSURE: {"status": {"conditions": [{"type": "Ready", "status": "True"},
+                                                     {"type": "MemoryPressure", "status": "True"}]}},
+    NodeBarrier.LEAVING: {"spec": {"taints": [{"key": "DeletionCandidateOfClusterAutoscaler",
+                                               "effect": "PreferNoSchedule"}]}},
+    NodeBarrier.CORDONED: {"spec": {"unschedulable": True}},
+    NodeBarrier.DO_NOT_DISRUPT: {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("barrier", NODES)
+def test_nodes_that_leave_or_are_in_trouble_take_no_part(barrier: NodeBarrier) -> None:
+    """Such a node is neither source nor target; pods leave a cordoned one by opt-in."""
+    world = hot_and_cold()
+    world.nodes[0] = node("node-hot", **NODES[barrier])
+    found = plan(world)
+    assert (found.moves, found.sources["node-hot"]) == ((), barrier)
+    world = hot_and_cold()
+    world.nodes[2] = node("node-idle", **NODES[barrier])
+    found = plan(world)
+    assert found.targets["node-idle"] is barrier
+    assert {each.record.target for each in found.moves} == {"node-cold"}
+    if barrier is NodeBarrier.CORDONED:
+        world.nodes[0] = node("node-hot", **NODES[barrier])
+        assert moved(world, replace(RULES, nodes=NodeRules(bad_looks=1, cordoned=True)))
+
+
+@pytest.mark.parametrize("key", ["ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"])
+def test_taints_of_autoscalers_are_known(key: str) -> None:
+    """A node that an autoscaler is about to delete is neither source nor target."""
+    world = hot_and_cold()
+    world.nodes[0] = node("node-hot", spec={"taints": [{"key": key, "effect": "NoSchedule"}]})
+    assert plan(world).sources["node-hot"] is NodeBarrier.LEAVING
+
+
+def test_the_holdout_is_planned_and_not_made() -> None:
+    """With a holdout of a half some planned moves are held back, and a held pod is not planned again."""
+    world = hot_and_cold()
+    found = plan(world, replace(RULES, holdout_percent=49))
+    assert found.held
+    held = {each.record.uid for each in found.held}
+    assert not held & {each.record.uid for each in found.moves}
+    assert all(each.record.state is MoveState.HELD for each in found.held)
+    again = plan(world, replace(RULES, holdout_percent=49), [each.record for each in found.held])
+    assert not held & {each.record.uid for each in again.held}
+
+
+def test_pods_that_never_move_stay_in_a_plan() -> None:
+    """The reason of a pod that never moves is in the plan, here a DaemonSet's."""
+    world = hot_and_cold()
+    world.pods.append(pod("agent", "node-hot", of="agent", kind="DaemonSet"))
+    assert plan(world).stays["uid-of-default-agent"] is PodBarrier.DAEMON_SET

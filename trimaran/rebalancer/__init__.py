@@ -1,0 +1,1 @@
+"""Controller that moves running pods where the predicted congestion falls most: ``trimaran rebalance``."""

@@ -1,0 +1,36 @@
+"""Consecutive searches that find a node worth relieving: a pod leaves a node only after several in a row."""
+
+from collections.abc import Collection
+
+
+class BadLooks:
+    """Counts of consecutive searches by node.
+
+    Args:
+        bad: searches in a row that must find a node.
+        good: searches in a row without it, after which its count begins again.
+    """
+
+    def __init__(self, bad: int, good: int) -> None:
+        self._bad, self._good = bad, good
+        self._counts: dict[str, tuple[int, int]] = {}  # searches that found the node, and since then those without it
+
+    def observe(self, sources: Collection[str]) -> None:
+        """Count a search that found these nodes worth relieving."""
+        counts = {}
+        for name in {*self._counts, *sources}:
+            found, without = self._counts.get(name, (0, 0))
+            if name in sources:
+                counts[name] = min(found + 1, self._bad), 0
+            elif without + 1 < self._good:
+                # Below the limit every search counts: they must be consecutive.
+                counts[name] = found if found >= self._bad else 0, without + 1
+        self._counts = counts
+
+    def is_confirmed(self, name: str) -> bool:
+        """Return whether enough searches in a row found a node."""
+        return self._counts.get(name, (0, 0))[0] >= self._bad
+
+    def forget(self) -> None:
+        """Begin again, as after a pause without searches."""
+        self._counts = {}

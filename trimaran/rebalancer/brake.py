@@ -1,0 +1,112 @@
+"""Brake: reasons to stop moving pods, from what the moves so far did.
+
+A brake is set once and stays until a person releases it, because its reason fades as soon as the moves end.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+from trimaran.rebalancer.caps import HOUR
+from trimaran.rebalancer.lineage import Member
+from trimaran.rebalancer.moves import MoveRecord, MoveState
+from trimaran.rebalancer.rules import BrakeRules
+
+_MIN_WAIT = 30.0  # seconds; shorter waits and start-ups of pods are no harm, however much they grow
+_RECENT = 600.0  # seconds for which a pod that got its node counts for the wait of pods
+
+
+class BrakeReason(StrEnum):
+    """Reason for the brake."""
+
+    NO_GAIN = "no_gain"
+    UNSCHEDULABLE = "unschedulable"
+    LOST = "lost"
+    UNREADY = "unready"
+    RESTARTS = "restarts"
+    PENDING = "pending"
+    STOPPED = "stopped"
+    """A person stopped it: ``trimaran rebalance stop``."""
+
+
+BrakeFinding = tuple[BrakeReason, str]
+
+
+def brake_reason(
+    records: Sequence[MoveRecord],
+    replaced: Iterable[tuple[MoveRecord, Member]],
+    waits: tuple[float, float],
+    rules: BrakeRules,
+    now: float,
+) -> BrakeFinding | None:
+    """Return the first reason to stop, with a text for people; None if there is none.
+
+    Args:
+        records: moves of the past day.
+        replaced: evicted pods whose replacement is not Ready, with the replacement.
+        waits: 95th percentile of the pods' wait for a node before the moves and now, seconds.
+        rules: the limits.
+        now: Unix time.
+    """
+    made = sorted((each for each in records if each.is_made), key=lambda each: each.planned_at)
+    for record, member in replaced:
+        since = member.facts.unschedulable_at
+        if since is not None and now - since >= rules.unschedulable:
+            return BrakeReason.UNSCHEDULABLE, (
+                f"the scheduler finds no node for {member.pod.namespace}/{member.pod.name}, which replaces "
+                f"{record.name}, since {now - since:.0f} s"
+            )
+    if lost := [record for record in made[-rules.moves :] if record.state == MoveState.LOST]:
+        return BrakeReason.LOST, f"no replacement of {lost[-1].namespace}/{lost[-1].name} became Ready in time"
+    return _no_gain(made, rules) or _unready(made, rules) or _restarts(made, rules) or _pending(made, waits, rules, now)
+
+
+def pending_wait(members: Iterable[Member], now: float) -> float:
+    """Return the 95th percentile of the time that pods wait for a node, of those that wait or waited of late."""
+    waits = []
+    for _, facts in members:
+        if facts.scheduled_at is None:
+            waits.append(now - facts.created_at)
+        elif now - facts.scheduled_at < _RECENT:
+            waits.append(facts.scheduled_at - facts.created_at)
+    waits.sort()
+    return max(0.0, waits[min(int(0.95 * len(waits)), len(waits) - 1)]) if waits else 0.0
+
+
+def _no_gain(made: Sequence[MoveRecord], rules: BrakeRules) -> BrakeFinding | None:
+    measured = [record.measured for record in made if record.measured is not None][-rules.moves :]
+    failures = sum(gain <= 0 for gain in measured)
+    if failures > rules.max_failures:
+        return BrakeReason.NO_GAIN, f"{failures} of the last {len(measured)} measured moves gained nothing"
+    return None
+
+
+def _unready(made: Sequence[MoveRecord], rules: BrakeRules) -> BrakeFinding | None:
+    landed = [record for record in made if record.state == MoveState.LANDED][-rules.moves :]
+    before = sum(max(record.startup, _MIN_WAIT) for record in landed)
+    after = sum(record.ready_at - record.evicted_at for record in landed)
+    if landed and after > rules.max_unready_factor * before:
+        return BrakeReason.UNREADY, (
+            f"the replacements of the last {len(landed)} moves took {after / len(landed):.0f} s to become Ready, the "
+            f"evicted pods {sum(record.startup for record in landed) / len(landed):.0f} s"
+        )
+    return None
+
+
+def _restarts(made: Sequence[MoveRecord], rules: BrakeRules) -> BrakeFinding | None:
+    last = made[-rules.moves :]
+    after, before = sum(record.restarts for record in last), sum(record.restarts_before for record in last)
+    if after > max(rules.max_restarts, before):
+        return BrakeReason.RESTARTS, f"the replacements of the last {len(last)} moves restarted {after} times"
+    return None
+
+
+def _pending(
+    made: Sequence[MoveRecord], waits: tuple[float, float], rules: BrakeRules, now: float
+) -> BrakeFinding | None:
+    before, after = waits
+    recent = any(now - record.planned_at < HOUR for record in made)
+    if recent and after > rules.max_pending_factor * max(before, _MIN_WAIT):
+        return BrakeReason.PENDING, (
+            f"pods wait up to {after:.0f} s for a node (95th percentile), {before:.0f} s before the moves"
+        )
+    return None

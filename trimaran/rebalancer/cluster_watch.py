@@ -1,0 +1,186 @@
+"""Live state of the cluster for the rebalancer, by watches of nodes, pods, workloads, budgets and autoscalers."""
+
+import threading
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any, Final, Generic, TypeVar
+
+from runtime.kubernetes.objects import Node, Pod
+from runtime.kubernetes.reflector import ListWatch, Object, Reflector
+from runtime.kubernetes.workloads import Workload
+from scoring import NodeTable
+from trimaran.cluster.view import ClusterView
+from trimaran.rebalancer.eligibility import WorkloadState
+from trimaran.rebalancer.facts import BudgetFacts, NodeFacts, PodFacts, ScalerFacts, WorkloadFacts
+from trimaran.rebalancer.look import ClusterLook
+from watcher.pod_use_table import PodUseTable
+
+WORKLOADS: Final = {"Deployment": "/apis/apps/v1/deployments", "StatefulSet": "/apis/apps/v1/statefulsets"}
+BUDGETS: Final = "/apis/policy/v1/poddisruptionbudgets"
+SCALERS: Final = "/apis/autoscaling/v2/horizontalpodautoscalers"
+Facts = TypeVar("Facts")
+
+
+class _SharedFacts(Generic[Facts]):
+    """Facts by key, written by a reflector's thread and read by others."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._facts: dict[str, Facts] = {}
+
+    def set(self, key: str, facts: Facts) -> None:
+        with self._lock:
+            self._facts[key] = facts
+
+    def drop(self, key: str) -> None:
+        with self._lock:
+            self._facts.pop(key, None)
+
+    def keep_only(self, keys: Container[str]) -> None:
+        with self._lock:
+            self._facts = {key: facts for key, facts in self._facts.items() if key in keys}
+
+    def all(self) -> dict[str, Facts]:
+        with self._lock:
+            return dict(self._facts)
+
+
+class _NodeObserver(_SharedFacts[NodeFacts]):
+    """Facts about nodes by name."""
+
+    def put(self, manifest: Object, read: Node) -> None:
+        self.set(read.name, NodeFacts.from_k8s(manifest))
+
+
+class _PodObserver(_SharedFacts[PodFacts]):
+    """Facts about pods by UID. Equal sets of barriers are one object, as most pods share one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._barriers: dict[Any, Any] = {}
+
+    def put(self, manifest: Object, read: Pod) -> None:
+        if read.finished:
+            self.drop(read.uid)
+            return
+        facts = PodFacts.from_k8s(manifest, read)
+        shared = self._barriers.setdefault(facts.barriers, facts.barriers)
+        object.__setattr__(facts, "barriers", shared)
+        self.set(read.uid, facts)
+
+
+class _ListedFacts(_SharedFacts[Facts]):
+    """Reflector store of the facts about one kind of objects, by namespace and name."""
+
+    def __init__(self, read: Callable[[Object], Facts]) -> None:
+        super().__init__()
+        self._read = read
+
+    def replace(self, objects: Iterable[Object]) -> None:
+        facts = {_key(each): self._read(each) for each in objects}
+        with self._lock:
+            self._facts = facts
+
+    def put(self, changed: Object) -> None:
+        self.set(_key(changed), self._read(changed))
+
+    def drop(self, deleted: Any) -> None:
+        super().drop(_key(deleted))
+
+
+class ClusterWatch:
+    """Watches of everything that a plan of moves needs from the API server.
+
+    Args:
+        view_api: client for nodes and pods; :meth:`close` aborts its requests.
+        api: client for the other objects; :meth:`close` aborts its requests.
+    """
+
+    def __init__(self, view_api: ListWatch, api: ListWatch) -> None:
+        self._nodes, self._pods = _NodeObserver(), _PodObserver()
+        self._view = ClusterView(view_api, node_observer=self._nodes, pod_observer=self._pods)
+        self._workloads = {kind: _ListedFacts(WorkloadFacts.from_k8s) for kind in WORKLOADS}
+        self._budgets, self._scalers = _ListedFacts(BudgetFacts.from_k8s), _ListedFacts(ScalerFacts.from_k8s)
+        self._reflectors = [
+            *(Reflector(api, path, self._workloads[kind]) for kind, path in WORKLOADS.items()),
+            Reflector(api, BUDGETS, self._budgets),
+            Reflector(api, SCALERS, self._scalers),
+        ]
+
+    def start(self) -> None:
+        """Start to list and watch in the background."""
+        self._view.start()
+        for reflector in self._reflectors:
+            reflector.start()
+
+    def close(self) -> None:
+        """Stop, and abort all requests of the clients."""
+        for reflector in self._reflectors:
+            reflector.stop()
+        self._view.close()
+        for reflector in self._reflectors:
+            reflector.join()
+
+    @property
+    def is_synced(self) -> bool:
+        """True once the first full list of every kind has arrived."""
+        return self._view.is_synced and all(each.synced.is_set() for each in self._reflectors)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """Reasons why the API server cannot be read now, with the missing RBAC rule after a 403."""
+        return tuple(
+            dict.fromkeys((*self._view.failures, *(each.failure for each in self._reflectors if each.failure)))
+        )
+
+    @property
+    def age_seconds(self) -> float:
+        """Seconds since the API server last reported on some kind of objects: the longest time of all kinds."""
+        return max(self._view.age_seconds, *(each.age_seconds for each in self._reflectors))
+
+    def node_names(self) -> tuple[str, ...]:
+        """Return the names of all nodes."""
+        with self._view.reading() as table:
+            return table.names
+
+    def noted_pods(self) -> list[Pod]:
+        """Return the pods on nodes with a note of a planned target."""
+        noted = {uid for uid, facts in self._pods.all().items() if facts.is_noted}
+        if not noted:
+            return []
+        return [placed.pod for _, placed in self._table().placed_pods() if placed.pod.uid in noted]
+
+    def look(self, use: PodUseTable, measured: Mapping[str, float], now: float) -> ClusterLook:
+        """Return the state of the cluster.
+
+        Args:
+            use: use of the pods over the last day.
+            measured: CPU load of each node with fresh metrics, percent.
+            now: Unix time.
+        """
+        return ClusterLook(
+            table=self._table(),
+            pods=self._pods.all(),
+            nodes=self._nodes.all(),
+            pending=self._view.pending(),
+            state=self._state(),
+            use=use,
+            measured=measured,
+            now=now,
+        )
+
+    def _table(self) -> NodeTable:
+        with self._view.reading() as table:
+            return table.copy()
+
+    def _state(self) -> WorkloadState:
+        workloads = {
+            Workload(namespace, kind, name): facts
+            for kind, listed in self._workloads.items()
+            for (namespace, _, name), facts in ((key.partition("/"), facts) for key, facts in listed.all().items())
+        }
+        return WorkloadState.of(workloads, self._budgets.all().values(), self._scalers.all().values())
+
+
+def _key(each: Object) -> str:
+    metadata = each.get("metadata") or {}
+    return f"{metadata.get('namespace')}/{metadata.get('name')}"

@@ -1,0 +1,285 @@
+"""Controller of the moves: follows evicted pods, searches for moves when a trigger fires, and makes or shows them.
+
+In mode observe, and while the brake is set, it plans and reports what it would do, and writes nothing about it.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from runtime.http.failures import describe
+from runtime.kubernetes.api import REQUEST_FAILURES
+from runtime.outage_log import OutageLog
+from trimaran.planning.moves import MoveCosts
+from trimaran.planning.moves.triggers import ClusterSigns, Trigger, TriggerWatch
+from trimaran.rebalancer.bad_looks import BadLooks
+from trimaran.rebalancer.brake import brake_reason, pending_wait
+from trimaran.rebalancer.caps import HOUR, Caps
+from trimaran.rebalancer.cluster_watch import ClusterWatch
+from trimaran.rebalancer.ledger import Brake, Ledger
+from trimaran.rebalancer.ledger_store import LedgerConflict, LedgerStore, UnreadableLedger
+from trimaran.rebalancer.lineage import CooldownClock, replacements
+from trimaran.rebalancer.look import ClusterLook
+from trimaran.rebalancer.measured_use import UseReader, is_fragmented
+from trimaran.rebalancer.mover import LeadershipLost, PodMover
+from trimaran.rebalancer.moves import MoveRecord, MoveState
+from trimaran.rebalancer.outcomes import followed, measured
+from trimaran.rebalancer.plan import MovePlan, plan_moves
+from trimaran.rebalancer.reports import MoveReporter, RebalancerCounts, gains
+from trimaran.rebalancer.rules import MoveRules
+
+_STALE_WATCH = 60.0  # seconds; a watch of the API server ends, and begins again, every 15
+_CLOCK_JUMP = 60.0  # seconds by which the clock may differ from the seconds that passed
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SearchSchedule:
+    """Options of when to search.
+
+    Attributes:
+        acts: whether moves are made.
+        triggers: what starts a search.
+        hot_percent: load for the trigger ``load``.
+        seconds: time between two searches.
+    """
+
+    acts: bool
+    triggers: Sequence[Trigger] = (Trigger.TIME,)
+    hot_percent: float = 80.0
+    seconds: float = 300.0
+
+
+@dataclass(frozen=True)
+class PublishedPlan:
+    """Last plan, for readers in other threads.
+
+    Attributes:
+        plan: the plan.
+        look: state of the cluster that it was made for.
+        acts: whether its moves are made.
+        ledger: moves of the past day, and the brake.
+    """
+
+    plan: MovePlan
+    look: ClusterLook | None
+    acts: bool
+    ledger: Ledger
+
+
+class Rebalancer:
+    """Controller of the moves. Not thread-safe, but any thread may read ``counts`` and ``published``.
+
+    Args:
+        watch: live state of the cluster.
+        use: measured use of pods and nodes.
+        mover: makes moves.
+        store: storage of the ledger.
+        reporter: writer of reports.
+        counts: counters.
+        rules: the limits.
+        schedule: when to search, and whether to act.
+        term: returns the number of the Lease's current term, None if this process does not hold the Lease.
+        clock: Unix time.
+        uptime: clock that never jumps.
+    """
+
+    def __init__(
+        self,
+        watch: ClusterWatch,
+        use: UseReader,
+        mover: Callable[[Callable[[], ClusterLook], Callable[[], bool]], PodMover],
+        store: LedgerStore,
+        reporter: MoveReporter,
+        counts: RebalancerCounts,
+        rules: MoveRules,
+        schedule: SearchSchedule,
+        term: Callable[[], int | None],
+        clock: Callable[[], float],
+        uptime: Callable[[], float],
+    ) -> None:
+        self._watch, self._use, self._make_mover, self._store = watch, use, mover, store
+        self._reporter, self.counts, self._rules, self._schedule = reporter, counts, rules, schedule
+        self._term, self._clock, self._uptime = term, clock, uptime
+        self._costs = MoveCosts()
+        self._looks = BadLooks(rules.nodes.bad_looks, rules.nodes.good_looks)
+        self._triggers = TriggerWatch(schedule.triggers, schedule.hot_percent)
+        self._observed = Ledger()  # moves that were planned only
+        self._searched_at, self._rest_until = -schedule.seconds, 0.0  # by the uptime
+        self._offset = clock() - uptime()
+        self._outage = OutageLog(_log, "no search for moves", "moves are searched for again")
+        self._was_acting = False
+        self.published = PublishedPlan(MovePlan(nothing="no search yet"), None, schedule.acts, Ledger())
+
+    def run_cycle(self) -> bool:
+        """Follow the evicted pods, and search for moves if a trigger fires; return whether the inputs are there."""
+        if not self._watch.is_synced:
+            return False
+        self._check_clock()
+        term = self._term() if self._schedule.acts else None
+        if self._schedule.acts and term is None:
+            self._looks.forget()
+            self._was_acting = False
+            return True
+        try:
+            ledger = self._follow(self._store.read()) if self._schedule.acts else Ledger()
+            self._search_if_due(ledger, term)
+        except (LeadershipLost, LedgerConflict, UnreadableLedger) as error:
+            self._outage.failed(str(error) or "another replica took the Lease")
+        except REQUEST_FAILURES as error:
+            self._outage.failed(f"the ledger cannot be read or written: {describe(error).reason}")
+        return True
+
+    def _follow(self, ledger: Ledger) -> Ledger:
+        """Update the moves whose replacement is awaited, and set the brake if something goes wrong."""
+        look, before = self._look(), ledger
+        for record in list(followed(look, ledger.records, self._rules)):
+            known = ledger.find(record.uid)
+            ledger = ledger.put(record)
+            if known is not None and known.is_open and not record.is_open:
+                self._count_end(record)
+                self._reporter.over(record)
+        wait = pending_wait(look.all_members(), look.now)
+        if not any(record.is_made and look.now - record.planned_at < HOUR for record in ledger.records):
+            ledger = replace(ledger, wait=round(wait, 1))
+        if ledger.brake is None:
+            replaced = list(replacements(ledger.records, look.members))
+            found = brake_reason(ledger.records, replaced, (ledger.wait, wait), self._rules.brake, look.now)
+            if found is not None:
+                brake = Brake(*found, look.now)
+                ledger = ledger.with_brake(brake)
+                self._reporter.braked(brake)
+        ledger = ledger.pruned(look.now)
+        # A growing wait alone is not worth a write: it is measured again.
+        if replace(ledger, wait=before.wait) != before or abs(ledger.wait - before.wait) > HOUR / 60:
+            self._store.write(ledger)
+        self.counts.open = len(ledger.open_records())
+        self.counts.twice = CooldownClock(self._rules.cooldowns, ledger.records).moved_twice()
+        self._remove_notes(ledger)
+        return ledger
+
+    def _count_end(self, record: MoveRecord) -> None:
+        if record.state is MoveState.LANDED:
+            self.counts.moves["landed" if record.landed_on == record.target else "elsewhere"] += 1
+        else:
+            self.counts.moves[str(record.state)] += 1
+
+    def _remove_notes(self, ledger: Ledger) -> None:
+        """Remove notes from pods that no open move is about, such as after a kill."""
+        moving = {record.uid for record in ledger.open_records()}
+        for pod in self._watch.noted_pods():
+            if pod.uid not in moving and not pod.terminating:
+                self._mover(None).evictor.note(pod.namespace, pod.name, pod.uid, None)
+
+    def _search_if_due(self, ledger: Ledger, term: int | None) -> None:
+        acts = self._schedule.acts and ledger.brake is None
+        if acts != self._was_acting:
+            self._looks.forget()
+        self._was_acting = acts
+        passed = self._uptime() - self._searched_at
+        self._publish(replace(self.published, acts=acts, ledger=self._merged(ledger)))
+        if passed < self._schedule.seconds:
+            return
+        signs = self._signs()
+        if self._triggers.fired(signs) is None:
+            return
+        self._triggers.searched(signs)
+        self._searched_at = self._uptime()
+        if why := self._refresh():
+            self._looks.forget()
+            self._outage.failed(why)
+            self._publish(PublishedPlan(MovePlan(nothing=why), None, acts, self._merged(ledger)))
+            return
+        self._outage.worked()
+        look = self._look()
+        ledger = self._measure(look, ledger)
+        self._search(look, ledger, term, acts=acts)
+
+    def _search(self, look: ClusterLook, ledger: Ledger, term: int | None, *, acts: bool) -> None:
+        """Search for moves, and make or report them."""
+        rules = self._rules if acts else replace(self._rules, holdout_percent=0.0)
+        records = list(ledger.records)
+        if not acts:  # as if the planned moves had been made, so that the caps and pauses are those of mode act
+            records += [record.changed(state=MoveState.LANDED) for record in self._observed.records]
+        plan = plan_moves(look, records, rules, self._looks, self._costs)
+        counts = self.counts
+        counts.searches, counts.planned, counts.hot = counts.searches + 1, len(plan.moves), len(plan.hot)
+        counts.stays, counts.used_at = plan.refused(), look.use.timestamp
+        if plan.nothing:
+            self._outage.failed(plan.nothing)
+        inputs = {
+            "use_age_seconds": round(look.now - look.use.timestamp),
+            "caps": Caps(rules.caps, records, len(look.running), look.now).usage(),
+        }
+        if acts:
+            ledger = self._act(plan, ledger, term, inputs)
+        else:
+            for move in plan.moves:
+                self._reporter.planned(move, inputs)
+                self._observed = self._observed.put(move.record.changed(state=MoveState.HELD)).pruned(look.now)
+        self._publish(PublishedPlan(plan, look, acts, self._merged(ledger)))
+
+    def _act(self, plan: MovePlan, ledger: Ledger, term: int | None, inputs: Mapping[str, Any]) -> Ledger:
+        """Make the moves of a plan; return the ledger."""
+        if plan.held:
+            ledger = ledger.put_all(move.record for move in plan.held)
+            self._store.write(ledger)
+            for move in plan.held:
+                self._reporter.planned(move, inputs, held=True)
+        mover = self._mover(term)
+        for move in plan.moves:
+            if self._uptime() < self._rest_until or self._watch.age_seconds > _STALE_WATCH:
+                break
+            ledger, wait = mover.move(move, ledger, inputs)
+            if wait is not None:
+                self._rest_until = self._uptime() + wait
+        self.counts.open = len(ledger.open_records())
+        return ledger
+
+    def _measure(self, look: ClusterLook, ledger: Ledger) -> Ledger:
+        """Measure the gains that are due; return the ledger."""
+        found = list(measured(look, ledger.records, self._rules, self._costs))
+        if found:
+            ledger = ledger.put_all(found)
+            self._store.write(ledger)
+        observed = list(measured(look, self._observed.records, self._rules, self._costs))
+        self._observed = self._observed.put_all(observed)
+        for record in (*found, *observed):
+            self._reporter.measured(record)
+        self.counts.gains, self.counts.measured = gains([*ledger.records, *self._observed.records])
+        return ledger
+
+    def _refresh(self) -> str:
+        """Read the use of pods and nodes; return the reason if there is none."""
+        if self._watch.age_seconds > _STALE_WATCH:
+            return f"the API server is silent for {self._watch.age_seconds:.0f} s"
+        gone = [record.uid for record in self.published.ledger.records if record.is_made]
+        return self._use.refresh(self._watch.node_names(), gone)
+
+    def _look(self) -> ClusterLook:
+        return self._watch.look(self._use.pods, self._use.loads, self._clock())
+
+    def _mover(self, term: int | None) -> PodMover:
+        return self._make_mover(self._look, lambda: term is not None and self._term() == term)
+
+    def _signs(self) -> ClusterSigns:
+        look = self._look()
+        return ClusterSigns(
+            interval_passed=True, names=look.table.names, running=len(look.running), loads=self._use.node_loads,
+            is_fragmented=lambda: is_fragmented(look),
+        )  # fmt: skip
+
+    def _check_clock(self) -> None:
+        """Rest for an hour after a jump of the clock: no window of time can be trusted."""
+        offset = self._clock() - self._uptime()
+        if abs(offset - self._offset) > _CLOCK_JUMP:
+            self._rest_until = self._uptime() + HOUR
+            _log.warning("the clock jumped: no moves for an hour", extra={"seconds": round(offset - self._offset)})
+        self._offset = offset
+
+    def _merged(self, ledger: Ledger) -> Ledger:
+        return ledger.put_all(self._observed.records) if self._observed.records else ledger
+
+    def _publish(self, published: PublishedPlan) -> None:
+        self.published = published

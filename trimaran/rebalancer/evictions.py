@@ -1,0 +1,131 @@
+"""Evictions by the Eviction API, which respects disruption budgets, and the kinds of its refusals.
+
+429 with the cause DisruptionBudget    the budget is used up: wait, this pod only
+429 otherwise                          the API server is overloaded: wait with all evictions
+500 of two budgets                     permanent: the API server refuses every eviction of this pod
+any status by an admission webhook     its answer counts for this pod, also if the webhook moves the pod by itself
+404, 409                               the pod is gone, or another one has its name
+anything else                          unknown: the eviction may have happened
+"""
+
+import contextlib
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import requests
+
+from runtime.http.failures import describe
+from runtime.http.gather import Deadline
+from runtime.kubernetes.api import REQUEST_FAILURES, Sender
+from runtime.kubernetes.rbac import needed_rule
+from trimaran.cluster.target_note import REMOVED, TargetNote
+
+MERGE_PATCH = "application/merge-patch+json"
+_MIN_WAIT = 10.0
+_DAY = 86400.0
+
+
+class EvictionAnswer(StrEnum):
+    """Answer of the API server to a request for an eviction."""
+
+    EVICTED = "evicted"
+    BUDGET = "budget"
+    OVERLOAD = "overload"
+    TWO_BUDGETS = "two_budgets"
+    DENIED = "denied"
+    FORBIDDEN = "forbidden"
+    GONE = "gone"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionOutcome:
+    """Outcome of a request for an eviction.
+
+    Attributes:
+        answer: kind of the answer.
+        text: the answer for people.
+        wait: least time until the next request for this pod, or with ``OVERLOAD`` for any pod, seconds.
+    """
+
+    answer: EvictionAnswer
+    text: str = ""
+    wait: float = 0.0
+
+
+class Evictor:
+    """Client of the Eviction API.
+
+    Args:
+        api: Kubernetes API.
+        seconds: time limit of a request.
+    """
+
+    def __init__(self, api: Sender, seconds: float) -> None:
+        self._api, self._seconds = api, seconds
+
+    def note(self, namespace: str, name: str, uid: str, note: TargetNote | None) -> str:
+        """Write a note on a pod, or remove it; return the reason if that failed."""
+        annotations = dict(REMOVED) if note is None else note.annotations()
+        body = {"metadata": {"uid": uid, "annotations": annotations}}  # with another UID the API server refuses it
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        try:
+            self._api.send("PATCH", path, Deadline.after(self._seconds), body, MERGE_PATCH)
+        except REQUEST_FAILURES as error:
+            failure = describe(error)
+            if note is None and failure.status in {requests.codes.not_found, requests.codes.conflict}:
+                return ""  # the note went with the pod
+            rule = f"; {needed_rule('/api/v1/pods', 'patch')}" if failure.status == requests.codes.forbidden else ""
+            return failure.reason + rule
+        return ""
+
+    def evict(self, namespace: str, name: str, uid: str) -> EvictionOutcome:
+        """Request the eviction of a pod, identified by its UID."""
+        body = {
+            "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }  # fmt: skip
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
+        try:
+            self._api.send("POST", path, Deadline.after(self._seconds), body)
+        except REQUEST_FAILURES as error:
+            return _outcome(error)
+        return EvictionOutcome(EvictionAnswer.EVICTED)
+
+
+def _outcome(error: BaseException) -> EvictionOutcome:
+    """Classify a failed request for an eviction."""
+    failure, response = describe(error), getattr(error, "response", None)
+    status, text = failure.status, failure.reason
+    wait = max(_MIN_WAIT, _retry_after(response))
+    if status and "admission webhook" in text:
+        return EvictionOutcome(EvictionAnswer.DENIED, text, wait)
+    if status == requests.codes.too_many_requests:
+        kind = EvictionAnswer.BUDGET if "DisruptionBudget" in _causes(response) else EvictionAnswer.OVERLOAD
+        return EvictionOutcome(kind, text, wait)
+    if status == requests.codes.internal_server_error and "more than one PodDisruptionBudget" in text:
+        return EvictionOutcome(EvictionAnswer.TWO_BUDGETS, text, _DAY)
+    if status in {requests.codes.not_found, requests.codes.conflict}:
+        return EvictionOutcome(EvictionAnswer.GONE, text)
+    if status == requests.codes.forbidden:
+        rule = needed_rule("/api/v1/pods/eviction", "create").replace('["pods"]', '["pods/eviction"]')
+        return EvictionOutcome(EvictionAnswer.FORBIDDEN, f"{text}; {rule}", wait)
+    if status and status < 500:
+        return EvictionOutcome(EvictionAnswer.DENIED, text, wait)
+    return EvictionOutcome(EvictionAnswer.UNKNOWN, text, wait)
+
+
+def _causes(response: Any) -> set[str]:
+    """Return the reasons of the causes in the Status of a response."""
+    with contextlib.suppress(KeyError, ValueError, AttributeError, TypeError):
+        return {str(each.get("reason")) for each in response.json()["details"]["causes"]}
+    return set()
+
+
+def _retry_after(response: Any) -> float:
+    """Return the seconds of a Retry-After header; 0 without one."""
+    try:
+        return float(response.headers["Retry-After"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return 0.0

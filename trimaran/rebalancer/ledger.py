@@ -1,0 +1,127 @@
+"""Ledger: everything that the rebalancer must not forget, as a value that goes into a ConfigMap.
+
+It is written before each eviction and read by every new leader, so that a kill loses nothing: neither the moves that
+count for the caps, nor those whose replacement is awaited, nor the brake.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import orjson
+
+from trimaran.rebalancer.brake import BrakeReason
+from trimaran.rebalancer.caps import DAY
+from trimaran.rebalancer.moves import MoveRecord, MoveState
+
+_VERSION = 1
+_DEFAULTS = {each.name: each.default for each in fields(MoveRecord)}
+
+
+@dataclass(frozen=True, slots=True)
+class Brake:
+    """Brake that was set.
+
+    Attributes:
+        reason: the reason.
+        text: the reason for people.
+        at: Unix time.
+    """
+
+    reason: BrakeReason
+    text: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Moves of the past day, and the brake.
+
+    Attributes:
+        records: the moves, oldest first.
+        brake: the brake; None without one.
+        wait: 95th percentile of the pods' wait for a node before the moves of the last hour, seconds.
+    """
+
+    records: tuple[MoveRecord, ...] = ()
+    brake: Brake | None = None
+    wait: float = 0.0
+
+    def put(self, record: MoveRecord) -> "Ledger":
+        """Return the ledger with a record added, or replaced if the move is known."""
+        kept = tuple(each for each in self.records if each.uid != record.uid)
+        return replace(self, records=tuple(sorted((*kept, record), key=lambda each: each.planned_at)))
+
+    def put_all(self, records: Iterable[MoveRecord]) -> "Ledger":
+        """Return the ledger with several records added or replaced."""
+        ledger = self
+        for record in records:
+            ledger = ledger.put(record)
+        return ledger
+
+    def find(self, uid: str) -> MoveRecord | None:
+        """Return the move of a pod; None if there is none."""
+        return next((record for record in self.records if record.uid == uid), None)
+
+    def open_records(self) -> list[MoveRecord]:
+        """Return the moves whose replacement is awaited."""
+        return [record for record in self.records if record.is_open]
+
+    def with_brake(self, brake: Brake | None) -> "Ledger":
+        """Return the ledger with another brake. Without one, what the earlier moves did no longer counts for it."""
+        if brake is not None:
+            return replace(self, brake=brake)
+        return replace(
+            self,
+            brake=None,
+            records=tuple(
+                each.changed(measured=None, restarts=0, state=MoveState.LANDED, evicted_at=0.0, ready_at=0.0)
+                if each.state in {MoveState.LANDED, MoveState.LOST}
+                else each
+                for each in self.records
+            ),
+        )
+
+    def pruned(self, now: float) -> "Ledger":
+        """Return the ledger without the moves of more than a day ago; open ones stay."""
+        kept = tuple(each for each in self.records if each.is_open or now - each.planned_at < DAY)
+        return self if len(kept) == len(self.records) else replace(self, records=kept)
+
+    def to_json(self) -> str:
+        """Return the text for the ConfigMap."""
+        document: dict[str, Any] = {
+            "version": _VERSION,
+            "moves": [_short(record) for record in self.records],
+            "brake": None if self.brake is None else asdict(self.brake),
+            "wait": round(self.wait, 1),
+        }
+        return orjson.dumps(document).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> "Ledger":
+        """Read the text of the ConfigMap.
+
+        Raises:
+            ValueError: it is not a ledger, or one of a later version.
+        """
+        try:
+            document = orjson.loads(text)
+            if document["version"] != _VERSION:
+                raise ValueError(f"version {document['version']}; this program reads version {_VERSION}")
+            brake = document.get("brake")
+            return cls(
+                tuple(map(MoveRecord.from_json, document["moves"])),
+                None if brake is None else Brake(BrakeReason(brake["reason"]), str(brake["text"]), float(brake["at"])),
+                float(document.get("wait") or 0.0),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a ledger: {type(error).__name__}: {error}") from error
+
+
+def _short(record: MoveRecord) -> Mapping[str, Any]:
+    """Return the fields of a record that differ from their default, so that a thousand moves stay below 1 MiB."""
+    return {
+        name: round(value, 4) if isinstance(value, float) else value
+        for name, value in asdict(record).items()
+        if value != _DEFAULTS[name]
+    }

@@ -1,0 +1,151 @@
+"""Lineages: a pod and the pods that replace it after evictions, whatever their names and UIDs are.
+
+Cooldowns go by lineage. By the pod's UID a replacement would look like a new pod, and could be moved again at once.
+
+    StatefulSet     namespace, kind, workload and ordinal: the replacement has the same name
+    Deployment      UID of the first evicted pod; a replacement is a pod of the same workload and revision that was
+                    created after the eviction, each for one move, the oldest pod for the oldest move
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from runtime.kubernetes.objects import Pod
+from runtime.kubernetes.workloads import Workload, revision_of
+from trimaran.rebalancer.caps import DAY
+from trimaran.rebalancer.facts import PodFacts
+from trimaran.rebalancer.moves import MoveRecord, MoveState
+from trimaran.rebalancer.rules import Cooldowns
+
+STATEFUL_SET = "StatefulSet"
+_CLOCKS = 2.0  # seconds by which the API server's clock may differ from ours
+
+
+class Member(NamedTuple):
+    """A pod with its facts."""
+
+    pod: Pod
+    facts: PodFacts
+
+
+def lineage_of(pod: Pod, records: Iterable[MoveRecord]) -> str:
+    """Return the identity that a pod shares with the pods that it replaces.
+
+    Args:
+        pod: the pod.
+        records: moves of the past day.
+    """
+    if pod.workload is not None and pod.workload.kind == STATEFUL_SET:
+        return f"{pod.namespace}/{STATEFUL_SET}/{pod.name}"
+    former = next((record.lineage for record in records if record.replacement == pod.uid), "")
+    return former or pod.uid
+
+
+def replacements(
+    records: Sequence[MoveRecord], members: Mapping[Workload, Sequence[Member]]
+) -> Iterator[tuple[MoveRecord, Member]]:
+    """Yield the replacement of each evicted pod that has one.
+
+    Args:
+        records: moves of the past day.
+        members: all pods by workload, of those workloads that have an evicted pod.
+    """
+    claimed = {record.replacement for record in records if record.replacement}
+    evicted = sorted((each for each in records if each.state == MoveState.EVICTED), key=lambda each: each.evicted_at)
+    waiting: dict[tuple[Workload, str], list[MoveRecord]] = defaultdict(list)
+    for record in evicted:
+        waiting[(record.of, record.revision)].append(record)
+    for (workload, revision), moves in waiting.items():
+        pods = sorted(members.get(workload, ()), key=lambda each: (each.facts.created_at, each.pod.name))
+        present = {each.pod.uid: each for each in pods}
+        for record in moves:
+            found = present.get(record.replacement) if record.replacement else None
+            if found is None:
+                found = next((each for each in pods if _replaces(each, record, revision, claimed)), None)
+            if found is not None:
+                claimed.add(found.pod.uid)
+                yield record, found
+
+
+def _replaces(member: Member, record: MoveRecord, revision: str, claimed: "set[str]") -> bool:
+    pod, facts = member
+    if pod.uid == record.uid or pod.uid in claimed or facts.created_at < record.evicted_at - _CLOCKS:
+        return False
+    if record.kind == STATEFUL_SET:
+        return pod.name == record.name
+    return revision_of(pod.labels) == revision
+
+
+class CooldownClock:
+    """Times until which pods, workloads and nodes rest, by the moves of the past day.
+
+    Args:
+        cooldowns: lengths of the pauses.
+        records: moves of the past day.
+    """
+
+    def __init__(self, cooldowns: Cooldowns, records: Iterable[MoveRecord]) -> None:
+        self._cooldowns = cooldowns
+        self._moves: dict[str, list[float]] = defaultdict(list)
+        self._held: dict[str, float] = {}
+        self._refused: dict[str, float] = {}
+        self._workloads: dict[Workload, float] = {}
+        self._sources: dict[str, float] = {}
+        self._targets: dict[str, float] = {}
+        for record in records:
+            at = max(record.planned_at, record.evicted_at, record.ready_at)
+            if record.is_made:
+                self._moves[record.lineage].append(at)
+                _latest(self._workloads, record.of, at)
+                _latest(self._sources, record.source, at)
+                _latest(self._targets, record.target, at)
+            elif record.state == MoveState.HELD:
+                _latest(self._held, record.lineage, at)
+            else:
+                _latest(self._refused, record.lineage, record.planned_at + record.wait)
+
+    def add(self, record: MoveRecord) -> None:
+        """Count a move that begins now."""
+        self._moves[record.lineage].append(record.planned_at)
+        _latest(self._workloads, record.of, record.planned_at)
+        _latest(self._sources, record.source, record.planned_at)
+        _latest(self._targets, record.target, record.planned_at)
+
+    def pod_until(self, lineage: str) -> float:
+        """Return the time until which a lineage rests; 0 if it does not."""
+        moves = self._moves.get(lineage)
+        doubled = 0.0
+        if moves:
+            doubled = max(moves) + min(self._cooldowns.pod * float(2 ** min(len(moves) - 1, 16)), DAY)
+        held = self._held.get(lineage)
+        return max(doubled, self._refused.get(lineage, 0.0), 0.0 if held is None else held + DAY)
+
+    def workload_until(self, workload: Workload) -> float:
+        """Return the time until which a workload rests; 0 if it does not."""
+        return self._until(self._workloads.get(workload), self._cooldowns.workload)
+
+    def source_until(self, node: str) -> float:
+        """Return the time until which no further pod leaves a node; 0 if one may."""
+        return self._until(self._sources.get(node), self._cooldowns.node)
+
+    def target_until(self, node: str) -> float:
+        """Return the time until which no further pod moves to a node; 0 if one may."""
+        return self._until(self._targets.get(node), self._cooldowns.node)
+
+    @staticmethod
+    def _until(at: float | None, seconds: float) -> float:
+        return 0.0 if at is None else at + seconds
+
+    def moved_twice(self) -> int:
+        """Return the number of lineages that moved more than once within a day."""
+        return sum(len(moves) > 1 for moves in self._moves.values())
+
+
+def refusal_wait(cooldowns: Cooldowns, refusals: int) -> float:
+    """Return the pause after a number of refused evictions in a row, seconds: doubled each time, a day at most."""
+    return min(cooldowns.refusal * float(2 ** min(max(refusals - 1, 0), 16)), DAY)
+
+
+def _latest(times: dict[str, float] | dict[Workload, float], key: "str | Workload", at: float) -> None:
+    times[key] = max(times.get(key, 0.0), at)  # type: ignore[index, arg-type]

@@ -1,0 +1,225 @@
+"""State of a cluster at one time, and the problem of moves that follows from it, as arrays.
+
+A pod's past is what the watcher keeps of it. A replacement inherits the past of the pod that it replaces; other new
+pods have the mean course of their workload. While the replacement of an evicted pod has no node, the planned target
+carries its use and its requests.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from runtime.kubernetes.objects import CPU, MEMORY, Pod
+from runtime.kubernetes.pod_demand import in_tree_requests
+from runtime.kubernetes.workloads import Workload
+from scoring import NodeTable
+from scoring.arrays import Bools, Float64s, Int64s
+from trimaran.planning.moves import MoveProblem
+from trimaran.planning.moves.past import expected_cpu, expected_memory
+from trimaran.rebalancer.eligibility import WorkloadState
+from trimaran.rebalancer.facts import NodeFacts, PodBarrier, PodFacts
+from trimaran.rebalancer.lineage import Member
+from trimaran.rebalancer.moves import MoveRecord, MoveState
+from watcher.pod_use_table import HOURS, PERIOD_STEPS, STEP_SECONDS, STEPS, Float16s, PodUseTable
+
+HOUR_STEPS: Final = 3600 // STEP_SECONDS
+LAST_HOUR_SHARE: Final = 0.75
+"""Share of each past hour's mean use that is replaced by the last hour's mean, as in the simulator."""
+
+NO_USE: Final = PodUseTable(
+    0.0, (), (), (), (), (), np.zeros(0), np.zeros(0), np.zeros((0, STEPS), np.float16),
+    np.zeros((0, STEPS // PERIOD_STEPS), np.float16), np.zeros((2, 0, HOURS), np.float16),
+)  # fmt: skip
+"""Table without pods."""
+
+
+@dataclass(frozen=True)
+class ClusterLook:
+    """State of a cluster at one time.
+
+    Attributes:
+        table: nodes with the pods on them; the look owns it.
+        pods: facts about all pods, by UID.
+        nodes: facts about all nodes, by name.
+        pending: pods without a node.
+        state: state of the workloads.
+        use: use of the pods over the last day.
+        measured: CPU load of each node with fresh metrics, percent.
+        now: Unix time.
+    """
+
+    table: NodeTable
+    pods: Mapping[str, PodFacts]
+    nodes: Mapping[str, NodeFacts]
+    pending: Sequence[Pod]
+    state: WorkloadState
+    use: PodUseTable
+    measured: Mapping[str, float]
+    now: float
+
+    @cached_property
+    def running(self) -> Sequence[tuple[int, Member]]:
+        """Row and facts of each pod on a node; pods whose facts have not arrived are left out."""
+        return [
+            (row, Member(placed.pod, self.pods[placed.pod.uid]))
+            for row, placed in self.table.placed_pods()
+            if placed.pod.uid in self.pods
+        ]
+
+    @cached_property
+    def members(self) -> Mapping[Workload, Sequence[Member]]:
+        """All pods by workload, also those without a node; terminating ones are left out."""
+        by_workload: dict[Workload, list[Member]] = defaultdict(list)
+        for member in self.all_members():
+            if member.pod.workload is not None and not member.pod.terminating:
+                by_workload[member.pod.workload].append(member)
+        return by_workload
+
+    def all_members(self) -> Iterator[Member]:
+        """Yield all pods with their facts."""
+        yield from (member for _, member in self.running)
+        yield from (Member(pod, self.pods[pod.uid]) for pod in self.pending if pod.uid in self.pods)
+
+
+@dataclass(frozen=True, eq=False)
+class PlanArrays:
+    """Problem of moves of a cluster.
+
+    Attributes:
+        members: pods in the problem's order; the problem has further rows for replacements without a node.
+        problem: the problem; no pod is movable yet.
+        is_known: whether the past of each pod was measured, shape (pods of the problem,).
+    """
+
+    members: Sequence[Member]
+    problem: MoveProblem
+    is_known: Bools
+
+    @property
+    def pods(self) -> int:
+        """Number of rows of the problem."""
+        return int(self.problem.rows.size)
+
+
+def known_steps(use: PodUseTable) -> int:
+    """Return the number of past steps that a plan uses: whole hours, or in the first hour whole quarters."""
+    if not len(use):
+        return 0
+    steps = min(STEPS, int((use.timestamp - float(use.since.min())) // STEP_SECONDS))
+    return steps - steps % (HOUR_STEPS if steps >= HOUR_STEPS else PERIOD_STEPS)
+
+
+def plan_arrays(look: ClusterLook, records: Sequence[MoveRecord], steps: int) -> PlanArrays:
+    """Return the problem of moves of a cluster.
+
+    Args:
+        look: the cluster.
+        records: moves of the past day.
+        steps: number of past steps, from :func:`known_steps`; at least three.
+    """
+    waiting = [record for record in _without_node(records) if record.target in look.table]
+    pods = [member.pod for _, member in look.running]
+    places = _places(look.use, pods)
+    former = _places_by_uid(look.use, [record.uid for record in waiting])
+    heirs = {record.replacement: record.uid for record in records if record.replacement}
+    inherited = _places_by_uid(look.use, [heirs.get(pod.uid, "") for pod in pods])
+    courses = _Courses(look.use)
+    cpu = _rows(look.use.cpu_cores, places, inherited, former)[:, -steps:]
+    memory = _rows(look.use.memory_gib, places, inherited, former)[:, -steps // PERIOD_STEPS :]
+    is_known = np.asarray(~np.isnan(cpu).all(axis=1))
+    for place in np.flatnonzero(~is_known[: len(pods)]).tolist():
+        courses.fill(pods[place].workload, cpu[place], memory[place])
+    ends_soon = np.zeros(len(cpu), np.bool_)
+    ends_soon[: len(pods)] = [PodBarrier.JOB in member.facts.barriers for _, member in look.running]
+
+    rows = [row for row, _ in look.running] + [look.table.row(record.target) for record in waiting]
+    requests = np.array([[in_tree_requests(pod, name) for pod in pods] for name in (CPU, MEMORY)], np.int64)
+    requests = np.concatenate([requests.reshape(2, len(pods)), np.zeros((2, len(waiting)), np.int64)], axis=1)
+    free = np.array([look.table.allocatable(name) - look.table.in_tree_requests(name) for name in (CPU, MEMORY)])
+    _reserve(free, look, waiting)
+    problem = MoveProblem(
+        capacity=np.array([look.table.capacity(CPU) / 1000, look.table.capacity(MEMORY) / 2**30]),
+        free=free.astype(np.float64),
+        rows=np.array(rows, np.int64),
+        requests=requests,
+        cpu=expected_cpu(cpu, ends_soon, HOUR_STEPS, LAST_HOUR_SHARE),
+        memory=expected_memory(memory, ends_soon),
+        movable=np.zeros(len(cpu), np.bool_),
+    )
+    return PlanArrays([member for _, member in look.running], problem, is_known)
+
+
+def measured_arrays(look: ClusterLook, steps: int) -> PlanArrays:
+    """Return the cluster with the use of the last steps as it was measured; unknown steps have the pod's mean."""
+    arrays = plan_arrays(look, (), steps)
+    cpu = _rows(look.use.cpu_cores, _places(look.use, [each.pod for each in arrays.members]))[:, -steps:]
+    nobody = np.zeros(len(cpu), np.bool_)
+    return replace(arrays, problem=replace(arrays.problem, cpu=expected_cpu(cpu, nobody, HOUR_STEPS, 0.0)))
+
+
+def _without_node(records: Sequence[MoveRecord]) -> list[MoveRecord]:
+    """Return the moves whose pod is evicted and whose replacement has no node yet."""
+    return [record for record in records if record.state == MoveState.EVICTED and not record.landed_on]
+
+
+def _reserve(free: Int64s, look: ClusterLook, waiting: Sequence[MoveRecord]) -> None:
+    """Subtract from the targets' free capacity what the replacements without a node will request."""
+    for record in waiting:
+        sibling = next(iter(look.members.get(record.of, ())), None)
+        if sibling is not None:
+            free[:, look.table.row(record.target)] -= [in_tree_requests(sibling.pod, name) for name in (CPU, MEMORY)]
+
+
+def _places(use: PodUseTable, pods: Sequence[Pod]) -> Int64s:
+    """Return the row of each pod in the table of use, by UID, or by name where the watcher knows none; else -1."""
+    by_uid = {uid: place for place, uid in enumerate(use.uids) if uid}
+    by_name = {name: place for place, (name, uid) in enumerate(zip(use.names, use.uids, strict=True)) if not uid}
+    return np.array(
+        [by_uid.get(pod.uid, by_name.get(f"{pod.namespace}/{pod.name}", -1) if by_name else -1) for pod in pods],
+        np.int64,
+    )
+
+
+def _places_by_uid(use: PodUseTable, uids: Sequence[str]) -> Int64s:
+    wanted = {uid for uid in uids if uid}
+    by_uid = {uid: place for place, uid in enumerate(use.uids) if uid in wanted}
+    return np.array([by_uid.get(uid, -1) for uid in uids], np.int64)
+
+
+def _rows(table: Float16s, places: Int64s, inherited: Int64s | None = None, more: Int64s | None = None) -> Float16s:
+    """Return the rows of a table, NaN for row -1; inherited rows fill what is unknown, and further rows follow."""
+    rows = table[places] if len(table) else np.full((places.size, table.shape[1]), np.nan, np.float16)
+    rows[places < 0] = np.nan
+    if inherited is not None and (inherited >= 0).any():
+        heirs = np.flatnonzero(inherited >= 0)
+        rows[heirs] = np.where(np.isnan(rows[heirs]), table[inherited[heirs]], rows[heirs])
+    return rows if more is None else np.concatenate([rows, _rows(table, more)])
+
+
+class _Courses:
+    """Mean use of a pod of each workload in each hour of the day."""
+
+    def __init__(self, use: PodUseTable) -> None:
+        self._use = use
+        self._place = {workload: place for place, workload in enumerate(use.workloads)}
+        steps = use.timestamp / STEP_SECONDS - np.arange(STEPS, 0, -1)
+        self._hours = (np.floor(steps * STEP_SECONDS / 3600) % 24).astype(np.int64)
+
+    def fill(self, workload: Workload | None, cpu: Float16s, memory: Float16s) -> None:
+        """Write a workload's course into the rows of a pod; leave them if it is not known."""
+        place = -1 if workload is None else self._place.get(workload, -1)
+        if place >= 0:
+            courses = self._use.courses[:, place]
+            cpu[:] = courses[0][self._hours[-len(cpu) :]]
+            memory[:] = courses[1][self._hours[-len(memory) * PERIOD_STEPS :: PERIOD_STEPS]]
+
+
+def percents(use: tuple[Float64s, Float64s], capacity: Float64s, steps: int) -> tuple[Float64s, Float64s]:
+    """Return each node's mean CPU and memory load over the last steps, percent, shapes (nodes,)."""
+    cpu = use[0][:, -steps:].mean(axis=1)
+    memory = use[1][:, -max(steps // PERIOD_STEPS, 1) :].mean(axis=1)
+    return tuple(100 * mean / np.maximum(of, 1e-9) for mean, of in zip((cpu, memory), capacity, strict=True))

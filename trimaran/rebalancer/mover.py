@@ -1,0 +1,126 @@
+"""Steps of one move. A kill after any of them leaves a state from which the next leader continues.
+
+1  check the move again, with the newest state
+2  record it in the ledger, where it counts for the caps from now on
+3  note the target on the pod
+4  request the eviction
+5  record the answer; remove the note if the pod stays
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trimaran.cluster.target_note import TargetNote
+from trimaran.rebalancer.evictions import EvictionAnswer, EvictionOutcome, Evictor
+from trimaran.rebalancer.ledger import Ledger
+from trimaran.rebalancer.ledger_store import LedgerStore
+from trimaran.rebalancer.lineage import refusal_wait
+from trimaran.rebalancer.look import ClusterLook
+from trimaran.rebalancer.moves import MoveRecord, MoveState
+from trimaran.rebalancer.plan import PlannedMove
+from trimaran.rebalancer.recheck import objection
+from trimaran.rebalancer.reports import MoveReporter, RebalancerCounts
+from trimaran.rebalancer.rules import MoveRules
+
+_STOPPING = frozenset({EvictionAnswer.OVERLOAD, EvictionAnswer.FORBIDDEN, EvictionAnswer.UNKNOWN})
+
+
+class LeadershipLost(Exception):
+    """This process no longer holds the Lease: what it knows is outdated."""
+
+
+@dataclass(frozen=True)
+class PodMover:
+    """Mover of single pods.
+
+    Attributes:
+        evictor: client of the Eviction API.
+        store: storage of the ledger.
+        reporter: writer of reports.
+        counts: counters.
+        rules: the limits.
+        look: returns the newest state of the cluster.
+        leads: returns whether this process still holds the Lease, in the term in which the cycle began.
+        clock: Unix time.
+    """
+
+    evictor: Evictor
+    store: LedgerStore
+    reporter: MoveReporter
+    counts: RebalancerCounts
+    rules: MoveRules
+    look: Callable[[], ClusterLook]
+    leads: Callable[[], bool]
+    clock: Callable[[], float]
+
+    def move(self, planned: PlannedMove, ledger: Ledger, inputs: Mapping[str, Any]) -> tuple[Ledger, float | None]:
+        """Make a planned move; return the ledger, and how long to wait with further moves, None for no wait.
+
+        Raises:
+            LeadershipLost: the Lease is lost; the move may be recorded, and is settled by the next leader.
+            LedgerConflict: another process wrote the ledger.
+            requests.RequestException, OSError: the ledger could not be written.
+        """
+        record = planned.record.changed(planned_at=self.clock())
+        if why := objection(self.look(), record, ledger.records, self.rules):
+            self.counts.refusals["recheck"] += 1
+            self.reporter.refused(record, why, "recheck")
+            return ledger, None
+        refusals = self._refusals(record, ledger)
+        ledger = self._record(record, ledger)
+        until = self.clock() + self.rules.timeout
+        why = self.evictor.note(record.namespace, record.name, record.uid, self._note(record, until))
+        if why:
+            outcome = EvictionOutcome(EvictionAnswer.DENIED, f"the target cannot be noted on the pod: {why}")
+        else:
+            self._check_leadership()
+            outcome = self.evictor.evict(record.namespace, record.name, record.uid)
+        return self._settle(planned, record, ledger, outcome, refusals, inputs)
+
+    def _settle(
+        self,
+        planned: PlannedMove,
+        record: MoveRecord,
+        ledger: Ledger,
+        outcome: EvictionOutcome,
+        refusals: int,
+        inputs: Mapping[str, Any],
+    ) -> tuple[Ledger, float | None]:
+        """Record the answer to the request for an eviction."""
+        if outcome.answer is EvictionAnswer.EVICTED:
+            record = record.changed(state=MoveState.EVICTED, evicted_at=self.clock())
+            self.counts.moves["evicted"] += 1
+            ledger = self._record(record, ledger)
+            self.reporter.evicted(planned, inputs)
+            return ledger, None
+        self.counts.refusals[outcome.answer] += 1
+        self.reporter.refused(record, outcome.text, outcome.answer)
+        if outcome.answer is EvictionAnswer.UNKNOWN:
+            return ledger, outcome.wait  # the watch shows whether the pod was evicted; until then the move counts
+        wait = max(outcome.wait, refusal_wait(self.rules.cooldowns, refusals + 1))
+        record = record.changed(state=MoveState.REFUSED, refusals=refusals + 1, wait=wait)
+        ledger = self._record(record, ledger)
+        self.evictor.note(record.namespace, record.name, record.uid, None)
+        return ledger, outcome.wait if outcome.answer in _STOPPING else None
+
+    def _record(self, record: MoveRecord, ledger: Ledger) -> Ledger:
+        self._check_leadership()
+        changed = ledger.put(record)
+        self.store.write(changed)
+        return changed
+
+    def _check_leadership(self) -> None:
+        if not self.leads():
+            raise LeadershipLost
+
+    @staticmethod
+    def _note(record: MoveRecord, until: float) -> TargetNote:
+        return TargetNote(record.target, record.source, until)
+
+    @staticmethod
+    def _refusals(record: MoveRecord, ledger: Ledger) -> int:
+        """Return the number of refused evictions of a lineage in a row."""
+        of_lineage = [each for each in ledger.records if each.lineage == record.lineage]
+        last = max(of_lineage, key=lambda each: each.planned_at, default=None)
+        return last.refusals if last is not None and last.state is MoveState.REFUSED else 0

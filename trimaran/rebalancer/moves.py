@@ -1,0 +1,101 @@
+"""Moves of pods: the records that the ledger keeps for a day."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from runtime.kubernetes.workloads import Workload
+
+
+class MoveState(StrEnum):
+    """State of a move."""
+
+    PLANNED = "planned"
+    """Recorded; the eviction may or may not have been requested."""
+    EVICTED = "evicted"
+    """The pod is evicted; its replacement is not Ready."""
+    LANDED = "landed"
+    """The replacement is Ready."""
+    HELD = "held"
+    """Planned and not made, to measure the gain of the others."""
+    REFUSED = "refused"
+    """The eviction was refused, or not requested in the end."""
+    LOST = "lost"
+    """No replacement became Ready in time."""
+
+
+OPEN_STATES = frozenset({MoveState.PLANNED, MoveState.EVICTED})
+MADE_STATES = frozenset({MoveState.PLANNED, MoveState.EVICTED, MoveState.LANDED, MoveState.LOST})
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRecord:
+    """A move of a pod. All times are Unix seconds, 0 if the event has not happened.
+
+    Attributes:
+        uid: UID of the evicted pod, which identifies the move.
+        namespace, name: identity of the evicted pod.
+        kind, workload: kind and name of its workload.
+        revision: hash of the template that it was created from.
+        lineage: identity that the pod shares with its replacements, see :mod:`trimaran.rebalancer.lineage`.
+        source, target: names of the node that it left and of the node planned for its replacement.
+        state: state of the move.
+        gain: predicted reduction of the cost.
+        planned_at, evicted_at, ready_at: times of the plan, of the eviction, and since which the replacement is Ready.
+        replacement: UID of the replacement; "" if it is not known.
+        landed_on: name of the replacement's node; "" if it has none.
+        startup: time that the evicted pod took from its creation to Ready, seconds.
+        restarts_before, restarts: restarts of the evicted pod, and of its replacement.
+        measured: measured reduction of the cost; None before it is measured.
+        refusals: refused evictions of the lineage in a row.
+        wait: time after ``planned_at`` before which a refused move is not tried again, seconds.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    kind: str
+    workload: str
+    revision: str
+    lineage: str
+    source: str
+    target: str
+    state: MoveState = MoveState.PLANNED
+    gain: float = 0.0
+    planned_at: float = 0.0
+    evicted_at: float = 0.0
+    ready_at: float = 0.0
+    replacement: str = ""
+    landed_on: str = ""
+    startup: float = 0.0
+    restarts_before: int = 0
+    restarts: int = 0
+    measured: float | None = None
+    refusals: int = 0
+    wait: float = 0.0
+
+    @property
+    def of(self) -> Workload:
+        """Workload of the pod."""
+        return Workload(self.namespace, self.kind, self.workload)
+
+    @property
+    def is_open(self) -> bool:
+        """True while the replacement is still to become Ready."""
+        return self.state in OPEN_STATES
+
+    @property
+    def is_made(self) -> bool:
+        """True if the pod was or may have been evicted, so that the move counts for the caps."""
+        return self.state in MADE_STATES
+
+    def changed(self, **fields: Any) -> "MoveRecord":
+        """Return the record with some fields changed."""
+        return replace(self, **fields)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "MoveRecord":
+        """Read a record; unknown fields, as of a later version, are ignored."""
+        known = {name: document[name] for name in cls.__slots__ if name in document}
+        return cls(**{**known, "state": MoveState(known.get("state", MoveState.PLANNED))})

@@ -1,0 +1,359 @@
+"""Plan of moves: which pods would move where, what both nodes' loads would be, and why the others stay.
+
+Pure: the state of the cluster, the moves of the past day and the time come in, the plan goes out. The dry run is the
+same plan, so it places the evicted pods, too.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from runtime.kubernetes.workloads import Workload, revision_of
+from scoring.arrays import Bools, Float64s
+from trimaran.planning.moves import Move, MoveCosts, MovePlanner
+from trimaran.rebalancer.bad_looks import BadLooks
+from trimaran.rebalancer.caps import Caps
+from trimaran.rebalancer.eligibility import (
+    NodeRefusal,
+    Reason,
+    Refusal,
+    budget_refusal,
+    pod_refusal,
+    source_barrier,
+    target_barrier,
+    workload_refusal,
+)
+from trimaran.rebalancer.facts import NodeBarrier, NodeFacts
+from trimaran.rebalancer.holdout import is_held
+from trimaran.rebalancer.lineage import CooldownClock, Member, lineage_of
+from trimaran.rebalancer.look import HOUR_STEPS, ClusterLook, known_steps, percents, plan_arrays
+from trimaran.rebalancer.moves import MoveRecord, MoveState
+from trimaran.rebalancer.rules import MoveRules
+from watcher.pod_use_table import PERIOD_STEPS
+
+_ENOUGH = 0.9  # of the best gain: a smaller pod that gains as much moves instead
+_DISAGREEMENT_STEPS = 3  # the default window of the watcher
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLoads:
+    """Mean load of a node in the last hour, percent, before and after a move: CPU, memory."""
+
+    before: tuple[float, float]
+    after: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMove:
+    """A planned move, with the predicted loads of both nodes.
+
+    Attributes:
+        record: the move as the ledger keeps it.
+        source, target: loads of the nodes.
+    """
+
+    record: MoveRecord
+    source: NodeLoads
+    target: NodeLoads
+
+
+@dataclass(frozen=True)
+class MovePlan:
+    """Result of a search for moves.
+
+    Attributes:
+        moves: moves to make, in order.
+        held: moves that are planned and not made.
+        nothing: reason why there is no search; "" after one.
+        stays: reason by UID of each pod that may not move now.
+        sources: reason by name of each node that no pod may leave.
+        targets: reason by name of each node to which no pod may move.
+        hot: names of the nodes that are worth relieving.
+        steps: number of past steps that the plan uses.
+    """
+
+    moves: tuple[PlannedMove, ...] = ()
+    held: tuple[PlannedMove, ...] = ()
+    nothing: str = ""
+    stays: Mapping[str, Reason] = field(default_factory=dict)
+    sources: Mapping[str, NodeBarrier | NodeRefusal] = field(default_factory=dict)
+    targets: Mapping[str, NodeBarrier | NodeRefusal] = field(default_factory=dict)
+    hot: frozenset[str] = frozenset()
+    steps: int = 0
+
+    def refused(self) -> Counter[str]:
+        """Return the number of pods that stay, by reason."""
+        return Counter(map(str, self.stays.values()))
+
+
+def plan_moves(
+    look: ClusterLook, records: Sequence[MoveRecord], rules: MoveRules, looks: BadLooks, costs: MoveCosts | None = None
+) -> MovePlan:
+    """Search for moves.
+
+    Args:
+        look: state of the cluster.
+        records: moves of the past day.
+        rules: the limits.
+        looks: counts of the searches that found a node; this search is added to them.
+        costs: parameters of the cost.
+    """
+    age = look.now - look.use.timestamp
+    if not len(look.use) or abs(age) > rules.max_age:
+        looks.forget()
+        known = f"it ended {age:.0f} s ago" if len(look.use) else "nothing is measured"
+        return MovePlan(nothing=f"the use of the pods is not up to date: {known} (rebalance.max_age_seconds)")
+    steps = known_steps(look.use)
+    if not steps:
+        return MovePlan(nothing="the use of the pods is known for less than a quarter of an hour")
+    return _Search(look, records, rules, looks, costs or MoveCosts(), steps).run()
+
+
+class _Search:
+    """One search for moves; the arguments are those of :func:`plan_moves`."""
+
+    def __init__(
+        self,
+        look: ClusterLook,
+        records: Sequence[MoveRecord],
+        rules: MoveRules,
+        looks: BadLooks,
+        costs: MoveCosts,
+        steps: int,
+    ) -> None:
+        self._look, self._records, self._rules, self._looks, self._steps = look, records, rules, looks, steps
+        self._arrays = plan_arrays(look, records, steps)
+        self._names = look.table.names
+        self._costs = costs
+        self._caps = Caps(rules.caps, records, len(look.running), look.now)
+        self._cooldowns = CooldownClock(rules.cooldowns, records)
+        self._lineages: dict[str, str] = {}
+        use = self._arrays.problem.node_use()
+        self._last_hour = percents(use, self._arrays.problem.capacity, HOUR_STEPS)
+        self._peak = _peaks(use, self._arrays.problem.capacity)
+        recent = percents(use, self._arrays.problem.capacity, _DISAGREEMENT_STEPS)[0]
+        self._sources = {name: why for name in self._names if (why := self._source_refusal(name, recent)) is not None}
+        self._targets = {name: why for name in self._names if (why := self._target_refusal(name, recent)) is not None}
+
+        self._is_target = np.array([name not in self._targets for name in self._names], np.bool_)
+
+    def run(self) -> MovePlan:
+        """Return the plan."""
+        stays = self._stays()
+        movable, held = self._movable(stays)
+        planner = self._planner(movable)
+        hot = frozenset(self._names[row] for row in planner.worth_relieving().tolist())
+        self._looks.observe(hot)
+        for name in hot:
+            if not self._looks.is_confirmed(name):
+                self._sources[name] = NodeRefusal.FEW_BAD_LOOKS
+        planner.exclude(self._on(name for name in hot if name in self._sources))
+        moves = self._choose(planner, self._caps.left)
+        return MovePlan(
+            moves=tuple(moves),
+            held=tuple(self._held(held, len(moves))),
+            stays=stays,
+            sources=self._sources,
+            targets=self._targets,
+            hot=hot,
+            steps=self._steps,
+        )
+
+    def _choose(self, planner: MovePlanner, count: int, state: MoveState = MoveState.PLANNED) -> list[PlannedMove]:
+        """Return at most ``count`` moves; each changes what the caps and cooldowns allow the next ones."""
+        moves: list[PlannedMove] = []
+        while len(moves) < count:
+            found = planner.best(1)
+            if not found:
+                break
+            planned = self._planned(found[0], planner, state)
+            moves.append(planned)
+            if state is MoveState.PLANNED:
+                self._caps.add(planned.record)
+                self._cooldowns.add(planned.record)
+            planner.close(found[0].target)  # its level is known before the move only
+            planner.exclude(self._spent(planned.record))
+        return moves
+
+    def _held(self, held: Bools, made: int) -> list[PlannedMove]:
+        """Return moves that are not made, so that their share of all moves is the holdout's."""
+        share = self._rules.holdout_percent / 100
+        before = sum(record.state is MoveState.HELD for record in self._records)
+        moved = sum(record.is_made for record in self._records) + made
+        missing = int(share / (1 - share) * moved + 0.5) - before
+        if missing <= 0 or not held.any():
+            return []
+        planner = self._planner(held)
+        planner.exclude(self._on(name for name in self._names if not self._looks.is_confirmed(name)))
+        return self._choose(planner, missing, MoveState.HELD)
+
+    def _planner(self, movable: Bools) -> MovePlanner:
+        problem = replace(self._arrays.problem, movable=movable, accepts=self._accepts)
+        return MovePlanner(problem, self._costs, self._rules.min_gain, _ENOUGH)
+
+    def _movable(self, stays: "dict[str, Reason]") -> tuple[Bools, Bools]:
+        """Return the pods that may move, and those that are held back, which are added to ``stays``."""
+        movable, held = (np.zeros(self._arrays.pods, np.bool_) for _ in range(2))
+        for place, member in enumerate(self._arrays.members):
+            uid = member.pod.uid
+            if uid in stays:
+                continue
+            if is_held(self._lineages[uid], self._rules.holdout_percent):
+                held[place] = True
+                stays[uid] = Refusal.HELD
+            else:
+                movable[place] = True
+        return movable, held
+
+    def _stays(self) -> dict[str, Reason]:
+        """Return the reason by UID of each pod that may not move now."""
+        look, rules = self._look, self._rules
+        lineages = {record.replacement for record in self._records if record.replacement}
+        stays: dict[str, Reason] = {}
+        by_workload: dict[Workload, Refusal | None] = {}
+        own = self._own_percents()
+        for place, ((row, member), is_known) in enumerate(zip(look.running, self._arrays.is_known, strict=False)):
+            pod = member.pod
+            reason: Reason | None = Refusal.SOURCE if self._names[row] in self._sources else None
+            reason = pod_refusal(member, rules.pods, look.now) or reason
+            if reason is None and not is_known:
+                reason = Refusal.UNKNOWN_USE
+            if reason is None and own[place] > rules.pods.max_pod_percent:
+                reason = Refusal.LARGE
+            if reason is None and pod.workload is not None:
+                if pod.workload not in by_workload:
+                    by_workload[pod.workload] = self._workload_refusal(pod.workload)
+                reason = by_workload[pod.workload] or budget_refusal(member, look.state)
+            if reason is None:
+                needs_search = pod.uid in lineages or (pod.workload is not None and pod.workload.kind == "StatefulSet")
+                lineage = self._lineages[pod.uid] = lineage_of(pod, self._records) if needs_search else pod.uid
+                if self._cooldowns.pod_until(lineage) > look.now:
+                    reason = Refusal.COOLDOWN
+            if reason is not None:
+                stays[pod.uid] = reason
+        return stays
+
+    def _workload_refusal(self, workload: Workload) -> Refusal | None:
+        """Return the reason why no pod of a workload moves now."""
+        look = self._look
+        reason = workload_refusal(workload, look.members.get(workload, ()), look.state, self._rules.pods, look.now)
+        if reason is not None:
+            return reason
+        if any(record.is_open and record.of == workload for record in self._records):
+            return Refusal.OPEN_MOVE
+        if self._cooldowns.workload_until(workload) > look.now:
+            return Refusal.COOLDOWN
+        return None if self._caps.allows_workload(workload) else Refusal.WORKLOAD_CAP
+
+    def _own_percents(self) -> Float64s:
+        """Return the larger of each pod's mean CPU and memory use, in percent of its node."""
+        problem = self._arrays.problem
+        shares = [
+            100 * use.mean(axis=1, dtype=np.float64) / np.maximum(capacity[problem.rows], 1e-9)
+            for use, capacity in zip((problem.cpu, problem.memory), problem.capacity, strict=True)
+        ]
+        return np.asarray(np.maximum(*shares))
+
+    def _source_refusal(self, name: str, recent: Float64s) -> NodeBarrier | NodeRefusal | None:
+        """Return the reason why no pod leaves a node; None if one may."""
+        barrier = source_barrier(self._look.nodes.get(name, NodeFacts()), self._rules.nodes)
+        if barrier is not None:
+            return barrier
+        if self._peak[self._look.table.row(name)] < self._rules.nodes.source_percent:
+            return NodeRefusal.NOT_HOT
+        if (refusal := self._measure_refusal(name, recent)) is not None:
+            return refusal
+        if self._cooldowns.source_until(name) > self._look.now:
+            return NodeRefusal.COOLDOWN
+        return None if self._caps.allows_source(name) else NodeRefusal.CAP
+
+    def _target_refusal(self, name: str, recent: Float64s) -> NodeBarrier | NodeRefusal | None:
+        """Return the reason why no pod moves to a node; None if one may."""
+        barrier = target_barrier(self._look.nodes[name]) if name in self._look.nodes else NodeBarrier.NOT_READY
+        if barrier is not None:
+            return barrier
+        if (refusal := self._measure_refusal(name, recent)) is not None:
+            return refusal
+        if self._cooldowns.target_until(name) > self._look.now:
+            return NodeRefusal.COOLDOWN
+        return None if self._caps.allows_target(name) else NodeRefusal.CAP
+
+    def _measure_refusal(self, name: str, recent: Float64s) -> NodeRefusal | None:
+        """Return a reason to distrust a node's load: it is not measured, or its pods' use says otherwise."""
+        measured = self._look.measured.get(name)
+        if measured is None:
+            return NodeRefusal.NOT_MEASURED
+        disagreement = abs(measured - recent[self._look.table.row(name)])
+        return NodeRefusal.DISAGREES if disagreement > self._rules.nodes.max_disagreement else None
+
+    def _accepts(self, place: int) -> Bools:
+        """Return the nodes on which a pod may run and that stay below the target's level, shape (nodes,)."""
+        problem, table = self._arrays.problem, self._look.table
+        pod = self._arrays.members[place].pod
+        accepts = table.rows.constraints.allows(pod) & table.feasible(pod)
+        for last_hour, capacity, use in zip(self._last_hour, problem.capacity, self._own_use(place), strict=True):
+            accepts &= last_hour + 100 * use / np.maximum(capacity, 1e-9) <= self._rules.nodes.target_percent
+        return accepts & self._is_target
+
+    def _own_use(self, place: int) -> tuple[float, float]:
+        """Return the mean CPU and memory use of a pod in the last hour, cores and GiB."""
+        problem, periods = self._arrays.problem, HOUR_STEPS // PERIOD_STEPS
+        means = problem.cpu[place, -HOUR_STEPS:].mean(dtype=float), problem.memory[place, -periods:].mean(dtype=float)
+        return float(means[0]), float(means[1])
+
+    def _spent(self, record: MoveRecord) -> Bools:
+        """Return the pods that may not move after a move in this plan: its workload's, and where caps are reached."""
+        spent = np.zeros(self._arrays.pods, np.bool_)
+        for place, member in enumerate(self._arrays.members):
+            workload = member.pod.workload
+            spent[place] = workload == record.of or (workload is not None and not self._caps.allows_workload(workload))
+        if self._cooldowns.source_until(record.source) > self._look.now or not self._caps.allows_source(record.source):
+            spent |= self._on([record.source])
+        return spent
+
+    def _on(self, names: Iterable[str]) -> Bools:
+        """Return the pods on some nodes, shape (pods,)."""
+        rows = np.zeros(len(self._names), np.bool_)
+        rows[[self._look.table.row(name) for name in names]] = True
+        return rows[self._arrays.problem.rows]
+
+    def _planned(self, move: Move, planner: MovePlanner, state: MoveState) -> PlannedMove:
+        """Return a move that the planner has just made, with both nodes' loads before and after it."""
+        problem, member = self._arrays.problem, self._arrays.members[move.pod]
+        own = self._own_use(move.pod)
+        after = percents((planner.use[0][[move.source, move.target]], planner.use[1][[move.source, move.target]]),
+                         problem.capacity[:, [move.source, move.target]], HOUR_STEPS)  # fmt: skip
+        loads = []
+        for place, (row, sign) in enumerate(((move.source, 1), (move.target, -1))):
+            shares = [100 * use / max(float(problem.capacity[kind, row]), 1e-9) for kind, use in enumerate(own)]
+            now = (float(after[0][place]), float(after[1][place]))
+            loads.append(NodeLoads((now[0] + sign * shares[0], now[1] + sign * shares[1]), now))
+        return PlannedMove(self._record(member, move, state), *loads)
+
+    def _record(self, member: Member, move: Move, state: MoveState) -> MoveRecord:
+        pod, facts = member
+        workload = pod.workload or Workload(pod.namespace, "Pod", pod.name)
+        return MoveRecord(
+            uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            kind=workload.kind,
+            workload=workload.name,
+            revision=revision_of(pod.labels),
+            lineage=self._lineages[pod.uid],
+            source=self._names[move.source],
+            target=self._names[move.target],
+            state=state,
+            gain=move.gain,
+            planned_at=self._look.now,
+            startup=max(0.0, (facts.ready_at or 0.0) - facts.created_at),
+            restarts_before=facts.restarts,
+        )
+
+
+def _peaks(use: tuple[Float64s, Float64s], capacity: Float64s) -> Float64s:
+    """Return the highest CPU or memory load of each node in the past, percent, shape (nodes,)."""
+    shares = [100 * of.max(axis=1) / np.maximum(kind, 1e-9) for of, kind in zip(use, capacity, strict=True)]
+    return np.asarray(np.maximum(*shares))

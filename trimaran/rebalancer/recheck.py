@@ -1,0 +1,43 @@
+"""The last check of a planned move, with the newest state of the cluster, just before the pod is evicted."""
+
+from collections.abc import Sequence
+
+from trimaran.rebalancer.eligibility import REASONS, budget_refusal, pod_refusal, source_barrier, target_barrier
+from trimaran.rebalancer.eligibility import workload_refusal as refusal_of_workload
+from trimaran.rebalancer.facts import NodeFacts
+from trimaran.rebalancer.lineage import Member
+from trimaran.rebalancer.look import ClusterLook
+from trimaran.rebalancer.moves import MoveRecord
+from trimaran.rebalancer.rules import MoveRules
+
+
+def objection(look: ClusterLook, record: MoveRecord, records: Sequence[MoveRecord], rules: MoveRules) -> str:
+    """Return the reason why a planned move must not be made any more; "" if it may.
+
+    Args:
+        look: newest state of the cluster; its use of the pods does not matter.
+        record: the planned move.
+        records: moves of the past day.
+        rules: the limits.
+    """
+    facts = look.pods.get(record.uid)
+    found = next((each for each in look.members.get(record.of, ()) if each.pod.uid == record.uid), None)
+    if facts is None or found is None or found.pod.node_name != record.source:
+        return f"the pod is no longer on {record.source}"
+    member = Member(found.pod, facts)
+    reason = pod_refusal(member, rules.pods, look.now)
+    reason = reason or refusal_of_workload(record.of, look.members[record.of], look.state, rules.pods, look.now)
+    reason = reason or budget_refusal(member, look.state)
+    if reason is not None:
+        return REASONS[reason]
+    if any(each.is_open and each.of == record.of for each in records):
+        return "another move of its workload is open"
+    if barrier := source_barrier(look.nodes.get(record.source, NodeFacts()), rules.nodes):
+        return f"node {record.source}: {barrier}"
+    if record.target not in look.table or record.target not in look.nodes:
+        return f"node {record.target} is gone"
+    if barrier := target_barrier(look.nodes[record.target]):
+        return f"node {record.target}: {barrier}"
+    if not look.table.feasible(member.pod)[look.table.row(record.target)]:
+        return f"node {record.target} has no room for it, or does not accept it"
+    return ""

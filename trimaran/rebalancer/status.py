@@ -1,0 +1,106 @@
+"""State of a running rebalancer as JSON: the last plan, the moves of the past day, and why a pod stays."""
+
+from typing import Any
+
+from trimaran.rebalancer.caps import Caps
+from trimaran.rebalancer.controller import PublishedPlan, Rebalancer
+from trimaran.rebalancer.eligibility import REASONS, Refusal
+from trimaran.rebalancer.moves import MoveRecord
+from trimaran.rebalancer.plan import MovePlan, PlannedMove
+from trimaran.rebalancer.rules import MoveRules
+
+
+def status_document(rebalancer: Rebalancer, rules: MoveRules, mode: str, *, leads: bool) -> dict[str, Any]:
+    """Return the state of a rebalancer.
+
+    Args:
+        rebalancer: the rebalancer.
+        rules: the limits.
+        mode: the mode of the settings.
+        leads: whether this replica holds the Lease.
+    """
+    published, counts = rebalancer.published, rebalancer.counts
+    plan, look, ledger = published.plan, published.look, published.ledger
+    brake = ledger.brake
+    running, now = (len(look.running), look.now) if look is not None else (0, 0.0)
+    return {
+        "mode": mode,
+        "acts": published.acts and leads,
+        "leads": leads,
+        "brake": None if brake is None else {"reason": brake.reason, "text": brake.text, "at": brake.at},
+        "nothing": plan.nothing,
+        "searched_at": now,
+        "use_until": counts.used_at,
+        "searches": counts.searches,
+        "caps": {name: list(of) for name, of in Caps(rules.caps, ledger.records, running, now).usage().items()},
+        "planned": [_move(move) for move in plan.moves],
+        "held": [_move(move) for move in plan.held],
+        "hot": sorted(plan.hot),
+        "stays": dict(counts.stays),
+        "gains": {"/".join(key): round(value, 4) for key, value in counts.gains.items()},
+        "measured": dict(counts.measured),
+        "moves": [_record(record) for record in ledger.records],
+    }
+
+
+def explanation(published: PublishedPlan, pod: str) -> dict[str, Any] | None:
+    """Return why a pod moves or stays, by the last plan; None if the pod is unknown.
+
+    Args:
+        published: the last plan.
+        pod: namespace and name of the pod, with a slash between them.
+    """
+    plan, look = published.plan, published.look
+    planned = next((move for move in plan.moves if f"{move.record.namespace}/{move.record.name}" == pod), None)
+    if planned is not None:
+        return {"pod": pod, "moves": True, "reason": "planned", "text": "a move is planned", **_move(planned)}
+    if plan.nothing or look is None:
+        return {"pod": pod, "moves": False, "reason": "no_search", "text": plan.nothing}
+    found = next(
+        ((row, each.pod) for row, each in look.running if f"{each.pod.namespace}/{each.pod.name}" == pod), None
+    )
+    if found is None:
+        return None
+    row, node = found[1], look.table.names[found[0]]
+    reason = plan.stays.get(row.uid)
+    text = REASONS[reason] if reason is not None else "its move would not gain enough, or the caps are used up"
+    if reason is Refusal.SOURCE:
+        text = _source_text(plan, node)
+    return {"pod": pod, "node": node, "moves": False, "reason": reason or "no_gain", "text": text}
+
+
+def _source_text(plan: MovePlan, node: str) -> str:
+    """Return the reason why no pod leaves a node."""
+    texts = {
+        "not_hot": "its load never reached rebalance.source_percent in the last day",
+        "not_measured": "it has no fresh metrics that can be trusted",
+        "disagrees": "its measured load differs from the sum of its pods (rebalance.max_disagreement_percent)",
+        "not_tainted": "it lacks the taint rebalance.source_taint",
+        "cooldown": "a pod left it of late (rebalance.node_cooldown_seconds)",
+        "cap": "rebalance.node_moves_per_hour is used up",
+        "few_bad_looks": "too few searches in a row found it (rebalance.bad_looks)",
+    }
+    why = str(plan.sources.get(node, ""))
+    return f"no pod leaves {node}: {texts.get(why, why.replace('_', ' '))}"
+
+
+def _move(move: PlannedMove) -> dict[str, Any]:
+    return {
+        **_record(move.record),
+        "source_load": {"before": list(move.source.before), "after": list(move.source.after)},
+        "target_load": {"before": list(move.target.before), "after": list(move.target.after)},
+    }
+
+
+def _record(record: MoveRecord) -> dict[str, Any]:
+    return {
+        "name": f"{record.namespace}/{record.name}",
+        "workload": f"{record.kind}/{record.workload}",
+        "state": record.state,
+        "source": record.source,
+        "target": record.target,
+        "landed_on": record.landed_on,
+        "planned_at": record.planned_at,
+        "gain": record.gain,
+        "measured": record.measured,
+    }

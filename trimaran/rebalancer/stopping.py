@@ -1,0 +1,120 @@
+"""``trimaran rebalance stop`` and ``resume``: the brake set and released by a person, and the clean-up.
+
+The brake is in the ledger, which the leader reads before each move and writes with the version that it read. So a stop
+needs no Lease and works at once: a move that is under way when it is written fails before its eviction, or was recorded
+before.
+"""
+
+import time
+from dataclasses import dataclass
+
+from runtime.errors import TrimaranError
+from runtime.http.failures import describe
+from runtime.http.gather import Deadline
+from runtime.kubernetes.api import REQUEST_FAILURES, KubernetesApi
+from runtime.kubernetes.rbac import needed_rule
+from trimaran.cluster.target_note import is_noted
+from trimaran.cluster.view import PODS
+from trimaran.rebalancer.brake import BrakeReason
+from trimaran.rebalancer.evictions import Evictor
+from trimaran.rebalancer.ledger import Brake, Ledger
+from trimaran.rebalancer.ledger_store import LedgerConflict, LedgerStore, UnreadableLedger
+from trimaran.rebalancer.moves import MoveState
+from trimaran.rebalancer.settings import RebalanceSection
+
+_TRIES = 5
+_LIST_SECONDS = 120.0
+_WRITE_SECONDS = 10.0
+_STOP_TEXT = "stopped by a person"
+
+
+@dataclass(frozen=True, slots=True)
+class StopResult:
+    """Result of a stop.
+
+    Attributes:
+        open: moves whose replacement is awaited.
+        notes: notes that were removed from pods.
+    """
+
+    open: int
+    notes: int
+
+
+def stop(section: RebalanceSection, *, clean: bool) -> StopResult:
+    """Set the brake; with ``clean`` also remove the notes from pods that stay.
+
+    Raises:
+        SettingsError: the settings give no access to the Kubernetes API.
+        TrimaranError: the ledger or a pod cannot be read or written.
+    """
+    api = section.open_api("rebalance")
+    try:
+        ledger = _write(api, section, Brake(BrakeReason.STOPPED, _STOP_TEXT, time.time()))
+        planned = [record for record in ledger.records if record.state is MoveState.PLANNED]
+        if clean and planned:
+            newest = max(record.planned_at for record in planned)
+            time.sleep(
+                min(max(0.0, newest + _WRITE_SECONDS - time.time()), _WRITE_SECONDS)
+            )  # writes that are under way
+        return StopResult(len(ledger.open_records()), _remove_notes(api) if clean else 0)
+    finally:
+        api.close()
+
+
+def resume(section: RebalanceSection) -> bool:
+    """Release the brake; return whether it was set.
+
+    Raises:
+        SettingsError: the settings give no access to the Kubernetes API.
+        TrimaranError: the ledger cannot be read or written.
+    """
+    api = section.open_api("rebalance")
+    try:
+        before = _read(LedgerStore(api, section.lease_namespace, section.lease_name))
+        if before.brake is not None:
+            _write(api, section, None)
+        return before.brake is not None
+    finally:
+        api.close()
+
+
+def _read(store: LedgerStore) -> Ledger:
+    try:
+        return store.read()
+    except UnreadableLedger as error:
+        raise TrimaranError(str(error)) from error
+    except REQUEST_FAILURES as error:
+        raise TrimaranError(f"the {store.where} cannot be read: {describe(error).reason}") from error
+
+
+def _write(api: KubernetesApi, section: RebalanceSection, brake: Brake | None) -> Ledger:
+    """Write the ledger with another brake; return it."""
+    store = LedgerStore(api, section.lease_namespace, section.lease_name)
+    for _ in range(_TRIES):
+        ledger = _read(store).with_brake(brake)
+        try:
+            store.write(ledger)
+        except LedgerConflict:
+            continue  # the leader has written: read again
+        except REQUEST_FAILURES as error:
+            raise TrimaranError(f"the {store.where} cannot be written: {describe(error).reason}") from error
+        return ledger
+    raise TrimaranError(f"the {store.where} is written too often; run the command again")
+
+
+def _remove_notes(api: KubernetesApi) -> int:
+    """Remove the notes of planned targets from all pods; return their number."""
+    evictor, removed = Evictor(api, _WRITE_SECONDS), 0
+    try:
+        for pod in api.list_items(PODS, Deadline.after(_LIST_SECONDS)):
+            metadata = pod["metadata"]
+            if not is_noted(metadata.get("annotations") or {}) or metadata.get("deletionTimestamp"):
+                continue
+            if why := evictor.note(metadata["namespace"], metadata["name"], metadata["uid"], None):
+                raise TrimaranError(f"the note on {metadata['namespace']}/{metadata['name']} cannot be removed: {why}")
+            removed += 1
+    except REQUEST_FAILURES as error:
+        rule = needed_rule(PODS, "list", "patch")
+        raise TrimaranError(f"the pods cannot be read: {describe(error).reason}; {rule}") from error
+    return removed

@@ -1,0 +1,96 @@
+"""Worker process of ``trimaran rebalance``: watches, leader election by a Lease, and the controller."""
+
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Sequence
+from uuid import uuid4
+
+from runtime.kubernetes.api import KubernetesApi
+from runtime.kubernetes.events import EventWriter
+from runtime.kubernetes.leader_election import Lease, uptime
+from runtime.kubernetes.leader_threads import LeaderThreads
+from runtime.server.access import AccessCheck
+from runtime.server.fast_path import FastPath
+from trimaran.planning.moves.triggers import Trigger
+from trimaran.rebalancer.app import create_app
+from trimaran.rebalancer.cluster_watch import ClusterWatch
+from trimaran.rebalancer.controller import Rebalancer, SearchSchedule
+from trimaran.rebalancer.evictions import Evictor
+from trimaran.rebalancer.ledger_store import LedgerStore
+from trimaran.rebalancer.look import ClusterLook
+from trimaran.rebalancer.measured_use import UseReader
+from trimaran.rebalancer.mover import PodMover
+from trimaran.rebalancer.reports import COMPONENT, MoveReporter, RebalancerCounts
+from trimaran.rebalancer.settings import RebalanceSettings
+from trimaran.rebalancer.status import status_document
+
+_MAX_WRITE_SECONDS = 10.0
+
+
+class RebalancerWorker:
+    """Worker process that runs the watches, the leader election and the controller in threads.
+
+    Args:
+        settings: settings of ``trimaran rebalance``.
+        apis: clients of the Kubernetes API: for nodes and pods, for the other watches, and for writes; closed with the
+            worker.
+        access: access check of the HTTP routes.
+    """
+
+    def __init__(self, settings: RebalanceSettings, apis: Sequence[KubernetesApi], access: AccessCheck) -> None:
+        self._settings, self._apis, self._access = settings, apis, access
+        self._closing = contextlib.ExitStack()
+
+    def start(self) -> FastPath:
+        """Start the threads, and return the WSGI application without waiting for the cluster or the use of pods."""
+        section, api = self._settings.rebalance, self._apis[2]
+        acts, rules, counts = section.mode == "act", section.rules(), RebalancerCounts()
+        source = section.open_watcher(self._settings)
+        watch = ClusterWatch(self._apis[0], self._apis[1])
+        identity = f"{socket.gethostname()}_{uuid4().hex[:8]}"
+        lease = Lease(api, section.lease_namespace, section.lease_name, identity, section.lease_seconds)
+        store = LedgerStore(api, section.lease_namespace, section.lease_name)
+        reference = {
+            "apiVersion": "v1", "kind": "ConfigMap", "namespace": section.lease_namespace, "name": section.lease_name,
+        }  # fmt: skip
+        reporter = MoveReporter(EventWriter(api, COMPONENT) if acts else None, reference)
+        # A term is two thirds of the Lease's duration: a write that begins at its end ends before another term begins.
+        evictor = Evictor(api, min(_MAX_WRITE_SECONDS, section.lease_seconds / 3))
+
+        def mover(look: Callable[[], ClusterLook], leads: Callable[[], bool]) -> PodMover:
+            return PodMover(evictor, store, reporter, counts, rules, look, leads, time.time)
+
+        schedule = SearchSchedule(
+            acts, tuple(map(Trigger, section.triggers)), section.hot_percent, section.search_seconds
+        )
+        use = UseReader(source, rules.max_age, time.time)
+        rebalancer = Rebalancer(
+            watch, use, mover, store, reporter, counts, rules, schedule, lambda: lease.term, time.time, uptime
+        )
+        threads = LeaderThreads(
+            lease if acts else None, section.lease_seconds, rebalancer.run_cycle, section.interval_seconds
+        )
+        watch.start()
+        threads.start()
+        for each in self._apis:
+            self._closing.callback(each.close)
+        for close in (source.close, watch.close, threads.stop):  # called in reverse
+            self._closing.callback(close)
+
+        def leads() -> bool:
+            return lease.is_held or not acts
+
+        def why_not_ready() -> str:
+            if watch.is_synced:
+                return ""
+            return f"the cluster is not known: {'; '.join(watch.failures) or 'the first full lists have not arrived'}"
+
+        def status() -> dict[str, object]:
+            return status_document(rebalancer, rules, section.mode, leads=leads())
+
+        return create_app(rebalancer, status, threads.is_alive, why_not_ready, leads, self._access)
+
+    def close(self) -> None:
+        """Stop the threads, and release the Lease."""
+        self._closing.close()
