@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import click
 
-from runtime.terminal import echo, echo_document, echo_lines, output_option
+from runtime.terminal import echo, echo_document, echo_lines, echo_table, output_option
 from trimaran.cli.check_trace import check
 from trimaran.cli.import_traces import import_
 from trimaran.cli.options import fail, option, renamed_option, scheduler_file_or_exit
@@ -24,6 +24,7 @@ from trimaran.planning.moves.triggers import Trigger
 from trimaran.simulator.autoscaling import Autoscaling
 from trimaran.simulator.comparison import WorkerError
 from trimaran.simulator.faults import read_faults
+from trimaran.simulator.overcommit_advice import SCHEDULERS, advice, header, rows, rules, verdicts
 from trimaran.simulator.overcommit_options import Factors, Overcommit
 from trimaran.simulator.policies.catalogue import CONGESTION, policy_names
 from trimaran.simulator.policies.profiles import configured_policy
@@ -40,6 +41,7 @@ from trimaran.traces.trace import absolute_path, write_trace
 Command = TypeVar("Command", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _FACTORS = "1,1.2,1.4,1.6,1.8,2"
+_DIVISORS = "1,1.25,1.5,2,3"
 _POLICIES = click.option(
     "--policy",
     "policies",
@@ -131,11 +133,11 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
     ),
     renamed_option("--keep", "--resume-file"),
     output_option("text", "json", "yaml"),
-    click.option(
-        "--html",
-        type=click.Path(path_type=Path, dir_okay=False, writable=True),
-        help="File for a report with figures; its data is written as JSON to the same path with suffix .json.",
-    ),
+)
+_HTML = click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    help="File for a report with figures; its data is written as JSON to the same path with suffix .json.",
 )
 
 
@@ -159,6 +161,7 @@ simulate.add_command(check)
 
 @simulate.command()
 @shared_options
+@_HTML
 @option("--policy", default=CONGESTION, metavar="NAME|NAME=FILE", help="Policy to replay.")
 @_OVERCOMMIT
 @_NODES_SAVED
@@ -175,6 +178,7 @@ def run(policy: str, **options: Any) -> None:
 
 @simulate.command(short_help="Replay several policies, and print a table of measures.")
 @shared_options
+@_HTML
 @_POLICIES
 @_OVERCOMMIT
 @_NODES_SAVED
@@ -197,6 +201,7 @@ def compare(*, listing: bool, **options: Any) -> None:
 
 @simulate.command()
 @shared_options
+@_HTML
 @_POLICIES
 @option(
     "--overcommit",
@@ -223,6 +228,44 @@ def sweep(factors: tuple[float, ...], output: str, **shared: Any) -> None:
     else:
         echo_lines("\n\n".join(f"overcommit {section.label}\n{tables(section.comparison)}" for section in sections))
     raise SystemExit(0 if is_complete else 1)
+
+
+@simulate.command(short_help="Show how far requests may be divided, on recorded days.")
+@shared_options
+@option(
+    "--overcommit",
+    "factors",
+    type=Factors(),
+    default=_DIVISORS,
+    help="Factors by which the requests are divided; each applies to CPU and memory.",
+)
+def overcommit(factors: tuple[float, ...], output: str, **shared: Any) -> None:
+    """Show how far one may overcommit: what other requests would have done on recorded days.
+
+    Each row is a rule by which pods are admitted: their requests divided by a factor, the requests that the watcher
+    recommends, or the predicted peak of each node (n-sigma, sum-of-percentiles). Each cell has the value with the
+    default scheduler, then with congestion-cost. Output as JSON or YAML: {world: {rule: {scheduler: {measure:
+    number}}}}.
+
+    \b
+    Example: trimaran record days; trimaran simulate overcommit days --jobs -1
+
+    Exit status: 0 if all replays finished, 1 if they were interrupted, 2 if the input cannot be used.
+    """
+    variants = rules(factors)
+    sections = _replay(
+        {**shared, "policies": SCHEDULERS, "html": None}, lambda batch: batch.run_variants([*variants.values()])
+    )
+    found = advice([*variants], sections)
+    if output != "text":
+        echo_document(found, output)
+    else:
+        echo_table(header(), rows(found))
+        echo()
+        echo(f"each cell: {' / '.join(SCHEDULERS)}; shares of node-hours and of capacity, node-minutes at 80 % or more")
+        for line in verdicts(found, factors):
+            echo(line)
+    raise SystemExit(0 if all(section.whole for section in sections) else 1)
 
 
 @simulate.command()

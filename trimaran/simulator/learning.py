@@ -1,5 +1,6 @@
 """Feeding of the watcher's learner during a replay, with the rounds of :mod:`trimaran.simulator.use_rounds`."""
 
+from math import isnan
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,16 +12,17 @@ from trimaran.simulator.use_rounds import ROUND_MINUTES, UseRounds
 from trimaran.simulator.windows import unix_seconds
 from watcher.workload_table import ContainerKey
 from watcher.workloads.learner import WorkloadLearner
+from watcher.workloads.recommendation import RecommendationRule, recommend
 from watcher.workloads.use_round import UseRound
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from runtime.kubernetes.workloads import Workload
     from scoring.arrays import Int64s
 
 _CONTAINER = "main"  # simulated pods have one container
-_MARGIN = 1.15  # safety margin of VerticalPodAutoscaler
-_QUANTILE = 0.9  # of the CPU samples, as VerticalPodAutoscaler recommends; memory goes by the highest sample
-_MIN_MINUTES = 10
+_RULE = RecommendationRule(min_days=10 / 1440)  # ten minutes: a replay is shorter than the week that is required live
 
 
 class UseHistory:
@@ -46,27 +48,27 @@ class UseHistory:
         self._rounds = UseRounds(cluster)
         self._levels: UseLevels | None = None
         self._levels_until = -1
-        self._right_sizes: dict[Workload, tuple[float, float, float]] = {}
+        self._right_sizes: dict[Workload, Sequence[float]] = {}
         self._right_sizes_until = -1
 
     def right_sized(self, number: int) -> tuple[int, int]:
-        """Return a pod's requests as VerticalPodAutoscaler recommends them, millicores and bytes.
+        """Return a pod's requests as the watcher recommends them for its workload, millicores and bytes.
 
-        The recommendation is the 90th percentile of the workload's CPU samples and its highest memory sample, plus 15
-        percent. Without enough samples of the workload the pod keeps its requests.
+        Where the watcher recommends nothing, or keeps a request for a reason, the pod has its own request. The watcher
+        lowers requests after ten minutes, not after a week, because replays are short.
         """
         self.update()
         if self._right_sizes_until != self._rounds.until:
             self._right_sizes_until = self._rounds.until
-            table = self.learner.containers((_QUANTILE,))
-            columns = (table.pod_minutes, 1000 * table.cpu_percentiles[0], table.highest_memory)
-            rows = zip(*(column.tolist() for column in columns), strict=True)
-            self._right_sizes = {key.workload: row for key, row in zip(table.keys, rows, strict=True)}
-        workload = self._workloads[self._workload_of[number]]
-        minutes, *used = self._right_sizes.get(workload, (0.0, 0.0, 0.0))
-        if minutes < _MIN_MINUTES:
-            return self._cluster.requests(number)
-        cpu_milli, memory_bytes = (max(round(amount * _MARGIN), 1) for amount in used)
+            table = self.learner.containers((_RULE.quantile,))
+            advice = recommend(table, _RULE)
+            amounts = np.where(advice.reasons == "", advice.requests * [[1000], [1]], np.nan).T
+            self._right_sizes = {key.workload: row for key, row in zip(table.keys, amounts.tolist(), strict=True)}
+        own = self._cluster.requests(number)
+        advised = self._right_sizes.get(self._workloads[self._workload_of[number]], own)
+        cpu_milli, memory_bytes = (
+            before if isnan(amount) else round(amount) for before, amount in zip(own, advised, strict=True)
+        )
         return cpu_milli, memory_bytes
 
     def levels(self) -> UseLevels:

@@ -7,6 +7,9 @@ hot_minutes_70, _80, _90      node-minutes with CPU use at or above 70, 80 or 90
 throttled_core_seconds        CPU demand above capacity
 p99_node_cpu_percent          99th percentile of CPU use over node-minutes, which may exceed 100
 memory_overrun_minutes        node-minutes with memory use above capacity
+cpu_short_percent             share of the node-hours with CPU demand above capacity in any of their minutes
+memory_short_percent          share of the node-hours with memory use above capacity in any of their minutes
+cpu_requested_percent         CPU that the running pods requested on admission, on average, as a share of capacity
 fragmentation_percent         share of the free CPU on nodes that a pod drawn from the trace does not fit
 stranded_core_hours           free CPU in minutes in which pods waited because they fit no node
 unplaced_pods                 pods that waited and got no node before their end or the end of the replay
@@ -60,6 +63,9 @@ def measures(outcome: ReplayOutcome) -> dict[str, float]:
         "throttled_core_seconds": round(float(throttled), 3),
         "p99_node_cpu_percent": round(100 * float(np.percentile(cpu[present], 99)), 3) if present.any() else 0.0,
         "memory_overrun_minutes": float(np.count_nonzero(memory > 1)),
+        "cpu_short_percent": _short_percent(cpu > 1, present),
+        "memory_short_percent": _short_percent(memory > 1, present),
+        "cpu_requested_percent": round(_requested_percent(outcome), 3),
         "fragmentation_percent": round(fragmentation_percent(outcome), 3),
         "stranded_core_hours": round(_stranded_core_hours(outcome), 3),
         "unplaced_pods": float(sum(wait.is_last for wait in waits)),
@@ -86,6 +92,28 @@ def _cpu_use(outcome: ReplayOutcome) -> Float64s:
     """Return CPU use after the warm-up as a share of capacity, shape (nodes, minutes)."""
     ledger = outcome.cluster.ledger
     return np.asarray(ledger.cpu_milli[:, outcome.cluster.trace.warm_up_minutes :] / ledger.capacity[0][:, None])
+
+
+def _short_percent(short: Bools, present: Bools) -> float:
+    """Return the share of the node-hours that are short in any minute, as a percentage.
+
+    Args:
+        short: mask of the minutes in which a node is short, shape (nodes, minutes).
+        present: mask of the minutes in which a node is in the cluster, the same shape.
+    """
+    hours = range(0, present.shape[1], 60)
+    if not present.any():
+        return 0.0
+    counts = [np.count_nonzero(np.logical_or.reduceat(each, hours, axis=1)) for each in (short & present, present)]
+    return round(100 * float(counts[0] / counts[1]), 3)
+
+
+def _requested_percent(outcome: ReplayOutcome) -> float:
+    """Return the CPU requests of the running pods after the warm-up as a percentage of the nodes' capacity."""
+    cluster, warm_up = outcome.cluster, outcome.cluster.trace.warm_up_minutes
+    capacity = float((cluster.ledger.capacity[0] @ cluster.ledger.present())[warm_up:].sum())
+    requested = sum(run.requests[0] * max(run.end - max(run.start, warm_up), 0) for run in cluster.pod_runs)
+    return 100 * requested / capacity if capacity else 0.0
 
 
 def fragmentation_percent(outcome: ReplayOutcome) -> float:

@@ -29,6 +29,7 @@ from trimaran.simulator.autoscaling import Autoscaler, Autoscaling
 from trimaran.simulator.cluster import Cluster, PodRun, QueuedPod, requested
 from trimaran.simulator.faults import Fault
 from trimaran.simulator.moving.base import Mover
+from trimaran.simulator.peak_admission import PeakAdmission, PeakPredictor
 from trimaran.simulator.policy import Chooser, Policy
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
 from trimaran.simulator.windows import Windows
@@ -55,6 +56,7 @@ class ReplayOptions:
         percent_of_nodes: percentage of the nodes for which feasibility is checked; 0 means kube-scheduler's rule: 50
             less one for each 125 nodes, at least 5 percent and at least 100 nodes.
         move_triggers: triggers of all move policies; empty means each policy's own.
+        peak_predictor: predictor of the nodes' peaks, by which pods are admitted instead of by requests.
     """
 
     seed: int = 0
@@ -66,6 +68,7 @@ class ReplayOptions:
     autoscaling: Autoscaling | None = None
     percent_of_nodes: int = 0
     move_triggers: tuple[Trigger, ...] = ()
+    peak_predictor: PeakPredictor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +116,8 @@ class Replay:
         warn_of_absent_resources(policy)
         self._chooser: Chooser = policy.begin(self.cluster, self._watcher, rng)
         self._sampling = NodeSampling(self.options.percent_of_nodes)
+        predictor = self.options.peak_predictor
+        self._admission = None if predictor is None else PeakAdmission(self.cluster, self._watcher, predictor)
         self._ends: dict[int, list[PodRun]] = defaultdict(list)
         self._queue = self.cluster.queue
         events = trace.events if self.options.events is None else self.options.events
@@ -141,6 +146,7 @@ class Replay:
 
             # Queued pods are tried again only if capacity was freed or one of them has become ready.
             retry = self._end_pods()
+            retry |= self._admission is not None and self._admission.refresh()
             retry |= self._change_nodes()
             retry |= any(queued.ready == minute for queued in self._queue.values())
             if self._queue and retry:
@@ -226,7 +232,7 @@ class Replay:
             if queued.ready > cluster.minute or _is_at_least(queued.requests, too_large):
                 continue
             pod = queued.pod
-            candidates = self._sampling.candidates(cluster.nodes.feasible(pod))
+            candidates = self._sampling.candidates(self._feasible(pod, queued.requests))
             if not candidates.size:
                 # Keep only the smallest failed requests.
                 smaller = [amounts for amounts in too_large if not _is_at_least(amounts, [queued.requests])]
@@ -235,6 +241,10 @@ class Replay:
             self._place(number, pod, self._chooser.choose(number, pod, candidates))
             del self._queue[number]
             self._decisions += 1
+
+    def _feasible(self, pod: Pod, requests: Amounts) -> Bools:
+        """Return a mask of the nodes that have room for a pod, by their requests or by their predicted peaks."""
+        return self.cluster.nodes.feasible(pod) if self._admission is None else self._admission.feasible(requests)
 
     def _mover(self) -> Mover | None:
         move_policy, triggers = self._policy.move_policy, self.options.move_triggers

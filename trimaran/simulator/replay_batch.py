@@ -22,6 +22,7 @@ from trimaran.simulator.comparison import (
     world_names,
 )
 from trimaran.simulator.faults import check_faults
+from trimaran.simulator.peak_admission import PeakPredictor
 from trimaran.simulator.replay import ReplayOptions
 from trimaran.simulator.report.section import ReportSection
 from trimaran.simulator.report.statistics import over_seeds
@@ -69,7 +70,6 @@ class ReplayBatch:
     html: Path | None = None
     seeds: int = 1
 
-    @_sigterm_as_interrupt()
     def run(self, factors: Sequence[Factor] = (None,)) -> list[ReportSection]:
         """Run every replay without a stored result, at each overcommit.
 
@@ -85,10 +85,23 @@ class ReplayBatch:
             TraceError: a trace, its events or the faults are invalid.
             UsageError: the resume file cannot be used.
         """
+        return self.run_variants([ReplayVariant(self.policies, factor) for factor in factors])
+
+    @_sigterm_as_interrupt()
+    def run_variants(self, variants: Sequence["ReplayVariant"]) -> list[ReportSection]:
+        """Run every replay of some variants of the batch without a stored result, as :meth:`run` does.
+
+        Returns:
+            A section for each variant.
+
+        Raises:
+            TraceError: a trace, its events or the faults are invalid.
+            UsageError: the resume file cannot be used.
+        """
         worlds = [self._read_world(folder) for folder in self.folders]
         store = self._open_store()
-        tasks = {
-            factor: [
+        tasks = [
+            [
                 ReplayTask(
                     folder,
                     policy,
@@ -98,14 +111,14 @@ class ReplayBatch:
                     self.configurations.get(policy, ""),
                 )
                 for folder in self.folders
-                for policy in self.policies
-                for options in self._options(factor)
+                for policy in variant.policies
+                for options in self._options(variant)
             ]
-            for factor in factors
-        }
+            for variant in variants
+        ]
 
         # Run the replays that the resume file does not have.
-        all_tasks = [task for of_factor in tasks.values() for task in of_factor]
+        all_tasks = [task for of_variant in tasks for task in of_variant]
         results = {task: result for task in all_tasks if (result := store.find(task)) is not None}
         missing = [task for task in all_tasks if task not in results]
         try:
@@ -114,7 +127,10 @@ class ReplayBatch:
                 results[result.task] = result
         except KeyboardInterrupt:
             echo(f"stopped: {len(results)} of {len(all_tasks)} replays are done", err=True)
-        return [self._section(factor, tasks[factor], results, worlds) for factor in tasks]
+        return [
+            self._section(variant.overcommit, of_variant, results, worlds)
+            for variant, of_variant in zip(variants, tasks, strict=True)
+        ]
 
     def _read_world(self, folder: Path) -> "_World":
         """Read and check a trace before any replay runs, so that an error does not appear only after hours."""
@@ -156,10 +172,13 @@ class ReplayBatch:
             section.comparison.setdefault(names[folder], {})[policy] = over_seeds(measured)
         return section
 
-    def _options(self, factor: Factor) -> list[ReplayOptions]:
-        """Return the options of the replays with each seed at an overcommit."""
+    def _options(self, variant: "ReplayVariant") -> list[ReplayOptions]:
+        """Return the options of a variant's replays with each seed."""
         first = self.options.seed
-        return [replace(self.options, overcommit=factor, seed=seed) for seed in range(first, first + self.seeds)]
+        return [
+            replace(self.options, overcommit=variant.overcommit, peak_predictor=variant.peak_predictor, seed=seed)
+            for seed in range(first, first + self.seeds)
+        ]
 
     def _open_store(self) -> ResultStore:
         try:
@@ -196,9 +215,26 @@ class ReplayBatch:
         parts = [world, result.task.policy]
         if self.seeds > 1:
             parts.append(f"seed {options.seed}")
-        if options.overcommit is not None:
+        if options.peak_predictor is not None:
+            parts.append(options.peak_predictor.value)
+        elif options.overcommit is not None:
             parts.append(f"overcommit {','.join(f'{value:g}' for value in dict.fromkeys(options.overcommit))}")
         return ", ".join([*parts, f"{result.processor_seconds:.0f} s"])
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayVariant:
+    """Replays of a batch that differ from its other ones in how pods are admitted.
+
+    Attributes:
+        policies: names of the policies.
+        overcommit: overcommit of CPU and of memory; None means each trace's own.
+        peak_predictor: predictor of the nodes' peaks that admits pods; None admits them by requests.
+    """
+
+    policies: tuple[str, ...]
+    overcommit: Factor = None
+    peak_predictor: PeakPredictor | None = None
 
 
 @dataclass(frozen=True, slots=True)

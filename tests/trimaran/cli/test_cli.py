@@ -95,7 +95,7 @@ def test_every_command_has_help(command: list[str]) -> None:
     "command",
     [
         "top", "score", "compare", "place", "explain pod", "extender regret", "simulate run", "simulate compare",
-        "simulate sweep", "simulate check", "doctor",
+        "simulate sweep", "simulate overcommit", "simulate check", "doctor",
     ],
 )  # fmt: skip
 def test_commands_with_results_have_the_same_forms_of_output(command: str) -> None:

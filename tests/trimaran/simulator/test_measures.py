@@ -56,6 +56,17 @@ def test_services_and_jobs_are_measured_separately() -> None:
     assert (measured["service_overrun_pod_minutes"], measured["job_overrun_pod_minutes"]) == (4, 4)
 
 
+def test_a_node_hour_is_short_if_any_of_its_minutes_is() -> None:
+    """Of the two hours after the warm-up, CPU is short in the first for one minute, and memory in none."""
+    trace = world(
+        ("Deployment", 0, 180, 500, 1.0, 1.0), ("Job", 90, 91, 500, 1.2, 1.0), ("Job", 10, 11, 500, 9.0, 1.0),
+        minutes=180, warm_up=60,
+    )  # fmt: skip
+    measured = measures(replayed(trace))
+    assert (measured["cpu_short_percent"], measured["memory_short_percent"]) == (50, 0)
+    assert measured["cpu_requested_percent"] == pytest.approx(50 + 50 / 120, abs=0.001)
+
+
 def test_waits_are_counted_after_the_warm_up() -> None:
     """A wait lasts until the pod fits or its time is over, and free CPU meanwhile is stranded."""
     trace = world(
@@ -87,10 +98,15 @@ def test_requests_are_those_of_admission() -> None:
         *[("Deployment", start, 300, 400, 0.5, 1.0) for start in (0, 100)], ("Job", 120, 125, 2000, 1.0, 1.0),
         minutes=300, warm_up=0,
     )  # fmt: skip
-    trace = replace(trace, owners=("web", "web", "job"))
+    trace = replace(
+        trace,
+        owners=("web", "web", "job"),
+        memory_capacity_bytes=np.array([2**34]),
+        memory_request_bytes=np.full(3, 2**30),  # above the lowest recommendation
+    )
     outcome = Replay(trace, policies(trace)["right-sized"]).run()
     first, second = outcome.cluster.pod_runs
-    assert first.requests == (400, 400)
+    assert first.requests == (400, 2**30)
     assert 200 < second.requests[0] < 300
     assert requested_at(outcome, 150)[0] == first.requests[0] + second.requests[0]
     waited = 300 - 120  # minutes of the job, which is larger than the node

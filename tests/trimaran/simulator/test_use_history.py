@@ -10,6 +10,7 @@ from trimaran.simulator.learning import UseHistory
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
 from trimaran.simulator.windows import Windows
 from trimaran.traces.trace import PodUse, Trace
+from watcher.workloads.recommendation import RecommendationRule, recommend
 
 GIB = 2**30
 MINUTES = 600
@@ -110,3 +111,24 @@ def test_the_uncertainty_falls_with_observation(cluster: Cluster) -> None:
     late = learned(cluster, 480).levels()
     assert deviation(late, STEADY, "cpu") < early < deviation(late, None, "cpu") * 1.2
     assert deviation(late, None, "cpu") == pytest.approx(0.8 * level(late, None, "cpu"))
+
+
+def test_right_sizes_are_the_watchers_recommendations(cluster: Cluster) -> None:
+    """After ten minutes of history a pod gets the amounts that the watcher recommends for its workload."""
+    history = learned(cluster, 300)
+    assert history.right_sized(1) != cluster.requests(1)
+    table = history.learner.containers((0.9,))
+    advised = recommend(table, RecommendationRule(min_days=10 / 1440))
+    for number, workload in enumerate((STEADY, WAVING)):
+        row = [key.workload for key in table.keys].index(workload)
+        cpu_cores, memory_bytes = advised.requests[:, row]
+        assert history.right_sized(number) == (round(1000 * cpu_cores), round(memory_bytes))
+
+
+def test_pods_without_a_recommendation_keep_their_requests(cluster: Cluster) -> None:
+    """Before ten minutes are known no request is lowered, as that of memory; CPU may be raised after one round."""
+    history = learned(cluster, 5)
+    cpu_milli, memory_bytes = history.right_sized(0)
+    assert memory_bytes == cluster.requests(0)[1]
+    assert cpu_milli > cluster.requests(0)[0]
+    assert learned(cluster, 0).right_sized(0) == cluster.requests(0)

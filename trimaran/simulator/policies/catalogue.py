@@ -30,6 +30,8 @@ DEFAULT = "default"
 CLAIRVOYANT = "clairvoyant"
 ORACLE = "oracle"
 CONGESTION = "congestion-cost"
+RIGHT_SIZED = "right-sized"
+CONGESTION_RIGHT_SIZED = "congestion-cost+right-sized"
 CONGESTION_MOVES = "congestion-cost+moves"
 CONGESTION_MORE_MOVES = "congestion-cost+more-moves"
 
@@ -73,11 +75,12 @@ def policies(trace: Trace | None) -> dict[str, Policy]:
         "volcano": Profile((*KUBE_SCHEDULER.plugins, WeightedPlugin(VolcanoUsage(), 5))),
     }
     result: list[Policy] = [ProfilePolicy(name, profile) for name, profile in profiles.items()]
-    result.append(ProfilePolicy("right-sized", profiles[DEFAULT], right_sized=True))
+    result.append(ProfilePolicy(RIGHT_SIZED, profiles[DEFAULT], right_sized=True))
     congestion = _by_extender(CongestionCost.name)
     result += [
         ProfilePolicy("congestion-cost-by-requests", congestion),
         ProfilePolicy(CONGESTION, congestion, learns=True),
+        ProfilePolicy(CONGESTION_RIGHT_SIZED, congestion, learns=True, right_sized=True),
         ProfilePolicy(CONGESTION_MOVES, congestion, learns=True, move_policy=CostMovePolicy()),
         ProfilePolicy(CONGESTION_MORE_MOVES, congestion, learns=True, move_policy=CostMovePolicy(percent_per_hour=1.0)),
         ProfilePolicy("default+moves", profiles[DEFAULT], move_policy=CostMovePolicy()),
