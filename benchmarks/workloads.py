@@ -19,9 +19,9 @@ from runtime.kubernetes.workloads import Workload
 from scoring import UseLevels
 from watcher.store import Store
 from watcher.windows.container_use import ContainerUse
-from watcher.workloads.learner import DAYS, WorkloadLearner
+from watcher.workloads.learner import WorkloadLearner
 from watcher.workloads.learner_state import load_state, save_state
-from watcher.workloads.pods import ContainerResources, PodKey, PodTemplate, RunningPod, RunningPods
+from watcher.workloads.pods import DAYS, ContainerResources, PodKey, PodTemplate, RunningPod, RunningPods
 from watcher.workloads.use_round import use_round
 
 GIB, DAY = 2**30, 86_400

@@ -101,6 +101,15 @@ class ContainerTable:
         revision_since: time when the present revision was first measured, Unix seconds, shape (containers,).
         pods: number of pods with the container in its newest measurement, shape (containers,).
         pod_minutes: minutes of all pods that were measured, shape (containers,).
+        runs: number of pods that started while the container was known, shape (containers,).
+        limits: limits in the newest template, cores and bytes, shape (2, containers); 0 without one.
+        roles: part of the pod that each container is, by :class:`runtime.kubernetes.workloads.ContainerRole`.
+        is_guaranteed: whether the pods have the QoS class Guaranteed, shape (containers,).
+        restarted_at: time of the newest restart in a pod, Unix seconds, shape (containers,); 0 if none is known.
+        killed_at: time of the newest kill for lack of memory, in the same form.
+        killed_memory: memory that the container needs after such kills, bytes, shape (containers,).
+        strain: share of the CPU periods of the last day in which the container was throttled, and share of the time
+            for which it waited for CPU, shape (2, containers); NaN if unknown.
     """
 
     keys: Sequence[ContainerKey]
@@ -116,6 +125,14 @@ class ContainerTable:
     revision_since: Float64s
     pods: Float64s
     pod_minutes: Float64s
+    runs: Float64s
+    limits: Float64s
+    roles: npt.NDArray[np.uint8]
+    is_guaranteed: Bools
+    restarted_at: Float64s
+    killed_at: Float64s
+    killed_memory: Float64s
+    strain: Float64s
 
     def __len__(self) -> int:
         return len(self.keys)

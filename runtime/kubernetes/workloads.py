@@ -8,6 +8,7 @@ and the hash labels of the pods give the same answer, except for controllers tha
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ LASTING_KINDS: Final = frozenset({"Deployment", "Rollout", "StatefulSet", "Daemo
 """Kinds of controllers that replace their pods under the same name. Users choose these names, so that two names are two
 workloads, whatever they end with.
 """
+ENDING_KINDS: Final = frozenset({"Job", "CronJob", SPARK_APPLICATION, "Workflow", "TaskRun"})
+"""Kinds of workloads whose pods run to their end."""
 _NUMBERED = frozenset({"Pod", "Job", SPARK_APPLICATION})  # of these, a number at the end counts runs or replicas
 _TEMPLATE_HASHES = (("rollouts-pod-template-hash", "Rollout"), ("pod-template-hash", "Deployment"))
 _REVISIONS = ("rollouts-pod-template-hash", "pod-template-hash", "controller-revision-hash")
@@ -67,6 +70,15 @@ class Workload(NamedTuple):
     namespace: str
     kind: str
     name: str
+
+
+class ContainerRole(IntEnum):
+    """Part of a pod that a container is; a sidecar is an init container that keeps running."""
+
+    UNKNOWN = 0
+    CONTAINER = 1
+    SIDECAR = 2
+    INIT = 3
 
 
 ParentLookup = Callable[[str, "Owner"], "Owner | None"]

@@ -73,6 +73,7 @@ def test_the_watcher_may_read_pods_only_if_it_measures_them() -> None:
 
     nodes = {"/nodes", "metrics.k8s.io/nodes"}
     owners = {"/pods", "apps/replicasets", "batch/jobs"}
+    owners |= {"autoscaling/horizontalpodautoscalers", "autoscaling.k8s.io/verticalpodautoscalers"}
     assert readable() == nodes | owners | {"metrics.k8s.io/pods"}
     assert readable("--set", "provider.name=Prometheus") == nodes | owners
     assert readable("--set", r"settings.workloads\.enabled=false") == nodes

@@ -170,7 +170,7 @@ def test_each_right_of_the_watcher_is_needed(cluster: ControlPlane) -> None:
             for number, rule in enumerate(rules) for resource in rule["resources"] for verb in rule["verbs"]
             if verb != "get"
         ]  # fmt: skip
-        assert len(rights) == 9
+        assert len(rights) == 11
         for number, resource, verb in rights:
             cluster.api.patch(WATCHER_ROLE, {"rules": without_verb(rules, number, resource, verb)})
             with watching(cluster) as (_, process):

@@ -419,6 +419,8 @@ def test_the_account_may_only_read_nodes_pods_and_their_owners():
     assert rights == {
         ("", "nodes"): {"get", "list"}, ("", "pods"): {"list", "watch"},
         ("apps", "replicasets"): {"list", "watch"}, ("batch", "jobs"): {"list", "watch"},
+        ("autoscaling", "horizontalpodautoscalers"): {"list"},
+        ("autoscaling.k8s.io", "verticalpodautoscalers"): {"list"},
         ("metrics.k8s.io", "nodes"): {"list"}, ("metrics.k8s.io", "pods"): {"list"},
     }  # fmt: skip
     binding = MANIFEST["ClusterRoleBinding", "trimaran-watcher"]

@@ -10,11 +10,11 @@ from support.servers import wait_until
 
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
-from runtime.kubernetes.workloads import Workload
+from runtime.kubernetes.workloads import ContainerRole, Workload
 from watcher.errors import ProviderUnavailable
 from watcher.workloads.api_pods import ApiPods
 from watcher.workloads.manifests import ManifestReader
-from watcher.workloads.pods import ContainerResources, PodKey
+from watcher.workloads.pods import ContainerResources, ContainerRestart, PodKey
 
 MEBI = 2**20
 
@@ -64,9 +64,10 @@ def test_pods_have_workload_revision_and_resources(fake: FakeKubernetes, source:
     assert first.template is second.template
     assert (first.template.workload, first.template.revision) == (Workload("shop", "Deployment", "web"), "7f9c")
     assert first.template.containers == (
-        ContainerResources("app", 250, 64 * MEBI, None, 128 * MEBI), ContainerResources("log"),
-        ContainerResources("mesh"),
+        ContainerResources("app", 250, 64 * MEBI, None, 128 * MEBI, ContainerRole.CONTAINER),
+        ContainerResources("log", role=ContainerRole.CONTAINER), ContainerResources("mesh", role=ContainerRole.SIDECAR),
     )  # fmt: skip
+    assert (first.template.init_containers, first.template.is_guaranteed, first.restarts) == (("once",), False, ())
     assert first.started_at == 1795608000
 
 
@@ -129,3 +130,32 @@ def test_invalid_fields_count_as_missing(change: dict[str, Any]) -> None:
     read = ManifestReader().read({**pod("p"), **change})
     assert read is not None
     assert all(amount is None or 0 <= amount < 2**54 for each in read[0].template.containers for amount in each[1:])
+
+
+def test_restarts_and_kills_are_read_from_the_status(fake: FakeKubernetes, source: ApiPods) -> None:
+    """A restarted container has the end of its last run, and whether memory was short; bad times are left out."""
+    at, killed = "2026-11-25T12:00:00Z", {"reason": "OOMKilled", "finishedAt": "2026-11-25T13:00:00Z"}
+    bad = pod("bad")
+    bad["status"] |= {
+        "qosClass": "Guaranteed",
+        "containerStatuses": [
+            {"name": "app", "restartCount": 3, "state": {"running": {}}, "lastState": {"terminated": killed}},
+            {"name": "log", "restartCount": 1, "lastState": {"terminated": {"reason": "Error", "finishedAt": at}}},
+            {"name": "lost", "restartCount": 2, "lastState": {"terminated": {"finishedAt": "yesterday"}}},
+            {"name": "fine", "restartCount": 0, "state": {"running": {}}, "lastState": {}},
+            "nonsense",
+        ],
+        "initContainerStatuses": [
+            {"name": "once", "restartCount": 0, "state": {"terminated": {"reason": "Completed", "finishedAt": at}}},
+            {"name": "mesh", "restartCount": 0, "state": {"terminated": killed}},
+        ],
+    }
+    fake.put("pods", bad)
+    fake.put("pods", pod("good"))
+    running = source.running(Deadline.after(10))
+    assert running[PodKey("shop", "bad")].restarts == (
+        ContainerRestart("app", 1795611600.0, True), ContainerRestart("log", 1795608000.0, False),
+        ContainerRestart("mesh", 1795611600.0, True),
+    )  # fmt: skip
+    assert running[PodKey("shop", "bad")].template.is_guaranteed
+    assert running[PodKey("shop", "good")].restarts == ()

@@ -58,6 +58,16 @@ def read(provider: PodUseProvider, end: int, seconds: int = 300) -> ContainerUse
     return provider.pod_use(Window("5m", end - seconds, end), Deadline.after(30))
 
 
+def strain_lines(end: int, rates: Sequence[tuple[str, str, float]]) -> Iterator[str]:
+    """Yield counters as OpenMetrics text: metric, pod, and growth in a second."""
+    for metric in dict.fromkeys(metric for metric, *_ in rates):
+        yield f"# TYPE {metric.removesuffix('_total')} counter\n"
+        for _, name, rate in (each for each in rates if each[0] == metric):
+            labels = ",".join(f'{key}="{value}"' for key, value in container(name).items())
+            for before in OLD:
+                yield f"{metric}{{{labels}}} {1e6 - rate * before!r} {end - before}\n"
+
+
 def rows(use: ContainerUse) -> dict[tuple[str, str], tuple[float, float]]:
     """Return cores and bytes by pod and container, each container once."""
     keys = list(zip(use.namespaces, use.pods, use.containers, strict=True))
@@ -204,3 +214,35 @@ def test_a_slow_server_ends_at_the_deadline() -> None:
         with pytest.raises(ProviderUnavailable, match=r"workloads\.timeout_seconds"):
             provider_at(fake.url).pod_use(Window("5m", 0, 300), Deadline.after(0.3))
         assert time.monotonic() - began < 2
+
+
+PERIODS, THROTTLED = "container_cpu_cfs_periods_total", "container_cpu_cfs_throttled_periods_total"
+WAITING = "container_pressure_cpu_waiting_seconds_total"
+
+
+def test_throttling_and_waiting_are_shares(tmp_path: Path) -> None:
+    """A container has the share of throttled periods and of waiting; one without a limit, or with little, has 0."""
+    end = int(time.time()) - 5
+    names = ("web-1", "web-2", "web-3")
+    rates = [(PERIODS, "web-1", 10.0), (PERIODS, "web-2", 10.0), (THROTTLED, "web-1", 2.5), (THROTTLED, "web-2", 0.05),
+             (WAITING, "web-2", 0.4)]  # fmt: skip
+    text = [*lines(end, [(container(name), OLD, steady(0.5)) for name in names]), *strain_lines(end, rates)]
+    with run_prometheus(tmp_path, iter(text)) as url:
+        use = read(provider_at(url), end)
+    strain = dict(zip(use.pods, use.strain.T.tolist(), strict=True))
+    assert strain == {
+        "web-1": [pytest.approx(0.25), 0.0], "web-2": [0.0, pytest.approx(0.4)], "web-3": [0.0, 0.0],
+    }  # fmt: skip
+    assert use.unchecked == ()
+
+
+def test_missing_series_of_strain_are_named(tmp_path: Path) -> None:
+    """Without the series of throttling and pressure, strain is unknown, and the reasons name the series."""
+    end = int(time.time()) - 5
+    with run_prometheus(tmp_path, lines(end, [(container("web-1"), OLD, steady(0.5))])) as url:
+        use = read(provider_at(url), end)
+    assert use.strain is None
+    assert use.unchecked == (
+        f"throttling of CPU: Prometheus has no series {PERIODS}",
+        f"waiting for CPU (PSI): Prometheus has no series {WAITING}",
+    )

@@ -9,23 +9,25 @@ from hypothesis import strategies as st
 
 from runtime.kubernetes.workloads import Workload
 from watcher.workload_table import ContainerKey, ContainerTable
-from watcher.workloads.recommendation import RecommendationRule, RequestVerdict, recommend
+from watcher.workloads.autoscalers import KnownAutoscalers
+from watcher.workloads.recommendation import RULES, RecommendationRule, RequestVerdict, recommend
 
 MIB, GIB, DAY, NOW = 2.0**20, 2.0**30, 86400.0, 1.8e9
 AMOUNTS = st.floats(0, 1e4)
 
 
-def containers(*rows: dict[str, float]) -> ContainerTable:
+def containers(*rows: dict[str, float], kind: str = "Deployment") -> ContainerTable:
     """Return a table of containers; by default 1 core and 1 GiB are requested, and the history has ten days."""
     full = [
         {"cpu": 1.0, "memory": GIB, "use": 0.2, "memory_use": 0.3 * GIB, "p90": 0.2, "peak": 0.3 * GIB,
-         "days": 10.0, "age": 0.0, "pods": 1.0, **row}
+         "days": 10.0, "age": 0.0, "pods": 1.0, "runs": 0.0, "cpu_limit": 0.0, "memory_limit": 0.0, "guaranteed": 0.0,
+         "restarted": 0.0, "killed": 0.0, "killed_memory": 0.0, "throttled": 0.0, "waiting": np.nan, **row}
         for row in rows
     ]  # fmt: skip
     column = {name: np.array([row[name] for row in full], np.float64) for name in full[0]}
     last_seen = NOW - column["age"]
     return ContainerTable(
-        keys=[ContainerKey(Workload("shop", "Deployment", f"web-{place}"), "main") for place in range(len(full))],
+        keys=[ContainerKey(Workload("shop", kind, f"web-{place}"), "main") for place in range(len(full))],
         requests=np.stack([column["cpu"], column["memory"]]),
         use=np.stack([column["use"], column["memory_use"]]),
         deviations=np.zeros((2, len(full))),
@@ -38,6 +40,14 @@ def containers(*rows: dict[str, float]) -> ContainerTable:
         revision_since=last_seen,
         pods=column["pods"],
         pod_minutes=column["pods"],
+        runs=column["runs"],
+        limits=np.stack([column["cpu_limit"], column["memory_limit"]]),
+        roles=np.ones(len(full), np.uint8),
+        is_guaranteed=column["guaranteed"] > 0,
+        restarted_at=column["restarted"],
+        killed_at=column["killed"],
+        killed_memory=column["killed_memory"],
+        strain=np.stack([column["throttled"], column["waiting"]]),
     )
 
 
@@ -51,7 +61,7 @@ def test_the_rule_is_the_90th_percentile_and_the_highest_memory_plus_15_percent(
 
 def test_quantile_margin_and_floors_can_be_set():
     """Another rule takes another quantile, margin and floor; a quantile that the table lacks is refused."""
-    rule = RecommendationRule(quantile=0.5, margin=0.5, min_memory_bytes=512 * MIB)
+    rule = RecommendationRule(quantile=0.5, cpu_margin=0.5, memory_margin=0.5, min_memory_bytes=512 * MIB)
     advice = recommend(containers({"p90": 0.2, "peak": 100 * MIB}), rule)
     assert advice.requests[:, 0].tolist() == pytest.approx([0.15, 512 * MIB])
     assert recommend(containers({}), replace(rule, min_cpu_cores=0.8)).requests[0, 0] == pytest.approx(0.8)
@@ -130,5 +140,111 @@ def test_an_empty_table_has_no_recommendations():
     table = containers({})
     cut = {"keys": [], "requests": table.requests[:, :0], "use": table.use[:, :0]}
     cut |= {"cpu_percentiles": table.cpu_percentiles[:, :0]}
-    cut |= {name: getattr(table, name)[:0] for name in ("highest_memory", "first_seen", "last_seen", "pods")}
+    cut |= {"limits": table.limits[:, :0]}
+    names = ("highest_memory", "killed_at", "killed_memory", "first_seen", "last_seen", "pods")
+    cut |= {name: getattr(table, name)[:0] for name in names}
     assert recommend(replace(table, **cut)).requests.shape == (2, 0)
+
+
+def test_the_rule_krr_is_the_95th_percentile():
+    """The rule ``krr`` takes the 95th percentile of CPU unchanged, and memory as the default rule does."""
+    table = containers({"p90": 0.2, "peak": 300 * MIB})
+    table = replace(table, quantiles=(0.9, 0.95), cpu_percentiles=np.array([[0.2], [0.3]]))
+    assert recommend(table, RULES["krr"]).requests[:, 0].tolist() == pytest.approx([0.3, 352 * MIB])
+
+
+# -- blockers -----------------------------------------------------------------------------------------------------
+
+PINNED = "QoS class Guaranteed with whole CPUs, which the static CPU manager pins"
+BLOCKERS = {
+    "throttled": ({"throttled": 0.12}, "throttled in 12% of the CPU periods of the last day", ""),
+    "waiting": ({"waiting": 0.25}, "waiting for CPU in 25% of the last day", ""),
+    "killed": ({"killed": NOW - 1.5 * DAY, "restarted": NOW - 1.5 * DAY, "killed_memory": 400 * MIB}, "",
+               "killed for lack of memory 1.5 days ago"),
+    "restarted": ({"restarted": NOW - 7200}, "restarted 2.0 hours ago", "restarted 2.0 hours ago"),
+    "short history": ({"days": 3.2}, "history of 3.2 days, below 7", "history of 3.2 days, below 7"),
+    "tied to the limit": ({"memory_limit": GIB}, "", "the request equals the limit"),
+    "guaranteed": ({"guaranteed": 1.0, "cpu": 1.5, "memory_limit": GIB}, "QoS class Guaranteed",
+                   "QoS class Guaranteed"),
+    "pinned": ({"guaranteed": 1.0, "cpu": 2.0}, PINNED, PINNED),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BLOCKERS)
+def test_a_blocker_keeps_the_request_and_is_the_reason(name: str):
+    """Each blocker keeps the request of its resource, with a reason; the other resource is lowered."""
+    row, *expected = BLOCKERS[name]
+    advice = recommend(containers(row))
+    assert advice.reasons[:, 0].tolist() == expected
+    assert advice.verdicts[:, 0].tolist() == ["keep" if reason else "lower" for reason in expected]
+    kept = advice.requests[:, 0] == [row.get("cpu", 1.0), GIB]
+    assert kept.tolist() == [bool(reason) for reason in expected]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"throttled": 0.04, "waiting": 0.09},
+        {"throttled": np.nan},
+        {"restarted": NOW - 15 * DAY, "killed": NOW - 15 * DAY, "killed_memory": 8 * GIB},
+        {"memory_limit": 2 * GIB, "cpu_limit": 1.0},
+    ],
+)
+def test_what_is_small_old_or_unknown_blocks_nothing(row: dict[str, float]):
+    """Little strain, restarts of more than 14 days ago, and a limit above the request leave the lower requests."""
+    advice = recommend(containers(row))
+    assert advice.verdicts[:, 0].tolist() == ["lower", "lower"]
+    assert advice.reasons[:, 0].tolist() == ["", ""]
+
+
+@pytest.mark.parametrize(("kind", "runs", "reason"), [
+    ("CronJob", 9.0, "history of 9 runs, below 10"), ("Job", 0.0, "history of 0 runs, below 10"),
+    ("CronJob", 10.0, ""), ("StatefulSet", 500.0, "history of 2.0 days, below 7"),
+])  # fmt: skip
+def test_the_history_of_jobs_is_counted_in_runs(kind: str, runs: float, reason: str):
+    """Ten runs of a workload whose pods run to their end are enough, in any time; others need seven days."""
+    advice = recommend(containers({"runs": runs, "days": 2.0}, kind=kind))
+    assert advice.reasons[:, 0].tolist() == [reason, reason]
+
+
+def test_autoscalers_are_reasons_of_their_resource():
+    """An HPA on CPU is a reason for CPU only, a VPA for what it sets; several reasons are shown together."""
+    workload = Workload("shop", "Deployment", "web-0")
+    hpa = {(workload, "*", "cpu"): ("HPA web scales by 60 % of the request",)}
+    vpa = {(workload, "*", "cpu"): ("VPA web sets the request",), (workload, "main", "cpu"): ()}
+    assert recommend(containers({}), autoscaling=KnownAutoscalers(hpa, vpa)).reasons[:, 0].tolist() == [
+        "HPA web scales by 60 % of the request", "",
+    ]  # fmt: skip
+    advice = recommend(
+        containers({"days": 1.0}),
+        autoscaling=KnownAutoscalers(hpa, {(workload, "*", "cpu"): vpa[workload, "*", "cpu"]}),
+    )
+    assert advice.reasons[0, 0] == (
+        "history of 1.0 days, below 7; HPA web scales by 60 % of the request; VPA web sets the request"
+    )
+
+
+def test_blockers_do_not_stop_a_raise():
+    """A request below the rule's amount is raised whatever the blockers say."""
+    row = {"cpu": 0.1, "memory": 0.1 * GIB, "days": 0.1, "guaranteed": 1.0, "throttled": 0.9, "restarted": NOW}
+    advice = recommend(containers(row))
+    assert advice.verdicts[:, 0].tolist() == ["raise", "raise"]
+    assert advice.reasons[:, 0].tolist() == ["", ""]
+
+
+def test_a_kill_for_lack_of_memory_raises_the_recommendation():
+    """Memory that the container needs after the kill counts as its highest memory, for 14 days."""
+    row = {"killed_memory": 1.2 * GIB, "killed": NOW - DAY, "restarted": NOW - DAY}
+    advice = recommend(containers(row, {**row, "killed": NOW - 15 * DAY, "restarted": NOW - 15 * DAY}))
+    assert advice.verdicts[1].tolist() == ["raise", "lower"]
+    assert 1.38 * GIB <= advice.requests[1, 0] <= 1.38 * GIB * 1.0625
+
+
+def test_limits_keep_their_ratio_to_a_raised_request_and_stay_otherwise():
+    """The limit of a raised request grows by the same factor, that of a lower one stays, and none stays none."""
+    raised = {"cpu": 0.1, "memory": 0.1 * GIB, "cpu_limit": 0.2, "memory_limit": 0.1 * GIB}
+    advice = recommend(containers(raised, {"cpu_limit": 4.0}))
+    cpu, memory = advice.requests[:, 0]
+    assert advice.limits[:, 0].tolist() == pytest.approx([2 * cpu, memory])
+    assert advice.limits[0, 1] == 4.0
+    assert np.isnan(advice.limits[1, 1])

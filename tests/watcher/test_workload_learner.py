@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 from runtime.kubernetes.workloads import Workload
 from watcher.workload_table import ContainerKey
 from watcher.workloads.cpu_histograms import BIN_ENDS, BINS, PackedDay, bins_of, percentiles
-from watcher.workloads.learner import DAYS, ROW, WorkloadLearner
+from watcher.workloads.learner import ROW, WorkloadLearner
 from watcher.workloads.learner_state import PRESENT, UnreadableStateError, load_state, save_state
-from watcher.workloads.use_round import UseRound
+from watcher.workloads.pods import DAYS
+from watcher.workloads.use_round import ContainerFacts, UseRound
 
 DAY, ROUND, GIB = 86400, 300.0, 2.0**30
 NOON = 20_000 * DAY + DAY / 2
@@ -308,3 +310,71 @@ def test_a_damaged_state_is_refused_and_a_damaged_day_is_empty(damage):
         assert len(loaded.past) == 2
         assert loaded.containers().cpu_percentiles.shape == (4, 3)
         assert sum(day.counts.sum() for _, day in loaded.past) == 15.0
+
+
+# -- state of the containers ---------------------------------------------------------------------------------------
+
+
+def facts(**changes: object) -> ContainerFacts:
+    """Return the facts of MAIN: no limits, restarts and kills."""
+    column = {name: np.zeros(1) for name in ("restarted_at", "killed_at", "killed_requests")}
+    return ContainerFacts(**{"limits": np.zeros((2, 1)), "roles": np.ones(1, np.int64),
+                             "is_guaranteed": np.zeros(1, np.bool_), **column, **changes})  # fmt: skip
+
+
+def only_main(n: int, *values: float, **fields: object) -> UseRound:
+    return replace(use_round(NOON + ROUND * n, (MAIN, 1, 0.4, *(values or (GIB,)))), **fields)
+
+
+@pytest.mark.parametrize(
+    ("request_", "peak", "needed"),
+    [(GIB, 0.2 * GIB, 1.2 * GIB), (0.1 * GIB, 0.3 * GIB, 0.3 * GIB + 100 * 2**20), (1e30, GIB, 1.2 * 2**53)],
+)
+def test_a_kill_for_lack_of_memory_adds_20_percent_or_100_mebibytes(request_: float, peak: float, needed: float):
+    """The larger of request and use at the kill grows by the larger of 20 percent and 100 MiB, once for each kill."""
+    learner, killed = WorkloadLearner(), facts(killed_at=np.array([NOON]), killed_requests=np.array([request_]))
+    for n in range(3):
+        learner.observe(only_main(n, peak, facts=killed))
+    table = learner.containers()
+    assert table.killed_memory.tolist() == pytest.approx([needed])
+    assert (table.killed_at.tolist(), table.highest_memory.tolist()) == ([NOON], [peak])
+    later = facts(killed_at=np.array([NOON + 700]), killed_requests=np.array([1.2 * GIB]))
+    learner.observe(only_main(3, peak, facts=later))
+    learner.observe(only_main(4, peak, facts=killed))  # an earlier kill of another pod
+    assert learner.containers().killed_memory.tolist() == pytest.approx([max(needed, 1.44 * GIB)])
+
+
+def test_strain_is_the_mean_of_about_a_day():
+    """Strain is averaged over pods and rounds; unknown and impossible shares do not change it."""
+    learner = WorkloadLearner()
+    learner.observe(only_main(0))
+    assert np.isnan(learner.containers().strain).all()
+    for n in range(1, 13):
+        learner.observe(only_main(n, strain=np.array([[0.5 if n % 2 else 0.1], [np.nan]])))
+    learner.observe(only_main(13, strain=np.array([[7.0], [-1.0]])))
+    throttled, waiting = learner.containers().strain[:, 0]
+    assert throttled == pytest.approx(0.3, rel=0.01)
+    assert np.isnan(waiting)
+
+
+def test_runs_are_pods_that_started_later():
+    """A pod counts as a run once, when it started after all pods that were known before."""
+    learner = WorkloadLearner()
+    for n, start in enumerate([100.0, 100.0, 200.0, 150.0, np.nan, 300.0]):
+        learner.observe(only_main(n, started_at=np.array([start])))
+    assert learner.containers().runs.tolist() == [3.0]
+
+
+def test_limits_role_and_class_are_of_the_newest_template():
+    """Limits, role and QoS class follow the newest facts; impossible limits count as none, the newest restart stays."""
+    learner = WorkloadLearner()
+    learner.observe(only_main(0, facts=facts(limits=np.array([[2.0], [1e30]]), restarted_at=np.array([NOON]))))
+    learner.observe(only_main(1, facts=facts(limits=np.array([[3.0], [GIB]]), roles=np.array([2]),
+                                             is_guaranteed=np.ones(1, np.bool_))))  # fmt: skip
+    table = learner.containers()
+    assert (table.limits[:, 0].tolist(), table.roles.tolist(), table.is_guaranteed.tolist()) == (
+        [3.0, GIB],
+        [2],
+        [True],
+    )
+    assert table.restarted_at.tolist() == [NOON]

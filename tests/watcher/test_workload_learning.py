@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,12 @@ import pytest
 from support.servers import wait_until
 from support.workload_rounds import GIB, START, STEP, measured
 
+from runtime.kubernetes.workloads import ContainerRole
 from watcher.store import Store
 from watcher.windows.container_use import ContainerUse
+from watcher.workloads.autoscalers import KnownAutoscalers
 from watcher.workloads.learning import WorkloadLearning
-from watcher.workloads.pods import ContainerResources, PodKey, PodTemplate, RunningPod, Workload
+from watcher.workloads.pods import ContainerResources, ContainerRestart, PodKey, PodTemplate, RunningPod, Workload
 from watcher.workloads.use_round import use_round
 
 WEB = Workload("shop", "Deployment", "web")
@@ -200,3 +203,48 @@ def test_killed_in_the_middle_of_writes(path, times):
         next_round = last + 1
         store.close()
     assert store.set_aside is None
+
+
+def test_state_of_containers_is_read_from_their_pods():
+    """Limits, parts, the QoS class, and the newest restart and kill of a container come from templates and pods."""
+    template = PodTemplate(
+        WEB,
+        "5d4f",
+        (
+            ContainerResources("main", 500, GIB, 1000, GIB, ContainerRole.CONTAINER),
+            ContainerResources("mesh", role=ContainerRole.SIDECAR),
+        ),
+        ("setup",),
+        is_guaranteed=True,
+    )
+    restarts = (
+        (ContainerRestart("main", START - 100.0, True),),
+        (ContainerRestart("main", START - 50.0, False), ContainerRestart("mesh", START + 99.0, False)),
+    )
+    pods = {
+        PodKey("shop", f"web-{n}"): RunningPod(template, START - 1000.0, restarts=each)
+        for n, each in enumerate(restarts)
+    }
+    facts = use_round(use_of(("web-0", "main", 0.25, GIB), ("web-0", "setup", 0.1, GIB)), pods, 0).facts
+    assert facts.limits.tolist() == [[1.0, 0.0, 0.0], [GIB, 0.0, 0.0]]
+    assert facts.roles.tolist() == [ContainerRole.CONTAINER, ContainerRole.SIDECAR, ContainerRole.INIT]
+    assert facts.is_guaranteed.tolist() == [True] * 3
+    assert facts.restarted_at.tolist() == [START - 50.0, START, 0.0]  # not in the future
+    assert (facts.killed_at.tolist(), facts.killed_requests.tolist()) == ([START - 100.0, 0, 0], [GIB, 0, 0])
+
+
+def test_what_a_round_could_not_check_is_known():
+    """Before the first round nothing is checked; then the source of the use, of pods and of autoscalers each say so."""
+    learning = WorkloadLearning(Store(None), "x")
+    assert learning.unchecked == ("throttling, restarts and autoscalers (no round is complete since the start)",)
+    use, pods = measured(0)
+    learning.note_autoscaling(KnownAutoscalers(unchecked=("HPA (refused)",)))
+    learning.observe(use, pods)
+    assert learning.unchecked == (
+        "throttling of CPU: only Prometheus knows it", "waiting for CPU (PSI): only Prometheus knows it",
+        "restarts and OOM kills (the pods come from kube-state-metrics)", "HPA (refused)",
+    )  # fmt: skip
+    known = {key: pod._replace(restarts=()) for key, pod in pods.items()}
+    learning.note_autoscaling(KnownAutoscalers(unchecked=()))
+    learning.observe(replace(use, timestamp=use.timestamp + 300, unchecked=()), known)
+    assert learning.unchecked == ()

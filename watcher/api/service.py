@@ -99,7 +99,11 @@ class WatcherService:
         )
         self._views = NodeViews(self._watcher, self._settings.server.dialect)
         self._watcher.start()
-        self._pod_use = PodUseRounds(self._settings, [self._watcher.workloads, self._watcher.pod_use])
+        self._pod_use = PodUseRounds(
+            self._settings,
+            [self._watcher.workloads, self._watcher.pod_use],
+            note_autoscaling=self._watcher.workloads.note_autoscaling,
+        )
         self._telemetry.watch_pod_use(lambda: self._pod_use.state)
         self._pod_use.start()
         routes = LazyApplication(self._routes)

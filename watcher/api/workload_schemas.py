@@ -42,13 +42,24 @@ _CONTAINER = _object(
     {
         "name": _TEXT,
         "requests": {**_AMOUNTS, "description": "The mean request in the newest measurement; 0 without requests."},
+        "limits": {**_AMOUNTS, "description": "The limits in the newest template; 0 without one."},
+        "role": {
+            "enum": ["container", "sidecar", "init", None],
+            "description": "The part of the pod: a sidecar is an init container that keeps running; null if unknown.",
+        },
         **_USE,
         "cpu_cores_percentiles": {"type": "object", "additionalProperties": _number("CPU, cores.")},
         "highest_memory_bytes": _number("The highest use of memory of the last 14 days."),
         "recommended": {
             **_AMOUNTS,
-            "description": "The recommended requests: the 90th percentile of CPU use and the highest memory, plus 15 "
-            "percent; the present request where reason forbids to lower it.",
+            "description": "The recommended requests: by the setting workloads.rule the 90th percentile of CPU use "
+            "plus 15 percent, or the 95th, and the highest memory plus 15 percent; the present request where reason "
+            "forbids to lower it.",
+        },
+        "recommended_limits": {
+            **_AMOUNTS,
+            "description": "The limits that fit the recommended requests: with a higher request the limit keeps its "
+            "ratio, otherwise it stays; null without a limit.",
         },
         "verdict": _object({"cpu_cores": _VERDICT, "memory_bytes": _VERDICT}),
         "reason": _object({"cpu_cores": _REASON, "memory_bytes": _REASON}),
@@ -68,6 +79,7 @@ WORKLOADS = _object(
     {
         **_TIMESTAMP,
         "total": {"type": "integer", "description": "The number of all known workloads."},
+        "not_checked": _array(_TEXT, "Reasons against a lower request that could not be checked, and why."),
         "workloads": _array(_object(_ITEM), "The workloads, sorted by namespace, kind and name."),
         "next": {"type": "string", "description": "The value of continue for the next page, if there is one."},
         "omitted": {

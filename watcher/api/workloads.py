@@ -17,10 +17,10 @@ from watcher.api.node_views import UnknownParameter, check_parameters
 from watcher.errors import NotServed
 from watcher.wire import COLUMNS_TYPE, MetricsCode
 from watcher.wire.workloads import WorkloadIndex, encode_totals, encode_workloads, workload_items
-from watcher.workloads.recommendation import recommend
 
 if TYPE_CHECKING:
     from watcher.workload_table import ClusterTotals, ContainerTable, WorkloadTable
+    from watcher.workloads.recommendation import Recommendations
 
 _LIMIT, _MAX_LIMIT = 500, 5000
 _FILTERS = ("namespace", "kind", "name")
@@ -35,6 +35,15 @@ class LearnedWorkloads(Protocol):
 
     def containers(self) -> "ContainerTable":
         """Return what is known of each container."""
+        ...
+
+    def recommend(self, containers: "ContainerTable") -> "Recommendations":
+        """Return the recommended requests of these containers."""
+        ...
+
+    @property
+    def unchecked(self) -> tuple[str, ...]:
+        """Reasons against a lower request that could not be checked."""
         ...
 
     def totals(self) -> "ClusterTotals":
@@ -115,6 +124,7 @@ class _Views:
         body: dict[str, object] = {
             "timestamp": index.table.timestamp,
             "total": len(index.workloads),
+            "not_checked": self._learned.unchecked,
             "workloads": workload_items(index, chosen),
         }
         if len(following) > limit:
@@ -141,7 +151,7 @@ class _Views:
         table, index = self._table(), self._index
         if index is None or index.table is not table:
             containers = self._learned.containers()
-            index = self._index = WorkloadIndex.of(table, containers, recommend(containers))
+            index = self._index = WorkloadIndex.of(table, containers, self._learned.recommend(containers))
         return index
 
     def _table(self) -> "WorkloadTable":

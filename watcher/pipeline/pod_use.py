@@ -23,6 +23,7 @@ from watcher.telemetry import PodUseState
 
 if TYPE_CHECKING:
     from watcher.windows.container_use import ContainerUse
+    from watcher.workloads.autoscalers import KnownAutoscalers
     from watcher.workloads.pods import RunningPods, UseObserver
     from watcher.workloads.sources import PodUseSources
 
@@ -46,6 +47,7 @@ class PodUseRounds:
         observers: consumers of each round's use, in order.
         sources: opens what a round reads; called by the first round.
         clock: returns Unix seconds.
+        note_autoscaling: called with the autoscalers before each round is observed.
     """
 
     def __init__(
@@ -54,9 +56,11 @@ class PodUseRounds:
         observers: "Sequence[UseObserver]" = (),
         sources: "Callable[[Settings], PodUseSources]" = _open_sources,
         clock: Callable[[], float] = time.time,
+        note_autoscaling: "Callable[[KnownAutoscalers], None]" = lambda _autoscaling: None,
     ) -> None:
         self._settings, self._workloads = settings, settings.workloads
         self._observers, self._open, self._clock = tuple(observers), sources, clock
+        self._note_autoscaling = note_autoscaling
         self._sources: PodUseSources | None = None
         self._state = PodUseState()
         self._outage = OutageLog(_log, "the use of pods cannot be measured", "the use of pods is measured again")
@@ -101,6 +105,7 @@ class PodUseRounds:
                 deadline = Deadline.after(self._workloads.timeout_seconds)
                 use, pods = self._sources.read(window, deadline)
                 capacity = self._sources.capacity(deadline)
+                autoscaling = self._sources.autoscaling(deadline)
         except SettingsError as error:
             _log.info("the use of pods is not measured", extra={"reason": "; ".join(error.problems)})
             self._loop.stop()  # no later round could succeed
@@ -112,6 +117,7 @@ class PodUseRounds:
         except Exception as error:
             self._failed(f"the provider failed unexpectedly: {type(error).__name__}: {error}")
             raise  # the loop logs it
+        self._note_autoscaling(autoscaling)
         for observer in self._observers:
             observer.observe(use, pods, capacity)
         self._succeeded(use, pods, time.monotonic() - began)

@@ -34,6 +34,7 @@ from watcher.providers.base import WindowProvider, close_provider
 from watcher.publishing.cache import Cache, Published
 from watcher.quality.open_findings import OpenFindings, log_changes
 from watcher.settings import QualitySettings, WatchSettings
+from watcher.settings.workloads import RuleName
 from watcher.store import Store
 from watcher.telemetry import LastFetch, WatcherState, WatcherTelemetry
 from watcher.wire import Dialect, MetricsCode
@@ -73,6 +74,7 @@ class Watcher:
         dialect: Dialect = Dialect.DOCUMENTED,
         telemetry: WatcherTelemetry | None = None,
         backfill: Backfill | None = None,
+        rule: RuleName = "vpa",
         clock: Callable[[], float] = time.time,
     ) -> None:
         sources = (source, *fallback_sources)
@@ -88,7 +90,7 @@ class Watcher:
         self._guard = ClockGuard(clock())
         self._fetcher = Fetcher(provider, source, settings, standing)
         self._judge = Judge(detector, store, sources)
-        self.workloads = WorkloadLearning(store, source)
+        self.workloads = WorkloadLearning(store, source, rule=rule)
         self.pod_use = PodUseKeeping(store, source, self.workloads.courses)
         self._backfill = backfill or Backfill(None, source, store, sources, settings, 0)
         self._cache = Cache(self._order, settings.expiry_seconds, dialect)

@@ -1,11 +1,13 @@
 """Settings of workloads: the use of every container, and the names of workloads."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
 from runtime.http.budget import Budget
 from runtime.settings.fields import Section, comma_separated
+
+RuleName = Literal["vpa", "krr"]
 
 
 class WorkloadSettings(Section):
@@ -33,6 +35,11 @@ class WorkloadSettings(Section):
         ge=1,
         le=1_000_000,
         description="memory in MiB for the responses of one measurement that are held at the same time",
+    )
+
+    rule: RuleName = Field(
+        "vpa",
+        description="rule of recommended requests: vpa, the 90th percentile of CPU use, or krr, the 95th",
     )
 
     def budget(self) -> Budget:

@@ -1,7 +1,7 @@
 """Measured CPU and memory use of containers over a window, as columns."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 
@@ -14,6 +14,9 @@ Float64s = npt.NDArray[np.float64]
 
 CPU_CORES, MEMORY_BYTES = 0, 1
 """Rows of the values of a container, for :class:`ContainerUseBuilder`."""
+THROTTLING, PRESSURE = "throttling of CPU", "waiting for CPU (PSI)"
+"""Names of the rows of a container's strain."""
+_NO_STRAIN = tuple(f"{name}: only Prometheus knows it" for name in (THROTTLING, PRESSURE))
 _NAMES = ("CPU", "memory")
 _HIGHEST = (100_000.0, float(2**53))  # more than any container can use: such a value has another unit
 
@@ -33,6 +36,9 @@ class ContainerUse:
         cpu_cores: mean use of CPU in the window, shape (containers,).
         memory_bytes: highest known working set in the window, shape (containers,).
         findings: problems that leave the other rows usable.
+        strain: share of the CPU periods in which each container was throttled, and share of the time for which it
+            waited for CPU, shape (2, containers); NaN where unknown. None if the source knows neither.
+        unchecked: what the source does not know of the containers' strain, with the reason.
     """
 
     timestamp: int
@@ -43,6 +49,8 @@ class ContainerUse:
     cpu_cores: Float64s
     memory_bytes: Float64s
     findings: tuple[Finding, ...] = ()
+    strain: Float64s | None = None
+    unchecked: tuple[str, ...] = _NO_STRAIN
 
     def __len__(self) -> int:
         return len(self.containers)
@@ -54,6 +62,7 @@ class ContainerUseBuilder:
     def __init__(self) -> None:
         self._row: dict[tuple[str, str, str], int] = {}
         self._values: tuple[list[float], list[float]] = ([], [])
+        self._strain: dict[int, list[tuple[int, float]]] = {}
         self._dropped = [0, 0]
         self._example = ["", ""]
 
@@ -78,13 +87,30 @@ class ContainerUseBuilder:
         known = column[row]
         column[row] = value if math.isnan(known) or value > known else known
 
-    def build(self, timestamp: int, window_seconds: float, findings: Sequence[Finding] = ()) -> ContainerUse:
+    def add_strain(self, kind: int, strained: Iterable[tuple[str, str, str, float]]) -> None:
+        """Add the strain of containers whose use was added; all others had none.
+
+        Args:
+            kind: row of the strain: 0 for throttling, 1 for waiting.
+            strained: namespace, pod and name of containers, and a share of 0 to 1; of several the highest counts.
+        """
+        known = self._strain.setdefault(kind, [])
+        known += [(self._row[each[:3]], each[3]) for each in strained if each[:3] in self._row]
+
+    def build(
+        self,
+        timestamp: int,
+        window_seconds: float,
+        findings: Sequence[Finding] = (),
+        unchecked: Sequence[str] = _NO_STRAIN,
+    ) -> ContainerUse:
         """Return the table.
 
         Args:
             timestamp: end of the window, Unix seconds.
             window_seconds: length of the window that CPU is averaged over.
             findings: findings in addition to those about dropped values.
+            unchecked: what is not known of the containers' strain, with the reason.
         """
         count = len(self._row)
         cpu, memory = (
@@ -102,4 +128,12 @@ class ContainerUseBuilder:
             for name, dropped, example in zip(_NAMES, self._dropped, self._example, strict=True)
             if dropped
         ]
-        return ContainerUse(timestamp, window_seconds, namespaces, pods, containers, cpu, memory, (*findings, *bad))
+        strain = np.full((2, count), np.nan)
+        for kind, values in self._strain.items():
+            strain[kind] = 0.0
+            for row, share in values:
+                strain[kind, row] = max(strain[kind, row], share)
+        return ContainerUse(
+            timestamp, window_seconds, namespaces, pods, containers, cpu, memory, (*findings, *bad),
+            strain if self._strain else None, tuple(unchecked),
+        )  # fmt: skip

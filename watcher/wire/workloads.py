@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import orjson
 
-from runtime.kubernetes.workloads import Workload
+from runtime.kubernetes.workloads import ContainerRole, Workload
 from watcher.wire.errors import WireError
 from watcher.workload_table import ClusterTotals, ContainerTable, Float64s, WorkloadTable
 
@@ -23,6 +23,7 @@ _PAIRS = ("use", "deviations")  # columns of shape (2, workloads)
 _LEVELS = ("level", "level_deviation")
 _LINES = ("capacity", "requested", "used")  # of the cluster's totals
 _TIMES = ("first_seen", "last_seen", "pods", "pod_minutes")
+_ROLES = [None if role is ContainerRole.UNKNOWN else role.name.lower() for role in ContainerRole]
 _NUMPY = orjson.OPT_SERIALIZE_NUMPY
 
 
@@ -137,11 +138,14 @@ def _container(table: ContainerTable, recommended: "Recommendations", row: int, 
     item: dict[str, Any] = {
         "name": table.keys[row].container,
         "requests": _amounts(table.requests[:, row]),
+        "limits": _amounts(table.limits[:, row]),
+        "role": _ROLES[int(table.roles[row])],
         "use": _amounts(table.use[:, row]),
         "deviation": _amounts(table.deviations[:, row]),
         "cpu_cores_percentiles": percentiles,
         "highest_memory_bytes": _number(table.highest_memory[row]),
         "recommended": _amounts(recommended.requests[:, row]),
+        "recommended_limits": _amounts(recommended.limits[:, row]),
         "verdict": _texts(recommended.verdicts[:, row]),
         "reason": _texts(recommended.reasons[:, row]),
         "wasted": _amounts(recommended.wasted[:, row]),

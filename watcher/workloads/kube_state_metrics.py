@@ -132,7 +132,8 @@ class KubeStatePods:
         templates: dict[PodTemplate, PodTemplate] = {}
         pods = {}
         for key, pod in described.items():
-            template = PodTemplate(pod.workload, pod.revision, pod.containers)
+            is_guaranteed = bool(pod.containers) and all(map(_is_guaranteed, pod.containers))
+            template = PodTemplate(pod.workload, pod.revision, pod.containers, is_guaranteed=is_guaranteed)
             pods[key] = RunningPod(templates.setdefault(template, template), started.get(key), pod.uid, pod.node)
         return pods
 
@@ -211,10 +212,16 @@ def _containers(ask: Ask, wanted: Container[PodKey], matchers: str) -> dict[PodK
     columns = [amounts(*column) for column in _COLUMNS]
     by_pod: dict[PodKey, list[ContainerResources]] = {}
     for namespace, pod, container in sorted({key for column in columns for key in column}):
-        resources = ContainerResources(container, *(column.get((namespace, pod, container)) for column in columns))
+        resources = ContainerResources(container, *[column.get((namespace, pod, container)) for column in columns])  # type: ignore[arg-type]  # four amounts
         by_pod.setdefault(PodKey(namespace, pod), []).append(resources)
     shared: dict[tuple[ContainerResources, ...], tuple[ContainerResources, ...]] = {}
     return {key: shared.setdefault(tuple(rows), tuple(rows)) for key, rows in by_pod.items()}
+
+
+def _is_guaranteed(container: ContainerResources) -> bool:
+    """Return whether the limits equal the requests, as in all containers of the QoS class Guaranteed."""
+    requests = (container.cpu_request_milli, container.memory_request_bytes)
+    return None not in requests and requests == (container.cpu_limit_milli, container.memory_limit_bytes)
 
 
 def _selector(metric: str, *matchers: str) -> str:

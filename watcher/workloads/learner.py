@@ -33,11 +33,10 @@ import numpy.typing as npt
 
 from runtime.kubernetes.workloads import Workload
 from watcher.workload_table import Bools, ContainerKey, ContainerTable, Float64s, Int64s, WorkloadTable
+from watcher.workloads.container_state import add_strain, count_runs, note_facts
 from watcher.workloads.cpu_histograms import BINS, PackedDay, bins_of, percentiles
-from watcher.workloads.pods import RECENT_SECONDS
+from watcher.workloads.pods import DAYS, RECENT_SECONDS
 from watcher.workloads.use_round import UseRound
-
-DAYS = 14
 
 _PRIOR_MINUTES = 60.0
 _MEMORY_MINUTES = 1440.0
@@ -70,6 +69,16 @@ ROW = np.dtype(
         ("squares", "f8", 2),
         ("pods", "f8"),
         ("pod_minutes", "f8"),
+        ("runs", "f8"),  # pods that started while the container was known
+        ("newest_start", "f8"),  # of a pod
+        ("limits", "f8", 2),  # in the newest template; 0 without one
+        ("role", "u1"),
+        ("is_guaranteed", "u1"),
+        ("restarted_at", "f8"),
+        ("killed_at", "f8"),
+        ("killed_memory", "f8"),  # what the container needs after its kills for lack of memory
+        ("strain_weights", "f8", 2),  # as weights and sums: of throttling, and of waiting for CPU
+        ("strain_sums", "f8", 2),
         ("memory_peaks", "f8", DAYS),  # by day, the present day first
         ("hour_weights", "f4", (24, 2)),
         ("hour_sums", "f4", (24, 2)),
@@ -147,6 +156,12 @@ class WorkloadLearner:
             seen = minutes[resource] > 0
             self._add(rows[seen], resource, total[resource, seen] / minutes[resource, seen], measured)
         self._add_samples(rows, group, use, weight, known)
+        if measured.strain is not None:
+            add_strain(table, rows, group, weight, measured.strain[:, at], measured.seconds / 60, _MEMORY_MINUTES)
+        if measured.started_at is not None:
+            count_runs(table, rows, group, measured.started_at[at])
+        if measured.facts is not None:
+            note_facts(table, [self._row_of.get(key) for key in measured.keys], measured.facts, measured.time)
         if len(self.workloads) > self.max_workloads:
             self._evict()
 
@@ -186,11 +201,14 @@ class WorkloadLearner:
         past = [(day, _PAST_DAY_WEIGHT**age) for age, (_, day) in enumerate(self.past, start=1)]
         with np.errstate(invalid="ignore", divide="ignore"):  # 0 / 0 gives NaN: no value
             by_hour = rows["hour_sums"].astype(np.float64) / rows["hour_weights"]
+            strain = rows["strain_sums"] / rows["strain_weights"]
         return ContainerTable(
             tuple(self.keys), rows["requests"].T, self._expected(rows), self._deviations(rows),
             quantiles, percentiles(rows["counts"], past, quantiles), rows["memory_peaks"].max(axis=1),
             by_hour.transpose(2, 0, 1), rows["first_seen"], rows["last_seen"], rows["revision_since"],
             rows["pods"], rows["pod_minutes"],
+            rows["runs"], rows["limits"].T, rows["role"], rows["is_guaranteed"].astype(np.bool_),
+            rows["restarted_at"], rows["killed_at"], rows["killed_memory"], strain.T,
         )  # fmt: skip
 
     def courses(self) -> dict[Workload, Float64s]:

@@ -8,6 +8,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from watcher.settings.workloads import RuleName
+from watcher.workloads.autoscalers import KnownAutoscalers
+
 if TYPE_CHECKING:
     from runtime.kubernetes.workloads import Workload
     from watcher.windows.container_use import ContainerUse
@@ -15,7 +18,10 @@ if TYPE_CHECKING:
     from watcher.workloads.cluster_totals import TotalsHistory
     from watcher.workloads.learner import WorkloadLearner
     from watcher.workloads.pods import Capacity, RunningPods
+    from watcher.workloads.recommendation import Recommendations
 
+_NO_ROUND = ("throttling, restarts and autoscalers (no round is complete since the start)",)
+_NO_RESTARTS = "restarts and OOM kills (the pods come from kube-state-metrics)"
 _log = logging.getLogger(__name__)
 
 
@@ -38,15 +44,23 @@ class WorkloadLearning:
         store: the watcher's store.
         source: name of the source of the measurements in the store.
         max_workloads: number of workloads above which the least recently seen are forgotten.
+        rule: name of the rule of recommended requests.
     """
 
-    def __init__(self, store: WorkloadStore, source: str, max_workloads: int = 50_000) -> None:
+    def __init__(self, store: WorkloadStore, source: str, max_workloads: int = 50_000, rule: RuleName = "vpa") -> None:
         self._store, self._source, self._max_workloads = store, source, max_workloads
+        self._rule = rule
+        self._autoscaling, self._unchecked = KnownAutoscalers(), _NO_ROUND
         self._lock = threading.Lock()
         self._loaded: WorkloadLearner | None = None
         self._totals: TotalsHistory | None = None
         self._table: WorkloadTable | None = None
         self._courses: Mapping[Workload, Float64s] | None = None
+
+    def note_autoscaling(self, autoscaling: KnownAutoscalers) -> None:
+        """Replace the known autoscalers; the next recommendations follow them."""
+        with self._lock:
+            self._autoscaling = autoscaling
 
     def observe(self, use: "ContainerUse", pods: "RunningPods", capacity: "Capacity | None" = None) -> None:
         """Learn from a round of pod use, and store what is known then."""
@@ -60,6 +74,9 @@ class WorkloadLearning:
             if measured is None:
                 return
             learner.observe(measured)
+            knows_restarts = all(pod.restarts is not None for pod in pods.values())
+            unknown_restarts = () if knows_restarts else (_NO_RESTARTS,)
+            self._unchecked = (*use.unchecked, *unknown_restarts, *self._autoscaling.unchecked)
             self._table = self._courses = None
             totals = self._day()
             totals.add(use, pods, capacity)
@@ -88,6 +105,17 @@ class WorkloadLearning:
             if self._courses is None:
                 self._courses = self._learner().courses()
             return self._courses
+
+    def recommend(self, containers: "ContainerTable") -> "Recommendations":
+        """Return the recommended requests of containers that :meth:`containers` returned."""
+        from watcher.workloads.recommendation import RULES, recommend  # imports numpy, which is slow
+
+        return recommend(containers, RULES[self._rule], self._autoscaling)
+
+    @property
+    def unchecked(self) -> tuple[str, ...]:
+        """Reasons against a lower request that could not be checked in the newest round."""
+        return self._unchecked
 
     def totals(self) -> "ClusterTotals":
         """Return capacity, requests and use of all pods together in the rounds of the last day."""

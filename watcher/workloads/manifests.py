@@ -1,6 +1,6 @@
 """Pod manifests of the Kubernetes API as running pods: the workload, the revision and the containers' resources."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
@@ -8,8 +8,14 @@ from runtime.kubernetes.k8s_fields import unix_seconds
 from runtime.kubernetes.objects import CPU, MAX_AMOUNT, MEMORY, Owner
 from runtime.kubernetes.owners import controller_of
 from runtime.kubernetes.quantity import milli_value, value
-from runtime.kubernetes.workloads import ParentLookup, Workload, no_parent, revision_of, workload_of
-from watcher.workloads.pods import ContainerResources, PodKey, PodTemplate, RunningPod
+from runtime.kubernetes.workloads import ContainerRole, ParentLookup, Workload, no_parent, revision_of, workload_of
+from watcher.workloads.pods import (
+    ContainerResources,
+    ContainerRestart,
+    PodKey,
+    PodTemplate,
+    RunningPod,
+)
 
 _MOST_TEMPLATES = 50_000
 _FINISHED = frozenset({"Succeeded", "Failed"})
@@ -58,9 +64,15 @@ class ManifestReader:
         if not (node_name := spec.get("nodeName")) or status.get("phase") in _FINISHED:
             return None
         identity = PodIdentity.of(metadata)
-        template = PodTemplate(self.workload(identity), revision_of(identity.labels), _containers(spec))
+        template = PodTemplate(
+            self.workload(identity),
+            revision_of(identity.labels),
+            *_containers(spec),
+            is_guaranteed=status.get("qosClass") == "Guaranteed",
+        )
         uid, node = str(metadata.get("uid") or ""), self._nodes.setdefault(str(node_name), str(node_name))
-        return RunningPod(self._shared(template), _started_at(status), uid, node), identity
+        started_at = _time(status.get("startTime"), "status.startTime")
+        return RunningPod(self._shared(template), started_at, uid, node, tuple(_restarts(status))), identity
 
     def renamed(self, pod: RunningPod, identity: PodIdentity) -> RunningPod:
         """Return a pod with the name of its workload by what the lookup knows now."""
@@ -92,18 +104,24 @@ def key_of(metadata: Mapping[str, Any]) -> PodKey:
     return PodKey(str(metadata.get("namespace") or "default"), str(metadata.get("name") or ""))
 
 
-def _containers(spec: Mapping[str, Any]) -> tuple[ContainerResources, ...]:
-    """Return the containers, then the sidecars: the init containers that are restarted always."""
-    sidecars = [each for each in _mappings(spec.get("initContainers")) if each.get("restartPolicy") == "Always"]
-    return tuple([_resources(each) for each in (*_mappings(spec.get("containers")), *sidecars)])
+def _containers(spec: Mapping[str, Any]) -> tuple[tuple[ContainerResources, ...], tuple[str, ...]]:
+    """Return the containers and sidecars, which are restarted always, and the names of the other init containers."""
+    containers = [_resources(each, ContainerRole.CONTAINER) for each in _mappings(spec.get("containers"))]
+    init_containers = []
+    for each in _mappings(spec.get("initContainers")):
+        if each.get("restartPolicy") == "Always":
+            containers.append(_resources(each, ContainerRole.SIDECAR))
+        else:
+            init_containers.append(str(each.get("name") or ""))
+    return tuple(containers), tuple(init_containers)
 
 
-def _resources(container: Mapping[str, Any]) -> ContainerResources:
+def _resources(container: Mapping[str, Any], role: ContainerRole) -> ContainerResources:
     resources = _mapping(container.get("resources"))
     requests, limits = _mapping(resources.get("requests")), _mapping(resources.get("limits"))
     return ContainerResources(
         str(container.get("name") or ""),
-        _amount(requests, CPU), _amount(requests, MEMORY), _amount(limits, CPU), _amount(limits, MEMORY),
+        _amount(requests, CPU), _amount(requests, MEMORY), _amount(limits, CPU), _amount(limits, MEMORY), role,
     )  # fmt: skip
 
 
@@ -119,9 +137,21 @@ def _amount(amounts: Mapping[str, Any], resource: str) -> int | None:
     return amount if 0 <= amount <= MAX_AMOUNT else None
 
 
-def _started_at(status: Mapping[str, Any]) -> float | None:
+def _restarts(status: Mapping[str, Any]) -> Iterator[ContainerRestart]:
+    """Yield the last restart of each container that was restarted or killed; most pods have none."""
+    for each in (*_mappings(status.get("containerStatuses")), *_mappings(status.get("initContainerStatuses"))):
+        present, before = (_mapping(_mapping(each.get(name)).get("terminated")) for name in ("state", "lastState"))
+        was_killed = "OOMKilled" in (present.get("reason"), before.get("reason"))
+        if not was_killed and not each.get("restartCount"):
+            continue  # has not ended, or a finished init container
+        ended = [at for run in (present, before) if (at := _time(run.get("finishedAt"), "finishedAt")) is not None]
+        if ended:
+            yield ContainerRestart(str(each.get("name") or ""), max(ended), was_killed)
+
+
+def _time(text: Any, field: str) -> float | None:
     try:
-        return unix_seconds(status.get("startTime"), "status.startTime")
+        return unix_seconds(text, field)
     except ValueError:
         return None
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from runtime.http.gather import Deadline
-from runtime.kubernetes.workloads import Workload
+from runtime.kubernetes.workloads import ContainerRole, Workload
 
 if TYPE_CHECKING:
     from watcher.windows.container_use import ContainerUse  # imports numpy
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 RECENT_SECONDS: Final = 900.0
 """Time after its newest measurement from which a pod or a container counts as ended: three rounds."""
+
+
+DAYS: Final = 14
+"""Days of which histograms, highest memory, restarts and kills count."""
 
 
 class PodKey(NamedTuple):
@@ -31,6 +35,7 @@ class ContainerResources(NamedTuple):
         memory_request_bytes: memory request.
         cpu_limit_milli: CPU limit, millicores.
         memory_limit_bytes: memory limit.
+        role: part of the pod that it is.
     """
 
     name: str
@@ -38,6 +43,7 @@ class ContainerResources(NamedTuple):
     memory_request_bytes: int | None = None
     cpu_limit_milli: int | None = None
     memory_limit_bytes: int | None = None
+    role: ContainerRole = ContainerRole.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +54,29 @@ class PodTemplate:
         workload: the pod's workload.
         revision: hash of the template, by ``pod-template-hash`` or ``controller-revision-hash``; "" if unknown.
         containers: the containers, then the sidecars (init containers that keep running).
+        init_containers: names of the other init containers.
+        is_guaranteed: whether the pods have the QoS class Guaranteed.
     """
 
     workload: Workload
     revision: str
     containers: tuple[ContainerResources, ...]
+    init_containers: tuple[str, ...] = ()
+    is_guaranteed: bool = False
+
+
+class ContainerRestart(NamedTuple):
+    """Last restart of a container in a running pod.
+
+    Attributes:
+        container: name of the container.
+        ended_at: end of the run before, Unix seconds.
+        was_out_of_memory: whether that run was killed for lack of memory.
+    """
+
+    container: str
+    ended_at: float
+    was_out_of_memory: bool
 
 
 class RunningPod(NamedTuple):
@@ -63,12 +87,14 @@ class RunningPod(NamedTuple):
         started_at: Unix seconds; None if unknown.
         uid: identity of the pod, which no other pod of its name has; "" if unknown.
         node: name of its node; "" if unknown.
+        restarts: last restart of each container that was restarted; None if the source does not know restarts.
     """
 
     template: PodTemplate
     started_at: float | None
     uid: str = ""
     node: str = ""
+    restarts: tuple[ContainerRestart, ...] | None = None
 
 
 RunningPods = Mapping[PodKey, RunningPod]

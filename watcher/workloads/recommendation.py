@@ -1,24 +1,30 @@
 """Recommended requests of containers, and the requested amounts that are not used: pure functions over arrays.
 
-The default rule resembles VerticalPodAutoscaler's: the 90th percentile of CPU use and the highest memory of the last 14
-days, each plus 15 percent, and at least 10m and 100Mi. Amounts are rounded up to two or three digits that people would
-write: by at most 5 percent, and 1m of CPU below 20m; by at most 6.25 percent of memory, in powers of two.
+The rule ``vpa`` resembles VerticalPodAutoscaler's: the 90th percentile of CPU use and the highest memory of the last 14
+days, each plus 15 percent. ``krr`` resembles the strategy ``simple`` of KRR (Kubernetes Resource Recommender): the 95th
+percentile of CPU use, and the highest memory plus 15 percent. Both recommend at least 10m and 100Mi. The highest memory
+includes what a container needs after it was killed for lack of memory. Amounts are rounded up to two or three digits
+that people would write: by at most 5 percent, and 1m of CPU below 20m; by at most 6.25 percent of memory, in powers of
+two.
 
 A raise follows from any history, as in VerticalPodAutoscaler: use above the request was measured. A request is lowered
-only after a week, because most load repeats weekly.
+only without a blocker, see :mod:`watcher.workloads.blockers`. A lower request leaves the limit; with a higher one the
+limit keeps its ratio to the request.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from watcher.workload_table import Bools, ContainerTable, Float64s
+from watcher.workload_table import ContainerTable, Float64s
+from watcher.workloads.autoscalers import KnownAutoscalers
+from watcher.workloads.blockers import blockers, is_recent
 from watcher.workloads.pods import RECENT_SECONDS
 
 _MIB = 2.0**20
-_DAY = 86400.0
 _KEPT = 0.1  # relative difference from the request up to which a change is not worth a rollout
 _ROUNDING_ERROR = 1e-9
 NO_REQUEST = "no request is set"
@@ -41,17 +47,26 @@ class RecommendationRule:
 
     Attributes:
         quantile: quantile of CPU use, 0 to 1; the table must have it.
-        margin: share that is added to the quantile of CPU and to the highest memory.
+        cpu_margin: share that is added to the quantile of CPU.
+        memory_margin: share that is added to the highest memory.
         min_cpu_cores: lowest recommendation of CPU, cores.
         min_memory_bytes: lowest recommendation of memory, bytes.
         min_days: days of history without which no request is lowered.
+        min_runs: the same for workloads whose pods run to their end: number of runs.
     """
 
     quantile: float = 0.9
-    margin: float = 0.15
+    cpu_margin: float = 0.15
+    memory_margin: float = 0.15
     min_cpu_cores: float = 0.01
     min_memory_bytes: float = 100 * _MIB
     min_days: float = 7
+    min_runs: int = 10
+
+
+RULES: Final = {"vpa": RecommendationRule(), "krr": RecommendationRule(quantile=0.95, cpu_margin=0.0)}
+"""Rules that a setting can name."""
+_NO_AUTOSCALERS = KnownAutoscalers(unchecked=())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,6 +78,7 @@ class Recommendations:
             request where the rule gives less and a reason forbids that.
         verdicts: a :class:`RequestVerdict` for each request, shape (2, containers).
         reasons: reasons why a request is not lowered or not known, shape (2, containers); "" without one.
+        limits: limits that fit the recommended requests, cores and bytes, shape (2, containers); NaN without a limit.
         wasted: requests minus use, at least 0, times the pods that run now, cores and bytes, shape (2, containers);
             NaN if the use is unknown.
     """
@@ -70,28 +86,44 @@ class Recommendations:
     requests: Float64s
     verdicts: Texts
     reasons: Texts
+    limits: Float64s
     wasted: Float64s
 
 
-def recommend(table: ContainerTable, rule: RecommendationRule = RecommendationRule()) -> Recommendations:
+def recommend(
+    table: ContainerTable,
+    rule: RecommendationRule = RULES["vpa"],
+    autoscaling: KnownAutoscalers = _NO_AUTOSCALERS,
+) -> Recommendations:
     """Return the recommended requests of all containers of a table.
+
+    Args:
+        table: what is known of the containers.
+        rule: the rule.
+        autoscaling: autoscalers of the requests.
 
     Raises:
         ValueError: the table does not have the rule's quantile.
     """
     if rule.quantile not in table.quantiles:
         raise ValueError(f"quantile: must be one of {', '.join(map(str, table.quantiles))}, not {rule.quantile:g}")
-    used = np.stack([table.cpu_percentiles[table.quantiles.index(rule.quantile)], table.highest_memory])
+    newest = table.last_seen.max(initial=0.0)
+    memory = np.maximum(table.highest_memory, np.where(is_recent(table.killed_at, newest), table.killed_memory, 0.0))
+    used = np.stack([table.cpu_percentiles[table.quantiles.index(rule.quantile)], memory])
     # A measured container has at least the end of the first bin, and no process runs without memory.
     is_known = np.isfinite(used) & (used > 0)
     floors = np.array([rule.min_cpu_cores, rule.min_memory_bytes])[:, None]
-    wanted = _rounded(np.maximum(np.where(is_known, used, 0.0) * (1 + rule.margin), floors))
+    margins = np.array([rule.cpu_margin, rule.memory_margin])[:, None]
+    wanted = _rounded(np.maximum(np.where(is_known, used, 0.0) * (1 + margins), floors))
 
     present = table.requests
     is_close = np.abs(wanted - present) <= _KEPT * present
     would_lower = is_known & ~is_close & (wanted < present)
-    days = (table.last_seen - table.first_seen) / _DAY
-    is_blocked = would_lower & (days < rule.min_days)
+    reasons = blockers(table, would_lower, rule, autoscaling)
+    is_blocked = reasons != ""
+    reasons[present <= 0] = NO_REQUEST
+    for row, resource in enumerate(("CPU", "memory")):
+        reasons[row, ~is_known[row]] = f"the use of {resource} is not known"
 
     verdicts = np.full(present.shape, RequestVerdict.KEEP, "U5")
     verdicts[would_lower & ~is_blocked] = RequestVerdict.LOWER
@@ -99,16 +131,16 @@ def recommend(table: ContainerTable, rule: RecommendationRule = RecommendationRu
     verdicts[~is_known] = RequestVerdict.UNKNOWN
     requests = np.where(is_blocked, present, np.where(is_known, wanted, np.nan))
     wasted = np.where(is_known, np.maximum(present - table.use, 0.0) * _running_pods(table), np.nan)
-    return Recommendations(requests, verdicts, _reasons(present, is_known, is_blocked, days, rule), wasted)
+    return Recommendations(requests, verdicts, reasons, _limits(table, requests, verdicts), wasted)
 
 
-def _reasons(present: Float64s, is_known: Bools, is_blocked: Bools, days: Float64s, rule: RecommendationRule) -> Texts:
-    ages = np.array([f"history of {age:.1f} days, below {rule.min_days:g}" for age in days.tolist()], "U60")
-    reasons = np.where(is_blocked, ages, "")
-    reasons[present <= 0] = NO_REQUEST
-    for row, resource in enumerate(("CPU", "memory")):
-        reasons[row, ~is_known[row]] = f"the use of {resource} is not known"
-    return reasons
+def _limits(table: ContainerTable, requests: Float64s, verdicts: Texts) -> Float64s:
+    """Return the limits that fit the recommended requests; NaN without a limit."""
+    is_raised = (verdicts == RequestVerdict.RAISE) & (table.requests > 0)
+    ratio = np.divide(table.limits, table.requests, out=np.ones_like(table.limits), where=table.requests > 0)
+    # Without a request the limit is one, so a container with a limit and without a request does not exist.
+    limits = np.where(is_raised, _rounded(requests * ratio), table.limits)
+    return np.where(table.limits > 0, limits, np.nan)
 
 
 def _running_pods(table: ContainerTable) -> Float64s:

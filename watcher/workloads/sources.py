@@ -18,6 +18,7 @@ from watcher.providers.kubernetes_metrics_server import NAME as METRICS_SERVER
 from watcher.providers.session import open_kubernetes
 from watcher.settings import ProviderSettings, Settings
 from watcher.workloads.api_pods import ApiPods
+from watcher.workloads.autoscalers import AutoscalerLists, KnownAutoscalers
 from watcher.workloads.kube_state_metrics import KubeStatePods
 from watcher.workloads.manifests import ManifestReader
 from watcher.workloads.pods import Capacity, PodSource, RunningPods
@@ -104,8 +105,8 @@ class _ManifestPods:
         pass
 
 
-def _open_pod_source(settings: Settings, provider: PodUseProvider) -> FirstWorking:
-    """Return the sources of the running pods for a provider; nothing is requested yet.
+def _open_pod_source(settings: Settings, provider: PodUseProvider) -> tuple[FirstWorking, AutoscalerLists | None]:
+    """Return the sources of the running pods for a provider, and the autoscalers' lists; nothing is requested yet.
 
     Args:
         settings: all settings, with the provider's as ``provider``.
@@ -116,16 +117,19 @@ def _open_pod_source(settings: Settings, provider: PodUseProvider) -> FirstWorki
     """
     labels = settings.workloads.owner_labels
     if isinstance(provider, ManifestProvider):
-        return FirstWorking([_ManifestPods(provider, labels)])
+        return FirstWorking([_ManifestPods(provider, labels)]), None
     sources: list[PodSource] = []
+    autoscalers = None
     try:
-        sources.append(ApiPods(_open_api(settings), labels))
+        api = _open_api(settings)
+        sources.append(ApiPods(api, labels))
+        autoscalers = AutoscalerLists(api)
     except SettingsError:
         if not isinstance(provider, SeriesProvider):
             raise
     if isinstance(provider, SeriesProvider):
         sources.append(KubeStatePods(provider.series, settings.prometheus.matchers, labels))
-    return FirstWorking(sources)
+    return FirstWorking(sources), autoscalers
 
 
 def _open_api(settings: Settings) -> KubernetesApi:
@@ -144,11 +148,13 @@ class PodUseSources:
         name: name of the provider.
         provider: provider of the use of containers.
         pods: source of the running pods.
+        autoscalers: lists of the autoscalers; None without access to the Kubernetes API.
     """
 
     name: str
     provider: PodUseProvider
     pods: FirstWorking
+    autoscalers: AutoscalerLists | None = None
 
     def read(self, window: Window, deadline: Deadline) -> "tuple[ContainerUse, RunningPods]":
         """Return the use of all containers and the running pods.
@@ -162,6 +168,10 @@ class PodUseSources:
     def capacity(self, deadline: Deadline) -> Capacity | None:
         """Return what pods may request on all nodes together; None if unknown, which fails no round."""
         return self.pods.capacity(deadline)
+
+    def autoscaling(self, deadline: Deadline) -> KnownAutoscalers:
+        """Return the autoscalers; those that cannot be listed fail no round."""
+        return KnownAutoscalers() if self.autoscalers is None else self.autoscalers.read(deadline)
 
     def close(self) -> None:
         """Close the source of pods and the provider."""
@@ -183,7 +193,7 @@ def open_sources(settings: Settings) -> PodUseSources:
             close_provider(provider)
             continue
         try:
-            return PodUseSources(view.provider.name, provider, _open_pod_source(view, provider))
+            return PodUseSources(view.provider.name, provider, *_open_pod_source(view, provider))
         except SettingsError:
             close_provider(provider)
             raise

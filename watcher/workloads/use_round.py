@@ -7,14 +7,36 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from runtime.kubernetes.workloads import ContainerRole
 from watcher.workload_table import Bools, ContainerKey, Float64s, Int64s
 
 if TYPE_CHECKING:
     from watcher.windows.container_use import ContainerUse
-    from watcher.workloads.pods import PodTemplate, RunningPods
+    from watcher.workloads.pods import ContainerRestart, PodTemplate, RunningPods
 
 MAX_USE = np.array([[10_000.0], [2.0**53]])
 """Largest plausible use and request of a container, cores and bytes; no machine has more."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ContainerFacts:
+    """State of containers that bears on their requests; one value for each key of the round.
+
+    Attributes:
+        limits: limits in the newest template, cores and bytes, shape (2, keys); 0 without one.
+        roles: a :class:`ContainerRole` for each container, shape (keys,).
+        is_guaranteed: whether the pods have the QoS class Guaranteed, shape (keys,).
+        restarted_at: time of the newest restart in a pod that runs, Unix seconds, shape (keys,); 0 without one.
+        killed_at: time of the newest kill for lack of memory, in the same form.
+        killed_requests: highest memory request of the killed, bytes, shape (keys,).
+    """
+
+    limits: Float64s
+    roles: Int64s
+    is_guaranteed: Bools
+    restarted_at: Float64s
+    killed_at: Float64s
+    killed_requests: Float64s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +53,10 @@ class UseRound:
         measured_seconds: time that each pod ran in the round, shape (n,).
         use: mean CPU use and highest memory use of one pod in the round, cores and bytes, shape (2, n); NaN if unknown.
         requests: requests of one pod, cores and bytes, shape (2, n); NaN or 0 without a request.
+        strain: share of the CPU periods in which each container was throttled, and share of the time for which it
+            waited for CPU, shape (2, n); NaN if unknown. None if nothing is known.
+        started_at: start of each pod, Unix seconds, shape (n,); NaN if unknown. None if nothing is known.
+        facts: state of the containers; None if unknown.
     """
 
     time: float
@@ -42,6 +68,9 @@ class UseRound:
     measured_seconds: Float64s
     use: Float64s
     requests: Float64s
+    strain: Float64s | None = None
+    started_at: Float64s | None = None
+    facts: ContainerFacts | None = None
 
     def known(self) -> Bools:
         """Return whether each amount of use can be right: finite, not negative, not too large; shape (2, n)."""
@@ -57,10 +86,19 @@ class UseRound:
 
 @dataclass(frozen=True, slots=True)
 class _Template:
-    """Containers of a pod template: index of each by name, and its requests in cores and bytes."""
+    """Containers of a pod template.
+
+    Attributes:
+        revision: number of the revision.
+        containers: index of each container by name, and its requests in cores and bytes.
+        facts: index, limits in cores and bytes, and role of each container.
+        is_guaranteed: whether the pods have the QoS class Guaranteed.
+    """
 
     revision: int
     containers: dict[str, tuple[int, float, float]]
+    facts: list[tuple[int, float, float, int]]
+    is_guaranteed: bool
 
 
 def use_round(use: "ContainerUse", pods: "RunningPods", since: float) -> UseRound | None:
@@ -83,6 +121,7 @@ def use_round(use: "ContainerUse", pods: "RunningPods", since: float) -> UseRoun
     count = len(use)
     container, revision = np.full(count, -1), np.zeros(count, np.int64)
     measured_seconds, requests = np.full(count, float(seconds)), np.zeros((2, count))
+    started_at = np.full(count, np.nan)
     names = zip(use.namespaces, use.pods, use.containers, strict=True)
     for row, (namespace, name, container_name) in enumerate(names):
         pod = pods.get((namespace, name))  # type: ignore[call-overload]  # a plain tuple equals a PodKey and is faster
@@ -98,7 +137,9 @@ def use_round(use: "ContainerUse", pods: "RunningPods", since: float) -> UseRoun
         container[row], requests[0, row], requests[1, row] = known
         revision[row] = template.revision
         if pod.started_at is not None:
+            started_at[row] = pod.started_at
             measured_seconds[row] = min(seconds, use.timestamp - pod.started_at)
+    facts = _facts(pods, templates, index, use.timestamp)
     return UseRound(
         time=float(use.timestamp),
         seconds=float(seconds),
@@ -109,15 +150,52 @@ def use_round(use: "ContainerUse", pods: "RunningPods", since: float) -> UseRoun
         measured_seconds=measured_seconds,
         use=np.stack([use.cpu_cores, use.memory_bytes]),
         requests=requests,
+        strain=use.strain,
+        started_at=started_at,
+        facts=facts,
     )
 
 
+def _facts(
+    pods: "RunningPods", templates: dict[int, _Template], index: dict[ContainerKey, int], now: float
+) -> ContainerFacts:
+    """Return the state of the containers; those that restarted and are not measured now are added to the index."""
+    newest: dict[int, tuple[float, ...]] = {}  # time of restart and kill, and request, by index
+    for pod in pods.values():
+        if pod.restarts and id(pod.template) not in templates:
+            templates[id(pod.template)] = _read(pod.template, index)
+        for restart in pod.restarts or ():
+            place = index.setdefault(ContainerKey(pod.template.workload, restart.container), len(index))
+            ended_at = min(restart.ended_at, now)  # the clock of a node may be ahead
+            killed = (ended_at, _memory_request(pod.template, restart)) if restart.was_out_of_memory else (0.0, 0.0)
+            newest[place] = tuple(map(max, newest.get(place, (0.0, 0.0, 0.0)), (ended_at, *killed)))
+    limits, roles, is_guaranteed = np.zeros((2, len(index))), np.zeros(len(index), np.int64), np.zeros(len(index), bool)
+    for template in templates.values():
+        for place, *amounts, role in template.facts:
+            limits[:, place], roles[place], is_guaranteed[place] = amounts, role, template.is_guaranteed
+    restarts = np.zeros((3, len(index)))
+    for place, values in newest.items():
+        restarts[:, place] = values
+    return ContainerFacts(limits, roles, is_guaranteed, *restarts)
+
+
+def _memory_request(template: "PodTemplate", restart: "ContainerRestart") -> float:
+    requests = (each.memory_request_bytes for each in template.containers if each.name == restart.container)
+    return float(next(requests, None) or 0)
+
+
 def _read(template: "PodTemplate", index: dict[ContainerKey, int]) -> _Template:
-    containers = {}
+    containers, facts = {}, []
     for each in template.containers:
         place = index.setdefault(ContainerKey(template.workload, each.name), len(index))
         containers[each.name] = (place, (each.cpu_request_milli or 0) / 1000, float(each.memory_request_bytes or 0))
-    return _Template(_number(template.revision), containers)
+        limits = (each.cpu_limit_milli or 0) / 1000, float(each.memory_limit_bytes or 0)
+        facts.append((place, *limits, int(each.role)))
+    for name in template.init_containers:
+        place = index.setdefault(ContainerKey(template.workload, name), len(index))
+        containers[name] = (place, 0.0, 0.0)
+        facts.append((place, 0.0, 0.0, int(ContainerRole.INIT)))
+    return _Template(_number(template.revision), containers, facts, template.is_guaranteed)
 
 
 def _number(revision: str) -> int:

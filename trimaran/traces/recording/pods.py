@@ -6,14 +6,13 @@ from typing import Any
 
 from runtime.kubernetes import pod_demand
 from runtime.kubernetes.objects import CPU, MEMORY
-from runtime.kubernetes.workloads import SPARK_APPLICATION, Workload, workload_of
+from runtime.kubernetes.workloads import ENDING_KINDS, Workload, workload_of
 from scoring import Pod
 from trimaran.traces.recording.history import PrometheusHistory
 from trimaran.traces.trace import JOB, NO_LIMIT
 from watcher.workloads.kube_state_metrics import read_pods
 from watcher.workloads.pods import ContainerResources, PodKey
 
-_ENDING = frozenset({"CronJob", SPARK_APPLICATION, "Workflow", "TaskRun"})
 _NODE_BOUND = frozenset({"DaemonSet", "Node"})
 
 
@@ -89,7 +88,7 @@ def _sum(containers: Iterable[ContainerResources], column: str, none: int = 0) -
 
 def _owner(workload: Workload) -> tuple[str, str]:
     """Return kind and name of a trace's owner; the kind of all workloads whose pods run to their end is Job."""
-    kind = JOB if workload.kind in _ENDING else workload.kind
+    kind = JOB if workload.kind in ENDING_KINDS else workload.kind
     return kind, f"{workload.namespace}/{workload.name}"
 
 

@@ -21,10 +21,21 @@ from watcher.errors import ProviderAnswerError, ProviderError
 from watcher.findings import Finding, Kind
 from watcher.model import Window
 from watcher.providers.prometheus.queries import value_of
-from watcher.windows.container_use import CPU_CORES, MEMORY_BYTES, ContainerUse, ContainerUseBuilder
+from watcher.windows.container_use import (
+    CPU_CORES,
+    MEMORY_BYTES,
+    PRESSURE,
+    THROTTLING,
+    ContainerUse,
+    ContainerUseBuilder,
+)
 
 CPU_SERIES = "container_cpu_usage_seconds_total"
 MEMORY_SERIES = "container_memory_working_set_bytes"
+PERIODS_SERIES = "container_cpu_cfs_periods_total"
+THROTTLED_SERIES = "container_cpu_cfs_throttled_periods_total"
+WAITING_SERIES = "container_pressure_cpu_waiting_seconds_total"
+_MIN_STRAIN = 0.01  # smaller shares are not read
 _MIN_SCRAPES = 4
 _SHARD_SERIES, _MIN_SHARD_SERIES = 20_000, 500
 _SHARD_CHARACTERS = 3000  # of the namespaces in a query, which is a part of the URL
@@ -123,11 +134,13 @@ class PodUseQueries:
         rows, failures = ContainerUseBuilder(), list[Exception]()
         for shard in shards(counts, self._shard_series):
             failures += self._read(shard, rows, seconds, window.end, deadline)
+        unchecked = self._add_strain(rows, counts, seconds, window.end, deadline)
         messages = list(dict.fromkeys(str(self._translate(error)) for error in failures))
         use = rows.build(
             window.end,
             float(seconds),
             [Finding(Kind.QUERY_FAILED, f"the use of some pods is unknown: {message}") for message in messages],
+            unchecked,
         )
         if not len(use):
             raise ProviderAnswerError(messages[0] if messages else "Prometheus has not scraped any container twice yet")
@@ -179,6 +192,40 @@ class PodUseQueries:
                 labels = item["metric"]
                 if "pod" in labels and "container" in labels:
                     rows.add(resource, labels["namespace"], labels["pod"], labels["container"], value_of(item))
+
+    def _add_strain(
+        self, rows: ContainerUseBuilder, counts: Mapping[str, int], seconds: int, at: int, deadline: Deadline
+    ) -> list[str]:
+        """Add the containers that were throttled or waited for CPU; return what could not be read, with the reason.
+
+        A container without a CPU limit has no series of throttling. Those without strain are not in the responses.
+        """
+        unchecked = []
+        for kind, (name, series) in enumerate(((THROTTLING, PERIODS_SERIES), (PRESSURE, WAITING_SERIES))):
+            try:
+                if not self._run(f"count({self._select(series)})", at, deadline):
+                    unchecked.append(f"{name}: Prometheus has no series {series}")
+                    continue
+                strained = list[tuple[str, str, str, float]]()
+                for shard in shards(counts, self._shard_series):
+                    with budget.released():
+                        for item in self._run(self._strain(kind, shard, seconds), at, deadline):
+                            labels = item["metric"]
+                            names = (labels.get(label, "") for label in ("namespace", "pod", "container"))
+                            strained.append((*names, min(value_of(item), 1.0)))
+                rows.add_strain(kind, strained)
+            except Exception as error:  # noqa: BLE001  the use is known all the same
+                unchecked.append(f"{name}: {self._translate(error)}")
+        return unchecked
+
+    def _strain(self, kind: int, shard: Shard, seconds: int) -> str:
+        """Return PromQL for the containers with a strain: 0 for throttling, 1 for waiting."""
+        if kind:
+            share = f"rate({self._select(WAITING_SERIES, shard.matchers)}[{seconds}s])"
+        else:
+            throttled, periods = (self._select(name, shard.matchers) for name in (THROTTLED_SERIES, PERIODS_SERIES))
+            share = f"rate({throttled}[{seconds}s]) / rate({periods}[{seconds}s])"
+        return f"max by (namespace, pod, container) ({share}) > {_MIN_STRAIN:g}"
 
     def _cpu(self, shard: Shard, seconds: int) -> str:
         """Return PromQL for the mean use of CPU, in cores.
