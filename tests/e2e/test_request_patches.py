@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from control_plane.builds import binary
 from control_plane.cluster import ControlPlane
 from support.servers import reply, serving
@@ -52,20 +52,28 @@ def metadata(name: str) -> dict[str, str]:
 def advised(kind: str, name: str, container: str) -> dict[str, Any]:
     """Return a workload as a watcher serves it, whose container is to request 345m and 512Mi."""
     times = {"first_seen": NOW - 10 * DAY, "last_seen": NOW, "pods": 1}
-    amount = {"cpu_cores": 1, "memory_bytes": GIB}
+    amount, limits = {"cpu_cores": 1, "memory_bytes": GIB}, {"cpu_cores": 2, "memory_bytes": 2 * GIB}
     item = {
-        "name": container, "requests": amount, "use": amount, "wasted": amount, "cpu_cores_percentiles": {"90": 0.3},
+        "name": container, "role": "container", "requests": amount, "limits": limits, "recommended_limits": limits,
+        "use": amount, "wasted": amount, "cpu_cores_percentiles": {"90": 0.3},
         "highest_memory_bytes": GIB, "recommended": {"cpu_cores": 0.345, "memory_bytes": GIB / 2},
         "verdict": dict.fromkeys(amount, "lower"), "reason": dict.fromkeys(amount), **times,
     }  # fmt: skip
     return {"namespace": "default", "kind": kind, "name": name, **times, "containers": [item]}
 
 
-def apply(cluster: ControlPlane, folder: Path, *workloads: dict[str, Any]) -> list[subprocess.CompletedProcess[str]]:
+def printed_patches(*workloads: dict[str, Any], options: tuple[str, ...] = ()) -> Result:
+    """Run ``trimaran workloads --patch`` with a watcher that serves these workloads."""
+    document = {"timestamp": NOW, "total": len(workloads), "not_checked": [], "workloads": workloads}
+    with serving(lambda handler: reply(handler, json.dumps(document).encode())) as fake:
+        return CliRunner().invoke(main, ["workloads", "--watcher", fake.url, "--patch", *options])
+
+
+def apply(
+    cluster: ControlPlane, folder: Path, *workloads: dict[str, Any], options: tuple[str, ...] = ()
+) -> list[subprocess.CompletedProcess[str]]:
     """Run the printed command of each patch on its document; return the finished commands."""
-    body = json.dumps({"timestamp": NOW, "total": len(workloads), "workloads": workloads}).encode()
-    with serving(lambda handler: reply(handler, body)) as fake:
-        printed = CliRunner().invoke(main, ["workloads", "--watcher", fake.url, "--patch"])
+    printed = printed_patches(*workloads, options=options)
     assert printed.exit_code == 0, printed.output
     results = []
     for number, document in enumerate(printed.stdout.split("---\n")[1:]):
@@ -102,3 +110,49 @@ def test_the_api_server_refuses_a_container_outside_of_the_template(cluster: Con
     (result,) = apply(cluster, tmp_path, advised("Deployment", "web", "injected-proxy"))
     assert result.returncode != 0
     assert "containers[0].image: Required value" in result.stderr
+
+
+def test_injected_containers_are_found_in_the_cluster(cluster: ControlPlane) -> None:
+    """With a kubeconfig the template is read: a container that it does not have is noted, and not patched."""
+    options = ("--kube-config", str(cluster.kubeconfig()))
+    printed = printed_patches(advised("Deployment", "web", "injected-proxy"), options=options)
+    assert printed.exit_code == 0, printed.output
+    assert "# not patched: injected-proxy is not in the template, but injected into the pods" in printed.output
+    assert "---" not in printed.output
+    assert "name: main" in printed_patches(advised("Deployment", "web", "main"), options=options).output
+    assert "name: main" in printed_patches(advised("Deployment", "gone", "main"), options=options).output
+
+
+def test_running_pods_are_resized_in_place(cluster: ControlPlane, tmp_path: Path) -> None:
+    """``--in-place`` prints a patch for each pod of the workload, which changes the pod and not the template."""
+    deployment = cluster.api.get("/apis/apps/v1/namespaces/default/deployments/web")
+    owner = {"controller": True, "uid": deployment["metadata"]["uid"]}
+    labels = {"app": "a", "pod-template-hash": "5d4f"}
+    template = {**deployment["spec"]["template"], "metadata": {"labels": labels}}
+    cluster.api.create({
+        "apiVersion": "apps/v1", "kind": "ReplicaSet",
+        "metadata": {**metadata("web-5d4f"), "labels": labels,
+                     "ownerReferences": [{**owner, "apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}]},
+        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
+    })  # fmt: skip
+    capacity = {"cpu": "8", "memory": "16Gi", "pods": "10"}
+    status = {"capacity": capacity, "allocatable": capacity}
+    cluster.api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}, "status": status})
+    resources = {"requests": REQUESTS, "limits": LIMITS}
+    for name in ("web-5d4f-a", "web-5d4f-b", "other"):
+        reference = {**owner, "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d4f"}
+        references = {} if name == "other" else {"ownerReferences": [reference]}
+        spec = {"nodeName": "node-1", "containers": [{"name": "main", "image": "i", "resources": resources}]}
+        cluster.api.create(
+            {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata(name), **references}, "spec": spec}
+        )
+    before = cluster.api.get("/apis/apps/v1/namespaces/default/deployments/web")["spec"]
+    options = ("--in-place", "--kube-config", str(cluster.kubeconfig()))
+    output = printed_patches(advised("Deployment", "web", "main"), options=options).output
+    assert "# The next rollout, or any new pod, undoes a resize: patch the template, too" in output
+    results = apply(cluster, tmp_path, advised("Deployment", "web", "main"), options=options)
+    assert [result.returncode for result in results] == [0, 0], results
+    pods = {name: cluster.api.get(f"/api/v1/namespaces/default/pods/{name}") for name in ("web-5d4f-a", "other")}
+    requests = {name: pod["spec"]["containers"][0]["resources"]["requests"] for name, pod in pods.items()}
+    assert requests == {"web-5d4f-a": {"cpu": "345m", "memory": "512Mi"}, "other": REQUESTS}
+    assert cluster.api.get("/apis/apps/v1/namespaces/default/deployments/web")["spec"] == before

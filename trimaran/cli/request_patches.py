@@ -1,45 +1,136 @@
-"""Strategic-merge patches of pod templates with recommended requests. Nothing here writes to a cluster."""
+"""Patches with recommended requests, of pod templates or of running pods. Nothing here writes to a cluster."""
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
+from runtime.kubernetes.workloads import Workload
 from trimaran.cli.workload_advice import QUANTITY, RESOURCES, AdvisedContainer, AdvisedWorkload
 
-_API_VERSIONS = {"Deployment": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "CronJob": "batch/v1"}
+API_VERSIONS = {"Deployment": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "CronJob": "batch/v1"}
+"""Kinds whose templates can be patched, with their API versions."""
 _KUBERNETES_NAMES = dict(zip(RESOURCES, ("cpu", "memory"), strict=True))
 
+TemplateContainers = Callable[[Workload], Collection[str] | None]
+"""Function that returns the names of the containers and init containers in a workload's template; None if unknown."""
 
-def request_patches(advised: Iterable[AdvisedWorkload]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield a patch for each workload with a request to change, after the command that applies it from a file.
 
-    Workloads of other kinds have no patch, nor have those that have ended, except for CronJobs.
+class RequestPatch(NamedTuple):
+    """Patch of a template or a pod.
+
+    Attributes:
+        notes: remarks, such as containers that are not patched.
+        command: command that applies the document from a file; "" without a document.
+        document: the patch; empty if nothing is to be patched.
     """
-    for workload, containers, _ in advised:
-        version = _API_VERSIONS.get(workload.kind)
-        changes = [change for each in containers if (change := _change(each, workload.kind))]
-        if version is None or not changes:
+
+    notes: tuple[str, ...]
+    command: str
+    document: Mapping[str, Any]
+
+
+def no_template(_workload: Workload) -> None:
+    """Return None: the lookup without access to the cluster."""
+
+
+def request_patches(
+    advised: Iterable[AdvisedWorkload], template_of: TemplateContainers = no_template
+) -> Iterator[RequestPatch]:
+    """Yield a strategic-merge patch of the template of each workload with a request to change.
+
+    Workloads of other kinds have no patch, nor have those that have ended, except for CronJobs. Init containers and
+    containers that the template does not have, such as injected ones, are noted and not patched.
+    """
+    for advice in advised:
+        workload = advice.workload
+        version = API_VERSIONS.get(workload.kind)
+        changed = [each for each in advice.containers if _requests(each, workload.kind)]
+        if version is None or not changed:
             continue
-        spec: dict[str, Any] = {"template": {"spec": {"containers": changes}}}
+        notes, pod_spec = _pod_spec(changed, workload.kind, template_of(workload))
+        if not pod_spec:
+            yield RequestPatch((f"{workload.kind} {workload.name} in {workload.namespace}", *notes), "", {})
+            continue
+        spec: dict[str, Any] = {"template": {"spec": pod_spec}}
         if workload.kind == "CronJob":
             spec = {"jobTemplate": {"spec": spec}}
         metadata = {"name": workload.name, "namespace": workload.namespace}
         names = shlex.join([workload.kind.lower(), workload.name, "--namespace", workload.namespace])
-        yield (
+        yield RequestPatch(
+            notes,
             f"kubectl patch {names} --patch-file FILE",
             {"apiVersion": version, "kind": workload.kind, "metadata": metadata, "spec": spec},
         )
 
 
-def _change(container: AdvisedContainer, kind: str) -> Mapping[str, Any]:
-    """Return a container with its changed requests; empty if none changes. A request with a reason does not change."""
+def resize_patches(
+    advised: Iterable[AdvisedWorkload], pods_of: Mapping[Workload, Mapping[str, Collection[str]]]
+) -> Iterator[RequestPatch]:
+    """Yield a patch of the subresource ``resize`` of each running pod with a request to change.
+
+    Args:
+        advised: the workloads.
+        pods_of: pods of each workload in the cluster, each with the names of its containers.
+    """
+    for workload, containers, _ in advised:
+        changed = [each for each in containers if _requests(each, workload.kind)]
+        for pod, names in pods_of.get(workload, {}).items() if changed else ():
+            present = [each for each in changed if each.name in names]
+            notes, spec = _pod_spec(present, workload.kind, None)
+            if spec:
+                words = shlex.join(["pod", pod, "--namespace", workload.namespace])
+                metadata = {"name": pod, "namespace": workload.namespace}
+                document = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+                yield RequestPatch(notes, f"kubectl patch {words} --subresource resize --patch-file FILE", document)
+
+
+def _pod_spec(
+    changed: Iterable[AdvisedContainer], kind: str, template: Collection[str] | None
+) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Return notes, and the part of a pod's specification with the changed containers; empty without any."""
+    notes: list[str] = []
+    spec: dict[str, list[Mapping[str, Any]]] = {}
+    for container in changed:
+        if container.role == "init":
+            notes.append(f"not patched: {container.name} is an init container")
+        elif template is not None and container.name not in template:
+            notes.append(f"not patched: {container.name} is not in the template, but injected into the pods")
+        else:
+            requests = _requests(container, kind)
+            limits = dict(_limits(container, requests))
+            notes += _limit_notes(container, requests, limits)
+            resources = {"requests": requests} | ({"limits": limits} if limits else {})
+            part = "initContainers" if container.role == "sidecar" else "containers"
+            spec.setdefault(part, []).append({"name": container.name, "resources": resources})
+    return tuple(notes), spec
+
+
+def _requests(container: AdvisedContainer, kind: str) -> Mapping[str, str]:
+    """Return the changed requests; empty if none changes. A request with a reason does not change."""
     if not container.pods and kind != "CronJob":
         return {}
-    requests = {
+    return {
         _KUBERNETES_NAMES[resource]: QUANTITY[resource](recommended)
         for resource, recommended in container.recommended.items()
         if recommended is not None
         and container.verdict[resource] in {"lower", "raise"}
         and not container.reason[resource]
     }
-    return {"name": container.name, "resources": {"requests": requests}} if requests else {}
+
+
+def _limits(container: AdvisedContainer, requests: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the limits that change with a request."""
+    for resource, name in _KUBERNETES_NAMES.items():
+        limit = container.recommended_limits[resource]
+        if name in requests and limit is not None and container.verdict[resource] == "raise":
+            yield name, QUANTITY[resource](limit)
+
+
+def _limit_notes(container: AdvisedContainer, requests: Mapping[str, str], limits: Mapping[str, str]) -> Iterator[str]:
+    for resource, name in _KUBERNETES_NAMES.items():
+        limit = container.limits[resource]
+        if name in requests and limit:
+            present = QUANTITY[resource](limit)
+            is_raised = name in limits
+            change = f"keeps its ratio to the request: {present} → {limits[name]}" if is_raised else f"stays {present}"
+            yield f"{name} limit of {container.name} {change}"

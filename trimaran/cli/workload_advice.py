@@ -21,9 +21,12 @@ class AdvisedContainer(NamedTuple):
     Attributes:
         name: name of the container.
         pods: number of pods that run now.
+        role: ``container``, ``sidecar`` or ``init``; None if unknown.
         requests: present requests; 0 without one.
+        limits: present limits; 0 without one.
         use: expected use of one pod.
         recommended: recommended requests; None if unknown.
+        recommended_limits: limits that fit the recommended requests; None without one.
         verdict: ``lower``, ``raise`` or ``keep``; None if unknown.
         reason: reason why a request is not lowered, or not recommended; None without one.
         wasted: unused part of the requests of all pods that run now; None if unknown.
@@ -32,9 +35,12 @@ class AdvisedContainer(NamedTuple):
 
     name: str
     pods: float
+    role: str | None
     requests: Mapping[str, float]
+    limits: Mapping[str, float]
     use: Mapping[str, float]
     recommended: Mapping[str, float | None]
+    recommended_limits: Mapping[str, float | None]
     verdict: Mapping[str, str | None]
     reason: Mapping[str, str | None]
     wasted: Mapping[str, float | None]
@@ -95,9 +101,12 @@ def _container(item: Mapping[str, Any], *, is_running: bool) -> AdvisedContainer
     return AdvisedContainer(
         name=str(item["name"]),
         pods=_amount(item["pods"]) if is_running else 0.0,
+        role=None if item["role"] is None else str(item["role"]),
         requests=_amounts(item["requests"]),
+        limits=_amounts(item["limits"]),
         use=use,
         recommended=_known(item["recommended"], _amount),
+        recommended_limits=_known(item["recommended_limits"], _amount),
         verdict=_known(item["verdict"], str),
         reason=_known(item["reason"], str),
         wasted=_known(item["wasted"], _amount),

@@ -1,6 +1,8 @@
 """``trimaran workloads``: show the requests of workloads next to their use, and recommended requests."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -9,16 +11,16 @@ from client.connecting import WatcherCredentials
 from client.errors import ClientError
 from client.service import ServiceClient
 from runtime.terminal import echo, echo_document, echo_table, echo_yaml, output_option
-from trimaran.cli.options import credential_options, fail, option
-from trimaran.cli.request_patches import request_patches
+from trimaran.cli.options import credential_options, fail, kubernetes_api, option, path_option
+from trimaran.cli.request_patches import RequestPatch, request_patches, resize_patches
 from trimaran.cli.workload_advice import QUANTITY, RESOURCES, AdvisedContainer, AdvisedWorkload, read_workload
 
-NOT_CHECKED = ("throttling", "OOM kills", "autoscalers (HPA, VPA)", "the QoS class Guaranteed", "limits")
-"""Reasons against a lower request that the watcher does not know."""
-
 _GIB = 2**30
+_NONE = "No request of a Deployment, StatefulSet, DaemonSet or CronJob is to be changed."
 _SORTED = {"cpu": 0, "memory": 1}
 _TOTALS = ("requested", "used", "could_be_freed")
+KubeOptions = tuple[Path | None, str]
+"""Kubeconfig file and its context."""
 
 
 @click.command()
@@ -39,53 +41,77 @@ _TOTALS = ("requested", "used", "could_be_freed")
     help="Order of the workloads: by unused requested CPU or memory, the most first, or by name.",
 )
 @click.option("--patch", is_flag=True, help="Print patches with the recommended requests as YAML; apply nothing.")
+@click.option(
+    "--in-place", is_flag=True, help="With --patch: patches that resize the running pods, instead of their templates."
+)
+@path_option("--kube-config", help="With --patch: kubeconfig file, to read templates and pods.")
+@click.option("--kube-context", default="", help="Context of the kubeconfig. [default: the current one]")
 @output_option("text", "wide", "json", "yaml")
 def workloads(
-    address: str, access: WatcherCredentials, namespace: str | None, sort: str, output: str, *, patch: bool
+    address: str,
+    access: WatcherCredentials,
+    namespace: str | None,
+    sort: str,
+    kube_config: Path | None,
+    kube_context: str,
+    output: str,
+    *,
+    patch: bool,
+    in_place: bool,
 ) -> None:
     """Show each container's requests, the recommended requests, and the requested amounts that are not used.
 
     The watcher recommends the 90th percentile of CPU use and the highest memory of the last days, plus 15 percent. It
-    lowers no request before it has measured the container for seven days. Nothing in the cluster is changed.
+    lowers no request before it has measured the container for seven days, nor if another reason is shown. Nothing in
+    the cluster is changed.
 
     \b
     Examples: trimaran workloads --watcher http://127.0.0.1:2020
               trimaran workloads --namespace shop --sort memory -o wide
               trimaran workloads --namespace shop --patch > patches.yaml
+              trimaran workloads --namespace shop --patch --in-place --kube-config ~/.kube/config
 
     Exit status: 0 if workloads are shown, 1 if none are known, 2 if an option cannot be used.
     """
     if patch and output == "json":
         fail("--patch prints YAML, not -o json", 2)
+    if in_place and not patch:
+        fail("--in-place needs --patch", 2)
     document = _document(address, access, namespace)
     try:
         measured = [read_workload(item, float(document["timestamp"])) for item in document["workloads"]]
+        unchecked = _not_checked(document)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         reason = f"its answer has unexpected content ({type(error).__name__}: {error})"
         fail(f"the watcher does not recommend requests; is it an older version? {reason}", 1)
     if not measured:
         fail(f"the watcher knows no workload in the namespace {namespace!r}", 1)
     measured.sort(key=lambda each: (-each.wasted(RESOURCES[_SORTED[sort]]) if sort in _SORTED else 0, each.workload))
+    if in_place:
+        _print_resizes(measured, unchecked, (kube_config, kube_context))
+        return
     if patch:
-        _print_patches(measured)
+        _print_patches(measured, unchecked, (kube_config, kube_context) if kube_config else None)
         return
     totals = _totals(each for workload in measured for each in workload.containers)
     if output in {"json", "yaml"}:
         total = {name: dict(zip(RESOURCES, totals[name], strict=True)) for name in _TOTALS}
         items = [each.item for each in measured]
-        echo_document({"total": total, "not_checked": NOT_CHECKED, "workloads": items}, output)
+        echo_document({"total": total, "not_checked": document["not_checked"], "workloads": items}, output)
         return
     _show(measured, output)
     echo()
     count = "1 workload" if len(measured) == 1 else f"{len(measured)} workloads"
     amounts = [f"{cpu:.1f} CPUs and {memory / _GIB:.1f} GiB" for cpu, memory in (totals[name] for name in _TOTALS)]
     echo("{}: {} requested, {} used, {} could be freed".format(count, *amounts))
-    echo(not_checked())
+    if unchecked:
+        echo(unchecked)
 
 
-def not_checked() -> str:
-    """Return the line that names the reasons against a lower request that are not known."""
-    return f"not checked: {', '.join(NOT_CHECKED)}"
+def _not_checked(document: Mapping[str, Any]) -> str:
+    """Return the line that names the reasons against a lower request that the watcher could not check; "" if none."""
+    unchecked = "; ".join(map(str, document["not_checked"]))
+    return f"not checked: {unchecked}" if unchecked else ""
 
 
 def _document(address: str, access: WatcherCredentials, namespace: str | None) -> dict[str, Any]:
@@ -111,20 +137,53 @@ def _totals(containers: Iterable[AdvisedContainer]) -> dict[str, list[float]]:
     return totals
 
 
-def _print_patches(measured: Sequence[AdvisedWorkload]) -> None:
-    """Print a YAML document for each workload whose template can be patched, with the command that applies it."""
+def _print_patches(measured: Sequence[AdvisedWorkload], unchecked: str, kube: KubeOptions | None) -> None:
+    """Print a YAML document for each workload whose template can be patched, with the command that applies it.
+
+    Args:
+        measured: the workloads.
+        unchecked: line about what was not checked.
+        kube: kubeconfig and context to read the templates with; None to read none.
+    """
     echo("# Strategic-merge patches of requests, one document each. Nothing was applied.")
-    echo(f"# {not_checked()}")
-    echo("# Limits stay: the API server refuses a request above its limit.")
-    echo("# It also refuses containers that the template does not list under containers, such as injected sidecars:")
-    echo("# delete those from the patch.")
-    patches = list(request_patches(measured))
-    for command, document in patches:
-        echo("---")
-        echo(f"# {command}")
-        echo_yaml(document)
-    if not patches:
-        echo("# No request of a Deployment, StatefulSet, DaemonSet or CronJob is to be changed.")
+    if kube is None:
+        echo("# The API server refuses containers that the template does not have, such as injected sidecars: delete")
+        echo("# those from the patch, or find them with --kube-config.")
+        _print(request_patches(measured), unchecked, _NONE)
+        return
+    from trimaran.cli.pods_to_patch import template_containers  # imports the Kubernetes client
+
+    with kubernetes_api(*kube) as api:
+        _print(request_patches(measured, partial(template_containers, api)), unchecked, _NONE)
+
+
+def _print_resizes(measured: Sequence[AdvisedWorkload], unchecked: str, kube: KubeOptions) -> None:
+    """Print a YAML document for each running pod with a request to change, with the command that applies it."""
+    from trimaran.cli.pods_to_patch import check_resize, pods_by_workload  # imports the Kubernetes client
+
+    with kubernetes_api(*kube) as api:
+        check_resize(api)
+        pods = pods_by_workload(api, [each.workload for each in measured])
+    echo("# Patches of the subresource resize of running pods, one document each. Nothing was applied.")
+    echo("# The next rollout, or any new pod, undoes a resize: patch the template, too (--patch without --in-place).")
+    _print(resize_patches(measured, pods), unchecked, "No request of a running pod is to be changed.")
+
+
+def _print(patches: Iterable[RequestPatch], unchecked: str, none: str) -> None:
+    if unchecked:
+        echo(f"# {unchecked}")
+    is_empty = True
+    for notes, command, document in patches:
+        is_empty &= not document
+        if document:
+            echo("---")
+            echo(f"# {command}")
+        for note in notes:
+            echo(f"# {note}")
+        if document:
+            echo_yaml(document)
+    if is_empty:
+        echo(f"# {none}")
 
 
 def _show(measured: Sequence[AdvisedWorkload], output: str) -> None:

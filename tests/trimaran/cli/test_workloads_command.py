@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from trimaran.cli.workload_advice import cpu_quantity, memory_quantity
 
 GIB, NOW, DAY = 2**30, 1.8e9, 86400.0
 NEITHER: dict[str, str | None] = {"cpu_cores": None, "memory_bytes": None}
+NOT_CHECKED = ("throttling", "HPA (no right to list horizontalpodautoscalers)")
 LOWER = {"cpu_cores": "lower", "memory_bytes": "lower"}
 
 
@@ -31,7 +33,8 @@ def workload(name: str, kind: str = "Deployment", **changes: Any) -> dict[str, A
     """Return a workload of 4 pods with one container: 1 core and 1 GiB requested, 345m and 512 MiB recommended."""
     times = {"first_seen": NOW - 10 * DAY, "last_seen": NOW, "pods": 4.0, "pod_minutes": 57600.0}
     container = {
-        "name": "main", "requests": amounts(1, 1), "use": amounts(0.25, 0.375), "deviation": amounts(0, 0),
+        "name": "main", "role": "container", "requests": amounts(1, 1), "limits": amounts(0, 0),
+        "recommended_limits": NEITHER, "use": amounts(0.25, 0.375), "deviation": amounts(0, 0),
         "cpu_cores_percentiles": {"50": 0.2, "90": 0.3}, "highest_memory_bytes": 0.4 * GIB,
         "recommended": amounts(0.345, 0.5), "verdict": LOWER, "reason": NEITHER, "wasted": amounts(3, 2.5),
         **times, "revision_since": NOW - DAY, **changes,
@@ -46,8 +49,9 @@ def serve() -> Iterator[Callable[..., str]]:
     """Return a function that serves these workloads in one page, and returns the address."""
     opened = []
 
-    def start(*workloads: dict[str, Any]) -> str:
-        body = json.dumps({"timestamp": NOW, "total": len(workloads), "workloads": workloads}).encode()
+    def start(*workloads: dict[str, Any], not_checked: tuple[str, ...] = NOT_CHECKED) -> str:
+        document = {"timestamp": NOW, "total": len(workloads), "not_checked": not_checked, "workloads": workloads}
+        body = json.dumps(document).encode()
         server = serving(lambda handler: reply(handler, body))
         opened.append(server)
         return server.__enter__().url
@@ -95,7 +99,14 @@ def test_a_row_has_the_request_and_the_recommendation(serve: Callable[..., str])
     assert total == (
         "1 workload: 4.0 CPUs and 4.0 GiB requested, 1.0 CPUs and 1.5 GiB used, 2.6 CPUs and 2.0 GiB could be freed"
     )
-    assert last == "not checked: throttling, OOM kills, autoscalers (HPA, VPA), the QoS class Guaranteed, limits"
+    assert last == "not checked: throttling; HPA (no right to list horizontalpodautoscalers)"
+
+
+def test_only_what_was_not_checked_is_listed(serve: Callable[..., str]) -> None:
+    """A watcher that checked everything has no line about what was not checked, in the table and in patches."""
+    address = serve(workload("web"), not_checked=())
+    for arguments in ((), ("--patch",)):
+        assert "not checked" not in run("--watcher", address, *arguments).stdout
 
 
 def test_wide_adds_the_measurements(serve: Callable[..., str]) -> None:
@@ -157,7 +168,7 @@ def test_documents_have_totals_and_all_workloads(serve: Callable[..., str], form
     document = yaml.safe_load(result.stdout)
     assert document["workloads"] == items[::-1]
     assert document["total"]["could_be_freed"] == pytest.approx(amounts(5.24, 4))
-    assert document["not_checked"][0] == "throttling"
+    assert document["not_checked"] == list(NOT_CHECKED)
 
 
 def test_all_pages_of_a_real_watcher_are_read(learned: tuple[Api, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,6 +246,7 @@ def test_names_cannot_control_the_terminal(serve: Callable[..., str]) -> None:
         (("--watcher", "ftp://a"), 2),
         (("--sort", "age"), 2),
         (("--watcher", "http://a", "--patch", "-o", "json"), 2),
+        (("--watcher", "http://a", "--in-place"), 2),
     ],
 )
 def test_options_that_cannot_be_used_are_status_2(arguments: tuple[str, ...], status: int) -> None:
@@ -275,7 +287,7 @@ def test_a_patch_changes_the_requests_of_the_template(serve: Callable[..., str])
     address = serve(*(workload(f"a-{kind.lower()}", kind) for kind in kinds))
     comments, documents = patches("--watcher", address, "--sort", "name")
     assert comments[0] == "Strategic-merge patches of requests, one document each. Nothing was applied."
-    assert comments[1].startswith("not checked: throttling, OOM kills, autoscalers (HPA, VPA)")
+    assert "not checked: throttling; HPA (no right to list horizontalpodautoscalers)" in comments
     template = {
         "spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "345m", "memory": "512Mi"}}}]}
     }
@@ -313,6 +325,67 @@ def test_a_name_cannot_leave_its_comment(serve: Callable[..., str]) -> None:
     comments, (document,) = patches("--watcher", address)
     assert document["metadata"]["name"] == "a; rm -rf b\nspec: {}"
     assert "kubectl patch deployment 'a; rm -rf b\\nspec: {}' --namespace shop --patch-file FILE" in comments
+
+
+def test_limits_are_in_the_patch_and_in_its_comments(serve: Callable[..., str]) -> None:
+    """The limit of a raised request is patched, that of a lower one stays; a comment says which."""
+    limits = amounts(2, 2)
+    verdict = {"cpu_cores": "raise", "memory_bytes": "lower"}
+    item = workload(
+        "web", limits=limits, recommended_limits=amounts(2.4, 2), verdict=verdict, recommended=amounts(1.2, 0.5)
+    )
+    comments, (document,) = patches("--watcher", serve(item))
+    (container,) = document["spec"]["template"]["spec"]["containers"]
+    assert container["resources"] == {"requests": {"cpu": "1200m", "memory": "512Mi"}, "limits": {"cpu": "2400m"}}
+    assert "cpu limit of main keeps its ratio to the request: 2 → 2400m" in comments
+    assert "memory limit of main stays 2Gi" in comments
+
+
+def test_init_containers_are_noted_and_sidecars_are_patched(serve: Callable[..., str]) -> None:
+    """A sidecar is patched among the init containers; any other init container has a comment instead."""
+    web = workload("web", role="sidecar")
+    web["containers"].append({**deepcopy(web["containers"][0]), "name": "setup", "role": "init"})
+    comments, (document,) = patches("--watcher", serve(web))
+    spec = document["spec"]["template"]["spec"]
+    assert [each["name"] for each in spec["initContainers"]] == ["main"]
+    assert "containers" not in spec
+    assert "not patched: setup is an init container" in comments
+
+
+def test_a_workload_with_only_an_init_container_has_a_comment(serve: Callable[..., str]) -> None:
+    """If nothing of a workload can be patched, it has comments and no document."""
+    comments, documents = patches("--watcher", serve(workload("web", role="init")))
+    assert documents == []
+    assert comments[-3:-1] == ["Deployment web in shop", "not patched: main is an init container"]
+
+
+@pytest.mark.parametrize("has_resize", [False, True])
+def test_resizes_need_the_subresource(serve: Callable[..., str], tmp_path: Path, has_resize: bool) -> None:
+    """An API server without pods/resize is status 1, with its version and the remedy; with it, pods are listed."""
+    served = [{"name": "pods"}, *([{"name": "pods/resize"}] if has_resize else [])]
+    answers = {
+        "/api/v1": {"resources": served}, "/version": {"gitVersion": "v1.31.2"},
+        "/api/v1/pods": {"items": [], "metadata": {"resourceVersion": "1"}},
+    }  # fmt: skip
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        path, _, query = handler.path.partition("?")
+        known = path in answers and "watch" not in query
+        reply(handler, json.dumps(answers.get(path, {})).encode(), 200 if known else 403)
+
+    with serving(answer) as fake:
+        cluster = {"name": "c", "cluster": {"server": fake.url}}
+        context = {"name": "c", "context": {"cluster": "c", "user": "c"}}
+        config = {"clusters": [cluster], "contexts": [context], "users": [{"name": "c", "user": {}}]}
+        (tmp_path / "config").write_text(json.dumps({**config, "current-context": "c"}))
+        options = ("--patch", "--in-place", "--kube-config", str(tmp_path / "config"))
+        result = run("--watcher", serve(workload("web")), *options)
+    if has_resize:
+        assert result.exit_code == 0, result.output
+        assert result.stdout.splitlines()[-1] == "# No request of a running pod is to be changed."
+    else:
+        assert result.exit_code == 1
+        assert "the API server (v1.31.2) does not resize pods in place" in result.stderr
 
 
 # -- amounts ------------------------------------------------------------------------------------------------------
