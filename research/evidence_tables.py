@@ -2,13 +2,15 @@
 
 A world is a replayed trace. The policies of several files are combined for each world; if several files have the same
 policy in the same world, they are replays with different seeds, and their measures are averaged. Hot minutes are added
-up over all worlds, and compared with the default scheduler's in percent (negative: fewer); the 95 percent bootstrap
-interval over worlds is in parentheses. The closed gap is how far a policy gets from the default scheduler's hot minutes
-to those of the clairvoyant policy, in percent. It is the mean over worlds; with ``--together`` it is computed from the
-hot minutes added up over all worlds.
+up over all worlds, and compared with the default scheduler's, or those of another ``--baseline``, in percent (negative:
+fewer); the 95 percent bootstrap interval over worlds is in parentheses. ``±`` is the spread over seeds: the standard
+deviation of a world's hot minutes at 80 percent over its replays, in percent of all hot minutes, added up over all
+worlds. The closed gap is how far a policy gets from the default scheduler's hot minutes to those of the clairvoyant
+policy, in percent. It is the mean over worlds; with ``--together`` it is computed from the hot minutes added up over
+all worlds.
 
-    trimaran simulate compare --trace worlds/* --json > compared.json
-    python research/evidence_tables.py compared.json [MORE.json ...] [--together]
+    trimaran simulate compare --trace worlds/* --seeds 4 -o json > compared.json
+    python research/evidence_tables.py compared.json [MORE.json ...] [--together] [--baseline NAME]
 """
 
 import argparse
@@ -23,7 +25,14 @@ import numpy as np
 from scoring.arrays import Float64s
 from trimaran.simulator.comparison import Comparison
 from trimaran.simulator.policies.catalogue import CLAIRVOYANT, DEFAULT, ORACLE
-from trimaran.simulator.report.statistics import MIN_WORLDS, gap_closed, interval, policy_names
+from trimaran.simulator.report.statistics import (
+    MIN_WORLDS,
+    SEED_DEVIATION,
+    gap_closed,
+    interval,
+    over_seeds,
+    policy_names,
+)
 
 HOT = ("hot_minutes_70", "hot_minutes_80", "hot_minutes_90")
 MEANS = ("throttled_core_seconds", "p99_node_cpu_percent", "memory_overrun_minutes", "unplaced_pods", "moves")
@@ -49,7 +58,9 @@ def read(paths: list[Path]) -> Comparison:
     }
 
 
-def _mean(replays: list[Measures]) -> Measures:
+def _mean(replays: list[Measures]) -> dict[str, float]:
+    if not any(SEED_DEVIATION in measures for measures in replays):
+        return over_seeds(replays)
     return {name: fmean(measures[name] for measures in replays) for name in replays[0]}
 
 
@@ -103,17 +114,25 @@ def rounded(mean: float) -> str:
     return f"{mean:,.0f}" if mean >= 100 or not mean else f"{mean:.1f}"
 
 
-def row(comparison: Comparison, policy: str, *, together: bool) -> str:
-    """Return the Markdown row of a policy; ``together`` as for :func:`close_gap`."""
-    defaults = [by_world(comparison, DEFAULT, measure) for measure in HOT]
+def spread(comparison: Comparison, policy: str) -> str:
+    """Return the spread of a policy's hot minutes over seeds as a text; "" if there was one seed only."""
+    if not all(SEED_DEVIATION in policies[policy] for policies in comparison.values()):
+        return ""
+    minutes = by_world(comparison, policy, MEASURE).sum()
+    return f"{100 * by_world(comparison, policy, SEED_DEVIATION).sum() / minutes:.0f}" if minutes else ""
+
+
+def row(comparison: Comparison, policy: str, *, together: bool, baseline: str = DEFAULT) -> str:
+    """Return the Markdown row of a policy, compared with a baseline; ``together`` as for :func:`close_gap`."""
+    defaults = [by_world(comparison, baseline, measure) for measure in HOT]
     hot = [by_world(comparison, policy, measure) for measure in HOT]
     means = [rounded(float(by_world(comparison, policy, measure).mean())) for measure in MEANS]
-    if policy == DEFAULT:
-        cells = [*(f"{minutes.mean():,.0f}" for minutes in hot), "", *means, "0", "0"]
+    if policy == baseline:
+        cells = [*(f"{minutes.mean():,.0f}" for minutes in hot), spread(comparison, policy), "", *means, "0", "0"]
     else:
         changes = [ratio(minutes - default, default) for minutes, default in zip(hot, defaults, strict=True)]
         gaps = [close_gap(comparison, policy, goal, together=together) for goal in (CLAIRVOYANT, ORACLE)]
-        cells = [*changes, str(np.count_nonzero(hot[1] > defaults[1])), *means, *gaps]
+        cells = [*changes, spread(comparison, policy), str(np.count_nonzero(hot[1] > defaults[1])), *means, *gaps]
     return f"| `{policy}` | {' | '.join(cells)} |"
 
 
@@ -122,14 +141,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--together", action="store_true")
+    parser.add_argument(
+        "--baseline", default=DEFAULT, metavar="NAME", help="policy to compare with (default: %(default)s)"
+    )
     arguments = parser.parse_args()
     comparison = read(arguments.files)
     names = sorted(policy_names(comparison), key=lambda name: by_world(comparison, name, MEASURE).sum())
-    print("| policy | hot minutes at 70 % | at 80 % | at 90 % | worse at 80 % in | throttled, core-s "
+    print("| policy | hot minutes at 70 % | at 80 % | at 90 % | ± | worse at 80 % in | throttled, core-s "
           "| P99 node use, % | overruns | unplaced | moves | gap closed, % | to the oracle, % |")  # fmt: skip
-    print("|---|" + "---:|" * 11)
+    print("|---|" + "---:|" * 12)
     for name in names:
-        print(row(comparison, name, together=arguments.together))
+        print(row(comparison, name, together=arguments.together, baseline=arguments.baseline))
 
 
 if __name__ == "__main__":

@@ -22,11 +22,38 @@ def write(file: Path, document: Any) -> Path:
     return file
 
 
+def hot(minutes: float, deviation: float | None = None) -> dict[str, float]:
+    measures = dict.fromkeys(("hot_minutes_70", "hot_minutes_80", "hot_minutes_90"), minutes)
+    measures |= dict.fromkeys(
+        ("throttled_core_seconds", "p99_node_cpu_percent", "memory_overrun_minutes", "unplaced_pods", "moves"), 0.0
+    )
+    return measures if deviation is None else measures | {"hot_minutes_80_seed_deviation": deviation}
+
+
 def test_seeds_are_averaged_and_policies_combined(evidence_tables: ModuleType, tmp_path: Path) -> None:
     """Files with the same policy and world are seeds of it; a world that lacks a policy is left out."""
+    minutes = "hot_minutes_80"
     files = [
-        write(tmp_path / "seed-0.json", {"a": {"default": {"hot": 10.0}}, "b": {"default": {"hot": 1.0}}}),
-        write(tmp_path / "seed-1.json", {"a": {"default": {"hot": 20.0}}}),
-        write(tmp_path / "oracle.json", {"a": {"oracle": {"hot": 3.0}}}),
+        write(tmp_path / "seed-0.json", {"a": {"default": {minutes: 10.0}}, "b": {"default": {minutes: 1.0}}}),
+        write(tmp_path / "seed-1.json", {"a": {"default": {minutes: 20.0}}}),
+        write(tmp_path / "oracle.json", {"a": {"oracle": {minutes: 3.0}}}),
     ]
-    assert evidence_tables.read(files) == {"a": {"default": {"hot": 15.0}, "oracle": {"hot": 3.0}}}
+    averaged = {minutes: 15.0, f"{minutes}_seed_deviation": pytest.approx(50**0.5)}
+    assert evidence_tables.read(files) == {"a": {"default": averaged, "oracle": {minutes: 3.0}}}
+
+
+def test_a_row_has_the_change_against_the_baseline_and_the_spread(
+    evidence_tables: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """With --baseline changes are relative to that policy, and the spread adds up the deviations of all worlds."""
+    worlds = {
+        "a": {"default": hot(200.0), "learned": hot(90.0, 20.0), "requests": hot(100.0, 10.0)},
+        "b": {"default": hot(300.0), "learned": hot(210.0, 10.0), "requests": hot(100.0, 30.0)},
+    }
+    file = write(tmp_path / "compared.json", worlds)
+    monkeypatch.setattr("sys.argv", ["evidence_tables.py", str(file), "--baseline", "requests"])
+    evidence_tables.main()
+    rows = {line.split("`")[1]: line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]}
+    assert rows["learned"][1:6] == ["50", "50", "50", "10", "1"]
+    assert rows["requests"][1:6] == ["100", "100", "100", "20", ""]
+    assert rows["default"][4] == ""
