@@ -80,6 +80,11 @@ class AccessCheck:
         return self._certificates or self._tokens is not None
 
     @property
+    def requires_token(self) -> bool:
+        """Return whether clients need a token."""
+        return self._tokens is not None
+
+    @property
     def may_refuse(self) -> bool:
         """Return whether any request may be refused."""
         return self.requires_credentials or bool(self._ports)

@@ -64,6 +64,9 @@ def test_helm_lint_accepts_the_chart():
     helm("lint", "--strict", CHART, "--set", f"{ALL},{PARTS}")
 
 
+REVIEWED = r"settings.workloads\.access=review"
+
+
 def test_the_watcher_may_read_pods_only_if_it_measures_them() -> None:
     """Rules for pods and their owners follow workloads.enabled, the rule for their metrics the provider."""
 
@@ -77,6 +80,22 @@ def test_the_watcher_may_read_pods_only_if_it_measures_them() -> None:
     assert readable() == nodes | owners | {"metrics.k8s.io/pods"}
     assert readable("--set", "provider.name=Prometheus") == nodes | owners
     assert readable("--set", r"settings.workloads\.enabled=false") == nodes
+    reviews = {"authentication.k8s.io/tokenreviews", "authorization.k8s.io/subjectaccessreviews"}
+    assert readable("--set", REVIEWED) == nodes | owners | {"metrics.k8s.io/pods"} | reviews
+
+
+def test_the_extender_sends_its_own_token_to_a_watcher_that_reviews() -> None:
+    """With workloads.access = review the extender authenticates by its account, if it has no token of the watcher."""
+
+    def token_file(*arguments: str) -> str | None:
+        objects = render("--set", "extender.enabled=true,extender.tlsSecret=tls", *arguments)
+        variables = {each["name"]: each.get("value") for each in container(objects, "extender").get("env", ())}
+        return variables.get("TRIMARAN_EXTENDER__WATCHER_TOKEN_FILE")
+
+    assert token_file() is None
+    assert token_file("--set", REVIEWED) == "/var/run/secrets/kubernetes.io/serviceaccount/token"
+    clients = "readersSecret.name=a,readersSecret.key=tokens,clientSecret.name=b,clientSecret.key=token"
+    assert token_file("--set", f"{REVIEWED},{clients}") == "/run/watcher/token"
 
 
 def container(objects: dict[tuple[str, str], dict], part: str, name: str = "") -> dict:

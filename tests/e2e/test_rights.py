@@ -136,12 +136,13 @@ def without_verb(rules: list[dict[str, Any]], number: int, resource: str, verb: 
 
 
 @contextmanager
-def watching(cluster: ControlPlane) -> Iterator[tuple[str, Process]]:
-    """Run a watcher of the metrics server with its account's token; yield its address and process."""
+def watching(cluster: ControlPlane, *arguments: str) -> Iterator[tuple[str, Process]]:
+    """Run a watcher with its account's token, by default of the metrics server; yield its address and process."""
     token = cluster.service_account("trimaran", "trimaran-watcher").token
     port = free_port()
     command = [
-        sys.executable, "-m", "trimaran", "watch", "--provider", "KubernetesMetricsServer", "--interval", "1",
+        sys.executable, "-m", "trimaran", "watch", "--interval", "1",
+        *(arguments or ("--provider", "KubernetesMetricsServer")),
         "--set", f"provider.kube_config={cluster.kubeconfig('watcher', token=token)}", "--port", str(port),
         "--store", str(cluster.folder / f"watcher-{port}.sqlite"),
     ]  # fmt: skip
@@ -185,6 +186,54 @@ def test_each_right_of_the_watcher_is_needed(cluster: ControlPlane) -> None:
             cluster.api.patch(WATCHER_ROLE, {"rules": without_verb(rules, 0, "nodes", "get")})
             join("node-2")
             process.wait_until(lambda: "403" in process.log.read_text(), "the request for a new node is refused", 90)
+
+
+def test_workloads_are_shown_by_namespace(cluster: ControlPlane) -> None:
+    """A reader sees the workloads whose pods it may list, by both reviews; without either right nobody sees any."""
+    reviews = [
+        {"apiGroups": [f"{group}.k8s.io"], "resources": [resource], "verbs": ["create"]}
+        for group, resource in (("authentication", "tokenreviews"), ("authorization", "subjectaccessreviews"))
+    ]
+    lists = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}
+    rules: list[dict[str, Any]] = cluster.api.get(WATCHER_ROLE)["rules"]
+    cluster.api.patch(WATCHER_ROLE, {"rules": [*rules, *reviews]})
+    everything, some, nothing = (
+        cluster.create_account("all", lists),
+        *map(cluster.create_account, ("some", "nothing")),
+    )
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "some", "namespace": "default"}}
+    subject = {"kind": "ServiceAccount", "name": "some", "namespace": "default"}
+    of_role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "some"}
+    cluster.api.create(
+        {**role, "kind": "Role", "rules": [lists]},
+        {**role, "kind": "RoleBinding", "roleRef": of_role, "subjects": [subject]},
+    )
+    with watching(cluster, "--provider", "Fake", "--set", "workloads.access=review") as (url, process):
+
+        def answer(token: str, path: str = "/workloads") -> requests.Response:
+            return requests.get(f"{url}{path}", headers={"Authorization": f"Bearer {token}"}, timeout=10)
+
+        process.wait_until(lambda: answer(everything.token).status_code == 200, "the first round is complete", 60)
+        assert "omitted" not in answer(everything.token).json()
+        page = answer(some.token).json()
+        assert {item["namespace"] for item in page["workloads"]} == {"default"}
+        assert "omitted" in page
+        assert answer(nothing.token).status_code == answer(some.token, "/workloads?namespace=shop").status_code == 403
+        assert answer(nothing.token, "/workloads/totals").status_code in {200, 404}
+        assert answer("made-up").status_code == requests.get(f"{url}/workloads", timeout=10).status_code == 401
+        assert requests.get(f"{url}/watcher", timeout=10).ok
+    for missing in range(2):
+        cluster.api.patch(WATCHER_ROLE, {"rules": [*rules, reviews[1 - missing]]})
+        with watching(cluster, "--provider", "Fake", "--set", "workloads.access=review") as (url, process):
+
+            def is_refused(url: str = url, process: Process = process) -> bool:
+                with suppress(requests.RequestException):
+                    headers = {"Authorization": f"Bearer {everything.token}"}
+                    answer = requests.get(f"{url}/workloads", headers=headers, timeout=10)
+                    return answer.status_code == 503 and "403" in process.log.read_text()
+                return False
+
+            wait_until(is_refused, f"without {reviews[missing]['resources']} nobody sees workloads", 60)
 
 
 def test_each_right_of_the_scheduler_is_needed(cluster: ControlPlane) -> None:

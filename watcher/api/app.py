@@ -23,6 +23,7 @@ from runtime.server.request_metrics import CONTENT_TYPE
 from runtime.server.responses import HttpResponse
 from watcher.api.node_views import NodeViews, UnknownParameter, check_parameters
 from watcher.api.openapi import document as openapi_document
+from watcher.api.pod_access import PodAccess
 from watcher.api.pods import pod_routes
 from watcher.api.prometheus_api import prometheus_routes
 from watcher.api.workloads import workload_routes
@@ -42,6 +43,7 @@ def create_app(
     access: AccessCheck | None = None,
     dialect: Dialect = Dialect.DOCUMENTED,
     doctor: "Doctor | None" = None,
+    pod_access: PodAccess | None = None,
 ) -> Flask:
     """Return the WSGI application of a watcher: the routes, behind a ``FastPath`` that answers from the cache.
 
@@ -51,10 +53,11 @@ def create_app(
         access: access check of HTTP requests; None admits everyone.
         dialect: JSON dialect of ``/watcher``.
         doctor: background checks of the providers; /watcher/health lists the failed checks as warnings.
+        pod_access: access to what is known of pods; None shows everything to each caller that is admitted.
     """
     access = access or AccessCheck()
     views = NodeViews(watcher, dialect)
-    app = create_routes(watcher, telemetry, access, dialect, views, doctor)
+    app = create_routes(watcher, telemetry, access, dialect, views, doctor, pod_access=pod_access)
     app.wsgi_app = FastPath(  # type: ignore[method-assign]
         app.wsgi_app, telemetry.answered, access, views.cached_response
     )
@@ -69,6 +72,7 @@ def create_routes(
     views: NodeViews,
     doctor: "Doctor | None" = None,
     why_unmeasured: Callable[[], str] = str,
+    pod_access: PodAccess | None = None,
 ) -> Flask:
     """Return the routes of :func:`create_app` as a Flask application, without the ``FastPath`` in front of them.
 
@@ -82,7 +86,9 @@ def create_routes(
         views: responses about nodes.
         doctor: background checks of the providers.
         why_unmeasured: returns the reason why pods are not measured; "" if they are.
+        pod_access: access to what is known of pods.
     """
+    pod_access = pod_access or PodAccess(access)
     app = Flask("watcher", static_folder=None)
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # OPTIONS gets a 405 that lists the methods, like other methods
     openapi = HttpResponse(orjson.dumps(openapi_document(dialect)))
@@ -95,8 +101,8 @@ def create_routes(
     app.register_blueprint(_nodes(views))
     app.register_blueprint(_state(watcher, doctor))
     app.register_blueprint(prometheus_routes(watcher))
-    app.register_blueprint(workload_routes(watcher.workloads, why_unmeasured))
-    app.register_blueprint(pod_routes(watcher.pod_use, why_unmeasured))
+    app.register_blueprint(workload_routes(watcher.workloads, why_unmeasured, pod_access))
+    app.register_blueprint(pod_routes(watcher.pod_use, why_unmeasured, pod_access))
     app.register_blueprint(probe_routes(watcher.is_alive, why_not_ready, telemetry.exposition, CONTENT_TYPE))
 
     @app.get("/")

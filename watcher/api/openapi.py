@@ -82,6 +82,14 @@ _NO_COMPAT_METRICS = _reply(
     "Unknown window; with ?host=, also no metrics, no fresh metrics or an unknown node.", "Error"
 )
 _NO_WORKLOADS = _reply("Pods are not measured, or not yet; an unknown workload.", "Error")
+_REVIEWS = {
+    "403": _reply(
+        "A client certificate is required, or the Kubernetes token may not list the pods of the namespace, or of all "
+        "namespaces for the compact form (workloads.access).",
+        "Error",
+    ),
+    "503": _reply("The Kubernetes token could not be reviewed, or not yet (workloads.access).", "Error"),
+}
 _TIME = "^([0-9]{1,9}[wdhms])*$|^[0-9]+$"  # empty counts as not given
 _NO_HISTORY = _reply("No history for this node, resource and operator.", "Error")
 _NOT_ALIVE = _reply("Service unavailable: the fetch loop has stopped.", "Error")
@@ -239,21 +247,21 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
             ),
             "/workloads": _operations(
                 "List what the pods of each workload use, in pages, or of all workloads in the compact form",
-                {"200": _all_workloads(), "304": _NOT_MODIFIED, "404": _NO_WORKLOADS},
+                {"200": _all_workloads(), "304": _NOT_MODIFIED, "404": _NO_WORKLOADS, **_REVIEWS},
                 ("workload_namespace", "workload_kind", "workload_name", "limit", "continue", "if_none_match"),
             ),
             "/workloads/totals": _operations(
                 "Get capacity, requests and use of all pods together over the last day",
-                {"200": _reply("The totals of each round.", "ClusterTotals"), "404": _NO_WORKLOADS},
+                {"200": _reply("The totals of each round.", "ClusterTotals"), "404": _NO_WORKLOADS, **_REVIEWS},
             ),
             "/workloads/{namespace}/{kind}/{name}": _operations(
                 "Get what the pods of one workload use, also by the hour of the day",
-                {"200": _reply("The workload.", "Workload"), "404": _NO_WORKLOADS},
+                {"200": _reply("The workload.", "Workload"), "404": _NO_WORKLOADS, **_REVIEWS},
                 ("namespace", "kind", "name"),
             ),
             "/pods/history": _operations(
                 "Get the use of single pods over the last day: of the running pods on some nodes, and of further pods",
-                {"200": _reply("The use of pods, as columns.", "PodUse"), "404": _NO_WORKLOADS},
+                {"200": _reply("The use of pods, as columns.", "PodUse"), "404": _NO_WORKLOADS, **_REVIEWS},
                 ("pod_node", "pod_uid"),
             ),
             "/livez": _operations(

@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from flask import Blueprint, Response, request
 
-from runtime.server.flask_app import flask_response
+from runtime.kubernetes.access_reviews import ALL_NAMESPACES
+from runtime.server.flask_app import flask_response, is_admitted
 from runtime.server.responses import HttpResponse
 from watcher.api.node_views import UnknownParameter, check_parameters
+from watcher.api.pod_access import PodAccess
 from watcher.errors import NotServed
 from watcher.wire import MetricsCode
 from watcher.wire.pod_use import encode_pod_use
@@ -27,17 +29,20 @@ class PastUseOfPods(Protocol):
         ...
 
 
-def pod_routes(past: PastUseOfPods, why_empty: Callable[[], str]) -> Blueprint:
+def pod_routes(past: PastUseOfPods, why_empty: Callable[[], str], access: PodAccess) -> Blueprint:
     """Return the route ``/pods/history``.
 
     Args:
         past: past use of pods.
         why_empty: returns the reason why no use is known.
+        access: admits the callers that may list the pods of all namespaces.
     """
     routes = Blueprint("pods", __name__)
 
     @routes.get("/pods/history")
     def history() -> Response:
+        caller = access.caller(request.headers.get("Authorization", ""), is_admitted=is_admitted())
+        caller.require(ALL_NAMESPACES)
         check_parameters(tuple(request.args), _PARAMETERS)
         nodes, uids = (list(filter(None, request.args.getlist(name))) for name in _PARAMETERS)
         if not nodes and not uids:

@@ -20,6 +20,7 @@ from watcher.telemetry import WatcherTelemetry
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication, WSGIEnvironment
 
+    from watcher.api.pod_access import PodAccess
     from watcher.doctor import Doctor
 
 _log = logging.getLogger(__name__)
@@ -33,10 +34,10 @@ def serve(settings: WatcherSettings) -> None:
 
     Raises:
         ServerError: the address is in use, or does not belong to this machine.
-        SettingsError: the tokens or certificates cannot be used.
+        SettingsError: the tokens, the certificates or the access to the Kubernetes API cannot be used.
     """
     server = settings.server
-    access = open_access(server)
+    access, pod_access = _open_accesses(settings)
     listeners = []
     if server.compat_port is not None:
         compat = serving.listen(server.compat_host, server.compat_port, "server.compat_host", "server.compat_port")
@@ -55,11 +56,16 @@ def serve(settings: WatcherSettings) -> None:
         )
     url = f"{service.url_of(listeners[-1])}/watcher"
     _log.info("serving", extra={"url": url, "provider": settings.provider.name})
-    service.serve(WatcherService(settings, access), listeners, threads=server.threads, max_body_bytes=MAX_BODY_BYTES)
+    watcher = WatcherService(settings, access, pod_access)
+    service.serve(watcher, listeners, threads=server.threads, max_body_bytes=MAX_BODY_BYTES)
 
 
 def open_access(
-    server: WatcherServerSettings, *, clock: Callable[[], float] = time.time, open_routes: Iterable[str] = ()
+    server: WatcherServerSettings,
+    *,
+    clock: Callable[[], float] = time.time,
+    open_routes: Iterable[str] = (),
+    tokenless_routes: Iterable[str] = (),
 ) -> AccessCheck:
     """Return the access check of the watcher's API.
 
@@ -67,6 +73,7 @@ def open_access(
         server: settings of tokens, certificates, and routes that need no credentials.
         clock: function that returns Unix seconds.
         open_routes: further routes that need no credentials here, because they check credentials themselves.
+        tokenless_routes: routes that need no token of ours, because they review another one.
 
     Raises:
         SettingsError: the tokens cannot be used.
@@ -74,17 +81,32 @@ def open_access(
     return service.open_access(
         server,
         open_routes=[*open_routes, *(["/compat/"] if server.compat_open else [])],
+        tokenless_routes=tokenless_routes,
         ports={} if server.compat_port is None else {server.compat_port: "/compat/"},
         clock=clock,
     )
 
 
+def _open_accesses(settings: WatcherSettings) -> "tuple[AccessCheck, PodAccess | None]":
+    """Return the access check of all routes, and that of the routes about pods if there is another one.
+
+    Raises:
+        SettingsError: the tokens or the access to the Kubernetes API cannot be used.
+    """
+    if settings.workloads.access == "open":
+        return open_access(settings.server), None
+    from watcher.api.pod_access import POD_ROUTES, PodAccess, open_reviews  # imports the HTTP client
+
+    access = open_access(settings.server, tokenless_routes=POD_ROUTES)
+    return access, PodAccess(access, open_reviews(settings))
+
+
 class WatcherService:
     """Service that the gunicorn worker runs: the watcher and its WSGI application."""
 
-    def __init__(self, settings: WatcherSettings, access: AccessCheck) -> None:
+    def __init__(self, settings: WatcherSettings, access: AccessCheck, pod_access: "PodAccess | None" = None) -> None:
         self._settings = settings
-        self._access = access
+        self._access, self._pod_access = access, pod_access
         self._doctor: Doctor | None = None
 
     def start(self) -> FastPath:
@@ -144,6 +166,7 @@ class WatcherService:
             self._views,
             self._doctor,
             lambda: self._pod_use.why_empty,
+            self._pod_access,
         )
         if not self._settings.dashboard.enabled:
             return routes

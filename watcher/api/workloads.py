@@ -1,19 +1,23 @@
 """Routes of workloads: what their pods use, as pages of items, one workload, or the compact form for services.
 
-The cluster's totals are another route.
+The cluster's totals are another route. :mod:`watcher.api.pod_access` decides what a caller sees.
 """
 
 from collections.abc import Callable
+from functools import cache
 from hashlib import blake2b
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from flask import Blueprint, Response, request
 
+from runtime.kubernetes.access_reviews import ALL_NAMESPACES
 from runtime.kubernetes.workloads import Workload
 from runtime.server import responses
-from runtime.server.flask_app import flask_response
+from runtime.server.flask_app import flask_response, is_admitted
 from runtime.server.responses import HttpResponse
 from watcher.api.node_views import UnknownParameter, check_parameters
+from watcher.api.pod_access import TOTALS, AccessRefused, PodAccess, PodCaller
 from watcher.errors import NotServed
 from watcher.wire import COLUMNS_TYPE, MetricsCode
 from watcher.wire.workloads import WorkloadIndex, encode_totals, encode_workloads, workload_items
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
 
 _LIMIT, _MAX_LIMIT = 500, 5000
 _FILTERS = ("namespace", "kind", "name")
+_OMITTED = "workloads of namespaces whose pods you may not list are left out"
 
 
 class LearnedWorkloads(Protocol):
@@ -51,33 +56,46 @@ class LearnedWorkloads(Protocol):
         ...
 
 
-def workload_routes(learned: LearnedWorkloads, why_empty: Callable[[], str]) -> Blueprint:
+def workload_routes(learned: LearnedWorkloads, why_empty: Callable[[], str], access: PodAccess) -> Blueprint:
     """Return the routes ``/workloads``, ``/workloads/totals`` and ``/workloads/<namespace>/<kind>/<name>``.
 
     Args:
         learned: what is known of workloads.
         why_empty: returns the reason why nothing is known of any workload.
+        access: decides which namespaces' workloads a caller sees.
     """
     routes = Blueprint("workloads", __name__)
     views = _Views(learned, why_empty)
+
+    def caller() -> PodCaller:
+        return access.caller(request.headers.get("Authorization", ""), is_admitted=is_admitted())
 
     @routes.get("/workloads")
     def all_workloads() -> Response:
         check_parameters(tuple(request.args), (*_FILTERS, "limit", "continue"))
         if request.accept_mimetypes.best_match([responses.JSON, COLUMNS_TYPE]) == COLUMNS_TYPE:
-            return flask_response(views.compact(request.headers.get("If-None-Match", "")))
+            caller().require(ALL_NAMESPACES)
+            compact = views.compact(request.headers.get("If-None-Match", ""), private=access.is_reviewed)
+            return flask_response(compact)
         wanted = {name: request.args[name] for name in _FILTERS if request.args.get(name)}
-        return flask_response(views.page(wanted, _limit(request.args.get("limit")), request.args.get("continue", "")))
+        limit, after = _limit(request.args.get("limit")), request.args.get("continue", "")
+        return flask_response(views.page(caller(), wanted, limit, after))
 
-    @routes.get("/workloads/totals")
+    @routes.get(TOTALS)
     def totals() -> Response:
         check_parameters(tuple(request.args), ())
+        access.check_totals(request.headers.get("Authorization", ""), is_admitted=is_admitted())
         return flask_response(views.totals())
 
     @routes.get("/workloads/<namespace>/<kind>/<name>")
     def one_workload(namespace: str, kind: str, name: str) -> Response:
         check_parameters(tuple(request.args), ())
+        caller().require(namespace)
         return flask_response(views.one(Workload(namespace, kind, name)))
+
+    @routes.app_errorhandler(AccessRefused)
+    def refused(error: AccessRefused) -> Response:
+        return flask_response(responses.error_response(*error.refusal))
 
     return routes
 
@@ -90,45 +108,60 @@ class _Views:
         self._index: WorkloadIndex | None = None
         self._compact: tuple[WorkloadTable | None, bytes, str] = (None, b"", "")
 
-    def compact(self, if_none_match: str) -> HttpResponse:
-        """Return all workloads as columns, encoded once for each round."""
+    def compact(self, if_none_match: str, *, private: bool) -> HttpResponse:
+        """Return all workloads as columns, encoded once for each round; shared caches must not keep a private one."""
         table = self._table()
         encoded_table, body, etag = self._compact
         if encoded_table is not table:
             body = encode_workloads(table)
             etag = f'"{blake2b(body, digest_size=12).hexdigest()}"'
             self._compact = table, body, etag
-        headers = {"ETag": etag, "Vary": "Accept", "Cache-Control": "no-cache"}
+        vary, cached = ("Accept, Authorization", "private, no-cache") if private else ("Accept", "no-cache")
+        headers = {"ETag": etag, "Vary": vary, "Cache-Control": cached}
         if if_none_match in {etag, f"W/{etag}"}:
             return HttpResponse(b"", 304, None, headers)
         return HttpResponse(body, content_type=COLUMNS_TYPE, headers=headers)
 
-    def page(self, wanted: dict[str, str], limit: int, after: str) -> HttpResponse:
+    def page(self, caller: PodCaller, wanted: dict[str, str], limit: int, after: str) -> HttpResponse:
         """Return a page of workloads in the order of their names.
 
         Args:
+            caller: caller, who sees the workloads of some namespaces.
             wanted: values that the workloads' namespace, kind or name must have.
             limit: largest number of workloads.
             after: ``next`` of the page before; "" for the first page.
+
+        Raises:
+            AccessRefused: the caller sees no workload, or this could not be decided.
         """
+        if "namespace" in wanted:
+            caller.require(wanted["namespace"])
+        sees_all = "namespace" in wanted or caller.may_see(ALL_NAMESPACES)
         index = self._indexed()
         last = Workload(*after.split("/", 2)) if after.count("/") >= 2 else None
         if after and last is None:
             raise UnknownParameter(f"continue: must be the value of next in the page before, not {after[:80]!r}")
-        following = [
+        may_see = cache(caller.may_see)
+        following = (
             workload
             for workload in index.workloads
-            if (last is None or workload > last) and all(getattr(workload, key) == wanted[key] for key in wanted)
-        ]
-        chosen = following[:limit]
+            if (last is None or workload > last)
+            and all(getattr(workload, key) == wanted[key] for key in wanted)
+            and (sees_all or may_see(workload.namespace))
+        )
+        chosen = list(islice(following, limit + 1))  # one more, which says whether there is a next page
+        if not (sees_all or chosen or after or any(map(may_see, {each.namespace for each in index.workloads}))):
+            caller.require(ALL_NAMESPACES)  # refused, with the remedy
         body: dict[str, object] = {
             "timestamp": index.table.timestamp,
             "total": len(index.workloads),
             "not_checked": self._learned.unchecked,
-            "workloads": workload_items(index, chosen),
+            "workloads": workload_items(index, chosen[:limit]),
         }
-        if len(following) > limit:
-            body["next"] = "/".join(chosen[-1])
+        if not sees_all:
+            body["omitted"] = _OMITTED
+        if len(chosen) > limit:
+            body["next"] = "/".join(chosen[limit - 1])
         return responses.json_response(body)
 
     def totals(self) -> HttpResponse:

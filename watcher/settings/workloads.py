@@ -21,6 +21,11 @@ class WorkloadSettings(Section):
         description="labels of pods that name their workload, the most important first, such as "
         "serving.knative.dev/service; other pods are named by their controllers",
     )
+    access: Literal["open", "review"] = Field(
+        "open",
+        description="access to /workloads and /pods; open: everyone whom the server admits sees all, review: callers "
+        "with a Kubernetes token see the workloads of namespaces whose pods they may list, others totals only",
+    )
     interval_seconds: float = Field(
         300,
         ge=60,

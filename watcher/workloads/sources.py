@@ -121,7 +121,7 @@ def _open_pod_source(settings: Settings, provider: PodUseProvider) -> tuple[Firs
     sources: list[PodSource] = []
     autoscalers = None
     try:
-        api = _open_api(settings)
+        api = open_cluster_api(settings)
         sources.append(ApiPods(api, labels))
         autoscalers = AutoscalerLists(api)
     except SettingsError:
@@ -132,8 +132,12 @@ def _open_pod_source(settings: Settings, provider: PodUseProvider) -> tuple[Firs
     return FirstWorking(sources), autoscalers
 
 
-def _open_api(settings: Settings) -> KubernetesApi:
-    """Return a client of the cluster's API: the metrics server's, else by kubeconfig or the pod's service account."""
+def open_cluster_api(settings: Settings) -> KubernetesApi:
+    """Return a client of the cluster's API: the metrics server's, else by kubeconfig or the pod's service account.
+
+    Raises:
+        SettingsError: there is no access to an API.
+    """
     provider = settings.provider
     if provider.name != METRICS_SERVER:
         provider = ProviderSettings(kube_config=provider.kube_config)

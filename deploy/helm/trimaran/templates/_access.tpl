@@ -64,6 +64,22 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: {{ include "tri
 {{ include "trimaran.subjects" . }}
 {{- end -}}
 
+{{/* Reviews of the access of readers who request what is known of pods. */}}
+{{- define "trimaran.reviewRules" -}}
+# Reviews the access of readers who request what is known of pods.
+- apiGroups: [authentication.k8s.io]
+  resources: [tokenreviews]
+  verbs: [create]
+- apiGroups: [authorization.k8s.io]
+  resources: [subjectaccessreviews]
+  verbs: [create]
+{{- end -}}
+
+{{/* "true" if the watcher reviews the access to workloads. Argument: the root. */}}
+{{- define "trimaran.reviewsAccess" -}}
+{{- if eq (toString (index .Values.settings "workloads.access")) "review" }}true{{ end -}}
+{{- end -}}
+
 {{/* The record of a field trial. */}}
 {{- define "trimaran.trialRule" -}}
 - apiGroups: [""]

@@ -122,8 +122,12 @@ readinessProbe:
 {{/* The token that a part sends if the watcher requires one. Further argument: the part's section of the settings. */}}
 {{- define "trimaran.clientToken" -}}
 {{- $section := index . 1 -}}
-{{- with (index . 0).Values.clientSecret.key }}
-- {name: TRIMARAN_{{ $section | upper }}__WATCHER_TOKEN_FILE, value: {{ printf "/run/watcher/%s" . | quote }}}
+{{- $key := (index . 0).Values.clientSecret.key -}}
+{{- if $key }}
+- {name: TRIMARAN_{{ $section | upper }}__WATCHER_TOKEN_FILE, value: {{ printf "/run/watcher/%s" $key | quote }}}
+{{- else if and (eq $section "extender") (include "trimaran.reviewsAccess" (index . 0)) }}
+# The watcher reviews this account, which may list all pods.
+- {name: TRIMARAN_{{ $section | upper }}__WATCHER_TOKEN_FILE, value: /var/run/secrets/kubernetes.io/serviceaccount/token}
 {{- end }}
 {{- end -}}
 
