@@ -115,14 +115,17 @@ def _not_checked(document: Mapping[str, Any]) -> str:
 
 
 def _document(address: str, access: WatcherCredentials, namespace: str | None) -> dict[str, Any]:
-    """Return the watcher's workloads; exit with the reason if there are none."""
+    """Return the watcher's workloads, and print what it leaves out; exit with the reason if there are none."""
     try:
         with ServiceClient(address, **access) as client:
-            return client.workload_document(namespace)
+            document = client.workload_document(namespace)
     except ClientError as error:
         fail(error, 1)
     except ValueError as error:
         fail(error, 2)
+    if omitted := document.get("omitted"):
+        echo(f"trimaran: {omitted}", err=True)
+    return document
 
 
 def _totals(containers: Iterable[AdvisedContainer]) -> dict[str, list[float]]:

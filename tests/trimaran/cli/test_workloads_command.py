@@ -192,6 +192,20 @@ def test_an_unknown_namespace_is_named(learned: tuple[Api, str]) -> None:
     )  # fmt: skip
 
 
+def test_a_note_names_what_the_caller_may_not_see() -> None:
+    """What the watcher leaves out by the caller's rights is said on standard error, before the table."""
+    page = {
+        "timestamp": NOW,
+        "total": 2,
+        "not_checked": NOT_CHECKED,
+        "workloads": [workload("web")],
+        "omitted": "others",
+    }
+    with serving(lambda handler: reply(handler, json.dumps(page).encode())) as watcher:
+        result = run("--watcher", watcher.url)
+    assert (result.exit_code, result.stderr) == (0, "trimaran: others\n")
+
+
 def test_without_measurements_the_reason_is_one_line() -> None:
     """A watcher that has not measured pods is status 1, with its reason in one line."""
     api = Api()
