@@ -3,7 +3,7 @@
 A brake is set once and stays until a person releases it, because its reason fades as soon as the moves end.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from enum import StrEnum
 
 from trimaran.rebalancer.caps import HOUR
@@ -12,6 +12,7 @@ from trimaran.rebalancer.moves import MoveRecord, MoveState
 from trimaran.rebalancer.rules import BrakeRules
 
 _MIN_WAIT = 30.0  # seconds; shorter waits and start-ups of pods are no harm, however much they grow
+_MIN_PODS = 5  # fewer start-ups or waits say little about the cluster
 _RECENT = 600.0  # seconds for which a pod that got its node counts for the wait of pods
 
 
@@ -60,16 +61,24 @@ def brake_reason(
     return _no_gain(made, rules) or _unready(made, rules) or _restarts(made, rules) or _pending(made, waits, rules, now)
 
 
-def pending_wait(members: Iterable[Member], now: float) -> float:
-    """Return the 95th percentile of the time that pods wait for a node, of those that wait or waited of late."""
+def pending_wait(members: Iterable[Member], replaced: Container[str], now: float) -> float:
+    """Return the 95th percentile of the time that pods wait for a node, 0 if too few wait or waited of late.
+
+    Args:
+        members: all pods.
+        replaced: UIDs of replacements, which have a limit of their own.
+        now: Unix time.
+    """
     waits = []
-    for _, facts in members:
-        if facts.scheduled_at is None:
+    for pod, facts in members:
+        if pod.uid in replaced:
+            continue
+        if facts.scheduled_at is None and not pod.node_name:
             waits.append(now - facts.created_at)
-        elif now - facts.scheduled_at < _RECENT:
+        elif facts.scheduled_at is not None and now - facts.scheduled_at < _RECENT:
             waits.append(facts.scheduled_at - facts.created_at)
     waits.sort()
-    return max(0.0, waits[min(int(0.95 * len(waits)), len(waits) - 1)]) if waits else 0.0
+    return max(0.0, waits[min(int(0.95 * len(waits)), len(waits) - 1)]) if len(waits) >= _MIN_PODS else 0.0
 
 
 def _no_gain(made: Sequence[MoveRecord], rules: BrakeRules) -> BrakeFinding | None:
@@ -84,7 +93,7 @@ def _unready(made: Sequence[MoveRecord], rules: BrakeRules) -> BrakeFinding | No
     landed = [record for record in made if record.state == MoveState.LANDED][-rules.moves :]
     before = sum(max(record.startup, _MIN_WAIT) for record in landed)
     after = sum(record.ready_at - record.evicted_at for record in landed)
-    if landed and after > rules.max_unready_factor * before:
+    if len(landed) >= _MIN_PODS and after > rules.max_unready_factor * before:
         return BrakeReason.UNREADY, (
             f"the replacements of the last {len(landed)} moves took {after / len(landed):.0f} s to become Ready, the "
             f"evicted pods {sum(record.startup for record in landed) / len(landed):.0f} s"

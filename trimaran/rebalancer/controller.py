@@ -5,7 +5,7 @@ In mode observe, and while the brake is set, it plans and reports what it would 
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runtime.http.failures import describe
@@ -60,12 +60,14 @@ class PublishedPlan:
         look: state of the cluster that it was made for.
         acts: whether its moves are made.
         ledger: moves of the past day, and the brake.
+        caps: number of moves and its limit, by cap.
     """
 
     plan: MovePlan
     look: ClusterLook | None
     acts: bool
     ledger: Ledger
+    caps: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 class Rebalancer:
@@ -140,7 +142,7 @@ class Rebalancer:
             if known is not None and known.is_open and not record.is_open:
                 self._count_end(record)
                 self._reporter.over(record)
-        wait = pending_wait(look.all_members(), look.now)
+        wait = pending_wait(look.all_members(), {record.replacement for record in ledger.records}, look.now)
         if not any(record.is_made and look.now - record.planned_at < HOUR for record in ledger.records):
             ledger = replace(ledger, wait=round(wait, 1))
         if ledger.brake is None:
@@ -178,7 +180,7 @@ class Rebalancer:
             self._looks.forget()
         self._was_acting = acts
         passed = self._uptime() - self._searched_at
-        self._publish(replace(self.published, acts=acts, ledger=self._merged(ledger)))
+        self._publish(self.published.plan, self.published.look, ledger, acts=acts)
         if passed < self._schedule.seconds:
             return
         signs = self._signs()
@@ -189,7 +191,7 @@ class Rebalancer:
         if why := self._refresh():
             self._looks.forget()
             self._outage.failed(why)
-            self._publish(PublishedPlan(MovePlan(nothing=why), None, acts, self._merged(ledger)))
+            self._publish(MovePlan(nothing=why), None, ledger, acts=acts)
             return
         self._outage.worked()
         look = self._look()
@@ -199,9 +201,7 @@ class Rebalancer:
     def _search(self, look: ClusterLook, ledger: Ledger, term: int | None, *, acts: bool) -> None:
         """Search for moves, and make or report them."""
         rules = self._rules if acts else replace(self._rules, holdout_percent=0.0)
-        records = list(ledger.records)
-        if not acts:  # as if the planned moves had been made, so that the caps and pauses are those of mode act
-            records += [record.changed(state=MoveState.LANDED) for record in self._observed.records]
+        records = self._counting(ledger)
         plan = plan_moves(look, records, rules, self._looks, self._costs)
         counts = self.counts
         counts.searches, counts.planned, counts.hot = counts.searches + 1, len(plan.moves), len(plan.hot)
@@ -217,8 +217,9 @@ class Rebalancer:
         else:
             for move in plan.moves:
                 self._reporter.planned(move, inputs)
-                self._observed = self._observed.put(move.record.changed(state=MoveState.HELD)).pruned(look.now)
-        self._publish(PublishedPlan(plan, look, acts, self._merged(ledger)))
+            held = (move.record.changed(state=MoveState.HELD) for move in plan.moves)
+            self._observed = self._observed.put_all(held).pruned(look.now)
+        self._publish(plan, look, ledger, acts=acts)
 
     def _act(self, plan: MovePlan, ledger: Ledger, term: int | None, inputs: Mapping[str, Any]) -> Ledger:
         """Make the moves of a plan; return the ledger."""
@@ -278,8 +279,12 @@ class Rebalancer:
             _log.warning("the clock jumped: no moves for an hour", extra={"seconds": round(offset - self._offset)})
         self._offset = offset
 
-    def _merged(self, ledger: Ledger) -> Ledger:
-        return ledger.put_all(self._observed.records) if self._observed.records else ledger
+    def _counting(self, ledger: Ledger) -> list[MoveRecord]:
+        """Return the moves that count for caps and pauses: those of mode observe as if they had been made."""
+        return [*ledger.records, *(each.changed(state=MoveState.LANDED) for each in self._observed.records)]
 
-    def _publish(self, published: PublishedPlan) -> None:
-        self.published = published
+    def _publish(self, plan: MovePlan, look: ClusterLook | None, ledger: Ledger, *, acts: bool) -> None:
+        running = 0 if look is None else len(look.running)
+        caps = Caps(self._rules.caps, self._counting(ledger), running, self._clock()).usage()
+        merged = ledger.put_all(self._observed.records)
+        self.published = PublishedPlan(plan, look, acts, merged, caps)

@@ -2,37 +2,33 @@
 
 from typing import Any
 
-from trimaran.rebalancer.caps import Caps
 from trimaran.rebalancer.controller import PublishedPlan, Rebalancer
 from trimaran.rebalancer.eligibility import REASONS, Refusal
 from trimaran.rebalancer.moves import MoveRecord
 from trimaran.rebalancer.plan import MovePlan, PlannedMove
-from trimaran.rebalancer.rules import MoveRules
 
 
-def status_document(rebalancer: Rebalancer, rules: MoveRules, mode: str, *, leads: bool) -> dict[str, Any]:
+def status_document(rebalancer: Rebalancer, mode: str, *, leads: bool) -> dict[str, Any]:
     """Return the state of a rebalancer.
 
     Args:
         rebalancer: the rebalancer.
-        rules: the limits.
         mode: the mode of the settings.
         leads: whether this replica holds the Lease.
     """
     published, counts = rebalancer.published, rebalancer.counts
     plan, look, ledger = published.plan, published.look, published.ledger
     brake = ledger.brake
-    running, now = (len(look.running), look.now) if look is not None else (0, 0.0)
     return {
         "mode": mode,
         "acts": published.acts and leads,
         "leads": leads,
         "brake": None if brake is None else {"reason": brake.reason, "text": brake.text, "at": brake.at},
         "nothing": plan.nothing,
-        "searched_at": now,
+        "searched_at": 0.0 if look is None else look.now,
         "use_until": counts.used_at,
         "searches": counts.searches,
-        "caps": {name: list(of) for name, of in Caps(rules.caps, ledger.records, running, now).usage().items()},
+        "caps": {name: list(of) for name, of in published.caps.items()},
         "planned": [_move(move) for move in plan.moves],
         "held": [_move(move) for move in plan.held],
         "hot": sorted(plan.hot),

@@ -87,7 +87,7 @@ class RebalancerWorker:
             return f"the cluster is not known: {'; '.join(watch.failures) or 'the first full lists have not arrived'}"
 
         def status() -> dict[str, object]:
-            return status_document(rebalancer, rules, section.mode, leads=leads())
+            return status_document(rebalancer, section.mode, leads=leads())
 
         return create_app(rebalancer, status, threads.is_alive, why_not_ready, leads, self._access)
 

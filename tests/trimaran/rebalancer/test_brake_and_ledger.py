@@ -69,8 +69,9 @@ def test_a_lost_replacement() -> None:
 
 def test_slow_start_ups_and_restarts() -> None:
     """The brake is set when replacements take longer to become Ready than the evicted pods, or restart more often."""
-    slow = [landed(number, ready_at=landed(number).evicted_at + 90) for number in range(3)]
+    slow = [landed(number, ready_at=landed(number).evicted_at + 90) for number in range(5)]
     assert reason(slow) is BrakeReason.UNREADY
+    assert reason(slow[:4]) is None
     assert reason([landed(number, restarts=2) for number in range(3)]) is BrakeReason.RESTARTS
     assert reason([landed(number, restarts=2, restarts_before=2) for number in range(3)]) is None
 
@@ -83,10 +84,12 @@ def test_a_growing_wait_for_nodes() -> None:
 
 
 def test_the_wait_counts_pods_that_wait_now() -> None:
-    """The 95th percentile covers pods that wait, and those that got a node within ten minutes."""
-    quick = [member(pod(f"web-{n}", "node-a", created_at=NOW - 100)) for n in range(3)]
-    assert pending_wait(quick, NOW) == 0.0
-    assert pending_wait([*quick, member(pod("web-9", ready_at=None, created_at=NOW - 400))], NOW) == 400.0
+    """The 95th percentile covers pods that wait, and those that got a node within ten minutes, but no replacements."""
+    quick = [member(pod(f"web-{n}", "node-a", created_at=NOW - 100)) for n in range(4)]
+    waiting = member(pod("web-9", ready_at=None, created_at=NOW - 400))
+    assert pending_wait([*quick, waiting], (), NOW) == 400.0
+    assert pending_wait([*quick, waiting], {waiting.pod.uid}, NOW) == 0.0  # too few
+    assert pending_wait([*quick, quick[0], waiting], {waiting.pod.uid}, NOW) == 0.0
 
 
 @given(

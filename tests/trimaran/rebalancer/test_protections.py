@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.rebalancing import NOW, World, hot_and_cold, node, pod
+from support.rebalancing import NOW, World, hot_and_cold, node, pod, rfc3339
 
 from trimaran.rebalancer.bad_looks import BadLooks
 from trimaran.rebalancer.eligibility import NodeRefusal, Refusal
@@ -200,7 +200,7 @@ WORKLOADS: dict[Refusal, Callable[[World], None]] = {
     Refusal.PENDING_REPLICA: lambda world: world.pods.append(pod("app-a-new", of="app-a", ready_at=None)),
     Refusal.UNKNOWN_WORKLOAD: lambda world: world.workloads.pop(0) and None,
     Refusal.SCALED: lambda world: world.scalers.append({
-        "metadata": {"namespace": "default"}, "status": {"lastScaleTime": "2026-11-18T15:50:00Z"},
+        "metadata": {"namespace": "default"}, "status": {"lastScaleTime": rfc3339(NOW - 300)},
         "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "app-a"}},
     }),
 }  # fmt: skip

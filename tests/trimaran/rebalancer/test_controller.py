@@ -1,0 +1,385 @@
+"""The controller in mode act and observe, over an in-memory API: what it writes, and what a restart finds."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import requests
+from support.extending import metrics
+from support.moving_api import Answer, MovingApi
+from support.rebalancing import NOW, World, hot_and_cold, pod, rfc3339
+
+from runtime.kubernetes.events import EventWriter
+from trimaran.cluster.target_note import TargetNote
+from trimaran.planning.moves.triggers import Trigger
+from trimaran.rebalancer.brake import BrakeReason
+from trimaran.rebalancer.controller import Rebalancer, SearchSchedule
+from trimaran.rebalancer.evictions import Evictor
+from trimaran.rebalancer.ledger import Brake, Ledger
+from trimaran.rebalancer.look import ClusterLook
+from trimaran.rebalancer.measured_use import UseReader
+from trimaran.rebalancer.mover import PodMover
+from trimaran.rebalancer.moves import MoveState
+from trimaran.rebalancer.reports import MoveReporter, RebalancerCounts
+from trimaran.rebalancer.rules import CapLimits, Cooldowns, MoveRules, NodeRules, PodRules
+from trimaran.rebalancer.status import explanation, status_document
+from watcher.model import WatcherMetrics
+
+RULES = MoveRules(
+    holdout_percent=0, caps=CapLimits(percent_per_hour=100), nodes=NodeRules(bad_looks=1),
+    cooldowns=Cooldowns(node=0, workload=0),
+)  # fmt: skip
+BUDGET = {"details": {"causes": [{"reason": "DisruptionBudget"}]}, "message": "the budget"}
+
+
+class Watch:
+    """The watches of a world."""
+
+    is_synced = True
+    age_seconds = 0.0
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def node_names(self) -> tuple[str, ...]:
+        return self.look(None, {}, 0.0).table.names
+
+    def noted_pods(self) -> list[Any]:
+        look = self.world.look()
+        return [each.pod for each in look.all_members() if each.facts.is_noted]
+
+    def look(self, use: Any, measured: Any, now: float) -> ClusterLook:
+        look = self.world.look()
+        return replace(look, now=now, **({"use": use, "measured": measured} if use is not None and len(use) else {}))
+
+
+class Controlled:
+    """A rebalancer over a world, with a clock that a test sets.
+
+    Attributes:
+        api: the API.
+        now: Unix time.
+        term: term of the Lease; None without it.
+        jump: seconds by which the clock is ahead of the seconds that passed.
+        rebalancer: the controller.
+    """
+
+    def __init__(self, world: World, mode: str = "act", api: MovingApi | None = None, rules: MoveRules = RULES) -> None:
+        self.world, self.api, self.rules = world, api or MovingApi(world), rules
+        self.now, self.jump = world.now, 0.0
+        self.term: int | None = 1
+        counts, acts = RebalancerCounts(), mode == "act"
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "trimaran", "name": "trimaran-rebalancer"}
+        reporter = MoveReporter(EventWriter(self.api, "trimaran-rebalancer") if acts else None, reference)
+        store = self.api.store
+
+        def mover(look: Callable[[], ClusterLook], leads: Callable[[], bool]) -> PodMover:
+            return PodMover(Evictor(self.api, 5), store, reporter, counts, rules, look, leads, lambda: self.now)
+
+        schedule = SearchSchedule(acts, (Trigger.TIME,), 80.0, 60.0)
+        use = UseReader(self, rules.max_age, lambda: self.now)
+        self.rebalancer = Rebalancer(
+            Watch(world), use, mover, store, reporter, counts, rules, schedule,  # type: ignore[arg-type]
+            lambda: self.term, lambda: self.now + self.jump, lambda: self.now,
+        )  # fmt: skip
+
+    def metrics(self, window: str | None = None) -> WatcherMetrics:
+        del window
+        return metrics(self.world.look().measured, self.now)
+
+    def pod_history(self, nodes: Any, pods: Any = ()) -> Any:
+        del nodes, pods
+        return self.world.look().use
+
+    def run(self, seconds: float = 60.0, cycles: int = 1) -> None:
+        """Run cycles, each after some time."""
+        for _ in range(cycles):
+            self.now += seconds
+            self.world.now = self.now
+            self.rebalancer.run_cycle()
+
+    def replace(self, name: str, on: str, *, ready: bool = True, **fields: Any) -> None:
+        """Let a workload create a replacement, as its controller and the scheduler do."""
+        of = name.rpartition("-")[0]
+        at = self.now if ready else None
+        self.world.pods.append(pod(f"{of}-new", on, of=of, created_at=self.now, ready_at=at, **fields))
+        self.world.cores[f"{of}-new"] = 1.5
+
+
+class Killed(BaseException):
+    """The process is killed."""
+
+
+def kill_at(api: MovingApi, number: int) -> None:
+    """Kill the process at a later change of the API: before it if the number is even, after it if odd."""
+    sent, original = len(api.sent), api.send
+
+    def send(method: str, *arguments: Any) -> Any:
+        if method == "GET" or len(api.sent) - sent != number // 2:
+            return original(method, *arguments)
+        if number % 2:
+            original(method, *arguments)
+        api.send = original  # type: ignore[method-assign]
+        raise Killed
+
+    api.send = send  # type: ignore[method-assign]
+
+
+def test_a_move_is_recorded_and_noted_before_the_eviction() -> None:
+    """A move writes ledger, note, eviction and ledger, in this order, and an Event on the pod with both loads."""
+    controlled = Controlled(hot_and_cold())
+    controlled.run()
+    name = controlled.api.evicted[0].removeprefix("uid-of-default-")
+    assert controlled.api.sent[:5] == [
+        "POST configmaps", f"PATCH namespaces/default/pods/{name}", f"POST namespaces/default/pods/{name}/eviction",
+        "PUT trimaran-rebalancer", "POST events",
+    ]  # fmt: skip
+    note = TargetNote.read(controlled.world.gone[0]["metadata"]["annotations"])
+    assert note is not None
+    assert (note.target, note.source, note.until) == ("node-idle", "node-hot", controlled.now + 900)
+    assert controlled.api.ledger().records[0].state is MoveState.EVICTED
+    event = controlled.api.events[0]
+    assert (event["reason"], event["metadata"]["namespace"]) == ("Rebalanced", "default")
+    assert event["message"].startswith("Evicted from node-hot (CPU 94 %), planned to node-idle (CPU 0 %)")
+
+
+def test_observe_sends_no_change() -> None:
+    """In mode observe nothing is sent, the plan is published, and a planned move is not planned again at once."""
+    controlled = Controlled(hot_and_cold(), "observe")
+    controlled.run()
+    plan = controlled.rebalancer.published.plan
+    assert len(plan.moves) == 2
+    first = {move.record.name for move in plan.moves}
+    controlled.run(cycles=2)
+    assert not first & {move.record.name for move in controlled.rebalancer.published.plan.moves}
+    assert controlled.api.sent == []
+
+
+@pytest.mark.parametrize("number", range(16))
+def test_a_kill_at_any_write_loses_nothing(number: int) -> None:
+    """Killed before or after any write, the next process exceeds no cap, knows every eviction, and leaves no note."""
+    rules = replace(RULES, caps=CapLimits(percent_per_hour=100, per_hour=2))
+    first = Controlled(hot_and_cold(), rules=rules)
+    kill_at(first.api, number)
+    with pytest.raises(Killed):
+        first.run(cycles=3)
+    second = Controlled(first.world, api=first.api, rules=rules)
+    second.now = first.now
+    second.run(cycles=4)
+    evicted = first.api.evicted
+    assert 1 <= len(evicted) <= 2
+    known = {each.uid: each.state for each in first.api.ledger().records}
+    assert all(known[uid] is not MoveState.PLANNED for uid in evicted)
+    assert not [each for each in first.world.look().all_members() if each.facts.is_noted]
+    assert not [uid for uid, state in known.items() if state is MoveState.PLANNED]
+
+
+def test_two_leaders_evict_no_more_than_the_caps_allow() -> None:
+    """A process that was suspended and still takes itself for the leader fails at the ledger before it evicts."""
+    rules = replace(RULES, caps=CapLimits(percent_per_hour=100, per_hour=1))
+    first = Controlled(hot_and_cold(), rules=rules)
+    second = Controlled(first.world, api=first.api, rules=rules)
+    first.run(seconds=1)
+    first.run(seconds=1)  # has read the ledger
+    second.run(seconds=1)
+    for _ in range(3):
+        first.run()
+        second.run()
+    assert len(first.api.evicted) == 1
+
+
+def test_without_the_lease_nothing_moves() -> None:
+    """A replica without the Lease sends nothing; one that loses it in a cycle stops before the next write."""
+    controlled = Controlled(hot_and_cold())
+    controlled.term = None
+    controlled.run(cycles=3)
+    assert controlled.api.sent == []
+
+    lost = Controlled(hot_and_cold())
+    lost.api.fault = lambda method, _path: setattr(lost, "term", 2) if method == "PATCH" else None
+    lost.run()
+    assert lost.api.evicted == []
+    (planned,) = lost.api.ledger().records
+    assert planned.state is MoveState.PLANNED
+    lost.api.fault = lambda _method, _path: None
+    lost.run(seconds=61)
+    assert lost.api.evicted[0] == planned.uid
+
+
+def refuse(answer: Answer) -> Callable[[str, str], Answer | None]:
+    return lambda _method, path: answer if path.endswith("/eviction") else None
+
+
+def test_a_refused_pod_waits_ever_longer() -> None:
+    """After a refusal the note is removed, the pod stays for the pause, and then for twice as long."""
+    world = hot_and_cold()
+    others = tuple(f"app=app-{letter}" for letter in "bcde")
+    rules = replace(RULES, pods=PodRules(excluded_labels=others))
+    controlled = Controlled(world, rules=rules)
+    controlled.api.fault = refuse((429, BUDGET, {}))
+    tries = []
+    for minute in range(1, 20):
+        sent = controlled.api.sent.count("POST namespaces/default/pods/app-a-hot/eviction")
+        controlled.run()
+        if controlled.api.sent.count("POST namespaces/default/pods/app-a-hot/eviction") > sent:
+            tries.append(minute)
+    assert tries == [1, 6, 16]
+    assert world.pod("app-a-hot")["metadata"]["annotations"] == {}
+    assert controlled.api.events[0]["reason"] == "RebalanceRefused"
+    assert controlled.rebalancer.counts.refusals["budget"] == 3
+
+
+def test_an_overloaded_api_server_pauses_all_moves() -> None:
+    """A 429 that names no budget stops the plan, and no eviction is requested before Retry-After."""
+    controlled = Controlled(hot_and_cold())
+    controlled.api.fault = refuse((429, {"message": "slow down"}, {"Retry-After": "150"}))
+    controlled.run(cycles=2)
+    assert sum(each.endswith("eviction") for each in controlled.api.sent) == 1
+    controlled.api.fault = lambda _method, _path: None
+    controlled.run(cycles=2)
+    assert controlled.api.evicted
+
+
+def test_an_eviction_without_an_answer_counts() -> None:
+    """If the connection breaks after the API server evicted the pod, the move counts and its end is awaited."""
+    controlled = Controlled(hot_and_cold(), rules=replace(RULES, caps=CapLimits(percent_per_hour=100, per_hour=1)))
+    original = controlled.api.send
+
+    def send(method: str, path: str, *arguments: Any) -> Any:
+        answer = original(method, path, *arguments)
+        if path.endswith("/eviction"):
+            raise requests.ConnectionError("broken")
+        return answer
+
+    controlled.api.send = send  # type: ignore[method-assign]
+    controlled.run(cycles=3)
+    assert len(controlled.api.evicted) == 1
+    (record,) = controlled.api.ledger().records
+    assert record.state is MoveState.EVICTED
+
+
+def very_hot() -> World:
+    """Return a cluster whose hot node is hot without one of its pods, too."""
+    world = hot_and_cold()
+    world.cores = dict.fromkeys(world.cores, 1.8)
+    return world
+
+
+def test_the_next_pod_waits_for_the_replacement() -> None:
+    """With one open move at a time the second pod moves once the replacement of the first is Ready."""
+    rules = replace(RULES, caps=CapLimits(percent_per_hour=100, open_moves=1))
+    world = hot_and_cold()
+    world.cores = dict.fromkeys(world.cores, 1.8)  # hot without the first pod, too
+    controlled = Controlled(world, rules=rules)
+    controlled.run(cycles=3)
+    (uid,) = controlled.api.evicted
+    name = uid.removeprefix("uid-of-default-")
+    controlled.replace(name, "node-idle")
+    controlled.run(cycles=1)
+    landed = controlled.api.ledger().records[0]
+    assert (landed.state, landed.landed_on) == (MoveState.LANDED, "node-idle")
+    assert len(controlled.api.evicted) == 2
+    assert controlled.rebalancer.counts.moves["landed"] == 1
+
+
+def test_the_brake_survives_a_restart_and_stops_all_moves() -> None:
+    """An unschedulable replacement sets the brake with a Warning; nothing moves from then on, also after a restart."""
+    rules = replace(RULES, caps=CapLimits(percent_per_hour=100, per_hour=1))
+    controlled = Controlled(very_hot(), rules=rules)
+    controlled.run()
+    name = controlled.api.evicted[0].removeprefix("uid-of-default-")
+    since = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+             "lastTransitionTime": rfc3339(controlled.now)}  # fmt: skip
+    controlled.replace(name, "", ready=False, conditions=[since])
+    controlled.run(cycles=4)
+    brake = controlled.api.ledger().brake
+    assert brake is not None
+    assert brake.reason is BrakeReason.UNSCHEDULABLE
+    warning = [each for each in controlled.api.events if each["type"] == "Warning"]
+    assert [each["reason"] for each in warning] == ["RebalancerStopped"]
+
+    restarted = Controlled(controlled.world, api=controlled.api)
+    restarted.now = controlled.now
+    restarted.run()
+    published = restarted.rebalancer.published
+    assert (published.acts, bool(published.plan.moves)) == (False, True)  # it observes
+    restarted.run(cycles=3)
+    assert len(restarted.api.evicted) == 1
+
+
+def test_a_person_stops_between_search_and_eviction() -> None:
+    """A brake that is written after the leader has read the ledger makes its next write fail: nothing is evicted."""
+    controlled = Controlled(hot_and_cold())
+    store = controlled.api.store
+    store.write(store.read().with_brake(None))
+    stopped = Brake(BrakeReason.STOPPED, "stopped by a person", NOW)
+    original = controlled.metrics
+
+    def stop(window: str | None = None) -> Any:
+        store.read()
+        store.write(Ledger(brake=stopped))
+        return original(window)
+
+    controlled.metrics = stop  # type: ignore[method-assign]
+    controlled.run(cycles=3)
+    assert controlled.api.evicted == []
+    assert controlled.api.ledger().brake == stopped
+
+
+def test_an_unreadable_ledger_moves_nothing() -> None:
+    """A ConfigMap with something else is kept, and nothing moves."""
+    controlled = Controlled(hot_and_cold())
+    body = {"kind": "ConfigMap", "metadata": {"name": "trimaran-rebalancer"}, "data": {"ledger": "text"}}
+    controlled.api.send("POST", "/api/v1/namespaces/trimaran/configmaps", None, body)
+    controlled.run(cycles=3)
+    assert controlled.api.sent == ["POST configmaps"]
+
+
+def test_a_jump_of_the_clock_pauses_moves_for_an_hour() -> None:
+    """After the clock jumped, caps by time cannot be trusted: no pod moves for an hour."""
+    controlled = Controlled(hot_and_cold())
+    controlled.run(seconds=1)
+    before = len(controlled.api.evicted)
+    controlled.jump = 7200.0
+    controlled.run(cycles=59)
+    assert len(controlled.api.evicted) == before
+
+
+def test_an_outage_of_the_watcher_moves_nothing() -> None:
+    """Without the watcher nothing is planned, and the reason is in the state."""
+    controlled = Controlled(hot_and_cold(), "observe")
+    controlled.world.use_age = 5000
+    controlled.run()
+    assert "rebalance.max_age_seconds" in controlled.rebalancer.published.plan.nothing
+
+
+def test_the_holdout_is_recorded() -> None:
+    """Held moves are in the ledger, and are measured after the time; the gains are given by group."""
+    rules = replace(RULES, holdout_percent=49, measure=900.0)
+    controlled = Controlled(hot_and_cold(), rules=rules)
+    controlled.run()
+    held = [each for each in controlled.api.ledger().records if each.state is MoveState.HELD]
+    assert held
+    controlled.run(cycles=20)
+    measured = [each for each in controlled.api.ledger().records if each.state is MoveState.HELD]
+    assert all(each.measured is not None for each in measured if controlled.now - each.planned_at > 1000)
+    assert ("held", "measured") in controlled.rebalancer.counts.gains
+
+
+def test_the_state_and_the_explanation() -> None:
+    """The state lists plan, caps and reasons; the explanation of a pod names the setting that keeps it."""
+    controlled = Controlled(hot_and_cold(), "observe")
+    controlled.run()
+    state = status_document(controlled.rebalancer, "observe", leads=True)
+    assert [move["source"] for move in state["planned"]] == ["node-hot", "node-hot"]
+    assert state["caps"]["hour"] == [2, 10]
+    published = controlled.rebalancer.published
+    moving = state["planned"][0]["name"]
+    found = explanation(published, moving)
+    assert found is not None
+    assert found["moves"]
+    stays = explanation(published, "default/app-a-idle")
+    assert stays is not None
+    assert "rebalance.source_percent" in stays["text"]
+    assert explanation(published, "default/unknown") is None
