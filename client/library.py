@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from watcher.providers.base import SampleProvider, WindowProvider
     from watcher.publishing.cache import Published
     from watcher.workload_table import WorkloadTable
+    from watcher.workloads.api_pods import ApiPods
+    from watcher.workloads.pods import UseObserver
+    from watcher.workloads.sources import PodUseSources
 
 
 class LibraryClient:
@@ -40,6 +43,7 @@ class LibraryClient:
         *,
         store_path: str | Path | None = None,
         provider: "WindowProvider | SampleProvider | None" = None,
+        pods: "ApiPods | None" = None,
     ) -> None:
         """Start the watcher in the background.
 
@@ -48,6 +52,7 @@ class LibraryClient:
                 load the settings from environment and file as the service does.
             store_path: database file that survives a restart; None to keep everything in memory.
             provider: provider to use instead of the one in the settings.
+            pods: source of the running pods, if this process follows them already; the watcher closes it.
 
         Raises:
             BadSettings: the settings are invalid, or name no usable provider.
@@ -63,7 +68,7 @@ class LibraryClient:
         self.source = ", else ".join(view.provider.name for view in settings.for_each_provider())
         self._timeout_seconds = settings.watch.fetch_timeout_seconds
         self._decoded: dict[str | None, tuple[Published, WatcherMetrics]] = {}
-        self._settings = settings
+        self._settings, self._pods = settings, pods
         self._pod_use: PodUseRounds | None = None  # started by the first call that needs it
         self._lock = threading.Lock()
         self._watcher.start()
@@ -124,9 +129,15 @@ class LibraryClient:
         """Return the rounds of pod use, which begin with the first call."""
         with self._lock:
             if self._pod_use is None:
-                self._pod_use = PodUseRounds(self._settings, [self._watcher.workloads, self._watcher.pod_use])
+                observers: list[UseObserver] = [self._watcher.workloads, self._watcher.pod_use]
+                self._pod_use = PodUseRounds(self._settings, observers, self._open_sources)
                 self._pod_use.start()
             return self._pod_use
+
+    def _open_sources(self, settings: Settings) -> "PodUseSources":
+        from watcher.workloads.sources import open_sources  # imports the HTTP client
+
+        return open_sources(settings, self._pods)
 
     def windows(self) -> tuple[str, ...]:
         """Return the windows that the watcher has metrics of. Waits as :meth:`metrics` does."""
@@ -143,6 +154,8 @@ class LibraryClient:
         """Stop the watcher."""
         if self._pod_use is not None:
             self._pod_use.stop()
+        if self._pods is not None:
+            self._pods.close()
         self._watcher.stop()
 
     def __enter__(self) -> Self:

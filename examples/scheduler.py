@@ -47,6 +47,7 @@ from scoring import (
 from scoring.load.pod_expectation import PodExpectation, expectation_line
 from trimaran.cluster.view import ClusterView
 from trimaran.extender.workload_use import WorkloadUse
+from watcher.workloads.api_pods import ApiPods
 
 GANG = "pod-group.scheduling.sigs.k8s.io/name"
 SIZE = "pod-group.scheduling.sigs.k8s.io/min-available"
@@ -213,13 +214,17 @@ def main() -> int:
         try:
             access = ApiServerConfig(kube_config=options.kube_config)
             api, view_api = KubernetesApi(access), KubernetesApi(access)  # closing the view ends all calls of its API
-            watcher = connect(options.watcher)
+            # An embedded watcher gets the pods of the view below, so that one list and watch serves both.
+            shared = None if options.watcher or not options.learned_use else ApiPods(KubernetesApi(access))
+            watcher = connect(options.watcher) if shared is None else connect(pods=shared)
             load = closing.enter_context(Collector(watcher, interval_seconds=15))
         except (ValueError, InvalidApiServerConfig) as error:
             parser.error(str(error))
         closing.callback(api.close)
         closing.callback(view_api.close)
         view = ClusterView(view_api)
+        if shared is not None:
+            shared.share(view.pods)
         closing.callback(view.close)
         view.start()
         use = None

@@ -66,6 +66,25 @@ class ReflectorStore(Protocol):
         ...
 
 
+class ReflectorObserver(Protocol):
+    """Further copy of the objects, so that several parts of a process share one list and watch.
+
+    Only the reflector's thread calls it. After a failure of a store or an observer the objects are listed again.
+    """
+
+    def follow(self, objects: Iterable[Object]) -> Iterator[Object]:
+        """Yield the objects of a full list, and replace the copy once all of them were taken."""
+        ...
+
+    def put(self, changed: Object) -> None:
+        """Add an object, or replace it if it changed."""
+        ...
+
+    def drop(self, deleted: Object) -> None:
+        """Remove an object."""
+        ...
+
+
 class Reflector:
     """Background thread that keeps a store equal to the API server's objects, and survives failures.
 
@@ -87,6 +106,7 @@ class Reflector:
             query: parameters such as ``fieldSelector``.
         """
         self._api, self._path, self._store, self._query = api, path, store, query
+        self._observers: list[ReflectorObserver] = []
         self._version = ""  # resource version to watch from; empty if a list is due
         self._backoff = _MIN_BACKOFF_SECONDS
         self._last_response_at = time.monotonic()
@@ -97,6 +117,10 @@ class Reflector:
         self.lists = self.failures = 0
         self._outage = OutageLog(_log, "the API server cannot be read; retrying", "the API server is read again")
         self.failure = ""
+
+    def add_observer(self, observer: ReflectorObserver) -> None:
+        """Keep a further copy up to date. Call it before :meth:`start`, so that the copy begins with the first list."""
+        self._observers.append(observer)
 
     def start(self) -> None:
         """Start the thread."""
@@ -160,7 +184,10 @@ class Reflector:
 
     def _list(self) -> None:
         pages = _ListObjects(self._api, self._path, self._query)
-        self._store.replace(pages)
+        objects: Iterable[Object] = pages
+        for observer in self._observers:
+            objects = observer.follow(objects)
+        self._store.replace(objects)
         if not pages.version:
             raise UnexpectedResponse(f"the list {self._path} has no resource version")
         self._version = pages.version
@@ -194,10 +221,12 @@ class Reflector:
                     raise _BrokenWatch(version, requests.ConnectionError(f"the watch ended after {duration:.3f} s"))
                 self._backoff = _MIN_BACKOFF_SECONDS
                 break
-            if event.type == "DELETED":
-                self._store.drop(event.object)
-            elif event.type != "BOOKMARK":
-                self._store.put(event.object)
+            copies: list[ReflectorStore | ReflectorObserver] = [self._store, *self._observers]
+            for copy in copies:
+                if event.type == "DELETED":
+                    copy.drop(event.object)
+                elif event.type != "BOOKMARK":
+                    copy.put(event.object)
             version = event.resource_version or version
             if duration >= _MAX_BACKOFF_SECONDS:  # reset late, since a watch that keeps failing early must back off
                 self._backoff = _MIN_BACKOFF_SECONDS

@@ -12,6 +12,7 @@ from watcher.settings import Settings
 if TYPE_CHECKING:
     from client import WatcherClient
     from runtime.kubernetes.api import KubernetesApi
+    from watcher.workloads.api_pods import ApiPods
 
 
 class ClusterSection(Section):
@@ -50,10 +51,15 @@ class ClusterSection(Section):
         except InvalidApiServerConfig as error:
             raise SettingsError([str(error)]) from error
 
-    def open_watcher(self, settings: Settings) -> "WatcherClient":
-        """Return a client of the watcher; if no URL is set, a client that embeds a watcher with these settings."""
+    def open_watcher(self, settings: Settings, pods: "ApiPods | None" = None) -> "WatcherClient":
+        """Return a client of the watcher; if no URL is set, a client that embeds a watcher with these settings.
+
+        Args:
+            settings: all settings.
+            pods: source of the running pods for an embedded watcher, which closes it; None to open one.
+        """
         from client import connect  # not needed in gunicorn's master process
 
         if self.watcher:
             return connect(self.watcher, token_file=self.watcher_token_file, ca_file=self.watcher_ca_file)
-        return connect(settings=settings)
+        return connect(settings=settings, pods=pods)

@@ -109,6 +109,11 @@ class ClusterView:
         return all(each.synced.wait(max(0.0, until - time.monotonic())) for each in self._reflectors)
 
     @property
+    def pods(self) -> Reflector:
+        """Reflector of all pods that have not finished; observers may be added before :meth:`start`."""
+        return self._reflectors[1]
+
+    @property
     def is_synced(self) -> bool:
         """True once the first full lists of nodes and pods have arrived."""
         return all(each.synced.is_set() for each in self._reflectors)

@@ -39,6 +39,7 @@ from trimaran.extender.trial.promql_value import PromqlValue
 from trimaran.extender.trial.routes import trial_routes
 from trimaran.extender.trial.state import TrialPlan
 from trimaran.extender.workload_use import WorkloadUse
+from watcher.workloads.api_pods import ApiPods
 
 
 class ExtenderWorker:
@@ -64,7 +65,8 @@ class ExtenderWorker:
         """Start the components, and return the WSGI application without waiting for the cluster or the metrics."""
         section = self._settings.extender
         self._closing.callback(self._api.close)
-        watcher = section.open_watcher(self._settings)
+        shared_pods = self._pods_to_share()
+        watcher = section.open_watcher(self._settings, shared_pods)
         collector = Collector(
             watcher,
             interval_seconds=section.refresh_seconds,
@@ -86,6 +88,8 @@ class ExtenderWorker:
         view = ClusterView(
             self._api, assume_seconds=section.assume_seconds, on_bound=trial.add_bound, name_workload=name_workload
         )
+        if shared_pods is not None:
+            shared_pods.share(view.pods)
         self._closing.callback(view.close)  # runs before the API is closed, so that its watches end first
         workload_use = WorkloadUse(watcher, section.workloads_refresh_seconds)
         self._closing.callback(workload_use.close)
@@ -127,12 +131,18 @@ class ExtenderWorker:
         # The first read can block on an unresponsive watcher, so it must not delay the probes.
         threading.Thread(target=collector.start, name="first read", daemon=True).start()
         authorizer = AccessReviews(self._api, "get", "the extender") if section.explain == "review" else AllowAll()
-        routes = [decision_routes(record, view, authorizer), trial_routes(trial)]
+        status = ExtenderStatus(view, collector, rules, self._profiles, prioritizer, current_rollout)
+        routes = [decision_routes(record, view, authorizer), trial_routes(trial), status_routes(status)]
         if section.filter != "off":
             routes.append(self._filter(view, collector, telemetry, is_active))
-        status = ExtenderStatus(view, collector, rules, self._profiles, prioritizer, current_rollout)
-        routes.append(status_routes(status))
         return create_app(prioritizer, telemetry, status.why_not_ready, self._access, routes, name_workload)
+
+    def _pods_to_share(self) -> ApiPods | None:
+        """Return the source of pods of an embedded watcher, which gets the pods of the cluster view; else None."""
+        section = self._settings.extender
+        if section.watcher or not section.learned_use:
+            return None
+        return ApiPods(section.open_api("extender"), self._settings.workloads.owner_labels)
 
     def _why_by_requests(self, use: WorkloadUse) -> str:
         """Return the reason why pods are scored by their requests."""

@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import KubernetesApi
@@ -27,16 +28,27 @@ class ApiPods:
     Args:
         api: client of the API server, which :meth:`close` closes.
         owner_labels: labels that name a workload, the most important first.
+
+    Attributes:
+        api: client of the API server.
     """
 
     def __init__(self, api: KubernetesApi, owner_labels: Sequence[str] = ()) -> None:
-        self._api = api
+        self.api = api
         self._owners = OwnerLookup(MetadataApi(api))
         self._store = _PodStore(ManifestReader(owner_labels, self._owners.parent_of))
         self._reflector = Reflector(api, PATH, self._store, fieldSelector=_RUNNING)
         self._capacity = NodeCapacity(api)
         self._lock = threading.Lock()
-        self._is_started = False
+        self._is_started = self._is_shared = False
+
+    def share(self, reflector: Reflector) -> None:
+        """Follow the pods by a reflector that another part of the process runs, instead of by one of its own.
+
+        Call it before that reflector starts. It must follow all pods that have not finished, and gets an observer.
+        """
+        reflector.add_observer(self._store)
+        self._reflector, self._is_shared = reflector, True
 
     def running(self, deadline: Deadline) -> RunningPods:
         """Return the running pods; the first call starts to list them, and waits for the list.
@@ -48,7 +60,8 @@ class ApiPods:
             if not self._is_started:
                 self._is_started = True
                 self._owners.start()
-                self._reflector.start()
+                if not self._is_shared:
+                    self._reflector.start()
         self._wait(deadline)
         if not self._reflector.synced.is_set():
             reason = self._reflector.failure or "the list has not arrived in time (workloads.timeout_seconds)"
@@ -75,10 +88,12 @@ class ApiPods:
 
     def close(self) -> None:
         """Stop, and abort all requests of the client."""
-        self._reflector.stop()
+        if not self._is_shared:
+            self._reflector.stop()
         self._owners.close()
-        self._reflector.join()
-        self._api.close()
+        if not self._is_shared:
+            self._reflector.join()
+        self.api.close()
 
     def _wait(self, deadline: Deadline) -> None:
         """Wait for the lists, each until its first failure, and at most until the deadline."""
@@ -89,7 +104,7 @@ class ApiPods:
 
 
 class _PodStore:
-    """Reflector store of the running pods.
+    """Copy of the running pods, as the store or an observer of a reflector.
 
     A pod whose ReplicaSet or Job is not known yet is named again when the pods are read.
     """
@@ -108,9 +123,13 @@ class _PodStore:
             return dict(self._pods)
 
     def replace(self, objects: Iterable[Object]) -> None:
+        deque(self.follow(objects), maxlen=0)
+
+    def follow(self, objects: Iterable[Object]) -> Iterator[Object]:
         listed = _PodStore(self._reader)
         for item in objects:
             listed.put(item)
+            yield item
         with self._lock:
             self._pods, self._provisional = listed._pods, listed._provisional
 

@@ -105,12 +105,15 @@ class _ManifestPods:
         pass
 
 
-def _open_pod_source(settings: Settings, provider: PodUseProvider) -> tuple[FirstWorking, AutoscalerLists | None]:
+def _open_pod_source(
+    settings: Settings, provider: PodUseProvider, pods: ApiPods | None
+) -> tuple[FirstWorking, AutoscalerLists | None]:
     """Return the sources of the running pods for a provider, and the autoscalers' lists; nothing is requested yet.
 
     Args:
         settings: all settings, with the provider's as ``provider``.
         provider: the provider of the pods' use.
+        pods: source of the Kubernetes API's pods; None to open one.
 
     Raises:
         SettingsError: there is no source; the message has the reason.
@@ -121,9 +124,9 @@ def _open_pod_source(settings: Settings, provider: PodUseProvider) -> tuple[Firs
     sources: list[PodSource] = []
     autoscalers = None
     try:
-        api = open_cluster_api(settings)
-        sources.append(ApiPods(api, labels))
-        autoscalers = AutoscalerLists(api)
+        pods = pods or ApiPods(open_cluster_api(settings), labels)
+        sources.append(pods)
+        autoscalers = AutoscalerLists(pods.api)
     except SettingsError:
         if not isinstance(provider, SeriesProvider):
             raise
@@ -183,8 +186,12 @@ class PodUseSources:
         close_provider(self.provider)
 
 
-def open_sources(settings: Settings) -> PodUseSources:
+def open_sources(settings: Settings, pods: ApiPods | None = None) -> PodUseSources:
     """Open the first provider that measures pods, and a source of the running pods.
+
+    Args:
+        settings: all settings.
+        pods: source of the Kubernetes API's pods that the process has already; None to open one.
 
     Raises:
         SettingsError: no provider measures pods, or nothing knows the running pods; the message has the remedy.
@@ -197,7 +204,7 @@ def open_sources(settings: Settings) -> PodUseSources:
             close_provider(provider)
             continue
         try:
-            return PodUseSources(view.provider.name, provider, *_open_pod_source(view, provider))
+            return PodUseSources(view.provider.name, provider, *_open_pod_source(view, provider, pods))
         except SettingsError:
             close_provider(provider)
             raise
