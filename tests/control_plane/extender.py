@@ -42,6 +42,7 @@ class Extender:
         certificate: serving certificate for HTTPS; clients then need a client certificate.
         client_certificate: client certificate of the tests and, by default, of the scheduler.
         environment: environment variables in addition to those of this process.
+        program: command that stands for ``trimaran``.
         settings: further settings, as ``section__key``.
 
     Attributes:
@@ -62,6 +63,7 @@ class Extender:
         certificate: Path | None = None,
         client_certificate: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        program: Sequence[str] = (sys.executable, "-m", "trimaran"),
         **settings: object,
     ) -> None:
         self._cluster = cluster
@@ -73,7 +75,7 @@ class Extender:
         self._file = cluster.folder / f"extender-{port}.yaml"
         self._file.write_text(yaml.safe_dump(dict(configuration)))
         self._command = [
-            sys.executable, "-m", "trimaran", "extender", "--config", str(self._file),
+            *program, "extender", "--config", str(self._file),
             "--kube-config", str(kubeconfig or cluster.kubeconfig()), "--port", str(port),
         ]  # fmt: skip
         if file is None:

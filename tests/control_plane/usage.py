@@ -18,9 +18,9 @@ MEMORY_ANNOTATION = "kwok.x-k8s.io/usage-memory"
 METRICS_API = "/apis/metrics.k8s.io/v1beta1"
 _SETTINGS = (
     "metrics/resource/metrics-resource.yaml", "metrics/usage/usage-from-annotation.yaml",
-    "stage/node/fast/node-initialize.yaml", "stage/pod/fast/pod-ready.yaml", "stage/pod/fast/pod-complete.yaml",
-    "stage/pod/fast/pod-delete.yaml",
+    "stage/node/fast/node-initialize.yaml", "stage/pod/fast/pod-ready.yaml", "stage/pod/fast/pod-delete.yaml",
 )  # fmt: skip
+_COMPLETE_JOBS = "stage/pod/fast/pod-complete.yaml"
 
 
 class Kwok:
@@ -28,12 +28,14 @@ class Kwok:
 
     Args:
         cluster: cluster with the nodes.
+        completes_jobs: complete the pods of Jobs as soon as they run.
     """
 
     process: Process
 
-    def __init__(self, cluster: ControlPlane) -> None:
+    def __init__(self, cluster: ControlPlane, *, completes_jobs: bool = True) -> None:
         self._cluster = cluster
+        self._settings = (*_SETTINGS, _COMPLETE_JOBS) if completes_jobs else _SETTINGS
         self._port = free_port()
 
     def for_kwok(self, node: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,7 +55,7 @@ class Kwok:
     def __enter__(self) -> Self:
         program = binary("kwok")
         # Each file is one document; KWOK reads all of them from one file.
-        texts = [(program.parent / "kustomize" / name).read_text() for name in _SETTINGS]
+        texts = [(program.parent / "kustomize" / name).read_text() for name in self._settings]
         settings = self._cluster.folder / "kwok.yaml"
         settings.write_text("\n---\n".join(texts))
         command = [
