@@ -7,7 +7,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
@@ -33,10 +33,13 @@ class Relay:
         url: address of the relay.
         delayed_share: share of watch events that are delayed, 0 to 1.
         delay_seconds: delay of these events.
+        on_request: called with method and path before a request is forwarded, and with ``answered`` True when the API
+            server has answered it, before the answer is forwarded.
     """
 
     def __init__(self, cluster: ControlPlane, certificate: Path | None = None, seed: int = 1) -> None:
         self.delayed_share, self.delay_seconds = 0.0, 0.0
+        self.on_request: Callable[..., None] = lambda _method, _path, *, answered: None
         self._dice = random.Random(seed)
         self._api, self._authority = cluster.url, str(cluster.certificates.certificate)
         self._certificate = certificate or cluster.serving_certificate
@@ -49,7 +52,7 @@ class Relay:
             def do_GET(self) -> None:
                 relay._forward(self)
 
-            do_POST = do_PATCH = do_DELETE = do_GET  # noqa: N815  names that http.server requires
+            do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815  names that http.server requires
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -89,6 +92,7 @@ class Relay:
         body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
         headers = {name: handler.headers[name] for name in _FORWARDED_HEADERS if name in handler.headers}
         headers["Accept-Encoding"] = "identity"
+        self.on_request(handler.command, handler.path, answered=False)
         handler.close_connection = True  # unless the whole response is forwarded
         with (
             contextlib.suppress(requests.RequestException, OSError),
@@ -97,6 +101,7 @@ class Relay:
                 verify=self._authority,
             ) as answer,
         ):  # fmt: skip
+            self.on_request(handler.command, handler.path, answered=True)
             handler.send_response(answer.status_code)
             handler.send_header("Content-Type", answer.headers.get("Content-Type", "application/json"))
             handler.send_header("Transfer-Encoding", "chunked")

@@ -27,6 +27,8 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 from runtime.kubernetes.api import ListPage
 from runtime.server.access import AccessCheck
 from runtime.settings.loading import load
+from trimaran.rebalancer.settings import RebalanceSettings
+from trimaran.rebalancer.worker import RebalancerWorker
 from trimaran.soft_taints.settings import NodesSettings
 from trimaran.soft_taints.worker import SoftTaintsWorker
 
@@ -79,6 +81,18 @@ class Silent(WSGIRequestHandler):
 
 
 @contextmanager
+def served(app: Any) -> Iterator[str]:
+    """Serve an application; yield its address."""
+    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=Silent)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@contextmanager
 def node_writer(watcher: str, token_file: Path) -> Iterator[str]:
     """Serve the worker of ``trimaran nodes``; yield its address."""
     flags = {
@@ -86,14 +100,22 @@ def node_writer(watcher: str, token_file: Path) -> Iterator[str]:
         "nodes.interval_seconds": 0.5,
     }  # fmt: skip
     worker = SoftTaintsWorker(load(NodesSettings, flags).settings, Writable(), AccessCheck())
-    server = make_server("127.0.0.1", 0, worker.start(), threaded=True, request_handler=Silent)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        worker.close()
+    with served(worker.start()) as url:
+        yield url
+    worker.close()
+
+
+@contextmanager
+def rebalancer(watcher: str, token_file: Path) -> Iterator[str]:
+    """Serve the worker of ``trimaran rebalance``, which observes; yield its address."""
+    flags = {
+        "rebalance.watcher": watcher, "rebalance.watcher_token_file": str(token_file),
+        "rebalance.interval_seconds": 0.5,
+    }  # fmt: skip
+    worker = RebalancerWorker(load(RebalanceSettings, flags).settings, [Writable() for _ in range(3)], AccessCheck())
+    with served(worker.start()) as url:
+        yield url
+    worker.close()
 
 
 def schedule(url: str, kubernetes: FakeKubernetes, stop: threading.Event) -> None:
@@ -133,10 +155,12 @@ def services(folder: Path) -> Iterator[dict[str, str]]:
             cluster(folder, NAMES) as kubernetes,
             extender(folder, kubernetes, service.url, *settings) as url,
             node_writer(service.url, token_file) as writer,
+            rebalancer(service.url, token_file) as mover,
         ):
             pods = threading.Thread(target=schedule, args=(url, kubernetes, stop), daemon=True)
             pods.start()
-            yield {"trimaran": service.url, "trimaran-extender": url, "trimaran-writer": writer}
+            yield {"trimaran": service.url, "trimaran-extender": url, "trimaran-writer": writer,
+                   "trimaran-rebalancer": mover}  # fmt: skip
             stop.set()
             pods.join(20)
     finally:
@@ -190,7 +214,7 @@ def names(expression: str) -> set[str]:
 # -- metrics ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("job", ["trimaran", "trimaran-extender", "trimaran-writer"])
+@pytest.mark.parametrize("job", ["trimaran", "trimaran-extender", "trimaran-writer", "trimaran-rebalancer"])
 def test_every_metric_is_documented(scraped: Scraped, job: str) -> None:
     """Each metric of each service has a row in the docs."""
     exposed = {name for name in scraped.families(job) if not name.endswith("_created")}

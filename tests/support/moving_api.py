@@ -34,7 +34,7 @@ class MovingApi:
         self.events: list[dict[str, Any]] = []
         self.sent: list[str] = []
         self.evicted: list[str] = []
-        self.fault: "Callable[[str, str], Answer | None]" = lambda _method, _path: None
+        self.fault: Callable[[str, str], Answer | None] = lambda _method, _path: None
         self._version = 0
 
     @property

@@ -306,8 +306,11 @@ def test_misspelled_variables(monkeypatch: pytest.MonkeyPatch, name: str) -> Non
 
 
 def test_programs_share_a_file(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
-    """Sections and variables of the extender and the node writer are ignored by the other programs, flags are not."""
-    file.write_text('[extender]\nmode = "active"\n[nodes]\nhot_percent = 70\n[watch]\ninterval_seconds = 30\n')
+    """Sections and variables of the extender and the controllers are ignored by the other programs, flags are not."""
+    file.write_text(
+        '[extender]\nmode = "active"\n[nodes]\nhot_percent = 70\n[rebalance]\nmode = "act"\n'
+        "[watch]\ninterval_seconds = 30\n"
+    )
     monkeypatch.setenv("TRIMARAN_EXTENDER__CANARY", "10")
     assert load(WatcherSettings, file=file).settings.watch.interval_seconds == 30
     extender, nodes = load(ExtenderSettings, file=file).settings.extender, load(NodesSettings, file=file).settings.nodes

@@ -26,6 +26,10 @@ COMMANDS = {
     "extender": ("trimaran.cli.extender:extender", "Score nodes for a stock kube-scheduler."),
     "explain": ("trimaran.cli.explain:explain", "Explain a pod's placement: its candidate nodes and their scores."),
     "nodes": ("trimaran.cli.nodes:nodes", "Mark nodes with their load: soft taints and annotations."),
+    "rebalance": (
+        "trimaran.cli.rebalance:rebalance",
+        "Move running pods to the nodes where the predicted congestion falls most.",
+    ),
     "simulate": (
         "trimaran.cli.simulate:simulate",
         "Replay recorded pod usage with placement policies, and compare the policies.",

@@ -71,6 +71,7 @@ class _RebalancerCollector(Collector):
         # A replica that does not hold the Lease knows no current state, and must not raise the leader's alerts.
         counts, published, leads = self._rebalancer.counts, self._rebalancer.published, int(self._leads())
         for name, documentation, value in (
+            ("leads", "1 if this replica holds the Lease, or only observes, so that it needs none", leads),
             ("acts", "1 if this replica moves pods, 0 if it observes or waits for the Lease", int(published.acts)),
             ("brake", "1 if the brake is set, so that nothing moves", int(published.ledger.brake is not None)),
             ("open", "moves whose replacement is not Ready yet", counts.open),

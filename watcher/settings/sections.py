@@ -380,7 +380,7 @@ class Settings(SettingsModel):
     """
 
     environment_variables: ClassVar[Mapping[str, str]] = UPSTREAM_VARIABLES
-    sections_of_others: ClassVar[frozenset[str]] = frozenset({"extender", "nodes"})
+    sections_of_others: ClassVar[frozenset[str]] = frozenset({"extender", "nodes", "rebalance"})
 
     provider: ProviderSettings = Field(default_factory=ProviderSettings)
     fallback: FallbackSettings = Field(default_factory=FallbackSettings)

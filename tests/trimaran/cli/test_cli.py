@@ -15,6 +15,7 @@ import trimaran
 from runtime.settings.loading import environment_variable, setting_names
 from trimaran.cli.main import COMMANDS, main
 from trimaran.extender.settings import ExtenderSettings
+from trimaran.rebalancer.settings import RebalanceSettings
 from trimaran.soft_taints.settings import NodesSettings
 from watcher.settings import WatcherSettings
 
@@ -121,23 +122,24 @@ def test_the_forms_of_output(tmp_path: Path) -> None:
 def test_each_server_has_its_own_default_port() -> None:
     """All servers can run on one machine; the documentation, help texts and manifests name the same ports."""
     documented = dict(re.findall(r"^\| `trimaran (\w+)` \| (\d+) \|$", PAGE, re.MULTILINE))
-    assert list(documented) == ["watch", "extender", "dashboard", "nodes"]
+    assert list(documented) == ["watch", "extender", "dashboard", "nodes", "rebalance"]
     assert len(set(documented.values())) == len(documented)
-    settings = {"watch": WatcherSettings, "extender": ExtenderSettings, "nodes": NodesSettings}
+    settings = {"watch": WatcherSettings, "extender": ExtenderSettings, "nodes": NodesSettings,
+                "rebalance": RebalanceSettings}  # fmt: skip
     assert {name: str(kind().server.port) for name, kind in settings.items()}.items() <= documented.items()
     for command, port in documented.items():
         assert f"[default: {port}]" in call(command, "--help").stdout
-    for command in ("dashboard", "nodes"):
+    for command, file in (("dashboard", "dashboard"), ("nodes", "nodes"), ("rebalance", "rebalancer")):
         for folder in ("kubernetes", "helm/trimaran/templates"):
-            manifest = (ROOT / "deploy" / folder / f"{command}.yaml").read_text(encoding="utf-8")
+            manifest = (ROOT / "deploy" / folder / f"{file}.yaml").read_text(encoding="utf-8")
             assert re.findall(r"containerPort: (\d+)", manifest) == [documented[command]]
 
 
 def test_the_list_of_commands() -> None:
     """All commands exist; an unknown command is a usage error without a traceback."""
     assert list(COMMANDS) == [
-        "watch", "top", "workloads", "score", "compare", "place", "extender", "explain", "nodes", "simulate",
-        "record", "dashboard", "doctor", "config",
+        "watch", "top", "workloads", "score", "compare", "place", "extender", "explain", "nodes", "rebalance",
+        "simulate", "record", "dashboard", "doctor", "config",
     ]  # fmt: skip
     result = run("fly")
     assert result.returncode == 2
