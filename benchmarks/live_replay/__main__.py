@@ -1,0 +1,99 @@
+"""Live replay: worlds played on a real control plane with the services as they ship, and compared with the simulator.
+
+    python benchmarks/live_replay run FOLDER --world DIR... [--policy NAME...] [--runs 3] [--from-hour 12] [--hours 12]
+        [--warm-up-hours HOURS/4] [--speed 20] [--form bare] [--deadline-seconds 0.04]
+    python benchmarks/live_replay check FOLDER [--change no-levels|double-windows|late-metrics]
+    python benchmarks/live_replay outcome FOLDER [--seeds 8]
+
+``run`` plays cuts of worlds on etcd, kube-apiserver, kube-scheduler and KWOK's nodes, at most 20 times as fast as life,
+into ``FOLDER/WORLD/POLICY/RUN``; a run whose outcome is there is skipped. ``check`` scores every recorded decision with
+the simulator's classes, ``outcome`` compares the hot minutes with those of the simulator. This shows that live equals
+the simulator, and no benefit on real machines. The programs are built first: see tests/control_plane/README.md.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+from control_plane.world_player import PodForm
+from cut import cut
+from decisions import Change, check_decisions
+from live import BY_REQUESTS, HIGHEST_SPEED, POLICIES, LiveOptions, live_run
+from outcomes import MEASURE, read_outcomes, summary
+
+from trimaran.simulator.policies.catalogue import DEFAULT
+from trimaran.traces.reading import read_trace
+
+
+def run(options: argparse.Namespace) -> int:
+    """Play the worlds, one after the other; print the hot minutes of each run."""
+    for number in range(1, options.runs + 1):
+        for world in options.world:
+            minutes, warm_up = round(60 * options.hours), round(60 * (options.warm_up_hours or options.hours / 4))
+            trace = cut(read_trace(world), round(60 * options.from_hour), minutes, warm_up)
+            for policy in options.policy or [DEFAULT, BY_REQUESTS]:
+                folder = options.folder / world.name / policy / str(number)
+                if (folder / "outcome.json").exists():
+                    continue
+                settings = LiveOptions(policy, options.speed, PodForm(options.form), options.deadline_seconds)
+                began = time.monotonic()
+                measured = live_run(trace, settings, folder)
+                seconds = time.monotonic() - began
+                print(f"{folder}: {measured[MEASURE]:.0f} hot minutes, played in {seconds:.0f} s", flush=True)
+    return 0
+
+
+def check(options: argparse.Namespace) -> int:
+    """Check the decisions of all runs; return 1 if one fails."""
+    passes = True
+    for folder in _runs(options.folder):
+        if not (folder / "journal.jsonl").exists():
+            continue  # the default scheduler has no extender
+        report = check_decisions(folder, read_trace(folder / "world"), Change(options.change))
+        passes &= report.passes
+        print(folder, json.dumps(report.as_document()), flush=True)
+    return int(not passes)
+
+
+def outcome(options: argparse.Namespace) -> int:
+    """Print the ratios of live to simulated hot minutes; return 1 if one is out of its bounds."""
+    result = summary(read_outcomes(_runs(options.folder), options.seeds))
+    print(json.dumps(result, indent=1))
+    return int(not all(policy["passes"] for policy in result.values()))
+
+
+def _runs(folder: Path) -> Iterator[Path]:
+    return (path.parent for path in sorted(folder.rglob("outcome.json")))
+
+
+def main() -> int:
+    """Run a command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    for command in (run, check, outcome):
+        added = commands.add_parser(command.__name__, help=command.__doc__)
+        added.add_argument("folder", type=Path)
+        added.set_defaults(command=command)
+        if command is run:
+            added.add_argument("--world", type=Path, nargs="+", required=True)
+            added.add_argument("--policy", choices=POLICIES, nargs="+")
+            for name, default in (("from-hour", 12), ("hours", 12), ("warm-up-hours", 0), ("deadline-seconds", 0.04)):
+                added.add_argument(f"--{name}", type=float, default=default)
+            for name, default in (("runs", 3), ("speed", HIGHEST_SPEED)):
+                added.add_argument(f"--{name}", type=int, default=default)
+            added.add_argument("--form", choices=list(PodForm), default=PodForm.BARE)
+        elif command is check:
+            added.add_argument("--change", choices=list(Change), default=Change.NONE)
+        else:
+            added.add_argument("--seeds", type=int, default=8)
+    options = parser.parse_args()
+    status: int = options.command(options)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""Trimaran's command line with the durations of the load divided, and with a journal of the extender's decisions.
+
+    TRIMARAN_LIVE_REPLAY_SPEED=20 [TRIMARAN_LIVE_REPLAY_JOURNAL=FILE] python divided.py watch|extender ...
+
+The shipped defaults stay in force; only what measures the load is divided: windows, intervals, ages, and the learner's
+memory. Deadlines, timeouts, leases and backoff are those of life.
+"""
+
+import os
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from journal import Journal
+
+from runtime import duration
+from runtime.settings import loading
+
+SPEED_VARIABLE, JOURNAL_VARIABLE = "TRIMARAN_LIVE_REPLAY_SPEED", "TRIMARAN_LIVE_REPLAY_JOURNAL"
+#: Settings of the load, by section.
+_SETTINGS = {
+    "watch": ("interval_seconds", "sample_interval_seconds", "expiry_seconds"),
+    "quality": ("missing_seconds", "stale_seconds", "frozen_seconds", "frozen_resting_seconds"),
+    "workloads": ("interval_seconds",),
+    "extender": ("refresh_seconds", "workloads_refresh_seconds", "max_age_seconds"),
+}
+#: Constants of the load, by module.
+_CONSTANTS = {
+    "watcher.workloads.learner": (
+        "RECENT_SECONDS", "_PRIOR_MINUTES", "_MEMORY_MINUTES", "_HOUR_MEMORY_MINUTES", "_UNKNOWN_MINUTES",
+        "_LEVEL_SECONDS", "_LEAST_LEVEL_SECONDS", "_CLOCK_JITTER_SECONDS",
+    ),
+    "trimaran.extender.workload_use": ("MAX_AGE_SECONDS",),
+}  # fmt: skip
+
+
+def divided_windows(windows: list[str], speed: float) -> list[str]:
+    """Return windows that are as long in a faster world; a speed that divides 300 keeps whole seconds."""
+    return [f"{duration.seconds(window) / speed:g}s" for window in windows]
+
+
+def _divided(settings: Any, speed: float) -> Any:
+    changes: dict[str, Any] = {}
+    for name, keys in _SETTINGS.items():
+        section = getattr(settings, name, None)
+        if section is not None:
+            values: dict[str, Any] = {key: getattr(section, key) / speed for key in keys}
+            if name == "watch":
+                values["windows"] = divided_windows(section.windows, speed)
+            changes[name] = section.model_copy(update=values)
+    return settings.model_copy(update=changes)
+
+
+def main() -> None:
+    """Run the command line."""
+    speed, load = float(os.environ[SPEED_VARIABLE]), loading.load
+
+    def divided_load(*arguments: Any, **options: Any) -> Any:
+        loaded = load(*arguments, **options)
+        return replace(loaded, settings=_divided(loaded.settings, speed))
+
+    loading.load = divided_load  # before the commands import it
+    for name, constants in _CONSTANTS.items():
+        module = import_module(name)
+        for constant in constants:
+            setattr(module, constant, getattr(module, constant) / speed)
+    if journal := os.environ.get(JOURNAL_VARIABLE):
+        Journal(Path(journal)).attach()
+    import_module("trimaran.cli.main").main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""One live run: the control plane, the services, the played trace, and everything that is recorded."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import requests
+from control_plane.cluster import ControlPlane
+from control_plane.controllers import ControllerManager
+from control_plane.extender import Extender
+from control_plane.processes import Process
+from control_plane.scheduler import Scheduler
+from control_plane.usage import Kwok
+from control_plane.world_player import PodForm, WorldClock, WorldPlayer
+from divided import JOURNAL_VARIABLE, SPEED_VARIABLE
+from placements import Placements
+from support.servers import free_port
+from use_server import use_server
+
+from scoring.plugins.congestion_cost import CongestionCost
+from trimaran.extender.decisions.routes import MOST
+from trimaran.extender.kube_scheduler import ExtenderEndpoint, render_config
+from trimaran.simulator.measures import measures
+from trimaran.simulator.policies.catalogue import CONGESTION, DEFAULT, configuration_of
+from trimaran.traces.trace import Trace, write_trace
+
+FOLDER = Path(__file__).parent
+BY_REQUESTS = "congestion-cost-by-requests"
+POLICIES = (DEFAULT, BY_REQUESTS, CONGESTION)
+HIGHEST_SPEED = 20
+CONFIGURATION = configuration_of(CongestionCost.name)
+_DEFAULT_PROFILES: list[Mapping[str, Any]] = [{"schedulerName": "default-scheduler"}]
+_PROGRAM = (sys.executable, str(FOLDER / "divided.py"))
+_SETTLE_SECONDS = 1.0
+_DECISIONS_MINUTES = 60  # between two reads of the extender's record, in fewer than its thousand newest decisions
+#: A cluster that fills up from empty looks anomalous: detectors only report it, as during the simulator's warm-up.
+_FALSE_ALARMS = ("wrong_scale", "flatline", "duplicate_node")
+
+
+@dataclass(frozen=True)
+class LiveOptions:
+    """Options of a live run.
+
+    Attributes:
+        policy: one of :data:`POLICIES`, by the simulator's names.
+        speed: minutes of the trace in a minute of life; it divides 300.
+        form: form of the pods.
+        deadline_seconds: deadline of the extender's scores; the shipped one by default.
+    """
+
+    policy: str = BY_REQUESTS
+    speed: int = HIGHEST_SPEED
+    form: PodForm = PodForm.BARE
+    deadline_seconds: float = 0.04
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.speed <= HIGHEST_SPEED or 300 % self.speed:
+            raise ValueError(f"speed = {self.speed}: must divide 300, and be from 1 to {HIGHEST_SPEED}")
+        if self.policy not in POLICIES:
+            raise ValueError(f"policy = {self.policy}: must be one of {', '.join(POLICIES)}")
+
+
+def install_provider(folder: Path) -> Path:
+    """Install the provider's package into a folder, as any package of a provider; return the folder."""
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*command, "--disable-pip-version-check", "--target", folder, FOLDER / "provider"], check=True)
+    return folder
+
+
+def live_run(trace: Trace, options: LiveOptions, folder: Path) -> dict[str, float]:
+    """Play a trace under a policy; write what happened into a folder, and return the measures.
+
+    The folder gets the trace (``world/``), ``journal.jsonl`` with the inputs of every scored pod, ``decisions.jsonl``
+    with the extender's own records, ``placements.jsonl`` with the pods' nodes over time, ``findings.json`` of the
+    watcher, and ``outcome.json``.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    write_trace(trace, folder / "world")
+    clock, placements, lags = WorldClock(options.speed), Placements(trace), []
+    with ExitStack() as stack:
+        cluster = stack.enter_context(ControlPlane(_made(folder / "programs")))
+        kwok = stack.enter_context(Kwok(cluster, completes_jobs=False))
+        player = stack.enter_context(WorldPlayer(cluster, trace, clock, placements, options.form))
+        player.create_nodes(kwok.for_kwok)
+        player.create_owners()
+        if options.form is PodForm.REPLICA:
+            stack.enter_context(ControllerManager(cluster))
+        services: tuple[str, Extender] | None = None
+        if options.policy == DEFAULT:
+            stack.enter_context(Scheduler(cluster, _DEFAULT_PROFILES, verbosity=1))
+        else:
+            url = stack.enter_context(use_server(placements, clock))
+            services = stack.enter_context(_services(cluster, url, options, folder))
+            rendered = render_config(CONFIGURATION, ExtenderEndpoint(services[1].url))
+            extenders = {"extenders": rendered["extenders"]}
+            stack.enter_context(Scheduler(cluster, rendered["profiles"], verbosity=1, **extenders))
+        time.sleep(_SETTLE_SECONDS)
+        clock.start()
+        recorded: dict[str, Any] = {}
+
+        def report(minute: int) -> None:
+            lags.append(clock.minute() - minute)
+            if services is not None and minute % _DECISIONS_MINUTES == 0:
+                recorded.update(_recent_decisions(services[1]))
+
+        player.play(report=report)
+        if services is not None:
+            recorded.update(_recent_decisions(services[1]))
+            _save_services(*services, recorded, folder)
+    outcome = placements.outcome(options.policy)
+    placements.write(folder / "placements.jsonl")
+    result = measures(outcome)
+    document = {
+        "world": trace.name, "policy": options.policy, "speed": options.speed, "origin": clock.origin,
+        "measures": result, "player_lag_minutes": {"mean": sum(lags) / len(lags), "most": max(lags)},
+    }  # fmt: skip
+    (folder / "outcome.json").write_text(json.dumps(document, indent=1))
+    return result
+
+
+@contextmanager
+def _services(
+    cluster: ControlPlane, use_url: str, options: LiveOptions, folder: Path
+) -> Iterator[tuple[str, Extender]]:
+    """Run the watcher and the extender; yield the watcher's URL and the extender."""
+    environment = {SPEED_VARIABLE: str(options.speed)}
+    site = str(install_provider(folder / "programs" / "site"))
+    paths = {"PYTHONPATH": os.pathsep.join(filter(None, (site, os.environ.get("PYTHONPATH"))))}
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    command = [
+        *_PROGRAM, "watch", "--port", str(port), "--provider", "LiveReplay", "--address", use_url,
+        "--store", str(folder / "programs" / "watcher.sqlite"), "--set", f"provider.kube_config={cluster.kubeconfig()}",
+        *(part for kind in _FALSE_ALARMS for part in ("--set", f"quality.{kind}_action=report")),
+    ]  # fmt: skip
+    watcher = Process(command, folder / "programs" / "watcher.log", environment | paths)
+    try:
+        watcher.wait_until(lambda: requests.get(f"{url}/readyz", timeout=5).ok, "the watcher is ready", 60)
+        settings = {
+            "extender__learned_use": options.policy == CONGESTION,
+            "extender__deadline_seconds": options.deadline_seconds,
+            "extender__explain": "open",
+        }
+        journal = {JOURNAL_VARIABLE: str(folder / "journal.jsonl")}
+        with Extender(
+            cluster, CONFIGURATION, url, environment=environment | journal, program=_PROGRAM, **settings
+        ) as extender:
+            yield url, extender
+    finally:
+        watcher.terminate()
+
+
+def _recent_decisions(extender: Extender) -> dict[str, Any]:
+    """Return the newest decisions of the extender's own record, by uid."""
+    answer = requests.get(f"{extender.url}/decisions", params={"limit": MOST}, timeout=30).json()
+    return {decision["uid"]: decision for decision in reversed(answer["decisions"])}
+
+
+def _save_services(watcher: str, extender: Extender, decisions: Mapping[str, Any], folder: Path) -> None:
+    findings = requests.get(f"{watcher}/findings", timeout=30).json()
+    (folder / "findings.json").write_text(json.dumps(findings, indent=1))
+    (folder / "decisions.jsonl").write_text("".join(json.dumps(each) + "\n" for each in decisions.values()))
+    (folder / "extender_metrics.json").write_text(json.dumps(extender.metrics(), indent=1))
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,114 @@
+"""Outcome of live runs, compared with the simulator's replays of the same trace under the same policy."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from scipy import stats
+
+from trimaran.simulator.measures import hot_minutes
+from trimaran.simulator.policies.catalogue import DEFAULT, policies
+from trimaran.simulator.replay import Replay, ReplayOptions
+from trimaran.traces.reading import read_trace
+
+HOT_PERCENT = 80
+MEASURE = f"hot_minutes_{HOT_PERCENT}"
+LEAST_RATIO, MOST_RATIO = 0.85, 1.15
+
+
+@dataclass(frozen=True)
+class LiveOutcome:
+    """Outcome of a live run.
+
+    Attributes:
+        world: name of the trace.
+        policy: the policy.
+        live: hot minutes of the live run.
+        simulated: hot minutes of the simulator's replays, one for each seed.
+    """
+
+    world: str
+    policy: str
+    live: float
+    simulated: tuple[float, ...]
+
+    @property
+    def ratio(self) -> float:
+        """Live hot minutes over the mean of the simulated ones; NaN without any."""
+        expected = float(np.mean(self.simulated))
+        return self.live / expected if expected else float("nan")
+
+
+def read_outcomes(folders: Iterable[Path], seeds: int = 8) -> list[LiveOutcome]:
+    """Return the outcomes of live runs in folders; equal traces are replayed once for each policy.
+
+    Args:
+        folders: folders of live runs, ``WORLD/POLICY/RUN``.
+        seeds: number of the simulator's seeds.
+    """
+    simulated: dict[tuple[str, str], tuple[float, ...]] = {}
+    outcomes = []
+    for folder in folders:
+        document = orjson.loads((folder / "outcome.json").read_bytes())
+        policy, world = document["policy"], document["world"]
+        if (world, policy) not in simulated:
+            trace = read_trace(folder / "world")
+            simulated[world, policy] = tuple(
+                hot_minutes(Replay(trace, policies(trace)[policy], ReplayOptions(seed=seed)).run(), HOT_PERCENT)
+                for seed in range(seeds)
+            )
+        outcomes.append(LiveOutcome(world, policy, document["measures"][MEASURE], simulated[world, policy]))
+    return outcomes
+
+
+def summary(outcomes: Sequence[LiveOutcome]) -> dict[str, Any]:
+    """Return the ratios of each policy with their means and 95 % intervals, and the differences from ``default``."""
+    by_policy: dict[str, list[LiveOutcome]] = defaultdict(list)
+    for outcome in outcomes:
+        by_policy[outcome.policy].append(outcome)
+    result: dict[str, Any] = {}
+    default = _by_world(by_policy.get(DEFAULT, ()))
+    for policy, those in by_policy.items():
+        mean, low, high = interval([outcome.ratio for outcome in those])
+        rows = [
+            {
+                "world": each.world,
+                "live": each.live,
+                "simulated": round(float(np.mean(each.simulated)), 1),
+                "seed_deviation": round(float(np.std(each.simulated)), 1),
+                "ratio": round(each.ratio, 3),
+            }
+            for each in those
+        ]
+        result[policy] = {
+            "ratio": [mean, low, high], "passes": LEAST_RATIO <= mean <= MOST_RATIO, "runs": rows,
+        }  # fmt: skip
+        if policy != DEFAULT and default:
+            # Runs of a world are interchangeable: the mean of the default scheduler's stands against each.
+            differences = [
+                100 * (each.live / float(np.mean(default[each.world])) - 1) for each in those if each.world in default
+            ]
+            mean, low, high = interval(differences)
+            result[policy]["percent_of_default"] = [mean, low, high]
+            result[policy]["better_than_default"] = high < 0
+    return result
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the mean of some runs and its 95 % interval by Student's t; NaN for the bounds of a single run."""
+    mean = float(np.mean(values))
+    if len(values) < 2:
+        return mean, float("nan"), float("nan")
+    half = float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values)))
+    return mean, mean - half, mean + half
+
+
+def _by_world(outcomes: Iterable[LiveOutcome]) -> Mapping[str, list[float]]:
+    result: dict[str, list[float]] = defaultdict(list)
+    for outcome in outcomes:
+        result[outcome.world].append(outcome.live)
+    return result

@@ -1,0 +1,77 @@
+"""Live replay of a tiny world: the real control plane, the watcher and the extender decide as the simulator does."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from control_plane.cluster import ControlPlane
+from control_plane.controllers import ControllerManager
+from control_plane.scheduler import Scheduler
+from control_plane.world_player import POD_LABEL, PodForm, WorldClock, WorldPlayer
+from support.servers import wait_until
+
+from trimaran.traces.synthetic import Synthetic
+from trimaran.traces.trace import write_trace
+
+pytestmark = pytest.mark.e2e
+SCRIPT = Path(__file__).parents[2] / "benchmarks/live_replay"
+
+
+def run(*arguments: object) -> str:
+    done = subprocess.run(
+        [sys.executable, SCRIPT, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_recorded_decisions_are_those_of_the_simulator(tmp_path: Path) -> None:
+    """Some minutes of a world are played; every recorded decision has the simulator's scores and node."""
+    world = tmp_path / "world"
+    write_trace(Synthetic(seed=1, nodes=6, minutes=30, warm_up_minutes=1).trace(), world)
+    run(
+        "run", tmp_path / "live", "--world", world, "--policy", "congestion-cost-by-requests", "--runs", 1,
+        "--from-hour", 0, "--hours", 0.07, "--warm-up-hours", 0.02, "--deadline-seconds", 0.4,
+    )  # fmt: skip
+    report = json.loads(run("check", tmp_path / "live").partition(" ")[2])
+    assert report["decisions"] > 10
+    assert report["equal_scores"] == report["decisions"]
+
+
+class Bindings:
+    """Observer with the nodes that each pod of the trace was bound to, in order."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[int, list[str]] = {}
+        self.ended = 0
+
+    def bound(self, uid: str, number: int, node_name: str, minute: float) -> None:
+        self.nodes.setdefault(number, []).append(node_name)
+
+    def gone(self, uid: str, minute: float) -> None:
+        self.ended += 1
+
+
+def test_an_evicted_replica_is_created_and_bound_again(tmp_path: Path) -> None:
+    """As one-replica ReplicaSets, the pods of a trace come back after an eviction, and end with the trace's pod."""
+    trace = Synthetic(seed=1, nodes=4, minutes=4, warm_up_minutes=1).trace()
+    clock, bindings = WorldClock(20), Bindings()
+    with (
+        ControlPlane(tmp_path) as cluster,
+        ControllerManager(cluster),
+        Scheduler(cluster, [{"schedulerName": "default-scheduler"}], verbosity=1),
+        WorldPlayer(cluster, trace, clock, bindings, PodForm.REPLICA) as player,
+    ):
+        player.create_nodes()
+        clock.start()
+        player.play(until=1)
+        wait_until(lambda: bindings.nodes, "a pod is bound")
+        number = next(iter(bindings.nodes))
+        (pod,) = cluster.api.items("/api/v1/pods", labelSelector=f"{POD_LABEL}={trace.pods[number]}")
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod["metadata"]["name"]}}
+        path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}/eviction"
+        cluster.api.request("POST", path, json={**eviction, "deleteOptions": {"gracePeriodSeconds": 0}})
+        wait_until(lambda: len(bindings.nodes[number]) == 2, "the pod is bound again")
+        assert bindings.ended == 1
