@@ -6,7 +6,7 @@ test_deploy.py and test_container.py check that the accounts have no other right
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -136,9 +136,9 @@ def without_verb(rules: list[dict[str, Any]], number: int, resource: str, verb: 
 
 
 @contextmanager
-def watching(cluster: ControlPlane, *arguments: str) -> Iterator[tuple[str, Process]]:
-    """Run a watcher with its account's token, by default of the metrics server; yield its address and process."""
-    token = cluster.service_account("trimaran", "trimaran-watcher").token
+def watching(cluster: ControlPlane, *arguments: str, token: str = "") -> Iterator[tuple[str, Process]]:
+    """Run a watcher, by default of the metrics server and with its account's token; yield its address and process."""
+    token = token or cluster.service_account("trimaran", "trimaran-watcher").token
     port = free_port()
     command = [
         sys.executable, "-m", "trimaran", "watch", "--interval", "1",
@@ -172,12 +172,15 @@ def test_each_right_of_the_watcher_is_needed(cluster: ControlPlane) -> None:
             if verb != "get"
         ]  # fmt: skip
         assert len(rights) == 11
-        for number, resource, verb in rights:
-            cluster.api.patch(WATCHER_ROLE, {"rules": without_verb(rules, number, resource, verb)})
-            with watching(cluster) as (_, process):
-                refused = f"without {verb} of {resource} it is refused"
-                wait_until(lambda process=process: "403" in process.log.read_text(), refused, 60)
-        cluster.api.patch(WATCHER_ROLE, {"rules": rules})
+        with ExitStack() as stack:  # at the same time, because some rights are needed only after a while
+            logs = {}
+            for number, resource, verb in rights:
+                others = without_verb(rules, number, resource, verb)
+                account = cluster.create_account(f"without-{verb}-{resource}-{number}", *others)
+                _, process = stack.enter_context(watching(cluster, token=account.token))
+                logs[f"without {verb} of {resource} it is refused"] = process.log
+            for refused, log in logs.items():
+                wait_until(lambda log=log: "403" in log.read_text(), refused, 60)
         with watching(cluster) as (url, process):
             process.wait_until(lambda: requests.get(f"{url}/watcher/node-0", timeout=5).ok, "it serves a node", 60)
             join("node-1")
