@@ -134,7 +134,9 @@ def _build(name: str, program: Program, home: Path) -> None:
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         output = Path(folder) / "output"
         output.mkdir()
-        flags = ["-buildvcs=false", "-trimpath", "-ldflags", program.linker_flags, "-o", str(output / name)]
+        # The linker strips debug information; not generating it saves an eighth of the processor time.
+        flags = ["-buildvcs=false", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", program.linker_flags]
+        flags += ["-o", str(output / name)]
         _go(go, program, "build", *flags, program.module + program.package)
         if program.data:
             source = _go(go, program, "list", "-m", "-f", "{{.Dir}}", program.module).strip()
