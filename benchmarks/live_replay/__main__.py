@@ -21,9 +21,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from control_plane.world_player import PodForm
 from cut import cut
-from decisions import Change, check_decisions
+from decisions import check_decisions
 from live import BY_REQUESTS, HIGHEST_SPEED, POLICIES, LiveOptions, live_run
 from outcomes import MEASURE, read_outcomes, summary
+from recorded_inputs import Change
 
 from trimaran.simulator.policies.catalogue import DEFAULT
 from trimaran.traces.reading import read_trace

@@ -12,51 +12,23 @@ several with the same sum. Other choices have a class:
 """
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import orjson
-from control_plane.world_player import JOB_SUFFIX
-from live import CONFIGURATION
 from placements import Placements
+from recorded_inputs import OUR_WEIGHT, Change, RecordedInputs
 
-from runtime.kubernetes.workloads import Workload
-from scoring import NodeTable, Pod, UseLevels
 from scoring.arrays import Int64s
 from scoring.plugins.congestion_cost import CongestionCost
-from scoring.profiles.fallback import FallbackPolicy
-from scoring.profiles.profile import Profile
-from scoring.profiles.scores import WeightedPlugin
-from trimaran.simulator.cluster import Cluster, node
-from trimaran.simulator.policies.profiles import SPREAD_WEIGHT, extender_profile
-from trimaran.simulator.policies.topology_spread import PodTopologySpread
-from trimaran.simulator.windows import Windows
-from trimaran.traces.trace import JOB, Trace
-from watcher.model import Metric, NodeColumns, NodeMetrics, WatcherMetrics, Window
-from watcher.workload_table import WorkloadTable
-
-if TYPE_CHECKING:
-    from runtime.kubernetes.objects import Owner
+from trimaran.traces.trace import Trace
 
 _LAG_SECONDS = 1.0
-_NOWHERE: Mapping[str, str] = {}
-_PROFILE = extender_profile(CONFIGURATION)
-(_WEIGHT,) = (each.weight for each in _PROFILE.plugins if each.plugin.name == CongestionCost.name)
-_FOREVER = 1e9  # seconds for which a table remembers pods that left
-
-
-class Change(StrEnum):
-    """Change of the recorded inputs, to show that the check can fail."""
-
-    NONE = "none"
-    NO_LEVELS = "no-levels"
-    DOUBLE_WINDOWS = "double-windows"
-    LATE_METRICS = "late-metrics"
 
 
 class Choice(StrEnum):
@@ -112,103 +84,6 @@ class DecisionReport:
         }
 
 
-class RecordedInputs:
-    """Recorded inputs of decisions as the simulator's objects.
-
-    Args:
-        trace: the played trace.
-        placements: the real placements.
-        origin: Unix time of minute 0.
-        speed: minutes of the trace in a minute of life.
-        change: change of the inputs.
-    """
-
-    def __init__(self, trace: Trace, placements: Placements, origin: float, speed: int, change: Change) -> None:
-        self._trace, self._placements, self._origin, self._speed = trace, placements, origin, speed
-        self._change = change
-        self._world = Cluster(trace, trace.overcommit)
-        self._numbers = {name: number for number, name in enumerate(trace.pods)}
-        self._nodes = {name: node(name, *amounts) for name, amounts in trace.amounts().items()}
-        self._metrics: dict[int, WatcherMetrics] = {}
-        self._levels: dict[float, UseLevels] = {}
-        self.most_percent = 0.0
-
-    def unix_seconds(self, minute: float) -> float:
-        """Return the Unix time of a minute of the trace."""
-        return self._origin + 60 * minute / self._speed
-
-    def add_metrics(self, document: Mapping[str, Any]) -> None:
-        """Take a snapshot, and compare it with the simulator's windows over the real placements."""
-        window = Window(*document["window"])
-        data = {
-            name: NodeMetrics(tuple(Metric(*each) for each in metrics), metadata=document["metadata"].get(name, {}))
-            for name, metrics in document["nodes"].items()
-        }
-        minutes = round((window.end - window.start) * self._speed / 60)
-        # The use was read within the second after the window's end.
-        first, last = (int((at - self._origin) * self._speed / 60) for at in (window.end, window.end + 1))
-        doubled = 2 * minutes if self._change is Change.DOUBLE_WINDOWS else minutes
-        late = 60 if self._change is Change.LATE_METRICS else 0
-        candidates = [self._simulated(minute, doubled, late) for minute in range(first, last + 1)]
-        distances = [_distance(data, each.data) for each in candidates]
-        nearest = min(range(len(candidates)), key=distances.__getitem__)
-        self.most_percent = max(self.most_percent, distances[nearest])
-        if self._change in {Change.DOUBLE_WINDOWS, Change.LATE_METRICS}:
-            data = dict(candidates[nearest].data)
-        self._metrics[document["number"]] = WatcherMetrics(
-            document["timestamp"], window, "LiveReplay", NodeColumns.of(data)
-        )
-
-    def add_levels(self, document: Mapping[str, Any]) -> None:
-        """Take the learned use of workloads."""
-        workloads = tuple(Workload(space, kind, _traced(kind, name)) for space, kind, name in document["workloads"])
-        amounts = (np.array(document[name]) for name in ("use", "deviations", "level", "level_deviation"))
-        none = np.zeros(len(workloads))
-        table = WorkloadTable(document["timestamp"], workloads, *amounts, none, none, none, none)
-        self._levels[document["timestamp"]] = UseLevels.of_workloads(table)
-
-    def scores(
-        self, decision: Mapping[str, Any], elsewhere: Mapping[str, str] = _NOWHERE, back: Collection[str] = ()
-    ) -> tuple[Int64s, Int64s, NodeTable]:
-        """Return the scores of CongestionCost and the sums of the other plugins for the candidates, and the table.
-
-        Args:
-            decision: the recorded decision.
-            elsewhere: pods that count on another node than the extender knew; "" for none.
-            back: pods that left, and count all the same.
-        """
-        names, table = decision["nodes"], NodeTable(self._nodes[name] for name in decision["nodes"])
-        replicas: dict[Owner, Counter[str]] = defaultdict(Counter)
-        for row, name, at, left_at in decision["left"]:
-            table.add(self._pod(name), names[row], float(at))
-            table.remove(self._pod(name), left_at=left_at, keep_seconds=_FOREVER)
-        returned = ((row, name, at) for row, name, at, _ in decision["left"] if name in back)
-        for row, name, at in (*decision["pods"], *returned):
-            if where := elsewhere.get(name, names[row]):
-                pod = self._pod(name)
-                table.add(pod, where, float(at))
-                if pod.owner is not None:
-                    replicas[pod.owner][where] += 1
-        levels = None if self._change is Change.NO_LEVELS else self._levels.get(decision["levels"])
-        judgment = FallbackPolicy().judge(table, self._metrics[decision["metrics"]], decision["now"])
-        plugins = (*_PROFILE.plugins, WeightedPlugin(PodTopologySpread(replicas), SPREAD_WEIGHT))
-        rows = table.rows_of(decision["candidates"])
-        scores = Profile(plugins).prepare(table, judgment, levels).score(self._pod(decision["pod"]), among=rows)
-        ours = scores.plugins[CongestionCost.name].normalized
-        return ours, scores.total - _WEIGHT * ours, table
-
-    def feasible(self, decision: Mapping[str, Any], table: NodeTable) -> list[str]:
-        """Return the names of the nodes that the simulator's filter leaves for a pod."""
-        mask = table.feasible(self._pod(decision["pod"]))
-        return [name for name, fits in zip(table.names, mask.tolist(), strict=True) if fits]
-
-    def _simulated(self, minute: int, window_minutes: int, late: int) -> WatcherMetrics:
-        return self._placements.metrics_at(max(minute - late, 0), Windows(window_minutes=window_minutes))
-
-    def _pod(self, name: str) -> Pod:
-        return self._world.pod(self._numbers[name])
-
-
 def check_decisions(folder: Path, trace: Trace, change: Change = Change.NONE) -> DecisionReport:
     """Check the decisions of a live run.
 
@@ -241,10 +116,10 @@ def check_decisions(folder: Path, trace: Trace, change: Change = Change.NONE) ->
             report.most_points = max(report.most_points, difference)
             report.equal_candidates += set(inputs.feasible(decision, table)) == set(decision["candidates"])
             node_name = node_of.get(decision["uid"]) if last[decision["uid"]] == number else None
-            choice = _choice(decision, node_name, _WEIGHT * ours + others)
+            choice = _choice(decision, node_name, OUR_WEIGHT * ours + others)
             if choice is Choice.OTHER:
                 states = _other_states(decision, runs)
-                sums = (_WEIGHT * ours + inputs.scores(decision, *state)[1] for state in states)
+                sums = (OUR_WEIGHT * ours + inputs.scores(decision, *state)[1] for state in states)
                 if any(_choice(decision, node_name, each) is not Choice.OTHER for each in sums):
                     choice = Choice.LAG
                 else:
@@ -286,18 +161,3 @@ def _choice(decision: Mapping[str, Any], node_name: str | None, totals: Int64s) 
     if not best[decision["candidates"].index(node_name)]:
         return Choice.OTHER
     return Choice.SAME if np.count_nonzero(best) == 1 else Choice.TIE
-
-
-def _traced(kind: str, name: str) -> str:
-    """Return the name in the trace of a workload that the watcher names."""
-    return name.removesuffix(JOB_SUFFIX) if kind == JOB else name
-
-
-def _distance(served: Mapping[str, NodeMetrics], simulated: Mapping[str, NodeMetrics]) -> float:
-    """Return the largest difference between the values of two snapshots, percent of capacity."""
-    pairs = (
-        (each.value, other.value)
-        for name, metrics in served.items()
-        for each, other in zip(metrics.metrics, simulated[name].metrics, strict=True)
-    )
-    return max((abs(value - other) for value, other in pairs), default=0.0)
