@@ -13,10 +13,13 @@ the simulator, and no benefit on real machines. The programs are built first: se
 
 import argparse
 import json
+import shutil
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from control_plane.world_player import PodForm
@@ -31,7 +34,8 @@ from trimaran.traces.reading import read_trace
 
 
 def run(options: argparse.Namespace) -> int:
-    """Play the worlds, one after the other; print the hot minutes of each run."""
+    """Play the worlds, one after the other; print the hot minutes of each run. Return 1 if one did not start."""
+    failures = 0
     for number in range(1, options.runs + 1):
         for world in options.world:
             minutes, warm_up = round(60 * options.hours), round(60 * (options.warm_up_hours or options.hours / 4))
@@ -42,10 +46,16 @@ def run(options: argparse.Namespace) -> int:
                     continue
                 settings = LiveOptions(policy, options.speed, PodForm(options.form), options.deadline_seconds)
                 began = time.monotonic()
-                measured = live_run(trace, settings, folder)
+                shutil.rmtree(folder, ignore_errors=True)  # what a run that did not end has left
+                try:
+                    measured = live_run(trace, settings, folder)
+                except pytest.fail.Exception as failure:  # a program did not start: the other runs go on
+                    print(f"{folder}: {failure}", file=sys.stderr, flush=True)
+                    failures += 1
+                    continue
                 seconds = time.monotonic() - began
                 print(f"{folder}: {measured[MEASURE]:.0f} hot minutes, played in {seconds:.0f} s", flush=True)
-    return 0
+    return int(failures > 0)
 
 
 def check(options: argparse.Namespace) -> int:
