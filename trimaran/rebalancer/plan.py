@@ -21,20 +21,18 @@ from trimaran.rebalancer.eligibility import (
     Refusal,
     budget_refusal,
     pod_refusal,
-    source_barrier,
-    target_barrier,
     workload_refusal,
 )
-from trimaran.rebalancer.facts import NodeBarrier, NodeFacts
+from trimaran.rebalancer.facts import NodeBarrier
 from trimaran.rebalancer.holdout import is_held
 from trimaran.rebalancer.lineage import CooldownClock, Member, lineage_of
 from trimaran.rebalancer.look import HOUR_STEPS, ClusterLook, known_steps, percents, plan_arrays
 from trimaran.rebalancer.moves import MoveRecord, MoveState
+from trimaran.rebalancer.node_roles import NodeRoles
 from trimaran.rebalancer.rules import MoveRules
 from watcher.pod_use_table import PERIOD_STEPS
 
 _ENOUGH = 0.9  # of the best gain: a smaller pod that gains as much moves instead
-_DISAGREEMENT_STEPS = 3  # the default window of the watcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +130,8 @@ class _Search:
         self._lineages: dict[str, str] = {}
         use = self._arrays.problem.node_use()
         self._last_hour = percents(use, self._arrays.problem.capacity, HOUR_STEPS)
-        self._peak = _peaks(use, self._arrays.problem.capacity)
-        recent = percents(use, self._arrays.problem.capacity, _DISAGREEMENT_STEPS)[0]
-        self._sources = {name: why for name in self._names if (why := self._source_refusal(name, recent)) is not None}
-        self._targets = {name: why for name in self._names if (why := self._target_refusal(name, recent)) is not None}
-
+        roles = NodeRoles(look, rules, self._caps, self._cooldowns, use, self._arrays.problem.capacity)
+        self._sources, self._targets = roles.sources(), roles.targets()
         self._is_target = np.array([name not in self._targets for name in self._names], np.bool_)
 
     def run(self) -> MovePlan:
@@ -256,38 +251,6 @@ class _Search:
         ]
         return np.asarray(np.maximum(*shares))
 
-    def _source_refusal(self, name: str, recent: Float64s) -> NodeBarrier | NodeRefusal | None:
-        """Return the reason why no pod leaves a node; None if one may."""
-        barrier = source_barrier(self._look.nodes.get(name, NodeFacts()), self._rules.nodes)
-        if barrier is not None:
-            return barrier
-        if self._peak[self._look.table.row(name)] < self._rules.nodes.source_percent:
-            return NodeRefusal.NOT_HOT
-        if (refusal := self._measure_refusal(name, recent)) is not None:
-            return refusal
-        if self._cooldowns.source_until(name) > self._look.now:
-            return NodeRefusal.COOLDOWN
-        return None if self._caps.allows_source(name) else NodeRefusal.CAP
-
-    def _target_refusal(self, name: str, recent: Float64s) -> NodeBarrier | NodeRefusal | None:
-        """Return the reason why no pod moves to a node; None if one may."""
-        barrier = target_barrier(self._look.nodes[name]) if name in self._look.nodes else NodeBarrier.NOT_READY
-        if barrier is not None:
-            return barrier
-        if (refusal := self._measure_refusal(name, recent)) is not None:
-            return refusal
-        if self._cooldowns.target_until(name) > self._look.now:
-            return NodeRefusal.COOLDOWN
-        return None if self._caps.allows_target(name) else NodeRefusal.CAP
-
-    def _measure_refusal(self, name: str, recent: Float64s) -> NodeRefusal | None:
-        """Return a reason to distrust a node's load: it is not measured, or its pods' use says otherwise."""
-        measured = self._look.measured.get(name)
-        if measured is None:
-            return NodeRefusal.NOT_MEASURED
-        disagreement = abs(measured - recent[self._look.table.row(name)])
-        return NodeRefusal.DISAGREES if disagreement > self._rules.nodes.max_disagreement else None
-
     def _accepts(self, place: int) -> Bools:
         """Return the nodes on which a pod may run and that stay below the target's level, shape (nodes,)."""
         problem, table = self._arrays.problem, self._look.table
@@ -351,9 +314,3 @@ class _Search:
             startup=max(0.0, (facts.ready_at or 0.0) - facts.created_at),
             restarts_before=facts.restarts,
         )
-
-
-def _peaks(use: tuple[Float64s, Float64s], capacity: Float64s) -> Float64s:
-    """Return the highest CPU or memory load of each node in the past, percent, shape (nodes,)."""
-    shares = [100 * of.max(axis=1) / np.maximum(kind, 1e-9) for of, kind in zip(use, capacity, strict=True)]
-    return np.asarray(np.maximum(*shares))

@@ -4,12 +4,16 @@ The list of the protections is in docs/rebalancer.md; test_controller.py and the
 cover those of the service.
 """
 
+import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.rebalancing import NOW, World, hot_and_cold, node, pod, rfc3339
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.rebalancing import NOW, World, deployment, hot_and_cold, node, pod, rfc3339
 
 from trimaran.rebalancer.bad_looks import BadLooks
 from trimaran.rebalancer.eligibility import NodeRefusal, Refusal
@@ -317,3 +321,45 @@ def test_pods_that_never_move_stay_in_a_plan() -> None:
     world = hot_and_cold()
     world.pods.append(pod("agent", "node-hot", of="agent", kind="DaemonSet"))
     assert plan(world).stays["uid-of-default-agent"] is PodBarrier.DAEMON_SET
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 2**32 - 1))
+def test_any_plan_keeps_requests_constraints_and_caps(seed: int) -> None:
+    """Each move of a random plan fits by requests, obeys taints and levels, and no workload or pod moves twice."""
+    dice = random.Random(seed)
+    world = random_world(dice)
+    look = world.look()
+    found = plan_moves(look, (), RULES, BadLooks(1, 1))
+    table, workloads = look.table, set()
+    for each in found.moves:
+        one = next(placed.pod for _, placed in table.placed_pods() if placed.pod.uid == each.record.uid)
+        assert one.node_name == each.record.source != each.record.target
+        assert each.record.of not in workloads
+        workloads.add(each.record.of)
+        table.remove(one)
+        assert table.feasible(one)[table.row(each.record.target)]
+        table.add(one, each.record.target)
+        assert each.target.after[0] <= RULES.nodes.target_percent + 1e-6
+        assert each.record.gain > RULES.min_gain
+        assert each.record.source not in found.sources
+        assert each.record.target not in found.targets
+    moved_back = [each.record.changed(state=MoveState.LANDED, replacement=each.record.uid) for each in found.moves]
+    again = {each.record.uid for each in plan(world, RULES, moved_back).moves}
+    assert not again & {each.record.uid for each in found.moves}
+
+
+def random_world(dice: random.Random) -> World:
+    """Return a cluster of up to eight nodes, some tainted or cordoned, with pods of random size and use."""
+    taints = {"taints": [{"key": "gpu", "effect": "NoSchedule"}]}
+    specs: list[dict[str, Any]] = [dice.choice([{}, {}, {}, taints, {"unschedulable": True}]) for _ in range(8)]
+    nodes = [node(f"node-{number}", spec=spec) for number, spec in enumerate(specs[: dice.randint(2, 8)])]
+    pods, cores = [], {}
+    for number in range(dice.randint(2, 40)):
+        name, app = f"pod-{number}", f"app-{number % 12}"
+        cores[name] = dice.uniform(0.0, 2.0)
+        request = f"{dice.choice([100, 500, 1500])}m"
+        place = min(dice.randrange(len(nodes)), dice.randrange(len(nodes)))  # the first nodes have more
+        pods.append(pod(name, f"node-{place}", of=app, request=request))
+    sizes = Counter(each["metadata"]["labels"]["app"] for each in pods)
+    return World(nodes, pods, [deployment(app, size) for app, size in sizes.items()], cores=cores)
