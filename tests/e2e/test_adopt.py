@@ -2,7 +2,6 @@
 
 import json
 import random
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -97,7 +96,11 @@ def reader(cluster: ControlPlane) -> Api:
 
 
 def test_shadow_mode_decides_nothing_and_measures_its_regret(
-    cluster: ControlPlane, watcher: str, loads: Mapping[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: ControlPlane,
+    watcher: str,
+    loads: Mapping[str, Any],
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
 ) -> None:
     """By kube-scheduler's log all nodes score the same; decisions and the regret table match the recorded loads."""
     file = tmp_path / "trimaran.toml"
@@ -140,8 +143,7 @@ def test_shadow_mode_decides_nothing_and_measures_its_regret(
     assert (row["mode"], row["pods"]) == ("shadow", count)
     assert row["regret"] == pytest.approx(sum(regrets_of_pods) / count, abs=0.002)
     assert row["regret"] > 10
-    with capsys.disabled():
-        sys.stdout.write(f"\nshadow: regret {row['regret']:+.2f} points over {count} pods, as recomputed\n")
+    record_property("figures", f"shadow: regret {row['regret']:+.2f} points over {count} pods, as recomputed")
 
 
 def regrets(extender: Extender) -> dict[str, Any]:
@@ -150,7 +152,7 @@ def regrets(extender: Extender) -> dict[str, Any]:
 
 
 def test_an_image_attracts_as_many_pods_in_shadow_as_without_the_extender(
-    cluster: ControlPlane, watcher: str, capsys: pytest.CaptureFixture[str]
+    cluster: ControlPlane, watcher: str, record_property: Callable[[str, object], None]
 ) -> None:
     """Of 100 equal pods whose image is on 10 of 60 nodes, as many go there as with kube-scheduler alone."""
     image, counts = "registry.internal/model:1", {"alone": [], "shadow": []}
@@ -167,15 +169,14 @@ def test_an_image_attracts_as_many_pods_in_shadow_as_without_the_extender(
             counts[name].append(sum(int(node.removeprefix("node-")) < 10 for node in nodes))
             cluster.api.delete("/api/v1/namespaces/default/pods")
         assert extender.outcome("shadow") == 300
-    with capsys.disabled():
-        sys.stdout.write(f"\nof 100 pods on the ten nodes with the image: {counts}\n")
+    record_property("figures", f"of 100 pods on the ten nodes with the image: {counts}")
     # No tie decides between nodes with and without the image, so the numbers are equal.
     assert counts["shadow"] == counts["alone"]
     assert 20 < min(counts["alone"]) < 80
 
 
 def test_a_canary_acts_for_its_share_and_is_rolled_back_by_one_edit(
-    cluster: ControlPlane, watcher: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: ControlPlane, watcher: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     """Scores go to the pods that the hash of the uid selects of 1,000; a rollback during a burst loses no pod."""
     file = tmp_path / "trimaran.toml"
@@ -195,9 +196,8 @@ def test_a_canary_acts_for_its_share_and_is_rolled_back_by_one_edit(
         wait_for_bound_pods(cluster, 1150)
         assert extender.outcome("scored") == before
         assert extender.metrics()["trimaran_extender_acting_percent"] == 0
-    with capsys.disabled():
-        share = 100 * acted / 1000
-        sys.stdout.write(
-            f"\ncanary of 10 %: {share:.1f} % of 1,000 pods; rolled back {before - acted:.0f} pods after\n"
-        )
+    share = 100 * acted / 1000
+    record_property(
+        "figures", f"canary of 10 %: {share:.1f} % of 1,000 pods; rolled back {before - acted:.0f} pods after"
+    )
     assert share == pytest.approx(10, abs=4)  # uids are random; the exact count is checked above

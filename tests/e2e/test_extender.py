@@ -4,7 +4,6 @@ import json
 import os
 import random
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -91,7 +90,7 @@ def all_bound(cluster: ControlPlane) -> bool:
 
 
 def test_scores_and_choices_follow_the_profile(
-    cluster: ControlPlane, watch: Callable[..., Service], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: ControlPlane, watch: Callable[..., Service], tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     """The extender's logged scores equal scores computed from the API; the best node is chosen, and was assumed."""
     dice = random.Random(12)
@@ -119,12 +118,12 @@ def test_scores_and_choices_follow_the_profile(
         scored_attempts = [each for each in attempts if placed[each.pod]["spec"]["schedulerName"] in SCHEDULERS[:2]]
         # The extender's guess among n best nodes is right with probability 1 / n.
         draws = sum(1 / list(each.totals.values()).count(max(each.totals.values())) for each in scored_attempts)
-    with capsys.disabled():
-        sys.stdout.write(
-            f"\nextender: {rows - len(different)} of {rows} scores as recomputed, choice among the best {best} of "
-            f"{len(attempts)}, {hits} of {scored} assumptions right ({draws:.0f} "
-            f"expected with every sum known), {PODS - len(attempts)} pods without a request\n"
-        )
+    record_property(
+        "figures",
+        f"extender: {rows - len(different)} of {rows} scores as recomputed, choice among the best {best} of "
+        f"{len(attempts)}, {hits} of {scored} assumptions right ({draws:.0f} "
+        f"expected with every sum known), {PODS - len(attempts)} pods without a request",
+    )
     assert not different, f"of {rows} rows {len(different)} differ: {different[:3]}"
     assert not sums
     assert best == len(attempts) > PODS * 0.9
@@ -179,7 +178,7 @@ def test_a_burst_spreads(
     cluster: ControlPlane,
     watch: Callable[..., Service],
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    record_property: Callable[[str, object], None],
     assume: bool,
 ) -> None:
     """In a burst no node gets many more pods than with placement one by one; the test also runs without assumptions."""
@@ -199,12 +198,12 @@ def test_a_burst_spreads(
     counts = Counter(each["spec"]["nodeName"] for each in placed)
     ideal = one_by_one(cluster, watcher, [Pod.from_k8s(each) for each in burst])
     over = max(counts[name] - (1.5 * ideal[name] + 2) for name in counts)
-    with capsys.disabled():
-        sys.stdout.write(
-            f"\nburst of {BURST}, {'with' if assume else 'without'} assumptions: at most {max(counts.values())} on one "
-            f"({max(ideal.values())} one by one), on {len(counts)} nodes ({len(ideal)}), "
-            f"the worst node {over:+.1f} over 1.5 times its share + 2, {right} of {known} assumptions right\n"
-        )
+    record_property(
+        "figures",
+        f"burst of {BURST}, {'with' if assume else 'without'} assumptions: at most {max(counts.values())} on one "
+        f"({max(ideal.values())} one by one), on {len(counts)} nodes ({len(ideal)}), "
+        f"the worst node {over:+.1f} over 1.5 times its share + 2, {right} of {known} assumptions right",
+    )
     assert len(placed) == BURST
     assert bool(known) is assume
     if assume:

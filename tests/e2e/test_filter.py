@@ -1,7 +1,6 @@
 """The filter with a real kube-scheduler: no pod exceeds a node's limit, waits too long, or preempts in vain."""
 
 import json
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -80,7 +79,10 @@ def wait_for_bound_pods(cluster: ControlPlane, count: int, seconds: float = 60) 
 
 
 def test_pods_avoid_nodes_over_their_limit_unless_all_nodes_are_over(
-    cluster: ControlPlane, watch: Callable[..., Service], load: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+    cluster: ControlPlane,
+    watch: Callable[..., Service],
+    load: Callable[..., Path],
+    record_property: Callable[[str, object], None],
 ) -> None:
     """In a burst no node's expected load exceeds the limit; if all nodes are over it, pods are still placed."""
     loads = {f"node-{n}": 80.0 if n < 5 else 95.0 if n < 8 else 20.0 for n in range(NODES)}
@@ -101,11 +103,11 @@ def test_pods_avoid_nodes_over_their_limit_unless_all_nodes_are_over(
     narrowed, all_over = (
         counts[f'trimaran_extender_filtered_total{{outcome="{name}"}}'] for name in ("narrowed", "all_over")
     )
-    with capsys.disabled():
-        sys.stdout.write(
-            f"\nfilter: 40 pods, the fullest node at {max(expected.values()):.1f} % expected, limit {LIMIT:g} %; "
-            f"{narrowed:.0f} narrowed, {all_over:.0f} with all nodes over let pass\n"
-        )
+    record_property(
+        "figures",
+        f"filter: 40 pods, the fullest node at {max(expected.values()):.1f} % expected, limit {LIMIT:g} %; "
+        f"{narrowed:.0f} narrowed, {all_over:.0f} with all nodes over let pass",
+    )
     assert narrowed >= 40
     assert all_over >= 20
 
@@ -125,7 +127,10 @@ def cheap_pods(cluster: ControlPlane) -> int:
 
 
 def test_a_rejected_pod_waits_for_a_cool_node_or_its_time_limit_without_preemption(
-    cluster: ControlPlane, watch: Callable[..., Service], load: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+    cluster: ControlPlane,
+    watch: Callable[..., Service],
+    load: Callable[..., Path],
+    record_property: Callable[[str, object], None],
 ) -> None:
     """A fail-closed filter retries a pod when a node cools, else places it in time, and preempts no pod."""
     hot = {f"node-{n}": 95.0 for n in range(NODES)}
@@ -160,7 +165,7 @@ def test_a_rejected_pod_waits_for_a_cool_node_or_its_time_limit_without_preempti
             requeued = time.monotonic() - began
             second = cluster.api.get("/api/v1/namespaces/default/pods/second")
             assert second["spec"]["nodeName"] == "node-4"
-    with capsys.disabled():
-        sys.stdout.write(
-            f"\nfilter, fail-closed: placed after {waited:.1f} s of {WAIT_SECONDS}; requeued after {requeued:.1f} s\n"
-        )
+    record_property(
+        "figures",
+        f"filter, fail-closed: placed after {waited:.1f} s of {WAIT_SECONDS}; requeued after {requeued:.1f} s",
+    )

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,9 @@ def create_pods(cluster: ControlPlane, deployment: str) -> None:
         )
 
 
-def test_a_new_user_gets_from_nothing_to_shadow_mode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_new_user_gets_from_nothing_to_shadow_mode(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     """Every documented command works and has its effect: pods are placed in shadow mode, and one is explained."""
     watch, commands = Stopwatch(), [each for each in documented() if not any(word in each for word in ELSEWHERE)]
     apply = next(each for each in commands if each.startswith("kubectl apply"))
@@ -137,8 +139,7 @@ def test_a_new_user_gets_from_nothing_to_shadow_mode(tmp_path: Path, capsys: pyt
             explained, _ = (user.run(command) for command in explanations)
         assert "shadow" in explained
         assert busy in user.run("trimaran top --watcher http://127.0.0.1:2020")
-    with capsys.disabled():
-        print(f"\n{watch.table()}")  # noqa: T201  docs/adopt.md quotes the table
+    record_property("figures", watch.table())  # docs/adopt.md quotes the table
     assert sum(watch.steps.values()) < 600
 
 

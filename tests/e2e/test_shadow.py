@@ -6,9 +6,8 @@ every pod in the same state. The test binds pods between the rounds.
 
 import json
 import random
-import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -292,16 +291,17 @@ def configz_of(cluster: ControlPlane, scheduler: Scheduler) -> str:
     return administrator.request("GET", "/configz").text
 
 
-def test_every_score_is_ten_times_that_without_the_extender(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_score_is_ten_times_that_without_the_extender(
+    run: Run, record_property: Callable[[str, object], None]
+) -> None:
     """In shadow, in an outage, with a dead extender and with none, the same nodes get ten times stock's points."""
     comparisons = {variant: run.compare(variant) for variant in NOT_ACTING}
-    with capsys.disabled():
-        for variant, each in comparisons.items():
-            sys.stdout.write(
-                f"\nkube-scheduler {run.version}, {variant}: {each.equal} of {each.rows} plugin scores and "
-                f"{each.equal_totals} of {each.totals} sums of {each.pods} pods are ten times stock's"
-            )
-        sys.stdout.write("\n")
+    for variant, each in comparisons.items():
+        record_property(
+            "figures",
+            f"kube-scheduler {run.version}, {variant}: {each.equal} of {each.rows} plugin scores and "
+            f"{each.equal_totals} of {each.totals} sums of {each.pods} pods are ten times stock's",
+        )
     for variant, each in comparisons.items():
         assert not each.other_nodes, variant
         assert (each.equal, each.equal_totals) == (each.rows, each.totals), variant
@@ -321,19 +321,21 @@ def test_the_extender_was_called_and_did_not_act(run: Run) -> None:
         assert run.outcomes[variant] == {f'trimaran_extender_answers_total{{outcome="{outcome}"}}': scored}
 
 
-def test_an_active_extender_adds_its_answer_to_the_same_scores(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_active_extender_adds_its_answer_to_the_same_scores(
+    run: Run, record_property: Callable[[str, object], None]
+) -> None:
     """Acting changes no score of another plugin: the sum is ten times stock's plus ten times the answer."""
     comparison = run.compare(ACTIVE)
     moved = sum(
         bool(attempt.totals) and best(attempt).isdisjoint(best(run.attempts[STOCK][name]))
         for name, attempt in run.attempts[ACTIVE].items()
     )
-    with capsys.disabled():
-        sys.stdout.write(
-            f"\nkube-scheduler {run.version}, active: {comparison.equal} of {comparison.rows} plugin scores and "
-            f"{comparison.equal_totals} of {comparison.totals} sums as expected; {moved} of {comparison.pods} pods go "
-            "to another node\n"
-        )
+    record_property(
+        "figures",
+        f"kube-scheduler {run.version}, active: {comparison.equal} of {comparison.rows} plugin scores and "
+        f"{comparison.equal_totals} of {comparison.totals} sums as expected; {moved} of {comparison.pods} pods go "
+        "to another node",
+    )
     assert not comparison.other_nodes
     assert (comparison.equal, comparison.equal_totals) == (comparison.rows, comparison.totals)
     assert moved > 0.2 * run.pods

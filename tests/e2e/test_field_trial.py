@@ -2,7 +2,6 @@
 
 import json
 import random
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +22,7 @@ from trimaran.cli.main import main
 pytestmark = pytest.mark.e2e
 
 NODES = 30
-WINDOW_SECONDS, BLOCK_SECONDS, PAIRS = 3, 12, 6
+WINDOW_SECONDS, BLOCK_SECONDS, PAIRS = 3, 10, 6
 SETTINGS = {"extender__deadline_seconds": 5, "extender__refresh_seconds": 0.5}
 #: The rights of the shipped account, and those of a trial.
 RULES = (
@@ -109,7 +108,11 @@ def write_settings(file: Path, name: str, pairs: int = PAIRS) -> None:
 
 
 def test_a_trial_finds_an_effect_stops_on_harm_and_stays_stopped(
-    cluster: ControlPlane, watcher: str, loads_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: ControlPlane,
+    watcher: str,
+    loads_file: Path,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
 ) -> None:
     """Pods avoid hot nodes in active blocks only; planted harm ends acting within two blocks, also after a restart."""
     file = tmp_path / "trimaran.toml"
@@ -141,8 +144,7 @@ def test_a_trial_finds_an_effect_stops_on_harm_and_stays_stopped(
         while time.monotonic() < deadline:
             assert again.metrics()["trimaran_extender_acting_percent"] == 0
             time.sleep(1)
-    with capsys.disabled():
-        sys.stdout.write(f"\n{shown}\n{second['verdict']}\n")
+    record_property("figures", f"{shown}\n{second['verdict']}")
     placed = first["effects"]["placed_hot_percent"]
     assert placed["shadow"] > 10
     assert placed["shadow"] + placed["difference"] < 2
