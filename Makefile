@@ -4,12 +4,12 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 UV ?= uv
 DOCKER ?= docker
-# Number of tests that run in parallel: by default one per processor.
-WORKERS ?= $(shell nproc)
+# Number of tests that run in parallel: one more than there are processors, because some tests wait.
+WORKERS ?= $(shell expr $$(nproc) + 1)
 # Tests start Python some hundred times, so its bytecode is kept even if the environment disables this.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-all test-lowest solver e2e lint docs bench soak audit osv image sbom dist version lock openapi clean
+.PHONY: help run test test-all test-lowest solver programs e2e lint docs bench soak audit osv image sbom dist version lock openapi clean
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -41,10 +41,14 @@ solver: $(VENV)/.solver  ## test `trimaran place --exact` with OR-tools, whose p
 	$(VENV)/solver/bin/python -m pytest tests/trimaran/planning/test_solver.py
 
 # The programs are built once, into ~/.cache/trimaran or TRIMARAN_E2E_CACHE. See tests/control_plane/README.md.
+# Number of modules that run in parallel, each with its own control plane: they mostly wait, and need 1 GB each.
+E2E_WORKERS ?= 3
 E2E_PROGRAMS = etcd kube-apiserver kube-controller-manager kube-scheduler kwok metrics-server trimaran-scheduler descheduler helm kubectl $(if $(ALL),kube-scheduler-oldest)
-e2e: $(VENV)/.dev  ## build a Kubernetes control plane (needs Go; takes minutes, once) and test against it; ALL=1 tests two versions
+programs: $(VENV)/.dev  ## build a Kubernetes control plane (needs Go; takes minutes, once)
 	$(BIN)/python tests/control_plane/builds.py $(E2E_PROGRAMS)
-	$(BIN)/python -m pytest -m "e2e$(if $(ALL),, and not oldest)"
+
+e2e: programs  ## build a Kubernetes control plane if needed, and test against it; ALL=1 tests two versions
+	$(BIN)/python -m pytest -n $(E2E_WORKERS) --dist loadscope --no-loadscope-reorder -m "e2e$(if $(ALL),, and not oldest)"
 
 lint: $(VENV)/.dev  ## check formatting, types, imports between the parts, and language
 	$(BIN)/ruff check .
