@@ -67,7 +67,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter") -> None:
     """Print the figures that tests recorded, in whichever process they ran."""
     for report in terminalreporter.getreports("passed"):
         for name, value in report.user_properties:

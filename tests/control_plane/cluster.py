@@ -54,7 +54,7 @@ class ControlPlane:
         self.etcd_url = f"http://127.0.0.1:{free_port()}"
         self.etcd = self._start_etcd(self.etcd_url)
         self.apiserver = self._start_apiserver(self.etcd_url)
-        self.apiserver.wait_until(self._is_ready, "the API answers")
+        self.apiserver.wait_until(self._is_ready, "the API answers", 60)
         return self
 
     def __exit__(self, *_: object) -> None:
