@@ -38,7 +38,7 @@ ANSWERS: list[tuple[Answer, EvictionAnswer, float]] = [
 
 @pytest.mark.parametrize(("answer", "kind", "wait"), ANSWERS)
 def test_each_refusal_has_its_kind_and_wait(answer: Answer, kind: EvictionAnswer, wait: float) -> None:
-    """A refusal is told apart by status, cause and message, and Retry-After sets the wait."""
+    """Status, cause and message tell the kind of a refusal, and Retry-After sets the wait."""
     api = MovingApi(hot_and_cold())
     api.fault = lambda _method, _path: answer
     outcome = Evictor(api, 5).evict("default", "app-a-hot", UID)
