@@ -1,12 +1,13 @@
-"""Response times of the dashboard page in a real browser, with 5,000 nodes and a day of history.
+"""Response times of the dashboard in a real browser: 5,000 nodes with a day of history, and 8,000 workloads.
 
 Debian's Chromium draws without a graphics processor. Four times are measured: the browser's first paint and the first
 drawing of all nodes, both for the first and for a later visitor, and the time from a key press on the time line, or a
 letter typed in a filter, to the second frame after the page shows the new state. The filter waits 100 ms for further
-letters, which is included. The page's watcher runs on the same machine. There is no baseline, but the processor times
-of browser and server are printed: an idle machine needs at least these.
+letters, which is included. On the Workloads page these are a letter in its filter, a step to another page, and a click
+on another sort order, for which the charts of the cluster are drawn again. The page's watcher runs on the same machine.
+There is no baseline, but the processor times of browser and server are printed: an idle machine needs at least these.
 
-    python benchmarks/dashboard.py [--nodes 5000] [--turns 40]
+    python benchmarks/dashboard.py [--nodes 5000] [--workloads 8000] [--turns 40]
 """
 
 import contextlib
@@ -18,9 +19,14 @@ from pathlib import Path
 import psutil
 from common import Table, options
 from support.page import browser, dashboard, watched_day
+from support.workload_days import fill_workloads
 
 _FRAMES = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
-_CHANGED = "before => document.querySelector('#plane-status').innerText !== before"
+_CHANGED = """([selector, before]) => {
+    const shown = document.querySelector(selector);
+    return shown !== null && shown.innerText !== before;
+}"""
+_PLANE, _WORKLOADS, _FIRST = "#plane-status", "#workloads-status", "#workloads-table tbody th"
 _PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0].startTime"
 PROGRAMS = ("chromium", "dashboard")
 
@@ -35,20 +41,21 @@ def processor_seconds(word: str) -> float:
     return seconds
 
 
-def time_changes(page, act, turns: int) -> list[float]:
+def time_changes(page, act, turns: int, shown: str) -> list[float]:
     """Return, for each turn, the time in milliseconds from an action to the second frame after its result is shown.
 
     Args:
         page: page in the browser.
         act: function that does the action, such as pressing a key; its argument is the number of the turn.
         turns: number of turns.
+        shown: selector of the element whose text the action changes.
     """
     times = []
     for turn in range(turns):
-        before = page.inner_text("#plane-status")
+        before = page.inner_text(shown)
         start = time.perf_counter()
         act(turn)
-        page.wait_for_function(_CHANGED, arg=before, polling="raf")
+        page.wait_for_function(_CHANGED, arg=[shown, before], polling="raf")
         page.evaluate(_FRAMES)
         times.append(1000 * (time.perf_counter() - start))
     return times
@@ -56,15 +63,17 @@ def time_changes(page, act, turns: int) -> list[float]:
 
 def main() -> None:
     """Run the benchmark and print its table."""
-    size = options(__doc__, nodes=5_000, turns=40)
+    size = options(__doc__, nodes=5_000, workloads=8_000, turns=40)
     folder = Path(tempfile.mkdtemp())
+    fill_workloads(folder / "watcher.sqlite", size.workloads, int(time.time()) // 300 * 300 - 300)
     with (
-        watched_day(folder, size.nodes) as (service, _),
+        watched_day(folder, size.nodes, "--set", "workloads.enabled=false") as (service, _),
         dashboard(folder, service.url) as url,
         browser() as chromium,
     ):
         columns = ("action", "median, ms", "p95, ms (aim: 400)", "processor: browser, ms", "processor: server, ms")
-        table = Table(f"{size.nodes:,} nodes, a day of history, {size.turns} turns", columns)
+        title = f"{size.nodes:,} nodes, a day of history, {size.workloads:,} workloads, {size.turns} turns"
+        table = Table(title, columns)
         page = chromium.new_page(viewport={"width": 1280, "height": 900})
         page.set_default_timeout(120_000)
         for reader in ("first", "later"):
@@ -76,16 +85,35 @@ def main() -> None:
             table.row(f"{reader} reader: all nodes drawn", f"{1000 * drawn:.0f}", "", "", "")
         page.focus("#plane-time")
         actions = {
-            "a step of the time line": lambda _: page.keyboard.press("ArrowLeft"),
-            "a letter in a filter": lambda turn: page.fill("#plane-search", str(turn % 90 + 1)),
+            "a step of the time line": (_PLANE, lambda _: page.keyboard.press("ArrowLeft")),
+            "a letter in a filter": (_PLANE, lambda turn: page.fill("#plane-search", str(turn % 90 + 1))),
         }
-        for name, act in actions.items():
-            before = [processor_seconds(word) for word in PROGRAMS]
-            times = time_changes(page, act, size.turns)
-            after = [processor_seconds(word) for word in PROGRAMS]
-            spent = [1000 * (late - early) / size.turns for early, late in zip(before, after, strict=True)]
-            p95 = statistics.quantiles(times, n=20)[-1]
-            table.row(name, f"{statistics.median(times):.0f}", f"{p95:.0f}", *(f"{each:.0f}" for each in spent))
+        measure(page, actions, size.turns, table)
+        start = time.perf_counter()
+        page.goto(f"{url}/workloads")
+        page.wait_for_selector(_FIRST)
+        table.row("first reader of a round: workloads", f"{1000 * (time.perf_counter() - start):.0f}", "", "", "")
+        sorts = ("waste memory", "waste CPU")
+        actions = {
+            "workloads: a letter in a filter": (
+                _WORKLOADS,
+                lambda turn: page.fill("#workloads-search", f"web-{turn % 9 + 1}"),
+            ),
+            "workloads: another sort order": (_FIRST, lambda turn: page.click(f"a:text-is('{sorts[turn % 2]}')")),
+            "workloads: another page": (_FIRST, lambda turn: page.fill("#workloads-page", str(turn % 9 + 2))),
+        }
+        measure(page, actions, size.turns, table)
+
+
+def measure(page, actions, turns: int, table: Table) -> None:
+    """Add a row for each action to the table: its times, and the processor times of browser and server."""
+    for name, (shown, act) in actions.items():
+        before = [processor_seconds(word) for word in PROGRAMS]
+        times = time_changes(page, act, turns, shown)
+        after = [processor_seconds(word) for word in PROGRAMS]
+        spent = [1000 * (late - early) / turns for early, late in zip(before, after, strict=True)]
+        p95 = statistics.quantiles(times, n=20)[-1]
+        table.row(name, f"{statistics.median(times):.0f}", f"{p95:.0f}", *(f"{each:.0f}" for each in spent))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,17 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))
 from support.deciding import cluster, decide, extender  # noqa: E402
 from support.page import browser, dashboard, watched_day  # noqa: E402
+from support.workload_days import fill_workloads  # noqa: E402
 
-SCREENS = {"cluster": "", "nodes": "nodes", "trust": "trust", "pod": "pod", "decisions": "decisions"}
-_NODES = 1500
+SCREENS = {
+    "cluster": "",
+    "nodes": "nodes",
+    "workloads": "workloads",
+    "trust": "trust",
+    "pod": "pod",
+    "decisions": "decisions",
+}
+_NODES, _WORKLOADS = 1500, 400
 _DECIDED = [f"node-{number}" for number in range(1, 201)]
 
 
@@ -19,8 +28,9 @@ def main() -> None:
     """Draw every page, with a watcher that has a day of history, and an extender that acts for half of the pods."""
     folder = Path(tempfile.mkdtemp())
     (HERE / "images").mkdir(exist_ok=True)
+    fill_workloads(folder / "watcher.sqlite", _WORKLOADS, int(time.time()) // 300 * 300 - 300)
     with (
-        watched_day(folder, _NODES) as (service, _),
+        watched_day(folder, _NODES, "--set", "workloads.enabled=false") as (service, _),
         cluster(folder, _DECIDED) as kubernetes,
         extender(folder, kubernetes, service.url, "extender.canary=50") as decided,
         dashboard(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from runtime.kubernetes.workloads import Workload
-from trimaran.cli.workload_advice import QUANTITY, RESOURCES, AdvisedContainer, AdvisedWorkload
+from trimaran.workload_advice import QUANTITY, RESOURCES, AdvisedContainer, AdvisedWorkload
 
 API_VERSIONS = {"Deployment": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "CronJob": "batch/v1"}
 """Kinds whose templates can be patched, with their API versions."""

@@ -13,7 +13,7 @@ from client.service import ServiceClient
 from runtime.terminal import echo, echo_document, echo_table, echo_yaml, output_option
 from trimaran.cli.options import credential_options, fail, kubernetes_api, option, path_option
 from trimaran.cli.request_patches import RequestPatch, request_patches, resize_patches
-from trimaran.cli.workload_advice import QUANTITY, RESOURCES, AdvisedContainer, AdvisedWorkload, read_workload
+from trimaran.workload_advice import QUANTITY, RESOURCES, AdvisedContainer, AdvisedWorkload, read_workload
 
 _GIB = 2**30
 _NONE = "No request of a Deployment, StatefulSet, DaemonSet or CronJob is to be changed."

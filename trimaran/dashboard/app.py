@@ -12,7 +12,7 @@ from pydantic import validate_call
 
 import watcher.wire.history  # noqa: F401
 from client.errors import ClientError
-from trimaran.dashboard import decisions, nodes, plane, pod, trust
+from trimaran.dashboard import decisions, nodes, plane, pod, trust, workloads
 from trimaran.dashboard.callback_requests import check_callback_requests
 from trimaran.dashboard.data import PageAccess
 from trimaran.dashboard.page_context import PageContext
@@ -31,7 +31,7 @@ def create_app(
         prefix: path prefix of the dashboard in the browser; the embedding server strips it from requests.
     """
     context = context or PageContext()
-    pages: list[Any] = [plane, nodes, trust, pod] + ([decisions] if context.decisions else [])
+    pages: list[Any] = [plane, nodes, workloads, trust, pod] + ([decisions] if context.decisions else [])
     server = Flask("dashboard", static_folder=None)
     untyped_server: Any = server  # Dash accepts a Flask application, but its type hints do not
     app = Dash(

@@ -1,5 +1,6 @@
 """Data of the dashboard's pages, read from a watcher with a viewer's credentials and cached for up to a minute."""
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -8,9 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client.errors import ClientError, NoMetrics, UnknownWindow
+from runtime.kubernetes.workloads import Workload
 from trimaran.dashboard.ttl_cache import TTLCache
+from trimaran.dashboard.workload_list import WorkloadList
 from watcher.history import History, Steps
 from watcher.model import WatcherMetrics
+from watcher.workload_table import ClusterTotals
 
 _FRESH_SECONDS = 10.0
 _HISTORY_SECONDS = 60.0
@@ -39,6 +43,18 @@ class WatcherReader(Protocol):
         """Return the reasons why the watcher is unhealthy; empty if it is healthy."""
         ...
 
+    def workload_document(self) -> dict[str, Any]:
+        """Return all workloads with their containers and recommended requests, as JSON."""
+        ...
+
+    def workload_detail(self, workload: Workload) -> dict[str, Any]:
+        """Return one workload, also with its use by the hour and by the day, as JSON; empty for an unknown one."""
+        ...
+
+    def workload_totals(self) -> ClusterTotals:
+        """Return capacity, requests and use of all pods together in the rounds of the last day."""
+        ...
+
 
 class DashboardData:
     """Cached view of a watcher for one viewer. Safe to use from several threads.
@@ -54,6 +70,9 @@ class DashboardData:
     def __init__(self, client: WatcherReader, clock: Callable[[], float] = time.monotonic) -> None:
         """Create the cache; nothing is read until a page asks for it."""
         self._client = client
+        self._workloads: WorkloadList | None = None
+        self._workloads_round = 0.0  # end of the round that it has, or that is being read
+        self._workloads_lock = threading.Lock()
         cache = TTLCache(clock)
         self._cached, self.memoize = cache.get, cache.memoize
 
@@ -90,6 +109,47 @@ class DashboardData:
     def health(self) -> tuple[str, ...]:
         """Return the reasons why the watcher is unhealthy; empty if it is healthy."""
         return self._cached("state", _FRESH_SECONDS, self._read_state)[0]
+
+    def totals(self) -> ClusterTotals:
+        """Return capacity, requests and use of all pods together over the last day.
+
+        Raises:
+            ClientError: no round of pod use is known; the message has the reason.
+        """
+        return self._cached("totals", _FRESH_SECONDS, self._client.workload_totals)
+
+    def workloads(self) -> WorkloadList:
+        """Return all workloads of the newest round, or for the seconds that reading them takes of the one before.
+
+        Raises:
+            ClientError: no workload is known, or the viewer may not see any.
+        """
+        round_end = float(self.totals().times[-1])
+        with self._workloads_lock:
+            known = self._workloads
+            if known is None:
+                known = self._workloads = self._read_workloads()
+                self._workloads_round = round_end
+            elif self._workloads_round != round_end:
+                self._workloads_round = round_end
+                threading.Thread(target=self._refresh_workloads, daemon=True).start()
+            return known
+
+    def workload(self, workload: Workload) -> dict[str, Any]:
+        """Return the JSON of one workload; empty for an unknown one."""
+        return self._client.workload_detail(workload)
+
+    def _read_workloads(self) -> WorkloadList:
+        return WorkloadList.read(self._client.workload_document())
+
+    def _refresh_workloads(self) -> None:
+        """Read the workloads of a new round; after a failure the next page load reads them, and reports the reason."""
+        try:
+            workloads = self._read_workloads()
+        except ClientError:
+            workloads = None
+        with self._workloads_lock:
+            self._workloads = workloads
 
     def _read_state(self) -> tuple[tuple[str, ...], list[dict[str, Any]] | ClientError]:
         # Together, so that a page does not show the health after one fetch with the findings of another.

@@ -1,13 +1,15 @@
 """Dashboard in the process of ``trimaran watch``: it reads the watcher directly, and applies its access rules."""
 
 import logging
+import threading
 from typing import TYPE_CHECKING, Any
 
 import orjson
 from flask import request
 
-from client.errors import BY_CODE, AccessDenied
+from client.errors import BY_CODE, AccessDenied, NoMetrics
 from runtime.http.credentials import InvalidApiServerConfig
+from runtime.kubernetes.workloads import Workload
 from runtime.server.access import AccessCheck, Verdict
 from trimaran.dashboard.app import create_app
 from trimaran.dashboard.data import DashboardData
@@ -22,6 +24,8 @@ from watcher.history import History
 from watcher.model import WatcherMetrics
 from watcher.pipeline.watcher import Watcher
 from watcher.settings import Settings
+from watcher.wire.workloads import WorkloadIndex, workload_items
+from watcher.workload_table import ClusterTotals
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -51,15 +55,18 @@ def page(watcher: Watcher, access: AccessCheck, settings: Settings) -> "WSGIAppl
     except InvalidApiServerConfig as error:
         _log.warning("cannot read node labels from the cluster (dashboard.cluster)", extra={"reason": str(error)})
     context = PageContext(labels=labels, decisions=decisions, max_request_bytes=MAX_BODY_BYTES)
-    return create_app(_EmbeddedAccess(watcher, access), context, prefix=PAGE_PATH).wsgi_app
+    # With a token of the watcher's own a viewer sees everything; a Kubernetes token would have to be reviewed.
+    is_reviewed = settings.workloads.access == "review" and not access.requires_token
+    viewers = _EmbeddedAccess(watcher, access, is_reviewed=is_reviewed)
+    return create_app(viewers, context, prefix=PAGE_PATH).wsgi_app
 
 
 class _EmbeddedAccess:
     """Access control by the watcher's rules, for a token from the request or from a login session."""
 
-    def __init__(self, watcher: Watcher, access: AccessCheck) -> None:
+    def __init__(self, watcher: Watcher, access: AccessCheck, *, is_reviewed: bool) -> None:
         self._access = access
-        self._data = DashboardData(_EmbeddedReader(watcher))
+        self._data = DashboardData(_EmbeddedReader(watcher, is_reviewed=is_reviewed))
 
     def admit(self, token: str | None) -> DashboardData:
         """Return the data of the watcher, the same for all admitted viewers.
@@ -75,10 +82,17 @@ class _EmbeddedAccess:
 
 
 class _EmbeddedReader:
-    """Reader of a watcher in the same process, with the interface of a client but without HTTP."""
+    """Reader of a watcher in the same process, with the interface of a client but without HTTP.
 
-    def __init__(self, watcher: Watcher) -> None:
-        self._watcher = watcher
+    Args:
+        watcher: the watcher.
+        is_reviewed: whether viewers see only some namespaces' workloads, which cannot be decided here.
+    """
+
+    def __init__(self, watcher: Watcher, *, is_reviewed: bool) -> None:
+        self._watcher, self._is_reviewed = watcher, is_reviewed
+        self._index: WorkloadIndex | None = None
+        self._lock = threading.Lock()
 
     def metrics(self, window: str | None = None) -> WatcherMetrics:
         """Return the metrics of all nodes in a window; None for the watcher's default window."""
@@ -103,3 +117,47 @@ class _EmbeddedReader:
     def health(self) -> tuple[str, ...]:
         """Return the reasons why the watcher is unhealthy; empty if it is healthy."""
         return self._watcher.health().reasons
+
+    def workload_document(self) -> dict[str, Any]:
+        """Return all workloads with their containers and recommended requests, as ``GET /workloads`` does."""
+        index = self._indexed()
+        unchecked = list(self._watcher.workloads.unchecked)
+        items = workload_items(index, index.workloads)
+        return {"timestamp": index.table.timestamp, "not_checked": unchecked, "workloads": items}
+
+    def workload_detail(self, workload: Workload) -> dict[str, Any]:
+        """Return one workload, as ``GET /workloads/<namespace>/<kind>/<name>`` does; empty for an unknown one."""
+        index = self._indexed()
+        if workload not in index.places:
+            return {}
+        (item,) = workload_items(index, [workload], by_hour=True)
+        return {"timestamp": index.table.timestamp, **item}
+
+    def workload_totals(self) -> ClusterTotals:
+        """Return capacity, requests and use of all pods together in the rounds of the last day."""
+        totals = self._watcher.workloads.totals()
+        if not len(totals):
+            raise NoMetrics("the use of no pod is known: the first round is not complete, or no provider measures pods")
+        return totals
+
+    def _indexed(self) -> WorkloadIndex:
+        """Return the workloads of the newest round.
+
+        Raises:
+            NoMetrics: no workload is known.
+            AccessDenied: what a viewer sees is reviewed, and this dashboard has no token of the viewer.
+        """
+        if self._is_reviewed:
+            raise AccessDenied(
+                "workloads are shown by namespace here (workloads.access); trimaran dashboard --watcher passes each "
+                "viewer's token on"
+            )
+        learned = self._watcher.workloads
+        table = learned.table()
+        if not table.workloads:
+            raise NoMetrics("the use of no workload is known")
+        with self._lock:
+            if self._index is None or self._index.table is not table:
+                containers = learned.containers()
+                self._index = WorkloadIndex.of(table, containers, learned.recommend(containers))
+            return self._index

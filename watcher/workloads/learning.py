@@ -79,7 +79,8 @@ class WorkloadLearning:
             self._unchecked = (*use.unchecked, *unknown_restarts, *self._autoscaling.unchecked)
             self._table = self._courses = None
             totals = self._day()
-            totals.add(use, pods, capacity)
+            if learner.time == use.timestamp:  # else the round had no known use
+                totals.add(use, pods, capacity)
             self._store.save_workloads(
                 self._source, lambda stored: {**save_state(learner, stored), PART: totals.part()}
             )

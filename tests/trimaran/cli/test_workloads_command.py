@@ -16,7 +16,7 @@ from support.servers import reply, serving
 from support.workload_rounds import measured
 
 from trimaran.cli.main import main
-from trimaran.cli.workload_advice import cpu_quantity, memory_quantity
+from trimaran.workload_advice import cpu_quantity, memory_quantity
 
 GIB, NOW, DAY = 2**30, 1.8e9, 86400.0
 NEITHER: dict[str, str | None] = {"cpu_cores": None, "memory_bytes": None}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 from support.page import SCREEN
+from support.workload_rounds import measured
 
 from client.errors import NoMetrics
 from trimaran.dashboard.app import create_app
@@ -16,7 +17,10 @@ from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.extender import Decisions
 from trimaran.dashboard.page_context import PageContext
 from trimaran.extender.decisions.decisions_client import DecisionsClient
+from watcher.store import Store
 from watcher.wire import decode
+from watcher.wire.workloads import WorkloadIndex, workload_items
+from watcher.workloads.learning import WorkloadLearning
 
 NOW = int(time.time())
 METRIC = {"name": "c", "type": "CPU", "operator": "AVG", "rollup": "15m", "value": 20.5}
@@ -30,10 +34,13 @@ SNAPSHOT = decode(
         }
     )
 )
+LEARNED = WorkloadLearning(Store(None), "x")
+LEARNED.observe(*measured(0))
 VALUES = {
     "location.pathname": "/", "location.search": "", "plane-type.data": "CPU", "plane-time.value": 5,
     "plane-time.max": 9, "nodes-sort.data": "name", "nodes-page.value": 1, "pod-score.n_clicks": 1,
-    "decisions-mode.data": "all",
+    "decisions-mode.data": "all", "workloads-by.data": "namespace", "workloads-sort.data": "waste CPU",
+    "workloads-change.data": "all", "workloads-page.value": 1,
 }  # fmt: skip
 FORGED = [
     None, 0, -1, 1.5, 1e308, 10**30, "", "a", "\0", "\ud800", "x" * 50_000, "(", "a=b,", [], [1], {}, {"a": 1}, True,
@@ -60,6 +67,14 @@ class Watcher:
 
     def health(self):
         return ()
+
+    def workload_totals(self):
+        return LEARNED.totals()
+
+    def workload_document(self):
+        containers = LEARNED.containers()
+        index = WorkloadIndex.of(LEARNED.table(), containers, LEARNED.recommend(containers))
+        return {"timestamp": index.table.timestamp, "workloads": workload_items(index, index.workloads)}
 
     def admit(self, _token):
         return DashboardData(self)

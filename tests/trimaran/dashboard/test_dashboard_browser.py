@@ -1,17 +1,30 @@
 """Dashboard in a real browser, with a real watcher of 5,000 nodes and a day of history."""
 
 import re
+import time
 from datetime import UTC, datetime
 
 import pytest
 import requests
 from support.deciding import cluster, decide, extender
 from support.page import browser, dashboard, watched_day
+from support.workload_days import fill_workloads
+
+from client.service import ServiceClient
+from trimaran.workload_advice import cpu_quantity
 
 pytest.importorskip("dash")
-NODES = 5000
+NODES, WORKLOADS = 5000, 300
+ONE_WORKLOAD = "shop/Deployment/web-0"
 LABELLED = [f"node-{number}" for number in range(1, 151)]
-PAGES = {"": "Cluster", "nodes": "Nodes", "trust": "Trust", "pod": "Pod", "decisions": "Decisions"}
+PAGES = {
+    "": "Cluster",
+    "nodes": "Nodes",
+    "workloads": "Workloads",
+    "trust": "Trust",
+    "pod": "Pod",
+    "decisions": "Decisions",
+}
 pytestmark = pytest.mark.slow
 
 
@@ -19,8 +32,9 @@ pytestmark = pytest.mark.slow
 def served(tmp_path_factory):
     """Run watcher, cluster, extender, dashboard and browser; yields the addresses and the browser."""
     folder = tmp_path_factory.mktemp("page")
+    fill_workloads(folder / "watcher.sqlite", WORKLOADS, int(time.time()) // 300 * 300 - 300)
     with (
-        watched_day(folder, NODES) as (service, _),
+        watched_day(folder, NODES, "--set", "workloads.enabled=false") as (service, _),
         cluster(folder, LABELLED) as kubernetes,
         extender(folder, kubernetes, service.url) as extender_url,
         dashboard(
@@ -58,7 +72,9 @@ def test_every_page_is_drawn_and_accessible(served, page, path):
     assert [each["id"] for each in violations if each["impact"] in {"serious", "critical"}] == []
 
 
-@pytest.mark.parametrize("path", [*PAGES, "decisions?pod=default/web-7", "pod?pod=default/web-7"])
+@pytest.mark.parametrize(
+    "path", [*PAGES, "decisions?pod=default/web-7", "pod?pod=default/web-7", f"workloads?workload={ONE_WORKLOAD}"]
+)
 def test_every_page_fits_a_phone_in_dark_mode(served, page, path):
     """The page does not scroll sideways, and axe, which also checks contrast, finds no serious violation."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
@@ -158,6 +174,55 @@ def test_the_table_shows_the_watchers_loads(served, page):
     assert cells[0] == "node-123"
     assert cells[1] == f"{values['CPU', 'AVG']:.1f}% ±{values['CPU', 'STD']:.1f}"
     assert cells[4] == f"{values['Memory', 'AVG']:.1f}% ±{values['Memory', 'STD']:.1f}"
+
+
+def test_workloads_are_sorted_filtered_and_paged(served, page):
+    """Rows are the watcher's workloads, the largest waste first; filters, sorting and pages change them."""
+    with ServiceClient(served[0]) as client:
+        document = client.workload_document()
+    waste = {
+        f"{each['kind']}/{each['name']}": sum(one["wasted"]["cpu_cores"] for one in each["containers"])
+        for each in document["workloads"]
+    }
+    first, *_ = sorted(waste, key=lambda name: -waste[name])
+    page.goto(f"{served[1]}/workloads")
+    page.wait_for_selector("#workloads-table td")
+    assert page.inner_text("#workloads-status") == f"{WORKLOADS} workloads, page 1 of {-(-WORKLOADS // 50)}"
+    assert page.locator("#workloads-table tbody th").first.inner_text() == first
+    assert page.locator("#workloads-lines-cpu .scatterlayer .trace").count() == 3
+    page.fill("#workloads-page", "2")
+    page.wait_for_function("() => document.querySelector('#workloads-status').innerText.includes('page 2')")
+    assert page.locator("#workloads-table tbody tr").count() == 50
+    page.fill("#workloads-search", "CronJob/web")
+    found = [name for name in waste if name.startswith("CronJob/web")]
+    page.wait_for_function(
+        "start => document.querySelector('#workloads-status').innerText.startsWith(start)",
+        arg=f"{len(found)} workloads",
+    )
+    page.click("a:text-is('namespace')")
+    page.wait_for_function("() => document.querySelector('#workloads-status').innerText.startsWith('10 namespaces')")
+    page.click("#workloads-table a:text-is('shop')")
+    page.wait_for_function("() => document.querySelector('#workloads-namespace').value === 'shop'")
+    page.wait_for_function("() => document.querySelector('#workloads-status').innerText.startsWith('30 workloads')")
+
+
+def test_a_workload_has_its_own_page(served, page):
+    """A name links to the workload's requests, percentiles and hours, which are the watcher's; the link back works."""
+    page.goto(f"{served[1]}/workloads?sort=name&namespace=shop")
+    page.click("a:text-is('Deployment/web-0')")
+    page.wait_for_selector("h2:has-text('Deployment/web-0 in shop')")
+    served_item = requests.get(f"{served[0]}/workloads/{ONE_WORKLOAD}", timeout=10).json()
+    rows = page.locator("div[aria-label='Use of one pod'] tbody tr")
+    assert [row.locator("th").inner_text() for row in rows.all()] == [
+        each["name"] for each in served_item["containers"]
+    ]
+    percentile = served_item["containers"][0]["cpu_cores_percentiles"]["99"]
+    cells = rows.first.locator("th, td").all_inner_texts()
+    assert cells[5] == cpu_quantity(percentile)
+    page.click("summary")
+    assert page.locator("div[aria-label^='Mean use'] tbody tr").count() == 24
+    page.click("a:text-is('All workloads')")
+    page.wait_for_selector("#workloads-table td")
 
 
 def test_nodes_are_ranked_for_a_pod(served, page):

@@ -1,4 +1,4 @@
-"""Workloads with recommended requests, as a watcher describes them, for ``trimaran workloads``."""
+"""Workloads with recommended requests, as a watcher describes them, for ``trimaran workloads`` and the dashboard."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil

@@ -1,0 +1,159 @@
+"""One workload on the Workloads page: requests, percentiles, the course of the day and history."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dash import dcc, html
+from plotly import graph_objects as go
+
+from client.errors import ClientError
+from runtime.kubernetes.workloads import Workload
+from trimaran.dashboard.components import GRID_COLOR, table
+from trimaran.dashboard.data import DashboardData
+from trimaran.workload_advice import QUANTITY, RESOURCES, cpu_quantity, memory_quantity
+
+_DAY = 86400
+_GIB = 2**30
+_COLORS = ("#2f6fde", "#c77700", "#2e8b57", "#8a5cd1", "#b8336a")
+_UNKNOWN = "-"
+
+
+def layout(data: DashboardData, name: str) -> list[Any]:
+    """Return the page of a workload.
+
+    Args:
+        data: data of the viewer.
+        name: ``namespace/kind/name``.
+    """
+    back = html.P(dcc.Link("All workloads", href="?"))
+    parts = name.split("/", 2)
+    if len(parts) != 3:
+        return [html.P(f"{name[:200]!r} is not namespace/kind/name", role="alert"), back]
+    try:
+        item = data.workload(Workload(*parts))
+    except ClientError as error:
+        return [html.P(str(error), role="alert"), back]
+    if not item:
+        return [html.P(f"unknown workload {name[:200]}", role="alert"), back]
+    containers: Sequence[Mapping[str, Any]] = item["containers"]
+    return [
+        html.H2(f"{parts[1]}/{parts[2]} in {parts[0]}"),
+        html.P(_facts(item)),
+        table(
+            "Requests and recommendations",
+            ["Container", "Resource", "Request", "Recommended", "Change", "Reason", "Waste of all pods"],
+            [_advice(each, resource) for each in containers for resource in RESOURCES],
+        ),
+        table(
+            "Use of one pod",
+            [
+                "Container",
+                "CPU",
+                *_quantile_names(containers),
+                "Memory",
+                "Memory, highest",
+                "History",
+                "Revision since",
+            ],
+            [_use(each, float(item["timestamp"])) for each in containers],
+        ),
+        html.H2("Course of the day"),
+        html.Div(
+            [
+                _course(containers, "cpu_cores", "CPU, cores", 1.0),
+                _course(containers, "memory_bytes", "Memory, GiB", float(_GIB)),
+            ],
+            className="charts",
+        ),
+        _hours(containers),
+        back,
+    ]
+
+
+def _facts(item: Mapping[str, Any]) -> str:
+    seen = [f"{time.strftime('%Y-%m-%d %H:%M', time.gmtime(item[key]))} UTC" for key in ("first_seen", "last_seen")]
+    hours = item["pod_minutes"] / 60
+    return f"{item['pods']:.0f} pods, measured from {seen[0]} to {seen[1]}, {hours:,.0f} pod-hours"
+
+
+def _advice(container: Mapping[str, Any], resource: str) -> list[str]:
+    label, write = {"cpu_cores": "CPU", "memory_bytes": "memory"}[resource], QUANTITY[resource]
+    request = container["requests"][resource]
+    return [
+        container["name"],
+        label,
+        write(request) if request else _UNKNOWN,
+        _known(container["recommended"][resource], write),
+        container["verdict"][resource] or _UNKNOWN,
+        container["reason"][resource] or _UNKNOWN,
+        _known(container["wasted"][resource], write),
+    ]
+
+
+def _quantile_names(containers: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [f"CPU, p{quantile}" for quantile in (containers[0]["cpu_cores_percentiles"] if containers else ())]
+
+
+def _use(container: Mapping[str, Any], now: float) -> list[str]:
+    days = (container["last_seen"] - container["first_seen"]) / _DAY
+    use, deviation = container["use"], container["deviation"]
+    return [
+        container["name"],
+        f"{cpu_quantity(use['cpu_cores'])} ±{cpu_quantity(deviation['cpu_cores'])}",
+        *(_known(value, cpu_quantity) for value in container["cpu_cores_percentiles"].values()),
+        f"{memory_quantity(use['memory_bytes'])} ±{memory_quantity(deviation['memory_bytes'])}",
+        _known(container["highest_memory_bytes"], memory_quantity),
+        f"{days:.1f} days",
+        f"{(now - container['revision_since']) / _DAY:.1f} days ago",
+    ]
+
+
+def _known(value: float | None, write: Callable[[float], str]) -> str:
+    return _UNKNOWN if value is None else write(value)
+
+
+def _course(containers: Sequence[Mapping[str, Any]], resource: str, title: str, scale: float) -> Any:
+    """Return a chart of the mean use in each hour of the day, with the present request of each container."""
+    figure = go.Figure()
+    for number, container in enumerate(containers):
+        color = _COLORS[number % len(_COLORS)]
+        values = [None if value is None else round(value / scale, 4) for value in container["by_hour"][resource]]
+        request = container["requests"][resource] / scale
+        figure.add_scatter(
+            x=list(range(24)), y=values, name=container["name"], mode="lines", line={"color": color}, hoverinfo="skip"
+        )
+        if request:
+            figure.add_scatter(
+                x=[0, 23], y=[request, request], name=f"{container['name']}, request", mode="lines",
+                line={"color": color, "dash": "dash"}, hoverinfo="skip",
+            )  # fmt: skip
+    figure.update_layout(
+        paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", font={"color": "#7a808a"}, height=260,
+        margin={"l": 60, "r": 10, "t": 10, "b": 40}, showlegend=True, legend={"orientation": "h", "y": 1.15},
+        xaxis={"title": {"text": "hour of the day, UTC"}, "gridcolor": GRID_COLOR, "dtick": 3},
+        yaxis={
+            "title": {"text": title}, "rangemode": "tozero", "gridcolor": GRID_COLOR, "zerolinecolor": GRID_COLOR,
+        },
+    )  # fmt: skip
+    graph = dcc.Graph(
+        figure=figure, config={"displayModeBar": False, "staticPlot": True}, id=f"workload-course-{resource}"
+    )
+    return html.Div(graph, className="chart")
+
+
+def _hours(containers: Sequence[Mapping[str, Any]]) -> Any:
+    """Return the values of the charts as a table, also for screen readers."""
+    header = ["Hour, UTC", *(f"{each['name']}, {label}" for each in containers for label in ("CPU", "memory"))]
+    rows = [
+        [
+            f"{hour:02d}",
+            *(
+                _known(each["by_hour"][resource][hour], QUANTITY[resource])
+                for each in containers
+                for resource in RESOURCES
+            ),
+        ]
+        for hour in range(24)
+    ]
+    return html.Details([html.Summary("Values by hour"), table("Mean use of one pod by the hour", header, rows)])

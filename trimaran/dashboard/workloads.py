@@ -1,0 +1,206 @@
+"""Workloads page: requests next to their use, by workload and by namespace, and the cluster's lines over a day."""
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+import numpy as np
+from dash import Dash, Input, Output, dcc, html
+from plotly import graph_objects as go
+from pydantic import validate_call
+
+from client.errors import ClientError
+from trimaran.dashboard import workload_details
+from trimaran.dashboard.components import (
+    GRID_COLOR,
+    CurrentData,
+    Query,
+    labeled_control,
+    link_choice,
+    search_box,
+    suggested_input,
+    table,
+)
+from trimaran.dashboard.data import DashboardData
+from trimaran.dashboard.page_context import PageContext
+from trimaran.dashboard.workload_list import CHANGES, WorkloadRow
+from trimaran.workload_advice import cpu_quantity, memory_quantity
+from watcher.workload_table import ClusterTotals
+
+PATH, TITLE = "/workloads", "Workloads"
+ROWS = 50
+_SORTS = ("waste CPU", "waste memory", "requested CPU", "requested memory", "used CPU", "used memory", "pods", "name")
+_VIEWS = ("workload", "namespace")
+_ANY = "all"
+_GIB = 2**30
+#: Name, color and dash of each line.
+_LINES = (("capacity", "#8a8f98", "dash"), ("requested", "#c77700", "solid"), ("used", "#2f6fde", "solid"))
+_RESOURCES = (("CPU", "cores", 1.0), ("Memory", "GiB", float(_GIB)))
+
+
+def layout(data: DashboardData, query: Query, _context: PageContext) -> list[Any]:
+    """Return the content of the Workloads page, or of one workload that the query names."""
+    if query.get("workload"):
+        return workload_details.layout(data, query["workload"])
+    lines: list[Any] = []
+    try:
+        lines = _lines(data.totals())
+        workloads = data.workloads()
+    except ClientError as error:
+        return [html.P(str(error), role="alert"), *lines]
+    namespaces = sorted({workload.namespace for workload in workloads.workloads})
+    return [
+        html.P(
+            "What the containers of the running pods request, what they use, and the requests that the watcher "
+            "recommends. Waste is the unused part of the requests. Nothing in the cluster is changed."
+        ),
+        *lines,
+        html.Div(
+            [
+                link_choice("workloads-by", "By", query, "by", _VIEWS, _VIEWS[0]),
+                link_choice("workloads-change", "Change", query, "change", (_ANY, *CHANGES), _ANY),
+                link_choice("workloads-sort", "Sort by", query, "sort", _SORTS, _SORTS[0]),
+            ],
+            className="controls",
+        ),
+        html.Div(
+            [
+                search_box("workloads-search", "Kind/name contains"),
+                suggested_input("workloads-namespace", "Namespace", namespaces, query.get("namespace", "")),
+                labeled_control(
+                    "workloads-page", "Page", dcc.Input(id="workloads-page", type="number", min=1, step=1, value=1)
+                ),
+            ],
+            className="controls",
+        ),
+        html.P("", id="workloads-status", role="status"),
+        html.Div(id="workloads-table"),
+    ]
+
+
+def register(app: Dash, current: CurrentData, _context: PageContext) -> None:
+    """Register the callbacks of the Workloads page."""
+
+    @app.callback(
+        Output("workloads-table", "children"),
+        Output("workloads-status", "children"),
+        Input("workloads-by", "data"),
+        Input("workloads-change", "data"),
+        Input("workloads-sort", "data"),
+        Input("workloads-search", "value"),
+        Input("workloads-namespace", "value"),
+        Input("workloads-page", "value"),
+    )
+    @validate_call
+    def show(
+        by: str, change: str, sort: str, search: str | None, namespace: str | None, page: int | None
+    ) -> tuple[Any, str]:
+        try:
+            workloads = current().workloads()
+        except ClientError as error:
+            return None, str(error)
+        chosen = workloads.matching(search or "", namespace or "", change)
+        if by == "namespace":
+            return _shown(workloads.by_namespace(chosen, sort), page, "namespaces")
+        ordered = workloads.order(chosen, sort).tolist()
+        shown, status = _page(ordered, page, "workloads")
+        return _table(workloads.rows(shown)), status
+
+
+def _shown(rows: Sequence[WorkloadRow], page: int | None, what: str) -> tuple[Any, str]:
+    shown, status = _page(rows, page, what)
+    return _table(shown), status
+
+
+def _page(items: Sequence[Any], page: int | None, what: str) -> tuple[Sequence[Any], str]:
+    """Return the items of a page, and a text that says which page it is."""
+    pages = max(1, -(-len(items) // ROWS))
+    page = min(max(1, page or 1), pages)
+    return items[(page - 1) * ROWS : page * ROWS], f"{len(items)} {what}, page {page} of {pages}"
+
+
+def _table(rows: Sequence[WorkloadRow]) -> Any:
+    is_by_namespace = bool(rows) and rows[0].workload is None
+    names = ["Namespace"] if is_by_namespace else ["Workload", "Namespace"]
+    header = [*names, "Pods", "CPU requested", "CPU used", "CPU waste", "Memory requested", "Memory used"]
+    header += ["Memory waste", "Workloads"] if is_by_namespace else ["Memory waste", "Change", "Reason"]
+    return table("Requests and use", header, [_cells(row) for row in rows])
+
+
+def _cells(row: WorkloadRow) -> list[Any]:
+    """Return the cells of a row. Requests have the recommended ones behind an arrow, where these differ."""
+    workload = row.workload
+    if workload is None:
+        name: list[Any] = [dcc.Link(row.name, href=f"?{urlencode({'namespace': row.name})}")]
+        end = [row.change]
+    else:
+        link = dcc.Link(row.name, href=f"?{urlencode({'workload': '/'.join(workload)})}")
+        name, end = [link, workload.namespace], [row.change or "-", row.reason or "-"]
+    amounts = [
+        text
+        for resource, write in enumerate((_cores, _gib))
+        for text in (
+            _arrow(write(row.requested[resource]), write(row.recommended[resource])),
+            write(row.used[resource]),
+            write(row.wasted[resource]),
+        )
+    ]
+    return [*name, f"{row.pods:.0f}", *amounts, *end]
+
+
+def _arrow(present: str, recommended: str) -> str:
+    return present if present == recommended else f"{present} → {recommended}"
+
+
+def _cores(cores: float) -> str:
+    return f"{cores:.1f}" if cores >= 1 else cpu_quantity(cores)
+
+
+def _gib(amount: float) -> str:
+    return f"{amount / _GIB:.1f} GiB" if amount >= _GIB else memory_quantity(amount)
+
+
+def _lines(totals: ClusterTotals) -> list[Any]:
+    """Return a chart of capacity, requests and use over the last day for each resource, with a text of its end."""
+    times = (totals.times * 1000).astype("datetime64[ms]").astype(str).tolist()
+    blocks = []
+    for resource, (name, unit, scale) in enumerate(_RESOURCES):
+        values = {line: getattr(totals, line)[resource] / scale for line, _, _ in _LINES}
+        figure = go.Figure([
+            go.Scatter(
+                x=times, y=np.round(values[line], 2).tolist(), name=line, mode="lines", hoverinfo="skip",
+                line={"color": color, "dash": dash, "width": 2},
+            )
+            for line, color, dash in _LINES
+            if np.isfinite(values[line]).any()
+        ])  # fmt: skip
+        figure.update_layout(
+            paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", font={"color": "#7a808a"}, height=220,
+            margin={"l": 60, "r": 10, "t": 10, "b": 30}, showlegend=True, legend={"orientation": "h", "y": 1.15},
+            xaxis={"gridcolor": GRID_COLOR},
+            yaxis={
+                "title": {"text": f"{name}, {unit}"}, "rangemode": "tozero", "gridcolor": GRID_COLOR,
+                "zerolinecolor": GRID_COLOR,
+            },
+        )  # fmt: skip
+        graph = dcc.Graph(
+            figure=figure, config={"displayModeBar": False, "staticPlot": True}, id=f"workloads-lines-{name.lower()}"
+        )
+        blocks.append(html.Div([graph, html.P(totals_text(name, unit, values), className="hint")], className="chart"))
+    return [html.Div(blocks, className="charts")]
+
+
+def totals_text(name: str, unit: str, values: dict[str, Any]) -> str:
+    """Return the newest values of a resource as text, also for screen readers.
+
+    Args:
+        name: name of the resource.
+        unit: unit of the values.
+        values: capacity, requests and use over time, by name.
+    """
+    capacity, requested, used = (float(values[line][-1]) for line, _, _ in _LINES)
+    if np.isfinite(capacity) and capacity > 0:
+        shares = [f"{each:.1f} ({100 * each / capacity:.0f} %)" for each in (requested, used)]
+        return f"{name}: of {capacity:.1f} {unit} that pods may request, {shares[0]} requested, {shares[1]} used"
+    why = "capacity unknown: the watcher cannot list nodes, and has no kube-state-metrics"
+    return f"{name}: {requested:.1f} {unit} requested, {used:.1f} used ({why})"
