@@ -122,6 +122,13 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
         help="Event that makes a moving policy look for pods to move; repeatable. [default: time]",
     ),
     renamed_option("--moves-at", "--move-trigger"),
+    option(
+        "--move-startup",
+        "move_startup",
+        default=0.0,
+        type=click.FloatRange(0),
+        help="Seconds from the eviction of a moved pod until its replacement works.",
+    ),
     option("--jobs", default=1, callback=_jobs, help="Number of processes; -1 for all processors."),
     click.option(
         "--scheduler", default="", help="Address of a Dask scheduler to replay on, such as tcp://10.0.0.1:8786."
@@ -340,6 +347,7 @@ def _replay(shared: Mapping[str, Any], run_batch: Callable[[ReplayBatch], list[R
             events=events,
             autoscaling=Autoscaling(shared["lead_minutes"], shared["spare_nodes"]) if shared["autoscale"] else None,
             move_triggers=tuple(map(Trigger, shared["move_triggers"])),
+            startup_seconds=shared["move_startup"],
             faults=faults,
         )
         batch = ReplayBatch(

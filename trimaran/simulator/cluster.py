@@ -29,6 +29,7 @@ class PodRun:
         start: first minute.
         end: minute after the last one.
         requests: millicores and bytes that the pod requested on admission.
+        works: first minute in which the pod works, after its start-up; before, it uses nothing.
     """
 
     pod: int
@@ -36,6 +37,7 @@ class PodRun:
     start: int
     end: int
     requests: Amounts
+    works: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,14 +212,22 @@ class Cluster:
         """Return the minute of the replay in which a run's recorded use begins: a job's start, a service's arrival."""
         return run.start if self.is_job(run.pod) else int(self.trace.arrival_minute[run.pod])
 
-    def place(self, number: int, pod: Pod, row: int) -> PodRun:
-        """Bind a pod to a row's node now."""
+    def place(self, number: int, pod: Pod, row: int, startup_minutes: int = 0) -> PodRun:
+        """Bind a pod to a row's node now.
+
+        Args:
+            number: the pod's number in the trace.
+            pod: the admitted pod.
+            row: row of the node.
+            startup_minutes: minutes in which the pod does not work yet.
+        """
         series = self.series(number, self.minute)
+        series[:, :startup_minutes] = 0
         node_number = int(self.numbers[row])
         self.nodes.add(pod, self.nodes.names[row], placed_at=self.now)
         self.ledger.add(node_number, self.minute, series)
         end = min(self.minute + series.shape[1], self.trace.minutes)
-        run = PodRun(number, node_number, self.minute, end, requested(pod))
+        run = PodRun(number, node_number, self.minute, end, requested(pod), self.minute + startup_minutes)
         if self.first_start[number] < 0:
             self.first_start[number] = self.minute
         self.running[number] = run
@@ -239,6 +249,7 @@ class Cluster:
         self.nodes.remove(pod, left_at=self.now)
         if run.end > self.minute:
             rest = self.series(number, run.start)[:, self.minute - run.start :]
+            rest[:, : max(run.works - self.minute, 0)] = 0
             self.ledger.add(run.node, self.minute, -rest)
             run.end = self.minute
 

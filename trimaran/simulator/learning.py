@@ -8,7 +8,7 @@ import numpy as np
 from scoring.load.use_levels import UseLevels
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
-from trimaran.simulator.use_rounds import ROUND_MINUTES, UseRounds
+from trimaran.simulator.use_rounds import ROUND_MINUTES, PodRound, UseRounds
 from trimaran.simulator.windows import unix_seconds
 from watcher.workload_table import ContainerKey
 from watcher.workloads.learner import WorkloadLearner
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from runtime.kubernetes.workloads import Workload
-    from scoring.arrays import Int64s
+    from scoring.arrays import Float64s, Int64s
 
 _CONTAINER = "main"  # simulated pods have one container
 _RULE = RecommendationRule(min_days=10 / 1440)  # ten minutes: a replay is shorter than the week that is required live
@@ -82,17 +82,34 @@ class UseHistory:
     def update(self) -> None:
         """Learn from each full round of five minutes that is known by now."""
         for measured in self._rounds.known(self._watcher.known_until()):
-            requests = np.array([run.requests for run in measured.runs], np.float64).T
-            self.learner.observe(
-                UseRound(
-                    time=float(unix_seconds(measured.until)),
-                    seconds=60.0 * ROUND_MINUTES,
-                    keys=self._keys,
-                    container=self._workload_of[measured.pods],
-                    revision=np.zeros(len(measured.runs), np.int64),
-                    pods=np.ones(len(measured.runs)),
-                    measured_seconds=np.float64(60) * measured.minutes,
-                    use=np.stack([measured.cores, measured.memory_bytes]),
-                    requests=requests / [[1000], [1]],
-                )
+            self.learn(measured)
+
+    def learn(self, measured: PodRound) -> None:
+        """Learn from a round."""
+        requests = np.array([run.requests for run in measured.runs], np.float64).T
+        self.learner.observe(
+            UseRound(
+                time=float(unix_seconds(measured.until)),
+                seconds=60.0 * ROUND_MINUTES,
+                keys=self._keys,
+                container=self._workload_of[measured.pods],
+                revision=np.zeros(len(measured.runs), np.int64),
+                pods=np.ones(len(measured.runs)),
+                measured_seconds=np.float64(60) * measured.minutes,
+                use=np.stack([measured.cores, measured.memory_bytes]),
+                requests=requests / [[1000], [1]],
             )
+        )
+
+    def courses(self, pods: "Int64s") -> "Float64s":
+        """Return the mean use of the workloads of some pods in each hour of the day, cores and bytes.
+
+        Args:
+            pods: numbers of the pods.
+
+        Returns:
+            Array of the shape (2, pods, 24); NaN where unknown.
+        """
+        courses, unknown = self.learner.courses(), np.full((2, 24), np.nan)
+        by_workload = np.array([courses.get(workload, unknown) for workload in self._workloads])
+        return np.asarray(by_workload[self._workload_of[pods]].transpose(1, 0, 2))

@@ -15,6 +15,7 @@ stranded_core_hours           free CPU in minutes in which pods waited because t
 unplaced_pods                 pods that waited and got no node before their end or the end of the replay
 waited_pod_minutes            time that pods waited for a node
 moves                         moved pods
+starting_pod_minutes          pod-minutes in which moved pods did not work yet, as they started
 moves_percent_per_hour        moved pods per hour, as a percentage of the pods that ran
 displaced_pods                pods that lost their node
 nodes                         number of nodes at the end
@@ -72,6 +73,7 @@ def measures(outcome: ReplayOutcome) -> dict[str, float]:
         "waited_pod_minutes": float(sum(wait.end - wait.start for wait in waits)),
         **_by_kind(outcome, cpu, memory > 1, waits),
         "moves": float(outcome.moves),
+        "starting_pod_minutes": outcome.starting_minutes,
         "moves_percent_per_hour": round(moves_percent_per_hour(outcome), 4),
         "displaced_pods": float(outcome.displaced),
         "nodes": float(len(cluster.nodes)),

@@ -57,6 +57,7 @@ class ReplayOptions:
             less one for each 125 nodes, at least 5 percent and at least 100 nodes.
         move_triggers: triggers of all move policies; empty means each policy's own.
         peak_predictor: predictor of the nodes' peaks, by which pods are admitted instead of by requests.
+        startup_seconds: time from the eviction of a moved pod until it works again; whole minutes are without use.
     """
 
     seed: int = 0
@@ -69,6 +70,7 @@ class ReplayOptions:
     percent_of_nodes: int = 0
     move_triggers: tuple[Trigger, ...] = ()
     peak_predictor: PeakPredictor | None = None
+    startup_seconds: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +85,7 @@ class ReplayOutcome:
         moves: number of moved pods.
         displaced: number of pods that lost their node.
         waited: mask of the minutes in which a pod that was ready got no node, shape (minutes,).
+        starting_minutes: pod-minutes in which moved pods did not work yet.
     """
 
     cluster: Cluster
@@ -92,6 +95,7 @@ class ReplayOutcome:
     moves: int
     displaced: int
     waited: Bools
+    starting_minutes: float = 0.0
 
 
 class Replay:
@@ -129,6 +133,7 @@ class Replay:
         self._autoscaler = None if scaling is None else Autoscaler(scaling, self.cluster)
         self._decisions = 0
         self._moved = 0
+        self._starting: set[int] = set()  # moved pods without a node
         self._displaced = 0
         self._unplaced: list[int] = []
         self._waited: Bools = np.zeros(trace.minutes, np.bool_)
@@ -164,8 +169,9 @@ class Replay:
             self._waited[minute] = any(queued.ready <= minute for queued in self._queue.values())
         self._unplaced += self._queue  # the numbers of the pods that are still queued
         unplaced = tuple(sorted(self._unplaced))
+        starting = self._moved * self.options.startup_seconds / 60
         return ReplayOutcome(
-            cluster, self._policy.name, self._decisions, unplaced, self._moved, self._displaced, self._waited
+            cluster, self._policy.name, self._decisions, unplaced, self._moved, self._displaced, self._waited, starting
         )
 
     def _end_pods(self) -> bool:
@@ -263,6 +269,7 @@ class Replay:
             pod = cluster.pods[number]
             cluster.end(number)
             self._moved += 1
+            self._starting.add(number)
             if row is not None:
                 self._place(number, pod, row)
                 continue
@@ -271,7 +278,11 @@ class Replay:
         return self._moved > moved
 
     def _place(self, number: int, pod: Pod, row: int) -> None:
-        run = self.cluster.place(number, pod, row)
+        startup = 0
+        if number in self._starting:
+            self._starting.remove(number)
+            startup = int(self.options.startup_seconds // 60)
+        run = self.cluster.place(number, pod, row, startup)
         self._ends[run.end].append(run)
 
 

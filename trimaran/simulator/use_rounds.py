@@ -52,7 +52,7 @@ class UseRounds:
         self.until = 0
         self._cluster = cluster
         self._active: list[PodRun] = []  # runs that had not ended at the last round
-        self._columns: Int64s = np.zeros((3, 0), np.int64)  # their pods, starts and use origins
+        self._columns: Int64s = np.zeros((3, 0), np.int64)  # their pods, first working minutes and use origins
         self._followed = 0
 
     def known(self, minute: int) -> Iterator[PodRound]:
@@ -98,5 +98,5 @@ class UseRounds:
         new = cluster.pod_runs[self._followed :]
         self._followed = len(cluster.pod_runs)
         self._active += new
-        columns = np.array([(run.pod, run.start, cluster.use_origin(run)) for run in new], np.int64)
+        columns = np.array([(run.pod, run.works, cluster.use_origin(run)) for run in new], np.int64)
         self._columns = np.hstack([self._columns, columns.reshape(-1, 3).T])

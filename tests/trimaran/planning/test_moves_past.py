@@ -9,13 +9,14 @@ SERVICES = np.zeros(1, bool)
 
 
 def test_hours_are_shifted_to_the_level_of_the_last_hour():
-    """Each step keeps its distance to its hour's mean; that mean goes a share of the way to the last hour's."""
+    """Each step keeps its distance to its hour's level, the mean of the lowest steps; that goes to the last hour's."""
     dice = np.random.default_rng(1)
     known = dice.uniform(0, 2, (20_000, 36))
     expected = expected_cpu(known, np.zeros(20_000, bool), 12, 0.75)
     for pod in (0, 8191, 8192, 19_999):
         hours = known[pod].reshape(3, 12)
-        shifted = [hour + 0.75 * (hours[2].mean() - hour.mean()) for hour in hours]
+        levels = [np.sort(hour)[:8].mean() for hour in hours]
+        shifted = [hour + 0.75 * (levels[2] - level) for hour, level in zip(hours, levels, strict=True)]
         assert expected[pod] == pytest.approx(np.maximum(np.concatenate(shifted), 0))
 
 

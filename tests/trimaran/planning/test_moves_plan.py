@@ -8,9 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trimaran.planning.moves import Move, MoveCosts, MovePlanner, MoveProblem
+from trimaran.planning.moves import GainRule, Move, MoveCosts, MovePlanner, MoveProblem
+from trimaran.planning.moves.gains import block_count
 
-COSTS = MoveCosts()
+COSTS, RULE = MoveCosts(), GainRule()
 
 
 def problem(
@@ -32,37 +33,48 @@ def problem(
     return MoveProblem(**{**arrays, **changes})
 
 
-def simple_plan(given_problem: MoveProblem, count: int, min_gain: float, tried: int = 40) -> list[Move]:
-    """Return the plan of a search that computes all reliefs and rises again for each move."""
-    use, rows, free = given_problem.node_use(), given_problem.rows.copy(), given_problem.free.copy()
-    scale, moved, moves = COSTS.scale(given_problem.capacity), np.zeros(rows.size, bool), []
+def simple_plan(given: MoveProblem, count: int, min_gain: float, rule: GainRule = RULE, tried: int = 40) -> list[Move]:
+    """Return the plan of a search that computes all reliefs, rises and intervals again for each move."""
+    use, rows, free = given.node_use(), given.rows.copy(), given.free.copy()
+    scale, moved, moves = COSTS.scale(given.capacity), np.zeros(rows.size, bool), []
+    blocks, at_least = block_count(given.cpu.shape[1]), 1e-9
+    steps = given.cpu.shape[1] // blocks
     while len(moves) < count:
-        cost = COSTS.mean(use, scale)
-        candidates = np.flatnonzero(given_problem.movable & ~moved)
-        without = [use[kind][rows[candidates]] - pods[candidates] for kind, pods in
-                   enumerate((given_problem.cpu, given_problem.memory))]  # fmt: skip
-        relief = cost[rows[candidates]] - COSTS.mean(tuple(without), scale[:, rows[candidates]])
+        cost = COSTS.blocks(use, scale, blocks)
+        candidates = np.flatnonzero(given.movable & ~moved)
+        if not candidates.size:
+            break
+        on = rows[candidates]
+        without = use[0][on] - given.cpu[candidates], use[1][on] - given.memory[candidates]
+        relief = cost[on] - COSTS.blocks(without, scale[:, on], blocks)
+        share = given.cpu[candidates].sum(axis=1) / np.maximum(use[0][on].sum(axis=1), at_least)
+        worth = np.where(rule.lower_end(relief, share, steps) > 0, relief.mean(axis=1), 0)
         best = None
-        for place in np.argsort(-relief, kind="stable")[:tried].tolist():
+        for place in np.argsort(-worth, kind="stable")[:tried].tolist():
             pod = int(candidates[place])
-            rise = COSTS.mean((use[0] + given_problem.cpu[pod], use[1] + given_problem.memory[pod]), scale) - cost
-            fits = np.all(free >= given_problem.requests[:, pod, None], axis=0)
+            with_pod = use[0] + given.cpu[pod], use[1] + given.memory[pod]
+            rise = COSTS.mean(with_pod, scale) - cost.mean(axis=1)
+            fits = np.all(free >= given.requests[:, pod, None], axis=0)
             fits[rows[pod]] = False
-            if given_problem.accepts is not None:
-                fits &= given_problem.accepts(pod)
-            gain = np.where(fits, relief[place] - rise, -np.inf)
+            if given.accepts is not None:
+                fits &= given.accepts(pod)
+            gain = np.where(fits, worth[place] - rise, -np.inf)
             target = int(gain.argmax())
-            if best is None or gain[target] > best.gain:
-                best = Move(pod, int(rows[pod]), target, float(gain[target]))
-        if best is None or best.gain <= min_gain:
+            if gain[target] <= min_gain or (best is not None and gain[target] <= best.gain):
+                continue
+            by_block = relief[place] - (COSTS.blocks(with_pod, scale, blocks)[target] - cost[target])
+            low = float(rule.lower_end(by_block, share[place], steps))
+            if low > 0:
+                best = Move(pod, int(rows[pod]), target, float(gain[target]), low)
+        if best is None:
             break
         moves.append(best)
         moved[best.pod] = True
-        for kind, pods in enumerate((given_problem.cpu, given_problem.memory)):
+        for kind, pods in enumerate((given.cpu, given.memory)):
             use[kind][best.source] -= pods[best.pod]
             use[kind][best.target] += pods[best.pod]
-        free[:, best.source] += given_problem.requests[:, best.pod]
-        free[:, best.target] -= given_problem.requests[:, best.pod]
+        free[:, best.source] += given.requests[:, best.pod]
+        free[:, best.target] -= given.requests[:, best.pod]
     return moves
 
 
@@ -73,9 +85,12 @@ def test_plan_equals_the_simple_search(first):
     for seed in range(first, first + 250):
         dice = np.random.default_rng(seed)
         nodes, pods = int(dice.integers(2, 12)), int(dice.integers(1, 80))
-        one = problem(seed, nodes=nodes, pods=pods, scale=float(dice.uniform(0.5, 1.6)))
-        plan = MovePlanner(one, COSTS, 0.01).best(10)
-        assert plan == simple_plan(one, 10, 0.01)
+        steps = int(dice.choice([6, 24, 60, 288]))
+        one = problem(seed, nodes=nodes, pods=pods, steps=steps, scale=float(dice.uniform(0.5, 1.6)))
+        rule = GainRule(startup_seconds=float(dice.choice([0, 30, 600])))
+        plan, simple = MovePlanner(one, COSTS, 0.01, rule=rule).best(10), simple_plan(one, 10, 0.01, rule)
+        assert [move[:3] for move in plan] == [move[:3] for move in simple]
+        np.testing.assert_allclose([move[3:] for move in plan], [move[3:] for move in simple], rtol=1e-9)
         planned += len(plan)
     assert planned > 500
 

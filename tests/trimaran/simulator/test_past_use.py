@@ -39,10 +39,10 @@ def past_use(cluster: Cluster) -> PastUse:
 
 
 def every_minute(cluster: Cluster, pod: int, resource: int, minutes: int) -> np.ndarray:
-    """Return a pod's use in each past minute, NaN where it did not run; a job that starts over has no earlier past."""
+    """Return a pod's use in each past minute, NaN where it did not run; a pod that starts over has no earlier past."""
     use = np.full(minutes, np.nan)
     for run in cluster.pod_runs:
-        if run.pod == pod and (not cluster.is_job(pod) or run is cluster.running[pod]):
+        if run is cluster.running[pod]:
             first, last = max(run.start, END - minutes), min(run.end, END)
             origin = cluster.use_origin(run)
             if first < last:
@@ -58,7 +58,7 @@ def test_each_step_has_the_mean_of_its_minutes(cluster: Cluster, minutes: int) -
     pods, past = np.fromiter(cluster.running, np.int64), past_use(cluster)
     steps = past.known_steps(minutes)
     assert steps == minutes // 5
-    cpu, memory = past.known(list(cluster.running.values()), steps)
+    cpu, memory = past.measured(list(cluster.running.values()), steps)
     for row, pod in enumerate(pods.tolist()):
         single = every_minute(cluster, pod, 0, minutes).reshape(-1, 5)
         ran = ~np.isnan(single)
@@ -82,39 +82,44 @@ def test_recorded_use_while_waiting_is_unknown() -> None:
     cluster.running, cluster.minute = {5: cluster.pod_runs[-1]}, 200
     assert cluster.pod_runs[-1].start == 100
     past = past_use(cluster)
-    cpu, _ = past.known([cluster.running[5]], past.known_steps(180))
+    cpu, _ = past.measured([cluster.running[5]], past.known_steps(180))
     assert np.isnan(cpu[0, :16]).all()
     assert cpu[0, 17:] == pytest.approx(0.2, rel=1e-3)
 
 
-def test_a_moved_pod_keeps_its_past_and_a_job_does_not(trace: Trace) -> None:
-    """A service's past goes on across its nodes; a job that starts over begins a new one."""
+def test_a_moved_pod_keeps_its_past_and_others_begin(trace: Trace) -> None:
+    """The past of a moved pod goes on across its nodes; a pod that starts over without a move begins a new one."""
     policy = replace(policies(trace)["default"], move_policy=CostMovePolicy(100.0, after_minutes=120, min_gain=0.0))
     moved = Replay(trace, policy).run().cluster
     runs = [run.pod for run in moved.pod_runs]
-    pod = next(pod for pod in dict.fromkeys(runs) if runs.count(pod) > 1)
-    first, *_, last = [run for run in moved.pod_runs if run.pod == pod]
+    pod = next(pod for pod in dict.fromkeys(runs) if runs.count(pod) == 2)
+    first, last = [run for run in moved.pod_runs if run.pod == pod]
     moved.running, moved.minute = {pod: last}, last.start + 10 + DELAY
     past = past_use(moved)
+    past.moved([pod])
     steps = past.known_steps(60)
-    known = past.known([last], steps)[0][0, -(last.start - first.start) // 5 :]
+    known = past.measured([last], steps)[0][0, -(last.start - first.start) // 5 :]
     assert np.isnan(known).sum() <= 1  # not measured at the end of the round in which it moved
-    moved.jobs[pod] = True  # the same pod as a job has only the step in which it started over
-    as_job = past_use(moved)
-    assert as_job.known_steps(60) == steps
-    as_job_known = as_job.known([last], steps)[0][0]
-    assert np.isnan(as_job_known[:-3]).all()
-    assert not np.isnan(as_job_known[-1])
+    begun = past_use(moved)  # the same pod has only the steps since its last start
+    assert begun.known_steps(60) == steps
+    measured = begun.measured([last], steps)[0][0]
+    assert np.isnan(measured[:-3]).all()
+    assert not np.isnan(measured[-1])
+    courses, expected = begun.courses([last])[0][0], begun.known([last], steps)[0][0]
+    assert not np.isnan(courses).all()
+    assert not np.isnan(expected).any()
 
 
-def test_the_past_ends_with_the_served_window(trace: Trace) -> None:
+def test_the_past_ends_with_the_served_window() -> None:
     """The past ends with the served window, and is empty in an outage."""
+    trace = small_world(1, [("Deployment", 0.5)])
     cluster = Cluster(trace, trace.overcommit)
-    outage = (Fault(FaultKind.OUTAGE, 200, 300),)
+    cluster.place(0, cluster.pod(0), 0)
+    outage = (Fault(FaultKind.OUTAGE, 120, 180),)
     past = PastUse(cluster, SimulatedWatcher(Windows(delay_minutes=1), cluster, outage))
     known_steps = {}
-    for minute in range(330):
+    for minute in range(trace.minutes):
         cluster.minute = minute
         known_steps[minute] = past.known_steps(1440)
-    assert [known_steps[minute] for minute in (0, 15, 16, 60, 61, 200, 280, 320)] == [0, 0, 3, 9, 12, 36, 0, 60]
+    assert [known_steps[minute] for minute in (0, 15, 16, 60, 61, 120, 170, 230)] == [0, 0, 3, 9, 12, 12, 0, 36]
     assert past.known_steps(100) == 12

@@ -9,6 +9,7 @@ of the highest use in each period, averaged over the periods, because a short pe
 power is steep: use below the target costs next to nothing. A hot node costs 1 in each step.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -53,8 +54,22 @@ class MoveCosts:
             use: CPU and memory use; the axes before the last broadcast with those of ``scale``.
             scale: rows of :meth:`scale`.
         """
+        cpu, memory = self._looked_up(use, scale)
+        return np.asarray(cpu.mean(axis=-1) + memory.mean(axis=-1))
+
+    def blocks(self, use: tuple[Float64s, Float64s], scale: Float64s, count: int) -> Float64s:
+        """Return the cost averaged over each block of the past and summed over resources, shape (..., count).
+
+        Args:
+            use: as for :meth:`mean`.
+            scale: rows of :meth:`scale`.
+            count: number of blocks of equal length.
+        """
         cpu, memory = (
-            np.take(table, (of_resource * steps).astype(np.int32), mode="clip").mean(axis=-1)
-            for table, of_resource, steps in zip(self._tables, use, scale, strict=True)
+            costs.reshape(*costs.shape[:-1], count, -1).mean(axis=-1) for costs in self._looked_up(use, scale)
         )
         return np.asarray(cpu + memory)
+
+    def _looked_up(self, use: tuple[Float64s, Float64s], scale: Float64s) -> Iterator[Float64s]:
+        for table, of_resource, steps in zip(self._tables, use, scale, strict=True):
+            yield np.take(table, (of_resource * steps).astype(np.int32), mode="clip")

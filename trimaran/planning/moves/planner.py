@@ -7,6 +7,8 @@ bursts of a few minutes, which recur at any time and which a longer mean hides.
 A move changes two nodes only. So the reliefs of all pods and the rises of tried pods on all nodes are kept from one
 step to the next, and only the terms of these two nodes are computed again. The plan equals that of a search that
 computes everything in every step.
+
+A pod moves only if the gain is worth it (:class:`~trimaran.planning.moves.gains.GainRule`).
 """
 
 from typing import NamedTuple
@@ -15,11 +17,13 @@ import numpy as np
 
 from scoring.arrays import Bools, Float64s, Int64s
 from trimaran.planning.moves.costs import MoveCosts
+from trimaran.planning.moves.gains import GainRule, block_count
 from trimaran.planning.moves.problem import MoveProblem
 
 _TRIED_PODS = 40
 _POD_CHUNK = 2048  # pods whose relief is computed at once: 5 MB for each resource
 _NODE_CHUNK = 1024
+_SMALLEST_USE = 1e-9
 
 
 class Move(NamedTuple):
@@ -30,12 +34,15 @@ class Move(NamedTuple):
         source: row of its present node.
         target: row of its new node.
         gain: reduction of the total cost, averaged over the past; a hot node costs 1.
+        low: lower end of the gain that is predicted for the next two hours, net of the start-up, in minutes of a hot
+            node.
     """
 
     pod: int
     source: int
     target: int
     gain: float
+    low: float
 
 
 class MovePlanner:
@@ -47,22 +54,32 @@ class MovePlanner:
         min_gain: least reduction of the average cost for a move.
         enough: share of the best gain that suffices: of the tried pods that gain as much, the one with the lowest use
             moves. With 1 the best one moves.
+        rule: rule for which gains are worth a move.
 
     Attributes:
         use: CPU and memory use of each node after the moves so far, as :meth:`MoveProblem.node_use` returns it.
     """
 
-    def __init__(self, problem: MoveProblem, costs: MoveCosts, min_gain: float, enough: float = 1.0) -> None:
+    def __init__(
+        self,
+        problem: MoveProblem,
+        costs: MoveCosts,
+        min_gain: float,
+        enough: float = 1.0,
+        rule: GainRule | None = None,
+    ) -> None:
         self._problem, self._costs, self._min_gain, self._enough = problem, costs, max(min_gain, 0.0), enough
+        self._rule, self._blocks = rule or GainRule(), block_count(problem.cpu.shape[1])
+        self._block_steps = problem.cpu.shape[1] // self._blocks
         self._scale = costs.scale(problem.capacity)
         self._free = problem.free.astype(np.float64)
         self.use = problem.node_use()
-        self._cost = costs.mean(self.use, self._scale)
+        self._cost = costs.blocks(self.use, self._scale, self._blocks)
         self._pods = np.flatnonzero(problem.movable)  # candidates; a pod moves at most once
         self._relief = self._reliefs(self._pods)
         self._rises: dict[int, Float64s] = {}  # of tried pods on each node, by pod
         self._accepted: dict[int, Bools] = {}
-        self._open = np.ones(self._cost.size, np.bool_)  # nodes that take pods
+        self._open = np.ones(len(self._cost), np.bool_)  # nodes that take pods
 
     def worth_relieving(self) -> Int64s:
         """Return the rows of the nodes with a pod whose removal lowers the node's cost by more than ``min_gain``."""
@@ -98,9 +115,9 @@ class MovePlanner:
                 break  # the cost of the target never falls, so neither this pod nor a later one gains enough
             gain = np.where(self._fits(pod), relief - self._rise(pod), -np.inf)
             target = int(gain.argmax())
-            if gain[target] > least:
+            if gain[target] > least and (low := self._low(pod, target)) > 0:
                 most = max(most, float(gain[target]))
-                found.append(Move(pod, int(self._problem.rows[pod]), target, float(gain[target])))
+                found.append(Move(pod, int(self._problem.rows[pod]), target, float(gain[target]), low))
         sufficient = [move for move in found if move.gain >= self._enough * most]
         return min(sufficient, key=lambda move: self._problem.cpu[move.pod].mean(dtype=np.float64), default=None)
 
@@ -113,20 +130,34 @@ class MovePlanner:
         return self._pods[candidates[order]].tolist(), self._relief[candidates[order]].tolist()
 
     def _reliefs(self, pods: Int64s) -> Float64s:
-        """Return the reduction of each pod's node's cost without the pod, shape (pods,)."""
-        problem, relief = self._problem, np.empty(pods.size)
+        """Return the reduction of each pod's node's cost without the pod, 0 if it is too uncertain; shape (pods,)."""
+        relief = np.empty(pods.size)
         for start in range(0, pods.size, _POD_CHUNK):
-            chunk = pods[start : start + _POD_CHUNK]
-            rows = problem.rows[chunk]
-            without = self.use[0][rows] - problem.cpu[chunk], self.use[1][rows] - problem.memory[chunk]
-            relief[start : start + _POD_CHUNK] = self._cost[rows] - self._costs.mean(without, self._scale[:, rows])
+            blocks, shares = self._relief_blocks(pods[start : start + _POD_CHUNK])
+            is_sure = self._rule.lower_end(blocks, shares, self._block_steps) > 0
+            relief[start : start + _POD_CHUNK] = np.where(is_sure, blocks.mean(axis=1), 0.0)
         return relief
+
+    def _relief_blocks(self, pods: Int64s) -> tuple[Float64s, Float64s]:
+        """Return the relief by each pod in each block, shape (pods, blocks), and the pod's share of its node's CPU."""
+        problem, rows = self._problem, self._problem.rows[pods]
+        use, cpu = self.use[0][rows], problem.cpu[pods].astype(np.float64)
+        without = use - cpu, self.use[1][rows] - problem.memory[pods]
+        shares = cpu.sum(axis=1) / np.maximum(use.sum(axis=1), _SMALLEST_USE)
+        return self._cost[rows] - self._costs.blocks(without, self._scale[:, rows], self._blocks), shares
+
+    def _low(self, pod: int, target: int) -> float:
+        """Return the lower end of the predicted gain of a move."""
+        relief, share = self._relief_blocks(np.array([pod]))
+        with_pod = self.use[0][target] + self._problem.cpu[pod], self.use[1][target] + self._problem.memory[pod]
+        rise = self._costs.blocks(with_pod, self._scale[:, target], self._blocks) - self._cost[target]
+        return float(self._rule.lower_end(relief - rise, share, self._block_steps)[0])
 
     def _rise(self, pod: int) -> Float64s:
         """Return the increase of each node's cost with a pod, shape (nodes,)."""
         rise = self._rises.get(pod)
         if rise is None:
-            rise = np.empty(self._cost.size)
+            rise = np.empty(len(self._cost))
             for start in range(0, rise.size, _NODE_CHUNK):
                 rows = np.arange(start, min(start + _NODE_CHUNK, rise.size))
                 rise[rows] = self._rise_on(pod, rows)
@@ -136,7 +167,7 @@ class MovePlanner:
     def _rise_on(self, pod: int, rows: Int64s) -> Float64s:
         """Return the increase of the cost of some nodes with a pod, shape (rows,)."""
         with_pod = self.use[0][rows] + self._problem.cpu[pod], self.use[1][rows] + self._problem.memory[pod]
-        return np.asarray(self._costs.mean(with_pod, self._scale[:, rows]) - self._cost[rows])
+        return np.asarray(self._costs.mean(with_pod, self._scale[:, rows]) - self._cost[rows].mean(axis=1))
 
     def _fits(self, pod: int) -> Bools:
         """Return whether a pod may move to each node: another node, which accepts it and has room for its requests."""
@@ -158,7 +189,8 @@ class MovePlanner:
             use[move.target] += pods[move.pod]
         self._free[:, move.source] += problem.requests[:, move.pod]
         self._free[:, move.target] -= problem.requests[:, move.pod]
-        self._cost[nodes] = self._costs.mean((self.use[0][nodes], self.use[1][nodes]), self._scale[:, nodes])
+        changed_use = self.use[0][nodes], self.use[1][nodes]
+        self._cost[nodes] = self._costs.blocks(changed_use, self._scale[:, nodes], self._blocks)
 
         # The pod is no longer a candidate, and stays on its new node for the rest of the plan.
         self._rises.pop(move.pod, None)

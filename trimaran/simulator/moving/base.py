@@ -5,10 +5,11 @@ holds at most an hour's share, or one pod.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from trimaran.planning.moves.correction import RecentMove, corrected_loads
 from trimaran.planning.moves.triggers import ClusterSigns, Trigger, TriggerWatch
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
@@ -63,6 +64,7 @@ class MoveSchedule:
         self._budget = 0.0
         self._last_search = -policy.every_minutes
         self._triggers = TriggerWatch(policy.triggers, policy.hot_percent, cluster.nodes.names)
+        self._recent: list[RecentMove] = []
 
     def budget(self) -> int:
         """Add a minute's share to the budget and return the number of moves allowed now.
@@ -86,6 +88,10 @@ class MoveSchedule:
         """Subtract a number of moves from the budget."""
         self._budget -= moves
 
+    def note(self, moves: Iterable[RecentMove]) -> None:
+        """Remember moves that are made now, at minutes of the replay, by which measured loads are corrected."""
+        self._recent += moves
+
     def _signs(self) -> ClusterSigns:
         """Return the state that the triggers look at; a failed node counts as not measured."""
         cluster = self._cluster
@@ -98,6 +104,10 @@ class MoveSchedule:
         )
 
     def _loads(self) -> list[float]:
-        """Return the measured loads of the present nodes, percent."""
-        loads = self._watcher.loads()
+        """Return the measured loads of the present nodes, corrected for recent moves, percent."""
+        windows = self._watcher.windows
+        end = windows.window_end(self._cluster.minute)
+        begin = max(end - windows.window_minutes, 0)
+        self._recent = [move for move in self._recent if move.at > begin]
+        loads = corrected_loads(self._watcher.loads(), (begin, end), self._recent)
         return [loads[name] for name in self._cluster.nodes.names if name in loads]

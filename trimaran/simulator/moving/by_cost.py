@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from scoring.arrays import Int64s
-from trimaran.planning.moves import MoveCosts, MovePlanner, MoveProblem
+from trimaran.planning.moves import GainRule, Move, MoveCosts, MovePlanner, MoveProblem
+from trimaran.planning.moves.correction import RecentMove
+from trimaran.planning.moves.gains import HOUR_STEPS, PERIOD_STEPS
 from trimaran.planning.moves.past import expected_cpu, expected_memory
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.moving.base import MovePolicy, MoveSchedule
 from trimaran.simulator.moving.past_use import PastUse
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
-from trimaran.simulator.use_rounds import ROUND_MINUTES
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,14 @@ class CostMovePolicy(MovePolicy):
         last_hour_share: share of each past hour's mean use that is replaced by the last hour's mean, from 0 to 1.
         costs: cost of CPU and memory use.
         min_gain: least reduction of the average cost for a move; a hot node costs 1.
+        rule: rule for which gains are worth a move.
     """
 
     history_minutes: int = 1440
     last_hour_share: float = 0.75
     costs: MoveCosts = field(default_factory=MoveCosts)
     min_gain: float = 0.01
+    rule: GainRule = field(default_factory=GainRule)
 
     def begin(self, cluster: Cluster, watcher: SimulatedWatcher) -> "CostMover":
         """Return a mover for one replay."""
@@ -70,10 +73,20 @@ class CostMover:
         if not steps:
             return []
         pods = np.fromiter(self._cluster.running, np.int64)
-        planner = MovePlanner(self._problem(pods, steps), self._policy.costs, self._policy.min_gain)
-        moves = planner.best(budget)
+        policy = self._policy
+        problem = self._problem(pods, steps)
+        moves = MovePlanner(problem, policy.costs, policy.min_gain, rule=policy.rule).best(budget)
         self._schedule.charge(len(moves))
+        self._schedule.note(self._recent(problem, move) for move in moves)
+        self._past.moved(int(pods[move.pod]) for move in moves)
         return [(int(pods[move.pod]), move.target) for move in moves]
+
+    def _recent(self, problem: MoveProblem, move: Move) -> RecentMove:
+        """Return a move with the pod's use of the last quarter of an hour."""
+        cores = float(problem.cpu[move.pod, -PERIOD_STEPS:].mean(dtype=np.float64))
+        source, target = (self._cluster.nodes.names[row] for row in (move.source, move.target))
+        percents = (100 * cores / problem.capacity[0, [move.source, move.target]]).tolist()
+        return RecentMove(self._cluster.minute, source, target, *percents)
 
     def _problem(self, pods: Int64s, steps: int) -> MoveProblem:
         """Return the cluster as arrays.
@@ -92,7 +105,7 @@ class CostMover:
             free=cluster.free,
             rows=row[[run.node for run in runs]],
             requests=np.array([run.requests for run in runs]).T,
-            cpu=expected_cpu(cpu, jobs, 60 // ROUND_MINUTES, self._policy.last_hour_share),
+            cpu=expected_cpu(cpu, jobs, HOUR_STEPS, self._policy.last_hour_share, self._policy.rule.burst_steps),
             memory=expected_memory(memory, jobs),
             movable=~jobs,
         )

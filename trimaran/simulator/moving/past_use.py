@@ -1,17 +1,27 @@
 """The past use of the running pods in a replay, kept by the code that keeps it live.
 
 Each five minutes the mean CPU and the highest memory of every running pod are stored, with the rounds of
-:mod:`trimaran.simulator.use_rounds`.
+:mod:`trimaran.simulator.use_rounds`. As in a live cluster a pod that starts on another node is a new pod. The
+replacement of a moved pod inherits its past; other new pods begin with the course of their workload.
 """
 
+from collections.abc import Iterable
+
+import numpy as np
+
+from scoring.arrays import Float64s
+from trimaran.planning.moves.past import begin_with_course
 from trimaran.simulator.cluster import Cluster, PodRun
+from trimaran.simulator.learning import UseHistory
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
 from trimaran.simulator.use_rounds import ROUND_MINUTES, UseRounds
-from watcher.pod_use_table import PERIOD_STEPS, STEPS, Float16s
+from trimaran.simulator.windows import BEGIN_SECONDS
+from watcher.pod_use_table import PERIOD_STEPS, STEP_SECONDS, STEPS, Float16s
 from watcher.workloads.pod_history import PodHistory
 
 _HOUR = 60 // ROUND_MINUTES
 _GIB = 1024**3
+_FIRST_STEP = BEGIN_SECONDS // STEP_SECONDS
 
 Key = tuple[int, int]
 
@@ -28,6 +38,9 @@ class PastUse:
         self._cluster, self._watcher = cluster, watcher
         self._history: PodHistory[Key] = PodHistory()
         self._rounds = UseRounds(cluster)
+        self._workloads = UseHistory(cluster, watcher)
+        self._lineages: dict[int, Key] = {}  # by pod: start of its newest run, and of the run whose past it inherits
+        self._moved: set[int] = set()
 
     def known_steps(self, minutes: int) -> int:
         """Return the number of past steps with known use: whole hours, or in the first hour whole quarters.
@@ -40,17 +53,36 @@ class PastUse:
         if self._watcher.snapshot() is None:
             return 0
         self._observe()
-        steps = min(minutes // ROUND_MINUTES, self._rounds.until // ROUND_MINUTES, STEPS)
+        history = self._history
+        known = history.newest - history.oldest + 1 if history.newest >= 0 else 0
+        steps = min(minutes // ROUND_MINUTES, known, STEPS)
         return steps - steps % (_HOUR if steps >= _HOUR else PERIOD_STEPS)
 
     def known(self, runs: list[PodRun], steps: int) -> tuple[Float16s, Float16s]:
-        """Return the past of running pods as :meth:`watcher.workloads.pod_history.PodHistory.past` does.
+        """Return the past of running pods; the steps before a pod's first one have the course of its workload.
 
         Args:
             runs: runs of pods.
             steps: length of the past, as :meth:`known_steps` returns it.
         """
+        cpu, memory = self.measured(runs, steps)
+        begin_with_course(cpu, memory, self.courses(runs), _FIRST_STEP + self._history.newest)
+        return cpu, memory
+
+    def courses(self, runs: list[PodRun]) -> Float64s:
+        """Return the course of the workload of each run, cores and GiB, shape (2, runs, 24); NaN for jobs."""
+        pods = np.array([run.pod for run in runs], np.int64)
+        courses = self._workloads.courses(pods) / [[[1]], [[_GIB]]]
+        courses[:, self._cluster.jobs[pods]] = np.nan  # a job will soon end
+        return courses
+
+    def measured(self, runs: list[PodRun], steps: int) -> tuple[Float16s, Float16s]:
+        """Return the measured past of running pods as :meth:`watcher.workloads.pod_history.PodHistory.past` does."""
         return self._history.past([self._key(run) for run in runs], steps)
+
+    def moved(self, pods: Iterable[int]) -> None:
+        """Let the next runs of moved pods inherit their past."""
+        self._moved.update(pods)
 
     def _observe(self) -> None:
         """Store the rounds that have become known."""
@@ -58,10 +90,16 @@ class PastUse:
             pods = [self._key(run) for run in measured.runs]
             step = measured.until // ROUND_MINUTES - 1
             self._history.observe(step, pods, measured.cores, measured.memory_bytes / _GIB)
-        # Pods that wait for a new node keep their past.
-        waiting = [(number, -1) for number in self._cluster.queue]
-        self._history.keep_only([*map(self._key, self._cluster.running.values()), *waiting])
+            self._workloads.learn(measured)
+        self._history.keep_only(list(map(self._key, self._cluster.running.values())))
 
     def _key(self, run: PodRun) -> Key:
-        """Return the identity of a pod's past: a job that starts over begins a new one."""
-        return run.pod, run.start if self._cluster.is_job(run.pod) else -1
+        """Return the identity of the past of a run: that of the run that it inherits from, or a new one."""
+        known = self._lineages.get(run.pod)
+        if known is None or known[0] != run.start:
+            begin = run.start
+            if known is not None and run.pod in self._moved:
+                self._moved.remove(run.pod)
+                begin = known[1]
+            known = self._lineages[run.pod] = (run.start, begin)
+        return run.pod, known[1]
