@@ -38,9 +38,8 @@ class LiveOutcome:
 
     @property
     def ratio(self) -> float:
-        """Live hot minutes over the mean of the simulated ones; NaN without any."""
-        expected = float(np.mean(self.simulated))
-        return self.live / expected if expected else float("nan")
+        """Live hot minutes over the mean of the simulated ones, which must not be 0."""
+        return self.live / float(np.mean(self.simulated))
 
 
 def read_outcomes(folders: Iterable[Path], seeds: int = 8) -> list[LiveOutcome]:
@@ -73,7 +72,7 @@ def summary(outcomes: Sequence[LiveOutcome]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     default = _by_world(by_policy.get(DEFAULT, ()))
     for policy, those in by_policy.items():
-        mean, low, high = interval([outcome.ratio for outcome in those])
+        ratio = interval([outcome.ratio for outcome in those])
         rows = [
             {
                 "world": each.world,
@@ -84,25 +83,23 @@ def summary(outcomes: Sequence[LiveOutcome]) -> dict[str, Any]:
             }
             for each in those
         ]
-        result[policy] = {
-            "ratio": [mean, low, high], "passes": LEAST_RATIO <= mean <= MOST_RATIO, "runs": rows,
-        }  # fmt: skip
+        passes = all(LEAST_RATIO <= each <= MOST_RATIO for each in ratio if each is not None)
+        result[policy] = {"ratio": ratio, "passes": passes, "runs": rows}
         if policy != DEFAULT and default:
             # Runs of a world are interchangeable: the mean of the default scheduler's stands against each.
             differences = [
                 100 * (each.live / float(np.mean(default[each.world])) - 1) for each in those if each.world in default
             ]
-            mean, low, high = interval(differences)
-            result[policy]["percent_of_default"] = [mean, low, high]
-            result[policy]["better_than_default"] = high < 0
+            difference = result[policy]["percent_from_default"] = interval(differences)
+            result[policy]["better_than_default"] = difference[2] is not None and difference[2] < 0
     return result
 
 
-def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the mean of some runs and its 95 % interval by Student's t; NaN for the bounds of a single run."""
+def interval(values: Sequence[float]) -> tuple[float, float | None, float | None]:
+    """Return the mean of some runs and its 95 % interval by Student's t; a single run has no interval."""
     mean = float(np.mean(values))
     if len(values) < 2:
-        return mean, float("nan"), float("nan")
+        return mean, None, None
     half = float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values)))
     return mean, mean - half, mean + half
 

@@ -138,7 +138,8 @@ class Placements:
         for number in range(len(trace.pods)):
             begin = int(trace.arrival_minute[number])
             waited[begin : int(min(first.get(number, trace.end_minute[number]), trace.minutes))] = True
-        return ReplayOutcome(cluster, policy, len(self.runs), tuple(never), 0, 0, waited)
+        moves = len(self.runs) - len(first)  # a pod that was evicted runs again
+        return ReplayOutcome(cluster, policy, len(self.runs), tuple(never), moves, 0, waited)
 
     def _advance(self, minute: int) -> None:
         """Add the use of the full minutes before a minute to the ledger. Needs the lock."""

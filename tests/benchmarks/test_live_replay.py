@@ -17,7 +17,7 @@ from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import Trace
 
 FOLDER = Path(__file__).parents[2] / "benchmarks/live_replay"
-OWN = ("cut", "placements")
+OWN = ("cut", "outcomes", "placements")
 
 
 @pytest.fixture(scope="module")
@@ -125,3 +125,21 @@ def test_a_cut_has_the_use_of_its_time(scripts: dict[str, ModuleType], world: Tr
         assert cut.usage(number) == pytest.approx(world.usage(of_world, shift, shift + life))
         if name in present:
             assert arrival < 10
+
+
+def test_outcomes_are_compared_with_the_simulator_and_with_default(scripts: dict[str, ModuleType]) -> None:
+    """Ratios, differences from default and their intervals are those of a hand calculation; noise widens them."""
+    outcome = scripts["outcomes"].LiveOutcome
+    runs = [
+        *(outcome("a", "default", live, (190.0, 210.0)) for live in (190.0, 210.0)),
+        *(outcome("a", "congestion-cost", live, (100.0, 100.0)) for live in (95.0, 105.0)),
+    ]
+    result = scripts["outcomes"].summary(runs)
+    half = 12.706 * 0.05  # Student's t of one degree of freedom, times the standard error of 0.95 and 1.05
+    assert result["congestion-cost"]["ratio"] == pytest.approx((1, 1 - half, 1 + half), abs=1e-3)
+    assert result["congestion-cost"]["percent_from_default"][0] == pytest.approx(-50)
+    assert not result["congestion-cost"]["passes"]
+    assert result["congestion-cost"]["better_than_default"]  # 32 points on each side of -50
+    steady = scripts["outcomes"].summary([*runs[:2], *(outcome("a", "congestion-cost", 100.0, (100.0,)),) * 3])
+    assert steady["congestion-cost"]["passes"]
+    assert steady["congestion-cost"]["better_than_default"]
