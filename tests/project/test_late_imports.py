@@ -30,6 +30,9 @@ FETCHING = {
     "watcher.providers.kubernetes_metrics_server.KubernetesMetricsServerProvider.pod_use",
     "watcher.pipeline.pod_use._open_sources", "watcher.pipeline.pod_use.PodUseRounds._succeeded",
     "watcher.workloads.learning.WorkloadLearning.observe", "watcher.workloads.learning.WorkloadLearning._learner",
+    "watcher.workloads.learning.WorkloadLearning._save", "watcher.pipeline.workload_backfill.WorkloadBackfill._read",
+    "watcher.pipeline.workload_backfill.WorkloadBackfill._names",
+    "watcher.providers.prometheus.provider.PrometheusProvider.past_pod_use",
     "watcher.workloads.pod_keeping.PodUseKeeping._day",
     "watcher.providers.fake.FakeProvider.pod_use", "trimaran.extender.trial.promql_value.PromqlValue.ask",
 }  # fmt: skip

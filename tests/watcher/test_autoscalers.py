@@ -8,7 +8,8 @@ import requests
 
 from runtime.http.gather import Deadline
 from runtime.kubernetes.workloads import Workload
-from watcher.workloads.autoscalers import HPA_PATH, VPA_PATH, AutoscalerLists, KnownAutoscalers
+from watcher.workloads.autoscalers import HPA_PATH, VPA_PATH, AutoscalerLists
+from watcher.workloads.known_autoscalers import KnownAutoscalers
 
 WEB = Workload("shop", "Deployment", "web")
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from runtime.kubernetes.workloads import Workload
 from watcher.workload_table import ContainerKey, ContainerTable
-from watcher.workloads.autoscalers import KnownAutoscalers
+from watcher.workloads.known_autoscalers import KnownAutoscalers
 from watcher.workloads.recommendation import RULES, RecommendationRule, RequestVerdict, recommend
 
 MIB, GIB, DAY, NOW = 2.0**20, 2.0**30, 86400.0, 1.8e9

@@ -17,7 +17,7 @@ from support.workload_rounds import GIB, START, STEP, measured
 from runtime.kubernetes.workloads import ContainerRole
 from watcher.store import Store
 from watcher.windows.container_use import ContainerUse
-from watcher.workloads.autoscalers import KnownAutoscalers
+from watcher.workloads.known_autoscalers import KnownAutoscalers
 from watcher.workloads.learning import WorkloadLearning
 from watcher.workloads.pods import ContainerResources, ContainerRestart, PodKey, PodTemplate, RunningPod, Workload
 from watcher.workloads.use_round import use_round

@@ -26,6 +26,7 @@ from watcher.pipeline.watcher import Watcher
 from watcher.settings import Settings
 from watcher.wire.workloads import WorkloadIndex, workload_items
 from watcher.workload_table import ClusterTotals
+from watcher.workloads.recommendation import RULES, recommend
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -159,5 +160,6 @@ class _EmbeddedReader:
         with self._lock:
             if self._index is None or self._index.table is not table:
                 containers = learned.containers()
-                self._index = WorkloadIndex.of(table, containers, learned.recommend(containers))
+                advice = recommend(containers, RULES[learned.rule], learned.autoscaling)
+                self._index = WorkloadIndex.of(table, containers, advice)
             return self._index

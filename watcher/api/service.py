@@ -14,6 +14,7 @@ from watcher.api.node_views import NodeViews
 from watcher.api.page import PageMiddleware, is_page_request, load_page
 from watcher.pipeline.factory import open_watcher
 from watcher.pipeline.pod_use import PodUseRounds
+from watcher.pipeline.workload_backfill import WorkloadBackfill
 from watcher.settings import WatcherServerSettings, WatcherSettings
 from watcher.telemetry import WatcherTelemetry
 
@@ -121,9 +122,10 @@ class WatcherService:
         )
         self._views = NodeViews(self._watcher, self._settings.server.dialect)
         self._watcher.start()
+        self._workload_backfill = WorkloadBackfill(self._settings, self._watcher.workloads)
         self._pod_use = PodUseRounds(
             self._settings,
-            [self._watcher.workloads, self._watcher.pod_use],
+            [self._watcher.workloads, self._watcher.pod_use, self._workload_backfill],
             note_autoscaling=self._watcher.workloads.note_autoscaling,
         )
         self._telemetry.watch_pod_use(lambda: self._pod_use.state)
@@ -145,6 +147,7 @@ class WatcherService:
         if self._doctor is not None:
             self._doctor.stop()
         self._pod_use.stop()
+        self._workload_backfill.stop()
         self._watcher.stop()
 
     def _routes(self) -> "WSGIApplication":

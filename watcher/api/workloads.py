@@ -19,12 +19,14 @@ from runtime.server.responses import HttpResponse
 from watcher.api.node_views import UnknownParameter, check_parameters
 from watcher.api.pod_access import TOTALS, AccessRefused, PodAccess, PodCaller
 from watcher.errors import NotServed
+from watcher.settings.workloads import RuleName
 from watcher.wire import COLUMNS_TYPE, MetricsCode
 from watcher.wire.workloads import WorkloadIndex, encode_totals, encode_workloads, workload_items
+from watcher.workloads.known_autoscalers import KnownAutoscalers
+from watcher.workloads.recommendation import RULES, recommend
 
 if TYPE_CHECKING:
     from watcher.workload_table import ClusterTotals, ContainerTable, WorkloadTable
-    from watcher.workloads.recommendation import Recommendations
 
 _LIMIT, _MAX_LIMIT = 500, 5000
 _FILTERS = ("namespace", "kind", "name")
@@ -42,8 +44,14 @@ class LearnedWorkloads(Protocol):
         """Return what is known of each container."""
         ...
 
-    def recommend(self, containers: "ContainerTable") -> "Recommendations":
-        """Return the recommended requests of these containers."""
+    @property
+    def rule(self) -> RuleName:
+        """Name of the rule of recommended requests."""
+        ...
+
+    @property
+    def autoscaling(self) -> KnownAutoscalers:
+        """Autoscalers of the requests."""
         ...
 
     @property
@@ -184,7 +192,8 @@ class _Views:
         table, index = self._table(), self._index
         if index is None or index.table is not table:
             containers = self._learned.containers()
-            index = self._index = WorkloadIndex.of(table, containers, self._learned.recommend(containers))
+            advice = recommend(containers, RULES[self._learned.rule], self._learned.autoscaling)
+            index = self._index = WorkloadIndex.of(table, containers, advice)
         return index
 
     def _table(self) -> "WorkloadTable":

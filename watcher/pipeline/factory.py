@@ -91,7 +91,7 @@ def open_watcher(
         standing=[finding for view in views if (finding := unverified(view.provider)) is not None],
         dialect=dialect,
         telemetry=telemetry,
-        rule=settings.workloads.rule,
+        workloads=settings.workloads,
         backfill=Backfill(past, past_name, store, names, settings.watch, hours),
         clock=clock,
     )

@@ -23,7 +23,7 @@ from watcher.telemetry import PodUseState
 
 if TYPE_CHECKING:
     from watcher.windows.container_use import ContainerUse
-    from watcher.workloads.autoscalers import KnownAutoscalers
+    from watcher.workloads.known_autoscalers import KnownAutoscalers
     from watcher.workloads.pods import RunningPods, UseObserver
     from watcher.workloads.sources import PodUseSources
 

@@ -33,8 +33,7 @@ from watcher.pipeline.round import Round
 from watcher.providers.base import WindowProvider, close_provider
 from watcher.publishing.cache import Cache, Published
 from watcher.quality.open_findings import OpenFindings, log_changes
-from watcher.settings import QualitySettings, WatchSettings
-from watcher.settings.workloads import RuleName
+from watcher.settings import QualitySettings, WatchSettings, WorkloadSettings
 from watcher.store import Store
 from watcher.telemetry import LastFetch, WatcherState, WatcherTelemetry
 from watcher.wire import Dialect, MetricsCode
@@ -74,11 +73,12 @@ class Watcher:
         dialect: Dialect = Dialect.DOCUMENTED,
         telemetry: WatcherTelemetry | None = None,
         backfill: Backfill | None = None,
-        rule: RuleName = "vpa",
+        workloads: WorkloadSettings | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         sources = (source, *fallback_sources)
         detector = partial(_detector, quality or QualitySettings(), settings)
+        learning = workloads or WorkloadSettings()
         round_seconds = 2 * settings.fetch_timeout_seconds + _ALLOWANCE_SECONDS
         self._provider = provider
         self._source = source
@@ -90,7 +90,7 @@ class Watcher:
         self._guard = ClockGuard(clock())
         self._fetcher = Fetcher(provider, source, settings, standing)
         self._judge = Judge(detector, store, sources)
-        self.workloads = WorkloadLearning(store, source, rule=rule)
+        self.workloads = WorkloadLearning(store, source, rule=learning.rule, backfill_days=learning.backfill_days)
         self.pod_use = PodUseKeeping(store, source, self.workloads.courses)
         self._backfill = backfill or Backfill(None, source, store, sources, settings, 0)
         self._cache = Cache(self._order, settings.expiry_seconds, dialect)

@@ -25,6 +25,7 @@ from watcher.windows.samples import Reading, Sample, Samples
 
 if TYPE_CHECKING:
     from watcher.windows.container_use import ContainerUse  # imports numpy
+    from watcher.windows.past_container_use import PastContainerUse  # imports numpy
     from watcher.windows.past_metrics import PastMetrics  # imports numpy
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Check",
     "Fetched",
     "ManifestProvider",
+    "PastPodUseProvider",
     "PastProvider",
     "PodUseProvider",
     "ProviderFactory",
@@ -175,6 +177,28 @@ class PastProvider(Protocol):
 
 
 @runtime_checkable
+class PastPodUseProvider(Protocol):
+    """Fourth, optional ability of a provider: the past use of every container, for the first start of a watcher."""
+
+    def past_pod_use(self, ends: range, timeout_seconds: float) -> "Iterator[tuple[tuple[str, ...], PastContainerUse]]":
+        """Yield the use of all containers, also of pods that have ended, in parts of bounded size.
+
+        The parts are read while the caller iterates, by one thread.
+
+        Args:
+            ends: ends of the steps, Unix seconds, at most a day.
+            timeout_seconds: timeout of each request.
+
+        Yields:
+            Namespaces, and the use of some of their containers; each container is in one part.
+
+        Raises:
+            ProviderError: the source returned nothing usable; the message names the source, the reason and the remedy.
+        """
+        ...
+
+
+@runtime_checkable
 class SeriesProvider(Protocol):
     """Provider of a source with PromQL, which may have the series of kube-state-metrics, too."""
 
@@ -199,7 +223,7 @@ class ManifestProvider(Protocol):
 ProviderFactory = Callable[[Settings], WindowProvider | SampleProvider]
 
 
-def close_provider(provider: WindowProvider | SampleProvider | PodUseProvider) -> None:
+def close_provider(provider: WindowProvider | SampleProvider | PodUseProvider | PastPodUseProvider) -> None:
     """Call the provider's ``close()`` if it has one."""
     close = getattr(provider, "close", None)
     if close is not None:

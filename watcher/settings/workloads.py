@@ -42,6 +42,13 @@ class WorkloadSettings(Section):
         description="memory in MiB for the responses of one measurement that are held at the same time",
     )
 
+    backfill_days: int = Field(
+        14,
+        ge=0,
+        le=14,
+        description="days whose use is read from Prometheus at the first start, so that the watcher knows it at once; "
+        "0 reads nothing",
+    )
     rule: RuleName = Field(
         "vpa",
         description="rule of recommended requests: vpa, the 90th percentile of CPU use, or krr, the 95th",

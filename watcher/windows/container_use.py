@@ -18,7 +18,8 @@ THROTTLING, PRESSURE = "throttling of CPU", "waiting for CPU (PSI)"
 """Names of the rows of a container's strain."""
 _NO_STRAIN = tuple(f"{name}: only Prometheus knows it" for name in (THROTTLING, PRESSURE))
 _NAMES = ("CPU", "memory")
-_HIGHEST = (100_000.0, float(2**53))  # more than any container can use: such a value has another unit
+HIGHEST = (100_000.0, float(2**53))
+"""Cores and bytes that no container can use: a higher value has another unit."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,7 +77,7 @@ class ContainerUseBuilder:
             container: name of the container.
             value: cores or bytes; negative, infinite and huge values and NaN are dropped.
         """
-        if not 0 <= value <= _HIGHEST[resource]:
+        if not 0 <= value <= HIGHEST[resource]:
             self._dropped[resource] += 1
             self._example[resource] = self._example[resource] or f"{namespace}/{pod}, container {container}: {value:g}"
             return

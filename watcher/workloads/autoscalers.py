@@ -6,7 +6,6 @@ requests itself. Both are listed in every round, because there are at most as ma
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import requests
@@ -16,38 +15,13 @@ from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, KubernetesApi
 from runtime.kubernetes.objects import CPU, MEMORY
 from runtime.kubernetes.workloads import Workload
+from watcher.workloads.known_autoscalers import ALL_CONTAINERS, KnownAutoscalers, Scaled
 
 HPA_PATH = "/apis/autoscaling/v2/horizontalpodautoscalers"
 VPA_PATH = "/apis/autoscaling.k8s.io/v1/verticalpodautoscalers"
 _log = logging.getLogger(__name__)
 _RESOURCES = (CPU, MEMORY)
-_ALL = "*"
 _NOTHING: Mapping[str, Any] = {}
-
-Scaled = tuple[Workload, str, str]
-"""Workload, container ("*" for all) and resource that an autoscaler acts on."""
-Reasons = Mapping[Scaled, tuple[str, ...]]
-"""Reasons against a lower request."""
-
-
-@dataclass(frozen=True, slots=True)
-class KnownAutoscalers:
-    """Autoscalers of one moment.
-
-    Attributes:
-        scaled: reasons by HPAs.
-        owned: reasons by VPAs. Those of a container replace those of all containers, and may be none.
-        unchecked: kinds of autoscalers that could not be listed, with the reason.
-    """
-
-    scaled: Reasons = field(default_factory=dict)
-    owned: Reasons = field(default_factory=dict)
-    unchecked: tuple[str, ...] = ("HPA and VPA (the Kubernetes API is not known)",)
-
-    def of(self, workload: Workload, container: str, resource: str) -> tuple[str, ...]:
-        """Return the reasons against a lower request of a container."""
-        every, one = (workload, _ALL, resource), (workload, container, resource)
-        return (*self.scaled.get(every, ()), *self.scaled.get(one, ()), *self.owned.get(one, self.owned.get(every, ())))
 
 
 class AutoscalerLists:
@@ -94,7 +68,7 @@ def _hpa_targets(item: Mapping[str, Any]) -> Iterator[tuple[Scaled, tuple[str, .
             source = _mapping(metric.get(field_name))
             target = _mapping(source.get("target")).get("averageUtilization")
             if source.get("name") in _RESOURCES and target is not None:  # an average value does not follow requests
-                container = str(source.get("container") or _ALL)
+                container = str(source.get("container") or ALL_CONTAINERS)
                 reason = f"HPA {name} scales by {target} % of the request"
                 yield (workload, container, str(source["name"])), (reason,)
 
@@ -106,8 +80,8 @@ def _vpa_targets(item: Mapping[str, Any]) -> Iterator[tuple[Scaled, tuple[str, .
         return
     workload = _workload(item, spec.get("targetRef"))
     policies = _mappings(_mapping(spec.get("resourcePolicy")).get("containerPolicies"))
-    by_container = {str(policy.get("containerName") or _ALL): policy for policy in policies}
-    for container, policy in {_ALL: _NOTHING, **by_container}.items():
+    by_container = {str(policy.get("containerName") or ALL_CONTAINERS): policy for policy in policies}
+    for container, policy in {ALL_CONTAINERS: _NOTHING, **by_container}.items():
         controlled = policy.get("controlledResources")
         for resource in _RESOURCES:
             is_set = policy.get("mode") != "Off" and (not isinstance(controlled, list) or resource in controlled)

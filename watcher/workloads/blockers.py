@@ -14,8 +14,8 @@ import numpy.typing as npt
 from runtime.kubernetes.objects import CPU, MEMORY
 from runtime.kubernetes.workloads import ENDING_KINDS
 from watcher.workload_table import Bools, ContainerTable, Float64s
-from watcher.workloads.autoscalers import KnownAutoscalers
 from watcher.workloads.container_state import KILLED_SECONDS
+from watcher.workloads.known_autoscalers import KnownAutoscalers
 
 if TYPE_CHECKING:
     from watcher.workloads.recommendation import RecommendationRule

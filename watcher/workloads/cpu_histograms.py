@@ -52,6 +52,28 @@ class PackedDay(NamedTuple):
         offsets = np.append(0, np.cumsum(np.bincount(rows, minlength=len(counts))))
         return cls(offsets.astype(np.uint32), bins.astype(np.uint8), counts[rows, bins])
 
+    def merged(self, rows: Int64s, counts: Float32s) -> Self:
+        """Return a day with further counts.
+
+        Args:
+            rows: row of each container, shape (n,), without duplicates.
+            counts: counts to add, shape (n, bins).
+        """
+        lengths = np.asarray(np.diff(self.offsets.astype(np.int64)), np.int64)
+        own = np.repeat(np.arange(len(lengths)), lengths) * BINS + self.bins
+        more, bins = counts.nonzero()
+        places = np.append(own, rows[more] * BINS + bins)
+        place, group = np.unique(places, return_inverse=True)
+        summed = np.bincount(group, np.append(self.counts, counts[more, bins]))
+        size = max(len(lengths), int(rows.max(initial=-1)) + 1)
+        offsets = np.append(0, np.cumsum(np.bincount(place // BINS, minlength=size)))
+        return type(self)(offsets.astype(np.uint32), (place % BINS).astype(np.uint8), summed.astype(np.float32))
+
+    @classmethod
+    def empty(cls) -> Self:
+        """Return a day without containers."""
+        return cls.pack(np.zeros((0, 1), np.float32))
+
     def is_valid(self, size: int) -> bool:
         """Return whether the arrays fit together and to this number of containers."""
         offsets = self.offsets.astype(np.int64)

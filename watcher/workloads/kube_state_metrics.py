@@ -63,6 +63,25 @@ def read_pods(
     Raises:
         Exception: ``ask`` failed.
     """
+    infos, workloads, label_sets = _named(ask, matchers, owner_labels, wanted)
+    containers = _containers(ask, infos, matchers) if infos else {}
+    pods = {}
+    for key, labels in infos.items():
+        revision = revision_of(label_sets.get(key, {}))
+        node, uid = labels.get("node", ""), labels.get("uid", "")
+        pods[key] = KubeStatePod(workloads[key], revision, node, uid, containers.get(key, ()))
+    return pods
+
+
+def read_workloads(ask: Ask, matchers: str = "", owner_labels: Sequence[str] = ()) -> dict[PodKey, Workload]:
+    """Return the workload of each pod of kube-state-metrics; arguments and errors as of :func:`read_pods`."""
+    return _named(ask, matchers, owner_labels, None)[1]
+
+
+def _named(
+    ask: Ask, matchers: str, owner_labels: Sequence[str], wanted: Container[PodKey] | None
+) -> tuple[dict[PodKey, Labels], dict[PodKey, Workload], dict[PodKey, dict[str, str]]]:
+    """Return the labels of kube_pod_info, the workload, and the labels of the pod by pod."""
     info = "namespace,pod,uid,node,created_by_kind,created_by_name"
     infos = {
         key_of_series(labels): labels
@@ -70,26 +89,23 @@ def read_pods(
         if wanted is None or key_of_series(labels) in wanted
     }
     if not infos:
-        return {}
+        return {}, {}, {}
     parents = {
         **_parents(ask, "ReplicaSet", "kube_replicaset_owner", "replicaset", matchers),
         **_parents(ask, "Job", "kube_job_owner", "job_name", matchers),
     }
     label_sets = _label_sets(ask, (*owner_labels, *NAMING_LABELS), infos, matchers)
-    containers = _containers(ask, infos, matchers)
 
     def parent_of(namespace: str, owner: Owner) -> Owner | None:
         return parents.get((namespace, owner.kind, owner.name))
 
-    pods = {}
+    workloads = {}
     for key, labels in infos.items():
         kind, name = labels.get("created_by_kind", ""), labels.get("created_by_name", "")
         owner = None if kind in _UNNAMED or name in _UNNAMED else Owner(kind, name)
         pod_labels = label_sets.get(key, {})
-        workload = workload_of(*key, pod_labels, owner, owner_labels=owner_labels, parent_of=parent_of)
-        node, uid = labels.get("node", ""), labels.get("uid", "")
-        pods[key] = KubeStatePod(workload, revision_of(pod_labels), node, uid, containers.get(key, ()))
-    return pods
+        workloads[key] = workload_of(*key, pod_labels, owner, owner_labels=owner_labels, parent_of=parent_of)
+    return infos, workloads, label_sets
 
 
 class KubeStatePods:

@@ -35,6 +35,7 @@ from runtime.kubernetes.workloads import Workload
 from watcher.workload_table import Bools, ContainerKey, ContainerTable, Float64s, Int64s, WorkloadTable
 from watcher.workloads.container_state import add_strain, count_runs, note_facts
 from watcher.workloads.cpu_histograms import BINS, PackedDay, bins_of, percentiles
+from watcher.workloads.past_days import FilledDay, add_day
 from watcher.workloads.pods import DAYS, RECENT_SECONDS
 from watcher.workloads.use_round import UseRound
 
@@ -102,6 +103,8 @@ class WorkloadLearner:
         day: number of the present day since 1970.
         time: end of the newest round, Unix seconds; 0 before the first.
         next_number: number of the next packed day.
+        unfilled: numbers of the days that are still to be filled from a source that knows the past, newest first.
+        live_since: start of the first round, Unix seconds; what was before is to be filled.
     """
 
     def __init__(self, max_workloads: int = 50_000) -> None:
@@ -114,6 +117,8 @@ class WorkloadLearner:
         self.day = 0
         self.time = 0.0
         self.next_number = 1
+        self.unfilled: list[int] = []
+        self.live_since = 0.0
         self._row_of: dict[ContainerKey, int] = {}
 
     @property
@@ -131,7 +136,6 @@ class WorkloadLearner:
         at = np.flatnonzero(counted)
         self._begin(measured.time)
         present, group = np.unique(measured.container[at], return_inverse=True)
-        count_before = len(self.keys)
         rows = self._rows_of([measured.keys[index] for index in present.tolist()], measured.time)
 
         # Each round is one value of each container: the mean over the minutes of all its pods.
@@ -145,7 +149,7 @@ class WorkloadLearner:
         mean_requests = np.stack([np.bincount(group, pods * row, count) for row in requests]) / pods_of
 
         table = self.rows
-        is_new = rows >= count_before
+        is_new = table["pods"][rows] == 0  # never measured live
         table["first_requests"][rows[is_new]] = mean_requests.T[is_new]
         self._follow_revisions(rows, group, weight, measured.revision[at], measured.time)
         table["last_seen"][rows], table["requests"][rows] = measured.time, mean_requests.T
@@ -162,6 +166,27 @@ class WorkloadLearner:
             count_runs(table, rows, group, measured.started_at[at])
         if measured.facts is not None:
             note_facts(table, [self._row_of.get(key) for key in measured.keys], measured.facts, measured.time)
+        if len(self.workloads) > self.max_workloads:
+            self._evict()
+
+    def fill(self, filled: FilledDay) -> None:
+        """Add a past day, which is no longer unfilled. A day that is not unfilled is left out."""
+        if filled.day not in self.unfilled:
+            return
+        self.unfilled.remove(filled.day)
+        age = max(self.day - filled.day, 0)
+        if age >= DAYS or not filled.keys:
+            return
+        rows, table = self._rows_of(filled.keys, self.time), self._rows
+        add_day(table, rows, filled, age, _PRIOR_MINUTES)
+        if age == 0:
+            table["counts"][rows] += filled.counts
+        else:
+            while len(self.past) < age:
+                self.past.append((self.next_number, PackedDay.empty()))
+                self.next_number += 1
+            self.past[age - 1] = (self.next_number, self.past[age - 1][1].merged(rows, filled.counts))
+            self.next_number += 1
         if len(self.workloads) > self.max_workloads:
             self._evict()
 

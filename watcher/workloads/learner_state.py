@@ -37,7 +37,8 @@ def save_state(learner: WorkloadLearner, saved: Collection[str] = ()) -> dict[st
         names=np.frombuffer(orjson.dumps(names), np.uint8),
         recent=np.array(learner.recent, np.float64).reshape(-1, 10),
         numbers=np.array([learner.day, learner.next_number, *(number for number, _ in learner.past)], np.int64),
-        time=np.array([learner.time]),
+        time=np.array([learner.time, learner.live_since]),
+        unfilled=np.array(learner.unfilled, np.int64),
     )
     days = {_day_name(number): day for number, day in learner.past}
     return {
@@ -70,7 +71,9 @@ def load_state(parts: Mapping[str, bytes], max_workloads: int) -> WorkloadLearne
         ]
         learner.recent = deque(present["recent"].reshape(-1, 10))
         learner.day, learner.next_number, *numbers = present["numbers"].tolist()
-        learner.time = float(present["time"][0])
+        learner.time, *since = present["time"].tolist()
+        learner.live_since = since[0] if since else 0.0
+        learner.unfilled = present["unfilled"].tolist() if "unfilled" in present else []
         learner.restore(rows, keys, workloads)
     except UNREADABLE as error:
         raise UnreadableStateError(str(error) or repr(error)) from error
@@ -88,7 +91,7 @@ def _day(body: bytes | None, size: int) -> PackedDay:
                 return day
     except UNREADABLE:
         pass
-    return PackedDay.pack(np.zeros((0, 1), np.float32))
+    return PackedDay.empty()
 
 
 def _day_name(number: int) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from watcher.settings.workloads import RuleName
-from watcher.workloads.autoscalers import KnownAutoscalers
+from watcher.workloads.known_autoscalers import KnownAutoscalers
 
 if TYPE_CHECKING:
     from runtime.kubernetes.workloads import Workload
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from watcher.workload_table import ClusterTotals, ContainerTable, Float64s, WorkloadTable
     from watcher.workloads.cluster_totals import TotalsHistory
     from watcher.workloads.learner import WorkloadLearner
+    from watcher.workloads.past_days import FilledDay
     from watcher.workloads.pods import Capacity, RunningPods
-    from watcher.workloads.recommendation import Recommendations
 
 _NO_ROUND = ("throttling, restarts and autoscalers (no round is complete since the start)",)
 _NO_RESTARTS = "restarts and OOM kills (the pods come from kube-state-metrics)"
@@ -45,11 +45,22 @@ class WorkloadLearning:
         source: name of the source of the measurements in the store.
         max_workloads: number of workloads above which the least recently seen are forgotten.
         rule: name of the rule of recommended requests.
+        backfill_days: number of days, with the present one, that are filled from the past at the first start.
+
+    Attributes:
+        rule: name of the rule of recommended requests.
     """
 
-    def __init__(self, store: WorkloadStore, source: str, max_workloads: int = 50_000, rule: RuleName = "vpa") -> None:
+    def __init__(
+        self,
+        store: WorkloadStore,
+        source: str,
+        max_workloads: int = 50_000,
+        rule: RuleName = "vpa",
+        backfill_days: int = 0,
+    ) -> None:
         self._store, self._source, self._max_workloads = store, source, max_workloads
-        self._rule = rule
+        self.rule, self._backfill_days = rule, backfill_days
         self._autoscaling, self._unchecked = KnownAutoscalers(), _NO_ROUND
         self._lock = threading.Lock()
         self._loaded: WorkloadLearner | None = None
@@ -64,16 +75,18 @@ class WorkloadLearning:
 
     def observe(self, use: "ContainerUse", pods: "RunningPods", capacity: "Capacity | None" = None) -> None:
         """Learn from a round of pod use, and store what is known then."""
-        from watcher.workloads.cluster_totals import PART  # imports numpy, which is slow
-        from watcher.workloads.learner_state import save_state
-        from watcher.workloads.use_round import use_round
+        from watcher.workloads.use_round import use_round  # imports numpy, which is slow
 
         with self._lock:
             learner = self._learner()
             measured = use_round(use, pods, learner.time)
             if measured is None:
                 return
+            is_first = not learner.time
             learner.observe(measured)
+            if is_first and learner.time and self._backfill_days:
+                learner.live_since = measured.time - measured.seconds
+                learner.unfilled = [learner.day - age for age in range(self._backfill_days)]
             knows_restarts = all(pod.restarts is not None for pod in pods.values())
             unknown_restarts = () if knows_restarts else (_NO_RESTARTS,)
             self._unchecked = (*use.unchecked, *unknown_restarts, *self._autoscaling.unchecked)
@@ -81,9 +94,20 @@ class WorkloadLearning:
             totals = self._day()
             if learner.time == use.timestamp:  # else the round had no known use
                 totals.add(use, pods, capacity)
-            self._store.save_workloads(
-                self._source, lambda stored: {**save_state(learner, stored), PART: totals.part()}
-            )
+            self._save()
+
+    def unfilled(self) -> tuple[list[int], float]:
+        """Return the numbers of the days to be filled from the past, newest first, and the start of the first round."""
+        with self._lock:
+            learner = self._learner()
+            return list(learner.unfilled), learner.live_since
+
+    def fill(self, filled: "FilledDay") -> None:
+        """Add a past day, and store it in the same transaction as the note that it is filled."""
+        with self._lock:
+            self._learner().fill(filled)
+            self._table = self._courses = None
+            self._save()
 
     def table(self) -> "WorkloadTable":
         """Return the expected use of a pod of each workload; the same object until the next round."""
@@ -107,11 +131,10 @@ class WorkloadLearning:
                 self._courses = self._learner().courses()
             return self._courses
 
-    def recommend(self, containers: "ContainerTable") -> "Recommendations":
-        """Return the recommended requests of containers that :meth:`containers` returned."""
-        from watcher.workloads.recommendation import RULES, recommend  # imports numpy, which is slow
-
-        return recommend(containers, RULES[self._rule], self._autoscaling)
+    @property
+    def autoscaling(self) -> KnownAutoscalers:
+        """Autoscalers in the newest round."""
+        return self._autoscaling
 
     @property
     def unchecked(self) -> tuple[str, ...]:
@@ -122,6 +145,14 @@ class WorkloadLearning:
         """Return capacity, requests and use of all pods together in the rounds of the last day."""
         with self._lock:
             return self._day().totals()
+
+    def _save(self) -> None:
+        """Store the state in one transaction."""
+        from watcher.workloads.cluster_totals import PART  # imports numpy, which is slow
+        from watcher.workloads.learner_state import save_state
+
+        learner, totals = self._learner(), self._day()
+        self._store.save_workloads(self._source, lambda stored: {**save_state(learner, stored), PART: totals.part()})
 
     def _day(self) -> "TotalsHistory":
         """Return the totals, with the stored ones at the first call."""

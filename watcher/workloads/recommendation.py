@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from watcher.workload_table import ContainerTable, Float64s
-from watcher.workloads.autoscalers import KnownAutoscalers
 from watcher.workloads.blockers import blockers, is_recent
+from watcher.workloads.known_autoscalers import KnownAutoscalers
 from watcher.workloads.pods import RECENT_SECONDS
 
 _MIB = 2.0**20

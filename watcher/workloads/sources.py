@@ -18,7 +18,8 @@ from watcher.providers.kubernetes_metrics_server import NAME as METRICS_SERVER
 from watcher.providers.session import open_kubernetes
 from watcher.settings import ProviderSettings, Settings
 from watcher.workloads.api_pods import ApiPods
-from watcher.workloads.autoscalers import AutoscalerLists, KnownAutoscalers
+from watcher.workloads.autoscalers import AutoscalerLists
+from watcher.workloads.known_autoscalers import KnownAutoscalers
 from watcher.workloads.kube_state_metrics import KubeStatePods
 from watcher.workloads.manifests import ManifestReader
 from watcher.workloads.pods import Capacity, PodSource, RunningPods

@@ -6,7 +6,7 @@ memory of the watcher. A namespace with more containers is divided by the last l
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
@@ -147,10 +147,7 @@ class PodUseQueries:
         return use
 
     def _count(self, at: int | None, deadline: Deadline) -> dict[str, int]:
-        series = self._run(f"count by (namespace) ({self._select(CPU_SERIES)})", at, deadline)
-        counts = {item["metric"].get("namespace", ""): int(value_of(item)) for item in series}
-        counts.pop("", None)  # a scrape configuration that renames the label; without it pods have no identity
-        return counts
+        return counts_of(self._run(f"count by (namespace) ({self._select(CPU_SERIES)})", at, deadline))
 
     def _measure_interval(self, counts: Mapping[str, int], at: int, deadline: Deadline) -> None:
         """Read the scrape interval from the raw samples of a small namespace, once an hour."""
@@ -178,7 +175,7 @@ class PodUseQueries:
             ):
                 self._add(rows, resource, promql, at, deadline)
         except Exception as error:  # noqa: BLE001  the caller judges every failure
-            halves = shard.halves() if _is_too_large(error) and deadline.remaining_seconds() else ()
+            halves = shard.halves() if is_too_large(error) and deadline.remaining_seconds() else ()
             if not halves:
                 return [error]
             self._shard_series = max(self._shard_series // 2, _MIN_SHARD_SERIES)
@@ -252,12 +249,23 @@ class PodUseQueries:
         )
 
     def _select(self, name: str, *matchers: str) -> str:
-        """Return a selector without the sums of pods and nodes, and without pause containers."""
-        parts = ('container!=""', 'container!="POD"', 'image!=""', *matchers, self._matchers)
-        return f"{name}{{{','.join(filter(None, parts))}}}"
+        return select(name, *matchers, self._matchers)
 
 
-def _is_too_large(error: Exception) -> bool:
+def select(name: str, *matchers: str) -> str:
+    """Return a selector without the sums of pods and nodes, and without pause containers."""
+    parts = ('container!=""', 'container!="POD"', 'image!=""', *matchers)
+    return f"{name}{{{','.join(filter(None, parts))}}}"
+
+
+def counts_of(series: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the number of containers of each namespace, from a count by namespace."""
+    counts = {item["metric"].get("namespace", ""): int(value_of(item)) for item in series}
+    counts.pop("", None)  # a scrape configuration that renames the label; without it pods have no identity
+    return counts
+
+
+def is_too_large(error: Exception) -> bool:
     """Return whether a part of a query may succeed where the whole query failed."""
     if isinstance(error, requests.HTTPError) and error.response is not None:
         return error.response.status_code in _TOO_LARGE

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from watcher.providers.prometheus.past import PastQueries
     from watcher.providers.prometheus.pod_use import PodUseQueries
     from watcher.windows.container_use import ContainerUse
+    from watcher.windows.past_container_use import PastContainerUse
     from watcher.windows.past_metrics import PastMetrics
 
 DEFAULT_ADDRESS = "http://prometheus-k8s:9090"
@@ -144,6 +145,19 @@ class PrometheusProvider:
         use = self._pods.fetch(window, deadline)
         partial_answers = [Finding(Kind.PARTIAL_ANSWER, warning) for warning in self._seen.warnings]
         return replace(use, findings=(*use.findings, *partial_answers))
+
+    def past_pod_use(self, ends: range, timeout_seconds: float) -> "Iterator[tuple[tuple[str, ...], PastContainerUse]]":
+        """Yield the past use of containers, a part of the namespaces at a time, after their names.
+
+        Raises:
+            ProviderError: a query failed.
+        """
+        from watcher.providers.prometheus.past_pod_use import PastPodUseQueries  # imports numpy
+
+        try:
+            yield from PastPodUseQueries(self._run, self._run_range, self._matchers).read(ends, timeout_seconds)
+        except Exception as error:
+            raise self._translated(error) from error
 
     def past(self, window: str, ends: range, deadline: Deadline) -> "PastMetrics":
         """Return the metrics of windows that ended in the past, by the expressions that :meth:`fetch` uses.
