@@ -84,7 +84,7 @@ def status(url: str, token_file: Path | None, *, as_json: bool) -> None:
     if as_json:
         echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
         return
-    for line in _status_lines(document):
+    for line in status_lines(document):
         echo(line)
 
 
@@ -163,7 +163,7 @@ def _get(url: str, path: str, token_file: Path | None, **query: str) -> dict[str
     return document
 
 
-def _status_lines(document: dict[str, Any]) -> list[str]:
+def status_lines(document: dict[str, Any]) -> list[str]:
     """Return the state as lines for people."""
     brake = document["brake"]
     doing = "moves pods" if document["acts"] else "only observes"

@@ -11,6 +11,7 @@ from support.moving_api import Answer, MovingApi
 from support.rebalancing import NOW, World, hot_and_cold, pod, rfc3339
 
 from runtime.kubernetes.events import EventWriter
+from trimaran.cli.rebalance import status_lines
 from trimaran.cluster.target_note import TargetNote
 from trimaran.planning.moves.triggers import Trigger
 from trimaran.rebalancer.brake import BrakeReason
@@ -374,6 +375,9 @@ def test_the_state_and_the_explanation() -> None:
     state = status_document(controlled.rebalancer, "observe", leads=True)
     assert [move["source"] for move in state["planned"]] == ["node-hot", "node-hot"]
     assert state["caps"]["hour"] == [2, 10]
+    lines = status_lines(state)
+    assert lines[:2] == ["mode observe: only observes, 1 searches", "moves: 2 of 10 hour, 2 of 200 day, 0 of 5 open"]
+    assert "from node-hot (CPU 94 % to 75 %) to node-idle (CPU 0 % to 19 %), gain 0.50" in lines[2]
     published = controlled.rebalancer.published
     moving = state["planned"][0]["name"]
     found = explanation(published, moving)
