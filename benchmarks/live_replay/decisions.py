@@ -109,6 +109,7 @@ def check_decisions(folder: Path, trace: Trace, change: Change = Change.NONE) ->
         elif levels := line.get("levels"):
             inputs.add_levels(levels)
         elif decision := line.get("decision"):
+            decision = inputs.traced(decision)
             report.decisions += 1
             ours, others, table = inputs.scores(decision)
             difference = int(np.abs(ours - np.array(decision["scores"][CongestionCost.name])).max(initial=0))

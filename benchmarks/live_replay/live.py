@@ -18,7 +18,7 @@ from control_plane.extender import Extender
 from control_plane.processes import Process
 from control_plane.scheduler import Scheduler
 from control_plane.usage import Kwok
-from control_plane.world_player import PodForm, WorldClock, WorldPlayer
+from control_plane.world_player import OWNER_LABEL, PodForm, WorldClock, WorldPlayer
 from divided import JOURNAL_VARIABLE, SPEED_VARIABLE
 from placements import Placements
 from support.servers import free_port
@@ -134,10 +134,13 @@ def _services(
     site = str(install_provider(folder / "programs" / "site"))
     paths = {"PYTHONPATH": os.pathsep.join(filter(None, (site, os.environ.get("PYTHONPATH"))))}
     url = f"http://127.0.0.1:{(port := free_port())}"
+    # A ReplicaSet of one pod names no workload of several pods; the label of the trace's owner does.
+    named = {"workloads.owner_labels": OWNER_LABEL} if options.form is PodForm.REPLICA else {}
     command = [
         *_PROGRAM, "watch", "--port", str(port), "--provider", "LiveReplay", "--address", use_url,
         "--store", str(folder / "programs" / "watcher.sqlite"), "--set", f"provider.kube_config={cluster.kubeconfig()}",
         *(part for kind in _FALSE_ALARMS for part in ("--set", f"quality.{kind}_action=report")),
+        *(part for name, value in named.items() for part in ("--set", f"{name}={value}")),
     ]  # fmt: skip
     watcher = Process(command, folder / "programs" / "watcher.log", environment | paths)
     try:
@@ -146,6 +149,7 @@ def _services(
             "extender__learned_use": options.policy == CONGESTION,
             "extender__deadline_seconds": options.deadline_seconds,
             "extender__explain": "open",
+            **{name.replace(".", "__"): value for name, value in named.items()},
         }
         journal = {JOURNAL_VARIABLE: str(folder / "journal.jsonl")}
         with Extender(

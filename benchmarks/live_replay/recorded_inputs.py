@@ -11,7 +11,7 @@ from live import CONFIGURATION
 from placements import Placements
 
 from runtime.kubernetes.objects import Owner, Pod
-from runtime.kubernetes.workloads import Workload
+from runtime.kubernetes.workloads import LABEL, Workload
 from scoring import NodeTable, UseLevels
 from scoring.arrays import Int64s
 from scoring.plugins.congestion_cost import CongestionCost
@@ -107,6 +107,7 @@ class RecordedInputs:
         self._change = change
         world = Cluster(trace, trace.overcommit)
         self._pods = {name: world.pod(number) for number, name in enumerate(trace.pods)}
+        self._workloads = {pod.workload.name: pod.workload for pod in self._pods.values() if pod.workload is not None}
         self._cluster = RecordedCluster(trace, self._pods)
         self._metrics: dict[int, WatcherMetrics] = {}
         self._levels: dict[float, UseLevels] = {}
@@ -115,6 +116,17 @@ class RecordedInputs:
     def unix_seconds(self, minute: float) -> float:
         """Return the Unix time of a minute of the trace."""
         return self._origin + 60 * minute / self._speed
+
+    def traced(self, decision: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a decision with the trace's names of pods: the name of a replica has a generated end."""
+        if decision["pod"] in self._pods:
+            return decision
+
+        def named(rows: list[list[Any]]) -> list[list[Any]]:
+            return [[row, name.rpartition("-")[0], *times] for row, name, *times in rows]
+
+        pod = decision["pod"].rpartition("-")[0]
+        return {**decision, "pod": pod, "pods": named(decision["pods"]), "left": named(decision["left"])}
 
     def add_metrics(self, document: Mapping[str, Any]) -> None:
         """Take a snapshot, and compare it with the simulator's windows over the real placements."""
@@ -140,7 +152,7 @@ class RecordedInputs:
 
     def add_levels(self, document: Mapping[str, Any]) -> None:
         """Take the learned use of workloads."""
-        workloads = tuple(Workload(space, kind, _traced(kind, name)) for space, kind, name in document["workloads"])
+        workloads = tuple(self._workload(*each) for each in document["workloads"])
         amounts = (np.array(document[name]) for name in ("use", "deviations", "level", "level_deviation"))
         none = np.zeros(len(workloads))
         table = WorkloadTable(document["timestamp"], workloads, *amounts, none, none, none, none)
@@ -172,13 +184,14 @@ class RecordedInputs:
         mask = table.feasible(self._pods[decision["pod"]])
         return [name for name, fits in zip(table.names, mask.tolist(), strict=True) if fits]
 
+    def _workload(self, namespace: str, kind: str, name: str) -> Workload:
+        """Return the trace's workload that the watcher has named."""
+        if kind == LABEL:  # the label has the owner's name
+            return self._workloads[name]
+        return Workload(namespace, kind, name.removesuffix(JOB_SUFFIX) if kind == JOB else name)
+
     def _simulated(self, minute: int, window_minutes: int, late: int) -> WatcherMetrics:
         return self._placements.metrics_at(max(minute - late, 0), Windows(window_minutes=window_minutes))
-
-
-def _traced(kind: str, name: str) -> str:
-    """Return the name in the trace of a workload that the watcher names."""
-    return name.removesuffix(JOB_SUFFIX) if kind == JOB else name
 
 
 def _distance(served: Mapping[str, NodeMetrics], simulated: Mapping[str, NodeMetrics]) -> float:
