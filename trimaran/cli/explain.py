@@ -135,6 +135,8 @@ def _summary(decision: Mapping[str, Any]) -> Iterator[str]:
         yield f"  metrics     {data['window']} window of {data['source']}, {data['age_seconds']:.0f} s old"
     if expected := decision.get("expected"):
         yield f"  expected    {expectation_line(expected)}"
+    if planned := decision.get("planned"):
+        yield f"  planned     {planned['target']}: the rebalancer moved a pod of this workload from {planned['source']}"
     if best := decision["best"]:
         yield f"  best        {best['node']} with {best['score']}, the highest sum with kube-scheduler's own scores"
     if not chosen:

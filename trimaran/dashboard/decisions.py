@@ -177,6 +177,8 @@ def _explanation(decisions: Decisions, pod: str) -> list[Any]:
         facts.append(f"{data['window']} window of {data['source']}, {data['age_seconds']:.0f} s old")
     if expected := decision.get("expected"):  # an older extender sends none
         facts.append(f"expected use: {expectation_line(expected)}")
+    if planned := decision.get("planned"):
+        facts.append(f"planned by the rebalancer: from {planned['source']} to {planned['target']}")
     if after := decision["after"]:
         facts += [
             f"{which}: {', '.join(f'{name} {value:.1f}%' for name, value in after[key].items())} one window later"

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from scoring import Scores, UseLevels
 from scoring.arrays import Int64s
+from trimaran.cluster.target_note import TargetNote
 from watcher.model import WatcherMetrics
 
 NEUTRAL = 0
@@ -37,6 +38,7 @@ class ScoringDetails:
         levels: expected use of pods that the nodes were scored by; None if requests counted.
         waited_seconds: time from the request until the scoring began.
         scored_seconds: duration of the scoring.
+        plan: plan of the rebalancer that the pod is the replacement of; None if there is none.
     """
 
     scores: Scores
@@ -45,6 +47,7 @@ class ScoringDetails:
     levels: UseLevels | None
     waited_seconds: float
     scored_seconds: float
+    plan: TargetNote | None = None
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from client import ClientError, Collector
-from scoring import FallbackPolicy, Judgment, NodeGrade, UseLevels
+from scoring import FallbackPolicy, Judgment, NodeGrade, Pod, UseLevels
+from trimaran.cluster.target_note import TargetNote
 from trimaran.cluster.view import ClusterView
 from trimaran.extender.answer import PrioritizeOutcome, ScoredCandidates, ScoringDetails
 from trimaran.extender.placement_predictor import PlacementPredictor
+from trimaran.extender.planned_points import with_planned_node
 from trimaran.extender.preparation import ProfilePreparer
 from trimaran.extender.profiles import ExtenderProfile, Profiles
 from trimaran.extender.scheduler_rules import SchedulerRules
@@ -74,6 +76,7 @@ class Prioritizer:
         is_active: returns whether kube-scheduler gets the scores of the pod with a uid; for other pods (shadow) it gets
             the same score for all nodes.
         levels: returns the expected use of pods, as learned; None to expect their requests.
+        plan_of: returns the plan of the rebalancer that a pod is the replacement of; None if there is none.
         record: callback for each result, which must return at once; see :data:`RecordAnswer`.
     """
 
@@ -88,6 +91,7 @@ class Prioritizer:
         rules: Callable[[], SchedulerRules | None] = SchedulerRules,
         is_active: Callable[[str], bool] = lambda _: True,
         levels: Callable[[], UseLevels | None] = lambda: None,
+        plan_of: Callable[[Pod], TargetNote | None] = lambda _: None,
         record: RecordAnswer = lambda *_: None,
     ) -> None:
         self._profiles = profiles.by_scheduler
@@ -96,6 +100,7 @@ class Prioritizer:
         self._options = options or PrioritizerOptions()
         self._report_outage = report_outage
         self._is_active = is_active
+        self._plan_of = plan_of
         self._record = record
         self._outage = ""  # reason of the current outage
         self._outage_lock = threading.Lock()
@@ -187,8 +192,11 @@ class Prioritizer:
             is_scored = not reason
             if is_scored or (judgment.evidence.outage and self._options.on_outage == "allocation"):
                 points = profile.to_points(scores.total)
+                plan = self._plan_of(args.pod) if is_active else None
+                if plan is not None:
+                    points = with_planned_node(points, known, plan)
                 details = ScoringDetails(
-                    scores, points, snapshot, levels, began - requested_at, time.monotonic() - began
+                    scores, points, snapshot, levels, began - requested_at, time.monotonic() - began, plan
                 )
                 answer = _answer(args, known, details, is_scored=is_scored)
                 node_name = self._predictor.predict(args.pod, rules.in_tree.get(args.scheduler_name), answer, table)

@@ -12,11 +12,12 @@ from flask import Blueprint
 from client import Collector
 from runtime.kubernetes.access_reviews import AccessReviews
 from runtime.kubernetes.api import KubernetesApi, pod_namespace
-from runtime.kubernetes.workloads import workload_of
+from runtime.kubernetes.workloads import Workload, workload_of
 from runtime.server.access import AccessCheck
 from runtime.server.fast_path import FastPath
 from runtime.settings.loading import LoadedSettings
-from trimaran.cluster.view import ClusterView
+from trimaran.cluster.planned_targets import PlannedTargets
+from trimaran.cluster.view import ClusterView, OnBound
 from trimaran.extender import rollout
 from trimaran.extender.app import create_app
 from trimaran.extender.benefit_notice import BenefitNotice
@@ -85,12 +86,8 @@ class ExtenderWorker:
             return configured_rollout().at_present(trial.acts())
 
         name_workload = partial(workload_of, owner_labels=tuple(self._settings.workloads.owner_labels))
-        view = ClusterView(
-            self._api, assume_seconds=section.assume_seconds, on_bound=trial.add_bound, name_workload=name_workload
-        )
-        if shared_pods is not None:
-            shared_pods.share(view.pods)
-        self._closing.callback(view.close)  # runs before the API is closed, so that its watches end first
+        targets = PlannedTargets()
+        view = self._view(shared_pods, trial.add_bound, name_workload, targets)
         workload_use = WorkloadUse(watcher, section.workloads_refresh_seconds)
         self._closing.callback(workload_use.close)
         record = DecisionRecord(
@@ -114,7 +111,7 @@ class ExtenderWorker:
 
         prioritizer = Prioritizer(
             self._profiles, view, collector, options, report_outage, rules=lambda: rules.current,
-            is_active=is_active, levels=workload_use.levels, record=record.add,
+            is_active=is_active, levels=workload_use.levels, plan_of=targets.claim, record=record.add,
         )  # fmt: skip
         self._closing.callback(prioritizer.close)
         view.start()
@@ -136,6 +133,22 @@ class ExtenderWorker:
         if section.filter != "off":
             routes.append(self._filter(view, collector, telemetry, is_active))
         return create_app(prioritizer, telemetry, status.why_not_ready, self._access, routes, name_workload)
+
+    def _view(
+        self,
+        shared_pods: ApiPods | None,
+        on_bound: OnBound,
+        name_workload: Callable[..., Workload],
+        targets: PlannedTargets,
+    ) -> ClusterView:
+        view = ClusterView(
+            self._api, assume_seconds=self._settings.extender.assume_seconds, on_bound=on_bound,
+            name_workload=name_workload, pod_observer=targets,
+        )  # fmt: skip
+        if shared_pods is not None:
+            shared_pods.share(view.pods)
+        self._closing.callback(view.close)  # runs before the API is closed, so that its watches end first
+        return view
 
     def _pods_to_share(self) -> ApiPods | None:
         """Return the source of pods of an embedded watcher, which gets the pods of the cluster view; else None."""

@@ -21,6 +21,7 @@ from werkzeug.test import EnvironBuilder
 from runtime.kubernetes.constraints import Taint, Toleration
 from runtime.kubernetes.pod_demand import RequestCache
 from scoring import FallbackPolicy, MetricsTable, Node, NodeResourcesFit, Profile, ResourceList
+from trimaran.cluster.target_note import TargetNote
 from trimaran.extender.answer import NEUTRAL, PrioritizeOutcome, ScoredCandidates
 from trimaran.extender.app import create_app
 from trimaran.extender.kube_scheduler import in_tree_by_scheduler
@@ -542,3 +543,32 @@ def test_a_file_without_a_plugin_of_ours_is_refused() -> None:
     """A file without a plugin for the extender is an error that lists the plugins."""
     with pytest.raises(ValueError, match="LoadVariationRiskBalancing"):
         profiles({**CONFIGURATION, "profiles": [{}]})
+
+
+@pytest.mark.parametrize(
+    ("target", "order"),
+    [("node-1", ["node-1", "node-3", "node-2"]), ("node-9", ["node-3", "node-1", "node-2"])],
+    ids=["offered", "not offered"],
+)
+def test_a_planned_node_outweighs_all_scores(target: str, order: list[str]) -> None:
+    """A moved pod's replacement goes to the planned node, else by load, and back to the node that it left last."""
+    plan = TargetNote(target, "node-2", 2e9)
+    view = StaticView(*LOADS)
+    with prioritizing(view, SettableMetrics(LOADS), plan_of=lambda _: plan) as prioritizer:
+        answer = prioritizer.answer(args(*LOADS))
+    assert sorted(answer.scores, key=answer.scores.__getitem__, reverse=True) == order
+    first, second, last = (answer.scores[name] for name in order)
+    assert first - last > 50_000  # times 10, more than all in-tree plugins together
+    assert second - last > 50_000
+    assert [node for _, node in view.assumed] == [order[0]]
+    assert answer.details is not None
+    assert answer.details.plan == plan
+
+
+def test_in_shadow_mode_no_plan_counts() -> None:
+    """A pod that kube-scheduler gets no scores for does not take the plan of another one."""
+    view, asked = StaticView(*LOADS), []
+    options = {"plan_of": asked.append, "is_active": lambda _: False}
+    with prioritizing(view, SettableMetrics(LOADS), **options) as prioritizer:
+        assert set(prioritizer.answer(args(*LOADS)).scores.values()) == {NEUTRAL}
+    assert asked == []

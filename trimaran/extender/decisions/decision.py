@@ -12,6 +12,7 @@ import orjson
 from scoring import Scores
 from scoring.load.pod_expectation import PodExpectation
 from scoring.profiles.explanations import PackedScores
+from trimaran.cluster.target_note import TargetNote
 from trimaran.extender.answer import PrioritizeOutcome, ScoredCandidates, ScoringDetails
 from trimaran.extender.decisions import regret
 from trimaran.extender.decisions.manifest import pod_manifest
@@ -89,6 +90,7 @@ class Decision:
             scores and the in-tree scores. Empty if the nodes could not be scored.
         requests: CPU and memory requests of the pod, in millicores and bytes.
         expectation: expected use that the pod was scored by; None if the nodes could not be scored.
+        plan: plan of the rebalancer that the pod is the replacement of; None if there is none.
         chosen: node that the pod was bound to; None until known.
         placement_regret: load of the chosen node compared with our best node (see ``regret``); None until measured.
         manifest: requests and scheduling constraints of the pod as JSON; ``null`` if longer than 16 KB.
@@ -108,6 +110,7 @@ class Decision:
     best_score: int = 0
     requests: Mapping[str, int] = field(default_factory=dict)
     expectation: PodExpectation | None = None
+    plan: TargetNote | None = None
     chosen: ChosenNode | None = None
     placement_regret: PlacementRegret | None = None
     manifest: bytes = b"null"
@@ -161,6 +164,7 @@ class Decision:
             "in_flight": self.in_flight,
             "data": self.data,
             "expected": self.expectation and self.expectation.as_document(),
+            "planned": self.plan and {"target": self.plan.target, "source": self.plan.source},
             "best": {"node": self.best, "score": self.best_score} if self.best else None,
             "chosen": chosen and {**asdict(chosen), "bound_at": round(chosen.bound_at, 3)},
             "after": after and after.as_document(),
@@ -205,6 +209,7 @@ class OpenDecision:
             self._points = np.array(answer.points)
         self.decision.data = _data(details, at)
         self.decision.expectation = PodExpectation.of(details.levels, pod, at, why_by_requests)
+        self.decision.plan = details.plan
         self.decision.best = best
         self.decision.best_score = answer.points[answer.names.index(best)] if best else 0
         terms = sum(len(part.terms) for part in details.scores.plugins.values() if part.terms)
