@@ -42,6 +42,7 @@ class MoveRecord:
         source, target: names of the node that it left and of the node planned for its replacement.
         state: state of the move.
         gain: predicted reduction of the cost.
+        low: lower end of the 80 % interval of the gain in the next two hours, minutes of a hot node.
         planned_at, evicted_at, ready_at: times of the plan, of the eviction, and since which the replacement is Ready.
         replacement: UID of the replacement; "" if it is not known.
         landed_on: name of the replacement's node; "" if it has none.
@@ -63,6 +64,7 @@ class MoveRecord:
     target: str
     state: MoveState = MoveState.PLANNED
     gain: float = 0.0
+    low: float = 0.0
     planned_at: float = 0.0
     evicted_at: float = 0.0
     ready_at: float = 0.0

@@ -13,6 +13,7 @@ import numpy as np
 from runtime.kubernetes.workloads import Workload, revision_of
 from scoring.arrays import Bools, Float64s
 from trimaran.planning.moves import Move, MoveCosts, MovePlanner
+from trimaran.planning.moves.gains import GainRule
 from trimaran.rebalancer.bad_looks import BadLooks
 from trimaran.rebalancer.caps import Caps
 from trimaran.rebalancer.eligibility import (
@@ -32,6 +33,7 @@ from trimaran.rebalancer.node_roles import NodeRoles
 from trimaran.rebalancer.rules import MoveRules
 from watcher.pod_use_table import PERIOD_STEPS
 
+_NO_WORKLOAD = Workload("", "", "")
 _ENOUGH = 0.9  # of the best gain: a smaller pod that gains as much moves instead
 
 
@@ -128,6 +130,10 @@ class _Search:
         self._caps = Caps(rules.caps, records, len(look.running), look.now)
         self._cooldowns = CooldownClock(rules.cooldowns, records)
         self._lineages: dict[str, str] = {}
+        numbers: dict[Workload, int] = {}
+        of_pods = [each.pod.workload or _NO_WORKLOAD for each in self._arrays.members]
+        self._workload_number = np.array([numbers.setdefault(each, len(numbers)) for each in of_pods], np.int64)
+        self._workloads = list(numbers)
         use = self._arrays.problem.node_use()
         self._last_hour = percents(use, self._arrays.problem.capacity, HOUR_STEPS)
         roles = NodeRoles(look, rules, self._caps, self._cooldowns, use, self._arrays.problem.capacity)
@@ -186,7 +192,8 @@ class _Search:
 
     def _planner(self, movable: Bools) -> MovePlanner:
         problem = replace(self._arrays.problem, movable=movable, accepts=self._accepts)
-        return MovePlanner(problem, self._costs, self._rules.min_gain, _ENOUGH)
+        rule = GainRule(startup_seconds=self._rules.startup)
+        return MovePlanner(problem, self._costs, self._rules.min_gain, _ENOUGH, rule)
 
     def _movable(self, stays: "dict[str, Reason]") -> tuple[Bools, Bools]:
         """Return the pods that may move, and those that are held back, which are added to ``stays``."""
@@ -268,10 +275,9 @@ class _Search:
 
     def _spent(self, record: MoveRecord) -> Bools:
         """Return the pods that may not move after a move in this plan: its workload's, and where caps are reached."""
+        spent_workloads = np.array([of == record.of or not self._caps.allows_workload(of) for of in self._workloads])
         spent = np.zeros(self._arrays.pods, np.bool_)
-        for place, member in enumerate(self._arrays.members):
-            workload = member.pod.workload
-            spent[place] = workload == record.of or (workload is not None and not self._caps.allows_workload(workload))
+        spent[: self._workload_number.size] = spent_workloads[self._workload_number]
         if self._cooldowns.source_until(record.source) > self._look.now or not self._caps.allows_source(record.source):
             spent |= self._on([record.source])
         return spent
@@ -310,6 +316,7 @@ class _Search:
             target=self._names[move.target],
             state=state,
             gain=move.gain,
+            low=move.low,
             planned_at=self._look.now,
             startup=max(0.0, (facts.ready_at or 0.0) - facts.created_at),
             restarts_before=facts.restarts,

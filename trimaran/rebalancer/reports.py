@@ -129,6 +129,7 @@ def _fields(record: MoveRecord) -> dict[str, Any]:
     return {
         "pod": f"{record.namespace}/{record.name}", "workload": f"{record.kind}/{record.workload}",
         "lineage": record.lineage, "source": record.source, "target": record.target, "gain": round(record.gain, 4),
+        "low_minutes": round(record.low, 2),
     }  # fmt: skip
 
 

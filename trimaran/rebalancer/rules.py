@@ -131,6 +131,7 @@ class MoveRules:
 
     Attributes:
         min_gain: least reduction of the average cost by a move; a hot node costs 1.
+        startup: time from an eviction until the replacement works, seconds, which the predicted gain is net of.
         holdout_percent: share of the planned moves that are not made, to measure the gain of the others.
         timeout: time for a replacement to become Ready, seconds.
         measure: time after a move over which its gain is measured, seconds.
@@ -138,6 +139,7 @@ class MoveRules:
     """
 
     min_gain: float = 0.01
+    startup: float = 30.0
     holdout_percent: float = 10.0
     timeout: float = 900.0
     measure: float = 7200.0

@@ -44,6 +44,9 @@ class RebalanceSection(ClusterSection):
     min_gain: float = Field(
         0.01, ge=0, le=10, description="least reduction of the average cost by a move; a hot node costs 1"
     )
+    startup_seconds: float = Field(
+        30, ge=0, le=7199, description="time from an eviction until the replacement works; a move must gain more"
+    )
     source_percent: float = Field(
         80, gt=0, le=200, description="CPU or memory load in percent that a source reached within the last day"
     )
@@ -134,6 +137,7 @@ class RebalanceSection(ClusterSection):
         """Return the rules that these settings describe."""
         return MoveRules(
             min_gain=self.min_gain,
+            startup=self.startup_seconds,
             holdout_percent=self.holdout_percent,
             timeout=self.timeout_seconds,
             measure=self.measure_seconds,

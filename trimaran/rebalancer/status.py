@@ -98,5 +98,6 @@ def _record(record: MoveRecord) -> dict[str, Any]:
         "landed_on": record.landed_on,
         "planned_at": record.planned_at,
         "gain": record.gain,
+        "low": record.low,
         "measured": record.measured,
     }
