@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import requests
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from control_plane.world_player import PodForm
@@ -34,7 +35,7 @@ from trimaran.traces.reading import read_trace
 
 
 def run(options: argparse.Namespace) -> int:
-    """Play the worlds, one after the other; print the hot minutes of each run. Return 1 if one did not start."""
+    """Play the worlds, one after the other; print the hot minutes of each run. Return 1 if one failed or was late."""
     failures = 0
     for number in range(1, options.runs + 1):
         for world in options.world:
@@ -49,12 +50,15 @@ def run(options: argparse.Namespace) -> int:
                 shutil.rmtree(folder, ignore_errors=True)  # what a run that did not end has left
                 try:
                     measured = live_run(trace, settings, folder)
-                except pytest.fail.Exception as failure:  # a program did not start: the other runs go on
+                except (pytest.fail.Exception, requests.RequestException) as failure:  # the other runs go on
                     print(f"{folder}: {failure}", file=sys.stderr, flush=True)
                     failures += 1
                     continue
-                seconds = time.monotonic() - began
-                print(f"{folder}: {measured[MEASURE]:.0f} hot minutes, played in {seconds:.0f} s", flush=True)
+                seconds, hot = time.monotonic() - began, measured["measures"][MEASURE]
+                print(f"{folder}: {hot:.0f} hot minutes, played in {seconds:.0f} s", flush=True)
+                if not measured["in_time"]:
+                    print(f"{folder}: the machine was too slow: try a lower --speed", file=sys.stderr, flush=True)
+                    failures += 1
     return int(failures > 0)
 
 

@@ -39,6 +39,7 @@ CONFIGURATION = configuration_of(CongestionCost.name)
 _DEFAULT_PROFILES: list[Mapping[str, Any]] = [{"schedulerName": "default-scheduler"}]
 _PROGRAM = (sys.executable, str(FOLDER / "divided.py"))
 _SETTLE_SECONDS = 1.0
+_MOST_LAG_MINUTES = 0.5  # mean time from a minute of the trace to the creation of its pods
 _DECISIONS_MINUTES = 60  # between two reads of the extender's record, in fewer than its thousand newest decisions
 #: A cluster that fills up from empty looks anomalous: detectors only report it, as during the simulator's warm-up.
 _FALSE_ALARMS = ("wrong_scale", "flatline", "duplicate_node")
@@ -74,12 +75,12 @@ def install_provider(folder: Path) -> Path:
     return folder
 
 
-def live_run(trace: Trace, options: LiveOptions, folder: Path) -> dict[str, float]:
-    """Play a trace under a policy; write what happened into a folder, and return the measures.
+def live_run(trace: Trace, options: LiveOptions, folder: Path) -> dict[str, Any]:
+    """Play a trace under a policy; write what happened into a folder, and return the content of ``outcome.json``.
 
     The folder gets the trace (``world/``), ``journal.jsonl`` with the inputs of every scored pod, ``decisions.jsonl``
     with the extender's own records, ``placements.jsonl`` with the pods' nodes over time, ``findings.json`` of the
-    watcher, and ``outcome.json``.
+    watcher, and ``outcome.json``, which is not ``in_time`` if the machine was too slow to play the trace.
     """
     folder.mkdir(parents=True, exist_ok=True)
     write_trace(trace, folder / "world")
@@ -117,12 +118,14 @@ def live_run(trace: Trace, options: LiveOptions, folder: Path) -> dict[str, floa
     outcome = placements.outcome(options.policy)
     placements.write(folder / "placements.jsonl")
     result = measures(outcome)
+    lag = sum(lags) / len(lags)
     document = {
         "world": trace.name, "policy": options.policy, "speed": options.speed, "origin": clock.origin,
-        "measures": result, "player_lag_minutes": {"mean": sum(lags) / len(lags), "most": max(lags)},
+        "measures": result, "player_lag_minutes": {"mean": lag, "most": max(lags)},
+        "in_time": lag <= _MOST_LAG_MINUTES,
     }  # fmt: skip
     (folder / "outcome.json").write_text(json.dumps(document, indent=1))
-    return result
+    return document
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Outcome of live runs, compared with the simulator's replays of the same trace under the same policy."""
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,7 +44,9 @@ class LiveOutcome:
 
 
 def read_outcomes(folders: Iterable[Path], seeds: int = 8) -> list[LiveOutcome]:
-    """Return the outcomes of live runs in folders; equal traces are replayed once for each policy.
+    """Return the outcomes of live runs in folders, without those that were not in time.
+
+    A trace is replayed once for each policy.
 
     Args:
         folders: folders of live runs, ``WORLD/POLICY/RUN``.
@@ -53,6 +56,9 @@ def read_outcomes(folders: Iterable[Path], seeds: int = 8) -> list[LiveOutcome]:
     outcomes = []
     for folder in folders:
         document = orjson.loads((folder / "outcome.json").read_bytes())
+        if not document["in_time"]:
+            print(f"{folder}: left out, since the machine was too slow", file=sys.stderr)
+            continue
         policy, world = document["policy"], document["world"]
         if (world, policy) not in simulated:
             trace = read_trace(folder / "world")
