@@ -121,7 +121,12 @@ def _course(containers: Sequence[Mapping[str, Any]], resource: str, title: str, 
         values = [None if value is None else round(value / scale, 4) for value in container["by_hour"][resource]]
         request = container["requests"][resource] / scale
         figure.add_scatter(
-            x=list(range(24)), y=values, name=container["name"], mode="lines", line={"color": color}, hoverinfo="skip"
+            x=list(range(24)),
+            y=values,
+            name=container["name"],
+            mode="lines+markers",
+            line={"color": color},
+            hoverinfo="skip",
         )
         if request:
             figure.add_scatter(
