@@ -19,7 +19,7 @@ from trimaran.rebalancer.controller import Rebalancer, SearchSchedule
 from trimaran.rebalancer.evictions import Evictor
 from trimaran.rebalancer.ledger import Brake, Ledger
 from trimaran.rebalancer.look import ClusterLook
-from trimaran.rebalancer.measured_use import UseReader
+from trimaran.rebalancer.measured_use import UseReader, is_fragmented
 from trimaran.rebalancer.mover import PodMover
 from trimaran.rebalancer.moves import MoveState
 from trimaran.rebalancer.reports import MoveReporter, RebalancerCounts
@@ -387,3 +387,13 @@ def test_the_state_and_the_explanation() -> None:
     assert stays is not None
     assert "rebalance.source_percent" in stays["text"]
     assert explanation(published, "default/unknown") is None
+
+
+def test_a_fragmented_cluster_is_seen() -> None:
+    """An unschedulable pod that fits all nodes together, but no single one, makes the cluster fragmented."""
+    refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    world = hot_and_cold()
+    assert not is_fragmented(world.look())
+    for request, expected in (("12", True), ("30", False)):
+        waiting = pod("big", of="big", request=request, ready_at=None, conditions=[refused])
+        assert is_fragmented(replace(world, pods=[*world.pods, waiting]).look()) is expected
