@@ -5,10 +5,10 @@ Each rule learns from the first part of a trace, and is judged on the rest, whic
 - ``vpa`` and ``krr``: the rules of ``trimaran workloads``, by the watcher's learner in rounds of five minutes. Requests
   within 10 percent of the rule's amount are kept, as in its patches. Days of history and runs are not demanded, because
   the traces are too short for that.
-- VerticalPodAutoscaler 1.5: the 90th percentile of CPU samples, in a histogram whose weights halve every 24 hours and
+- VerticalPodAutoscaler: the 90th percentile of CPU samples, in a histogram whose weights halve every 24 hours and
   grow with the request, and the 90th percentile of each pod's highest memory in 24 hours; plus 15 percent, at least 25m
   and 250Mi (recommender flags in its docs/flags.md).
-- KRR 1.8, strategy simple: the highest of the pods' 95th percentiles of CPU, and the highest memory plus 15 percent; at
+- KRR, strategy simple: the highest of the pods' 95th percentiles of CPU, and the highest memory plus 15 percent; at
   least 10m and 100 MB, and 100 samples (robusta_krr/strategies/simple.py and its Config).
 
 A workload-hour is an hour in which a workload has pods. Its CPU is above the request if the mean of its pods is, its

@@ -206,7 +206,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 #: Commands that end, and need only a watcher and files.
 ONCE = {"top", "score", "compare", "doctor", "config", "place", "workloads"}
 #: Options that need a cluster, certificates, input, a real address, or more time than a test has.
-ELSEWHERE = {"--cluster", "--worth-it", "--nodes=-", "--ca-file", "--client-certificate", "--watch", "--bind"}
+ELSEWHERE = {
+    "--cluster",
+    "--kube-config",
+    "--worth-it",
+    "--nodes=-",
+    "--ca-file",
+    "--client-certificate",
+    "--watch",
+    "--bind",
+}
 
 
 def can_run(command: Command) -> bool:

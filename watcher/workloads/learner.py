@@ -53,7 +53,7 @@ _DAY = 86400
 
 Rows = npt.NDArray[np.void]
 
-#: Statistics of a container; two values are CPU and memory. About 1.2 kB, of which 0.7 are the present day's histogram.
+#: Statistics of a container; two values are CPU and memory. About 1.4 kB, of which 0.7 are the present day's histogram.
 ROW = np.dtype(
     [
         ("workload", "i4"),
