@@ -144,6 +144,19 @@ def test_a_clock_that_is_set_back_begins_again(path):
     store.close()
 
 
+def test_another_origin_has_pods_of_its_own(path):
+    """A source that reads another cluster begins with no pods; those of the cluster before leave after a day."""
+    for origin, step, known in (("east", 0, 0), ("west", 1, 0), ("east", 2, 1), ("west", STEPS + 24, 1)):
+        store = Store(path, origins={"x": origin})
+        kept, pods = keeping(store), {PodKey("shop", origin): a_pod(origin, "n1")}
+        assert len(kept.table(["n1"])) == known
+        kept.observe(use_of_pods(BEGIN + step * ROUND, (origin, "main", 1, 1)), pods)
+        store.close()
+    store = Store(path, origins={"x": "east"})
+    assert (store.load_pod_use("x").pods, store.load_pod_use("x").blocks) == ([], {})
+    store.close()
+
+
 @pytest.mark.parametrize("seconds", [60, 300, 900])
 def test_a_restarted_watcher_continues(path, seconds):
     """After each round a restarted watcher has the same table, bit for bit, with pods that come and go for 30 hours."""

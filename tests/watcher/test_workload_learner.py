@@ -378,3 +378,16 @@ def test_limits_role_and_class_are_of_the_newest_template():
         [True],
     )
     assert table.restarted_at.tolist() == [NOON]
+
+
+def test_the_course_of_a_pod_is_the_sum_of_its_containers():
+    """In each hour the course of a pod adds up its present containers; an unmeasured hour is unknown."""
+    rounds = [use_round(NOON + ROUND * n, (MAIN, 2, 0.4, GIB), (PROXY, 2, 0.1, GIB / 8)) for n in range(12)]
+    learner = learner_of(*rounds, use_round(NOON + 3600, (RUN, 1, 1.0, GIB)))
+    course = learner.courses()[WEB]
+    assert course[:, 12] == pytest.approx([0.5, 1.125 * GIB])
+    assert np.isnan(course[:, 13]).all()
+    for n in range(13, 17):
+        learner.observe(use_round(NOON + ROUND * n, (MAIN, 2, 0.4, GIB)))
+    assert learner.courses()[WEB][:, 12] == pytest.approx([0.4, GIB])
+    assert set(learner.courses()) == {WEB, JOB}

@@ -63,8 +63,10 @@ def write(db: Database, source: str, origin: str, changes: PodUseChanges) -> Non
         "insert or replace into pod_use_blocks (source, origin, hour, body) values (?, ?, ?, ?)",
         [(*key, hour, body) for hour, body in changes.blocks.items()],
     )
+    # Also of other sources and origins, whose pods go with their last block.
+    connection.execute("delete from pod_use_blocks where hour < ?", (changes.oldest_hour,))
     connection.execute(
-        "delete from pod_use_blocks where source = ? and origin = ? and hour < ?", (*key, changes.oldest_hour)
+        "delete from pod_use_pods where (source, origin) not in (select source, origin from pod_use_blocks)"
     )
 
 

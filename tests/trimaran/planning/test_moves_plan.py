@@ -2,6 +2,7 @@
 
 import resource
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -99,6 +100,19 @@ def test_plan_equals_the_simple_search(first):
 @given(st.integers(0, 2**32 - 1), st.integers(2, 10), st.integers(1, 80), st.integers(1, 20))
 def test_plan_keeps_requests_constraints_and_budget(seed, nodes, pods, count):
     """Each plan fits by requests after each move, keeps constraints, moves a pod once, and lowers the cost."""
+    check_plan(seed, nodes, pods, count)
+
+
+@pytest.mark.slow
+def test_ten_thousand_plans_keep_requests_constraints_and_budget():
+    """Ten thousand random plans of small clusters keep the same properties, and most of them move pods."""
+    dice = np.random.default_rng(36)
+    drawn = [(int(dice.integers(2, 9)), int(dice.integers(4, 40)), int(dice.integers(1, 6))) for _ in range(10_000)]
+    assert sum(check_plan(seed, *sizes) > 0 for seed, sizes in enumerate(drawn)) > 3000
+
+
+def check_plan(seed, nodes, pods, count):
+    """Check the properties of a random plan, and of a plan that follows it; return the number of moves."""
     dice = np.random.default_rng(seed)
     accepted = dice.random((pods, nodes)) < 0.7
     one = problem(seed, nodes=nodes, pods=pods, scale=1.4, accepts=accepted.__getitem__)
@@ -117,6 +131,13 @@ def test_plan_keeps_requests_constraints_and_budget(seed, nodes, pods, count):
     after = MoveProblem(one.capacity, one.free, rows, one.requests, one.cpu, one.memory, one.movable).node_use()
     saved = cost - COSTS.mean(after, COSTS.scale(one.capacity)).sum()
     assert saved == pytest.approx(sum(move.gain for move in plan), abs=1e-9 * max(cost, 1))
+
+    # After the plan, with a pause for the moved pods, nothing moves back.
+    rested = one.movable.copy()
+    rested[[move.pod for move in plan]] = False
+    next_problem = replace(one, free=free, rows=rows, movable=rested)
+    assert not {move.pod for move in plan} & {move.pod for move in MovePlanner(next_problem, COSTS, 0.01).best(count)}
+    return len(plan)
 
 
 def test_half_precision_changes_no_move_of_a_clear_case():
