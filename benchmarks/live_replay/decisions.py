@@ -46,6 +46,7 @@ class DecisionReport:
     """Result of the check.
 
     Attributes:
+        answers: number of all decisions in the extender's own record by outcome; only scored ones are checked.
         decisions: number of scored pods.
         equal_scores: number of them whose scores are equal on every candidate.
         equal_candidates: number of them whose candidates are the nodes that the simulator's filter leaves.
@@ -55,6 +56,7 @@ class DecisionReport:
         other: pods whose node is not explained.
     """
 
+    answers: Counter[str] = field(default_factory=Counter)
     decisions: int = 0
     equal_scores: int = 0
     equal_candidates: int = 0
@@ -73,6 +75,7 @@ class DecisionReport:
     def as_document(self) -> dict[str, Any]:
         """Return the report as a JSON object."""
         return {
+            "answers": dict(self.answers),
             "decisions": self.decisions,
             "equal_scores": self.equal_scores,
             "equal_candidates": self.equal_candidates,
@@ -102,7 +105,8 @@ def check_decisions(folder: Path, trace: Trace, change: Change = Change.NONE) ->
     }
     lines = [orjson.loads(line) for line in (folder / "journal.jsonl").read_bytes().splitlines()]
     last = {line["decision"]["uid"]: number for number, line in enumerate(lines) if "decision" in line}
-    report = DecisionReport()
+    answers = (orjson.loads(line)["outcome"] for line in (folder / "decisions.jsonl").read_bytes().splitlines())
+    report = DecisionReport(Counter(answers))
     for number, line in enumerate(lines):
         if metrics := line.get("metrics"):
             inputs.add_metrics(metrics)
