@@ -20,7 +20,7 @@ from trimaran.cli.check_trace import check
 from trimaran.cli.import_traces import import_
 from trimaran.cli.options import fail, option, renamed_option, scheduler_file_or_exit
 from trimaran.cli.trace_output import check_new, write_or_fail
-from trimaran.planning.moves.triggers import Trigger
+from trimaran.planning.move_triggers import Trigger
 from trimaran.simulator.autoscaling import Autoscaling
 from trimaran.simulator.comparison import WorkerError
 from trimaran.simulator.faults import read_faults

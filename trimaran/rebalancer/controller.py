@@ -11,8 +11,8 @@ from typing import Any
 from runtime.http.failures import describe
 from runtime.kubernetes.api import REQUEST_FAILURES
 from runtime.outage_log import OutageLog
+from trimaran.planning.move_triggers import ClusterSigns, Trigger, TriggerWatch
 from trimaran.planning.moves import MoveCosts
-from trimaran.planning.moves.triggers import ClusterSigns, Trigger, TriggerWatch
 from trimaran.rebalancer.bad_looks import BadLooks
 from trimaran.rebalancer.brake import brake_reason, pending_wait
 from trimaran.rebalancer.caps import HOUR, Caps

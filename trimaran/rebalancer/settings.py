@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from runtime.settings.fields import comma_separated
 from runtime.settings.sections import ServerSettings
 from trimaran.cluster.settings import ClusterSection
-from trimaran.planning.moves.triggers import Trigger
+from trimaran.planning.move_triggers import Trigger
 from trimaran.rebalancer.rules import BrakeRules, CapLimits, Cooldowns, MoveRules, NodeRules, PodRules
 from watcher.settings import Settings
 

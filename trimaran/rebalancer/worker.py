@@ -12,7 +12,7 @@ from runtime.kubernetes.leader_election import Lease, uptime
 from runtime.kubernetes.leader_threads import LeaderThreads
 from runtime.server.access import AccessCheck
 from runtime.server.fast_path import FastPath
-from trimaran.planning.moves.triggers import Trigger
+from trimaran.planning.move_triggers import Trigger
 from trimaran.rebalancer.app import create_app
 from trimaran.rebalancer.cluster_watch import ClusterWatch
 from trimaran.rebalancer.controller import Rebalancer, SearchSchedule

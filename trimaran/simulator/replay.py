@@ -23,7 +23,7 @@ import numpy as np
 
 from runtime.kubernetes.objects import Pod
 from scoring.arrays import Bools, Int64s
-from trimaran.planning.moves.triggers import Trigger
+from trimaran.planning.move_triggers import Trigger
 from trimaran.simulator.absent_resources import warn_of_absent_resources
 from trimaran.simulator.autoscaling import Autoscaler, Autoscaling
 from trimaran.simulator.cluster import Cluster, PodRun, QueuedPod, requested

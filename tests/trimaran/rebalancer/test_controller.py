@@ -13,7 +13,7 @@ from support.rebalancing import NOW, World, hot_and_cold, pod, rfc3339
 from runtime.kubernetes.events import EventWriter
 from trimaran.cli.rebalance import status_lines
 from trimaran.cluster.target_note import TargetNote
-from trimaran.planning.moves.triggers import Trigger
+from trimaran.planning.move_triggers import Trigger
 from trimaran.rebalancer.brake import BrakeReason
 from trimaran.rebalancer.controller import Rebalancer, SearchSchedule
 from trimaran.rebalancer.evictions import Evictor

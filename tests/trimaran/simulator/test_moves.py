@@ -9,7 +9,7 @@ from support.extending import metrics
 from support.worlds import GIB, small_world
 
 from scoring import MetricsTable, Node, NodeTable, Pod, Profile, ResourceList
-from trimaran.planning.moves.triggers import Trigger
+from trimaran.planning.move_triggers import Trigger
 from trimaran.simulator.cluster import Cluster, QueuedPod
 from trimaran.simulator.measures import measures
 from trimaran.simulator.moving.base import MoveSchedule

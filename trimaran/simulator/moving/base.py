@@ -1,4 +1,4 @@
-"""Move policies: the triggers of a search for moves (:mod:`trimaran.planning.moves.triggers`), and their budget.
+"""Move policies: the triggers of a search for moves (:mod:`trimaran.planning.move_triggers`), and their budget.
 
 The budget is a token bucket. From the first allowed minute it fills with a percentage of the running pods per hour. It
 holds at most an hour's share, or one pod.
@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from trimaran.planning.move_triggers import ClusterSigns, Trigger, TriggerWatch
 from trimaran.planning.moves.correction import RecentMove, corrected_loads
-from trimaran.planning.moves.triggers import ClusterSigns, Trigger, TriggerWatch
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
 
