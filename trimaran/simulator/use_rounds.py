@@ -43,13 +43,14 @@ class UseRounds:
 
     Args:
         cluster: the simulated cluster.
+        since: minute before which nothing is measured.
 
     Attributes:
         until: minute in which the last round ended.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.until = 0
+    def __init__(self, cluster: Cluster, since: int = 0) -> None:
+        self.until = since - since % ROUND_MINUTES
         self._cluster = cluster
         self._active: list[PodRun] = []  # runs that had not ended at the last round
         self._columns: Int64s = np.zeros((3, 0), np.int64)  # their pods, first working minutes and use origins

@@ -32,12 +32,13 @@ class PastUse:
     Args:
         cluster: the simulated cluster.
         watcher: the watcher, which limits how recent the known use is.
+        since: minute before which no use is known, as for a watcher that lost its store.
     """
 
-    def __init__(self, cluster: Cluster, watcher: SimulatedWatcher) -> None:
+    def __init__(self, cluster: Cluster, watcher: SimulatedWatcher, since: int = 0) -> None:
         self._cluster, self._watcher = cluster, watcher
         self._history: PodHistory[Key] = PodHistory()
-        self._rounds = UseRounds(cluster)
+        self._rounds = UseRounds(cluster, since)
         self._workloads = UseHistory(cluster, watcher)
         self._lineages: dict[int, Key] = {}  # by pod: start of its newest run, and of the run whose past it inherits
         self._moved: set[int] = set()
