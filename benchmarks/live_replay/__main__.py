@@ -96,10 +96,12 @@ def main() -> int:
         if command is run:
             added.add_argument("--world", type=Path, nargs="+", required=True)
             added.add_argument("--policy", choices=POLICIES, nargs="+")
-            for name, default in (("from-hour", 12), ("hours", 12), ("warm-up-hours", 0), ("deadline-seconds", 0.04)):
-                added.add_argument(f"--{name}", type=float, default=default)
-            for name, default in (("runs", 3), ("speed", HIGHEST_SPEED)):
-                added.add_argument(f"--{name}", type=int, default=default)
+            added.add_argument("--from-hour", type=float, default=12)
+            added.add_argument("--hours", type=float, default=12)
+            added.add_argument("--warm-up-hours", type=float, default=0)
+            added.add_argument("--deadline-seconds", type=float, default=0.04)
+            added.add_argument("--runs", type=int, default=3)
+            added.add_argument("--speed", type=int, default=HIGHEST_SPEED)
             added.add_argument("--form", choices=list(PodForm), default=PodForm.BARE)
         elif command is check:
             added.add_argument("--change", choices=list(Change), default=Change.NONE)

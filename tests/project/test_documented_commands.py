@@ -148,7 +148,8 @@ PYTHON = [*commands_of("python"), *commands_of("python3")]
 def test_python_can_run_the_script(command: Command) -> None:
     """The script exists and defines each given option."""
     path, *rest = command.words[1:]
-    script = (ROOT / path).read_text()
+    folder = ROOT / path
+    script = (folder / "__main__.py" if folder.is_dir() else folder).read_text()
     for option in (word for word in rest if word.startswith("--")):
         assert f'"{option.partition("=")[0]}"' in script
 

@@ -49,7 +49,8 @@ PROMISED = {
     "watcher.findings": "Finding Kind",
     "watcher.providers.base": "Check Fetched Reading Sample SampleProvider Samples WindowProvider",
     "watcher.pod_use_table": "PodUseTable",
-    "watcher.workload_table": "ContainerKey ContainerTable WorkloadTable",
+    "watcher.workload_table": "ClusterTotals ContainerKey ContainerTable WorkloadTable",
+    "watcher.workloads.api_pods": "ApiPods",
     "watcher.settings": "ProviderSettings Settings",
     "watcher.testing": """
         BreakingHarness BrokenNodeContract DuplicatedSeriesContract HttpContract PastContract ProviderContract

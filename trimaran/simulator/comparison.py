@@ -262,6 +262,7 @@ class ResultStore:
 REPLAY_PACKAGES = (
     "runtime",
     "scoring",
+    "trimaran.cluster",
     "trimaran.extender",
     "trimaran.planning",
     "trimaran.plugins",

@@ -243,5 +243,6 @@ def test_the_documentation_of_commands_is_correct() -> None:
     helps = {name: CliRunner().invoke(main, [name, "--help"]).output for name in COMMANDS}
     for name in COMMANDS:
         assert f"`trimaran {name}" in PAGE
+    helps["simulate overcommit"] = CliRunner().invoke(main, ["simulate", "overcommit", "--help"]).output
     options = set(re.findall(r"(--[a-z][a-z-]+)", PAGE))
     assert {option for option in options if not any(option in text for text in helps.values())} <= {"--help"}

@@ -193,7 +193,7 @@ def test_an_unknown_namespace_is_named(learned: tuple[Api, str]) -> None:
 
 
 def test_a_note_names_what_the_caller_may_not_see() -> None:
-    """What the watcher leaves out by the caller's rights is said on standard error, before the table."""
+    """A message on standard error names what the watcher leaves out by the rights of the caller, before the table."""
     page = {
         "timestamp": NOW,
         "total": 2,
