@@ -69,6 +69,7 @@ soak: $(VENV)/.dev  ## kill a writer and a watcher 500 times, start one 1,000 ti
 	$(BIN)/python tests/soak/kills.py
 	$(BIN)/python tests/soak/attacks.py
 	$(BIN)/python tests/soak/starts.py
+	RANDOM_PLANS=10000 $(BIN)/python -m pytest -k many_plans tests/trimaran/planning/test_moves_plan.py
 
 # Fails on a vulnerability that is not among the exceptions, and if OSV cannot be reached. OSV_URL selects a mirror.
 OSV_URL ?= https://api.osv.dev/v1/query

@@ -1,5 +1,6 @@
 """Search for moves: the plan of a simple search that computes everything in each step, faster."""
 
+import os
 import resource
 import time
 from dataclasses import replace
@@ -104,11 +105,11 @@ def test_plan_keeps_requests_constraints_and_budget(seed, nodes, pods, count):
 
 
 @pytest.mark.slow
-def test_ten_thousand_plans_keep_requests_constraints_and_budget():
-    """Ten thousand random plans of small clusters keep the same properties, and most of them move pods."""
-    dice = np.random.default_rng(36)
-    drawn = [(int(dice.integers(2, 9)), int(dice.integers(4, 40)), int(dice.integers(1, 6))) for _ in range(10_000)]
-    assert sum(check_plan(seed, *sizes) > 0 for seed, sizes in enumerate(drawn)) > 3000
+def test_many_plans_keep_requests_constraints_and_budget():
+    """A thousand random plans of small clusters, ten thousand in `make soak`, keep these properties; many move pods."""
+    dice, count = np.random.default_rng(36), int(os.environ.get("RANDOM_PLANS", "1000"))
+    drawn = [(int(dice.integers(2, 9)), int(dice.integers(4, 40)), int(dice.integers(1, 6))) for _ in range(count)]
+    assert sum(check_plan(seed, *sizes) > 0 for seed, sizes in enumerate(drawn)) > 0.3 * count
 
 
 def check_plan(seed, nodes, pods, count):
