@@ -133,6 +133,7 @@ class World:
             ),
             use=self._use(),
             measured={**self._sums(), **self.measured},
+            window=(self.now - self.use_age - 900, self.now - self.use_age),
             now=self.now,
         )
 

@@ -42,7 +42,7 @@ class Caps:
         if age < HOUR:  # a clock that was set back makes the age negative, and the move still counts
             self._hour += 1
             self._sources[record.source] += 1
-            self._targets[record.target] += 1
+            self._targets[record.node] += 1
             self._namespaces[record.namespace] += 1
             self._workloads[record.of] += 1
 

@@ -149,12 +149,15 @@ class ClusterWatch:
             return []
         return [placed.pod for _, placed in self._table().placed_pods() if placed.pod.uid in noted]
 
-    def look(self, use: PodUseTable, measured: Mapping[str, float], now: float) -> ClusterLook:
+    def look(
+        self, use: PodUseTable, measured: Mapping[str, float], window: tuple[float, float], now: float
+    ) -> ClusterLook:
         """Return the state of the cluster.
 
         Args:
             use: use of the pods over the last day.
             measured: CPU load of each node with fresh metrics, percent.
+            window: begin and end of the window that these loads are means of, Unix seconds.
             now: Unix time.
         """
         return ClusterLook(
@@ -165,6 +168,7 @@ class ClusterWatch:
             state=self._state(),
             use=use,
             measured=measured,
+            window=window,
             now=now,
         )
 

@@ -20,7 +20,7 @@ from trimaran.rebalancer.cluster_watch import ClusterWatch
 from trimaran.rebalancer.ledger import Brake, Ledger
 from trimaran.rebalancer.ledger_store import LedgerConflict, LedgerStore, UnreadableLedger
 from trimaran.rebalancer.lineage import CooldownClock, replacements
-from trimaran.rebalancer.look import ClusterLook
+from trimaran.rebalancer.look import ClusterLook, recent_moves
 from trimaran.rebalancer.measured_use import UseReader, is_fragmented
 from trimaran.rebalancer.mover import LeadershipLost, PodMover
 from trimaran.rebalancer.moves import MoveRecord, MoveState
@@ -183,7 +183,7 @@ class Rebalancer:
         self._publish(self.published.plan, self.published.look, ledger, acts=acts)
         if passed < self._schedule.seconds:
             return
-        signs = self._signs()
+        signs = self._signs(ledger)
         if self._triggers.fired(signs) is None:
             return
         self._triggers.searched(signs)
@@ -259,17 +259,20 @@ class Rebalancer:
         return self._use.refresh(self._watch.node_names(), gone)
 
     def _look(self) -> ClusterLook:
-        return self._watch.look(self._use.pods, self._use.loads, self._clock())
+        return self._watch.look(self._use.pods, self._use.loads, self._use.window, self._clock())
 
     def _mover(self, term: int | None) -> PodMover:
         return self._make_mover(self._look, lambda: term is not None and self._term() == term)
 
-    def _signs(self) -> ClusterSigns:
+    def _signs(self, ledger: Ledger) -> ClusterSigns:
         look = self._look()
         return ClusterSigns(
-            interval_passed=True, names=look.table.names, running=len(look.running), loads=self._use.node_loads,
+            interval_passed=True,
+            names=look.table.names,
+            running=len(look.running),
+            loads=lambda: self._use.node_loads(recent_moves(look.table, ledger.records)),
             is_fragmented=lambda: is_fragmented(look),
-        )  # fmt: skip
+        )
 
     def _check_clock(self) -> None:
         """Rest for an hour after a jump of the clock: no window of time can be trusted."""

@@ -99,7 +99,7 @@ class CooldownClock:
                 self._moves[record.lineage].append(at)
                 _latest(self._workloads, record.of, at)
                 _latest(self._sources, record.source, at)
-                _latest(self._targets, record.target, at)
+                _latest(self._targets, record.node, at)
             elif record.state == MoveState.HELD:
                 _latest(self._held, record.lineage, at)
             else:

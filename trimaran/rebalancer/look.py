@@ -1,8 +1,8 @@
 """State of a cluster at one time, and the problem of moves that follows from it, as arrays.
 
 A pod's past is what the watcher keeps of it. A replacement inherits the past of the pod that it replaces; other new
-pods have the mean course of their workload. While the replacement of an evicted pod has no node, the planned target
-carries its use and its requests.
+pods begin with the mean course of their workload. While the replacement of an evicted pod has no node, the planned
+target carries its use and its requests. A pod that is being deleted has its requests only: its use soon ends.
 """
 
 from collections import defaultdict
@@ -19,7 +19,8 @@ from runtime.kubernetes.workloads import Workload
 from scoring import NodeTable
 from scoring.arrays import Bools, Float64s, Int64s
 from trimaran.planning.moves import MoveProblem
-from trimaran.planning.moves.past import expected_cpu, expected_memory
+from trimaran.planning.moves.correction import RecentMove
+from trimaran.planning.moves.past import begin_with_course, expected_cpu, expected_memory
 from trimaran.rebalancer.eligibility import WorkloadState
 from trimaran.rebalancer.facts import NodeFacts, PodBarrier, PodFacts
 from trimaran.rebalancer.lineage import Member
@@ -49,6 +50,7 @@ class ClusterLook:
         state: state of the workloads.
         use: use of the pods over the last day.
         measured: CPU load of each node with fresh metrics, percent.
+        window: begin and end of the window that these loads are means of, Unix seconds.
         now: Unix time.
     """
 
@@ -59,6 +61,7 @@ class ClusterLook:
     state: WorkloadState
     use: PodUseTable
     measured: Mapping[str, float]
+    window: tuple[float, float]
     now: float
 
     @cached_property
@@ -127,14 +130,16 @@ def plan_arrays(look: ClusterLook, records: Sequence[MoveRecord], steps: int) ->
     former = _places_by_uid(look.use, [record.uid for record in waiting])
     heirs = {record.replacement: record.uid for record in records if record.replacement}
     inherited = _places_by_uid(look.use, [heirs.get(pod.uid, "") for pod in pods])
-    courses = _Courses(look.use)
     cpu = _rows(look.use.cpu_cores, places, inherited, former)[:, -steps:]
     memory = _rows(look.use.memory_gib, places, inherited, former)[:, -steps // PERIOD_STEPS :]
     is_known = np.asarray(~np.isnan(cpu).all(axis=1))
-    for place in np.flatnonzero(~is_known[: len(pods)]).tolist():
-        courses.fill(pods[place].workload, cpu[place], memory[place])
     ends_soon = np.zeros(len(cpu), np.bool_)
     ends_soon[: len(pods)] = [PodBarrier.JOB in member.facts.barriers for _, member in look.running]
+    courses = _courses(look.use, [pod.workload for pod in pods] + [record.of for record in waiting])
+    courses[:, ends_soon] = np.nan
+    begin_with_course(cpu, memory, courses, int(look.use.timestamp // STEP_SECONDS) - 1)
+    leaving = [place for place, pod in enumerate(pods) if pod.terminating]
+    cpu[leaving], memory[leaving] = 0.0, 0.0
 
     rows = [row for row, _ in look.running] + [look.table.row(record.target) for record in waiting]
     requests = np.array([[in_tree_requests(pod, name) for pod in pods] for name in (CPU, MEMORY)], np.int64)
@@ -151,6 +156,23 @@ def plan_arrays(look: ClusterLook, records: Sequence[MoveRecord], steps: int) ->
         movable=np.zeros(len(cpu), np.bool_),
     )
     return PlanArrays([member for _, member in look.running], problem, is_known)
+
+
+def recent_moves(table: NodeTable, records: Sequence[MoveRecord]) -> Iterator[RecentMove]:
+    """Yield the moves that were made, as the correction of measured loads takes them.
+
+    Args:
+        table: nodes.
+        records: moves of the past day.
+    """
+    capacity = table.capacity(CPU) / 1000
+    for record in records:
+        if record.is_made and record.evicted_at:
+            percents = (
+                100 * record.cores / max(float(capacity[table.row(name)]), 1e-9) if name in table else 0.0
+                for name in (record.source, record.node)
+            )
+            yield RecentMove(record.evicted_at, record.source, record.node, *percents)
 
 
 def measured_arrays(look: ClusterLook, steps: int) -> PlanArrays:
@@ -200,22 +222,11 @@ def _rows(table: Float16s, places: Int64s, inherited: Int64s | None = None, more
     return rows if more is None else np.concatenate([rows, _rows(table, more)])
 
 
-class _Courses:
-    """Mean use of a pod of each workload in each hour of the day."""
-
-    def __init__(self, use: PodUseTable) -> None:
-        self._use = use
-        self._place = {workload: place for place, workload in enumerate(use.workloads)}
-        steps = use.timestamp / STEP_SECONDS - np.arange(STEPS, 0, -1)
-        self._hours = (np.floor(steps * STEP_SECONDS / 3600) % 24).astype(np.int64)
-
-    def fill(self, workload: Workload | None, cpu: Float16s, memory: Float16s) -> None:
-        """Write a workload's course into the rows of a pod; leave them if it is not known."""
-        place = -1 if workload is None else self._place.get(workload, -1)
-        if place >= 0:
-            courses = self._use.courses[:, place]
-            cpu[:] = courses[0][self._hours[-len(cpu) :]]
-            memory[:] = courses[1][self._hours[-len(memory) * PERIOD_STEPS :: PERIOD_STEPS]]
+def _courses(use: PodUseTable, workloads: Sequence[Workload | None]) -> Float16s:
+    """Return the mean use of a pod of each workload in each hour of the day, NaN if unknown, shape (2, pods, 24)."""
+    place = {workload: place for place, workload in enumerate(use.workloads)}
+    places = np.array([-1 if each is None else place.get(each, -1) for each in workloads], np.int64)
+    return np.stack([_rows(courses, places) for courses in use.courses])
 
 
 def percents(use: tuple[Float64s, Float64s], capacity: Float64s, steps: int) -> tuple[Float64s, Float64s]:

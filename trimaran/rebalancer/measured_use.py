@@ -1,6 +1,6 @@
 """Measured use of pods and nodes for the rebalancer, read from the watcher at each search."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from client import ClientError
 from runtime.kubernetes.objects import CPU, MEMORY
 from runtime.kubernetes.pod_demand import in_tree_requests
+from trimaran.planning.moves.correction import RecentMove, corrected_loads
 from trimaran.rebalancer.look import NO_USE, ClusterLook
 from watcher.model import Grade, MetricType, WatcherMetrics, averages
 from watcher.pod_use_table import PodUseTable
@@ -36,12 +37,14 @@ class UseReader:
     Attributes:
         pods: use of the pods over the last day.
         loads: CPU load of each node with fresh metrics that are not suspect, percent.
+        window: begin and end of the window that these loads are means of, Unix seconds.
     """
 
     def __init__(self, source: UseSource, max_age: float, clock: Callable[[], float]) -> None:
         self._source, self._max_age, self._clock = source, max_age, clock
         self.pods: PodUseTable = NO_USE
         self.loads: Mapping[str, float] = {}
+        self.window = (0.0, 0.0)
 
     def refresh(self, nodes: Collection[str], gone: Collection[str]) -> str:
         """Read the use; return the reason if it is missing or too old.
@@ -57,15 +60,23 @@ class UseReader:
             return f"the watcher has no use of pods or nodes: {error}"
         is_fresh = abs(self._clock() - snapshot.timestamp) <= self._max_age
         self.loads = _cpu_loads(snapshot) if is_fresh else {}
+        self.window = _window(snapshot)
         return "" if is_fresh else "the metrics of the nodes are too old (rebalance.max_age_seconds)"
 
-    def node_loads(self) -> list[float]:
-        """Return the CPU and memory loads of the nodes, as the watcher serves them now."""
+    def node_loads(self, moves: Iterable[RecentMove]) -> list[float]:
+        """Return the nodes' CPU loads, corrected for moves, and memory loads, as the watcher serves them now."""
         try:
             snapshot = self._source.metrics()
         except ClientError:
             return []
-        return [load for node in snapshot.data.values() for load in averages(node).values()]
+        loads = {name: averages(node) for name, node in snapshot.data.items()}
+        cpu = {name: load for name, of in loads.items() if (load := of.get(MetricType.CPU)) is not None}
+        others = [load for of in loads.values() for kind, load in of.items() if kind != MetricType.CPU]
+        return [*corrected_loads(cpu, _window(snapshot), moves).values(), *others]
+
+
+def _window(snapshot: WatcherMetrics) -> tuple[float, float]:
+    return float(snapshot.window.start), float(snapshot.window.end)
 
 
 def _cpu_loads(snapshot: WatcherMetrics) -> dict[str, float]:

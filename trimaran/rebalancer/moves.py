@@ -47,6 +47,7 @@ class MoveRecord:
         replacement: UID of the replacement; "" if it is not known.
         landed_on: name of the replacement's node; "" if it has none.
         startup: time that the evicted pod took from its creation to Ready, seconds.
+        cores: CPU use of the evicted pod in the quarter of an hour before the plan, cores.
         restarts_before, restarts: restarts of the evicted pod, and of its replacement.
         measured: measured reduction of the cost; None before it is measured.
         refusals: refused evictions of the lineage in a row.
@@ -71,6 +72,7 @@ class MoveRecord:
     replacement: str = ""
     landed_on: str = ""
     startup: float = 0.0
+    cores: float = 0.0
     restarts_before: int = 0
     restarts: int = 0
     measured: float | None = None
@@ -81,6 +83,11 @@ class MoveRecord:
     def of(self) -> Workload:
         """Workload of the pod."""
         return Workload(self.namespace, self.kind, self.workload)
+
+    @property
+    def node(self) -> str:
+        """Name of the node that the replacement is on, or is planned for."""
+        return self.landed_on or self.target
 
     @property
     def is_open(self) -> bool:

@@ -1,5 +1,7 @@
 """Roles of nodes in a plan: which may be the source of moves, and which the target, with the reason against it."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from scoring.arrays import Float64s
@@ -23,6 +25,7 @@ class NodeRoles:
         cooldowns: pauses after these moves.
         use: CPU and memory use of each node in the past, as :meth:`MoveProblem.node_use` returns it.
         capacity: CPU and memory of each node, shape (2, nodes).
+        measured: CPU load of each node with fresh metrics, corrected for recent moves, percent.
     """
 
     def __init__(
@@ -33,8 +36,10 @@ class NodeRoles:
         cooldowns: CooldownClock,
         use: tuple[Float64s, Float64s],
         capacity: Float64s,
+        measured: Mapping[str, float],
     ) -> None:
         self._look, self._rules, self._caps, self._cooldowns = look, rules, caps, cooldowns
+        self._measured = measured
         self._peak = _peaks(use, capacity)
         self._recent = percents(use, capacity, _DISAGREEMENT_STEPS)[0]
 
@@ -72,7 +77,7 @@ class NodeRoles:
 
     def _measure_refusal(self, name: str) -> NodeRefusal | None:
         """Return a reason to distrust a node's load: it is not measured, or its pods' use says otherwise."""
-        measured = self._look.measured.get(name)
+        measured = self._measured.get(name)
         if measured is None:
             return NodeRefusal.NOT_MEASURED
         disagreement = abs(measured - self._recent[self._look.table.row(name)])

@@ -13,6 +13,7 @@ import numpy as np
 from runtime.kubernetes.workloads import Workload, revision_of
 from scoring.arrays import Bools, Float64s
 from trimaran.planning.moves import Move, MoveCosts, MovePlanner
+from trimaran.planning.moves.correction import corrected_loads
 from trimaran.planning.moves.gains import GainRule
 from trimaran.rebalancer.bad_looks import BadLooks
 from trimaran.rebalancer.caps import Caps
@@ -27,7 +28,7 @@ from trimaran.rebalancer.eligibility import (
 from trimaran.rebalancer.facts import NodeBarrier
 from trimaran.rebalancer.holdout import is_held
 from trimaran.rebalancer.lineage import CooldownClock, Member, lineage_of
-from trimaran.rebalancer.look import HOUR_STEPS, ClusterLook, known_steps, percents, plan_arrays
+from trimaran.rebalancer.look import HOUR_STEPS, ClusterLook, known_steps, percents, plan_arrays, recent_moves
 from trimaran.rebalancer.moves import MoveRecord, MoveState
 from trimaran.rebalancer.node_roles import NodeRoles
 from trimaran.rebalancer.rules import MoveRules
@@ -134,9 +135,12 @@ class _Search:
         of_pods = [each.pod.workload or _NO_WORKLOAD for each in self._arrays.members]
         self._workload_number = np.array([numbers.setdefault(each, len(numbers)) for each in of_pods], np.int64)
         self._workloads = list(numbers)
-        use = self._arrays.problem.node_use()
-        self._last_hour = percents(use, self._arrays.problem.capacity, HOUR_STEPS)
-        roles = NodeRoles(look, rules, self._caps, self._cooldowns, use, self._arrays.problem.capacity)
+        use, capacity = self._arrays.problem.node_use(), self._arrays.problem.capacity
+        measured = corrected_loads(look.measured, look.window, recent_moves(look.table, records))
+        cpu, memory = percents(use, capacity, HOUR_STEPS)
+        # The sum of the pods leaves out what runs outside of pods, and pods whose use is not known.
+        self._levels = np.maximum(cpu, [measured.get(name, 0.0) for name in self._names]), memory
+        roles = NodeRoles(look, rules, self._caps, self._cooldowns, use, capacity, measured)
         self._sources, self._targets = roles.sources(), roles.targets()
         self._is_target = np.array([name not in self._targets for name in self._names], np.bool_)
 
@@ -263,8 +267,8 @@ class _Search:
         problem, table = self._arrays.problem, self._look.table
         pod = self._arrays.members[place].pod
         accepts = table.rows.constraints.allows(pod) & table.feasible(pod)
-        for last_hour, capacity, use in zip(self._last_hour, problem.capacity, self._own_use(place), strict=True):
-            accepts &= last_hour + 100 * use / np.maximum(capacity, 1e-9) <= self._rules.nodes.target_percent
+        for level, capacity, use in zip(self._levels, problem.capacity, self._own_use(place), strict=True):
+            accepts &= level + 100 * use / np.maximum(capacity, 1e-9) <= self._rules.nodes.target_percent
         return accepts & self._is_target
 
     def _own_use(self, place: int) -> tuple[float, float]:
@@ -319,5 +323,6 @@ class _Search:
             low=move.low,
             planned_at=self._look.now,
             startup=max(0.0, (facts.ready_at or 0.0) - facts.created_at),
+            cores=float(self._arrays.problem.cpu[move.pod, -PERIOD_STEPS:].mean(dtype=float)),
             restarts_before=facts.restarts,
         )

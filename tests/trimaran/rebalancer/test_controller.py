@@ -44,15 +44,15 @@ class Watch:
         self.world = world
 
     def node_names(self) -> tuple[str, ...]:
-        return self.look(None, {}, 0.0).table.names
+        return self.look(None, {}, (0.0, 0.0), 0.0).table.names
 
     def noted_pods(self) -> list[Any]:
         look = self.world.look()
         return [each.pod for each in look.all_members() if each.facts.is_noted]
 
-    def look(self, use: Any, measured: Any, now: float) -> ClusterLook:
-        look = self.world.look()
-        return replace(look, now=now, **({"use": use, "measured": measured} if use is not None and len(use) else {}))
+    def look(self, use: Any, measured: Any, window: tuple[float, float], now: float) -> ClusterLook:
+        look, is_read = self.world.look(), use is not None and len(use)
+        return replace(look, now=now, **({"use": use, "measured": measured, "window": window} if is_read else {}))
 
 
 class Controlled:

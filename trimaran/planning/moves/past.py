@@ -48,7 +48,7 @@ def expected_cpu(
     return expected
 
 
-def begin_with_course(cpu: Use, memory: Use, courses: Float64s, newest_step: int) -> None:
+def begin_with_course(cpu: Use, memory: Use, courses: Use, newest_step: int) -> None:
     """Fill the steps before each pod's first known one, in place, with the course of its workload.
 
     The course is scaled to the pod: by the ratio of its known use to the course in the same steps, as if the pod had
