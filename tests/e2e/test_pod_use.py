@@ -20,7 +20,7 @@ from runtime.kubernetes.workloads import Workload
 from watcher.pipeline.pod_use import PodUseRounds
 from watcher.settings import ProviderSettings, Settings
 from watcher.windows.container_use import ContainerUse
-from watcher.workloads.pods import PodKey, RunningPods
+from watcher.workloads.pods import Capacity, PodKey, RunningPods
 
 pytestmark = pytest.mark.e2e
 MANIFEST = Path(__file__).parents[2] / "deploy/kubernetes/watcher.yaml"
@@ -38,7 +38,7 @@ WORKLOADS = {
 class LastRound:
     """An observer with the use and the pods of the last round."""
 
-    def observe(self, use: ContainerUse, pods: RunningPods) -> None:
+    def observe(self, use: ContainerUse, pods: RunningPods, _capacity: Capacity | None = None) -> None:
         self.use, self.pods = use, pods
 
 
