@@ -109,6 +109,7 @@ class Rebalancer:
         self._triggers = TriggerWatch(schedule.triggers, schedule.hot_percent)
         self._observed = Ledger()  # moves that were planned only
         self._searched_at, self._rest_until = -schedule.seconds, 0.0  # by the uptime
+        self._clock_rests_until = 0.0
         self._offset = clock() - uptime()
         self._outage = OutageLog(_log, "no search for moves", "moves are searched for again")
         self._was_acting = False
@@ -125,13 +126,19 @@ class Rebalancer:
             self._was_acting = False
             return True
         try:
-            ledger = self._follow(self._store.read()) if self._schedule.acts else Ledger()
+            ledger = self._store.read() if self._schedule.acts else Ledger()
+            if self._schedule.acts and self._can_judge():
+                ledger = self._follow(ledger)
             self._search_if_due(ledger, term)
         except (LeadershipLost, LedgerConflict, UnreadableLedger) as error:
             self._outage.failed(str(error) or "another replica took the Lease")
         except REQUEST_FAILURES as error:
             self._outage.failed(f"the ledger cannot be read or written: {describe(error).reason}")
         return True
+
+    def _can_judge(self) -> bool:
+        """Return whether it is known now which pods are there, and for how long."""
+        return self._watch.age_seconds <= _STALE_WATCH and self._uptime() >= self._clock_rests_until
 
     def _follow(self, ledger: Ledger) -> Ledger:
         """Update the moves whose replacement is awaited, and set the brake if something goes wrong."""
@@ -152,7 +159,6 @@ class Rebalancer:
                 brake = Brake(*found, look.now)
                 ledger = ledger.with_brake(brake)
                 self._reporter.braked(brake)
-        ledger = ledger.pruned(look.now)
         # A growing wait alone is not worth a write: it is measured again.
         if replace(ledger, wait=before.wait) != before or abs(ledger.wait - before.wait) > HOUR / 60:
             self._store.write(ledger)
@@ -208,6 +214,8 @@ class Rebalancer:
         counts.stays, counts.used_at = plan.refused(), look.use.timestamp
         if plan.nothing:
             self._outage.failed(plan.nothing)
+        else:  # the watcher's clock agrees with ours
+            ledger = ledger.pruned(look.now)
         inputs = {
             "use_age_seconds": round(look.now - look.use.timestamp),
             "caps": Caps(rules.caps, records, len(look.running), look.now).usage(),
@@ -278,7 +286,7 @@ class Rebalancer:
         """Rest for an hour after a jump of the clock: no window of time can be trusted."""
         offset = self._clock() - self._uptime()
         if abs(offset - self._offset) > _CLOCK_JUMP:
-            self._rest_until = self._uptime() + HOUR
+            self._rest_until = self._clock_rests_until = self._uptime() + HOUR
             _log.warning("the clock jumped: no moves for an hour", extra={"seconds": round(offset - self._offset)})
         self._offset = offset
 

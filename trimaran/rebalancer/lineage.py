@@ -4,7 +4,8 @@ Cooldowns go by lineage. By the pod's UID a replacement would look like a new po
 
     StatefulSet     namespace, kind, workload and ordinal: the replacement has the same name
     Deployment      UID of the first evicted pod; a replacement is a pod of the same workload and revision that was
-                    created after the eviction, each for one move, the oldest pod for the oldest move
+                    created after the eviction, each for one move, the oldest pod for the oldest move. Creation times
+                    are compared with each other only, as clocks of other machines differ
 """
 
 from collections import defaultdict
@@ -19,7 +20,6 @@ from trimaran.rebalancer.moves import MoveRecord, MoveState
 from trimaran.rebalancer.rules import Cooldowns
 
 STATEFUL_SET = "StatefulSet"
-_CLOCKS = 2.0  # seconds by which the API server's clock may differ from ours
 
 
 class Member(NamedTuple):
@@ -70,7 +70,7 @@ def replacements(
 
 def _replaces(member: Member, record: MoveRecord, revision: str, claimed: "set[str]") -> bool:
     pod, facts = member
-    if pod.uid == record.uid or pod.uid in claimed or facts.created_at < record.evicted_at - _CLOCKS:
+    if pod.uid == record.uid or pod.uid in claimed or facts.created_at <= record.youngest:
         return False
     if record.kind == STATEFUL_SET:
         return pod.name == record.name
@@ -142,9 +142,16 @@ class CooldownClock:
         return sum(len(moves) > 1 for moves in self._moves.values())
 
 
-def refusal_wait(cooldowns: Cooldowns, refusals: int) -> float:
-    """Return the pause after a number of refused evictions in a row, seconds: doubled each time, a day at most."""
-    return min(cooldowns.refusal * float(2 ** min(max(refusals - 1, 0), 16)), DAY)
+def refused(record: MoveRecord, cooldowns: Cooldowns, least: float = 0.0) -> MoveRecord:
+    """Return a move as refused. Its pause doubles with each refusal in a row, up to a day.
+
+    Args:
+        record: the move, with the number of refusals before this one.
+        cooldowns: lengths of the pauses.
+        least: least pause, seconds.
+    """
+    wait = min(cooldowns.refusal * float(2 ** min(record.refusals, 16)), DAY)
+    return record.changed(state=MoveState.REFUSED, refusals=record.refusals + 1, wait=max(least, wait))
 
 
 def _latest(times: dict[str, float] | dict[Workload, float], key: "str | Workload", at: float) -> None:

@@ -15,7 +15,7 @@ from trimaran.cluster.target_note import TargetNote
 from trimaran.rebalancer.evictions import EvictionAnswer, EvictionOutcome, Evictor
 from trimaran.rebalancer.ledger import Ledger
 from trimaran.rebalancer.ledger_store import LedgerStore
-from trimaran.rebalancer.lineage import refusal_wait
+from trimaran.rebalancer.lineage import refused
 from trimaran.rebalancer.look import ClusterLook
 from trimaran.rebalancer.moves import MoveRecord, MoveState
 from trimaran.rebalancer.plan import PlannedMove
@@ -62,12 +62,14 @@ class PodMover:
             LedgerConflict: another process wrote the ledger.
             requests.RequestException, OSError: the ledger could not be written.
         """
-        record = planned.record.changed(planned_at=self.clock())
-        if why := objection(self.look(), record, ledger.records, self.rules):
+        look, record = self.look(), planned.record
+        youngest = max((each.facts.created_at for each in look.members.get(record.of, ())), default=0.0)
+        refusals = self._refusals(record, ledger)
+        record = record.changed(planned_at=self.clock(), youngest=youngest, refusals=refusals)
+        if why := objection(look, record, ledger.records, self.rules):
             self.counts.refusals["recheck"] += 1
             self.reporter.refused(record, why, "recheck")
             return ledger, None
-        refusals = self._refusals(record, ledger)
         ledger = self._record(record, ledger)
         until = self.clock() + self.rules.timeout
         why = self.evictor.note(record.namespace, record.name, record.uid, self._note(record, until))
@@ -76,7 +78,7 @@ class PodMover:
         else:
             self._check_leadership()
             outcome = self.evictor.evict(record.namespace, record.name, record.uid)
-        return self._settle(planned, record, ledger, outcome, refusals, inputs)
+        return self._settle(planned, record, ledger, outcome, inputs)
 
     def _settle(
         self,
@@ -84,7 +86,6 @@ class PodMover:
         record: MoveRecord,
         ledger: Ledger,
         outcome: EvictionOutcome,
-        refusals: int,
         inputs: Mapping[str, Any],
     ) -> tuple[Ledger, float | None]:
         """Record the answer to the request for an eviction."""
@@ -98,8 +99,7 @@ class PodMover:
         self.reporter.refused(record, outcome.text, outcome.answer)
         if outcome.answer is EvictionAnswer.UNKNOWN:
             return ledger, outcome.wait  # the watch shows whether the pod was evicted; until then the move counts
-        wait = max(outcome.wait, refusal_wait(self.rules.cooldowns, refusals + 1))
-        record = record.changed(state=MoveState.REFUSED, refusals=refusals + 1, wait=wait)
+        record = refused(record, self.rules.cooldowns, outcome.wait)
         ledger = self._record(record, ledger)
         self.evictor.note(record.namespace, record.name, record.uid, None)
         return ledger, outcome.wait if outcome.answer in _STOPPING else None

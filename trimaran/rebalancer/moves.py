@@ -48,6 +48,7 @@ class MoveRecord:
         landed_on: name of the replacement's node; "" if it has none.
         startup: time that the evicted pod took from its creation to Ready, seconds.
         cores: CPU use of the evicted pod in the quarter of an hour before the plan, cores.
+        youngest: creation time of the youngest pod of the workload before the eviction; its replacement is younger.
         restarts_before, restarts: restarts of the evicted pod, and of its replacement.
         measured: measured reduction of the cost; None before it is measured.
         refusals: refused evictions of the lineage in a row.
@@ -73,6 +74,7 @@ class MoveRecord:
     landed_on: str = ""
     startup: float = 0.0
     cores: float = 0.0
+    youngest: float = 0.0
     restarts_before: int = 0
     restarts: int = 0
     measured: float | None = None

@@ -11,7 +11,7 @@ import numpy as np
 
 from scoring.arrays import Float64s, Int64s
 from trimaran.planning.moves import MoveCosts
-from trimaran.rebalancer.lineage import Member, replacements
+from trimaran.rebalancer.lineage import Member, refused, replacements
 from trimaran.rebalancer.look import ClusterLook, PlanArrays, measured_arrays
 from trimaran.rebalancer.moves import MoveRecord, MoveState
 from trimaran.rebalancer.rules import MoveRules
@@ -32,7 +32,7 @@ def followed(look: ClusterLook, records: Sequence[MoveRecord], rules: MoveRules)
     now, present = look.now, {member.pod.uid: member for member in look.all_members()}
     current = []
     for record in records:
-        changed = _seen(record, present.get(record.uid), now)
+        changed = _seen(record, present.get(record.uid), rules, now)
         current.append(changed)
         if changed is not record:
             yield changed
@@ -48,14 +48,14 @@ def followed(look: ClusterLook, records: Sequence[MoveRecord], rules: MoveRules)
             yield changed
 
 
-def _seen(record: MoveRecord, member: Member | None, now: float) -> MoveRecord:
+def _seen(record: MoveRecord, member: Member | None, rules: MoveRules, now: float) -> MoveRecord:
     """Return a planned move as evicted if its pod is gone, or as refused if the pod is there for long."""
     if record.state is not MoveState.PLANNED:
         return record
     if member is None or member.pod.terminating:
         return record.changed(state=MoveState.EVICTED, evicted_at=record.planned_at)
     is_over = abs(now - record.planned_at) > _UNANSWERED
-    return record.changed(state=MoveState.REFUSED) if is_over else record
+    return refused(record, rules.cooldowns) if is_over else record
 
 
 def _awaited(record: MoveRecord, found: Member | None, look: ClusterLook, rules: MoveRules) -> MoveRecord:

@@ -1,111 +1,26 @@
 """The controller in mode act and observe, over an in-memory API: what it writes, and what a restart finds."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import requests
-from support.extending import metrics
+from support.controlling import RULES, Controlled
 from support.moving_api import Answer, MovingApi
 from support.rebalancing import NOW, World, hot_and_cold, pod, rfc3339
 
-from runtime.kubernetes.events import EventWriter
 from trimaran.cli.rebalance import status_lines
 from trimaran.cluster.target_note import TargetNote
-from trimaran.planning.move_triggers import Trigger
 from trimaran.rebalancer.brake import BrakeReason
-from trimaran.rebalancer.controller import Rebalancer, SearchSchedule
-from trimaran.rebalancer.evictions import Evictor
 from trimaran.rebalancer.ledger import Brake, Ledger
-from trimaran.rebalancer.look import ClusterLook
-from trimaran.rebalancer.measured_use import UseReader, is_fragmented
-from trimaran.rebalancer.mover import PodMover
+from trimaran.rebalancer.measured_use import is_fragmented
 from trimaran.rebalancer.moves import MoveState
-from trimaran.rebalancer.reports import MoveReporter, RebalancerCounts
-from trimaran.rebalancer.rules import CapLimits, Cooldowns, MoveRules, NodeRules, PodRules
+from trimaran.rebalancer.rules import CapLimits, PodRules
 from trimaran.rebalancer.status import explanation, status_document
-from watcher.model import WatcherMetrics
 
-RULES = MoveRules(
-    holdout_percent=0, caps=CapLimits(percent_per_hour=100), nodes=NodeRules(bad_looks=1),
-    cooldowns=Cooldowns(node=0, workload=0),
-)  # fmt: skip
 BUDGET = {"details": {"causes": [{"reason": "DisruptionBudget"}]}, "message": "the budget"}
-
-
-class Watch:
-    """The watches of a world."""
-
-    is_synced = True
-    age_seconds = 0.0
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-
-    def node_names(self) -> tuple[str, ...]:
-        return self.look(None, {}, (0.0, 0.0), 0.0).table.names
-
-    def noted_pods(self) -> list[Any]:
-        look = self.world.look()
-        return [each.pod for each in look.all_members() if each.facts.is_noted]
-
-    def look(self, use: Any, measured: Any, window: tuple[float, float], now: float) -> ClusterLook:
-        look, is_read = self.world.look(), use is not None and len(use)
-        return replace(look, now=now, **({"use": use, "measured": measured, "window": window} if is_read else {}))
-
-
-class Controlled:
-    """A rebalancer over a world, with a clock that a test sets.
-
-    Attributes:
-        api: the API.
-        now: Unix time.
-        term: term of the Lease; None without it.
-        jump: seconds by which the clock is ahead of the seconds that passed.
-        rebalancer: the controller.
-    """
-
-    def __init__(self, world: World, mode: str = "act", api: MovingApi | None = None, rules: MoveRules = RULES) -> None:
-        self.world, self.api, self.rules = world, api or MovingApi(world), rules
-        self.now, self.jump = world.now, 0.0
-        self.term: int | None = 1
-        counts, acts = RebalancerCounts(), mode == "act"
-        reference = {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "trimaran", "name": "trimaran-rebalancer"}
-        reporter = MoveReporter(EventWriter(self.api, "trimaran-rebalancer") if acts else None, reference)
-        store = self.api.store
-
-        def mover(look: Callable[[], ClusterLook], leads: Callable[[], bool]) -> PodMover:
-            return PodMover(Evictor(self.api, 5), store, reporter, counts, rules, look, leads, lambda: self.now)
-
-        schedule = SearchSchedule(acts, (Trigger.TIME,), 80.0, 60.0)
-        use = UseReader(self, rules.max_age, lambda: self.now)
-        self.rebalancer = Rebalancer(
-            Watch(world), use, mover, store, reporter, counts, rules, schedule,  # type: ignore[arg-type]
-            lambda: self.term, lambda: self.now + self.jump, lambda: self.now,
-        )  # fmt: skip
-
-    def metrics(self, window: str | None = None) -> WatcherMetrics:
-        del window
-        return metrics(self.world.look().measured, self.now)
-
-    def pod_history(self, nodes: Any, pods: Any = ()) -> Any:
-        del nodes, pods
-        return self.world.look().use
-
-    def run(self, seconds: float = 60.0, cycles: int = 1) -> None:
-        """Run cycles, each after some time."""
-        for _ in range(cycles):
-            self.now += seconds
-            self.world.now = self.now
-            self.rebalancer.run_cycle()
-
-    def replace(self, name: str, on: str, *, ready: bool = True, **fields: Any) -> None:
-        """Let a workload create a replacement, as its controller and the scheduler do."""
-        of = name.rpartition("-")[0]
-        at = self.now if ready else None
-        self.world.pods.append(pod(f"{of}-new", on, of=of, created_at=self.now, ready_at=at, **fields))
-        self.world.cores[f"{of}-new"] = 1.5
 
 
 class Killed(BaseException):
@@ -205,7 +120,7 @@ def test_without_the_lease_nothing_moves() -> None:
     assert planned.state is MoveState.PLANNED
     lost.api.fault = lambda _method, _path: None
     lost.run(seconds=61)
-    assert lost.api.evicted[0] == planned.uid
+    assert [each.state for each in lost.api.ledger().records[:2]] == [MoveState.REFUSED, MoveState.EVICTED]
 
 
 def refuse(answer: Answer) -> Callable[[str, str], Answer | None]:
@@ -258,6 +173,65 @@ def test_an_eviction_without_an_answer_counts() -> None:
     assert len(controlled.api.evicted) == 1
     (record,) = controlled.api.ledger().records
     assert record.state is MoveState.EVICTED
+
+
+def test_a_silent_watch_settles_no_move() -> None:
+    """While the API server reports no pods, an evicted pod still seems to be there: its move counts nevertheless."""
+    rules = replace(RULES, caps=CapLimits(percent_per_hour=100, per_hour=1))
+    controlled = Controlled(hot_and_cold(), rules=rules)
+    before, original = copy.deepcopy(controlled.world), controlled.api.send
+
+    def send(method: str, path: str, *arguments: Any) -> Any:
+        answer = original(method, path, *arguments)
+        if path.endswith("/eviction"):
+            controlled.watch.world = before
+            raise requests.ConnectionError("broken")
+        return answer
+
+    controlled.api.send = send  # type: ignore[method-assign]
+    controlled.run()
+    controlled.watch.age_seconds = 70.0
+    controlled.run(cycles=2)
+    controlled.watch.world, controlled.watch.age_seconds = controlled.world, 0.0
+    controlled.run(cycles=3)
+    assert len(controlled.api.evicted) == 1
+    assert controlled.api.ledger().records[0].state is MoveState.EVICTED
+
+
+def test_an_eviction_that_is_never_answered_is_tried_ever_less_often() -> None:
+    """An eviction without an answer, whose pod stays, counts as refused: the pauses double."""
+    others = tuple(f"app=app-{letter}" for letter in "bcde")
+    controlled = Controlled(hot_and_cold(), rules=replace(RULES, pods=PodRules(excluded_labels=others)))
+    controlled.api.fault = refuse((503, {"message": "no answer"}, {}))
+    controlled.run(cycles=40)
+    assert sum(each.endswith("/eviction") for each in controlled.api.sent) == 4
+
+
+@pytest.mark.parametrize("seconds", [-50.0, 50.0, -7200.0, 7200.0])
+def test_a_replacement_is_found_whatever_the_clock_says(seconds: float) -> None:
+    """The replacement keeps the lineage of the evicted pod if our clock is not the API server's, or jumps meanwhile."""
+    controlled = Controlled(hot_and_cold(), rules=replace(RULES, caps=CapLimits(percent_per_hour=100, per_hour=1)))
+    controlled.run()
+    (uid,) = controlled.api.evicted
+    at = controlled.now
+    controlled.now += seconds  # the API server's clock from now on
+    controlled.replace(uid.removeprefix("uid-of-default-"), "node-idle")
+    controlled.now = at
+    controlled.run()
+    (record,) = controlled.api.ledger().records
+    assert record.replacement.endswith("-new")
+
+
+def test_a_jump_of_the_clock_forgets_no_move_and_loses_none() -> None:
+    """A clock that jumps by two days, and back, neither empties the caps nor sets the brake for an open move."""
+    controlled = Controlled(hot_and_cold(), rules=replace(RULES, caps=CapLimits(percent_per_hour=100, per_hour=1)))
+    controlled.run()
+    for jump in (2 * 86400.0, 0.0):
+        controlled.jump = jump
+        controlled.run(cycles=3)
+    ledger = controlled.api.ledger()
+    assert [each.state for each in ledger.records] == [MoveState.EVICTED]
+    assert ledger.brake is None
 
 
 def very_hot() -> World:

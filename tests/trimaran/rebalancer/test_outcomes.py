@@ -26,6 +26,7 @@ def record(name: str = "web-old", **fields: Any) -> MoveRecord:
         "uid": f"uid-of-default-{name}", "namespace": "default", "name": name, "kind": "Deployment",
         "workload": "web", "revision": "5d8f7c9b64", "lineage": f"uid-of-default-{name}", "source": "node-hot",
         "target": "node-idle", "state": MoveState.EVICTED, "planned_at": NOW - 300, "evicted_at": NOW - 300,
+        "youngest": NOW - 300,
     }  # fmt: skip
     return MoveRecord(**{**given, **fields})
 
@@ -60,7 +61,7 @@ def test_a_replacement_is_a_younger_pod_of_the_same_workload_and_revision() -> N
 def test_each_replacement_counts_for_one_move() -> None:
     """Two evictions get a replacement each, the oldest pod for the oldest eviction."""
     cluster = world(fresh("web-3", "node-idle", 290), fresh("web-4", "node-hot", 100), replicas=3)
-    found = changes(cluster, record("first"), record("second", evicted_at=NOW - 120, planned_at=NOW - 120))
+    found = changes(cluster, record("first"), record("second", evicted_at=NOW - 120, youngest=NOW - 290))
     assert {name: each.replacement[-5:] for name, each in found.items()} == {"first": "web-3", "second": "web-4"}
 
 
