@@ -32,7 +32,9 @@ def test_every_policy_has_as_many_settings_and_the_first_is_the_shipped_one(tuni
     """Eight different ones each; every policy with a setting is there."""
     trace = Synthetic(1, 4, 120, 30).trace()
     known = policies(trace)
-    assert set(known) - set(tuning.TUNED_POLICIES) == {"random", "clairvoyant", "oracle"}
+    assert set(known) - set(tuning.TUNED_POLICIES) == {
+        "random", "clairvoyant", "oracle", "congestion-cost+right-sized",
+    }  # fmt: skip
     for name, tuned in tuning.TUNED_POLICIES.items():
         variants = [tuned.build(trace, change) for change in tuned.changes]
         assert variants[0] == known[name]

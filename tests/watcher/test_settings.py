@@ -33,6 +33,7 @@ DEFAULTS = {
     "store.backfill_hours": 24,
     "workloads.enabled": True, "workloads.owner_labels": [], "workloads.interval_seconds": 300,
     "workloads.timeout_seconds": 120, "workloads.max_megabytes": 256,
+    "workloads.access": "open", "workloads.backfill_days": 14, "workloads.rule": "vpa",
     "log.level": "info", "log.format": "text",
     "host.node_name": socket.gethostname(), "prometheus.node_label": "",
     "signalfx.cluster_name": "", "signalfx.host_name_suffix": "",
@@ -235,6 +236,7 @@ def test_each_setting_has_a_variable(monkeypatch: pytest.MonkeyPatch, name: str)
         "server.token": "0123456789abcdef", "server.metrics_open": "true", "server.compat_open": "true",
         "dashboard.enabled": "false", "dashboard.cluster": "true", "dashboard.extender": "http://e",
         "workloads.enabled": "false", "workloads.interval_seconds": "60",
+        "workloads.access": "review", "workloads.rule": "krr",
     }  # fmt: skip
     if name in {"server.key", "server.client_ca_file"}:  # both require a certificate
         monkeypatch.setenv("TRIMARAN_SERVER__CERTIFICATE", "certificate.pem")

@@ -300,6 +300,7 @@ def test_a_file_of_an_older_schema_is_migrated(path: Path) -> None:
     store.close()
     for table in (
         "samples", "history_nodes", "history_minutes", "history_blocks", "history_apart", "workload_state",
+        "pod_use_pods", "pod_use_blocks",
     ):  # fmt: skip
         execute(path, f"drop table {table}")
     execute(path, "alter table snapshots drop column origin")

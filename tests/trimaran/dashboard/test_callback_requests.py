@@ -21,6 +21,7 @@ from watcher.store import Store
 from watcher.wire import decode
 from watcher.wire.workloads import WorkloadIndex, workload_items
 from watcher.workloads.learning import WorkloadLearning
+from watcher.workloads.recommendation import RULES, recommend
 
 NOW = int(time.time())
 METRIC = {"name": "c", "type": "CPU", "operator": "AVG", "rollup": "15m", "value": 20.5}
@@ -73,7 +74,7 @@ class Watcher:
 
     def workload_document(self):
         containers = LEARNED.containers()
-        index = WorkloadIndex.of(LEARNED.table(), containers, LEARNED.recommend(containers))
+        index = WorkloadIndex.of(LEARNED.table(), containers, recommend(containers, RULES[LEARNED.rule], LEARNED.autoscaling))
         return {"timestamp": index.table.timestamp, "workloads": workload_items(index, index.workloads)}
 
     def admit(self, _token):

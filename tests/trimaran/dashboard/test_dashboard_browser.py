@@ -241,4 +241,4 @@ def test_nodes_are_ranked_for_a_pod(served, page):
     page.click("#pod-score")
     page.wait_for_selector("#pod-ranking tbody tr")
     assert page.locator("#pod-ranking tbody th").all_inner_texts() == ["node-1", "node-17"]
-    assert page.inner_text("#pod-status") == "default/web: 2 of 2 nodes are feasible"
+    assert page.inner_text("#pod-status").startswith("default/web: 2 of 2 nodes are feasible; ")

@@ -29,6 +29,9 @@ LESS_IS_BETTER = (
     "waited_pod_minutes",
     *BY_KIND,
     "displaced_pods",
+    "starting_pod_minutes",
+    "cpu_short_percent",
+    "memory_short_percent",
 )
 #: Measure whose deviation over seeds is reported, and the name of this deviation.
 HOT_MINUTES = "hot_minutes_80"
