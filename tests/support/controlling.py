@@ -67,7 +67,8 @@ class Controlled:
         store = self.api.store
 
         def mover(look: Callable[[], ClusterLook], leads: Callable[[], bool]) -> PodMover:
-            return PodMover(Evictor(self.api, 5), store, reporter, counts, rules, look, leads, lambda: self.now)
+            evictor = Evictor(self.api, 5)
+            return PodMover(evictor, store, reporter, counts, rules, look, leads, lambda: self.now + self.jump)
 
         schedule = SearchSchedule(acts, (Trigger.TIME,), 80.0, 60.0)
         use = UseReader(self, rules.max_age, lambda: self.now)
