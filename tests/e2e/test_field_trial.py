@@ -22,7 +22,7 @@ from trimaran.cli.main import main
 pytestmark = pytest.mark.e2e
 
 NODES = 30
-WINDOW_SECONDS, BLOCK_SECONDS, PAIRS = 3, 10, 6
+WINDOW_SECONDS, BLOCK_SECONDS, PAIRS = 3, 12, 6
 SETTINGS = {"extender__deadline_seconds": 5, "extender__refresh_seconds": 0.5}
 #: The rights of the shipped account, and those of a trial.
 RULES = (
@@ -114,7 +114,7 @@ def test_a_trial_finds_an_effect_stops_on_harm_and_stays_stopped(
     tmp_path: Path,
     record_property: Callable[[str, object], None],
 ) -> None:
-    """Pods avoid hot nodes in active blocks only; planted harm ends acting within two blocks, also after a restart."""
+    """Pods avoid hot nodes in active blocks only; planted harm ends acting within two pairs, also after a restart."""
     file = tmp_path / "trimaran.toml"
     write_settings(file, "first")
     kubeconfig = cluster.kubeconfig(token=cluster.create_account("extender", *RULES).token)
@@ -124,8 +124,8 @@ def test_a_trial_finds_an_effect_stops_on_harm_and_stays_stopped(
             lambda: document if (document := report(extender)).get("phase") == "ended" else None,
             "the trial ends", BLOCK_SECONDS * 2 * (PAIRS + 2),
         )  # fmt: skip
-        last = first["end"] - BLOCK_SECONDS
-        wait_until(lambda: report(extender)["blocks"][-1]["start"] == last, "the last block is recorded", 30)
+        last_pair = first["end"] - 2 * BLOCK_SECONDS  # a block in which a busy machine measures too little is left out
+        wait_until(lambda: report(extender)["blocks"][-1]["start"] >= last_pair, "the last pair is recorded", 30)
         first = report(extender)
         shown = CliRunner().invoke(main, ["extender", "trial", "--extender", extender.url]).output
         page = tmp_path / "trial.html"
@@ -152,7 +152,7 @@ def test_a_trial_finds_an_effect_stops_on_harm_and_stays_stopped(
     assert scored > 100
     assert shadowed > 100
     assert "<svg" in page.read_text()
-    assert second["stopped"]["at"] <= second["begin"] + 2 * BLOCK_SECONDS + 5
+    assert second["stopped"]["at"] <= second["begin"] + 4 * BLOCK_SECONDS + 5
     assert {"TrialEnded", "TrialStopped"} <= set(events)
     assert metrics["trimaran_extender_trial_stopped"] == 1
     assert state["stopped"] == second["stopped"]
