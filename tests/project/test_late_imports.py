@@ -18,7 +18,8 @@ PACKAGES = frozenset({"trimaran", "watcher", "client", "scoring", "runtime"})
 
 # Functions with imports that no request calls.
 STARTING = {
-    "watcher.api.service._open_accesses", "client.__getattr__", "client.connecting.connect", "runtime.kubernetes.kubeconfig.KubeConfig.read",
+    "watcher.api.service._open_accesses",
+    "client.__getattr__", "client.connecting.connect", "runtime.kubernetes.kubeconfig.KubeConfig.read",
     "runtime.parsing._check_limits", "runtime.parsing.compose_yaml", "runtime.parsing.parse_documents",
     "watcher.api.service.WatcherService._routes", "watcher.pipeline.origins._origin",
 }  # fmt: skip

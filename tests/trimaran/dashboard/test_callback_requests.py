@@ -74,7 +74,8 @@ class Watcher:
 
     def workload_document(self):
         containers = LEARNED.containers()
-        index = WorkloadIndex.of(LEARNED.table(), containers, recommend(containers, RULES[LEARNED.rule], LEARNED.autoscaling))
+        advice = recommend(containers, RULES[LEARNED.rule], LEARNED.autoscaling)
+        index = WorkloadIndex.of(LEARNED.table(), containers, advice)
         return {"timestamp": index.table.timestamp, "workloads": workload_items(index, index.workloads)}
 
     def admit(self, _token):
