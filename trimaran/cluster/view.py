@@ -66,7 +66,8 @@ class ClusterView:
         on_bound: called for each pending pod that gets a node, with its creation time in Unix seconds if known; must
             return at once.
         name_workload: names the workloads of the pods, as for :meth:`Pod.from_k8s`.
-        node_observer, pod_observer: stores of further facts about the nodes and pods.
+        node_observer: store of further facts about the nodes.
+        pod_observer: store of further facts about the pods.
     """
 
     def __init__(
