@@ -4,8 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 UV ?= uv
 DOCKER ?= docker
-# Number of tests that run in parallel: one more than there are processors, because some tests wait.
-WORKERS ?= $(shell expr $$(nproc) + 1)
+# Number of tests that run in parallel: by default one per processor.
+WORKERS ?= $(shell nproc)
 # Tests start Python some hundred times, so its bytecode is kept even if the environment disables this.
 unexport PYTHONDONTWRITEBYTECODE
 
