@@ -1,0 +1,91 @@
+"""Base class of filter plugins, and what a filter says of the nodes.
+
+A filter plugin decides for all nodes at once whether a pod may run there. It is a pure function of the pod and of a
+node table, which keeps the indexes that filters need; so a filter has no state, and one object serves any number of
+tables. Source: ``FilterPlugin`` and ``Status`` of k8s.io/kube-scheduler/framework.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from runtime.kubernetes.objects import Pod
+from scoring.arrays import Bools
+from scoring.plugins.base import EVERY_ROW, Rows
+from scoring.table.node_table import NodeTable
+
+Reasons = str | Callable[[int], tuple[str, ...]]
+"""Why nodes are refused: one text for all refused nodes, or a function from an index in the mask to its texts."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one filter says of some nodes.
+
+    Attributes:
+        allowed: mask of the nodes on which the pod may run, shape (rows,).
+        why: reasons for the nodes that are not allowed, as kube-scheduler words them.
+        unresolvable: mask of the refused nodes where preemption cannot help, shape (rows,); None if it may help on all
+            refused nodes. True where the node is allowed has no meaning.
+    """
+
+    allowed: Bools
+    why: Reasons
+    unresolvable: Bools | None = None
+
+    def reasons(self, index: int) -> tuple[str, ...]:
+        """Return the reasons for a refused node, given by its index in the mask."""
+        return (self.why,) if isinstance(self.why, str) else self.why(index)
+
+
+class FilterPlugin(ABC):
+    """Base class of the filter plugins. A plugin may be a filter and a :class:`~scoring.plugins.base.ScorePlugin`.
+
+    Attributes:
+        name: name of the plugin in a KubeSchedulerConfiguration.
+        counts_nominated: true if :meth:`filter` itself counts the pods that are nominated to a node. All other filters
+            run once more on a table with these pods, as in kube-scheduler.
+    """
+
+    name: ClassVar[str]
+    counts_nominated: ClassVar[bool] = False
+
+    @abstractmethod
+    def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> Verdict | None:
+        """Return which nodes the pod may run on; None if this filter allows every node (kube-scheduler's Skip).
+
+        Args:
+            pod: pending pod.
+            nodes: whole node table.
+            rows: rows to decide on, in the order of the result; by default all.
+        """
+
+
+def unresolvable_everywhere(allowed: Bools, why: str) -> Verdict:
+    """Return a verdict of a filter whose refusals no preemption can change, such as a missing label."""
+    return Verdict(allowed, why, ~allowed)
+
+
+def count_reasons(verdicts: Mapping[str, Verdict]) -> Mapping[str, int]:
+    """Return for how many nodes each reason is the first refusal, by reason.
+
+    Args:
+        verdicts: verdicts over the same nodes, by name of the filter, in the order in which the filters ran.
+    """
+    counts: dict[str, int] = {}
+    still_allowed: Bools | None = None
+    for verdict in verdicts.values():
+        refused = ~verdict.allowed if still_allowed is None else still_allowed & ~verdict.allowed
+        still_allowed = verdict.allowed if still_allowed is None else still_allowed & verdict.allowed
+        if isinstance(verdict.why, str):
+            number = int(np.count_nonzero(refused))
+            if number:
+                counts[verdict.why] = counts.get(verdict.why, 0) + number
+            continue
+        for index in np.flatnonzero(refused).tolist():
+            for reason in verdict.why(index):
+                counts[reason] = counts.get(reason, 0) + 1
+    return counts
