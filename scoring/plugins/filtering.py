@@ -22,8 +22,8 @@ Reasons = str | Callable[[int], tuple[str, ...]]
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What one filter says of some nodes.
+class FilterVerdict:
+    """Result of one filter for some nodes.
 
     Attributes:
         allowed: mask of the nodes on which the pod may run, shape (rows,).
@@ -54,7 +54,7 @@ class FilterPlugin(ABC):
     counts_nominated: ClassVar[bool] = False
 
     @abstractmethod
-    def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> Verdict | None:
+    def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict | None:
         """Return which nodes the pod may run on; None if this filter allows every node (kube-scheduler's Skip).
 
         Args:
@@ -64,12 +64,12 @@ class FilterPlugin(ABC):
         """
 
 
-def unresolvable_everywhere(allowed: Bools, why: str) -> Verdict:
+def unresolvable_everywhere(allowed: Bools, why: str) -> FilterVerdict:
     """Return a verdict of a filter whose refusals no preemption can change, such as a missing label."""
-    return Verdict(allowed, why, ~allowed)
+    return FilterVerdict(allowed, why, ~allowed)
 
 
-def count_reasons(verdicts: Mapping[str, Verdict]) -> Mapping[str, int]:
+def count_reasons(verdicts: Mapping[str, FilterVerdict]) -> Mapping[str, int]:
     """Return for how many nodes each reason is the first refusal, by reason.
 
     Args:

@@ -1,0 +1,1 @@
+"""Scheduler: kube-scheduler's framework over arrays. The state machine is pure; the service gives it a live cluster."""

@@ -1,0 +1,236 @@
+"""Extension points of the scheduling cycle, by kube-scheduler's names.
+
+A plugin is an object that inherits from one or more of these classes. Filter and Score look at all nodes at once and
+are pure functions of the pod and the node table: :class:`scoring.plugins.filtering.FilterPlugin` and
+:class:`scoring.ScorePlugin`. kube-scheduler's PreFilter and PreScore exist to share work between nodes, which arrays do
+not need: a filter that returns None, or a score that skips the pod, is its status Skip. NormalizeScore is
+``ScorePlugin.normalize``.
+
+The plugins here may keep state, since one scheduler owns them. They send no requests and read no clock: what has to be
+written is part of a decision, and the time is an argument. Source: k8s.io/kube-scheduler/framework.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar
+
+from runtime.kubernetes.objects import Pod
+from scoring.plugins.filtering import FilterVerdict
+from scoring.table.node_table import NodeTable
+
+
+class ClusterEvent(Enum):
+    """Change of the cluster that can make an unschedulable pod schedulable."""
+
+    NODE_ADDED = "node added"
+    NODE_CHANGED = "node changed"
+    POD_ASSIGNED = "pod assigned"
+    POD_CHANGED = "pod changed"
+    POD_GONE = "pod gone"
+    VOLUME_CHANGED = "volume changed"
+    OTHER_CHANGED = "other object changed"
+
+
+@dataclass(frozen=True)
+class Write:
+    """Request to the API server.
+
+    Attributes:
+        method: HTTP method.
+        path: path of the object or subresource.
+        body: JSON document.
+        content_type: media type of the body.
+        purpose: sentence for logs and Events.
+    """
+
+    method: str
+    path: str
+    body: Mapping[str, Any]
+    content_type: str = "application/json"
+    purpose: str = ""
+
+
+@dataclass(frozen=True)
+class Preemption:
+    """Result of a PostFilter plugin: the pod will fit on a node once the victims are gone.
+
+    Attributes:
+        node_name: node to nominate the pod to.
+        victims: pods to delete, highest priority first.
+        cleared: pending pods of lower priority whose nomination to the node ends.
+    """
+
+    node_name: str
+    victims: tuple[Pod, ...]
+    cleared: tuple[Pod, ...] = ()
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Answer of a Permit plugin: the pod waits on its node.
+
+    Attributes:
+        seconds: time after which the pod is rejected.
+    """
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """Answer of a PreEnqueue, Reserve, Permit or PreBind plugin that stops a pod.
+
+    Attributes:
+        message: reason, for the pod's status.
+        needs_room: true if a new node could help, so that cluster autoscalers may act; the status then has the reason
+            ``Unschedulable``.
+    """
+
+    message: str
+    needs_room: bool = False
+
+
+class SchedulerPlugin:
+    """Base class of the plugins below.
+
+    Attributes:
+        name: name of the plugin in a KubeSchedulerConfiguration.
+        requeued_by: events after which a pod that this plugin refused is tried again.
+    """
+
+    name: ClassVar[str]
+    requeued_by: ClassVar[frozenset[ClusterEvent]] = frozenset(ClusterEvent)
+
+
+class PreEnqueuePlugin(SchedulerPlugin, ABC):
+    """Plugin that keeps a pod out of the queue until a condition holds."""
+
+    @abstractmethod
+    def pre_enqueue(self, pod: Pod) -> Rejection | None:
+        """Return why the pod must not be scheduled yet; None if it may be."""
+
+
+class QueueSortPlugin(SchedulerPlugin, ABC):
+    """Plugin that orders the queue; a configuration has exactly one."""
+
+    @abstractmethod
+    def sort_key(self, pod: Pod, queued_at: float) -> tuple[Any, ...]:
+        """Return a sortable key; the pod with the least key is scheduled first.
+
+        Args:
+            pod: pending pod.
+            queued_at: time when the pod was first queued, seconds.
+        """
+
+
+class PostFilterPlugin(SchedulerPlugin, ABC):
+    """Plugin that may make room for a pod that no node can take."""
+
+    @abstractmethod
+    def post_filter(
+        self, pod: Pod, nodes: NodeTable, verdicts: Mapping[str, FilterVerdict], now: float
+    ) -> Preemption | Rejection:
+        """Return how to make room, or why that is impossible.
+
+        Args:
+            pod: pending pod.
+            nodes: node table with all bound and assumed pods.
+            verdicts: verdicts over all nodes, by name of the filter; filters after the last refusal are left out.
+            now: seconds on the scheduler's clock.
+        """
+
+
+class ReservePlugin(SchedulerPlugin, ABC):
+    """Plugin that keeps account of what a pod takes on its node, other than the requests in the node table."""
+
+    @abstractmethod
+    def reserve(self, pod: Pod, node_name: str) -> Rejection | None:
+        """Reserve for a pod on its node; return the reason if this is impossible, after which nothing is reserved."""
+
+    @abstractmethod
+    def unreserve(self, pod: Pod, node_name: str) -> None:
+        """Undo a reservation, if there is one."""
+
+
+class PermitPlugin(SchedulerPlugin, ABC):
+    """Plugin that lets a pod wait on its node before it is bound, for example for the rest of its gang."""
+
+    @abstractmethod
+    def permit(self, pod: Pod, node_name: str, waiting: "WaitingPods", now: float) -> Wait | Rejection | None:
+        """Return None to bind the pod, or that it waits, or why it is rejected.
+
+        The plugin may allow or reject waiting pods in the same call.
+        """
+
+
+class PreBindPlugin(SchedulerPlugin, ABC):
+    """Plugin that writes to the API server before a pod is bound, such as the node of a volume claim."""
+
+    @abstractmethod
+    def pre_bind(self, pod: Pod, node_name: str) -> Sequence[Write] | Rejection:
+        """Return the requests to send before the Binding; empty if there are none."""
+
+    def is_ready(self, pod: Pod, node_name: str) -> bool | Rejection:  # noqa: ARG002  unused by default
+        """Return whether the effect of the requests is visible, so that the pod can be bound now, or why it failed."""
+        return True
+
+
+class PostBindPlugin(SchedulerPlugin, ABC):
+    """Plugin that takes note of every bound pod."""
+
+    @abstractmethod
+    def post_bind(self, pod: Pod, node_name: str) -> None:
+        """Take note of a bound pod."""
+
+
+class WaitingPods:
+    """Pods that wait on their nodes for the approval of Permit plugins.
+
+    Attributes:
+        by_uid: pod, node name, and by plugin the time until which the pod waits, seconds.
+    """
+
+    def __init__(self) -> None:
+        self.by_uid: dict[str, tuple[Pod, str, dict[str, float]]] = {}
+        self._rejected: dict[str, tuple[str, Rejection]] = {}
+
+    def add(self, pod: Pod, node_name: str, until: Mapping[str, float]) -> None:
+        """Let a pod wait for the plugins in ``until``, each at most until its time."""
+        self.by_uid[pod.uid] = pod, node_name, dict(until)
+
+    def allow(self, uid: str, plugin: str) -> None:
+        """Record that a plugin approves a pod; the pod is bound once all its plugins have."""
+        if uid in self.by_uid:
+            self.by_uid[uid][2].pop(plugin, None)
+
+    def reject(self, uid: str, plugin: str, refusal: Rejection) -> None:
+        """Record that a plugin rejects a pod."""
+        if uid in self.by_uid:
+            self._rejected.setdefault(uid, (plugin, refusal))
+
+    def forget(self, uid: str) -> None:
+        """Drop a pod, for example because it was deleted."""
+        self.by_uid.pop(uid, None)
+        self._rejected.pop(uid, None)
+
+    def settle(self, now: float) -> list[tuple[Pod, str, str, Rejection | None]]:
+        """Remove the pods that are settled; return pod, node, plugin and refusal, or "" and None for approved pods."""
+        settled: list[tuple[Pod, str, str, Rejection | None]] = []
+        for uid, (pod, node_name, until) in list(self.by_uid.items()):
+            late = next((plugin for plugin, at in until.items() if at <= now), "")
+            if uid in self._rejected:
+                settled.append((pod, node_name, *self._rejected[uid]))
+            elif late:
+                settled.append((pod, node_name, late, Rejection(f"{late} did not permit the pod in time")))
+            elif not until:
+                settled.append((pod, node_name, "", None))
+            else:
+                continue
+            self.forget(uid)
+        return settled
+
+    def next_at(self) -> float | None:
+        """Return the time of the next time-out, seconds; None if no pod waits."""
+        return min((at for _, _, until in self.by_uid.values() for at in until.values()), default=None)
