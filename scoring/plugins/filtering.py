@@ -8,6 +8,7 @@ tables. Source: ``FilterPlugin`` and ``Status`` of k8s.io/kube-scheduler/framewo
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import ClassVar
 
 import numpy as np
@@ -19,6 +20,18 @@ from scoring.table.node_table import NodeTable
 
 Reasons = str | Callable[[int], tuple[str, ...]]
 """Why nodes are refused: one text for all refused nodes, or a function from an index in the mask to its texts."""
+
+
+class ClusterEvent(Enum):
+    """Change of the cluster that can make an unschedulable pod schedulable."""
+
+    NODE_ADDED = "node added"
+    NODE_CHANGED = "node changed"
+    POD_ASSIGNED = "pod assigned"
+    POD_CHANGED = "pod changed"
+    POD_GONE = "pod gone"
+    VOLUME_CHANGED = "volume changed"
+    OTHER_CHANGED = "other object changed"
 
 
 @dataclass(frozen=True)
@@ -48,10 +61,12 @@ class FilterPlugin(ABC):
         name: name of the plugin in a KubeSchedulerConfiguration.
         counts_nominated: true if :meth:`filter` itself counts the pods that are nominated to a node. All other filters
             run once more on a table with these pods, as in kube-scheduler.
+        requeued_by: events after which a pod that this filter refused is tried again.
     """
 
     name: ClassVar[str]
     counts_nominated: ClassVar[bool] = False
+    requeued_by: ClassVar[frozenset[ClusterEvent]] = frozenset(ClusterEvent)
 
     @abstractmethod
     def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict | None:

@@ -64,9 +64,14 @@ class ClusterState:
         for pod, refused in by_uid.values():
             self.put_pod(pod, refused=refused, at=at)
 
+    @property
+    def uids(self) -> tuple[str, ...]:
+        """UIDs of all pods, bound and pending."""
+        return *self._node_of, *self.pending
+
     def drop_other_pods(self, uids: Container[str], at: float | None = None) -> None:
         """Remove all pods except those with the given uids; ``at`` as in :meth:`drop_pod`."""
-        for uid in [uid for uid in (*self._node_of, *self.pending) if uid not in uids]:
+        for uid in [uid for uid in self.uids if uid not in uids]:
             self.drop_pod(uid, at)
 
     def put_pod(self, pod: Pod, *, refused: bool = False, at: float | None = None) -> None:

@@ -9,7 +9,7 @@ from trimaran.scheduler.extension_points import Preemption, Write
 
 @dataclass(frozen=True)
 class Bind:
-    """The pod counts on the node already; send the writes, then the Binding, and report the outcome.
+    """The pod counts on the node already; send the Binding, and report the outcome.
 
     The outcome is reported by :meth:`~trimaran.scheduler.scheduler.Scheduler.bound` or
     :meth:`~trimaran.scheduler.scheduler.Scheduler.not_bound`.
@@ -19,14 +19,30 @@ class Bind:
         node_name: its node.
         feasible: number of nodes that passed the filters.
         total: weighted score of the node; None if it was the only feasible node, which is not scored.
-        writes: requests to send before the Binding, in order.
     """
 
     pod: Pod
     node_name: str
     feasible: int
     total: int | None = None
-    writes: tuple[Write, ...] = ()
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """The pod counts on the node already; send the writes, and report the outcome. The Bind comes once it may be bound.
+
+    The outcome is reported by :meth:`~trimaran.scheduler.scheduler.Scheduler.prepared` or
+    :meth:`~trimaran.scheduler.scheduler.Scheduler.not_bound`.
+
+    Attributes:
+        pod: pending pod.
+        node_name: its node.
+        writes: requests to send, in order.
+    """
+
+    pod: Pod
+    node_name: str
+    writes: tuple[Write, ...]
 
 
 @dataclass(frozen=True)
@@ -57,4 +73,4 @@ class Waiting:
     node_name: str
 
 
-Decision = Bind | Unschedulable | Waiting
+Decision = Bind | Prepare | Unschedulable | Waiting

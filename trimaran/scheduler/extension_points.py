@@ -13,24 +13,11 @@ written is part of a decision, and the time is an argument. Source: k8s.io/kube-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, ClassVar
 
 from runtime.kubernetes.objects import Pod
-from scoring.plugins.filtering import FilterVerdict
+from scoring.plugins.filtering import ClusterEvent, FilterVerdict
 from scoring.table.node_table import NodeTable
-
-
-class ClusterEvent(Enum):
-    """Change of the cluster that can make an unschedulable pod schedulable."""
-
-    NODE_ADDED = "node added"
-    NODE_CHANGED = "node changed"
-    POD_ASSIGNED = "pod assigned"
-    POD_CHANGED = "pod changed"
-    POD_GONE = "pod gone"
-    VOLUME_CHANGED = "volume changed"
-    OTHER_CHANGED = "other object changed"
 
 
 @dataclass(frozen=True)

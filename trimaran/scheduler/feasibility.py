@@ -1,0 +1,139 @@
+"""Feasible nodes of a pod by the filter plugins of a profile, with nominated pods and sampling as in kube-scheduler.
+
+Source: ``findNodesThatFitPod`` of k8s.io/kubernetes/pkg/scheduler and ``RunFilterPluginsWithNominatedPods`` of its
+framework.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime.kubernetes.objects import Pod
+from scoring.arrays import Bools, Int64s
+from scoring.plugins.base import EVERY_ROW, Rows
+from scoring.plugins.filtering import FilterPlugin, FilterVerdict
+from scoring.table.node_table import NodeTable
+
+_MIN_FEASIBLE = 100
+_MIN_PERCENT = 5
+
+
+@dataclass(frozen=True)
+class Feasibility:
+    """Result of all filters for a pod.
+
+    Attributes:
+        feasible: mask of the nodes that passed all filters, shape (rows,).
+        verdicts: verdict of each filter that refused a node, by its name, in the order of the filters. Filters after
+            the one that refused the last node are left out.
+    """
+
+    feasible: Bools
+    verdicts: Mapping[str, FilterVerdict]
+
+
+def run_filters(filters: Sequence[FilterPlugin], pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> Feasibility:
+    """Return the nodes that pass all filters, with the pods that are nominated to them and without.
+
+    Args:
+        filters: filter plugins in order.
+        pod: pending pod.
+        nodes: whole node table.
+        rows: rows to decide on, in the order of the result; by default all.
+    """
+    result = _run(filters, pod, nodes, rows)
+    for row, others in _nominated(pod, nodes).items():
+        if isinstance(rows, slice):
+            index = row
+        else:
+            indices = np.flatnonzero(rows == row)
+            if not indices.size:
+                continue
+            index = int(indices[0])
+        if not result.feasible[index] or not _may_conflict(pod, others):
+            continue
+        # Each node is checked with the pods that are nominated to it, as if they ran there.
+        plan = nodes.copy()
+        for other in others:
+            plan.assume(other, nodes.names[row])
+        checked = _run([each for each in filters if not each.counts_nominated], pod, plan, np.array([row]))
+        if not checked.feasible[0]:
+            result = _without(result, index, checked.verdicts)
+    return result
+
+
+def sample(feasible: Bools, percent: int, start: int) -> tuple[Bools, int]:
+    """Return the feasible nodes that kube-scheduler would look at, and where its next cycle starts.
+
+    Args:
+        feasible: mask of the feasible nodes, shape (nodes,).
+        percent: ``percentageOfNodesToScore``; 0 is kube-scheduler's default, which depends on the number of nodes.
+        start: row at which the search starts.
+    """
+    size = len(feasible)
+    wanted = nodes_to_find(size, percent)
+    if wanted >= size:
+        return feasible, start
+    order = np.concatenate([np.arange(start, size), np.arange(start)])
+    found: Int64s = order[feasible[order]]
+    chosen = np.zeros(size, np.bool_)
+    chosen[found[:wanted]] = True
+    if len(found) <= wanted:
+        return chosen, start
+    seen = int(np.flatnonzero(order == found[wanted - 1])[0]) + 1
+    return chosen, (start + seen) % size
+
+
+def nodes_to_find(size: int, percent: int) -> int:
+    """Return the number of feasible nodes at which kube-scheduler stops to search.
+
+    Args:
+        size: number of nodes.
+        percent: ``percentageOfNodesToScore``; 0 is the default, 50 percent less one for each 125 nodes, at least 5.
+    """
+    if size < _MIN_FEASIBLE or percent >= 100:
+        return size
+    percent = percent or max(_MIN_PERCENT, 50 - size // 125)
+    return max(_MIN_FEASIBLE, size * percent // 100)
+
+
+def _run(filters: Sequence[FilterPlugin], pod: Pod, nodes: NodeTable, rows: Rows) -> Feasibility:
+    feasible = np.ones(len(nodes) if isinstance(rows, slice) else len(rows), np.bool_)
+    verdicts: dict[str, FilterVerdict] = {}
+    for each in filters:
+        verdict = each.filter(pod, nodes, rows)
+        if verdict is None:
+            continue
+        passed = feasible & verdict.allowed
+        if passed.all():
+            continue
+        verdicts[each.name] = verdict
+        feasible = passed
+        if not feasible.any():
+            break
+    return Feasibility(feasible, verdicts)
+
+
+def _nominated(pod: Pod, nodes: NodeTable) -> Mapping[int, Sequence[Pod]]:
+    """Return the pods that are nominated to nodes and whose priority is not below that of the pod, by row."""
+    by_row: dict[int, list[Pod]] = {}
+    for uid, (name, other) in nodes.occupancy.nominated.items():
+        if uid != pod.uid and other.priority >= pod.priority:
+            by_row.setdefault(nodes.row(name), []).append(other)
+    return by_row
+
+
+def _may_conflict(pod: Pod, others: Sequence[Pod]) -> bool:
+    """Return whether pods can exclude each other by more than their requests, which the filter itself counts."""
+    return bool(pod.scheduling) or any(other.scheduling for other in others)
+
+
+def _without(result: Feasibility, index: int, verdicts: Mapping[str, FilterVerdict]) -> Feasibility:
+    """Return a result without one node, which other verdicts of a single node refuse."""
+    (name, verdict), *_ = verdicts.items()
+    allowed = np.ones_like(result.feasible)
+    allowed[index] = False
+    reasons = verdict.reasons(0)
+    extra = FilterVerdict(allowed, lambda _: reasons)
+    return Feasibility(result.feasible & allowed, {**result.verdicts, f"{name} with nominated pods": extra})

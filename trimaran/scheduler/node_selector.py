@@ -1,0 +1,68 @@
+"""Choice of a node for a pod: filters, sampling, scores, and a random tie-break, as in kube-scheduler."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from runtime.kubernetes.objects import Pod
+from scoring.load.metrics_table import MetricsTable
+from scoring.load.use_levels import UseLevels
+from scoring.profiles.fallback import Judgment
+from scoring.profiles.profile import PreparedProfile
+from scoring.table.node_table import NodeTable
+from trimaran.scheduler.feasibility import Feasibility, run_filters, sample
+from trimaran.scheduler.profile import SchedulerProfile
+
+_ALL_PERCENT = 100
+
+
+class NodeSelector:
+    """Choice of nodes from one table, with the prepared scores of each profile. For one thread.
+
+    Args:
+        table: node table, which others change.
+        rng: breaks ties between nodes with equal scores.
+    """
+
+    def __init__(self, table: NodeTable, rng: np.random.Generator) -> None:
+        self._table, self._rng = table, rng
+        self._load: tuple[MetricsTable | Judgment, UseLevels | None] | None = None
+        self._prepared: dict[str, PreparedProfile] = {}
+        self._start: dict[str, int] = {}  # by scheduler name, the row at which the next sampled search starts
+
+    def use_load(self, metrics: MetricsTable | Judgment, levels: UseLevels | None) -> None:
+        """Score by other metrics from now on; see :meth:`~trimaran.scheduler.scheduler.Scheduler.use_load`."""
+        self._load = metrics, levels
+        self._prepared.clear()
+
+    def feasible(self, profile: SchedulerProfile, pod: Pod) -> Feasibility:
+        """Return the nodes that pass the profile's filters; a node where preemption made room is tried first, alone."""
+        nodes = self._table
+        nominated = nodes.rows.row_by_name.get(pod.nominated_node_name) if pod.nominated_node_name else None
+        if nominated is not None and run_filters(profile.filters, pod, nodes, np.array([nominated])).feasible[0]:
+            mask = np.zeros(len(nodes), np.bool_)
+            mask[nominated] = True
+            return Feasibility(mask, {})
+        result = run_filters(profile.filters, pod, nodes)
+        if profile.sample_percent >= _ALL_PERCENT or not len(nodes):
+            return result
+        start = self._start.get(profile.scheduler_name, 0) % len(nodes)
+        chosen, self._start[profile.scheduler_name] = sample(result.feasible, profile.sample_percent, start)
+        return replace(result, feasible=chosen)
+
+    def best(self, profile: SchedulerProfile, pod: Pod, feasibility: Feasibility) -> tuple[int, int | None]:
+        """Return the row of the best feasible node and its score, which is None for an only feasible node."""
+        rows = np.flatnonzero(feasibility.feasible)
+        if len(rows) == 1 or not profile.scores.plugins:
+            return int(self._rng.choice(rows)), None
+        total = self._scores_of(profile).total(pod, among=None if len(rows) == len(self._table) else rows)
+        best = np.flatnonzero(total == total.max())
+        index = int(best[0] if len(best) == 1 else self._rng.choice(best))
+        return int(rows[index]), int(total[index])
+
+    def _scores_of(self, profile: SchedulerProfile) -> PreparedProfile:
+        prepared = self._prepared.get(profile.scheduler_name)
+        if prepared is None:
+            metrics, levels = self._load or (MetricsTable.empty(self._table), None)
+            prepared = self._prepared[profile.scheduler_name] = profile.scores.prepare(self._table, metrics, levels)
+        return prepared

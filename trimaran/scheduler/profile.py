@@ -1,0 +1,89 @@
+"""Plugins of one scheduler name, by extension point."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from runtime.kubernetes.objects import Pod
+from scoring.plugins.filtering import ClusterEvent, FilterPlugin
+from scoring.profiles.profile import Profile
+from trimaran.scheduler.extension_points import (
+    PermitPlugin,
+    PostBindPlugin,
+    PostFilterPlugin,
+    PreBindPlugin,
+    PreEnqueuePlugin,
+    QueueSortPlugin,
+    Rejection,
+    ReservePlugin,
+    SchedulerPlugin,
+)
+
+
+class PrioritySort(QueueSortPlugin):
+    """Order of the queue: highest priority first, then the pod that waits longest."""
+
+    name = "PrioritySort"
+
+    def sort_key(self, pod: Pod, queued_at: float) -> tuple[float, ...]:
+        """Return the key; the least one is scheduled first."""
+        return -pod.priority, queued_at
+
+
+class SchedulingGates(PreEnqueuePlugin):
+    """Keeps a pod out of the queue as long as its ``spec.schedulingGates`` has an entry."""
+
+    name = "SchedulingGates"
+
+    def pre_enqueue(self, pod: Pod) -> Rejection | None:
+        """Return the names of the gates; None without gates."""
+        gates = pod.scheduling.gates
+        return Rejection(f"waiting for scheduling gates: {', '.join(gates)}") if gates else None
+
+
+@dataclass(frozen=True)
+class SchedulerProfile:
+    """Plugins of one scheduler name.
+
+    Attributes:
+        scores: score plugins with weights, and the scheduler name.
+        filters: filter plugins, in the order in which they run.
+        queue_sort: order of the queue, the same in all profiles of a scheduler.
+        pre_enqueue: plugins that gate pods.
+        post_filters: plugins that may make room, in order.
+        reserve: plugins that keep account of pods on nodes.
+        permit: plugins that let pods wait.
+        pre_bind: plugins that write before a pod is bound.
+        post_bind: plugins that take note of bound pods.
+        sample_percent: ``percentageOfNodesToScore``: share of the nodes after which the search for feasible nodes ends;
+            0 is kube-scheduler's default.
+    """
+
+    scores: Profile
+    filters: tuple[FilterPlugin, ...] = ()
+    queue_sort: QueueSortPlugin = field(default_factory=PrioritySort)
+    pre_enqueue: tuple[PreEnqueuePlugin, ...] = (SchedulingGates(),)
+    post_filters: tuple[PostFilterPlugin, ...] = ()
+    reserve: tuple[ReservePlugin, ...] = ()
+    permit: tuple[PermitPlugin, ...] = ()
+    pre_bind: tuple[PreBindPlugin, ...] = ()
+    post_bind: tuple[PostBindPlugin, ...] = ()
+    sample_percent: int = 100
+
+    @property
+    def scheduler_name(self) -> str:
+        """Scheduler name, which pods select by ``spec.schedulerName``."""
+        return self.scores.scheduler_name
+
+    @cached_property
+    def requeued_by(self) -> Mapping[str, frozenset[ClusterEvent]]:
+        """Events that requeue a pod, by the name of the plugin that refused it."""
+        plugins: Iterable[FilterPlugin | SchedulerPlugin] = (
+            *self.filters, *self.post_filters, *self.reserve, *self.permit, *self.pre_bind,
+        )  # fmt: skip
+        return {plugin.name: plugin.requeued_by for plugin in plugins}
+
+    def gate(self, pod: Pod) -> Rejection | None:
+        """Return why a pod must not be scheduled yet; None if it may be."""
+        rejections = (plugin.pre_enqueue(pod) for plugin in self.pre_enqueue)
+        return next((rejection for rejection in rejections if rejection is not None), None)
