@@ -96,15 +96,7 @@ class PodSums:
         Raises:
             ValueError: a sum would be above 2^62; nothing is added.
         """
-        # Pods of the same requests share a cache of the change; read it once, since another thread may replace it.
-        known = pod.cached_requests
-        cached = None if known is None else known.node_change
-        if cached is not None and cached[0] is self.column:
-            change = cached[1]
-        else:
-            change = self._change(pod)
-            if known is not None:
-                known.node_change = self.column, change
+        change = self.change(pod)
         before = self.amounts[:, node]
         after = before + change if sign > 0 else before - change
         if np.maximum.reduce(after) > _MAX_SUM:
@@ -113,8 +105,25 @@ class PodSums:
         if pod.terminating:
             self.terminating[node] += sign
 
-    def _change(self, pod: Pod) -> Int64s:
-        """Return the column of ``amounts`` that a pod adds to a node, except for the number of terminating pods."""
+    def change(self, pod: Pod) -> Int64s:
+        """Return the column of ``amounts`` that a pod adds to a node, except for the number of terminating pods.
+
+        The array is shared and must not be modified.
+
+        Raises:
+            ValueError: an amount is above 2^62.
+        """
+        # Pods of the same requests share a cache of the change; read it once, since another thread may replace it.
+        known = pod.cached_requests
+        cached = None if known is None else known.node_change
+        if cached is not None and cached[0] is self.column:
+            return cached[1]
+        change = self._computed_change(pod)
+        if known is not None:
+            known.node_change = self.column, change
+        return change
+
+    def _computed_change(self, pod: Pod) -> Int64s:
         size = len(self.column)
         change = [0] * len(self.amounts)
         for name in pod_demand.resource_names(pod):
