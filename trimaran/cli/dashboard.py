@@ -74,16 +74,16 @@ def dashboard(
     signal.signal(signal.SIGTERM, exit_early)
     try:
         from runtime.http.credentials import InvalidApiServerConfig
+        from runtime.http.json_service import JsonService
         from trimaran.dashboard import service  # an extra
         from trimaran.dashboard.extender import Decisions
         from trimaran.dashboard.page_context import PageContext, open_labels
-        from trimaran.extender.decisions.decisions_client import DecisionsClient
     except ImportError as error:
         fail(f"the dashboard needs {error.name}: pip install 'trimaran[dashboard]'", status=2)
     logs.configure()
     try:
         viewers = service.open_access(address, access)
-        decisions = Decisions(DecisionsClient(extender, **extender_access)) if extender else None
+        decisions = Decisions(JsonService("extender", extender, **extender_access)) if extender else None
         labels = open_labels(cluster=cluster, nodes_file=nodes_file)
         service.serve(viewers, PageContext(nodes_file, pods_file, labels, decisions), host, port, secure=secure_cookie)
     except (ValueError, InvalidApiServerConfig) as error:

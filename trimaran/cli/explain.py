@@ -80,12 +80,12 @@ def regret(address: str, access: dict[str, Path | None], output: str) -> None:
 def get_or_exit(address: str, access: dict[str, Path | None], path: str, **query: str) -> dict[str, Any]:
     """Return the extender's response; if the extender refuses or is unreachable, exit with the reason and status 1."""
     # Imported here so that --help is quick.
+    from runtime.http.json_service import JsonService, ServiceUnavailable
     from runtime.kubernetes.access_reviews import TOKEN_NEEDED
-    from trimaran.extender.decisions.decisions_client import DecisionsClient, DecisionsUnavailable
 
     try:
-        return DecisionsClient(address, **access).get(path, **query)
-    except DecisionsUnavailable as error:
+        return JsonService("extender", address, **access).get(path, **query)
+    except ServiceUnavailable as error:
         if error.status != 401:
             fail(error, 1)
         if str(error) == TOKEN_NEEDED:  # which is for programs that send requests
@@ -164,7 +164,7 @@ def _distance(best: Mapping[str, Any] | None, chosen: Mapping[str, Any]) -> str:
 
 
 def _show_regret(summary: Mapping[str, Any]) -> None:
-    from trimaran.extender.decisions.decisions_client import regret_rows  # so that --help is quick
+    from trimaran.extender.decisions.regret_table import regret_rows  # so that --help is quick
 
     header = "SCHEDULER,MODE,PODS,SAME NODE,CHOSEN,BEST,EST. REGRET,P95,CHOSEN HOT,BEST HOT"
     echo_table(header.split(","), regret_rows(summary))

@@ -10,11 +10,10 @@ import orjson
 from runtime import logs
 from runtime.errors import SettingsProblems
 from runtime.terminal import echo
-from trimaran.cli.options import option
+from trimaran.cli.options import fail, option
 from trimaran.rebalancer.settings import RebalanceSettings
 from watcher.commands import errors_or_exit, exit_early, load_or_exit, log_level_option, setting_options
 
-_SECONDS = 10.0
 _url_option = option("--url", default="http://127.0.0.1:2024", help="URL of the rebalancer.")
 _token_option = click.option("--token-file", type=click.Path(path_type=Path), help="File with the rebalancer's token.")
 _kube_option = click.option("--kube-config", help="Kubeconfig file. [default: the pod's service account]")
@@ -147,20 +146,12 @@ def resume(kube_config: str | None, file: Path | None, assignments: tuple[str, .
 
 def _get(url: str, path: str, token_file: Path | None, **query: str) -> dict[str, Any]:
     """Return the JSON of a route of the rebalancer; exit with status 1 if there is none."""
-    import requests
+    from runtime.http.json_service import JsonService, ServiceUnavailable  # so that --help is quick
 
-    from runtime.http.credentials import read_token
-    from runtime.http.failures import describe
-
-    headers = {"Authorization": f"Bearer {read_token(token_file)}"} if token_file else {}
     try:
-        response = requests.get(f"{url.rstrip('/')}{path}", query, headers=headers, timeout=_SECONDS)
-        response.raise_for_status()
-        document: dict[str, Any] = response.json()
-    except (requests.RequestException, OSError, ValueError) as error:
-        echo(f"trimaran: the rebalancer at {url}: {describe(error).reason}", err=True)
-        raise SystemExit(1) from None
-    return document
+        return JsonService("rebalancer", url, token_file).get(path, **query)
+    except ServiceUnavailable as error:
+        fail(error, status=1)
 
 
 def status_lines(document: dict[str, Any]) -> list[str]:

@@ -10,12 +10,13 @@ from dash import Dash, Input, Output, dcc, html
 from plotly import graph_objects as go
 from pydantic import validate_call
 
+from runtime.http.json_service import ServiceUnavailable
 from scoring.load.pod_expectation import expectation_line
 from trimaran.dashboard.components import GRID_COLOR, CurrentData, Query, link_choice, search_box, table
 from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.extender import MAX_DECISIONS, Decisions
 from trimaran.dashboard.page_context import PageContext
-from trimaran.extender.decisions.decisions_client import DecisionsUnavailable, regret_rows
+from trimaran.extender.decisions.regret_table import regret_rows
 
 PATH, TITLE = "/decisions", "Decisions"
 ROWS = 100
@@ -65,7 +66,7 @@ def register(app: Dash, _current: CurrentData, context: PageContext) -> None:
     def show(mode: str, search: str | None) -> tuple[Any, str]:
         try:
             matches = matching_decisions(_decisions(context).recent(), mode, search or "")
-        except DecisionsUnavailable as error:
+        except ServiceUnavailable as error:
             return None, str(error)
         placed = sum(decision.get("chosen") is not None for decision in matches)
         more = f"; the first {ROWS} are shown" if len(matches) > ROWS else ""
@@ -96,7 +97,7 @@ def _decisions(context: PageContext) -> Decisions:
 def _or_alert(render: Any) -> Any:
     try:
         return render()
-    except DecisionsUnavailable as error:
+    except ServiceUnavailable as error:
         return html.P(str(error), role="alert")
 
 
@@ -164,7 +165,7 @@ def _explanation(decisions: Decisions, pod: str) -> list[Any]:
     title = html.H2(f"Placement of {pod}")
     try:
         decision = decisions.explain(pod)
-    except DecisionsUnavailable as error:
+    except ServiceUnavailable as error:
         return [title, html.P(str(error), role="alert")]
     if decision["outcome"] == "not_asked":
         text = (

@@ -9,6 +9,7 @@ from flask import request
 
 from client.errors import BY_CODE, AccessDenied, NoMetrics
 from runtime.http.credentials import InvalidApiServerConfig
+from runtime.http.json_service import JsonService
 from runtime.kubernetes.workloads import Workload
 from runtime.server.access import AccessCheck, Verdict
 from trimaran.dashboard.app import create_app
@@ -16,7 +17,6 @@ from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.extender import Decisions
 from trimaran.dashboard.labels import NodeLabels
 from trimaran.dashboard.page_context import PageContext, open_labels
-from trimaran.extender.decisions.decisions_client import DecisionsClient
 from watcher.api.page import PAGE_PATH
 from watcher.api.service import MAX_BODY_BYTES
 from watcher.errors import NotServed
@@ -44,7 +44,8 @@ def page(watcher: Watcher, access: AccessCheck, settings: Settings) -> "WSGIAppl
     """
     section, decisions, labels = settings.dashboard, None, NodeLabels()
     if section.extender:
-        extender = DecisionsClient(
+        extender = JsonService(
+            "extender",
             section.extender,
             section.extender_token_file,
             section.extender_ca_file,

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from runtime.http.json_service import JsonService
 from trimaran.dashboard.ttl_cache import TTLCache
 from trimaran.extender.decisions import DECISIONS, EXPLAIN, REGRET
-from trimaran.extender.decisions.decisions_client import DecisionsClient
 
 MAX_DECISIONS = 500
 _SECONDS = 5.0
@@ -18,7 +18,7 @@ class Decisions:
         extender: client of the extender's decisions API.
     """
 
-    def __init__(self, extender: DecisionsClient) -> None:
+    def __init__(self, extender: JsonService) -> None:
         """Create the cache; nothing is read until a page asks for it."""
         self._extender = extender
         self._cache = TTLCache()
@@ -27,7 +27,7 @@ class Decisions:
         """Return the last 500 decisions as JSON objects, newest first.
 
         Raises:
-            DecisionsUnavailable: the extender refuses the request or cannot be reached.
+            ServiceUnavailable: the extender refuses the request or cannot be reached.
         """
 
         def read() -> Sequence[dict[str, Any]]:

@@ -10,6 +10,7 @@ from dash.exceptions import PreventUpdate
 from pydantic import validate_call
 
 from client.errors import ClientError
+from runtime.http.json_service import ServiceUnavailable
 from runtime.kubernetes.manifests import parse_objects, parse_pods, read_objects
 from runtime.parsing import parse_yaml
 from scoring import INFEASIBLE, FallbackPolicy, NodeTable, Pod, Scores
@@ -18,7 +19,6 @@ from trimaran.dashboard.components import CurrentData, Query, labeled_control, s
 from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.extender import Decisions
 from trimaran.dashboard.page_context import PageContext
-from trimaran.extender.decisions.decisions_client import DecisionsUnavailable
 from trimaran.plugins import read_scheduler_file
 
 PATH, TITLE = "/pod", "Pod"
@@ -116,7 +116,7 @@ def register(app: Dash, current: CurrentData, context: PageContext) -> None:
         try:
             if not name or name not in _pod_names(decisions):  # a name that is still being typed
                 raise PreventUpdate
-        except DecisionsUnavailable as error:
+        except ServiceUnavailable as error:
             return no_update, str(error)
         manifest, status = manifest_text(decisions, name)
         return manifest or no_update, status
@@ -133,7 +133,7 @@ def manifest_text(decisions: Decisions, name: str) -> tuple[str, str]:
     """
     try:
         decision = decisions.explain(name)
-    except DecisionsUnavailable as error:
+    except ServiceUnavailable as error:
         return "", str(error)
     if not decision.get("manifest"):
         return "", f"The extender has no manifest of {name}."
@@ -148,7 +148,7 @@ def _pod_input(decisions: Decisions, selected: str) -> html.Div:
     """Return a text field that suggests the pods of the extender's last decisions."""
     try:
         names = _pod_names(decisions)
-    except DecisionsUnavailable as error:
+    except ServiceUnavailable as error:
         return html.Div(html.P(str(error), role="alert"))
     text = f"Pod of a decision of the extender ({len(names)} pods)" if names else _NO_PODS
     return suggested_input("pod-pick", text, names, selected)

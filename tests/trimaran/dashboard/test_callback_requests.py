@@ -12,11 +12,11 @@ from support.page import SCREEN
 from support.workload_rounds import measured
 
 from client.errors import NoMetrics
+from runtime.http.json_service import JsonService
 from trimaran.dashboard.app import create_app
 from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.extender import Decisions
 from trimaran.dashboard.page_context import PageContext
-from trimaran.extender.decisions.decisions_client import DecisionsClient
 from watcher.store import Store
 from watcher.wire import decode
 from watcher.wire.workloads import WorkloadIndex, workload_items
@@ -85,7 +85,7 @@ class Watcher:
 @pytest.fixture(scope="module")
 def page() -> FlaskClient:
     """A client of the page that raises the page's exceptions."""
-    app = create_app(Watcher(), PageContext(decisions=Decisions(DecisionsClient("http://127.0.0.1:1"))))
+    app = create_app(Watcher(), PageContext(decisions=Decisions(JsonService("extender", "http://127.0.0.1:1"))))
     app.testing = True
     return app.test_client()
 

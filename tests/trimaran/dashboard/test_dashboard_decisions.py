@@ -14,6 +14,7 @@ pytest.importorskip("dash")
 
 from client.service import ServiceClient
 from runtime.http.credentials import InvalidApiServerConfig
+from runtime.http.json_service import JsonService, ServiceUnavailable
 from trimaran.dashboard import decisions, pod
 from trimaran.dashboard.app import create_app
 from trimaran.dashboard.components import matching_nodes
@@ -22,7 +23,6 @@ from trimaran.dashboard.extender import Decisions
 from trimaran.dashboard.labels import NodeLabels, common_labels, nodes_from_file, parse_selector
 from trimaran.dashboard.page_context import PageContext, open_labels
 from trimaran.dashboard.remote import RemoteAccess
-from trimaran.extender.decisions.decisions_client import DecisionsClient, DecisionsUnavailable
 
 NAMES = [f"node-{number}" for number in range(1, 31)]
 PODS = 40
@@ -80,7 +80,7 @@ def test_the_page_shows_the_extenders_decisions(running):
             str(chosen["rank"]), str(chosen["margin"]), f"{after['regret']:+.1f}",
         ]  # fmt: skip
     (row,) = requests.get(f"{running[1]}/regret", timeout=5).json()["schedulers"]
-    context = PageContext(decisions=Decisions(DecisionsClient(running[1])))
+    context = PageContext(decisions=Decisions(JsonService("extender", running[1])))
     page = rows_of(decisions.layout(None, {}, context))
     assert [
         row["scheduler"], row["mode"], str(PODS), str(row["same_node"]), f"{row['chosen_percent']:.1f}%",
@@ -114,7 +114,7 @@ def test_decisions_are_filtered_by_mode_and_name(running):
 def test_one_decision_is_explained(running):
     """The explanation has the candidates with their terms and the chosen node; an unknown pod is an error message."""
     decision = requests.get(f"{running[1]}/explain?pod=default/web-7", timeout=5).json()
-    context = PageContext(decisions=Decisions(DecisionsClient(running[1])))
+    context = PageContext(decisions=Decisions(JsonService("extender", running[1])))
     rows = {row[0]: row for row in rows_of(decisions.layout(None, {"pod": "default/web-7"}, context))}
     for node in decision["nodes"]:
         plugin = node["plugins"][0]
@@ -129,7 +129,7 @@ def test_one_decision_is_explained(running):
 
 def test_a_pod_of_a_decision_is_picked(running):
     """Pods are suggested by name, and their manifests are filled in, also by the decision's link."""
-    decided = Decisions(DecisionsClient(running[1]))
+    decided = Decisions(JsonService("extender", running[1]))
     page = pod.layout(None, {"pod": "default/web-7"}, PageContext(decisions=decided))
     (box,) = each_of(page, "pod-pod")
     manifest = yaml.safe_load(box.value)
@@ -152,10 +152,10 @@ def test_a_pod_of_a_decision_is_picked(running):
 
 def test_a_pod_that_cannot_be_picked_is_reported(running):
     """An unknown pod and an extender that is down are error messages; the pod's text does not change."""
-    decided = Decisions(DecisionsClient(running[1]))
+    decided = Decisions(JsonService("extender", running[1]))
     manifest, status = pod.manifest_text(decided, "default/nobody")
     assert (manifest, "pod default/nobody has no recorded decision" in status) == ("", True)
-    down = PageContext(decisions=Decisions(DecisionsClient(f"http://127.0.0.1:{free_port()}")))
+    down = PageContext(decisions=Decisions(JsonService("extender", f"http://127.0.0.1:{free_port()}")))
     page = pod.layout(None, {"pod": "default/web-7"}, down)
     assert each_of(page, "pod-pod")[0].value == pod._POD
     assert any("the extender at" in text for text in texts(page))
@@ -172,9 +172,9 @@ def test_the_size_limit_is_shown():
 
 def test_an_extender_that_does_not_answer_is_reported():
     """The page is served with an error message."""
-    context = PageContext(decisions=Decisions(DecisionsClient(f"http://127.0.0.1:{free_port()}")))
+    context = PageContext(decisions=Decisions(JsonService("extender", f"http://127.0.0.1:{free_port()}")))
     assert any("the extender at http://127.0.0.1" in text for text in texts(decisions.layout(None, {}, context)))
-    with pytest.raises(DecisionsUnavailable):
+    with pytest.raises(ServiceUnavailable):
         context.decisions.recent()
 
 
@@ -274,5 +274,5 @@ def test_a_selector_has_a_maximum_length():
 def test_errors_show_an_address_without_its_password():
     """The error about an unreachable extender, which viewers see, has no credentials."""
     address = f"127.0.0.1:{free_port()}"
-    with pytest.raises(DecisionsUnavailable, match=f"the extender at http://{address}: Connection refused"):
-        DecisionsClient(f"http://user:password@{address}").get("/decisions")
+    with pytest.raises(ServiceUnavailable, match=f"the extender at http://{address}: Connection refused"):
+        JsonService("extender", f"http://user:password@{address}").get("/decisions")

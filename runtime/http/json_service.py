@@ -1,6 +1,5 @@
-"""HTTP client of the decisions API of a running extender, for the commands and the dashboard."""
+"""HTTP client of the JSON routes of another service of ours, such as an extender or a rebalancer."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ from runtime.http.session import BoundedSession
 _TIMEOUT_SECONDS = 15.0
 
 
-class DecisionsUnavailable(Exception):
-    """Error of a request for decisions: the extender refuses the request, or is unreachable. The message says why.
+class ServiceUnavailable(Exception):
+    """Error of a request: the service refuses it, or is unreachable. The message says why.
 
     Attributes:
         status: status of the response; 0 without one.
@@ -27,11 +26,12 @@ class DecisionsUnavailable(Exception):
         self.status = status
 
 
-class DecisionsClient:
-    """Thread-safe HTTP client of the decisions API of an extender.
+class JsonService:
+    """Thread-safe HTTP client of a service that answers in JSON.
 
     Args:
-        address: URL of the extender.
+        name: name of the service for people, such as ``extender``.
+        address: URL of the service.
         token_file: file with a bearer token, read again for every request.
         ca_file: CA certificates to trust instead of the system's.
         client_certificate: PEM file with a certificate and its key.
@@ -39,6 +39,7 @@ class DecisionsClient:
 
     def __init__(
         self,
+        name: str,
         address: str,
         token_file: Path | None = None,
         ca_file: Path | None = None,
@@ -51,7 +52,7 @@ class DecisionsClient:
                 request.headers["Authorization"] = f"Bearer {read_token(token_file)}"
 
         masking.register_address_secrets(address)
-        self.address = address
+        self.name, self.address = name, address
         self._session = BoundedSession(
             authenticate,
             verify=str(ca_file) if ca_file else True,
@@ -60,41 +61,22 @@ class DecisionsClient:
         )
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
-        """Send a GET request to a route of the extender, and return the JSON object of the response.
+        """Send a GET request to a route of the service, and return the JSON object of the response.
 
         Raises:
-            DecisionsUnavailable: the extender refuses the request, or is unreachable.
+            ServiceUnavailable: the service refuses the request, or is unreachable.
         """
         shown = masking.without_credentials(self.address)
         try:
             response = self._session.get(self.address.rstrip("/") + path, params=query, timeout=_TIMEOUT_SECONDS)
             document: dict[str, Any] = orjson.loads(response.content)
             if response.status_code != 200:
-                raise DecisionsUnavailable(str(document["error"]["message"]), response.status_code)
+                raise ServiceUnavailable(str(document["error"]["message"]), response.status_code)
         except (requests.RequestException, UnusableToken) as error:
-            raise DecisionsUnavailable(f"the extender at {shown}: {describe(error).reason}") from None
+            raise ServiceUnavailable(f"the {self.name} at {shown}: {describe(error).reason}") from None
         except (ValueError, KeyError, TypeError):
-            raise DecisionsUnavailable(
-                f"{shown} is not an extender: it answers {response.status_code} with unexpected content"
+            article = "an" if self.name[0] in "aeiou" else "a"
+            raise ServiceUnavailable(
+                f"{shown} is not {article} {self.name}: it answers {response.status_code} with unexpected content"
             ) from None
         return document
-
-
-def regret_rows(document: Mapping[str, Any]) -> list[list[str]]:
-    """Return the regret table, which compares chosen nodes with our best nodes, as rows of texts.
-
-    Columns: scheduler, mode, number of pods, number of pods on our best node, mean load of the chosen nodes, mean load
-    of the best nodes, mean regret (load of the chosen node minus load of the best node, points), its 95th percentile,
-    number of hot chosen nodes, number of hot best nodes.
-
-    Args:
-        document: response of ``GET /regret``.
-    """
-    return [
-        [
-            row["scheduler"], row["mode"], str(row["pods"]), str(row["same_node"]), f"{row['chosen_percent']:.1f}%",
-            f"{row['best_percent']:.1f}%", f"{row['regret']:+.2f}", f"{row['regret_p95']:+.2f}",
-            str(row["chosen_hot"]), str(row["best_hot"]),
-        ]
-        for row in document["schedulers"]
-    ]  # fmt: skip
