@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from runtime.kubernetes.objects import Pod
+from runtime.kubernetes.scheduling_rules import NO_RULES
 from scoring.arrays import Bools, Int64s
 from scoring.plugins.base import EVERY_ROW, Rows
 from scoring.plugins.filtering import FilterPlugin, FilterVerdict
@@ -126,7 +127,7 @@ def _nominated(pod: Pod, nodes: NodeTable) -> Mapping[int, Sequence[Pod]]:
 
 def _may_conflict(pod: Pod, others: Sequence[Pod]) -> bool:
     """Return whether pods can exclude each other by more than their requests, which the filter itself counts."""
-    return bool(pod.scheduling) or any(other.scheduling for other in others)
+    return any(each.scheduling is not NO_RULES for each in (pod, *others))
 
 
 def _without(result: Feasibility, index: int, verdicts: Mapping[str, FilterVerdict]) -> Feasibility:

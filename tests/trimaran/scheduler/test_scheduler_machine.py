@@ -1,0 +1,308 @@
+"""State machine of the scheduler: cycles, outcomes, waiting, preparation, and random sequences of events."""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from runtime.kubernetes.objects import Container as PodContainer
+from runtime.kubernetes.objects import Node, Pod, ResourceList
+from scoring import NodeResourcesFit, NodeTable, Profile
+from scoring.plugins.base import EVERY_ROW, Rows
+from scoring.plugins.filtering import FilterPlugin, FilterVerdict
+from trimaran.scheduler.decisions import Bind, Decision, Prepare, Unschedulable, Waiting
+from trimaran.scheduler.extension_points import (
+    PermitPlugin,
+    PostFilterPlugin,
+    PreBindPlugin,
+    Preemption,
+    Rejection,
+    ReservePlugin,
+    Wait,
+    WaitingPods,
+    Write,
+)
+from trimaran.scheduler.profile import SchedulerProfile
+from trimaran.scheduler.scheduler import Scheduler
+
+
+class Room(FilterPlugin):
+    """Free resources, by the table."""
+
+    name = "Room"
+    counts_nominated = True
+
+    def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict:
+        return FilterVerdict(nodes.feasible(pod)[rows], "Insufficient cpu")
+
+
+def node(name: str, millicores: int = 1000) -> Node:
+    amounts = ResourceList({"cpu": millicores, "memory": 1 << 30, "pods": 10})
+    return Node(name, amounts, amounts)
+
+
+def pod(name: str, millicores: int = 400, **fields: object) -> Pod:
+    container = PodContainer(ResourceList({"cpu": millicores}))
+    return Pod(name, containers=(container,), scheduler_name="ours", **fields)  # type: ignore[arg-type]
+
+
+def machine(*nodes: Node, **plugins: object) -> Scheduler:
+    profile = SchedulerProfile(Profile.of(NodeResourcesFit()), filters=(Room(),), **plugins)  # type: ignore[arg-type]
+    profile = replace(profile, scores=replace(profile.scores, scheduler_name="ours"))
+    scheduler = Scheduler([profile], np.random.default_rng(0))
+    scheduler.replace_nodes(nodes, 0.0)
+    return scheduler
+
+
+def decisions(scheduler: Scheduler, now: float) -> list[Decision]:
+    made = []
+    while (decision := scheduler.next(now)) is not None:
+        made.append(decision)
+    return made
+
+
+def test_decided_pods_count_at_once_and_the_rest_gets_a_reason() -> None:
+    scheduler = machine(node("a"), node("b"))
+    for number in range(5):
+        scheduler.put_pod(pod(f"p{number}"), 0.0)
+    made = decisions(scheduler, 1.0)
+    assert [type(decision) for decision in made] == [Bind] * 4 + [Unschedulable]
+    assert sorted(decision.node_name for decision in made if isinstance(decision, Bind)) == ["a", "a", "b", "b"]
+    assert isinstance(made[-1], Unschedulable)
+    assert made[-1].message == "0/2 nodes are available: 2 Insufficient cpu."
+    assert scheduler.in_flight == 4
+
+
+def test_pods_of_other_schedulers_are_left_alone_but_their_requests_count() -> None:
+    scheduler = machine(node("a"))
+    scheduler.put_pod(replace(pod("theirs"), scheduler_name="default-scheduler"), 0.0)
+    assert decisions(scheduler, 0.0) == []
+    scheduler.put_pod(replace(pod("theirs", 800), scheduler_name="default-scheduler", node_name="a"), 0.0)
+    scheduler.put_pod(pod("ours"), 1.0)
+    assert isinstance(scheduler.next(1.0), Unschedulable)
+
+
+def test_a_failed_binding_frees_the_room_and_is_retried_after_a_backoff() -> None:
+    scheduler = machine(node("a"))
+    scheduler.put_pod(pod("p", 900), 0.0)
+    first = scheduler.next(0.0)
+    assert isinstance(first, Bind)
+    scheduler.not_bound(first.pod.uid, 0.5)
+    assert scheduler.state.table.pod_counts.tolist() == [0]
+    assert scheduler.next(1.4) is None
+    assert scheduler.next_at() == 1.5
+    assert isinstance(scheduler.next(1.5), Bind)
+
+
+def test_a_bound_pod_counts_until_it_is_deleted() -> None:
+    scheduler = machine(node("a"))
+    scheduler.put_pod(pod("p", 900), 0.0)
+    scheduler.put_pod(pod("q", 900), 0.1)
+    decision = scheduler.next(0.2)
+    assert isinstance(decision, Bind)
+    assert isinstance(scheduler.next(0.2), Unschedulable)
+    scheduler.bound(decision.pod.uid)
+    assert scheduler.in_flight == 0
+    assert scheduler.state.table.pod_counts.tolist() == [1]  # before the watch shows it
+    scheduler.put_pod(replace(decision.pod, node_name="a"), 1.0)
+    scheduler.drop_pod(decision.pod.uid, 5.0)
+    second = scheduler.next(5.0)
+    assert isinstance(second, Bind)
+    assert second.pod.name == "q"
+
+
+def test_a_pod_that_somebody_else_bound_is_not_bound_again() -> None:
+    scheduler = machine(node("a"), node("b", 2000))
+    scheduler.put_pod(pod("p"), 0.0)
+    scheduler.put_pod(replace(pod("p"), node_name="a"), 0.5)
+    assert decisions(scheduler, 1.0) == []
+    scheduler.put_pod(pod("q"), 1.0)
+    decision = scheduler.next(1.0)
+    assert isinstance(decision, Bind)
+    other = {"a": "b", "b": "a"}[decision.node_name]
+    scheduler.put_pod(replace(decision.pod, node_name=other), 2.0)
+    scheduler.not_bound(decision.pod.uid, 2.1)  # our Binding gets a conflict
+    assert scheduler.state.table.find(decision.pod)[0] == other  # type: ignore[index]
+    assert decisions(scheduler, 100.0) == []
+
+
+class Two(PermitPlugin):
+    """Lets pods wait until there are two."""
+
+    name = "Two"
+
+    def permit(self, pod: Pod, node_name: str, waiting: WaitingPods, now: float) -> Wait | Rejection | None:
+        if not waiting.by_uid:
+            return Wait(30.0)
+        for uid in waiting.by_uid:
+            waiting.allow(uid, self.name)
+        return None
+
+
+def test_pods_wait_for_each_other_or_time_out() -> None:
+    scheduler = machine(node("a"), permit=(Two(),))
+    scheduler.put_pod(pod("p"), 0.0)
+    assert isinstance(scheduler.next(0.0), Waiting)
+    assert scheduler.next(1.0) is None
+    assert scheduler.next_at() == 30.0
+    scheduler.put_pod(pod("q"), 2.0)
+    assert [decision.pod.name for decision in decisions(scheduler, 2.0)] == ["q", "p"]
+
+    scheduler.put_pod(pod("r", 100), 3.0)
+    assert isinstance(scheduler.next(3.0), Waiting)
+    late = scheduler.next(33.0)
+    assert isinstance(late, Unschedulable)
+    assert late.message == "Two did not permit the pod in time"
+    assert not late.needs_room
+    assert scheduler.state.table.pod_counts.tolist() == [2]
+
+
+def test_a_deleted_waiting_pod_frees_its_room() -> None:
+    scheduler = machine(node("a"), permit=(Two(),))
+    scheduler.put_pod(pod("p"), 0.0)
+    decision = scheduler.next(0.0)
+    assert isinstance(decision, Waiting)
+    scheduler.drop_pod(decision.pod.uid, 1.0)
+    assert scheduler.state.table.pod_counts.tolist() == [0]
+    assert scheduler.in_flight == 0
+    assert scheduler.next_at() is None
+
+
+class OneVolume(ReservePlugin, PreBindPlugin):
+    """A single volume, which is written to before binding."""
+
+    name = "OneVolume"
+
+    def __init__(self) -> None:
+        self.held: str | None = None
+        self.ready: bool | Rejection = False
+
+    def reserve(self, pod: Pod, node_name: str) -> Rejection | None:
+        if self.held is not None:
+            return Rejection("the volume is taken")
+        self.held = pod.uid
+        return None
+
+    def unreserve(self, pod: Pod, node_name: str) -> None:
+        if self.held == pod.uid:
+            self.held = None
+
+    def pre_bind(self, pod: Pod, node_name: str) -> Sequence[Write]:
+        return [Write("PATCH", "/volume", {"node": node_name})]
+
+    def is_ready(self, pod: Pod, node_name: str) -> bool | Rejection:
+        return self.ready
+
+
+def test_a_pod_is_bound_once_the_effect_of_its_writes_is_visible() -> None:
+    volume = OneVolume()
+    scheduler = machine(node("a"), reserve=(volume,), pre_bind=(volume,))
+    scheduler.put_pod(pod("p"), 0.0)
+    scheduler.put_pod(pod("q"), 0.0)
+    prepare, refused = decisions(scheduler, 0.0)
+    assert isinstance(prepare, Prepare)
+    assert prepare.writes[0].body == {"node": "a"}
+    assert isinstance(refused, Unschedulable)
+    assert refused.message == "the volume is taken"
+    assert scheduler.state.table.pod_counts.tolist() == [1]
+    scheduler.prepared(prepare.pod.uid, 1.0)
+    volume.ready = True
+    bind = scheduler.next(1.1)
+    assert isinstance(bind, Bind)
+    assert bind.pod.name == "p"
+
+
+@pytest.mark.parametrize("answer", [Rejection("the volume failed"), False])
+def test_a_preparation_that_fails_or_takes_too_long_frees_everything(answer: bool | Rejection) -> None:
+    volume = OneVolume()
+    scheduler = machine(node("a"), reserve=(volume,), pre_bind=(volume,))
+    scheduler.put_pod(pod("p"), 0.0)
+    prepare = scheduler.next(0.0)
+    assert isinstance(prepare, Prepare)
+    scheduler.prepared(prepare.pod.uid, 1.0)
+    volume.ready = answer
+    failed = scheduler.next(601.0)
+    assert isinstance(failed, Unschedulable)
+    assert volume.held is None
+    assert scheduler.state.table.pod_counts.tolist() == [0]
+
+
+class Evict(PostFilterPlugin):
+    """Preempts all pods of the first node."""
+
+    name = "Evict"
+
+    def post_filter(
+        self,
+        pod: Pod,
+        nodes: NodeTable,
+        verdicts: Mapping[str, FilterVerdict],
+        now: float,
+    ) -> Preemption | Rejection:
+        return Preemption(nodes.names[0], nodes.pods(nodes.names[0]))
+
+
+def test_the_room_of_preemption_is_kept_for_the_pod() -> None:
+    scheduler = machine(node("a"), post_filters=(Evict(),))
+    victim = replace(pod("victim", 900), node_name="a")
+    scheduler.put_pod(victim, 0.0)
+    scheduler.put_pod(pod("high", 900, priority=10), 0.0)
+    decision = scheduler.next(0.0)
+    assert isinstance(decision, Unschedulable)
+    assert decision.preemption == Preemption("a", (victim,))
+    scheduler.put_pod(pod("high", 900, priority=10), 0.1)  # an update that does not show the nomination yet
+    scheduler.put_pod(pod("low", 900), 0.2)
+    assert isinstance(scheduler.next(0.2), Unschedulable)
+    scheduler.drop_pod(victim.uid, 5.0)
+    bound = [decision for decision in decisions(scheduler, 5.0) if isinstance(decision, Bind)]
+    assert [decision.pod.name for decision in bound] == ["high"]
+
+
+def test_nothing_is_placed_twice_or_lost_in_random_sequences() -> None:
+    dice = random.Random(7)
+    scheduler = machine(*[node(f"n{number}", 2000) for number in range(4)], permit=(Two(),))
+    alive: dict[str, Pod] = {}  # as the API server has them
+    asked: dict[str, Decision] = {}  # decisions without an outcome
+    now = 0.0
+    for step in range(1500):
+        now += dice.random()
+        action = dice.randrange(7)
+        if action <= 1:
+            new = pod(f"p{step}", dice.choice([100, 300, 700]), priority=dice.randrange(3))
+            alive[new.uid] = new
+            scheduler.put_pod(new, now)
+        elif action == 2 and alive:
+            uid = dice.choice(list(alive))
+            del alive[uid]
+            asked.pop(uid, None)
+            scheduler.drop_pod(uid, now)
+        elif action == 3 and asked:
+            uid = dice.choice(list(asked))
+            decision = asked.pop(uid)
+            assert isinstance(decision, Bind)
+            if dice.random() < 0.7:
+                alive[uid] = replace(alive[uid], node_name=decision.node_name)
+                if dice.random() < 0.5:
+                    scheduler.put_pod(alive[uid], now)  # the watch may be faster than the answer
+                scheduler.bound(uid)
+                scheduler.put_pod(alive[uid], now)
+            else:
+                scheduler.not_bound(uid, now)
+        elif action == 4 and dice.random() < 0.05:
+            scheduler.replace_pods(alive.values(), now)
+        else:
+            for decision in decisions(scheduler, now):
+                if isinstance(decision, Bind):
+                    assert decision.pod.uid not in asked
+                    assert not alive[decision.pod.uid].node_name
+                    asked[decision.pod.uid] = decision
+        table = scheduler.state.table
+        assert (table.in_tree_requests("cpu") <= table.allocatable("cpu")).all()
+        pending = {uid for uid, each in alive.items() if not each.node_name}
+        waiting = set(scheduler.waiting.by_uid)
+        queued = {uid for uid in pending if uid in scheduler.queue}
+        assert pending == queued | (set(asked) & pending) | waiting
+        assert len(queued) + len(asked) + len(waiting) == len(pending)
+    assert sum(bool(each.node_name) for each in alive.values()) > 5
