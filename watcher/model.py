@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 
 class MetricType(StrEnum):
-    """Resources whose load the watcher publishes. Snapshots read from JSON may contain any other string as well."""
+    """Resources whose load the watcher publishes. Snapshots read from JSON may contain any other string as well.
+
+    The pressures (PSI, https://docs.kernel.org/accounting/psi.html) are the percent of time in which some task waited
+    for the resource, or with ``FULL`` in which all tasks that were not idle waited at once.
+    """
 
     CPU = "CPU"
     MEMORY = "Memory"
@@ -30,6 +34,11 @@ class MetricType(StrEnum):
     STORAGE = "Storage"
     ENERGY = "Energy"
     GPU = "GPU"
+    CPU_PRESSURE = "CPUPressure"
+    MEMORY_PRESSURE = "MemoryPressure"
+    IO_PRESSURE = "IOPressure"
+    MEMORY_FULL_PRESSURE = "MemoryFullPressure"
+    IO_FULL_PRESSURE = "IOFullPressure"
 
 
 class Operator(StrEnum):
@@ -49,6 +58,15 @@ AVERAGES = frozenset({Operator.AVG, Operator.LATEST})
 
 #: Resources that every node must have; a node without one of them is incomplete.
 REQUIRED = (MetricType.CPU, MetricType.MEMORY)
+
+#: Pressures by the kernel's names of the resource and the kind. Linux defines no ``full`` for the CPU of a whole node.
+PRESSURES = {
+    ("cpu", "some"): MetricType.CPU_PRESSURE,
+    ("memory", "some"): MetricType.MEMORY_PRESSURE,
+    ("io", "some"): MetricType.IO_PRESSURE,
+    ("memory", "full"): MetricType.MEMORY_FULL_PRESSURE,
+    ("io", "full"): MetricType.IO_FULL_PRESSURE,
+}
 
 #: Percentage points by which rates of counters overshoot 0 to 100 percent; values further outside have another unit.
 SLACK_PERCENT = 5.0

@@ -7,8 +7,11 @@ import psutil
 import pytest
 
 from runtime.http.gather import Deadline
-from watcher.providers.base import SampleProvider, open_provider
+from watcher.doctor.examination import examine
+from watcher.model import MetricType
+from watcher.providers.base import Check, SampleProvider, open_provider
 from watcher.providers.host import HostProvider
+from watcher.providers.kernel_pressure import Pressure, read_pressure
 from watcher.settings import HostSettings, ProviderSettings, Settings
 
 
@@ -67,6 +70,8 @@ class Machine:
             monkeypatch.setattr(psutil, name, value)
         monkeypatch.setattr("watcher.providers.host.time.monotonic", lambda: self.seconds)
         monkeypatch.setattr("watcher.providers.host._FIRST_SPAN_SECONDS", 0)
+        self.pressure = Pressure({}, "no /proc/pressure")
+        monkeypatch.setattr("watcher.providers.host.read_pressure", lambda: self.pressure)
 
 
 def read(machine: HostProvider) -> dict[str, float]:
@@ -114,8 +119,38 @@ def test_missing_counters_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(subject) == {"CPU": 0}
 
 
+def test_pressure_is_the_share_of_time_in_which_tasks_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pressure is the growth of its counter; without a counter before or now it is unknown, never 0."""
+    machine, subject = Machine(monkeypatch), provider()
+    machine.pressure = Pressure({MetricType.CPU_PRESSURE: 100.0, MetricType.IO_PRESSURE: 5.0})
+    read(subject)
+    machine.seconds += 10
+    machine.pressure = Pressure({MetricType.CPU_PRESSURE: 104.5, MetricType.MEMORY_PRESSURE: 3.0}, "some are missing")
+    values = read(subject)
+    assert {type_: value for type_, value in values.items() if "Pressure" in type_} == pytest.approx(
+        {"CPUPressure": 45.0}
+    )
+
+
 def test_check_reads_the_machine() -> None:
     """check() yields one successful step with the name and the values."""
     (step,) = provider().check()
     assert step.ok
     assert "this-machine: CPU" in step.message
+
+
+def test_doctor_explains_unknown_pressure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The doctor says how many nodes have pressure, and why others have none; the step does not fail."""
+
+    def pressure_step() -> Check:
+        settings = Settings(provider=ProviderSettings(name="Host"))
+        (step,) = (step for step in examine(settings) if step.step == "Host: pressure")
+        return step
+
+    absence = read_pressure().absence
+    assert pressure_step().message.startswith(f"{0 if absence else 1} of 1 nodes have pressure")
+    monkeypatch.setattr("watcher.providers.host.read_pressure", lambda: Pressure({}, "boot with psi=1"))
+    step = pressure_step()
+    assert step.ok
+    assert step.message.startswith("0 of 1 nodes have pressure (PSI); without: ")
+    assert step.message.endswith(": boot with psi=1")

@@ -22,7 +22,10 @@ def test_package_exports() -> None:
 
 def test_enum_values_match_the_wire() -> None:
     """Types, operators and grades have the values that are written to JSON."""
-    assert [*map(str, MetricType)] == ["CPU", "Memory", "Bandwidth", "Storage", "Energy", "GPU"]
+    assert [*map(str, MetricType)] == [
+        "CPU", "Memory", "Bandwidth", "Storage", "Energy", "GPU",
+        "CPUPressure", "MemoryPressure", "IOPressure", "MemoryFullPressure", "IOFullPressure",
+    ]  # fmt: skip
     assert [*map(str, Operator)] == ["AVG", "STD", "Latest", "P90", "P95", "P99", "MAX"]
     assert [*map(str, Grade)] == ["shorter_window", "last_good"]
 

@@ -96,6 +96,65 @@ def test_raw_series_have_all_metrics(prometheus_with_raw_series: History) -> Non
         )
 
 
+PRESSURES_OF_THE_KERNEL = {
+    "CPUPressure": "cpu_waiting",
+    "MemoryPressure": "memory_waiting",
+    "MemoryFullPressure": "memory_stalled",
+    "IOPressure": "io_waiting",
+    "IOFullPressure": "io_stalled",
+}
+
+
+@pytest.mark.parametrize(("prefix", "labels"), [("node", ""), ("container", ',id="/"')])
+def test_pressure_matches_numpy(tmp_path: Path, prefix: str, labels: str) -> None:
+    """AVG and STD of every pressure equal numpy's over the same samples, from node_exporter and from cAdvisor.
+
+    A node whose kubelet reports 0 for all pressure, as on a kernel that does not count it, has no pressure at all.
+    """
+    random = np.random.default_rng(39)
+    asked = window("10m", 600, end=int(time.time()) // 30 * 30 + 7)
+    times = np.arange(asked.end - 7 - 1500 + 4, asked.end, 15)
+    samples = {
+        (node, series): 1000 + np.cumsum(random.uniform(0, 15, len(times)))
+        for node in ("a", "b")
+        for series in PRESSURES_OF_THE_KERNEL.values()
+    }
+    uncounted = {("old", series): np.zeros(len(times)) for series in PRESSURES_OF_THE_KERNEL.values()}
+    written = samples if prefix == "node" else samples | uncounted
+
+    def lines() -> Iterator[str]:
+        for rule in (CPU, MEMORY):
+            yield f"# TYPE {rule} gauge\n"
+            for node in ("a", "b", "old"):
+                yield from (f'{rule}{{instance="{node}:9100"}} 0.5 {at}\n' for at in times.tolist())
+        for series in PRESSURES_OF_THE_KERNEL.values():
+            yield f"# TYPE {prefix}_pressure_{series}_seconds counter\n"
+            for (node, own), values in written.items():
+                name = f'{prefix}_pressure_{series}_seconds_total{{instance="{node}:9100"{labels}}}'
+                if own == series:
+                    yield from (
+                        f"{name} {value!r} {at}\n" for at, value in zip(times.tolist(), values.tolist(), strict=True)
+                    )
+
+    with run_prometheus(tmp_path, lines()) as url:
+        nodes = provider_at(url).fetch(asked, Deadline.after(20)).nodes
+    # The subquery evaluates the rate over five minutes at every half minute of the window. With samples every 15 s that
+    # cover the range up to its ends, Prometheus' rate is the slope from the first to the last of them.
+    steps = np.arange(asked.end - 7 - 570, asked.end, 30)
+    inside = (times >= steps[:, None] - 300) & (times <= steps[:, None])
+    first, last = inside.argmax(axis=1), len(times) - 1 - inside[:, ::-1].argmax(axis=1)
+    for type_, series in PRESSURES_OF_THE_KERNEL.items():
+        for node in ("a", "b"):
+            values = samples[node, series]
+            rates = 100 * (values[last] - values[first]) / (times[last] - times[first])
+            load = nodes[node].load(type_)
+            assert load.avg == pytest.approx(rates.mean(), rel=1e-9)
+            assert load.std == pytest.approx(rates.std(), rel=1e-7)
+            (name,) = {metric.name for metric in nodes[node].metrics if metric.type == type_}
+            assert name == f"{prefix}_pressure_{series}_seconds_total"
+    assert {metric.type for metric in nodes["old"].metrics} == {"CPU", "Memory"}
+
+
 def test_expressions_without_series_are_not_repeated() -> None:
     """The second fetch only has expressions with series, and no optional metrics."""
 

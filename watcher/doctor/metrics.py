@@ -1,13 +1,13 @@
 """Checks of fetched metrics: their nodes, their age, findings about them, and missing nodes."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from runtime import duration
 from runtime.http.budget import use_budget
 from runtime.http.gather import Deadline
 from watcher.errors import ProviderError
 from watcher.findings import Finding, Kind
-from watcher.model import Window
+from watcher.model import PRESSURES, Window
 from watcher.providers.base import Check, SampleProvider, Samples, WindowProvider
 from watcher.quality import analyzer
 from watcher.settings import Settings
@@ -44,20 +44,39 @@ def examine_metrics(
                 fetched = provider.fetch(Window(shortest, now - duration.seconds(shortest), now), deadline)
             clean, clean_findings = analyzer.clean(fetched.nodes, shortest)
             served, findings = set(clean), (*fetched.findings, *clean_findings)
+            types = {name: {metric.type for metric in node.metrics} for name, node in clean.items()}
             yield Check(f"fetch {shortest}", ok=bool(served), message=_node_count(served), setting="provider")
         else:
             with use_budget(settings.watch.fetch_budget()):
                 samples = provider.sample(deadline)
             served, findings = set(samples), samples.findings if isinstance(samples, Samples) else ()
+            types = {name: {reading.type for reading in sample.readings} for name, sample in samples.items()}
             yield Check("sample", ok=bool(served), message=_node_count(served), setting="provider")
             yield from _examine_ages([clock() - sample.timestamp for sample in samples.values()])
     except ProviderError as error:
         if not has_failed_step:
             yield Check(f"fetch {shortest}", ok=False, message=str(error), setting="provider")
         return
+    if served:
+        yield _examine_pressure(provider, types)
     yield from summarize(finding for finding in findings if not (has_failed_step and finding.kind in _CHECKED))
     if nodes and served:
         yield from compare_nodes(served, set(nodes))
+
+
+def _examine_pressure(provider: WindowProvider | SampleProvider, types: Mapping[str, Collection[str]]) -> Check:
+    """Return a step about pressure, with the reason if it is unknown; it never fails, as pressure is optional.
+
+    Args:
+        provider: the provider.
+        types: node name to the types of its metrics.
+    """
+    without = sorted(name for name, of in types.items() if not any(type_ in of for type_ in PRESSURES.values()))
+    message = f"{len(types) - len(without)} of {len(types)} nodes have pressure (PSI)"
+    if without:
+        default = "this provider does not read it; Host, Kubelet and Prometheus do"
+        message += f"; without: {_shorten(without)}: {getattr(provider, 'pressure_absence', '') or default}"
+    return Check("pressure", ok=True, message=message, details=tuple(without))
 
 
 def _examine_ages(ages: list[float]) -> Iterator[Check]:

@@ -3,8 +3,9 @@
 A provider is a class with two methods: ``fetch`` and ``check`` if the source has history, ``sample`` and ``check`` if
 the source only knows the present. The constructor takes the :class:`~watcher.settings.Settings`. Register the class
 under the entry point group ``trimaran.providers``, then METRICS_PROVIDER_NAME can name it: docs/extending.md has a
-complete example. Two members are optional: a method ``close()``, called at the end, and an attribute ``address``, the
-URL that ``trimaran doctor`` tries to reach before it calls ``check()``.
+complete example. Three members are optional: a method ``close()``, called at the end, and two attributes for
+``trimaran doctor``: ``address``, the URL that it tries to reach before it calls ``check()``, and ``pressure_absence``,
+the reason why nodes have no pressure, if the provider reads pressure.
 """
 
 import contextlib

@@ -2,7 +2,7 @@
 
 CPU is the busy share of all processors between two samples; Memory is the share that is not available; Storage is the
 share of time that the busiest disk spent on input and output; Bandwidth is the busier direction of the busiest link of
-known speed.
+known speed. The pressures are the shares of time in which tasks waited, where the kernel counts them.
 """
 
 import contextlib
@@ -15,12 +15,14 @@ from typing import Any
 import psutil
 
 from runtime.http.gather import Deadline
-from watcher.model import MetricType
+from watcher.model import PRESSURES, MetricType
 from watcher.providers.base import Check, Reading, Sample
+from watcher.providers.kernel_pressure import read_pressure
 from watcher.settings import Settings
 
 _FIRST_SPAN_SECONDS = 0.2
 _BITS_PER_MEGABIT = 1_000_000
+_PRESSURE_NAMES = {type_: f"host:{resource}_{kind}_pressure:percent" for (resource, kind), type_ in PRESSURES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class _Counters:
     cpu_seconds: float
     disk_busy_seconds: Mapping[str, float]
     link_bytes: Mapping[str, tuple[int, int]]
+    pressure_seconds: Mapping[MetricType, float]
 
 
 class HostProvider:
@@ -42,6 +45,11 @@ class HostProvider:
         self._clock = clock
         self._previous: _Counters | None = None
         self._lock = threading.Lock()
+
+    @property
+    def pressure_absence(self) -> str:
+        """The reason why the kernel does not count pressure; empty if it does."""
+        return read_pressure().absence
 
     def sample(self, deadline: Deadline) -> Mapping[str, Sample]:
         """Return the load since the last sample; the first sample covers a fifth of a second."""
@@ -87,6 +95,10 @@ def _readings(before: _Counters, now: _Counters) -> Iterator[Reading]:
     ]  # fmt: skip
     if links:
         yield Reading("host:network:percent", MetricType.BANDWIDTH, _percent(max(links)))
+    for type_, seconds in now.pressure_seconds.items():
+        if type_ in before.pressure_seconds:
+            share = (seconds - before.pressure_seconds[type_]) / elapsed
+            yield Reading(_PRESSURE_NAMES[type_], type_, _percent(share))
 
 
 def _count() -> _Counters:
@@ -108,6 +120,7 @@ def _count() -> _Counters:
             disk: counters.busy_time / 1000 for disk, counters in disks.items() if hasattr(counters, "busy_time")
         },
         link_bytes={link: (counters.bytes_sent, counters.bytes_recv) for link, counters in links.items()},
+        pressure_seconds=read_pressure().seconds,
     )
 
 

@@ -49,6 +49,11 @@ class PrometheusSettings(Section):
     queries: Annotated[list[PrometheusQuery], BeforeValidator(parsed_json)] = Field(
         [], description="custom queries: tables [[prometheus.queries]], or JSON in the environment"
     )
+    pressure: bool = Field(
+        True,
+        description="query the percent of time in which tasks waited for CPU, memory and I/O (PSI); false saves ten "
+        "queries for each window",
+    )
     node_power_watts: float = Field(
         0,
         ge=0,

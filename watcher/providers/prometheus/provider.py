@@ -26,7 +26,7 @@ from watcher.model import Metric, MetricType, NodeMetrics, Operator, Window
 from watcher.providers.base import Check, Fetched
 from watcher.providers.node_names import NodeLabels, Resolved, most_by_node, without_port
 from watcher.providers.prometheus.node_name_cache import NodeNameCache
-from watcher.providers.prometheus.queries import STEP, Expression, ResourceQuery, queries, value_of
+from watcher.providers.prometheus.queries import NO_PRESSURE, STEP, Expression, ResourceQuery, queries, value_of
 from watcher.providers.session import ProviderSession, bearer, provider_error
 from watcher.settings import Settings, without_credentials
 
@@ -73,6 +73,7 @@ class PrometheusProvider:
         self.address = settings.provider.address or DEFAULT_ADDRESS
         self._shown = without_credentials(self.address)
         self._queries = queries(options)
+        self.pressure_absence = NO_PRESSURE if options.pressure else "prometheus.pressure is false"
         self._operators = settings.watch.operators
         self._timed_window = max(settings.watch.windows, key=duration.seconds)  # one window per fetch is enough
         self._matchers = options.matchers

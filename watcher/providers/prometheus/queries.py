@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runtime import duration
-from watcher.model import QUANTILES, MetricType, Operator
+from watcher.model import PRESSURES, QUANTILES, MetricType, Operator
 from watcher.settings import PrometheusSettings
 
 #: Step of subqueries: the interval at which kube-prometheus evaluates the corresponding recording rules.
@@ -161,6 +161,29 @@ _MEMORY_RULES = {
 _GPU = Expression("DCGM_FI_DEV_GPU_UTIL", "avg by ($labels) (DCGM_FI_DEV_GPU_UTIL{$matchers})")
 
 
+#: Reasons for missing series of pressure.
+NO_PRESSURE = (
+    "there are no series node_pressure_cpu_waiting_seconds_total of node_exporter's collector pressure, and none of "
+    "container_pressure_cpu_waiting_seconds_total of cAdvisor, which needs cgroup v2 and Kubernetes 1.34; both need "
+    "Linux 4.20, and on some distributions the boot parameter psi=1"
+)
+
+
+def _pressure(resource: str, kind: str) -> tuple[Expression, ...]:
+    """Return the expressions of a pressure, as the share of time in which tasks waited.
+
+    A kubelet on a kernel that does not count pressure reports 0 for all of it. Some task has waited for CPU on every
+    node since it was booted, so this 0 shows that the pressure is unknown.
+    """
+    series = f"pressure_{resource}_{'waiting' if kind == 'some' else 'stalled'}_seconds_total"
+    root = '{id="/",$matchers}'
+    counted = f"max by ($labels) (container_pressure_cpu_waiting_seconds_total{root}) > 0"
+    return (
+        Expression(f"node_{series}", f"avg by ($labels) (rate(node_{series}{{$matchers}}[5m]))", "5m"),
+        Expression(f"container_{series}", f"max by ($labels) (rate(container_{series}{root}[5m])) and {counted}", "5m"),
+    )
+
+
 def _energy(watts: float) -> tuple[Expression, ...]:
     kepler = "sum by ($labels) (rate(kepler_node_platform_joules_total{$matchers}[5m]))"
     kepler_cpu = "sum by ($labels) (rate(kepler_node_cpu_joules_total{$matchers}[5m]))"
@@ -190,6 +213,8 @@ def queries(settings: PrometheusSettings) -> tuple[ResourceQuery, ...]:
         ResourceQuery(MetricType.BANDWIDTH, (_link("receive"),)),
         ResourceQuery(MetricType.GPU, (_GPU,), scale=1.0),
     ]
+    if settings.pressure:
+        builtin += [ResourceQuery(type_, _pressure(*key)) for key, type_ in PRESSURES.items()]
     if settings.node_power_watts:
         builtin.append(ResourceQuery(MetricType.ENERGY, _energy(settings.node_power_watts)))
     custom = tuple(
