@@ -10,6 +10,8 @@ from trimaran.rebalancer.look import ClusterLook
 from trimaran.rebalancer.moves import MoveRecord
 from trimaran.rebalancer.rules import MoveRules
 
+_NEW_SECONDS = 2.0  # creation times are whole seconds, by another clock
+
 
 def objection(look: ClusterLook, record: MoveRecord, records: Sequence[MoveRecord], rules: MoveRules) -> str:
     """Return the reason why a planned move must not be made any more; "" if it may.
@@ -30,6 +32,8 @@ def objection(look: ClusterLook, record: MoveRecord, records: Sequence[MoveRecor
     reason = reason or budget_refusal(member, look.state)
     if reason is not None:
         return REASONS[reason]
+    if any(look.now - each.facts.created_at < _NEW_SECONDS for each in look.members[record.of]):
+        return "a pod of its workload is so new that it could be taken for the replacement"
     if any(each.is_open and each.of == record.of for each in records):
         return "another move of its workload is open"
     if barrier := source_barrier(look.nodes.get(record.source, NodeFacts()), rules.nodes):

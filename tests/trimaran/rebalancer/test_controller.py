@@ -222,6 +222,19 @@ def test_a_replacement_is_found_whatever_the_clock_says(seconds: float) -> None:
     assert record.replacement.endswith("-new")
 
 
+def test_a_pod_stays_while_its_replacement_could_not_be_told_apart() -> None:
+    """Creation times are whole seconds: while a pod of the workload is that new, as after a scale-up, none moves."""
+    controlled = Controlled(hot_and_cold())
+    idle = [each for each in controlled.world.pods if each["metadata"]["name"].endswith("-idle")]
+    for each in idle:
+        each["metadata"]["creationTimestamp"] = rfc3339(controlled.now + 59)  # one second before the search
+    controlled.run()
+    assert controlled.api.evicted == []
+    assert controlled.rebalancer.counts.refusals["recheck"]
+    controlled.run()
+    assert controlled.api.evicted
+
+
 def test_a_jump_of_the_clock_forgets_no_move_and_loses_none() -> None:
     """A clock that jumps by two days, and back, neither empties the caps nor sets the brake for an open move."""
     controlled = Controlled(hot_and_cold(), rules=replace(RULES, caps=CapLimits(percent_per_hour=100, per_hour=1)))
