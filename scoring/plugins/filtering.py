@@ -34,6 +34,14 @@ class ClusterEvent(Enum):
     OTHER_CHANGED = "other object changed"
 
 
+class Dependence(Enum):
+    """What a filter reads of the pods on nodes; preemption tries removals on many nodes at once where it can."""
+
+    NODES = "no pod"
+    REQUESTS = "only the sums of the requests of each node's own pods, and their number"
+    PODS = "any pod"
+
+
 @dataclass(frozen=True)
 class FilterVerdict:
     """Result of one filter for some nodes.
@@ -61,11 +69,13 @@ class FilterPlugin(ABC):
         name: name of the plugin in a KubeSchedulerConfiguration.
         counts_nominated: true if :meth:`filter` itself counts the pods that are nominated to a node. All other filters
             run once more on a table with these pods, as in kube-scheduler.
+        depends_on: pods that a refusal depends on.
         requeued_by: events after which a pod that this filter refused is tried again.
     """
 
     name: ClassVar[str]
     counts_nominated: ClassVar[bool] = False
+    depends_on: ClassVar[Dependence] = Dependence.PODS
     requeued_by: ClassVar[frozenset[ClusterEvent]] = frozenset(ClusterEvent)
 
     @abstractmethod
