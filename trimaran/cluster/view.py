@@ -4,7 +4,6 @@ Kubernetes objects are converted to the pods and nodes of :mod:`scoring` on arri
 needs stays in memory.
 """
 
-import logging
 import math
 import threading
 import time
@@ -12,27 +11,22 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from runtime.kubernetes.k8s_fields import unix_seconds
-from runtime.kubernetes.pod_demand import RequestCache
 from runtime.kubernetes.reflector import ListWatch, Object, Reflector
 from runtime.kubernetes.workloads import Workload, workload_of
 from scoring import Node, NodeTable, Pod
 from scoring.table.occupancy import DEPARTED_SECONDS
 from trimaran.cluster.assumptions import AssumptionOutcomes
-from trimaran.cluster.interner import Interner
+from trimaran.cluster.object_reader import RUNNING, ObjectReader, metadata_of, pod_reader
 from trimaran.cluster.state import ClusterState
 
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
-_RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
-_UNIQUE_FIELDS = frozenset({"name", "uid", "scheduled_at", "cached_requests"})
 _BATCH_PODS = 200  # pods that are added under one lock; scoring waits for it
-Kind = TypeVar("Kind")
 Read_contra = TypeVar("Read_contra", contravariant=True)
 OnBound = Callable[[Pod, float | None], None]
 """Callback for a pending pod that got a node; the second argument is its creation time, Unix seconds, if known."""
-_log = logging.getLogger(__name__)
 
 
 class ObjectObserver(Protocol[Read_contra]):
@@ -88,8 +82,8 @@ class ClusterView:
         self._monotonic = monotonic
         nodes = _NodeMirror(self._lock, self._state, node_observer)
         pods = _PodMirror(self._lock, self._state, clock, on_bound, name_workload, pod_observer)
-        self._readers: tuple[_ObjectReader[Any], ...] = (nodes.reader, pods.reader)
-        self._reflectors = (Reflector(api, NODES, nodes), Reflector(api, PODS, pods, fieldSelector=_RUNNING))
+        self._readers: tuple[ObjectReader[Any], ...] = (nodes.reader, pods.reader)
+        self._reflectors = (Reflector(api, NODES, nodes), Reflector(api, PODS, pods, fieldSelector=RUNNING))
 
     def start(self) -> Self:
         """Start to list and watch in the background; :meth:`wait` waits for the first full lists."""
@@ -206,7 +200,7 @@ class _NodeMirror:
 
     def __init__(self, lock: threading.RLock, state: ClusterState, observer: ObjectObserver[Node] | None) -> None:
         self._lock, self._state, self._observer = lock, state, observer
-        self.reader = _ObjectReader(Node.from_k8s)
+        self.reader = ObjectReader(Node.from_k8s)
 
     def replace(self, objects: Iterable[Object]) -> None:
         self.reader.unreadable = {}
@@ -237,7 +231,7 @@ class _NodeMirror:
         self._forget(deleted)
 
     def _forget(self, gone: Object) -> None:
-        name = str(_metadata(gone).get("name"))
+        name = str(metadata_of(gone).get("name"))
         if self._observer is not None:
             self._observer.drop(name)
         with self._lock:
@@ -258,9 +252,7 @@ class _PodMirror:
     ) -> None:
         self._lock, self._state, self._clock, self._on_bound = lock, state, clock, on_bound
         self._observer = observer
-        self._name_workload = name_workload
-        self._interner, self._request_cache = Interner(), RequestCache()
-        self.reader = _ObjectReader(self._from_k8s)
+        self.reader = pod_reader(name_workload)
 
     def replace(self, objects: Iterable[Object]) -> None:
         """Replace all pods with a full list, in batches.
@@ -298,66 +290,18 @@ class _PodMirror:
             self._observer.put(changed, pod)
         try:
             if self._on_bound is not None and pod.node_name and pod.uid in self._state.pending:
-                self._on_bound(pod, unix_seconds(_metadata(changed).get("creationTimestamp"), "metadata"))
+                self._on_bound(pod, unix_seconds(metadata_of(changed).get("creationTimestamp"), "metadata"))
             self._state.put_pod(pod, refused=_is_refused(changed), at=self._clock())
         except ValueError as error:  # the amounts overflow together with the other pods on the node
             self.reader.refuse(changed, error)
             self._state.drop_pod(pod.uid)
 
     def _forget(self, gone: Object, left_at: float | None) -> None:
-        uid = str(_metadata(gone).get("uid"))
+        uid = str(metadata_of(gone).get("uid"))
         if self._observer is not None:
             self._observer.drop(uid)
         with self._lock:
             self._state.drop_pod(uid, left_at)
-
-    def _from_k8s(self, each: Object) -> Pod:
-        pod = Pod.from_k8s(each, self._request_cache.lookup, self._name_workload)
-        return self._interner.intern(pod, unique_fields=_UNIQUE_FIELDS)
-
-
-class _ObjectReader(Generic[Kind]):
-    """Decoder of Kubernetes objects that logs an unreadable object once.
-
-    Attributes:
-        unreadable: error by object name. The mapping is replaced, never modified, so that any thread may read it.
-    """
-
-    def __init__(self, from_k8s: Callable[[Object], Kind]) -> None:
-        self._from_k8s = from_k8s
-        self.unreadable: Mapping[str, str] = {}
-
-    def read(self, each: Object) -> Kind | None:
-        """Return the decoded object; None if it is unreadable."""
-        try:
-            decoded = self._from_k8s(each)
-        except ValueError as error:
-            self.refuse(each, error)
-            return None
-        self.forget(each)
-        return decoded
-
-    def refuse(self, each: Object, error: ValueError) -> None:
-        """Record the error of an object that is ignored, and log the error once."""
-        name, why = _name(each), str(error)
-        if self.unreadable.get(name) != why:
-            _log.warning("an object cannot be read, so it is not counted", extra={"error": why})
-        self.unreadable = {**self.unreadable, name: why}
-
-    def forget(self, gone: Object) -> None:
-        """Forget the error of an object that was deleted or is readable again."""
-        if self.unreadable and (name := _name(gone)) in self.unreadable:
-            self.unreadable = {other: why for other, why in self.unreadable.items() if other != name}
-
-
-def _name(each: Object) -> str:
-    metadata = _metadata(each)
-    return "/".join(str(metadata[key]) for key in ("namespace", "name") if metadata.get(key))
-
-
-def _metadata(each: Object) -> Mapping[str, Any]:
-    metadata = each.get("metadata")
-    return metadata if isinstance(metadata, dict) else {}
 
 
 def _is_refused(pod: Object) -> bool:
