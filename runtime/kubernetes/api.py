@@ -9,6 +9,7 @@ is one place that limits responses, cancels late calls and classifies failures. 
 import contextlib
 import math
 import os
+import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 
 import orjson
 import requests
+from urllib3.util.ssl_ import create_urllib3_context
 
 from runtime import masking
 from runtime.http import budget
@@ -285,6 +287,45 @@ class KubernetesApi:
             ):
                 yield _event(path, line)
 
+    def request_headers(self) -> dict[str, str]:
+        """Return the headers of every request, with the current token.
+
+        Raises:
+            UnusableToken: the token cannot be read or sent.
+        """
+        authorization = self._authorization()
+        return {**self._config.headers, **({"Authorization": authorization} if authorization else {})}
+
+    def tls_context(self) -> ssl.SSLContext:
+        """Return the TLS settings of this client, for connections besides its session. Call :meth:`connect` first."""
+        context = create_urllib3_context()
+        verify, certificate = self._session.verify, self._session.cert
+        if verify is False:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        else:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.check_hostname = True
+            context.load_verify_locations(verify if isinstance(verify, str) else requests.certs.where())
+        if certificate:
+            context.load_cert_chain(*((certificate,) if isinstance(certificate, str) else certificate))
+        return context
+
+    @property
+    def tls_server_name(self) -> str:
+        """Name to verify the server's certificate by, from the kubeconfig; empty for the address's host."""
+        pools: Any = self._session.get_adapter("https://")
+        return str(pools.poolmanager.connection_pool_kw.get("server_hostname") or "")
+
+    @property
+    def is_proxied(self) -> bool:
+        """Return whether requests go through a proxy of the kubeconfig or the environment."""
+        return bool(self._proxies or requests.utils.select_proxy(self.address, _environment_proxies(self.address)))
+
+    def forget_credentials(self) -> None:
+        """Read the kubeconfig again before the next request, for example after the status 401."""
+        if self._kube_config is not None:
+            self._kube_config.forget()
+
     def display_address(self) -> str:
         """Return the address without credentials; if it is not known yet, its source."""
         return masking.without_credentials(self.address) or self.source
@@ -336,6 +377,12 @@ class KubernetesApi:
             raise
 
     def _authenticate(self, request: requests.PreparedRequest) -> None:
+        authorization = self._authorization()
+        if authorization:
+            request.headers["Authorization"] = authorization
+
+    def _authorization(self) -> str:
+        """Return the Authorization header of a request; empty if there is no token."""
         config = self._config
         token = config.token
         if config.token_file is not None:
@@ -344,9 +391,12 @@ class KubernetesApi:
             except UnusableToken as error:
                 raise UnusableToken(f"{error} ({config.option_name('token_file')})") from None
         if token:
-            request.headers["Authorization"] = f"Bearer {token}"
-        elif self._kube_config is not None and (header := self._kube_config.token()):
-            request.headers["Authorization"] = header
+            return f"Bearer {token}"
+        return "" if self._kube_config is None else self._kube_config.token()
+
+
+def _environment_proxies(address: str) -> dict[str, str]:
+    return dict(requests.utils.get_environ_proxies(address))
 
 
 def _accepting(form: str) -> dict[str, str]:

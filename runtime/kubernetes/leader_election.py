@@ -83,6 +83,11 @@ class Lease:
         return term.number if term is not None and all(map(operator.lt, self._now(), term.ends)) else None
 
     @property
+    def is_taken_over(self) -> bool:
+        """Return whether the last holder let the Lease expire, rather than releasing it."""
+        return self.holder not in {"", self._identity}
+
+    @property
     def is_held(self) -> bool:
         """Return whether this process holds the Lease."""
         return self.term is not None

@@ -1,0 +1,96 @@
+"""Leadership of one process at a time by a Lease: acquire it, keep it, and end the process when it is lost.
+
+A Lease is no fence: the API server accepts writes of a process that no longer holds it. So every write is preceded by
+:meth:`Leadership.may_write`, whose clocks also run while the process or the machine is suspended. A request that was
+sent just before the Lease expired can still arrive: a new leader waits for a whole duration of the Lease before it
+reads the cluster and writes. A process that has lost the Lease must not act on what it knows, so it ends.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from runtime.kubernetes.api import REQUEST_FAILURES
+from runtime.kubernetes.leader_election import Lease, uptime
+
+_STUCK_SECONDS = 60.0
+_JOIN_SECONDS = 3.0
+_log = logging.getLogger(__name__)
+
+
+class Leadership:
+    """Thread that acquires a Lease and renews it.
+
+    Args:
+        lease: the Lease; :meth:`stop` releases it.
+        seconds: duration of the Lease.
+        on_lost: called in the thread when the Lease is lost; it should end the process at once.
+        clock: seconds of a clock that also runs while the machine is suspended.
+    """
+
+    def __init__(
+        self, lease: Lease, seconds: float, on_lost: Callable[[], None], clock: Callable[[], float] = uptime
+    ) -> None:
+        self._lease, self._seconds, self._on_lost, self._clock = lease, seconds, on_lost, clock
+        self._term: int | None = None
+        self._leads_at = 0.0
+        self._stop = threading.Event()
+        self._ticked_at = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
+
+    def start(self) -> None:
+        """Start to acquire the Lease in the background."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop, and release the Lease. All writes must have ended, because another process leads from then on."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join(_JOIN_SECONDS)
+        if self.has_lease:
+            self._lease.release()
+        self._term = None
+
+    @property
+    def has_lease(self) -> bool:
+        """Return whether this process has held the Lease without interruption since it acquired it."""
+        return self._term is not None and self._lease.term == self._term
+
+    def may_write(self) -> bool:
+        """Return whether this process leads now, so that a request may be sent that changes the cluster."""
+        return self.has_lease and self._clock() >= self._leads_at
+
+    def is_alive(self) -> bool:
+        """Return whether the thread runs and makes progress."""
+        return self._thread.is_alive() and time.monotonic() - self._ticked_at < _STUCK_SECONDS + self._seconds
+
+    def run_once(self) -> float:
+        """Acquire or renew the Lease; return the seconds until the next renewal. The thread calls it."""
+        pause = self._seconds / 3
+        try:
+            self._lease.acquire()
+        except REQUEST_FAILURES as error:
+            _log.warning("the Lease cannot be renewed", extra={"error": str(error)})
+            pause = self._seconds / 15  # several attempts fit into the time that is left
+        term = self._lease.term
+        if self._term is not None and term != self._term:
+            self._on_lost()
+        elif self._term is None and term is not None:
+            # A process that stopped by itself has released the Lease after its last write: nothing can arrive late.
+            wait = self._seconds if self._lease.is_taken_over else 0.0
+            self._leads_at = self._clock() + wait
+            self._term = term
+            if wait:
+                _log.info("waiting for late writes of the last leader", extra={"seconds": wait})
+        return pause
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._ticked_at = time.monotonic()
+            try:
+                pause = self.run_once()
+            except Exception:  # noqa: BLE001  the next renewal tries again; until then the Lease may expire
+                _log.exception("the Lease could not be renewed")
+                pause = self._seconds / 15
+            self._stop.wait(pause)
