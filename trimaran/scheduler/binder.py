@@ -1,0 +1,192 @@
+"""Binder: sends the Bindings of decided pods, and the writes before them, in a few threads; reports each outcome.
+
+Each request is sent once. A Binding has the pod's UID, so that the API server refuses it if the name belongs to another
+pod; it also refuses a pod that has a node. After a time-out or a lost connection it is unknown whether the Binding was
+executed. Then the pod is read, as often as it takes, and until then it counts on its node.
+"""
+
+import http
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+
+from runtime.http.failures import describe
+from runtime.http.gather import Deadline
+from runtime.kubernetes.api import REQUEST_FAILURES, Sender
+from runtime.kubernetes.objects import Pod
+from trimaran.scheduler.decisions import Bind, Prepare
+
+NOT_LEADING = "this process does not hold the Lease"
+_MAX_PAUSE_SECONDS = 5.0
+_JOIN_SECONDS = 3.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class BindOutcome:
+    """Outcome of a decision that the binder has carried out.
+
+    Attributes:
+        decision: the decision.
+        failure: why the pod is not bound to the node, or not prepared for it; empty if it is.
+        seconds: time from the decision to the outcome.
+    """
+
+    decision: Bind | Prepare
+    failure: str
+    seconds: float
+
+
+class Binder:
+    """Threads that carry out the decisions :class:`~trimaran.scheduler.decisions.Bind` and ``Prepare``.
+
+    Args:
+        connections: connections to the API server, one for each thread.
+        may_write: returns whether this process leads; asked before every request that changes something.
+        report: called with each outcome, from a thread of the binder.
+        timeout_seconds: time limit of a request.
+    """
+
+    def __init__(
+        self,
+        connections: Sequence[Sender],
+        may_write: Callable[[], bool],
+        report: Callable[[BindOutcome], None],
+        timeout_seconds: float = 10.0,
+    ) -> None:
+        self._may_write, self._report, self._seconds = may_write, report, timeout_seconds
+        self._queue: queue.SimpleQueue[tuple[Bind | Prepare, float] | None] = queue.SimpleQueue()
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, args=(connection,), name=f"bind-{number}", daemon=True)
+            for number, connection in enumerate(connections)
+        ]
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def carry_out(self, decision: Bind | Prepare) -> None:
+        """Send the requests of a decision in the background."""
+        self._queue.put((decision, time.monotonic()))
+
+    @property
+    def waiting(self) -> int:
+        """Number of decisions that no thread has begun with."""
+        return self._queue.qsize()
+
+    def is_alive(self) -> bool:
+        """Return whether all threads run."""
+        return all(thread.is_alive() for thread in self._threads)
+
+    def stop(self) -> bool:
+        """Stop after the current requests; return whether all have ended in time."""
+        self._stop.set()
+        for _ in self._threads:
+            self._queue.put(None)
+        until = time.monotonic() + _JOIN_SECONDS
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, until - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _run(self, connection: Sender) -> None:
+        while not self._stop.is_set():
+            queued = self._queue.get()
+            if queued is None:
+                return
+            decision, at = queued
+            failure: str | None
+            try:
+                if isinstance(decision, Bind):
+                    failure = self._bind(connection, decision)
+                else:
+                    failure = self._prepare(connection, decision)
+            except Exception as error:  # noqa: BLE001  a defect must not leave the pod on its node forever
+                _log.exception("a pod could not be bound", extra={"pod": _name(decision.pod)})
+                failure = f"{type(error).__name__}: {error}"
+            if failure is not None:
+                self._report(BindOutcome(decision, failure, time.monotonic() - at))
+
+    def _prepare(self, connection: Sender, decision: Prepare) -> str:
+        """Send the writes before a Binding; return the failure of the first that failed, empty if there is none."""
+        for write in decision.writes:
+            if not self._may_write():
+                return NOT_LEADING
+            try:
+                connection.send(write.method, write.path, self._deadline(), write.body, write.content_type)
+            except REQUEST_FAILURES as error:
+                return f"{write.purpose or write.path}: {describe(error).reason}"
+        return ""
+
+    def _bind(self, connection: Sender, decision: Bind) -> str | None:
+        """Bind a pod; return why it is not bound, empty if it is, and None if that is unknown at the end."""
+        if not self._may_write():
+            return NOT_LEADING
+        path = f"{pod_path(decision.pod)}/binding"
+        try:
+            connection.send("POST", path, self._deadline(), binding(decision.pod, decision.node_name))
+        except REQUEST_FAILURES as error:
+            if not _may_have_been_executed(error):
+                return describe(error).reason
+            return self._read_outcome(connection, decision, error)
+        return ""
+
+    def _read_outcome(self, connection: Sender, decision: Bind, cause: Exception) -> str | None:
+        """Read a pod whose Binding may or may not have been executed; return as :meth:`_bind`."""
+        pod, pause = decision.pod, 0.1
+        _log.info("reading a pod whose Binding got no answer", extra={"pod": _name(pod), "error": str(cause)})
+        while True:
+            try:
+                found = connection.send("GET", pod_path(pod), self._deadline())
+                break
+            except REQUEST_FAILURES as error:
+                failure = describe(error)
+                if failure.status == requests.codes.not_found:
+                    return "the pod has been deleted"
+                _log.warning("the pod cannot be read", extra={"pod": _name(pod), "error": failure.reason})
+            if self._stop.wait(pause):
+                return None
+            pause = min(2 * pause, _MAX_PAUSE_SECONDS)
+        if found["metadata"].get("uid") != pod.uid:
+            return "the pod has been deleted"
+        node_name = found["spec"].get("nodeName") or ""
+        if node_name == decision.node_name:
+            return ""
+        return f"it is bound to {node_name}" if node_name else f"the Binding got no answer: {describe(cause).reason}"
+
+    def _deadline(self) -> Deadline:
+        return Deadline.after(self._seconds)
+
+
+def binding(pod: Pod, node_name: str) -> dict[str, Any]:
+    """Return the Binding of a pod; the API server refuses it if the pod's name belongs to a pod with another UID."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node_name},
+    }
+
+
+def pod_path(pod: Pod) -> str:
+    """Return the path of a pod in the API."""
+    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+
+
+def _may_have_been_executed(error: Exception) -> bool:
+    """Return whether a request may have been executed; a status below 500 is the API server's refusal."""
+    if not isinstance(error, requests.HTTPError) or error.response is None:
+        return True
+    return error.response.status_code >= http.HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def _name(pod: Pod) -> str:
+    return f"{pod.namespace}/{pod.name}"

@@ -1,0 +1,215 @@
+"""Inbox of the scheduling thread: changes of the cluster, decoded by the reflectors' threads, in their order."""
+
+import queue
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from runtime.kubernetes.objects import Node, Pod
+from runtime.kubernetes.reflector import ListWatch, Object, Reflector
+from trimaran.cluster.object_reader import RUNNING, ObjectReader, metadata_of, pod_reader
+from trimaran.cluster.view import NODES, PODS
+from trimaran.scheduler.scheduler import Scheduler
+
+Change = Callable[[Scheduler, float], None]
+"""Change of the scheduler's state; the second argument is the time, seconds."""
+
+OTHER_KINDS: Final[Mapping[str, str]] = {
+    "CSIDriver": "/apis/storage.k8s.io/v1/csidrivers",
+    "CSINode": "/apis/storage.k8s.io/v1/csinodes",
+    "CSIStorageCapacity": "/apis/storage.k8s.io/v1/csistoragecapacities",
+    "Namespace": "/api/v1/namespaces",
+    "PersistentVolume": "/api/v1/persistentvolumes",
+    "PersistentVolumeClaim": "/api/v1/persistentvolumeclaims",
+    "PodDisruptionBudget": "/apis/policy/v1/poddisruptionbudgets",
+    "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
+}
+"""Paths of the lists of objects other than nodes and pods, by kind."""
+
+
+class Inbox:
+    """Queue of changes. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._changes: queue.SimpleQueue[Change] = queue.SimpleQueue()
+
+    def __len__(self) -> int:
+        return self._changes.qsize()
+
+    def post(self, change: Change) -> None:
+        """Add a change, and wake the scheduling thread."""
+        self._changes.put(change)
+
+    def take(self, seconds: float = 0.0) -> Change | None:
+        """Remove and return the oldest change; None if there is none within some seconds."""
+        try:
+            return self._changes.get(timeout=seconds) if seconds > 0 else self._changes.get_nowait()
+        except queue.Empty:
+            return None
+
+
+class NodeFeed:
+    """Reflector store that posts changes of nodes."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self.reader = ObjectReader(Node.from_k8s)
+
+    def replace(self, objects: Iterable[Object]) -> None:
+        """Post a full list."""
+        self.reader.unreadable = {}
+        nodes = [node for each in objects if (node := self.reader.read(each)) is not None]
+        self._inbox.post(lambda scheduler, now: scheduler.replace_nodes(nodes, now))
+
+    def put(self, changed: Object) -> None:
+        """Post a new or changed node; an unreadable node is removed, so that no pod is placed on it."""
+        node = self.reader.read(changed)
+        if node is None:
+            self._drop(changed)
+        else:
+            self._inbox.post(lambda scheduler, now: scheduler.put_node(node, now))
+
+    def drop(self, deleted: Object) -> None:
+        """Post a deletion."""
+        self.reader.forget(deleted)
+        self._drop(deleted)
+
+    def _drop(self, gone: Object) -> None:
+        name = str(metadata_of(gone).get("name"))
+        self._inbox.post(lambda scheduler, _: scheduler.drop_node(name))
+
+
+class PodFeed:
+    """Reflector store that posts changes of pods.
+
+    Args:
+        inbox: where to post.
+        on_change: called in the scheduling thread with each pod before it is changed; None for deleted pods.
+    """
+
+    def __init__(self, inbox: Inbox, on_change: Callable[[str, Pod | None], None] = lambda _uid, _pod: None) -> None:
+        self._inbox, self._on_change = inbox, on_change
+        self.reader = pod_reader()
+
+    def replace(self, objects: Iterable[Object]) -> None:
+        """Post a full list."""
+        self.reader.unreadable = {}
+        pods = [pod for each in objects if (pod := self.reader.read(each)) is not None]
+
+        def change(scheduler: Scheduler, now: float) -> None:
+            for pod in pods:
+                self._on_change(pod.uid, pod)
+            scheduler.replace_pods(pods, now)
+
+        self._inbox.post(change)
+
+    def put(self, changed: Object) -> None:
+        """Post a new or changed pod. An unreadable pod is left out, and its node keeps what is known of it."""
+        pod = self.reader.read(changed)
+        if pod is None:
+            return
+
+        def change(scheduler: Scheduler, now: float) -> None:
+            self._on_change(pod.uid, pod)
+            scheduler.put_pod(pod, now)
+
+        self._inbox.post(change)
+
+    def drop(self, deleted: Object) -> None:
+        """Post a deletion, or the end of a pod."""
+        self.reader.forget(deleted)
+        uid = str(metadata_of(deleted).get("uid"))
+
+        def change(scheduler: Scheduler, now: float) -> None:
+            self._on_change(uid, None)
+            scheduler.drop_pod(uid, now)
+
+        self._inbox.post(change)
+
+
+class DocumentFeed:
+    """Reflector store that posts changes of objects of another kind.
+
+    Args:
+        kind: kind of the objects.
+        inbox: where to post.
+    """
+
+    def __init__(self, kind: str, inbox: Inbox) -> None:
+        self._kind, self._inbox = kind, inbox
+        self._known: dict[str, Object] = {}  # only the identity of each object, by UID
+
+    def replace(self, objects: Iterable[Object]) -> None:
+        """Post a full list as single changes."""
+        listed = {str(metadata_of(each).get("uid")): each for each in objects}
+        for uid in [uid for uid in self._known if uid not in listed]:
+            self.drop(self._known[uid])
+        for each in listed.values():
+            self.put(each)
+
+    def put(self, changed: Object) -> None:
+        """Post a new or changed object."""
+        metadata = metadata_of(changed)
+        identity = {key: metadata.get(key) for key in ("name", "namespace", "uid")}
+        self._known[str(metadata.get("uid"))] = {"metadata": identity}
+        self._inbox.post(lambda scheduler, now: scheduler.put_other(self._kind, changed, now))
+
+    def drop(self, deleted: Object) -> None:
+        """Post a deletion."""
+        self._known.pop(str(metadata_of(deleted).get("uid")), None)
+        self._inbox.post(lambda scheduler, now: scheduler.drop_other(self._kind, deleted, now))
+
+
+class ClusterFeed:
+    """Reflectors that fill an inbox.
+
+    Args:
+        api: client of the Kubernetes API for these watches alone; :meth:`close` aborts its requests.
+        inbox: where to post.
+        kinds: kinds of :data:`OTHER_KINDS` to watch.
+        on_pod: called in the scheduling thread with each pod before it is changed, as by :class:`PodFeed`.
+    """
+
+    def __init__(
+        self,
+        api: ListWatch,
+        inbox: Inbox,
+        kinds: Iterable[str] = (),
+        on_pod: Callable[[str, Pod | None], None] = lambda _uid, _pod: None,
+    ) -> None:
+        # Pods are listed last: what they need to be placed is known when the first of them arrives.
+        others = [Reflector(api, OTHER_KINDS[kind], DocumentFeed(kind, inbox)) for kind in sorted(kinds)]
+        self._nodes, self._pods = NodeFeed(inbox), PodFeed(inbox, on_pod)
+        self.pods = Reflector(api, PODS, self._pods, fieldSelector=RUNNING)
+        self._reflectors = [*others, Reflector(api, NODES, self._nodes), self.pods]
+
+    def start(self) -> None:
+        """Start to list and watch."""
+        for reflector in self._reflectors:
+            reflector.start()
+
+    def close(self) -> None:
+        """Stop, and abort all requests of the client."""
+        for reflector in self._reflectors:
+            reflector.stop()
+        for reflector in self._reflectors:
+            reflector.join()
+
+    @property
+    def is_synced(self) -> bool:
+        """True once the first full list of every kind has been posted."""
+        return all(each.synced.is_set() for each in self._reflectors)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """Reasons why the API server cannot be read now, with the missing RBAC rule after a 403."""
+        return tuple(dict.fromkeys(each.failure for each in self._reflectors if each.failure))
+
+    @property
+    def age_seconds(self) -> float:
+        """Seconds since the API server last reported on some kind of objects: the longest time of all kinds."""
+        return max(each.age_seconds for each in self._reflectors)
+
+    @property
+    def unreadable(self) -> Mapping[str, str]:
+        """Errors of the nodes and pods that cannot be decoded, by name."""
+        return {**self._nodes.reader.unreadable, **self._pods.reader.unreadable}

@@ -1,0 +1,176 @@
+"""Events of the scheduler about pods, as ``kubectl describe pod`` shows them: Scheduled, FailedScheduling, Preempted.
+
+They are written in a thread of their own, at a bounded rate. The same Event about the same pod is written once in five
+minutes. Events beyond the rate or the length of the queue are dropped and counted: they are for people, and nothing
+depends on them. Source: k8s.io/client-go/tools/events.
+"""
+
+import logging
+import queue
+import socket
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import requests
+
+from runtime.http.failures import describe
+from runtime.http.gather import Deadline
+from runtime.kubernetes.api import REQUEST_FAILURES, Sender
+from runtime.kubernetes.objects import Pod
+from runtime.kubernetes.rbac import needed_rule
+
+_REPEAT_SECONDS = 300.0
+_MOST_REMEMBERED = 20_000
+_QUEUE = 5_000
+_BURST_SECONDS = 5.0  # of the rate
+_LONGEST_NAME = 200  # of the pod's part in an Event's name, which has at most 253 characters
+_LONGEST_NOTE = 1024
+_JOIN_SECONDS = 3.0
+_WRITE_SECONDS = 10.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PodEvent:
+    """Event about a pod.
+
+    Attributes:
+        pod: the pod.
+        reason: kind of the Event, one word.
+        action: action that was taken or tried.
+        note: text for people.
+        kind: ``Normal`` or ``Warning``.
+        related: another pod that the Event is about, or None.
+    """
+
+    pod: Pod
+    reason: str
+    action: str
+    note: str
+    kind: str = "Normal"
+    related: Pod | None = None
+
+
+class PodEventWriter:
+    """Best-effort writer of Events about pods, in the background.
+
+    Args:
+        connection: connection to the API server.
+        may_write: returns whether this process leads.
+        component: name of the scheduler.
+        per_second: largest mean rate of Events.
+        clock: monotonic clock.
+
+    Attributes:
+        dropped: number of Events that were not written.
+    """
+
+    def __init__(
+        self,
+        connection: Sender,
+        may_write: Callable[[], bool],
+        component: str,
+        per_second: float = 200.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._connection, self._may_write, self._component, self._clock = connection, may_write, component, clock
+        self._per_second, self._tokens, self._filled_at = per_second, per_second * _BURST_SECONDS, clock()
+        self._queue: queue.Queue[PodEvent | None] = queue.Queue(_QUEUE)
+        self._written: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        self._is_allowed = True
+        self._host = socket.gethostname()
+        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+        self.dropped = 0
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def write(self, event: PodEvent) -> None:
+        """Write an Event in the background, unless the same one was written a short time ago. For one thread."""
+        now = self._clock()
+        if event.reason != "Scheduled":  # a pod is bound once
+            key = event.pod.uid, event.reason, event.note
+            if now - self._written.get(key, -_REPEAT_SECONDS) < _REPEAT_SECONDS:
+                return
+            self._written[key] = now
+            self._written.move_to_end(key)
+            if len(self._written) > _MOST_REMEMBERED:
+                self._written.popitem(last=False)
+        burst = self._per_second * _BURST_SECONDS
+        self._tokens = min(burst, self._tokens + (now - self._filled_at) * self._per_second)
+        self._filled_at = now
+        if self._tokens < 1 or not self._is_allowed:
+            self.dropped += 1
+            return
+        try:
+            self._queue.put_nowait(event)
+        except queue.Full:
+            self.dropped += 1
+        else:
+            self._tokens -= 1
+
+    def stop(self) -> bool:
+        """Stop after the queued Events, or after a few seconds; return whether the thread has ended."""
+        try:
+            self._queue.put(None, timeout=_JOIN_SECONDS)
+        except queue.Full:
+            return False
+        if self._thread.ident is not None:
+            self._thread.join(_JOIN_SECONDS)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while (event := self._queue.get()) is not None:
+            if not (self._is_allowed and self._may_write()):
+                self.dropped += 1
+                continue
+            try:
+                self._send(event)
+            except Exception:  # noqa: BLE001  Events are for people only
+                _log.exception("an Event could not be written")
+
+    def _send(self, event: PodEvent) -> None:
+        path = f"/apis/events.k8s.io/v1/namespaces/{event.pod.namespace}/events"
+        try:
+            self._connection.send("POST", path, Deadline.after(_WRITE_SECONDS), self._document(event))
+        except REQUEST_FAILURES as error:
+            self.dropped += 1
+            failure = describe(error)
+            if failure.status == requests.codes.forbidden:
+                self._is_allowed = False
+                remedy = needed_rule("/apis/events.k8s.io/v1/events", "create")
+                _log.warning("no Events are written", extra={"error": failure.reason, "remedy": remedy})
+            elif failure.status != requests.codes.not_found:  # the namespace has been deleted
+                _log.info("an Event could not be written", extra={"error": failure.reason})
+
+    def _document(self, event: PodEvent) -> dict[str, Any]:
+        pod = event.pod
+        document = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {
+                "name": f"{pod.name[:_LONGEST_NAME].rstrip('-.')}.{time.time_ns():x}",
+                "namespace": pod.namespace,
+            },
+            "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "reportingController": self._component,
+            "reportingInstance": f"{self._component}-{self._host}"[:128],
+            "regarding": _reference(pod),
+            "reason": event.reason,
+            "action": event.action,
+            "note": event.note[:_LONGEST_NOTE],
+            "type": event.kind,
+        }
+        if event.related is not None:
+            document["related"] = _reference(event.related)
+        return document
+
+
+def _reference(pod: Pod) -> dict[str, str]:
+    return {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
