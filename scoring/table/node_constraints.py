@@ -5,7 +5,7 @@ takes a few array operations, or a dictionary lookup if an earlier pod had the s
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -60,12 +60,16 @@ class NodeConstraints:
                 allowed[rows] = False
         for key, value in pod.node_selector.items():
             allowed &= self._with_label(NodeRequirement(key, "In", (value,)))
-        if pod.required_affinity is not None:  # terms are ORed
-            any_term: Bools = np.zeros(len(self._nodes), np.bool_)
-            for term in pod.required_affinity:
-                any_term |= self._matching(term)
-            allowed &= any_term
+        if pod.required_affinity is not None:
+            allowed &= self.matching_any(pod.required_affinity)
         return allowed
+
+    def matching_any(self, terms: Iterable[NodeSelectorTerm]) -> Bools:
+        """Return a mask of the nodes that match at least one term, shape (nodes,)."""
+        matching: Bools = np.zeros(len(self._nodes), np.bool_)
+        for term in terms:
+            matching |= self._matching(term)
+        return matching
 
     def _matching(self, term: NodeSelectorTerm) -> Bools:
         matching = np.full(len(self._nodes), bool(term.labels or term.names))  # an empty term matches no node
