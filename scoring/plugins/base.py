@@ -24,6 +24,7 @@ from scoring.arrays import Int64s
 from scoring.load.metrics_table import MetricsTable
 from scoring.load.use_levels import UseLevels
 from scoring.plugins.results import check_type, has_scores, with_scores
+from scoring.plugins.score_cache import ScoreCache
 from scoring.table.node_rows import NodeRows
 from scoring.table.node_table import NodeTable
 from watcher.model import WatcherMetrics
@@ -74,11 +75,14 @@ class ScorePlugin(ABC):
         normalizes: true if raw scores may be any integers and :meth:`normalize` converts them to 0 to 100.
         reads_metrics: true if scores have no meaning for a node without metrics; a fallback policy replaces such
             scores.
+        scores_replicas_alike: true if the raw score of a node depends on nothing but the node with its pods and, of the
+            pending pod, on its requests, limits, images and workload. Replicas are then scored on changed nodes only.
     """
 
     name: ClassVar[str]
     normalizes: ClassVar[bool] = False
     reads_metrics: ClassVar[bool] = False
+    scores_replicas_alike: ClassVar[bool] = False
 
     @property
     def reads_pods(self) -> bool:
@@ -205,6 +209,7 @@ class PreparedPlugin:
         self._rows, self._version = nodes.rows, nodes.version
         self._node = _copied(plugin, plugin.node_terms(nodes, self.metrics), len(nodes))
         self._terms_are_shared = False
+        self._cache = ScoreCache(by_workload=type(plugin).with_levels is not ScorePlugin.with_levels)
 
     def attach(self, nodes: NodeTable) -> None:
         """Follow another table from now on, of which the present table is an unchanged copy."""
@@ -247,7 +252,16 @@ class PreparedPlugin:
             pod: pending pod.
             rows: rows to score, shape (k,); None scores all rows.
         """
-        scores: Int64s = self._terms(pod, rows)[1]["score"]
+        if not self.plugin.scores_replicas_alike:
+            scores: Int64s = self._terms(pod, rows)[1]["score"]
+            return scores
+        self.follow()
+        kept: Int64s = self._cache.scores(pod, self.nodes, self.metrics, rows, lambda some: self._raw(pod, some))
+        return kept[np.newaxis]
+
+    def _raw(self, pod: Pod, rows: Int64s | None) -> Int64s:
+        size = len(self.nodes) if rows is None else len(rows)
+        scores: Int64s = np.broadcast_to(self._terms(pod, rows)[1]["score"], (1, size))[0]
         return scores
 
     def _terms(self, pod: Pod, rows: Int64s | None) -> tuple[Terms, Terms]:

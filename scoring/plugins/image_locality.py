@@ -41,6 +41,7 @@ class ImageLocality(WithoutNodeTerms):
     kubernetes_version: str = LATEST_VERSION
 
     name: ClassVar[str] = "ImageLocality"
+    scores_replicas_alike: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kubernetes_version", known_version(self.kubernetes_version))

@@ -69,6 +69,7 @@ class LoadVariationRiskBalancing(ScorePlugin):
     count_recent_pods: bool = False
 
     name: ClassVar[str] = "LoadVariationRiskBalancing"
+    scores_replicas_alike: ClassVar[bool] = True
     reads_metrics: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -68,6 +68,7 @@ class LowRiskOverCommitment(ScorePlugin):
     count_recent_pods: bool = False
 
     name: ClassVar[str] = "LowRiskOverCommitment"
+    scores_replicas_alike: ClassVar[bool] = True
     reads_metrics: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

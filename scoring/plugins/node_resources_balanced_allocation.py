@@ -55,6 +55,7 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
     kubernetes_version: str = LATEST_VERSION
 
     name: ClassVar[str] = "NodeResourcesBalancedAllocation"
+    scores_replicas_alike: ClassVar[bool] = True
     reads_pods: ClassVar[bool] = False  # the pods' requests are read when a pod is scored
 
     def __post_init__(self) -> None:

@@ -110,6 +110,7 @@ class NodeResourcesFit(ScorePlugin):
     shape: Annotated[tuple[ShapePoint, ...], not_empty, _ascending] = (ShapePoint(0, 0), ShapePoint(100, 10))
 
     name: ClassVar[str] = "NodeResourcesFit"
+    scores_replicas_alike: ClassVar[bool] = True
     reads_pods: ClassVar[bool] = False  # the pods' requests are read when a pod is scored
 
     def __post_init__(self) -> None:

@@ -65,6 +65,7 @@ class Peaks(ScorePlugin):
     count_recent_pods: bool = False
 
     name: ClassVar[str] = "Peaks"
+    scores_replicas_alike: ClassVar[bool] = True
     reads_metrics: ClassVar[bool] = True
     normalizes: ClassVar[bool] = True
 

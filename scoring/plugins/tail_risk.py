@@ -67,6 +67,7 @@ class TailRisk(ScorePlugin):
     count_recent_pods: bool = False
 
     name: ClassVar[str] = "TailRisk"
+    scores_replicas_alike: ClassVar[bool] = True
     reads_metrics: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -61,6 +61,7 @@ class TargetLoadPacking(ScorePlugin):
     parts: "_Parts" = ()
 
     name: ClassVar[str] = "TargetLoadPacking"
+    scores_replicas_alike: ClassVar[bool] = True
     reads_metrics: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

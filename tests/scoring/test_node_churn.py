@@ -1,11 +1,14 @@
 """Changing nodes: a table, and profiles prepared for it, stay equal to newly built ones."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.clusters import IMAGES, makers, plugins
 
+from runtime.kubernetes.objects import CachedRequests
 from scoring import (
     Container,
     FallbackPolicy,
@@ -17,6 +20,7 @@ from scoring import (
     Pod,
     Profile,
     ResourceList,
+    WeightedPlugin,
 )
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
@@ -137,6 +141,25 @@ def test_prepared_plugins_and_profiles_follow_the_nodes(plugins, maker):
                 raw = expected.plugins[plugin.plugin.name]
                 if raw.terms is not None:
                     assert plugin.score(pod).tolist() == raw.raw.tolist(), profile
+
+
+@given(plugins, makers)
+def test_replicas_score_as_if_each_were_the_first(plugins, maker):
+    """Scores that a prepared profile keeps from earlier pods with equal requests equal newly computed ones."""
+    churn = Churn(maker)
+    kinds = [replace(maker.pod("first"), cached_requests=CachedRequests()) for _ in range(2)]
+    profile = Profile(tuple({plugin.name: WeightedPlugin(plugin, 2) for plugin in plugins}.values()))
+    prepared = profile.prepare(churn.table, churn.snapshot)
+    for number in range(8):
+        if maker.chance(0.8):
+            churn.step(churn.table)
+        pod = replace(kinds[number % 2], name=f"replica-{number}", uid=f"replica-{number}")
+        expected = profile.prepare(churn.rebuilt(), churn.snapshot)
+        rows = None
+        if maker.chance(0.5):
+            rows = maker.rng.permutation(len(churn.table))[: maker.rng.integers(0, len(churn.table) + 1)]
+        alone = replace(pod, cached_requests=None)
+        assert prepared.total(pod, among=rows).tolist() == expected.total(alone, among=rows).tolist()
 
 
 @given(plugins, makers, st.sampled_from(["open", "closed"]), st.sampled_from([0.3, 1.0]), st.booleans())
