@@ -5,15 +5,14 @@ from dataclasses import replace
 import numpy as np
 
 from runtime.kubernetes.objects import Pod
+from scoring.arrays import Bools, Int64s
 from scoring.load.metrics_table import MetricsTable
 from scoring.load.use_levels import UseLevels
 from scoring.profiles.fallback import Judgment
 from scoring.profiles.profile import PreparedProfile
 from scoring.table.node_table import NodeTable
 from trimaran.scheduler.feasibility import Feasibility, run_filters, sample
-from trimaran.scheduler.profile import SchedulerProfile
-
-_ALL_PERCENT = 100
+from trimaran.scheduler.profile import ALL_NODES, SchedulerProfile
 
 
 class NodeSelector:
@@ -44,7 +43,7 @@ class NodeSelector:
             mask[nominated] = True
             return Feasibility(mask, {})
         result = run_filters(profile.filters, pod, nodes)
-        if profile.sample_percent >= _ALL_PERCENT or not len(nodes):
+        if profile.sample_percent >= ALL_NODES or not len(nodes):
             return result
         start = self._start.get(profile.scheduler_name, 0) % len(nodes)
         chosen, self._start[profile.scheduler_name] = sample(result.feasible, profile.sample_percent, start)
@@ -59,6 +58,13 @@ class NodeSelector:
         best = np.flatnonzero(total == total.max())
         index = int(best[0] if len(best) == 1 else self._rng.choice(best))
         return int(rows[index]), int(total[index])
+
+    def totals(self, profile: SchedulerProfile, pod: Pod, feasible: Bools) -> Int64s:
+        """Return the score of each feasible node, shape (nodes,); 0 for the others."""
+        rows, totals = np.flatnonzero(feasible), np.zeros(len(feasible), np.int64)
+        if profile.scores.plugins and len(rows):
+            totals[rows] = self._scores_of(profile).total(pod, among=None if len(rows) == len(self._table) else rows)
+        return totals
 
     def _scores_of(self, profile: SchedulerProfile) -> PreparedProfile:
         prepared = self._prepared.get(profile.scheduler_name)
