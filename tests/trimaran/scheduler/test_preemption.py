@@ -1,0 +1,339 @@
+"""DefaultPreemption: who may preempt, which pods are victims, and which node is chosen."""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+
+from runtime.kubernetes.disruption_budgets import DisruptionBudget
+from runtime.kubernetes.objects import Container, Node, Pod, ResourceList
+from runtime.kubernetes.scheduling_rules import SchedulingRules
+from scoring.plugins.base import EVERY_ROW, Rows
+from scoring.plugins.filtering import Dependence, FilterPlugin, FilterVerdict, unresolvable_everywhere
+from scoring.table.feasibility import fitting
+from scoring.table.node_table import NodeTable
+from trimaran.scheduler.extension_points import Preemption, Rejection
+from trimaran.scheduler.feasibility import run_filters
+from trimaran.scheduler.preemption import DefaultPreemption, PreemptionOptions
+
+FULL = "Insufficient cpu"
+
+
+class Room(FilterPlugin):
+    """Free resources: a filter that depends on the sums over each node's own pods."""
+
+    name = "Room"
+    counts_nominated = True
+    depends_on = Dependence.REQUESTS
+
+    def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict:
+        return FilterVerdict(fitting(pod, nodes.occupancy)[rows], FULL)
+
+
+class RoomOfPods(Room):
+    """The same filter, which does not promise to depend on sums only."""
+
+    depends_on = Dependence.PODS
+
+
+class Zone(FilterPlugin):
+    """Nodes with the pod's node selector: a filter that depends on nodes only."""
+
+    name = "Zone"
+    depends_on = Dependence.NODES
+
+    def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict | None:
+        if not pod.node_selector:
+            return None
+        allowed = [pod.node_selector.items() <= node.labels.items() for node in nodes.nodes]
+        return unresolvable_everywhere(np.array(allowed)[rows], "other zone")
+
+
+class Apart(FilterPlugin):
+    """At most one pod of each color on a node: a filter that depends on the pods themselves."""
+
+    name = "Apart"
+
+    def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict | None:
+        color = pod.labels.get("color")
+        if color is None:
+            return None
+        chosen = np.arange(len(nodes))[rows]
+        colors = [{placed.pod.labels.get("color") for placed in nodes.placed_on(row)} for row in chosen.tolist()]
+        return FilterVerdict(np.array([color not in each for each in colors]), "same color")
+
+
+def node(name: str, cpu: int = 1000, **labels: str) -> Node:
+    amounts = ResourceList({"cpu": cpu, "memory": 2**40, "pods": 20})
+    return Node(name, amounts, amounts, labels=labels)
+
+
+def pod(name: str, cpu: int, priority: int = 0, on: str = "", started: float | None = None, **fields: object) -> Pod:
+    container = Container(requests=ResourceList({"cpu": cpu}))
+    return Pod(name, containers=(container,), priority=priority, node_name=on, started_at=started, **fields)
+
+
+@dataclass
+class Case:
+    """A cluster, and the attempt to make room in it."""
+
+    table: NodeTable
+    budgets: Sequence[DisruptionBudget] = ()
+    filters: Sequence[FilterPlugin] = field(default_factory=lambda: [Zone(), Room(), Apart()])
+    options: PreemptionOptions = field(default_factory=PreemptionOptions)
+
+    def preempt(self, pending: Pod, seed: int = 0) -> Preemption | Rejection:
+        result = run_filters(self.filters, pending, self.table)
+        assert not result.feasible.any()
+        plugin = DefaultPreemption(self.filters, lambda: self.budgets, random.Random(seed), self.options)
+        version = self.table.version
+        answer = plugin.post_filter(pending, self.table, result.verdicts, now=0.0)
+        assert self.table.version == version
+        return answer
+
+    def victims(self, pending: Pod) -> tuple[str, list[str]]:
+        answer = self.preempt(pending)
+        assert isinstance(answer, Preemption), answer
+        return answer.node_name, [victim.name for victim in answer.victims]
+
+
+def test_the_fewest_and_least_important_pods_of_a_node_leave() -> None:
+    pods = [pod("a", 400, 3, "n"), pod("b", 300, 2, "n"), pod("c", 300, 1, "n")]
+    assert Case(NodeTable([node("n")], pods)).victims(pod("p", 200, 9)) == ("n", ["c"])
+    assert Case(NodeTable([node("n")], pods)).victims(pod("p", 500, 9)) == ("n", ["b", "c"])
+
+
+def test_a_more_important_pod_leaves_if_the_less_important_ones_are_too_small() -> None:
+    pods = [pod("big", 900, 3, "n"), pod("small", 100, 1, "n")]
+    assert Case(NodeTable([node("n")], pods)).victims(pod("p", 800, 9)) == ("n", ["big"])
+
+
+def test_of_pods_with_one_priority_the_youngest_leaves() -> None:
+    pods = [pod("old", 500, 1, "n", 10.0), pod("young", 500, 1, "n", 20.0)]
+    assert Case(NodeTable([node("n")], pods)).victims(pod("p", 500, 9)) == ("n", ["young"])
+
+
+def test_pods_of_the_same_or_a_higher_priority_stay() -> None:
+    answer = Case(NodeTable([node("n")], [pod("a", 1000, 9, "n")])).preempt(pod("p", 500, 9))
+    assert answer == Rejection(
+        "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.", needs_room=True
+    )
+
+
+def test_nodes_where_preemption_cannot_help_are_no_candidates() -> None:
+    table = NodeTable([node("a", zone="x"), node("b", zone="y")], [pod("v", 1000, 0, "a"), pod("w", 1000, 0, "b")])
+    assert Case(table).victims(pod("p", 500, 9, node_selector={"zone": "y"})) == ("b", ["w"])
+    answer = Case(table).preempt(pod("p", 2000, 9, node_selector={"zone": "y"}))
+    assert answer == Rejection(
+        f"preemption: 0/2 nodes are available: 1 {FULL}, 1 Preemption is not helpful for scheduling.", needs_room=True
+    )
+
+
+def test_a_static_filter_after_the_first_refusal_still_excludes_a_node() -> None:
+    table = NodeTable([node("a", zone="x")], [pod("v", 1000, 0, "a")])
+    answer = Case(table, filters=[Room(), Zone()]).preempt(pod("p", 500, 9, node_selector={"zone": "y"}))
+    assert isinstance(answer, Rejection)
+    assert "1 other zone" in answer.message
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ([pod("a", 1000, 2, "left")], [pod("b", 1000, 1, "right")]),  # lowest highest priority
+        ([pod("a", 500, 1, "left"), pod("a2", 500, 1, "left")], [pod("b", 1000, 1, "right")]),  # lowest sum, few pods
+        ([pod("a", 500, -5, "left"), pod("a2", 500, -5, "left")], [pod("b", 1000, -5, "right")]),
+        ([pod("a", 1000, 1, "left", 10.0)], [pod("b", 1000, 1, "right", 20.0)]),  # latest start
+        ([pod("a", 1000, 1, "left", 10.0)], [pod("b", 1000, 1, "right")]),  # not started yet
+    ],
+)
+def test_the_node_with_the_cheapest_victims_is_chosen(left: list[Pod], right: list[Pod]) -> None:
+    case = Case(NodeTable([node("left"), node("right")], [*left, *right]))
+    assert case.victims(pod("p", 1000, 9)) == ("right", [each.name for each in right])
+
+
+def budget(allowed: int, **labels: str) -> DisruptionBudget:
+    manifest = {
+        "metadata": {"namespace": "default", "name": "budget"},
+        "spec": {"selector": {"matchLabels": labels}},
+        "status": {"disruptionsAllowed": allowed},
+    }
+    return DisruptionBudget.from_k8s(manifest)
+
+
+def test_a_node_without_violated_budgets_is_preferred() -> None:
+    pods = [pod("a", 1000, 1, "left", labels={"app": "x"}), pod("b", 1000, 5, "right")]
+    case = Case(NodeTable([node("left"), node("right")], pods), [budget(0, app="x")])
+    assert case.victims(pod("p", 1000, 9)) == ("right", ["b"])
+    assert replace(case, budgets=[budget(1, app="x")]).victims(pod("p", 1000, 9)) == ("left", ["a"])
+    assert replace(case, budgets=[replace(budget(0, app="x"), disrupted=frozenset({"a"}))]).victims(
+        pod("p", 1000, 9)
+    ) == ("left", ["a"])
+
+
+def test_pods_whose_deletion_violates_a_budget_come_back_first() -> None:
+    pods = [pod("guarded", 500, 1, "n", labels={"app": "x"}), pod("free", 500, 5, "n")]
+    case = Case(NodeTable([node("n")], pods))
+    assert case.victims(pod("p", 500, 9)) == ("n", ["guarded"])
+    assert replace(case, budgets=[budget(0, app="x")]).victims(pod("p", 500, 9)) == ("n", ["free"])
+    assert replace(case, budgets=[budget(0)]).victims(pod("p", 500, 9)) == ("n", ["guarded"])  # selects no pod here
+
+
+def test_a_pod_that_must_not_preempt_does_not() -> None:
+    pending = pod("p", 500, 9, scheduling=SchedulingRules(preempts=False))
+    answer = Case(NodeTable([node("n")], [pod("a", 1000, 1, "n")])).preempt(pending)
+    assert answer == Rejection("preemption: not eligible due to preemptionPolicy=Never.", needs_room=True)
+
+
+def test_a_pod_waits_for_the_victims_on_its_nominated_node() -> None:
+    leaving = pod("a", 1000, 1, "n", terminating=True, preempted=True)
+    pending = pod("p", 500, 9, nominated_node_name="n")
+    case = Case(NodeTable([node("n"), node("m")], [leaving, pod("b", 1000, 1, "m")]))
+    message = "preemption: not eligible due to a terminating pod on the nominated node."
+    assert case.preempt(pending) == Rejection(message, needs_room=True)
+    for other in (replace(leaving, preempted=False), replace(leaving, priority=9)):
+        table = NodeTable([node("n"), node("m")], [other, pod("b", 1000, 0, "m")])
+        assert Case(table).victims(pending) == ("m", ["b"])
+
+
+def test_nominated_pods_of_at_least_the_same_priority_keep_their_room() -> None:
+    nominated = pod("first", 800, 9, nominated_node_name="n")
+    case = Case(NodeTable([node("n"), node("m", 100)], [pod("a", 1000, 1, "n"), nominated]))
+    assert isinstance(case.preempt(pod("p", 500, 9)), Rejection)
+    assert case.victims(pod("p", 500, 10)) == ("n", ["a"])
+    answer = case.preempt(pod("p", 500, 10))
+    assert isinstance(answer, Preemption)
+    assert [each.name for each in answer.cleared] == ["first"]
+
+
+def test_pods_and_nominated_nodes_of_other_schedulers_are_spared_unless_a_setting_allows_it() -> None:
+    foreign = pod("a", 1000, 1, "n", scheduler_name="other")
+    case = Case(NodeTable([node("n")], [foreign]))
+    everything = PreemptionOptions(only_own=False)
+    assert isinstance(case.preempt(pod("p", 500, 9)), Rejection)
+    assert replace(case, options=everything).victims(pod("p", 500, 9)) == ("n", ["a"])
+    nominated = pod("b", 100, 0, nominated_node_name="n", scheduler_name="other")
+    case = Case(NodeTable([node("n")], [pod("a", 1000, 1, "n"), nominated]))
+    assert isinstance(case.preempt(pod("p", 500, 9)), Rejection)
+    assert replace(case, options=everything).victims(pod("p", 500, 9)) == ("n", ["a"])
+
+
+def test_the_search_ends_after_enough_candidates() -> None:
+    pods = [pod(f"v{number}", 1000, number, f"n{number}") for number in range(10)]
+    options = PreemptionOptions(min_candidate_percent=20, min_candidates=1)
+    case = Case(NodeTable([node(f"n{number}") for number in range(10)], pods), options=options)
+    chosen = {case.preempt(pod("p", 500, 99), seed).node_name for seed in range(40)}
+    # Two neighbors are looked at, the cheaper one is taken; the last of the circle has the first as its neighbor.
+    assert chosen == {f"n{number}" for number in range(9)}
+
+
+def test_a_plugin_sees_the_changes_between_two_attempts() -> None:
+    table = NodeTable([node("a"), node("b")], [pod("v", 1000, 9, "a"), pod("w", 1000, 9, "b")])
+    case, pending = Case(table), pod("p", 500, 9)
+    plugin = DefaultPreemption(case.filters, lambda: (), random.Random(0))
+
+    def attempt() -> object:
+        answer = plugin.post_filter(pending, table, run_filters(case.filters, pending, table).verdicts, 0.0)
+        return answer.node_name if isinstance(answer, Preemption) else answer.message
+
+    assert attempt() == "preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."
+    table.add(pod("w", 1000, 8, "b"))
+    assert attempt() == "b"
+    table.add(pod("w", 1000, 9, "b"))
+    assert isinstance(attempt(), str)
+    table.remove_nodes(["a"])
+    table.add_nodes([node("c")])
+    table.add(pod("u", 1000, 1, "c"))
+    assert attempt() == "c"
+
+
+@pytest.mark.parametrize("options", [{"min_candidate_percent": 101}, {"min_candidates": -1}])
+def test_wrong_options_name_the_argument(options: Mapping[str, int]) -> None:
+    with pytest.raises(ValueError, match="minCandidateNodes"):
+        PreemptionOptions(**options)
+
+
+def draw(dice: random.Random) -> tuple[Case, Pod]:
+    """Return a small cluster with full nodes, budgets and nominations, and a pending pod that fits nowhere."""
+    nodes = [node(f"n{number}", dice.choice([1000, 2000])) for number in range(dice.randint(1, 6))]
+    pods: list[Pod] = []
+    for each in nodes:
+        for _ in range(dice.randint(0, 8)):
+            labels = {"app": dice.choice("xyz"), "color": dice.choice("rgb")} if dice.random() < 0.8 else {}
+            started = dice.choice([None, *(float(second) for second in range(30))])
+            priority, name = dice.randint(-2, 6), f"v{len(pods)}"
+            scheduler = "other" if dice.random() < 0.05 else "default-scheduler"
+            one = pod(name, dice.randint(1, 7) * 100, priority, each.name, started, labels=labels)
+            pods.append(replace(one, scheduler_name=scheduler))
+    nominated = [
+        pod(f"w{number}", 200, dice.randint(0, 6), nominated_node_name=dice.choice(nodes).name)
+        for number in range(dice.randint(0, 2))
+    ]
+    budgets = [budget(dice.randint(0, 2), app=app) for app in "xy"]
+    color = {"color": dice.choice("rgb")} if dice.random() < 0.5 else {}
+    pending = pod("p", dice.randint(5, 20) * 100, dice.randint(0, 6), labels=color)
+    return Case(NodeTable(nodes, [*pods, *nominated]), budgets), pending
+
+
+def fits(each: Node, pending: Pod, present: list[Pod], guests: list[Pod]) -> bool:
+    """Return whether a pod fits a node, with the pods that are nominated to it and without."""
+    for others in (present, [*present, *guests]):
+        cpu = sum(one.containers[0].requests["cpu"] for one in [*others, pending])
+        color = pending.labels.get("color")
+        same = color is not None and any(one.labels.get("color") == color for one in others)
+        if cpu > each.allocatable["cpu"] or same or len(others) >= 20:
+            return False
+    return True
+
+
+def violating(movable: list[Pod], budgets: Sequence[DisruptionBudget]) -> list[Pod]:
+    """Return the pods beyond the budgets; each budget selects one app, so no pod has two."""
+    found = []
+    for each in budgets:
+        covered = [one for one in movable if one.labels.get("app") == each.selector.requirements[0].values[0]]
+        found += covered[each.disruptions_allowed :]
+    return [one for one in movable if one in found]
+
+
+def slowly(case: Case, pending: Pod) -> dict[str, tuple[list[str], int]]:
+    """Return victims and violations by node, by the definition, over plain lists."""
+    result = {}
+    nominations = case.table.occupancy.nominated.values()
+    for each in case.table.nodes:
+        guests = [other for name, other in nominations if name == each.name and other.priority >= pending.priority]
+        pods = case.table.pods(each.name)
+        movable = [one for one in pods if one.priority < pending.priority and one.scheduler_name != "other"]
+        movable.sort(key=lambda one: (-one.priority, 1e9 if one.started_at is None else one.started_at))
+        beyond = violating(movable, case.budgets)
+        present, victims = [one for one in pods if one not in movable], []
+        if not fits(each, pending, present, guests):
+            continue
+        for one in [*beyond, *(one for one in movable if one not in beyond)]:
+            (present if fits(each, pending, [*present, one], guests) else victims).append(one)
+        if victims:
+            victims.sort(key=movable.index)
+            result[each.name] = [one.name for one in victims], sum(one in beyond for one in victims)
+    return result
+
+
+@pytest.mark.parametrize("room", [Room, RoomOfPods])
+def test_drawn_clusters_have_the_victims_of_the_definition(room: type[Room]) -> None:
+    drawn = preempted = 0
+    for seed in range(200):
+        dice = random.Random(seed)
+        case, pending = draw(dice)
+        case.filters = [Zone(), room(), Apart()]
+        if run_filters(case.filters, pending, case.table).feasible.any():
+            continue
+        drawn += 1
+        expected, answer = slowly(case, pending), case.preempt(pending)
+        if isinstance(answer, Rejection):
+            assert not expected, seed
+            continue
+        preempted += 1
+        victims, violations = expected[answer.node_name]
+        assert [each.name for each in answer.victims] == victims, seed
+        assert violations == min(number for _, number in expected.values()), seed
+    assert drawn > 50
+    assert preempted > 25

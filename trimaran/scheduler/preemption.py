@@ -1,0 +1,176 @@
+"""DefaultPreemption: make room for a pod on one node by deleting pods of lower priority.
+
+Source: k8s.io/kubernetes/pkg/scheduler/framework/preemption and its plugin DefaultPreemption, version 1.37, without
+groups of pods (feature gate GenericWorkload, which is off by default).
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime.kubernetes.disruption_budgets import DisruptionBudget
+from runtime.kubernetes.objects import Pod
+from scoring.arrays import Bools
+from scoring.plugins.filtering import FilterPlugin, FilterVerdict
+from scoring.table.node_table import NodeTable
+from trimaran.scheduler.extension_points import PostFilterPlugin, Preemption, Rejection
+from trimaran.scheduler.victims import NO_VICTIMS, Candidate, LowestPriorities, VictimSearch, importance
+
+_LEAST_PRIORITY = -(2**31)
+_NOT_HELPFUL = "Preemption is not helpful for scheduling"
+
+
+@dataclass(frozen=True)
+class PreemptionOptions:
+    """Arguments of DefaultPreemption.
+
+    Attributes:
+        min_candidate_percent: ``minCandidateNodesPercentage``: share of the nodes after which the search for candidates
+            ends.
+        min_candidates: ``minCandidateNodesAbsolute``: number of candidates before which the search never ends.
+        only_own: take no victim that another scheduler placed, and no node to which another scheduler nominated a pod.
+            kube-scheduler does not look at scheduler names.
+    """
+
+    min_candidate_percent: int = 10
+    min_candidates: int = 100
+    only_own: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.min_candidate_percent <= 100:
+            raise ValueError(
+                f"minCandidateNodesPercentage: must be between 0 and 100, got {self.min_candidate_percent!r}"
+            )
+        if self.min_candidates < 0:
+            raise ValueError(f"minCandidateNodesAbsolute: must not be negative, got {self.min_candidates!r}")
+        if not self.min_candidate_percent and not self.min_candidates:
+            raise ValueError("minCandidateNodesPercentage and minCandidateNodesAbsolute: at least one must be above 0")
+
+    def wanted(self, nodes: int) -> int:
+        """Return the number of candidates after which the search ends, for a number of nodes to search."""
+        return min(max(nodes * self.min_candidate_percent // 100, self.min_candidates, 1), nodes)
+
+
+class DefaultPreemption(PostFilterPlugin):
+    """Preemption of pods of lower priority, as kube-scheduler's plugin decides it.
+
+    Args:
+        filters: filter plugins of the profile, in order.
+        budgets: returns all disruption budgets.
+        dice: draws the node at which the search starts.
+        options: arguments of the plugin.
+    """
+
+    name = "DefaultPreemption"
+    requeued_by = frozenset()  # kube-scheduler, too, leaves this to the filters that refused the pod
+
+    def __init__(
+        self,
+        filters: Sequence[FilterPlugin],
+        budgets: Callable[[], Collection[DisruptionBudget]],
+        dice: random.Random,
+        options: PreemptionOptions = PreemptionOptions(),
+    ) -> None:
+        self._filters, self._budgets, self._dice, self._options = tuple(filters), budgets, dice, options
+        self._lowest = LowestPriorities()
+
+    def post_filter(
+        self,
+        pod: Pod,
+        nodes: NodeTable,
+        verdicts: Mapping[str, FilterVerdict],
+        now: float,  # noqa: ARG002
+    ) -> Preemption | Rejection:
+        """Return the victims and their node, or why preemption cannot help."""
+        resolvable = _resolvable(verdicts, len(nodes))
+        refusal = self._why_not_eligible(pod, nodes, resolvable)
+        if refusal:
+            return Rejection(f"preemption: not eligible due to {refusal}.", needs_room=True)
+        if self._options.only_own:
+            for name, other in nodes.occupancy.nominated.values():
+                if other.scheduler_name != pod.scheduler_name:
+                    resolvable[nodes.row(name)] = False
+        candidates, reasons = self._candidates(pod, nodes, resolvable)
+        if not candidates:
+            parts = sorted(f"{count} {reason}" for reason, count in reasons.items())
+            return Rejection(f"preemption: 0/{len(nodes)} nodes are available: {', '.join(parts)}.", needs_room=True)
+        chosen = min(candidates, key=_cost)  # the first of equals
+        cleared = tuple(
+            other
+            for name, other in nodes.occupancy.nominated.values()
+            if name == chosen.node_name and other.priority < pod.priority
+        )
+        return Preemption(chosen.node_name, chosen.victims, cleared)
+
+    def _why_not_eligible(self, pod: Pod, nodes: NodeTable, resolvable: Bools) -> str:
+        """Return why a pod must not preempt others now; "" if it may."""
+        if not pod.scheduling.preempts:
+            return "preemptionPolicy=Never"
+        row = nodes.rows.row_by_name.get(pod.nominated_node_name)
+        if row is None or not resolvable[row]:
+            return ""  # whatever happens on the nominated node, the pod will not fit there
+        leaving = (placed.pod for placed in nodes.placed_on(row))
+        if any(each.terminating and each.preempted and self._may_be_victim(each, pod) for each in leaving):
+            return "a terminating pod on the nominated node"
+        return ""
+
+    def _may_be_victim(self, other: Pod, pod: Pod) -> bool:
+        return other.priority < pod.priority and (
+            not self._options.only_own or other.scheduler_name == pod.scheduler_name
+        )
+
+    def _candidates(self, pod: Pod, nodes: NodeTable, resolvable: Bools) -> tuple[list[Candidate], Counter[str]]:
+        """Return the candidates in the order of the search, and how many nodes each reason excludes."""
+        rows = np.flatnonzero(resolvable)
+        reasons = Counter({_NOT_HELPFUL: len(nodes) - len(rows)} if len(rows) < len(nodes) else {})
+        if not rows.size:
+            return [], reasons
+        wanted = self._options.wanted(len(rows))
+        rows = np.roll(rows, -self._dice.randrange(len(rows)))
+        has_victims = (
+            self._lowest.of(nodes, pod.scheduler_name if self._options.only_own else None)[rows] < pod.priority
+        )
+        reasons.update({NO_VICTIMS: len(rows) - int(has_victims.sum())} if not has_victims.all() else {})
+        rows = rows[has_victims]
+        search = VictimSearch(
+            self._filters, pod, nodes, rows, self._budgets(), lambda other: self._may_be_victim(other, pod)
+        )
+        harmless: list[Candidate] = []  # violate no budget
+        harmful: list[Candidate] = []
+        for _, result in search.search(rows, wanted):
+            if not isinstance(result, Candidate):
+                reasons.update(result)
+                continue
+            (harmful if result.violations else harmless).append(result)
+            if harmless and len(harmless) + len(harmful) >= wanted:
+                break
+        return harmless + harmful, reasons
+
+
+def _resolvable(verdicts: Mapping[str, FilterVerdict], size: int) -> Bools:
+    """Return a mask of the nodes whose first refusal preemption may resolve, shape (nodes,)."""
+    resolvable, undecided = np.zeros(size, np.bool_), np.ones(size, np.bool_)
+    for verdict in verdicts.values():
+        refused = undecided & ~verdict.allowed
+        resolvable |= refused if verdict.unresolvable is None else refused & ~verdict.unresolvable
+        undecided &= verdict.allowed
+    return resolvable
+
+
+def _cost(candidate: Candidate) -> tuple[float, ...]:
+    """Return the key by which kube-scheduler picks a node: the least one.
+
+    The last element is the start of the earliest of the most important victims, which should be late. Priorities count
+    from the least possible one on, so that fewer victims are better, also with negative priorities.
+    """
+    _, started_at = importance(candidate.victims[0])
+    return (
+        candidate.violations,
+        candidate.victims[0].priority,
+        sum(victim.priority - _LEAST_PRIORITY for victim in candidate.victims),
+        len(candidate.victims),
+        -started_at,
+    )

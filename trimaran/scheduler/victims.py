@@ -1,0 +1,242 @@
+"""Search for the pods that must leave a node so that a pending pod fits there.
+
+On each node, all pods that may be victims are removed. If the pending pod fits then, they are brought back one by one,
+the most important first, as long as it still fits; those whose deletion would violate a disruption budget come before
+all others. What is left out are the victims. Source: ``SelectVictimsOnNode`` of kube-scheduler's DefaultPreemption.
+
+If all filters that matter to the pod depend only on requests, many nodes are tried at once, as arrays. Otherwise the
+nodes are tried one by one, because the pods of one node can affect another.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from weakref import ReferenceType, ref
+
+import numpy as np
+
+from runtime.kubernetes.disruption_budgets import DisruptionBudget, violations
+from runtime.kubernetes.objects import Pod
+from scoring.arrays import Bools, Int64s
+from scoring.plugins.filtering import Dependence, FilterPlugin, FilterVerdict
+from scoring.table.node_table import NodeTable
+from scoring.table.occupancy import PlacedPod
+from trimaran.scheduler.feasibility import run_filters
+
+_LATEST = float("inf")
+NO_VICTIMS: Final = "No preemption victims found for incoming pod"
+_NO_POD = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Node on which a pending pod fits once some pods are gone.
+
+    Attributes:
+        node_name: name of the node.
+        victims: pods to delete, the most important first; at least one.
+        violations: number of victims whose deletion violates a disruption budget.
+    """
+
+    node_name: str
+    victims: tuple[Pod, ...]
+    violations: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Removable:
+    """Pods of a node that may be victims, in the order in which they are brought back.
+
+    Attributes:
+        placed: the pods, first those whose deletion would violate a budget.
+        violating: number of the latter.
+    """
+
+    placed: tuple[PlacedPod, ...]
+    violating: int
+
+    def candidate(self, node_name: str, is_victim: Sequence[bool]) -> Candidate | None:
+        """Return the candidate whose victims a mask selects; None if it selects none."""
+        victims = [placed.pod for placed, taken in zip(self.placed, is_victim, strict=True) if taken]
+        if not victims:
+            return None
+        return Candidate(node_name, tuple(sorted(victims, key=importance)), sum(is_victim[: self.violating]))
+
+
+class VictimSearch:
+    """Search for victims on the nodes of a table, for one pending pod.
+
+    Args:
+        filters: filter plugins in order.
+        pod: pending pod.
+        nodes: node table with all pods; it is not changed.
+        rows: rows that may be searched, in any order, shape (k,).
+        budgets: disruption budgets.
+        may_leave: whether a pod may be a victim.
+    """
+
+    def __init__(
+        self,
+        filters: Sequence[FilterPlugin],
+        pod: Pod,
+        nodes: NodeTable,
+        rows: Int64s,
+        budgets: Collection[DisruptionBudget],
+        may_leave: Callable[[Pod], bool],
+    ) -> None:
+        self._pod, self._nodes, self._budgets, self._may_leave = pod, nodes, tuple(budgets), may_leave
+        # Removing pods cannot change the verdicts of filters that depend on nodes only.
+        self._refused: dict[int, tuple[str, ...]] = {}
+        self._filters: list[FilterPlugin] = []
+        for each in filters:
+            verdict = each.filter(pod, nodes, rows)
+            if verdict is None:
+                continue  # as in kube-scheduler, a filter that skips the pod is not asked again
+            if each.depends_on is Dependence.NODES:
+                self._refused.update(_refusals(verdict, rows))
+            else:
+                self._filters.append(each)
+
+    def search(self, rows: Int64s, at_once: int) -> Iterator[tuple[str, Candidate | tuple[str, ...]]]:
+        """Yield for each row the name of its node, and the candidate or the reasons why there is none.
+
+        Args:
+            rows: rows to search, in this order.
+            at_once: largest number of rows to search at once, before the first is yielded.
+        """
+        if any(each.depends_on is Dependence.PODS for each in self._filters):
+            at_once = 1
+        for begin in range(0, len(rows), at_once):
+            yield from self._search(rows[begin : begin + at_once])
+
+    def _search(self, rows: Int64s) -> Iterator[tuple[str, Candidate | tuple[str, ...]]]:
+        removable: dict[int, _Removable] = {}
+        results: dict[int, Candidate | tuple[str, ...]] = {}
+        for row in rows.tolist():
+            pods = self._removable(row)
+            if not pods.placed:
+                results[row] = (NO_VICTIMS,)
+            elif row in self._refused:
+                results[row] = self._refused[row]
+            else:
+                removable[row] = pods
+        if len(rows) == 1:
+            results.update((row, self._try_one(row, pods)) for row, pods in removable.items())
+        elif removable:
+            results.update(self._try_together(removable))
+        for row in rows.tolist():
+            yield self._nodes.names[row], results[row]
+
+    def _removable(self, row: int) -> _Removable:
+        """Return the pods of a row that may be victims, the most important first."""
+        placed = [each for each in self._nodes.placed_on(row) if self._may_leave(each.pod)]
+        placed.sort(key=_importance_of)
+        if not self._budgets:
+            return _Removable(tuple(placed), 0)
+        violates = violations([each.pod for each in placed], self._budgets)
+        first = [each for each, violating in zip(placed, violates, strict=True) if violating]
+        rest = [each for each, violating in zip(placed, violates, strict=True) if not violating]
+        return _Removable((*first, *rest), len(first))
+
+    def _try_one(self, row: int, pods: _Removable) -> Candidate | tuple[str, ...]:
+        plan, rows, name = self._nodes.copy(), np.array([row]), self._nodes.names[row]
+        for placed in pods.placed:
+            plan.remove(placed.pod)
+        result = run_filters(self._filters, self._pod, plan, rows)
+        if not result.feasible[0]:
+            return next(iter(result.verdicts.values())).reasons(0)
+        is_victim: list[bool] = []
+        for placed in pods.placed:
+            plan.add(placed.pod, name, placed.placed_at)
+            is_victim.append(not run_filters(self._filters, self._pod, plan, rows).feasible[0])
+            if is_victim[-1]:
+                plan.remove(placed.pod)
+        return pods.candidate(name, is_victim) or (NO_VICTIMS,)
+
+    def _try_together(self, removable: Mapping[int, _Removable]) -> Iterator[tuple[int, Candidate | tuple[str, ...]]]:
+        """Yield the result of each row; for filters that depend on the sums over each node's own pods."""
+        plan = self._nodes.copy()
+        sums = plan.occupancy.sums
+        rows, names = np.array(list(removable)), self._nodes.names
+        # One line for each pod: what it adds to its node. The lines of a node follow each other.
+        sizes = np.array([len(pods.placed) for pods in removable.values()])
+        begins = np.cumsum(sizes) - sizes
+        changes = np.array([sums.change(placed.pod) for pods in removable.values() for placed in pods.placed])
+        sums.amounts[:, rows] -= np.add.reduceat(changes, begins).T
+        result = run_filters(self._filters, self._pod, plan, rows)
+        is_victim: Bools = np.zeros(len(changes), np.bool_)
+        # Step by step, one more pod of each node comes back.
+        for step in range(sizes.max()):
+            still = np.flatnonzero(result.feasible & (sizes > step))
+            if not still.size:
+                break
+            lines = begins[still] + step
+            sums.amounts[:, rows[still]] += changes[lines].T
+            refused = ~run_filters(self._filters, self._pod, plan, rows[still]).feasible
+            sums.amounts[:, rows[still[refused]]] -= changes[lines[refused]].T
+            is_victim[lines[refused]] = True
+        for index, (row, pods) in enumerate(removable.items()):
+            if result.feasible[index]:
+                begin = begins[index]
+                mask = is_victim[begin : begin + sizes[index]].tolist()
+                yield row, pods.candidate(names[row], mask) or (NO_VICTIMS,)
+            else:
+                yield row, _first_reasons(result.verdicts, index)
+
+
+class LowestPriorities:
+    """Lowest priority of the pods on each node; after a change of the table only the changed rows are read again.
+
+    In a cluster full of pods of one priority, this rules out preemption in microseconds.
+    """
+
+    def __init__(self) -> None:
+        self._table: ReferenceType[NodeTable] | None = None
+        self._names: tuple[str, ...] = ()
+        self._scheduler_name: str | None = None
+        self._version = -1
+        self._lowest: Int64s = np.zeros(0, np.int64)
+
+    def of(self, nodes: NodeTable, scheduler_name: str | None) -> Int64s:
+        """Return the lowest priority on each node, shape (nodes,); the largest int64 for a node without pods.
+
+        Args:
+            nodes: node table.
+            scheduler_name: count only the pods of this scheduler; None for all.
+        """
+        is_same = self._table is not None and self._table() is nodes and self._names is nodes.names
+        if is_same and self._scheduler_name == scheduler_name:
+            changed = nodes.changed_rows(self._version)
+        else:
+            changed = np.arange(len(nodes))
+            self._lowest = np.full(len(nodes), _NO_POD)
+            self._table, self._names, self._scheduler_name = ref(nodes), nodes.names, scheduler_name
+        for row in changed.tolist():
+            self._lowest[row] = min(
+                (
+                    placed.pod.priority
+                    for placed in nodes.placed_on(row)
+                    if scheduler_name is None or placed.pod.scheduler_name == scheduler_name
+                ),
+                default=_NO_POD,
+            )
+        self._version = nodes.version
+        return self._lowest
+
+
+def importance(pod: Pod) -> tuple[int, float]:
+    """Return a key that sorts pods by importance, the most important first: by priority, then by time of start."""
+    return -pod.priority, _LATEST if pod.started_at is None else pod.started_at
+
+
+def _importance_of(placed: PlacedPod) -> tuple[int, float]:
+    return importance(placed.pod)
+
+
+def _refusals(verdict: FilterVerdict, rows: Int64s) -> Iterator[tuple[int, tuple[str, ...]]]:
+    for index in np.flatnonzero(~verdict.allowed).tolist():
+        yield int(rows[index]), verdict.reasons(index)
+
+
+def _first_reasons(verdicts: Mapping[str, FilterVerdict], index: int) -> tuple[str, ...]:
+    return next(verdict.reasons(index) for verdict in verdicts.values() if not verdict.allowed[index])
