@@ -22,6 +22,7 @@ OTHER_KINDS: Final[Mapping[str, str]] = {
     "PersistentVolumeClaim": "/api/v1/persistentvolumeclaims",
     "PodDisruptionBudget": "/apis/policy/v1/poddisruptionbudgets",
     "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
+    "VolumeAttachment": "/apis/storage.k8s.io/v1/volumeattachments",
 }
 """Paths of the lists of objects other than nodes and pods, by kind."""
 

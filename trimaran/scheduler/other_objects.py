@@ -1,0 +1,167 @@
+"""Objects other than nodes and pods that plugins of the scheduler read: storage, disruption budgets, namespaces.
+
+Plugins hold the cache and see every change at once. What a plugin decides and has not written yet, such as the claim
+that a volume is reserved for, lies over the objects until the API server shows a newer version of the object, or until
+the decision is taken back; without this, the next pod would choose the same volume.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final
+
+from runtime.kubernetes.disruption_budgets import DisruptionBudget
+from runtime.kubernetes.k8s_fields import get, get_texts
+from scoring.plugins.filtering import ClusterEvent
+from trimaran.scheduler.storage_objects import (
+    Attachment,
+    Claim,
+    Driver,
+    NodeDrivers,
+    StorageCapacity,
+    Volume,
+    VolumeClass,
+)
+
+Key = tuple[str, str]
+"""Namespace and name; the namespace of objects without one is ""."""
+
+_READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
+    "PersistentVolumeClaim": Claim.from_k8s,
+    "PersistentVolume": Volume.from_k8s,
+    "StorageClass": VolumeClass.from_k8s,
+    "CSINode": NodeDrivers.from_k8s,
+    "CSIDriver": Driver.from_k8s,
+    "CSIStorageCapacity": StorageCapacity.from_k8s,
+    "VolumeAttachment": Attachment.from_k8s,
+    "PodDisruptionBudget": DisruptionBudget.from_k8s,
+    "Namespace": lambda each: get_texts(get(each, "metadata"), "labels", "namespace: metadata"),
+}
+
+
+class ObjectCache:
+    """Objects by kind, as the API server lists them, and what plugins assume about them. For one thread."""
+
+    def __init__(self) -> None:
+        self._objects: dict[str, dict[Key, Any]] = defaultdict(dict)
+        self._assumed: dict[tuple[str, Key], Any] = {}
+
+    def put(self, kind: str, document: Mapping[str, Any]) -> ClusterEvent | None:
+        """Add or update an object; return the event that it is for unschedulable pods, or None.
+
+        Raises:
+            ValueError: the object cannot be read; it stays as it was.
+        """
+        key, read = _key(document), _READERS[kind](document)
+        if self._objects[kind].get(key) == read:
+            return None
+        self._objects[kind][key] = read
+        assumed = self._assumed.get((kind, key))
+        if assumed is not None and assumed.resource_version != read.resource_version:
+            del self._assumed[kind, key]
+        return _event(kind)
+
+    def drop(self, kind: str, document: Mapping[str, Any]) -> ClusterEvent | None:
+        """Remove an object; return the event that it is for unschedulable pods, or None."""
+        key = _key(document)
+        self._assumed.pop((kind, key), None)
+        return None if self._objects[kind].pop(key, None) is None else _event(kind)
+
+    def replace(self, kind: str, documents: Iterable[Mapping[str, Any]]) -> ClusterEvent | None:
+        """Replace all objects of a kind with a full list; return the event for unschedulable pods, or None.
+
+        Raises:
+            ValueError: an object cannot be read; nothing changes.
+        """
+        listed = {_key(each): _READERS[kind](each) for each in documents}
+        if listed == self._objects[kind]:
+            return None
+        self._objects[kind] = listed
+        for of, key in tuple(self._assumed):
+            if of == kind and (
+                key not in listed or listed[key].resource_version != self._assumed[of, key].resource_version
+            ):
+                del self._assumed[of, key]
+        return _event(kind)
+
+    @property
+    def budgets(self) -> Collection[DisruptionBudget]:
+        """All disruption budgets."""
+        return self._objects["PodDisruptionBudget"].values()
+
+    @property
+    def namespace_labels(self) -> Mapping[str, Mapping[str, str]]:
+        """Labels of each namespace."""
+        return {name: labels for (_, name), labels in self._objects["Namespace"].items()}
+
+    def claim(self, namespace: str, name: str, *, assumed: bool = True) -> Claim | None:
+        """Return a claim; with ``assumed`` with the node that was selected for it. None if there is none."""
+        found: Claim | None = self._find("PersistentVolumeClaim", (namespace, name), assumed=assumed)
+        return found
+
+    def volume(self, name: str, *, assumed: bool = True) -> Volume | None:
+        """Return a volume; with ``assumed`` with the claim that it was chosen for. None if there is none."""
+        found: Volume | None = self._find("PersistentVolume", ("", name), assumed=assumed)
+        return found
+
+    def volumes(self) -> list[Volume]:
+        """Return all volumes, with the claims that they were chosen for, by name."""
+        kind = "PersistentVolume"
+        return [self._assumed.get((kind, key), each) for key, each in sorted(self._objects[kind].items())]
+
+    def storage_class(self, name: str) -> VolumeClass | None:
+        """Return a StorageClass; None if there is none."""
+        found: VolumeClass | None = self._objects["StorageClass"].get(("", name))
+        return found
+
+    def volume_limits(self, node_name: str) -> Mapping[str, int]:
+        """Return the largest number of volumes on a node, by CSI driver."""
+        found: NodeDrivers | None = self._objects["CSINode"].get(("", node_name))
+        return {} if found is None else found.limits
+
+    @property
+    def has_volume_limits(self) -> bool:
+        """Whether any node limits the number of its volumes."""
+        return any(each.limits for each in self._objects["CSINode"].values())
+
+    def tracks_capacity(self, provisioner: str) -> bool:
+        """Return whether a provisioner is a CSI driver that publishes the free space for new volumes."""
+        found: Driver | None = self._objects["CSIDriver"].get(("", provisioner))
+        return found is not None and found.tracks_capacity
+
+    def capacities(self) -> Collection[StorageCapacity]:
+        """Return what CSI drivers say about free space."""
+        return self._objects["CSIStorageCapacity"].values()
+
+    def attachments(self) -> Collection[Attachment]:
+        """Return all attachments of volumes to nodes."""
+        return self._objects["VolumeAttachment"].values()
+
+    def assume(self, changed: Claim | Volume) -> None:
+        """Let a change of an object count that is not written yet."""
+        self._assumed[_place(changed)] = changed
+
+    def forget(self, changed: Claim | Volume) -> None:
+        """Take back an assumed change, if it still counts."""
+        if self._assumed.get(_place(changed)) == changed:
+            del self._assumed[_place(changed)]
+
+    def _find(self, kind: str, key: Key, *, assumed: bool) -> Any:
+        found = self._objects[kind].get(key)
+        return self._assumed.get((kind, key), found) if assumed else found
+
+
+def _place(changed: Claim | Volume) -> tuple[str, Key]:
+    if isinstance(changed, Claim):
+        return "PersistentVolumeClaim", changed.key
+    return "PersistentVolume", ("", changed.name)
+
+
+def _key(document: Mapping[str, Any]) -> Key:
+    metadata = get(document, "metadata")
+    return str(get(metadata, "namespace") or ""), str(get(metadata, "name") or "")
+
+
+def _event(kind: str) -> ClusterEvent | None:
+    if kind == "PodDisruptionBudget":
+        return None  # makes no pod schedulable
+    return ClusterEvent.OTHER_CHANGED if kind == "Namespace" else ClusterEvent.VOLUME_CHANGED
