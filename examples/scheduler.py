@@ -46,7 +46,7 @@ from scoring import (
 )
 from scoring.load.pod_expectation import PodExpectation, expectation_line
 from trimaran.cluster.view import ClusterView
-from trimaran.extender.workload_use import WorkloadUse
+from trimaran.cluster.workload_use import WorkloadUse
 from watcher.workloads.api_pods import ApiPods
 
 GANG = "pod-group.scheduling.sigs.k8s.io/name"

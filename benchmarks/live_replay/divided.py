@@ -31,7 +31,7 @@ _CONSTANTS = {
         "RECENT_SECONDS", "_PRIOR_MINUTES", "_MEMORY_MINUTES", "_HOUR_MEMORY_MINUTES", "_UNKNOWN_MINUTES",
         "_LEVEL_SECONDS", "_LEAST_LEVEL_SECONDS", "_CLOCK_JITTER_SECONDS",
     ),
-    "trimaran.extender.workload_use": ("MAX_AGE_SECONDS",),
+    "trimaran.cluster.workload_use": ("MAX_AGE_SECONDS",),
 }  # fmt: skip
 
 

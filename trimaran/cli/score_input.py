@@ -12,7 +12,7 @@ from runtime.terminal import echo
 from scoring import Pod, Profile, UseLevels
 from scoring.load.pod_expectation import PodExpectation
 from trimaran.cli.options import connected, fail
-from trimaran.extender.workload_use import MAX_AGE_SECONDS
+from trimaran.cluster.workload_use import MAX_AGE_SECONDS
 from watcher.model import WatcherMetrics
 
 

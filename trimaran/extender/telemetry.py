@@ -10,13 +10,13 @@ from prometheus_client.registry import Collector
 
 from runtime.server.request_metrics import RequestMetrics
 from trimaran.cluster.view import ClusterView
+from trimaran.cluster.workload_use import WorkloadUse
 from trimaran.extender.answer import PrioritizeOutcome, ScoredCandidates
 from trimaran.extender.decisions.decision import Decision
 from trimaran.extender.decisions.record import DecisionRecord
 from trimaran.extender.decisions.regret import PlacementRegret
 from trimaran.extender.filtering import FILTER_OUTCOMES, NodeFilter
 from trimaran.extender.trial.field_trial import FieldTrial
-from trimaran.extender.workload_use import WorkloadUse
 
 _AGES = (5, 10, 15, 30, 45, 60, 90, 120, 180, 300, 600)
 _RANKS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500)

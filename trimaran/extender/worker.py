@@ -18,6 +18,7 @@ from runtime.server.fast_path import FastPath
 from runtime.settings.loading import LoadedSettings
 from trimaran.cluster.planned_targets import PlannedTargets
 from trimaran.cluster.view import ClusterView, OnBound
+from trimaran.cluster.workload_use import WorkloadUse
 from trimaran.extender import rollout
 from trimaran.extender.app import create_app
 from trimaran.extender.benefit_notice import BenefitNotice
@@ -39,7 +40,6 @@ from trimaran.extender.trial.field_trial import FieldTrial, TrialSources
 from trimaran.extender.trial.promql_value import PromqlValue
 from trimaran.extender.trial.routes import trial_routes
 from trimaran.extender.trial.state import TrialPlan
-from trimaran.extender.workload_use import WorkloadUse
 from watcher.workloads.api_pods import ApiPods
 
 

@@ -19,9 +19,9 @@ from werkzeug.serving import make_server
 from client import ServiceClient
 from runtime.http.gather import Deadline
 from runtime.kubernetes.workloads import Workload
+from trimaran.cluster.workload_use import WorkloadUse
 from trimaran.extender.prioritizer import Prioritizer, PrioritizerOptions
 from trimaran.extender.wire import ExtenderArgs
-from trimaran.extender.workload_use import WorkloadUse
 from watcher.pipeline.pod_use import PodUseRounds
 from watcher.providers.prometheus import PrometheusProvider
 from watcher.settings import ProviderSettings, Settings

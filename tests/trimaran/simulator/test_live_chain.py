@@ -15,7 +15,7 @@ from support.servers import free_port, run_prometheus, wait_until
 
 from client import ServiceClient
 from runtime.kubernetes.objects import CPU, MEMORY
-from trimaran.extender.workload_use import WorkloadUse
+from trimaran.cluster.workload_use import WorkloadUse
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.learning import UseHistory
 from trimaran.simulator.simulated_watcher import SimulatedWatcher

@@ -13,11 +13,11 @@ from client import NoMetrics
 from runtime.kubernetes.workloads import Workload
 from scoring import Container, Pod, ResourceList
 from scoring.load.pod_expectation import expectation_line
+from trimaran.cluster.workload_use import MAX_AGE_SECONDS, WorkloadUse
 from trimaran.extender.decisions.record import DecisionRecord
 from trimaran.extender.prioritizer import Prioritizer, PrioritizerOptions
 from trimaran.extender.telemetry import ExtenderTelemetry
 from trimaran.extender.wire import ExtenderArgs
-from trimaran.extender.workload_use import MAX_AGE_SECONDS, WorkloadUse
 from watcher.workload_table import WorkloadTable
 
 BUSY, IDLE = Workload("default", "Deployment", "busy"), Workload("default", "Deployment", "idle")
