@@ -43,12 +43,16 @@ class Leadership:
         """Start to acquire the Lease in the background."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Stop, and release the Lease. All writes must have ended, because another process leads from then on."""
+    def stop(self, *, release: bool = True) -> None:
+        """Stop, and release the Lease, so that another process leads at once.
+
+        Args:
+            release: False if a write may still arrive late: the Lease then expires.
+        """
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join(_JOIN_SECONDS)
-        if self.has_lease:
+        if release and self.has_lease:
             self._lease.release()
         self._term = None
 

@@ -30,6 +30,10 @@ COMMANDS = {
         "trimaran.cli.rebalance:rebalance",
         "Move running pods to the nodes where the predicted congestion falls most.",
     ),
+    "scheduler": (
+        "trimaran.cli.scheduler:scheduler",
+        "Place pods by their schedulerName, without a kube-scheduler, or compare with one.",
+    ),
     "simulate": (
         "trimaran.cli.simulate:simulate",
         "Replay recorded pod usage with placement policies, and compare the policies.",

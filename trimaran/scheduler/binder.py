@@ -49,7 +49,6 @@ class Binder:
     Args:
         connections: connections to the API server, one for each thread.
         may_write: returns whether this process leads; asked before every request that changes something.
-        report: called with each outcome, from a thread of the binder.
         timeout_seconds: time limit of a request.
     """
 
@@ -57,10 +56,9 @@ class Binder:
         self,
         connections: Sequence[Sender],
         may_write: Callable[[], bool],
-        report: Callable[[BindOutcome], None],
         timeout_seconds: float = 10.0,
     ) -> None:
-        self._may_write, self._report, self._seconds = may_write, report, timeout_seconds
+        self._may_write, self._seconds = may_write, timeout_seconds
         self._queue: queue.SimpleQueue[tuple[Bind | Prepare, float] | None] = queue.SimpleQueue()
         self._stop = threading.Event()
         self._threads = [
@@ -68,8 +66,9 @@ class Binder:
             for number, connection in enumerate(connections)
         ]
 
-    def start(self) -> None:
-        """Start the threads."""
+    def start(self, report: Callable[[BindOutcome], None]) -> None:
+        """Start the threads; ``report`` is called with each outcome, from one of them."""
+        self._report = report
         for thread in self._threads:
             thread.start()
 

@@ -6,6 +6,7 @@ depends on them. Source: k8s.io/client-go/tools/events.
 """
 
 import logging
+import math
 import queue
 import socket
 import threading
@@ -80,6 +81,7 @@ class PodEventWriter:
     ) -> None:
         self._connection, self._may_write, self._component, self._clock = connection, may_write, component, clock
         self._per_second, self._tokens, self._filled_at = per_second, per_second * _BURST_SECONDS, clock()
+        self._lock = threading.Lock()
         self._queue: queue.Queue[PodEvent | None] = queue.Queue(_QUEUE)
         self._written: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self._is_allowed = True
@@ -92,28 +94,39 @@ class PodEventWriter:
         self._thread.start()
 
     def write(self, event: PodEvent) -> None:
-        """Write an Event in the background, unless the same one was written a short time ago. For one thread."""
-        now = self._clock()
-        if event.reason != "Scheduled":  # a pod is bound once
-            key = event.pod.uid, event.reason, event.note
-            if now - self._written.get(key, -_REPEAT_SECONDS) < _REPEAT_SECONDS:
+        """Write an Event in the background, unless the same one was written a short time ago. Thread-safe."""
+        with self._lock:
+            if self._is_repeated(event):
                 return
-            self._written[key] = now
-            self._written.move_to_end(key)
-            if len(self._written) > _MOST_REMEMBERED:
-                self._written.popitem(last=False)
-        burst = self._per_second * _BURST_SECONDS
-        self._tokens = min(burst, self._tokens + (now - self._filled_at) * self._per_second)
-        self._filled_at = now
-        if self._tokens < 1 or not self._is_allowed:
+            if self._is_allowed and self._has_token():
+                try:
+                    self._queue.put_nowait(event)
+                except queue.Full:
+                    pass
+                else:
+                    self._tokens -= 1
+                    return
             self.dropped += 1
-            return
-        try:
-            self._queue.put_nowait(event)
-        except queue.Full:
-            self.dropped += 1
-        else:
-            self._tokens -= 1
+
+    def _is_repeated(self, event: PodEvent) -> bool:
+        """Return whether the same Event was written a short time ago, and remember this one."""
+        if event.reason == "Scheduled":
+            return False  # a pod is bound once
+        key, now = (event.pod.uid, event.reason, event.note), self._clock()
+        if now - self._written.get(key, -math.inf) < _REPEAT_SECONDS:
+            return True
+        self._written[key] = now
+        self._written.move_to_end(key)
+        if len(self._written) > _MOST_REMEMBERED:
+            self._written.popitem(last=False)
+        return False
+
+    def _has_token(self) -> bool:
+        """Fill the token bucket for the time that has passed; return whether it has a token."""
+        now = self._clock()
+        filled = self._tokens + (now - self._filled_at) * self._per_second
+        self._tokens, self._filled_at = min(self._per_second * _BURST_SECONDS, filled), now
+        return self._tokens >= 1
 
     def stop(self) -> bool:
         """Stop after the queued Events, or after a few seconds; return whether the thread has ended."""

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from runtime.kubernetes.objects import Node, Pod
+from scoring.arrays import Bools, Int64s
 from scoring.load.metrics_table import MetricsTable
 from scoring.load.use_levels import UseLevels
 from scoring.plugins.filtering import ClusterEvent, count_reasons
@@ -167,6 +168,10 @@ class Scheduler:
             levels: expected use of pods; None for their requests.
         """
         self._selector.use_load(metrics, levels)
+
+    def totals(self, pod: Pod, feasible: Bools) -> Int64s:
+        """Return the score of each feasible node for a pod, shape (nodes,); 0 for the others."""
+        return self._selector.totals(self.profiles[pod.scheduler_name], pod, feasible)
 
     # Decisions
 

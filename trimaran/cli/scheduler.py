@@ -1,0 +1,103 @@
+"""``trimaran scheduler``: place pods by their schedulerName, without a kube-scheduler, or compare with one."""
+
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from runtime import logs
+from runtime.errors import SettingsProblems
+from runtime.terminal import echo
+from trimaran.scheduler.settings import SchedulerSettings
+from watcher.commands import errors_or_exit, exit_early, load_or_exit, log_level_option, setting_options
+
+if TYPE_CHECKING:
+    from trimaran.scheduler.settings import SchedulerSection
+
+_LIST_SECONDS = 120.0
+
+
+@click.command()
+@click.option("--config", "configuration", help="KubeSchedulerConfiguration with the profiles.")
+@click.option("--name", help="Without a file: schedulerName of the pods to place, with the default profile.")
+@click.option("--watcher", help="Address of a watcher. [default: an embedded watcher]")
+@click.option(
+    "--shadow", "--dry-run", is_flag=True, help="Bind nothing: decide for the pods of a running scheduler, and compare."
+)
+@click.option("--check", is_flag=True, help="Only check that the scheduler's nodes are its own, and exit.")
+@click.option("--kube-config", help="Kubeconfig file. [default: the pod's service account]")
+@click.option("--host", help="Address to listen on. [default: 127.0.0.1]")
+@click.option("--port", help="Port to listen on. [default: 2025]")
+@log_level_option
+@setting_options
+def scheduler(
+    configuration: str | None,
+    name: str | None,
+    watcher: str | None,
+    kube_config: str | None,
+    host: str | None,
+    port: str | None,
+    log_level: str | None,
+    file: Path | None,
+    assignments: tuple[str, ...],
+    *,
+    shadow: bool,
+    check: bool,
+) -> None:
+    """Place the pods that name this scheduler (spec.schedulerName), by kube-scheduler's rules and by load.
+
+    Of several replicas one places pods, the leader by a Lease. Without metrics it places pods by their requests.
+
+    \b
+    Examples:
+      trimaran scheduler --name trimaran --watcher http://trimaran:2020
+      trimaran scheduler --name default-scheduler --shadow   # beside kube-scheduler: binds nothing; GET /shadow
+
+    Exit status: 0 if stopped by a signal, 1 if it cannot listen or --check finds a problem, 2 if the settings are
+    invalid. A worker process that loses the Lease ends with status 5, and the next one waits for the Lease.
+    """
+    signal.signal(signal.SIGTERM, exit_early)
+    flags = {
+        "scheduler.config": configuration, "scheduler.name": name, "scheduler.watcher": watcher,
+        "scheduler.mode": "shadow" if shadow else None, "scheduler.kube_config": kube_config, "server.host": host,
+        "server.port": port, "log.level": log_level,
+    }  # fmt: skip
+    settings = load_or_exit(SchedulerSettings, file, assignments, flags, is_service=True).settings
+    logs.configure(settings.log.level, settings.log.format)
+    from trimaran.scheduler import service  # Flask and gunicorn are only needed here
+    from watcher.providers.base import check_providers
+
+    with errors_or_exit(settings.log.format):
+        problems = SettingsProblems()
+        with problems.collect():
+            setup = service.setup_of(settings.scheduler)
+        with problems.collect():
+            if settings.scheduler.watcher is None and not check:
+                check_providers(settings)  # fail here, not in a worker process
+        problems.raise_any()
+        if check:
+            _check(settings.scheduler, setup.scheduler_names)
+        service.serve(settings)
+
+
+def _check(section: "SchedulerSection", names: tuple[str, ...]) -> NoReturn:
+    """Print the problems of the scheduler's nodes, and exit with status 1 if there are any."""
+    from runtime.http.failures import describe
+    from runtime.http.gather import Deadline
+    from runtime.kubernetes.api import REQUEST_FAILURES
+    from runtime.kubernetes.objects import Node, Pod
+    from trimaran.cluster.view import NODES, PODS
+    from trimaran.scheduler.shared_nodes import node_sharing
+
+    api, deadline = section.open_api("scheduler"), Deadline.after(_LIST_SECONDS)
+    try:
+        nodes = [Node.from_k8s(each) for each in api.list_items(NODES, deadline)]
+        sharing = node_sharing(nodes, map(Pod.from_k8s, api.list_items(PODS, deadline)), names)
+    except (*REQUEST_FAILURES, ValueError) as error:
+        echo(f"trimaran: the cluster cannot be read: {describe(error).reason}", err=True)
+        raise SystemExit(1) from None
+    problems = sharing.problems()
+    for line in problems or [f"{len(sharing.own)} nodes have pods of this scheduler only, and a NoSchedule taint"]:
+        echo(line)
+    raise SystemExit(1 if problems else 0)

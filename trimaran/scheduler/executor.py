@@ -1,0 +1,122 @@
+"""Carrying out of decisions on a live cluster: Bindings, statuses, Events and metrics, and what became of each."""
+
+import logging
+import time
+from collections.abc import Collection
+
+from runtime.kubernetes.objects import Pod
+from trimaran.scheduler.binder import Binder, BindOutcome
+from trimaran.scheduler.decisions import Bind, Decision, Prepare, Unschedulable
+from trimaran.scheduler.inbox import Inbox
+from trimaran.scheduler.pod_events import PodEvent, PodEventWriter
+from trimaran.scheduler.scheduler import Scheduler
+from trimaran.scheduler.statuses import StatusWriter
+from trimaran.scheduler.telemetry import AttemptResult, SchedulerTelemetry
+
+_MOST_WAITING = 200  # decisions that wait for a thread of the binder
+_log = logging.getLogger(__name__)
+
+
+class DecisionExecutor:
+    """Handler of the scheduling loop's decisions that carries them out.
+
+    Args:
+        binder: sends Bindings.
+        statuses: writes the statuses of pods without a node.
+        events: writes Events.
+        inbox: takes the outcomes to the scheduling thread.
+        telemetry: metrics.
+        scheduler_names: names of the scheduler's profiles.
+    """
+
+    def __init__(
+        self,
+        binder: Binder,
+        statuses: StatusWriter,
+        events: PodEventWriter,
+        inbox: Inbox,
+        telemetry: SchedulerTelemetry,
+        scheduler_names: Collection[str],
+    ) -> None:
+        self._binder, self._statuses, self._events = binder, statuses, events
+        self._inbox, self._telemetry, self._names = inbox, telemetry, frozenset(scheduler_names)
+        self._pending: dict[str, tuple[float, int]] = {}  # by uid: since when, and number of attempts
+        self._cycle_seconds: dict[str, float] = {}  # by uid, of pods that are being bound
+
+    def start(self) -> None:
+        """Start the threads."""
+        self._binder.start(self.report)
+        self._statuses.start()
+        self._events.start()
+
+    def stop(self) -> bool:
+        """Stop the threads; return whether their last requests have ended, so that another process may lead."""
+        return all([self._binder.stop(), self._statuses.stop(), self._events.stop()])
+
+    def is_alive(self) -> bool:
+        """Return whether all threads run."""
+        return self._binder.is_alive() and self._statuses.is_alive()
+
+    def state(self) -> dict[str, float]:
+        """Return values for the metrics."""
+        return {
+            "waiting_writes": self._binder.waiting + self._statuses.waiting,
+            "dropped_events": self._events.dropped,
+            "failed_writes": self._statuses.failures,
+        }
+
+    def is_busy(self) -> bool:
+        """Return whether the binder is far behind."""
+        return self._binder.waiting >= _MOST_WAITING
+
+    def observe(self, uid: str, pod: Pod | None) -> None:
+        """Take note of a changed pod; None if it was deleted. For the scheduling thread."""
+        if pod is None or pod.node_name:
+            self._pending.pop(uid, None)
+            if pod is None:
+                self._statuses.forget(uid)
+        elif pod.scheduler_name in self._names and not pod.scheduling.gates:
+            self._pending.setdefault(uid, (time.monotonic(), 0))
+
+    def handle(self, decision: Decision, seconds: float) -> None:
+        """Carry out a decision. For the scheduling thread."""
+        pod = decision.pod
+        self._telemetry.count_cycle(seconds)
+        since, attempts = self._pending.get(pod.uid, (time.monotonic(), 0))
+        if isinstance(decision, Unschedulable):
+            self._pending[pod.uid] = since, attempts + 1
+            self._telemetry.count_attempt(AttemptResult.UNSCHEDULABLE, pod.scheduler_name, seconds)
+            if decision.preemption is not None:
+                self._telemetry.count_preemption(len(decision.preemption.victims))
+            self._statuses.report(decision)
+            self._events.write(PodEvent(pod, "FailedScheduling", "Scheduling", decision.message, "Warning"))
+        elif isinstance(decision, Bind | Prepare):
+            if isinstance(decision, Bind):
+                self._pending[pod.uid] = since, attempts + 1
+                self._cycle_seconds[pod.uid] = seconds
+                self._statuses.forget(pod.uid)
+            self._binder.carry_out(decision)
+
+    def report(self, outcome: BindOutcome) -> None:
+        """Take an outcome to the scheduling thread. Thread-safe."""
+        self._inbox.post(lambda scheduler, now: self._settle(scheduler, outcome, now))
+
+    def _settle(self, scheduler: Scheduler, outcome: BindOutcome, now: float) -> None:
+        decision, pod = outcome.decision, outcome.decision.pod
+        seconds = self._cycle_seconds.pop(pod.uid, 0.0) + outcome.seconds
+        if outcome.failure:
+            scheduler.not_bound(pod.uid, now)
+            self._telemetry.count_attempt(AttemptResult.ERROR, pod.scheduler_name, seconds)
+            extra = {"pod": f"{pod.namespace}/{pod.name}", "node": decision.node_name, "error": outcome.failure}
+            _log.warning("a pod could not be bound", extra=extra)
+            note = f"binding to {decision.node_name} failed: {outcome.failure}"
+            self._events.write(PodEvent(pod, "FailedScheduling", "Scheduling", note, "Warning"))
+        elif isinstance(decision, Prepare):
+            scheduler.prepared(pod.uid, now)
+        else:
+            scheduler.bound(pod.uid)
+            since, attempts = self._pending.pop(pod.uid, (time.monotonic(), 1))
+            self._telemetry.count_attempt(AttemptResult.SCHEDULED, pod.scheduler_name, seconds)
+            self._telemetry.count_scheduled(time.monotonic() - since, max(1, attempts))
+            note = f"Successfully assigned {pod.namespace}/{pod.name} to {decision.node_name}"
+            self._events.write(PodEvent(pod, "Scheduled", "Binding", note))

@@ -1,0 +1,139 @@
+"""Scheduling thread: the only one that touches the scheduler's state. It applies changes, decides, and hands over.
+
+The thread alternates between the inbox and scheduling cycles, so that each cycle sees all changes that have arrived.
+It sends no requests. When the binder is far behind, for example because the API server is slow, it makes no further
+decisions: what waits there may have become wrong by the time it is sent.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from trimaran.scheduler.decisions import Decision
+from trimaran.scheduler.inbox import Inbox
+from trimaran.scheduler.scheduler import Scheduler
+
+_IDLE_SECONDS = 0.5  # between two looks at the clock, the load and the Lease
+_LOAD_SECONDS = 1.0
+_STUCK_SECONDS = 120.0
+_JOIN_SECONDS = 3.0
+_MOST_CHANGES = 1000  # changes that are applied before a cycle
+_log = logging.getLogger(__name__)
+
+
+class DecisionHandler(Protocol):
+    """What becomes of decisions: they are carried out, or only recorded."""
+
+    def handle(self, decision: Decision, seconds: float) -> None:
+        """Take a decision; ``seconds`` is the duration of the cycle. Must return at once."""
+        ...
+
+    def is_busy(self) -> bool:
+        """Return whether no further decisions should be made now."""
+        ...
+
+
+class SchedulingLoop:
+    """Thread that runs a scheduler.
+
+    Args:
+        scheduler: the scheduler, which only this thread uses once it is started.
+        inbox: changes of the cluster.
+        handler: takes the decisions.
+        may_decide: returns whether the cluster is known and this process leads.
+        update_load: called about once a second, to let the scheduler score by the newest metrics.
+        decides_early: decide after each change, not after all changes that have arrived. Beside another scheduler,
+            which binds a pod soon, this is the only way to decide before it.
+        clock: monotonic clock.
+
+    Attributes:
+        counts: number of pods by queue, as of the last cycle; ``in_flight`` counts decided pods that are not bound.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        inbox: Inbox,
+        handler: DecisionHandler,
+        may_decide: Callable[[], bool],
+        update_load: Callable[[], None],
+        *,
+        decides_early: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._scheduler, self._inbox, self._handler = scheduler, inbox, handler
+        self._may_decide, self._update_load, self._clock = may_decide, update_load, clock
+        self._batch = 1 if decides_early else _MOST_CHANGES
+        self._load_at = float("-inf")
+        self._stop = threading.Event()
+        self._ticked_at = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="scheduling", daemon=True)
+        self.counts: dict[str, int] = {}
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop after the current cycle."""
+        self._stop.set()
+        self._inbox.post(lambda _scheduler, _now: None)  # wakes the thread
+        if self._thread.ident is not None:
+            self._thread.join(_JOIN_SECONDS)
+
+    def is_alive(self) -> bool:
+        """Return whether the thread runs and makes progress."""
+        return self._thread.is_alive() and time.monotonic() - self._ticked_at < _STUCK_SECONDS
+
+    def run_once(self, wait_seconds: float = 0.0) -> bool:
+        """Apply changes, then run one cycle; return whether there was anything to do. The thread calls it.
+
+        Args:
+            wait_seconds: longest time to wait for a change, seconds.
+        """
+        self._ticked_at = time.monotonic()
+        changed = self._apply(wait_seconds)
+        now = self._clock()
+        if now - self._load_at >= _LOAD_SECONDS:
+            self._load_at = now
+            self._update_load()
+        if not self._may_decide() or self._handler.is_busy():
+            return changed
+        began = time.perf_counter()
+        decision = self._scheduler.next(now)
+        self.counts = {**self._scheduler.queue.counts, "in_flight": self._scheduler.in_flight}
+        if decision is None:
+            return changed
+        self._handler.handle(decision, time.perf_counter() - began)
+        return True
+
+    def _apply(self, wait_seconds: float) -> bool:
+        """Apply the changes that have arrived; return whether there were any."""
+        change = self._inbox.take(wait_seconds)
+        applied = 0
+        while change is not None:
+            try:
+                change(self._scheduler, self._clock())
+            except Exception:  # noqa: BLE001  one object must not stop all others; it is left out
+                _log.exception("a change of the cluster could not be applied")
+            applied += 1
+            change = self._inbox.take() if applied < self._batch else None
+        return applied > 0
+
+    def _wait_seconds(self) -> float:
+        if len(self._inbox) or not self._may_decide():
+            return 0.0 if len(self._inbox) else _IDLE_SECONDS
+        if self._handler.is_busy():
+            return 0.01
+        due_at = self._scheduler.next_at()
+        return _IDLE_SECONDS if due_at is None else min(_IDLE_SECONDS, max(0.0, due_at - self._clock()))
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.run_once(self._wait_seconds())
+            except Exception:  # noqa: BLE001  a pod that makes a plugin fail must not stop all others
+                _log.exception("a scheduling cycle failed")
+                self._stop.wait(0.1)

@@ -1,0 +1,63 @@
+"""Settings of ``trimaran scheduler``: the section ``scheduler``, and the sections of the watcher that it can embed."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from runtime.settings.fields import comma_separated
+from runtime.settings.sections import ServerSettings
+from scoring import FallbackPolicy
+from trimaran.cluster.settings import ClusterSection
+from watcher.settings import Settings
+
+DEFAULT_PORT = 2025
+_LABEL = r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"
+Texts = Annotated[list[str], BeforeValidator(comma_separated)]
+
+
+class SchedulerServerSettings(ServerSettings):
+    """Settings of the HTTP server for probes and metrics; its default port differs from the watcher's."""
+
+    port: int = Field(DEFAULT_PORT, ge=0, le=65535, description="the port to listen on; 0 selects any free port")
+
+
+class SchedulerSection(ClusterSection):
+    """Section ``scheduler``: settings of the scheduler that needs no kube-scheduler."""
+
+    config: Path | None = Field(None, description="KubeSchedulerConfiguration file with the profiles")
+    name: str = Field(
+        "", pattern=r"^$|^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$",
+        description="without a file: schedulerName of the pods to place, with the default profile",
+    )  # fmt: skip
+    mode: Literal["bind", "shadow"] = Field(
+        "bind", description="bind places pods; shadow only decides, beside the scheduler that places them"
+    )
+    allow_plugins: Texts = Field([], description="names of further plugins in the file, which are ignored")
+    refresh_seconds: float = Field(15, ge=1, le=600, description="time between two reads of the load")
+    workloads_refresh_seconds: float = Field(
+        60, ge=0, le=3600, description="time between two reads of the learned use of workloads; 0 expects the requests"
+    )
+    max_age_seconds: float = Field(
+        300, gt=0, le=86400, description="age from which metrics are not used; nodes are then scored by requests"
+    )
+    bind_threads: int = Field(4, ge=1, le=64, description="Bindings that are sent at a time")
+    timeout_seconds: float = Field(10, ge=1, le=60, description="time limit of a request that changes something")
+    events_per_second: float = Field(200, ge=0, le=10000, description="largest mean rate of Events about pods")
+    seed: int | None = Field(None, ge=0, description="seed of the choice between equal nodes; by default random")
+    lease_namespace: str = Field("trimaran", pattern=_LABEL, description="namespace of the Lease")
+    lease_name: str = Field("trimaran-standalone-scheduler", pattern=_LABEL, description="name of the Lease")
+    lease_seconds: float = Field(
+        15, ge=3, le=600, description="time after which another replica takes over a Lease that is not renewed"
+    )
+
+    def policy(self) -> FallbackPolicy:
+        """Return the policy that decides for each node whether its metrics are trusted."""
+        return FallbackPolicy(max_age_seconds=self.max_age_seconds)
+
+
+class SchedulerSettings(Settings):
+    """All settings of ``trimaran scheduler``."""
+
+    server: SchedulerServerSettings = Field(default_factory=SchedulerServerSettings)
+    scheduler: SchedulerSection = Field(default_factory=SchedulerSection)

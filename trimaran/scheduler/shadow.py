@@ -1,0 +1,144 @@
+"""Shadow: decide for the pods of another scheduler, bind nothing, and compare.
+
+Regret is the score of our choice minus that of the node where the other scheduler has bound the pod, both by our own
+scores at the time of our decision. It is 0 where both agree, and is not counted where the node is not feasible by our
+filters: then one of the two schedulers sees the pod or the node otherwise, which is counted apart.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime.kubernetes.objects import Pod
+from scoring.arrays import Bools, Int64s
+from trimaran.scheduler.decisions import Bind, Decision
+from trimaran.scheduler.feasibility import run_filters
+from trimaran.scheduler.scheduler import Scheduler
+from trimaran.scheduler.telemetry import SchedulerTelemetry
+
+_MOST_OPEN = 10_000
+_MOST_COMPARED = 1_000
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Decision on a pod, with all nodes' scores at that time.
+
+    Attributes:
+        node_name: our node.
+        rows: row of each node by name.
+        feasible: mask of the nodes that pass our filters, shape (nodes,).
+        totals: weighted scores, shape (nodes,).
+    """
+
+    node_name: str
+    rows: dict[str, int]
+    feasible: Bools
+    totals: Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Comparison of two decisions on a pod.
+
+    Attributes:
+        pod: namespace and name.
+        ours: our node.
+        theirs: node of the other scheduler.
+        regret: points of our node above theirs; None if theirs is not feasible by our filters.
+    """
+
+    pod: str
+    ours: str
+    theirs: str
+    regret: int | None
+
+
+class ShadowRecord:
+    """Handler of the scheduling loop's decisions that only records them. For the scheduling thread.
+
+    Args:
+        scheduler: the scheduler.
+        telemetry: metrics.
+
+    Attributes:
+        compared: newest comparisons, oldest first. Replaced, never changed, so that any thread may read it.
+        agreed: number of pods for which both schedulers chose the same node.
+        total: number of compared pods.
+        missed: number of pods that the other scheduler bound before our decision.
+    """
+
+    def __init__(self, scheduler: Scheduler, telemetry: SchedulerTelemetry) -> None:
+        self._scheduler, self._telemetry = scheduler, telemetry
+        self._open: OrderedDict[str, _Choice] = OrderedDict()
+        self._pending: set[str] = set()
+        self.compared: tuple[Comparison, ...] = ()
+        self.agreed = self.total = self.missed = 0
+
+    def is_busy(self) -> bool:
+        """Return False: nothing is sent."""
+        return False
+
+    def handle(self, decision: Decision, seconds: float) -> None:
+        """Record a decision to bind, and the scores of all nodes for the pod."""
+        self._telemetry.count_cycle(seconds)
+        if not isinstance(decision, Bind):
+            return
+        pod, state = decision.pod, self._scheduler.state
+        profile = self._scheduler.profiles[pod.scheduler_name]
+        state.retry(pod.uid)  # the pod must not count on its node when the nodes are scored
+        try:
+            feasible = run_filters(profile.filters, pod, state.table).feasible
+            totals = self._scheduler.totals(pod, feasible)
+        finally:
+            state.assume(pod, decision.node_name, 0.0)
+        rows = {name: row for row, name in enumerate(state.table.names)}
+        self._open[pod.uid] = _Choice(decision.node_name, rows, feasible, totals)
+        if len(self._open) > _MOST_OPEN:
+            self._open.popitem(last=False)
+
+    def observe(self, uid: str, pod: Pod | None) -> None:
+        """Compare the decision on a pod with the node that it was bound to."""
+        if pod is None:
+            self._open.pop(uid, None)
+            self._pending.discard(uid)
+        elif not pod.node_name:
+            if pod.scheduler_name in self._scheduler.profiles:
+                self._pending.add(uid)
+        elif uid in self._pending:
+            self._pending.discard(uid)
+            choice = self._open.pop(uid, None)
+            if choice is None:
+                self.missed += 1
+            else:
+                self._compare(pod, choice)
+
+    def _compare(self, pod: Pod, choice: _Choice) -> None:
+        row = choice.rows.get(pod.node_name)
+        regret = None
+        if row is not None and choice.feasible[row]:
+            regret = int(choice.totals[choice.rows[choice.node_name]] - choice.totals[row])
+        self.total += 1
+        self.agreed += pod.node_name == choice.node_name
+        comparison = Comparison(f"{pod.namespace}/{pod.name}", choice.node_name, pod.node_name, regret)
+        self.compared = (*self.compared[-_MOST_COMPARED + 1 :], comparison)
+        self._telemetry.count_shadow(pod.node_name == choice.node_name, regret)
+
+    def report(self) -> dict[str, object]:
+        """Return agreement and regret, for people and programs."""
+        regrets = np.array([each.regret for each in self.compared if each.regret is not None])
+        return {
+            "compared": self.total,
+            "agreed": self.agreed,
+            "missed": self.missed,
+            "infeasible": sum(each.regret is None for each in self.compared),
+            "regret": {
+                "mean": float(regrets.mean()) if regrets.size else None,
+                "p95": float(np.percentile(regrets, 95)) if regrets.size else None,
+            },
+            "newest": [
+                {"pod": each.pod, "ours": each.ours, "theirs": each.theirs, "regret": each.regret}
+                for each in self.compared[-20:]
+            ],
+        }

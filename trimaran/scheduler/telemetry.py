@@ -1,0 +1,135 @@
+"""Prometheus metrics of the scheduler, by kube-scheduler's names where they mean the same, so that dashboards fit.
+
+Source of the names, labels and buckets: k8s.io/kubernetes/pkg/scheduler/metrics.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from functools import partial
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from runtime.server.request_metrics import RequestMetrics
+
+_FROM_MILLISECOND = tuple(0.001 * 2**step for step in range(15))
+_FROM_TEN_MILLISECONDS = tuple(0.01 * 2**step for step in range(20))
+_ATTEMPTS = (1, 2, 4, 8, 16)
+_VICTIMS = (1, 2, 4, 8, 16, 32, 64)
+_REGRETS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+_MOST_ATTEMPTS = 15  # as kube-scheduler's label: further attempts are "15+"
+_QUEUES = ("active", "backoff", "unschedulable", "gated")
+
+
+class AttemptResult(StrEnum):
+    """Result of an attempt to schedule a pod."""
+
+    SCHEDULED = "scheduled"
+    UNSCHEDULABLE = "unschedulable"
+    ERROR = "error"
+
+
+class SchedulerTelemetry:
+    """Metrics of scheduling attempts, and of the state that is read at every scrape."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        histogram = partial(Histogram, registry=self.registry)
+        self._attempts = Counter(
+            "scheduler_schedule_attempts", "attempts to schedule pods, by result", ["result", "profile"],
+            registry=self.registry,
+        )  # fmt: skip
+        self._attempt_seconds = histogram(
+            "scheduler_scheduling_attempt_duration_seconds", "time of an attempt: the scheduling cycle and the binding",
+            ["result", "profile"], buckets=_FROM_MILLISECOND,
+        )  # fmt: skip
+        self._cycle_seconds = histogram(
+            "scheduler_scheduling_algorithm_duration_seconds", "time of a scheduling cycle", buckets=_FROM_MILLISECOND
+        )
+        self._sli_seconds = histogram(
+            "scheduler_pod_scheduling_sli_duration_seconds",
+            "time from the first sight of a pending pod without gates until it is bound", ["attempts"],
+            buckets=_FROM_TEN_MILLISECONDS,
+        )  # fmt: skip
+        self._pod_attempts = histogram(
+            "scheduler_pod_scheduling_attempts", "number of attempts until a pod is bound", buckets=_ATTEMPTS
+        )
+        self._preemptions = Counter("scheduler_preemption_attempts", "attempts to preempt pods", registry=self.registry)
+        self._victims = histogram("scheduler_preemption_victims", "number of victims of a preemption", buckets=_VICTIMS)
+        self._shadow = Counter(
+            "trimaran_scheduler_shadow_pods", "pods that another scheduler has placed, too", ["agreed"],
+            registry=self.registry,
+        )  # fmt: skip
+        self._regrets = histogram(
+            "trimaran_scheduler_shadow_regret_points",
+            "score of our choice minus that of the other scheduler's node, by our scores", buckets=_REGRETS,
+        )  # fmt: skip
+        self.observe_request = RequestMetrics(self.registry).observe
+        ProcessCollector(registry=self.registry)
+
+    def count_attempt(self, result: AttemptResult, profile: str, seconds: float) -> None:
+        """Count an attempt, and observe the time of its cycle and binding."""
+        self._attempts.labels(result, profile).inc()
+        self._attempt_seconds.labels(result, profile).observe(seconds)
+
+    def count_cycle(self, seconds: float) -> None:
+        """Observe the time of a scheduling cycle."""
+        self._cycle_seconds.observe(seconds)
+
+    def count_scheduled(self, seconds: float, attempts: int) -> None:
+        """Observe the time until a pod was bound, and the number of attempts."""
+        label = str(attempts) if attempts < _MOST_ATTEMPTS else f"{_MOST_ATTEMPTS}+"
+        self._sli_seconds.labels(label).observe(seconds)
+        self._pod_attempts.observe(attempts)
+
+    def count_preemption(self, victims: int) -> None:
+        """Count a preemption and its victims."""
+        self._preemptions.inc()
+        self._victims.observe(victims)
+
+    def count_shadow(self, agreed: bool, regret: int | None) -> None:
+        """Count a pod that another scheduler has placed; the regret is None if its node is not feasible for us."""
+        self._shadow.labels(str(agreed).lower()).inc()
+        if regret is not None:
+            self._regrets.observe(regret)
+
+    def watch(self, state: Callable[[], Mapping[str, float]], counts: Callable[[], Mapping[str, int]]) -> None:
+        """Export state that is read at every scrape.
+
+        Args:
+            state: returns values by name: ``leads``, ``load_known``, ``api_age_seconds``, ``waiting_writes``, and the
+                counters ``dropped_events`` and ``failed_writes``.
+            counts: returns the number of pods by queue, and ``in_flight``.
+        """
+        self.registry.register(_StateCollector(state, counts))
+
+    def exposition(self) -> bytes:
+        """Return the metrics in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
+class _StateCollector(Collector):
+    def __init__(self, state: Callable[[], Mapping[str, float]], counts: Callable[[], Mapping[str, int]]) -> None:
+        self._state, self._counts = state, counts
+
+    def collect(self) -> Iterator[Metric]:
+        counts, state = self._counts(), self._state()
+        pending = GaugeMetricFamily("scheduler_pending_pods", "pending pods, by queue", labels=["queue"])
+        for queue in _QUEUES:
+            pending.add_metric([queue], counts.get(queue, 0))
+        yield pending
+        for name, documentation, value in (
+            ("leads", "1 if this replica holds the Lease, or is in shadow", state.get("leads", 0)),
+            ("load_known", "1 if nodes are scored by measured load, else 0", state.get("load_known", 0)),
+            ("in_flight", "pods that are decided and not known to be bound", counts.get("in_flight", 0)),
+            ("waiting_writes", "decisions and statuses that are not sent yet", state.get("waiting_writes", 0)),
+            ("api_age_seconds", "time since the API server last reported on some kind of objects",
+             state.get("api_age_seconds", 0)),
+        ):  # fmt: skip
+            yield GaugeMetricFamily(f"trimaran_scheduler_{name}", documentation, value)
+        for name, documentation in (
+            ("dropped_events", "Events that were not written"),
+            ("failed_writes", "statuses and preemptions that could not be written"),
+        ):
+            yield CounterMetricFamily(f"trimaran_scheduler_{name}", documentation, state.get(name, 0))

@@ -1,0 +1,160 @@
+"""Worker process of ``trimaran scheduler``: watches, the scheduling thread, leader election, and writers."""
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+from uuid import uuid4
+
+import scipy.special  # noqa: F401  scoring imports it inside functions, and no cycle may wait for an import
+
+from runtime.kubernetes.api import KubernetesApi
+from runtime.kubernetes.keep_alive import KeepAliveConnection
+from runtime.kubernetes.leader_election import Lease
+from runtime.kubernetes.leadership import Leadership
+from runtime.server.access import AccessCheck
+from runtime.server.fast_path import FastPath
+from trimaran.scheduler.app import create_app
+from trimaran.scheduler.binder import Binder
+from trimaran.scheduler.configuration import SchedulerSetup
+from trimaran.scheduler.executor import DecisionExecutor
+from trimaran.scheduler.inbox import ClusterFeed, Inbox
+from trimaran.scheduler.load_reader import LoadReader
+from trimaran.scheduler.pod_events import PodEventWriter
+from trimaran.scheduler.scheduling_loop import SchedulingLoop
+from trimaran.scheduler.settings import SchedulerSettings
+from trimaran.scheduler.shadow import ShadowRecord
+from trimaran.scheduler.statuses import StatusWriter
+from trimaran.scheduler.telemetry import SchedulerTelemetry
+
+LEASE_LOST: Final = 5
+"""Exit status of a worker process that has lost the Lease; the master process starts another one, which waits."""
+
+_STATUS_THREADS = 2
+_JOIN_SECONDS = 3.0
+_log = logging.getLogger(__name__)
+
+
+class SchedulerWorker:
+    """Worker process that schedules while it holds the Lease, or in shadow.
+
+    Args:
+        settings: settings of ``trimaran scheduler``.
+        setup: configuration of the scheduler.
+        apis: clients of the Kubernetes API: for watches, and for the Lease and all other requests; closed with the
+            worker.
+        access: access check of the HTTP routes.
+    """
+
+    def __init__(
+        self, settings: SchedulerSettings, setup: SchedulerSetup, apis: Sequence[KubernetesApi], access: AccessCheck
+    ) -> None:
+        self._settings, self._setup, self._access = settings, setup, access
+        self._watch_api, self._api = apis
+        self._closing = contextlib.ExitStack()
+        self._stop = threading.Event()
+
+    def start(self) -> FastPath:
+        """Start the threads, and return the WSGI application without waiting for the Lease or the cluster."""
+        section = self._settings.scheduler
+        self._closing.callback(self._api.close)
+        self._closing.callback(self._watch_api.close)
+        telemetry, inbox = SchedulerTelemetry(), Inbox()
+        scheduler = self._setup.scheduler(section.seed)
+        load = LoadReader(
+            section.open_watcher(self._settings), section.refresh_seconds, section.workloads_refresh_seconds,
+            section.policy(),
+        )  # fmt: skip
+        self._closing.callback(load.close)
+        leadership, executor = None, None
+        if section.mode == "bind":
+            leadership = self._leadership()
+            executor = self._executor(leadership, inbox, telemetry)
+        shadow = ShadowRecord(scheduler, telemetry)
+        handler = executor or shadow
+        feed = ClusterFeed(self._watch_api, inbox, self._setup.kinds, handler.observe)
+
+        def leads() -> bool:
+            return leadership is None or leadership.may_write()
+
+        loop = SchedulingLoop(
+            scheduler, inbox, handler, lambda: feed.is_synced and leads(), lambda: load.update(scheduler),
+            decides_early=leadership is None,
+        )  # fmt: skip
+        self._closing.callback(feed.close)
+        self._closing.callback(loop.stop)
+        self._closing.callback(self._stop.set)
+        load.start()
+        if executor is not None:
+            executor.start()
+        loop.start()
+        if leadership is not None:
+            leadership.start()
+        threading.Thread(target=self._begin, args=(feed, leads), name="begin", daemon=True).start()
+
+        def state() -> dict[str, float]:
+            return {
+                "leads": float(leads()),
+                "load_known": float(not load.why_unknown),
+                "api_age_seconds": feed.age_seconds if feed.is_synced else 0.0,
+                **({} if executor is None else executor.state()),
+            }
+
+        def is_alive() -> bool:
+            parts = (loop, executor, leadership)
+            return all(part is None or part.is_alive() for part in parts)
+
+        def why_not_ready() -> str:
+            if not leads() or feed.is_synced:  # a replica without the Lease is ready to take over
+                return ""
+            return f"the cluster is not known: {'; '.join(feed.failures) or 'the first full lists have not arrived'}"
+
+        telemetry.watch(state, lambda: loop.counts)
+        return create_app(
+            telemetry, is_alive, why_not_ready, shadow.report if leadership is None else None, self._access
+        )
+
+    def close(self) -> None:
+        """Stop the threads, and release the Lease once the last request has ended."""
+        self._closing.close()
+
+    def _begin(self, feed: ClusterFeed, leads: Callable[[], bool]) -> None:
+        """Read the cluster once this process leads: what was read before could lack the last leader's writes."""
+        while not leads():
+            if self._stop.wait(0.1):
+                return
+        feed.start()
+
+    def _leadership(self) -> Leadership:
+        section = self._settings.scheduler
+        identity = f"{socket.gethostname()}_{uuid4().hex[:8]}"
+        lease = Lease(self._api, section.lease_namespace, section.lease_name, identity, section.lease_seconds)
+        return Leadership(lease, section.lease_seconds, _end_process)
+
+    def _executor(self, leadership: Leadership, inbox: Inbox, telemetry: SchedulerTelemetry) -> DecisionExecutor:
+        section, names, may_write = self._settings.scheduler, self._setup.scheduler_names, leadership.may_write
+        connections = [KeepAliveConnection(self._api) for _ in range(section.bind_threads + _STATUS_THREADS + 1)]
+        opened = tuple(connections)
+        events = PodEventWriter(connections.pop(), may_write, names[0], section.events_per_second)
+        statuses = StatusWriter([connections.pop() for _ in range(_STATUS_THREADS)], may_write, events.write)
+        binder = Binder(connections, may_write, section.timeout_seconds)
+        executor = DecisionExecutor(binder, statuses, events, inbox, telemetry, names)
+
+        def stop() -> None:
+            has_ended = executor.stop()
+            for connection in opened:
+                connection.close()
+            leadership.stop(release=has_ended)  # a request without an answer may still be executed
+
+        self._closing.callback(stop)
+        return executor
+
+
+def _end_process() -> None:
+    """End this process at once, without finishing anything: another process may lead already."""
+    _log.error("the Lease is lost; this process ends, and a new one waits for the Lease")
+    logging.shutdown()
+    os._exit(LEASE_LOST)
