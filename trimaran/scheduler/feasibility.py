@@ -1,7 +1,6 @@
-"""Feasible nodes of a pod by the filter plugins of a profile, with nominated pods and sampling as in kube-scheduler.
+"""Feasible nodes of a pod by the filter plugins of a profile, also with the pods nominated to each node.
 
-Source: ``findNodesThatFitPod`` of k8s.io/kubernetes/pkg/scheduler and ``RunFilterPluginsWithNominatedPods`` of its
-framework.
+Source: ``RunFilterPluginsWithNominatedPods`` of kube-scheduler's framework.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,13 +10,10 @@ import numpy as np
 
 from runtime.kubernetes.objects import Pod
 from runtime.kubernetes.scheduling_rules import NO_RULES
-from scoring.arrays import Bools, Int64s
+from scoring.arrays import Bools
 from scoring.plugins.base import EVERY_ROW, Rows
 from scoring.plugins.filtering import FilterPlugin, FilterVerdict
 from scoring.table.node_table import NodeTable
-
-_MIN_FEASIBLE = 100
-_MIN_PERCENT = 5
 
 
 @dataclass(frozen=True)
@@ -62,41 +58,6 @@ def run_filters(filters: Sequence[FilterPlugin], pod: Pod, nodes: NodeTable, row
         if not checked.feasible[0]:
             result = _without(result, index, checked.verdicts)
     return result
-
-
-def sample(feasible: Bools, percent: int, start: int) -> tuple[Bools, int]:
-    """Return the feasible nodes that kube-scheduler would look at, and where its next cycle starts.
-
-    Args:
-        feasible: mask of the feasible nodes, shape (nodes,).
-        percent: ``percentageOfNodesToScore``; 0 is kube-scheduler's default, which depends on the number of nodes.
-        start: row at which the search starts.
-    """
-    size = len(feasible)
-    wanted = nodes_to_find(size, percent)
-    if wanted >= size:
-        return feasible, start
-    order = np.concatenate([np.arange(start, size), np.arange(start)])
-    found: Int64s = order[feasible[order]]
-    chosen = np.zeros(size, np.bool_)
-    chosen[found[:wanted]] = True
-    if len(found) <= wanted:
-        return chosen, start
-    seen = int(np.flatnonzero(order == found[wanted - 1])[0]) + 1
-    return chosen, (start + seen) % size
-
-
-def nodes_to_find(size: int, percent: int) -> int:
-    """Return the number of feasible nodes at which kube-scheduler stops to search.
-
-    Args:
-        size: number of nodes.
-        percent: ``percentageOfNodesToScore``; 0 is the default, 50 percent less one for each 125 nodes, at least 5.
-    """
-    if size < _MIN_FEASIBLE or percent >= 100:
-        return size
-    percent = percent or max(_MIN_PERCENT, 50 - size // 125)
-    return max(_MIN_FEASIBLE, size * percent // 100)
 
 
 def _run(filters: Sequence[FilterPlugin], pod: Pod, nodes: NodeTable, rows: Rows) -> Feasibility:

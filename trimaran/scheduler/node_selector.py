@@ -11,8 +11,9 @@ from scoring.load.use_levels import UseLevels
 from scoring.profiles.fallback import Judgment
 from scoring.profiles.profile import PreparedProfile
 from scoring.table.node_table import NodeTable
-from trimaran.scheduler.feasibility import Feasibility, run_filters, sample
-from trimaran.scheduler.profile import ALL_NODES, SchedulerProfile
+from trimaran.scheduler.feasibility import Feasibility, run_filters
+from trimaran.scheduler.node_sampling import NodeSampling
+from trimaran.scheduler.profile import SchedulerProfile
 
 
 class NodeSelector:
@@ -27,7 +28,7 @@ class NodeSelector:
         self._table, self._rng = table, rng
         self._load: tuple[MetricsTable | Judgment, UseLevels | None] | None = None
         self._prepared: dict[str, PreparedProfile] = {}
-        self._start: dict[str, int] = {}  # by scheduler name, the row at which the next sampled search starts
+        self._sampling: dict[str, NodeSampling] = {}
 
     def use_load(self, metrics: MetricsTable | Judgment, levels: UseLevels | None) -> None:
         """Score by other metrics from now on; see :meth:`~trimaran.scheduler.scheduler.Scheduler.use_load`."""
@@ -43,10 +44,12 @@ class NodeSelector:
             mask[nominated] = True
             return Feasibility(mask, {})
         result = run_filters(profile.filters, pod, nodes)
-        if profile.sample_percent >= ALL_NODES or not len(nodes):
+        sampling = self._sampling.setdefault(profile.scheduler_name, NodeSampling(profile.sample_percent))
+        rows = sampling.candidates(result.feasible)
+        if len(rows) == np.count_nonzero(result.feasible):
             return result
-        start = self._start.get(profile.scheduler_name, 0) % len(nodes)
-        chosen, self._start[profile.scheduler_name] = sample(result.feasible, profile.sample_percent, start)
+        chosen = np.zeros(len(nodes), np.bool_)
+        chosen[rows] = True
         return replace(result, feasible=chosen)
 
     def best(self, profile: SchedulerProfile, pod: Pod, feasibility: Feasibility) -> tuple[int, int | None]:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
 
 from runtime.kubernetes.objects import Pod
 from scoring.plugins.filtering import ClusterEvent, FilterPlugin
@@ -19,9 +18,7 @@ from trimaran.scheduler.extension_points import (
     ReservePlugin,
     SchedulerPlugin,
 )
-
-ALL_NODES: Final = 100
-"""``percentageOfNodesToScore`` that scores every feasible node."""
+from trimaran.scheduler.node_sampling import ALL_NODES
 
 
 class PrioritySort(QueueSortPlugin):
@@ -43,27 +40,6 @@ class SchedulingGates(PreEnqueuePlugin):
         """Return the names of the gates; None without gates."""
         gates = pod.scheduling.gates
         return Rejection(f"waiting for scheduling gates: {', '.join(gates)}") if gates else None
-
-
-def sample_percent(document: Mapping[str, Any], place: int = 0) -> int:
-    """Return ``percentageOfNodesToScore`` of a profile in a parsed KubeSchedulerConfiguration; 100 if it is not given.
-
-    Args:
-        document: the parsed file.
-        place: index of the profile, whose value takes precedence over the file's.
-
-    Raises:
-        ValueError: it is not a whole number from 0 to 100.
-    """
-    profiles = document.get("profiles") or [{}]
-    for path, fields in ((f"profiles[{place}].", profiles[place]), ("", document)):
-        percent = fields.get("percentageOfNodesToScore")
-        if percent is None:
-            continue
-        if not isinstance(percent, int) or isinstance(percent, bool) or not 0 <= percent <= ALL_NODES:
-            raise ValueError(f"{path}percentageOfNodesToScore: must be from 0 to 100, got {percent!r}")
-        return percent
-    return ALL_NODES
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from time import process_time
 from typing import Any
 
 from trimaran.plugins import installed_plugins, plugin_packages, read_scheduler_file
+from trimaran.scheduler.node_sampling import sample_percent
 from trimaran.simulator.heat_map import HeatMap, heat_map
 from trimaran.simulator.measures import measures
 from trimaran.simulator.policies.catalogue import DEFAULT, policies
@@ -92,11 +93,13 @@ def run_replay(task: ReplayTask) -> ReplayResult:
     """
     trace = read_trace(task.folder)
     started = process_time()
-    catalogue = policies(trace)
+    catalogue, options = policies(trace), task.options
     if task.configuration:
-        catalogue[task.policy] = configured_policy(task.policy, json.loads(task.configuration))
+        document = json.loads(task.configuration)
+        catalogue[task.policy] = configured_policy(task.policy, document)
+        options = replace(options, percent_of_nodes=sample_percent(document, default=options.percent_of_nodes))
     policy = catalogue[task.policy]
-    outcome = Replay(trace, policy, task.options).run()
+    outcome = Replay(trace, policy, options).run()
     measured = measures(outcome)
     if task.nodes_saved:
         default = measures(Replay(trace, catalogue[DEFAULT], task.options).run())

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from scoring import Profile
+from trimaran.scheduler.node_sampling import sample_percent
 from trimaran.simulator.comparison import Comparison
 from trimaran.simulator.heat_map import HeatMap, heat_map
 from trimaran.simulator.measures import measures
@@ -93,8 +94,18 @@ def compare(
     worlds = list(traces)
     _check_names([trace.name for trace in worlds], profiles, baselines)
     added = {name: _policy(name, profile) for name, profile in profiles.items()}
+    percents = {
+        name: sample_percent(profile, default=0)
+        for name, profile in profiles.items()
+        if not isinstance(profile, Profile)
+    }
     tasks = [
-        (trace, policy, ReplayOptions(seed=number, overcommit=overcommit), trace is worlds[0] and number == seed)
+        (
+            trace,
+            policy,
+            ReplayOptions(seed=number, overcommit=overcommit, percent_of_nodes=percents.get(policy.name, 0)),
+            trace is worlds[0] and number == seed,
+        )
         for trace in worlds
         for catalogue in [policies(trace)]
         for policy in (*added.values(), *(catalogue[name] for name in baselines))

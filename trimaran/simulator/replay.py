@@ -22,8 +22,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from runtime.kubernetes.objects import Pod
-from scoring.arrays import Bools, Int64s
+from scoring.arrays import Bools
 from trimaran.planning.move_triggers import Trigger
+from trimaran.scheduler.node_sampling import NodeSampling
 from trimaran.simulator.absent_resources import warn_of_absent_resources
 from trimaran.simulator.autoscaling import Autoscaler, Autoscaling
 from trimaran.simulator.cluster import Cluster, PodRun, QueuedPod, requested
@@ -35,9 +36,6 @@ from trimaran.simulator.simulated_watcher import SimulatedWatcher
 from trimaran.simulator.windows import Windows
 from trimaran.traces.events import Amounts, EventKind, NodeEvent, check_events
 from trimaran.traces.trace import Trace
-
-_LEAST_TO_FIND = 100
-_LEAST_PERCENT = 5
 
 
 @dataclass(frozen=True)
@@ -293,50 +291,3 @@ def _is_at_least(requests: Amounts, others: Iterable[Amounts]) -> bool:
         if cpu >= other[0] and memory >= other[1]:
             return True
     return False
-
-
-class NodeSampling:
-    """kube-scheduler's node sampling: in large clusters a search stops after a number of feasible nodes.
-
-    Each search continues where the previous one ended.
-    Source: ``numFeasibleNodesToFind`` and ``findNodesThatPassFilters`` of k8s.io/kubernetes/pkg/scheduler.
-
-    Args:
-        percent: percentage of the nodes to find; 0 means kube-scheduler's rule.
-    """
-
-    def __init__(self, percent: int) -> None:
-        if not 0 <= percent <= 100:
-            raise ValueError(f"percent_of_nodes = {percent}: must be from 0 to 100")
-        self._percent = percent
-        self._next = 0
-
-    def candidates(self, feasible: Bools) -> Int64s:
-        """Return the rows of the nodes to score: all feasible nodes, or a sample in a large cluster.
-
-        Args:
-            feasible: mask of the feasible nodes, shape (nodes,).
-        """
-        size = len(feasible)
-        wanted = self.wanted(size)
-        rows = feasible.nonzero()[0]
-        if wanted >= size:
-            return rows
-        if len(rows) < wanted:  # the search went once around all nodes
-            self._next %= size
-            return rows
-        begin = int(rows.searchsorted(self._next))
-        end = (begin + wanted - 1) % len(rows) + 1
-        self._next = (int(rows[end - 1]) + 1) % size
-        return rows[begin:end] if begin < end else np.concatenate([rows[:end], rows[begin:]])
-
-    def wanted(self, size: int) -> int:
-        """Return the number of feasible nodes after which the search for a pod's node stops.
-
-        Args:
-            size: number of nodes in the cluster.
-        """
-        percent = self._percent or max(50 - size // 125, _LEAST_PERCENT)
-        if size < _LEAST_TO_FIND or percent >= 100:
-            return size
-        return max(size * percent // 100, _LEAST_TO_FIND)

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from trimaran.scheduler.node_sampling import NodeSampling
 from trimaran.simulator.measures import measures
 from trimaran.simulator.policies.catalogue import policies
-from trimaran.simulator.replay import NodeSampling, Replay, ReplayOptions, ReplayOutcome
+from trimaran.simulator.replay import Replay, ReplayOptions, ReplayOutcome
 from trimaran.simulator.windows import Windows, unix_seconds
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import Trace

@@ -17,8 +17,6 @@ from scoring.profiles.scores import WeightedPlugin
 from trimaran.extender.kube_scheduler import ExtenderEndpoint, render_config
 from trimaran.extender.profiles import ANSWER_FACTOR, DEFAULT_SCORE_FACTOR, IN_TREE, Profiles, our_plugins
 from trimaran.plugins import read_scheduler_file
-from trimaran.scheduler.feasibility import nodes_to_find, sample
-from trimaran.scheduler.profile import sample_percent
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.learning import UseHistory
 from trimaran.simulator.moving.base import MovePolicy
@@ -81,8 +79,6 @@ class ProfilePolicy:
         move_policy: policy that also moves running pods; None moves none.
         fallback: rule for nodes without metrics.
         without_metrics: kube-scheduler's own plugins, which score alone without any metrics.
-        sample_percent: ``percentageOfNodesToScore``: share of the nodes after which the search for feasible nodes ends;
-            0 is kube-scheduler's default.
     """
 
     name: str
@@ -93,7 +89,6 @@ class ProfilePolicy:
     move_policy: MovePolicy | None = None
     fallback: FallbackPolicy = field(default_factory=FallbackPolicy)
     without_metrics: Profile = KUBE_SCHEDULER
-    sample_percent: int = 100
 
     def begin(self, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> "ProfileChooser":
         """Return a chooser for one replay."""
@@ -128,7 +123,6 @@ def configured_policy(name: str, document: Mapping[str, Any]) -> ProfilePolicy:
         spread=spread,
         without_metrics=in_tree,
         learns=_needs_levels(profile.plugins),
-        sample_percent=sample_percent(document),
     )
 
 
@@ -171,7 +165,6 @@ class ProfileChooser:
         self._reads_metrics = any(each.plugin.reads_metrics for each in self._profile.plugins)
         self._prepared: PreparedProfile | None = None
         self._snapshot: object = None  # snapshot that the profile is prepared with
-        self._start = 0  # row at which the next search for feasible nodes starts
 
     def admit(self, number: int) -> Pod:
         """Return the pod, with requests from its owner's observed use if the policy right-sizes pods."""
@@ -182,20 +175,9 @@ class ProfileChooser:
     def choose(self, number: int, pod: Pod, candidates: Int64s) -> int:  # noqa: ARG002  Chooser's arguments
         """Return the row with the highest score."""
         prepared = self.prepared()
-        candidates = self._sampled(candidates)
         if len(candidates) == len(self._cluster.nodes):
             return pick_highest(prepared.total(pod), self._rng)
         return int(candidates[pick_highest(prepared.total(pod, among=candidates), self._rng)])
-
-    def _sampled(self, candidates: Int64s) -> Int64s:
-        """Return the candidates that kube-scheduler would look at."""
-        size, percent = len(self._cluster.nodes), self._policy.sample_percent
-        if nodes_to_find(size, percent) >= len(candidates):
-            return candidates
-        feasible = np.zeros(size, np.bool_)
-        feasible[candidates] = True
-        chosen, self._start = sample(feasible, percent, self._start % size)
-        return np.flatnonzero(chosen)
 
     def prepared(self) -> PreparedProfile:
         """Return the profile prepared with the current snapshot."""
