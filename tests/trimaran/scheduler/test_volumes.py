@@ -282,7 +282,9 @@ def test_a_volume_is_reserved_for_the_claim_before_the_pod_is_bound() -> None:
     reference = {"claimRef": {"namespace": "default", "name": "data", "uid": "uid-data"}}
     storage.put(PersistentVolume=volume("v", zone="b", version="6", spec=reference))
     assert plugin.is_ready(pending, "node-b") is False
-    storage.put(PersistentVolumeClaim=claim("data", version="8", volume="v"))
+    storage.put(PersistentVolumeClaim=claim("data", version="8", volume="theirs"))
+    assert isinstance(plugin.is_ready(pending, "node-b"), Rejection)
+    storage.put(PersistentVolumeClaim=claim("data", version="9", volume="v"))
     assert plugin.is_ready(pending, "node-b") is True
     storage.put(PersistentVolume=volume("v", zone="b", version="7"))
     assert isinstance(plugin.is_ready(pending, "node-b"), Rejection)

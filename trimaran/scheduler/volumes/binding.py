@@ -152,6 +152,8 @@ class VolumeBinding(FilterPlugin, ReservePlugin, PreBindPlugin, PostBindPlugin):
             return False  # the write is not visible yet
         if shown.claim is None or shown.claim[2] != claim.uid:
             return Rejection(f'the claim of persistentvolume "{volume.name}" was reset')
+        if current.volume_name not in {"", volume.name}:  # another scheduler chose another volume for the claim
+            return Rejection(f'persistentvolumeclaim "{claim.name}" has another volume, "{current.volume_name}"')
         return current.is_bound
 
     def _claim_state(self, claim: Claim, node_name: str) -> bool | Rejection:
