@@ -47,7 +47,7 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class NodeRequirement:
-    """Requirement on one label of a node. ``operator`` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+    """Requirement on one label of a node, or of a pod. ``operator`` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
 
     key: str
     operator: str
@@ -121,7 +121,7 @@ def read_required_affinity(spec: Any, where: str) -> tuple[NodeSelectorTerm, ...
     terms = []
     for index, term in enumerate(get_list(required, "nodeSelectorTerms", where)):
         path = f"{where}.nodeSelectorTerms[{index}]"
-        labels, names = (_requirements(term, kind, path) for kind in ("matchExpressions", "matchFields"))
+        labels, names = (read_requirements(term, kind, path) for kind in ("matchExpressions", "matchFields"))
         for requirement in names:
             if requirement.key != _NODE_NAME or requirement.operator not in {"In", "NotIn"}:
                 raise ValueError(f"{path}.matchFields: only In and NotIn of {_NODE_NAME} are allowed")
@@ -129,7 +129,17 @@ def read_required_affinity(spec: Any, where: str) -> tuple[NodeSelectorTerm, ...
     return tuple(terms)
 
 
-def _requirements(term: Any, kind: str, where: str) -> tuple[NodeRequirement, ...]:
+def read_requirements(term: Any, kind: str, where: str) -> tuple[NodeRequirement, ...]:
+    """Read a list of requirements of a selector.
+
+    Args:
+        term: object that has the list.
+        kind: name of the list, such as ``matchExpressions``.
+        where: path of the object, for error messages.
+
+    Raises:
+        ValueError: a requirement is invalid.
+    """
     requirements = []
     for index, expression in enumerate(get_list(term, kind, where)):
         path = f"{where}.{kind}[{index}]"

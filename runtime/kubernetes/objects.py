@@ -22,6 +22,7 @@ from runtime.kubernetes.constraints import (
 )
 from runtime.kubernetes.k8s_fields import get, get_list, get_texts, unix_seconds
 from runtime.kubernetes.kinds import check_kind, kind_of, pod_of
+from runtime.kubernetes.scheduling_rules import NO_RULES, SchedulingRules, read_scheduling_rules
 from runtime.kubernetes.workloads import Workload, workload_of
 
 if TYPE_CHECKING:
@@ -226,7 +227,10 @@ class Pod:
         nominated_node_name: node on which preemption made room for the pod; empty if there is none.
         terminating: True if the pod has a deletion timestamp.
         finished: True if the phase is Succeeded or Failed, so that the pod uses nothing.
+        created_at: time of the creation, Unix seconds; None if unknown.
         scheduled_at: time of the binding, Unix seconds; None if unknown.
+        started_at: time at which the kubelet took the pod, ``status.startTime``, Unix seconds; None if it has not.
+        preempted: True if a scheduler marked the pod as a victim of preemption, by the condition DisruptionTarget.
         requests: pod-level requests (``spec.resources``), after resizing. kube-scheduler counts them
             instead of the containers' requests; the Trimaran plugins ignore them.
         labels: labels of the pod.
@@ -236,6 +240,7 @@ class Pod:
         tolerations: tolerations of the pod.
         node_selector: labels that the pod's node must have.
         required_affinity: terms of the required node affinity, of which one must match; None if the pod has none.
+        scheduling: rules about other pods, ports, volumes and so on, which few pods have.
         scheduler_name: name of the scheduler that places the pod.
         cached_requests: cache of computed amounts, which pods with equal requests may share; None for no cache, which
             is better for pods whose amounts are read only a few times.
@@ -253,7 +258,10 @@ class Pod:
     nominated_node_name: str = ""
     terminating: bool = False
     finished: bool = False
+    created_at: float | None = None
     scheduled_at: float | None = None
+    started_at: float | None = None
+    preempted: bool = False
     requests: ResourceList = field(default_factory=ResourceList)
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     owner: Owner | None = None
@@ -262,6 +270,7 @@ class Pod:
     tolerations: tuple[Toleration, ...] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict, hash=False)
     required_affinity: tuple[NodeSelectorTerm, ...] | None = None
+    scheduling: SchedulingRules = NO_RULES
     scheduler_name: str = "default-scheduler"
     cached_requests: CachedRequests | None = field(default=None, compare=False, repr=False)
 
@@ -319,7 +328,10 @@ class Pod:
             nominated_node_name=get(status, "nominatedNodeName") or "",
             terminating=get(metadata, "deletionTimestamp") is not None,
             finished=get(status, "phase") in _TERMINAL_PHASES,
+            created_at=unix_seconds(get(metadata, "creationTimestamp"), f"{title}: metadata"),
             scheduled_at=_scheduled_at(status, title),
+            started_at=unix_seconds(get(status, "startTime"), f"{title}: status"),
+            preempted=_is_preempted(status),
             requests=requests,
             labels=labels,
             owner=owner,
@@ -328,6 +340,7 @@ class Pod:
             tolerations=read_tolerations(spec, where),
             node_selector=get_texts(spec, "nodeSelector", where),
             required_affinity=read_required_affinity(spec, where),
+            scheduling=read_scheduling_rules(spec, namespace, labels, where),
             scheduler_name=get(spec, "schedulerName") or cls.scheduler_name,
             cached_requests=known
             and known((containers, init_containers, image_volumes, overhead, annotated, requests)),
@@ -349,6 +362,7 @@ class Node:
         labels: labels of the node.
         taints: taints of the node.
         unschedulable: True if the node is cordoned.
+        declared_features: features that the node declares in ``status.declaredFeatures``.
         use_limits: values of the annotations ``trimaran.io/limit-<resource>-percent`` by resource, not parsed.
     """
 
@@ -360,6 +374,7 @@ class Node:
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
+    declared_features: frozenset[str] = frozenset()
     use_limits: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -395,6 +410,7 @@ class Node:
             labels=get_texts(metadata, "labels", f"node {name}: metadata"),
             taints=read_taints(spec, f"node {name}: spec"),
             unschedulable=bool(get(spec, "unschedulable")),
+            declared_features=frozenset(get_list(status, "declaredFeatures", f"node {name}: status")),
             use_limits=_use_limits(metadata),
         )
 
@@ -529,3 +545,13 @@ def _scheduled_at(status: Any, where: str) -> float | None:
         if get(condition, "type") == "PodScheduled" and get(condition, "status") == "True":
             moment = get(condition, "lastTransitionTime") or moment
     return unix_seconds(moment, f"{where}: status")
+
+
+def _is_preempted(status: Any) -> bool:
+    """Return whether a scheduler deletes the pod to make room. Source: ``PodTerminatingByPreemption``."""
+    return any(
+        get(condition, "type") == "DisruptionTarget"
+        and get(condition, "status") == "True"
+        and get(condition, "reason") == "PreemptionByScheduler"
+        for condition in get(status, "conditions") or ()
+    )

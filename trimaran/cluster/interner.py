@@ -34,6 +34,8 @@ class Interner:
         for name in _names(kind):
             if name not in unique_fields:
                 field_value = getattr(value, name)
+                if field_value is getattr(kind, name, self):  # the default of the class, which all values share
+                    continue
                 field_type: Any = type(field_value)
                 if not _is_hashable(field_type):
                     continue

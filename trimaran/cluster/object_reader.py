@@ -13,7 +13,7 @@ from trimaran.cluster.interner import Interner
 RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """Field selector of the pods that have not finished."""
 
-_UNIQUE_FIELDS = frozenset({"name", "uid", "scheduled_at", "started_at", "cached_requests"})
+_UNIQUE_FIELDS = frozenset({"name", "uid", "created_at", "scheduled_at", "started_at", "cached_requests"})
 Kind = TypeVar("Kind")
 _log = logging.getLogger(__name__)
 
