@@ -1,5 +1,7 @@
 """``trimaran top``: show the load of the nodes, with age, coverage and grade of the data."""
 
+import shutil
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,11 +12,15 @@ from client.connecting import WatcherClient, WatcherCredentials
 from client.errors import ClientError, NoMetrics, UnknownNode, UnknownWindow
 from runtime.terminal import colorize, duration_option, echo, echo_document, echo_table, load_color, output_option
 from trimaran.cli.options import connected, fail, option, watcher_options
-from watcher.model import Load, MetricType, NodeMetrics, WatcherMetrics, grades
+from watcher.model import REQUIRED, Load, MetricType, NodeMetrics, WatcherMetrics, grades
 
 _Snapshots = Mapping[str, WatcherMetrics]
 _sleep = time.sleep
 _BARS = "▁▂▃▄▅▆▇█"
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_BAR_CELLS, _EMPTY = 10, "·"
+_FRAME_LINES = 5  # of the table with --watch: header, count of hidden nodes, blank line, summary, cursor
+_WIDE_ONLY = {MetricType.MEMORY_FULL_PRESSURE, MetricType.IO_FULL_PRESSURE}
 _SPARKS = 48
 _MISSING = "missing"  # grade of a node that the newest window does not have
 
@@ -25,11 +31,11 @@ _MISSING = "missing"  # grade of a node that the newest window does not have
 @click.option("--windows", help="Windows to show, comma-separated. [default: all windows of the watcher]")
 @option(
     "--sort",
-    type=click.Choice(["name", "cpu", "memory", "cpu-std", "memory-std", "age", "coverage", "grade"]),
-    default="name",
-    help="Order of the nodes: by name, or with the highest load, the oldest values, the least coverage or the "
-    "worst grade "
-    "first.",
+    type=click.Choice(["load", "name", "cpu", "memory", "cpu-std", "memory-std", "age", "coverage", "grade"]),
+    default="load",
+    show_default=True,
+    help="Order of the nodes: with the highest load of CPU or memory first, by name, or with the highest value, the "
+    "oldest values, the least coverage or the worst grade first.",
 )
 @click.option("-w", "--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @duration_option("--interval", default="10s", help="Time between two refreshes with --watch.")
@@ -47,11 +53,12 @@ def top(
 ) -> None:
     """Show the load of every node, or all values of one NODE.
 
-    For each window, average and standard deviation in percent of the node's capacity. AGE is the age of the values,
-    COVERAGE the share of the window with samples, and GRADE how the values were obtained.
+    For each window, average and standard deviation in percent of the node's capacity, with a bar for CPU and memory of
+    the first window. AGE is the age of the values, COVERAGE the share of the window with samples, and GRADE how the
+    values were obtained.
 
     \b
-    Examples: trimaran top --sort cpu --watch
+    Examples: trimaran top --watch
               trimaran top node-1
               trimaran top -o json | jq '.[0].data'
 
@@ -68,7 +75,7 @@ def top(
             elif node:
                 _show_node(client, snapshots, node)
             else:
-                _show_all(snapshots, sort, output)
+                _show_all(snapshots, sort, output, _visible_rows() if watch else None)
             if not watch:
                 return
             _sleep(interval)
@@ -100,7 +107,13 @@ def _read(client: WatcherClient, wanted: Sequence[str] | None, node: str | None)
     return snapshots or fail(missing, status=1 if isinstance(missing, NoMetrics | UnknownNode) else 2)
 
 
-def _show_all(snapshots: _Snapshots, sort: str, output: str) -> None:
+def _visible_rows() -> int | None:
+    """Return the number of nodes that fit on the terminal; None if the output is not a terminal."""
+    return max(1, shutil.get_terminal_size().lines - _FRAME_LINES) if sys.stdout.isatty() else None
+
+
+def _show_all(snapshots: _Snapshots, sort: str, output: str, most: int | None = None) -> None:
+    """Print the table of all nodes, or of the first ``most``."""
     now = time.time()
     newest = next(iter(snapshots.values()))
     names = sorted({name for metrics in snapshots.values() for name in metrics.data})
@@ -110,21 +123,50 @@ def _show_all(snapshots: _Snapshots, sort: str, output: str) -> None:
         metric.type for metrics in snapshots.values() for node in metrics.data.values() for metric in node.metrics
     }
     types = [*(type_.value for type_ in MetricType if type_ in present), *sorted(present - set(MetricType))]
-    header = ["NODE", *(f"{type_.upper()} {window}" for type_ in types for window in snapshots), "AGE", "COVERAGE"]
+    columns = _columns(types, list(snapshots), output)
+    header = ["NODE", *(f"{type_.upper()} {window}" for type_, window in columns), "AGE", "COVERAGE"]
     header += ["GRADE", *(["SUSPECT", "POOL"] if output == "wide" else [])]
     rows = []
-    for name in names:
+    for name in names[:most]:
         node = newest.data.get(name)
-        loads = [_cell(metrics.data.get(name), type_, output) for type_ in types for metrics in snapshots.values()]
+        loads = [_cell(snapshots[window].data.get(name), type_, output) for type_, window in columns]
+        if output != "wide":
+            first = next(iter(snapshots))
+            loads = [
+                _bar(node, type_) + cell if window == first and type_ in REQUIRED else cell
+                for (type_, window), cell in zip(columns, loads, strict=True)
+            ]
         coverage = "-" if node is None else f"{100 * _coverage(node):.0f}%"
         rows.append([name, *loads, _age_text(newest, node, now), coverage, by_name.get(name, _MISSING)])
         if output == "wide":
             rows[-1] += [str(node.metadata.get(key, "-")) if node else "-" for key in ("suspect", "pool")]
     echo_table(header, rows, _color)
+    if len(rows) < len(names):
+        echo(f"... and {len(names) - len(rows)} more")
     others = ", ".join(sorted(set(by_name.values()) - {"measured", "suspect"}))
     count = "1 node" if len(names) == 1 else f"{len(names)} nodes"
     echo()
     echo(f"{count} from {newest.source}{f', grade: {others}' if others else ''}")
+
+
+def _columns(types: Sequence[str], windows: Sequence[str], output: str) -> list[tuple[str, str]]:
+    """Return type and window of each column: all with ``-o wide``, else all windows of CPU and memory only."""
+    if output == "wide":
+        return [(type_, window) for type_ in types for window in windows]
+    return [
+        (type_, window)
+        for type_ in types
+        if type_ not in _WIDE_ONLY
+        for window in (windows if type_ in REQUIRED else windows[:1])
+    ]
+
+
+def _bar(node: NodeMetrics | None, type_: str) -> str:
+    """Return a load as a bar of ten cells and a blank; dots for an unknown load."""
+    average = node.load(type_).avg if node else None
+    eighths = round(max(0.0, min(100.0, average or 0.0)) / 100 * _BAR_CELLS * 8)
+    whole, part = divmod(eighths, 8)
+    return f"{'█' * whole + (_EIGHTHS[part] if part else ''):{_EMPTY}<{_BAR_CELLS}} "
 
 
 def _show_node(client: WatcherClient, snapshots: _Snapshots, node: str) -> None:
@@ -191,7 +233,7 @@ def _color(column: str, cell: str) -> str | None:
         return {"measured": "green", _MISSING: "red"}.get(cell, "yellow")
     if column == "COVERAGE":
         return "yellow" if cell != "100%" else None
-    percent = cell.partition("%")[0]
+    percent = cell.partition("%")[0].rpartition(" ")[2]
     return load_color(float(percent)) if "%" in cell and percent.replace(".", "").isdecimal() else None
 
 
@@ -207,6 +249,9 @@ def _sort_key(sort: str, metrics: WatcherMetrics, name: str, grade: str, now: fl
     keys = {"name": name, "age": -_age(metrics, node, now), "coverage": _coverage(node), "grade": _grade_rank(grade)}
     if sort in keys:
         return keys[sort]
+    if sort == "load":
+        averages = [node.load(type_).avg for type_ in REQUIRED] if node else []
+        return (-max((value for value in averages if value is not None), default=-1.0), name)
     resource, _, deviation = sort.partition("-")
     load = node.load(MetricType[resource.upper()]) if node else Load()
     value = load.std if deviation else load.avg

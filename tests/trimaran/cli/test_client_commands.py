@@ -93,7 +93,7 @@ def test_top_shows_every_available_window(address):
     assert re.split(r"\s{2,}", lines[0]) == [
         "NODE", "CPU 15m", "CPU 5m", "MEMORY 15m", "MEMORY 5m", "AGE", "COVERAGE", "GRADE",
     ]  # fmt: skip
-    assert "80.0% ±5.0" in lines[1]
+    assert "████████·· 80.0% ±5.0   80.0% ±5.0   ██········ 20.0%   20.0%" in lines[1]
     assert re.split(r"\s{2,}", lines[1])[-3:] in (["0s", "100%", "last_good"], ["1s", "100%", "last_good"])
     assert "20.0%" in lines[1]
     assert lines[-1] == "3 nodes from Prometheus, grade: last_good"
@@ -103,6 +103,7 @@ def test_top_shows_every_available_window(address):
     ("by", "order"),
     [
         ("name", ["node-1", "node-2", "node-3"]),
+        ("load", ["node-1", "node-2", "node-3"]),
         ("cpu", ["node-1", "node-3", "node-2"]),
         ("memory", ["node-2", "node-3", "node-1"]),
     ],
@@ -111,6 +112,41 @@ def test_top_sorts(address, by, order):
     """Rows are sorted by name, or by CPU or memory with the highest load first."""
     lines = run("top", "--watcher", address, "--sort", by).output.splitlines()
     assert [line.split()[0] for line in lines[1:4]] == order
+
+
+def test_top_shows_the_hottest_nodes_first():
+    """By default the node with the highest CPU or memory is first, and nodes without values are last."""
+    now = int(time.time())
+    loads = {"node-1": (10, 20), "node-2": (30, 35), "node-3": (40, 95.5), "node-4": (90, 5)}
+    data = {
+        name: NodeMetrics((Metric("c", "CPU", "AVG", "5m", cpu), Metric("m", "Memory", "AVG", "5m", memory)))
+        for name, (cpu, memory) in loads.items()
+    }
+    data["node-0"] = NodeMetrics((Metric("p", "CPUPressure", "AVG", "5m", 99.0),))
+    data["node-1"] = NodeMetrics((*data["node-1"].metrics, Metric("f", "IOFullPressure", "AVG", "5m", 7.0)))
+    snapshot = WatcherMetrics(now, Window("5m", now - 300, now), "Prometheus", data)
+    with serving(lambda handler: reply(handler, wire.encode(snapshot))) as fake:
+        lines = run("top", "--watcher", fake.url, "--windows", "5m").output.splitlines()
+        wide = run("top", "--watcher", fake.url, "--windows", "5m", "-o", "wide").output
+    assert [line.split()[0] for line in lines[1:6]] == ["node-3", "node-4", "node-2", "node-1", "node-0"]
+    assert re.split(r"\s{2,}", lines[0])[1:4] == ["CPU 5m", "MEMORY 5m", "CPUPRESSURE 5m"]
+    assert "█████████▌ 95.5%" in lines[1]
+    assert "·········· -" in lines[5]
+    assert ("IOFULLPRESSURE" in lines[0], "IOFULLPRESSURE" in wide) == (False, True)
+
+
+def test_top_watch_shows_what_fits_on_the_terminal(address, monkeypatch):
+    """With --watch the first nodes fill the terminal, and a line counts the others."""
+
+    def stop(_seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("trimaran.cli.top._sleep", stop)
+    monkeypatch.setattr("trimaran.cli.top._visible_rows", lambda: 2)
+    lines = run("top", "--watcher", address, "--watch").output.splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == ["node-1", "node-2", "..."]
+    assert lines[3] == "... and 1 more"
+    assert lines[5].startswith("3 nodes from Prometheus")
 
 
 def test_top_writes_json(address):
@@ -409,7 +445,7 @@ def graded():
 
 def test_top_shows_age_coverage_and_grade(graded):
     """The table has age, coverage and grade of each node; -o wide adds suspect reasons, pools and percentiles."""
-    lines = run("top", "--watcher", graded, "-o", "wide").output.splitlines()
+    lines = run("top", "--watcher", graded, "-o", "wide", "--sort", "name").output.splitlines()
     rows = [re.split(r"\s{2,}", line) for line in lines[1:5]]
     assert [row[3:] for row in rows] == [
         ["100%", "measured", "-", "blue"], ["60%", "measured", "-", "-"], ["100%", "last_good", "-", "-"],
