@@ -22,6 +22,7 @@ FEATURES = {
     "egress": "networkPolicy.egress.enabled=true",
     "monitoring": "serviceMonitor.enabled=true,prometheusRule.enabled=true,grafanaDashboard.enabled=true",
     "openshift": "platform=openshift",
+    "kubelet": "provider.name=Kubelet",
     "without-page": "dashboard.inWatcher=false",
     "medium": "size=medium",
     "large": "size=large",

@@ -26,7 +26,7 @@ def test_the_containers_and_workloads_are_counted() -> None:
 @pytest.mark.parametrize(
     ("settings", "is_ok", "reason"),
     [
-        (Settings(provider=ProviderSettings(name="Host")), True, "Host cannot measure pods; Prometheus and"),
+        (Settings(provider=ProviderSettings(name="Host")), True, "Host cannot measure pods; Kubelet, "),
         (Settings(workloads=WorkloadSettings(enabled=False)), True, "workloads.enabled is false"),
         (Settings(provider=ProviderSettings(name="Fake"), fake=FakeSettings(failure="refused")), False, "fake.failure"),
         (

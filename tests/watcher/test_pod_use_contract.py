@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from support.fake_kubelet import run_fake_kubelet, stats
 from support.fake_kubernetes import TOKEN, pod_metrics, run_fake_kubernetes
 from support.servers import run_prometheus
 
@@ -73,12 +74,59 @@ class MetricsServerHarness:
         )
 
 
+class KubeletHarness:
+    """A fake kubelet with the containers of one node; a container that was measured once has no ``usageNanoCores``."""
+
+    name = "Kubelet"
+    tolerance = 1e-8
+
+    @contextmanager
+    def measuring(self, containers: Containers, end: int) -> Iterator[ProviderSource]:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            run_fake_kubernetes(Path(folder)) as fake,
+            run_fake_kubelet(Path(folder)) as kubelet,
+        ):
+            pods: dict[tuple[str, str], list[dict[str, object]]] = {}
+            for key, measured in containers.items():
+                at, cores = end - int(measured.ages[-1]), {}
+                if len(measured.ages) > 1:
+                    cores = {"usageNanoCores": round(measured.cpu_cores * 1e9)}
+                memory = measured.memory_bytes
+                written = round(memory) if math.isfinite(memory) and memory < 1e18 else str(memory)
+                pods.setdefault((key.namespace, key.pod), []).append(
+                    {
+                        "name": key.container,
+                        "cpu": stats(at, **cores),
+                        "memory": stats(at, workingSetBytes=written),
+                    }
+                )
+            kubelet.summary = {
+                "node": {},
+                "pods": [
+                    {"podRef": {"namespace": namespace, "name": name, "uid": "u"}, "containers": of_pod}
+                    for (namespace, name), of_pod in pods.items()
+                ],
+            }
+            fake.nodes = {"node-1": kubelet.node("node-1")}
+            yield ProviderSource(self.settings(fake.url, ca_file=fake.ca_file, token=TOKEN))
+
+    def settings(self, address: str, **options: object) -> Settings:
+        return Settings(
+            provider=ProviderSettings(name=self.name, address=address, **{"token": "right-token", **options})
+        )
+
+
 def _text(memory: float) -> str:
     return str(round(memory)) if math.isfinite(memory) and memory < 1e18 else str(memory)
 
 
 class TestPrometheus(PodUseContract, PodUseHttpContract):
     harness = PrometheusHarness()
+
+
+class TestKubelet(PodUseContract, PodUseHttpContract):
+    harness = KubeletHarness()
 
 
 class TestKubernetesMetricsServer(PodUseContract, PodUseHttpContract):

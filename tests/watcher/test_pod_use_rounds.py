@@ -1,5 +1,7 @@
 """Rounds of pod use: their result, failures that cost nothing else, and the metrics about them."""
 
+import contextlib
+import gc
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -61,6 +63,25 @@ def fake(**options: Any) -> Settings:
     return Settings(provider=ProviderSettings(name="Fake"), fake=FakeSettings(**options))
 
 
+@pytest.mark.parametrize("error", [None, RuntimeError("a defect")])
+def test_garbage_is_not_collected_during_a_round(error: Exception | None) -> None:
+    """Requests do not wait for the collector to traverse the objects of a round; it works again afterwards."""
+    during = []
+
+    class Observer:
+        def observe(self, *_round: object) -> None:
+            during.append(gc.isenabled())
+            if error is not None:
+                raise error
+
+    rounds = PodUseRounds(fake(pods=3), [Observer()])
+    with pytest.raises(RuntimeError) if error else contextlib.nullcontext():
+        rounds.run_once()
+    assert during == [False]
+    assert gc.isenabled()
+    rounds.stop()
+
+
 def test_a_round_has_the_use_and_the_workload_of_every_pod() -> None:
     """Observers get the use of every container, and the workload and requests of every pod, of the same moment."""
     seen = Recorder()
@@ -113,7 +134,7 @@ def test_a_provider_that_cannot_ends_the_rounds() -> None:
     settings = Settings(provider=ProviderSettings(name="Host"))
     rounds = PodUseRounds(settings)
     assert not rounds.run_once()
-    assert "Host cannot measure pods; Prometheus" in rounds.state.failure
+    assert "Host cannot measure pods; Kubelet" in rounds.state.failure
     assert rounds.state.failures == 0
     with pytest.raises(SettingsError, match="Host cannot measure pods"):
         open_sources(settings)

@@ -5,6 +5,7 @@ from support import (
     harness_fake,
     harness_influxdb,
     harness_influxdb2,
+    harness_kubelet,
     harness_kubernetes_metrics_server,
     harness_prometheus,
     harness_signalfx,
@@ -42,6 +43,12 @@ class TestInfluxDb2(ProviderContract, HttpContract, DuplicatedSeriesContract):
     """Contract with a fake of the API of 2.x."""
 
     harness = harness_influxdb2.Harness()
+
+
+class TestKubelet(ProviderContract, HttpContract, BrokenNodeContract):
+    """Contract with a fake API server and fake kubelets, in which a node has one name and one entry."""
+
+    harness = harness_kubelet.Harness()
 
 
 class TestKubernetesMetricsServer(ProviderContract, HttpContract, BrokenNodeContract):

@@ -22,6 +22,7 @@ _SELECTING = {
     "SignalFx": ("signalfx.cluster_dimension", "signalfx.cluster_name"),
     "Datadog": ("datadog.cluster_tag", "datadog.cluster_name"),
     "KubernetesMetricsServer": ("metrics_server.node_selector",),
+    "Kubelet": ("kubelet.node_selector",),
     "Host": ("host.node_name",),
 }
 

@@ -9,11 +9,9 @@ the system's reservation, but the usage includes the system.
 - ``metrics_server:memory:percent``: the working set, which the kubelet uses for eviction decisions.
 """
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,12 +21,12 @@ import requests
 
 from runtime.http.gather import Deadline, gather
 from runtime.kubernetes import quantity
-from runtime.kubernetes.api import ResourceExpired
 from runtime.kubernetes.rbac import needed_rule
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused
 from watcher.findings import Action, Finding, Kind
 from watcher.model import MetricType, Window
 from watcher.providers.base import Check, Reading, Sample, Samples
+from watcher.providers.kubernetes_nodes import NODES, ListedNode, by_name, list_nodes, member, read_node
 from watcher.providers.session import open_kubernetes, provider_error
 from watcher.settings import Settings
 
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
     from watcher.windows.container_use import ContainerUse
 
 NAME = "KubernetesMetricsServer"
-NODES = "/api/v1/nodes"
 METRICS = "/apis/metrics.k8s.io/v1beta1/nodes"
 POD_METRICS = "/apis/metrics.k8s.io/v1beta1/pods"
 _RESOURCES = {
@@ -61,19 +58,6 @@ _NO_METRICS_YET = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """Fields of a Node that the provider needs.
-
-    Attributes:
-        capacity: resource to billionths of cores or bytes, above 0; unreadable amounts are left out.
-        is_ready: whether the node is Ready; a node without that condition counts as ready.
-    """
-
-    capacity: Mapping[str, int]
-    is_ready: bool
-
-
 class KubernetesMetricsServerProvider:
     """Provider that samples all nodes through the metrics API."""
 
@@ -85,7 +69,7 @@ class KubernetesMetricsServerProvider:
         self._chose_not_to_verify = settings.provider.insecure_skip_verify  # unverified() reports this
         self._selector = options.node_selector
         self._refresh_seconds = options.capacity_refresh_seconds
-        self._nodes: dict[str, _Node] = {}
+        self._nodes: dict[str, ListedNode] = {}
         self._listed_at = self._list_due_at = -float("inf")  # on the monotonic clock
         self._looked_up: set[str] = set()  # since the last list; not requested again before the next list
         self._lock = threading.Lock()
@@ -188,7 +172,7 @@ class KubernetesMetricsServerProvider:
             return usage, self._look_up((usage.keys() ^ self._nodes.keys()) - self._looked_up, usage, deadline)
         return usage, []
 
-    def _set_nodes(self, nodes: dict[str, _Node], usage: Collection[str]) -> None:
+    def _set_nodes(self, nodes: dict[str, ListedNode], usage: Collection[str]) -> None:
         self._nodes, self._listed_at = nodes, time.monotonic()
         self._list_due_at = self._listed_at + self._refresh_seconds
         self._looked_up = set(usage) ^ nodes.keys()
@@ -217,7 +201,7 @@ class KubernetesMetricsServerProvider:
         for name, answer in gather(calls, deadline, give_up=self._api.abort).items():
             if not isinstance(answer, Exception):
                 self._looked_up.add(name)
-                self._nodes[name] = _node(answer)
+                self._nodes[name] = read_node(answer)
             elif _status(answer) == 404:
                 self._looked_up.add(name)
                 self._nodes.pop(name, None)
@@ -226,15 +210,10 @@ class KubernetesMetricsServerProvider:
         return findings
 
     def _read(self, deadline: Deadline) -> dict[str, dict[str, Any]]:
-        return dict(_by_name(self._api.list_items(METRICS, deadline, labelSelector=self._selector)))
+        return dict(by_name(self._api.list_items(METRICS, deadline, labelSelector=self._selector)))
 
-    def _list(self, deadline: Deadline) -> dict[str, _Node]:
-        with contextlib.suppress(ResourceExpired):
-            items = self._api.list_items(NODES, deadline, labelSelector=self._selector)
-            return {name: _node(item) for name, item in _by_name(items)}
-        # The resource version of the first page expired before the last page: read all nodes in one page.
-        items = self._api.list_items(NODES, deadline, labelSelector=self._selector, limit="")
-        return {name: _node(item) for name, item in _by_name(items)}
+    def _list(self, deadline: Deadline) -> dict[str, ListedNode]:
+        return list_nodes(self._api, self._selector, deadline)
 
     def _location(self) -> str:
         return f"{NAME} at {self._api.display_address()}"
@@ -263,38 +242,7 @@ def _status(error: Exception) -> int:
     return error.response.status_code if isinstance(error, requests.HTTPError) else 0
 
 
-def _member(parent: Any, key: str) -> Any:
-    """Return a member of a JSON object; None if the member is missing, or the value is not an object."""
-    return parent.get(key) if isinstance(parent, dict) else None
-
-
-def _by_name(items: Iterator[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each Kubernetes object with the name in its metadata; objects without a name are left out."""
-    for item in items:
-        name = _member(_member(item, "metadata"), "name")
-        if name and isinstance(name, str):
-            yield name, item
-
-
-def _node(item: Any) -> _Node:
-    status = _member(item, "status")
-    amounts, conditions = _member(status, "capacity"), _member(status, "conditions")
-    capacity = {}
-    for resource in _RESOURCES:
-        try:
-            amount = quantity.nano_value(_member(amounts, resource))
-        except ValueError:
-            continue
-        if amount > 0:
-            capacity[resource] = amount
-    is_ready = not any(
-        _member(condition, "type") == "Ready" and _member(condition, "status") != "True"
-        for condition in (conditions if isinstance(conditions, list) else ())
-    )
-    return _Node(capacity, is_ready)
-
-
-def _sample(name: str, item: dict[str, Any], node: _Node) -> tuple[Sample | None, list[Finding]]:
+def _sample(name: str, item: dict[str, Any], node: ListedNode) -> tuple[Sample | None, list[Finding]]:
     """Return a node's usage in percent of its capacity, and findings about unreadable fields.
 
     The arithmetic is exact up to the final division.
@@ -305,7 +253,7 @@ def _sample(name: str, item: dict[str, Any], node: _Node) -> tuple[Sample | None
         return None, [_bad_value(name, f"{name}: the metrics have no valid timestamp: {timestamp_text!r}")]
     readings, problems = [], []
     for resource, (metric, type_) in _RESOURCES.items():
-        text = _member(_member(item, "usage"), resource)
+        text = member(member(item, "usage"), resource)
         try:
             amount = quantity.nano_value(text)
         except ValueError:
@@ -331,6 +279,6 @@ def _bad_value(name: str, message: str, metric: str = "") -> Finding:
     return Finding(Kind.BAD_VALUE, message, node=name, metric=metric, action=Action.DROPPED)
 
 
-def _without_metrics(name: str, node: _Node) -> Finding:
+def _without_metrics(name: str, node: ListedNode) -> Finding:
     reason = "can metrics-server reach its kubelet?" if node.is_ready else "the node is not ready"
     return Finding(Kind.NO_METRICS, f"{name} has no metrics: {reason}", node=name)

@@ -149,6 +149,35 @@ class MetricsServerSettings(Section):
     )
 
 
+class KubeletSettings(Section):
+    """Settings of the provider Kubelet."""
+
+    ca_file: Path | None = Field(
+        None,
+        description="PEM file with the certificate authorities to trust for the kubelets; by default "
+        "provider.ca_file, then the CA of the pod's service account, then the system's",
+    )
+    insecure_skip_verify: bool = Field(
+        False,
+        description="do not verify the kubelets' certificates: any host that answers at a node's address receives "
+        "the token",
+    )
+    through_api_server: bool = Field(
+        False,
+        description="read the kubelets through the API server; the right that this needs, nodes/proxy, also lets its "
+        "holder run commands in all pods",
+    )
+    only_cpu_and_memory: bool = Field(
+        False, description="ask for the shorter summaries, which have no IOPressure and IOFullPressure"
+    )
+    concurrency: int = Field(32, ge=1, le=256, description="number of kubelets that are read at the same time")
+    timeout_seconds: float = Field(5, gt=0, le=300, description="seconds that a single kubelet may take to answer")
+    refresh_seconds: float = Field(
+        60, gt=0, le=86400, description="seconds between two reads of the nodes' addresses and capacity"
+    )
+    node_selector: str = Field("", description="label selector of the nodes to watch; empty: all")
+
+
 class SignalFxSettings(Section):
     """Settings of the provider SignalFx."""
 

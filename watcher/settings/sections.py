@@ -34,6 +34,7 @@ from watcher.settings.providers import (
     FakeSettings,
     HostSettings,
     InfluxDbSettings,
+    KubeletSettings,
     MetricsServerSettings,
     PrometheusSettings,
     SignalFxSettings,
@@ -342,6 +343,16 @@ class DashboardSettings(Section):
     extender_client_certificate: Path | None = Field(
         None, description="PEM file with the client certificate for the extender and its private key"
     )
+    rebalancer: Annotated[str, AfterValidator(http_address)] | None = Field(
+        None, description="the address of a rebalancer; the dashboard shows its moves"
+    )
+    rebalancer_token_file: Path | None = Field(None, description="file with the bearer token for the rebalancer")
+    rebalancer_ca_file: Path | None = Field(
+        None, description="PEM file with the certificate authorities to trust for the rebalancer"
+    )
+    rebalancer_client_certificate: Path | None = Field(
+        None, description="PEM file with the client certificate for the rebalancer and its private key"
+    )
 
 
 class StoreSettings(Section):
@@ -380,7 +391,7 @@ class Settings(SettingsModel):
     """
 
     environment_variables: ClassVar[Mapping[str, str]] = UPSTREAM_VARIABLES
-    sections_of_others: ClassVar[frozenset[str]] = frozenset({"extender", "nodes", "rebalance"})
+    sections_of_others: ClassVar[frozenset[str]] = frozenset({"extender", "nodes", "rebalance", "scheduler"})
 
     provider: ProviderSettings = Field(default_factory=ProviderSettings)
     fallback: FallbackSettings = Field(default_factory=FallbackSettings)
@@ -394,6 +405,7 @@ class Settings(SettingsModel):
     host: HostSettings = Field(default_factory=HostSettings)
     prometheus: PrometheusSettings = Field(default_factory=PrometheusSettings)
     metrics_server: MetricsServerSettings = Field(default_factory=MetricsServerSettings)
+    kubelet: KubeletSettings = Field(default_factory=KubeletSettings)
     signalfx: SignalFxSettings = Field(default_factory=SignalFxSettings)
     datadog: DatadogSettings = Field(default_factory=DatadogSettings)
     influxdb: InfluxDbSettings = Field(default_factory=InfluxDbSettings)

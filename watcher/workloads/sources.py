@@ -14,6 +14,7 @@ from runtime.kubernetes.api import KubernetesApi
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderUnavailable
 from watcher.model import Window
 from watcher.providers.base import ManifestProvider, PodUseProvider, SeriesProvider, close_provider, open_provider
+from watcher.providers.kubelet.provider import NAME as KUBELET
 from watcher.providers.kubernetes_metrics_server import NAME as METRICS_SERVER
 from watcher.providers.session import open_kubernetes
 from watcher.settings import ProviderSettings, Settings
@@ -27,6 +28,7 @@ from watcher.workloads.pods import Capacity, PodSource, RunningPods
 if TYPE_CHECKING:
     from watcher.windows.container_use import ContainerUse
 
+_ABLE = (KUBELET, METRICS_SERVER, "Prometheus")
 _log = logging.getLogger(__name__)
 _PODS_SHARE = 0.5  # of a round's time, for the running pods
 
@@ -137,13 +139,13 @@ def _open_pod_source(
 
 
 def open_cluster_api(settings: Settings) -> KubernetesApi:
-    """Return a client of the cluster's API: the metrics server's, else by kubeconfig or the pod's service account.
+    """Return a client of the cluster's API: the provider's, else by kubeconfig or the pod's service account.
 
     Raises:
         SettingsError: there is no access to an API.
     """
     provider = settings.provider
-    if provider.name != METRICS_SERVER:
+    if provider.name not in {KUBELET, METRICS_SERVER}:
         provider = ProviderSettings(kube_config=provider.kube_config)
     return open_kubernetes(provider, settings.metrics_server.kube_context)
 
@@ -209,6 +211,4 @@ def open_sources(settings: Settings, pods: ApiPods | None = None) -> PodUseSourc
         except SettingsError:
             close_provider(provider)
             raise
-    raise SettingsError(
-        [f"{' and '.join(names)} cannot measure pods; Prometheus and KubernetesMetricsServer can (provider.name)"]
-    )
+    raise SettingsError([f"{' and '.join(names)} cannot measure pods; {', '.join(_ABLE)} can (provider.name)"])

@@ -1,0 +1,277 @@
+"""Tests of the provider Kubelet with fake kubelets: rates, pressure, TLS, rights and deadlines."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+from support.fake_kubelet import FakeKubelet, run_fake_kubelet, stats, summary
+from support.fake_kubernetes import TOKEN, FakeKubernetes, make_certificates, run_fake_kubernetes
+from support.harness_kubelet import folder
+
+from runtime.http.gather import Deadline
+from watcher.doctor.examination import examine
+from watcher.errors import ProviderUnavailable
+from watcher.findings import Kind
+from watcher.model import Window
+from watcher.providers.base import Samples, close_provider
+from watcher.providers.kubelet.provider import KubeletProvider
+from watcher.settings import KubeletSettings, ProviderSettings, Settings
+from watcher.testing import reply, serving
+
+AT = 1_900_000_000
+SECOND = 1_000_000_000
+GIBIBYTE = 2**30
+PSI = {
+    "cpu": {"some": 100.0, "full": 0.0},
+    "memory": {"some": 8.0, "full": 4.0},
+    "io": {"some": 50.0, "full": 20.0},
+}
+
+
+class Cluster:
+    """Fake API server with nodes of 4 cores and 16 GiB, and their kubelets."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self.api: FakeKubernetes = stack.enter_context(run_fake_kubernetes(folder()))
+
+    def node(self, name: str = "node-1") -> FakeKubelet:
+        """Add a node; return its kubelet."""
+        kubelet = self._stack.enter_context(run_fake_kubelet(folder()))
+        self.api.nodes[name] = kubelet.node(name)
+        return kubelet
+
+    def settings(self, **options: object) -> Settings:
+        """Return settings for this cluster."""
+        access = ProviderSettings(name="Kubelet", address=self.api.url, token=TOKEN, ca_file=self.api.ca_file)
+        return Settings(provider=access, kubelet=KubeletSettings(**options))
+
+    def provider(self, **options: object) -> KubeletProvider:
+        """Return a provider of this cluster."""
+        provider = KubeletProvider(self.settings(**options))
+        self._stack.callback(close_provider, provider)
+        return provider
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """Yield an empty cluster."""
+    with ExitStack() as stack:
+        yield Cluster(stack)
+
+
+def sample(provider: KubeletProvider) -> Samples:
+    """Take a sample."""
+    return provider.sample(Deadline.after(10))
+
+
+def values(samples: Samples, node: str = "node-1") -> dict[str, float]:
+    """Return a node's values by type."""
+    return {reading.type: reading.value for reading in samples[node].readings}
+
+
+def grown(psi: dict[str, dict[str, float]], **seconds: float) -> dict[str, dict[str, float]]:
+    """Return pressure that has grown by some seconds for each resource."""
+    return {of: {kind: total + seconds.get(of, 0) for kind, total in kinds.items()} for of, kinds in psi.items()}
+
+
+def test_rates_need_two_measurements(cluster: Cluster) -> None:
+    """A node that was measured once is unknown, not idle; then CPU and pressure are the growth of their counters."""
+    kubelet, provider = cluster.node(), cluster.provider()
+    kubelet.summary = summary(AT, cpu=900 * SECOND, memory=4 * GIBIBYTE, psi=PSI)
+    with pytest.raises(ProviderUnavailable, match="node-1: its kubelet has measured it once so far"):
+        sample(provider)
+    kubelet.summary = summary(
+        AT + 20, cpu=930 * SECOND, memory=8 * GIBIBYTE, psi=grown(PSI, cpu=15.0, memory=1.0, io=5.0)
+    )
+    samples = sample(provider)
+    assert samples["node-1"].timestamp == AT + 20
+    assert values(samples) == pytest.approx(
+        {
+            "CPU": 100 * 30 / 20 / 4, "Memory": 50.0, "CPUPressure": 75.0, "MemoryPressure": 5.0,
+            "MemoryFullPressure": 5.0, "IOPressure": 25.0, "IOFullPressure": 25.0,
+        }
+    )  # fmt: skip
+    assert samples.findings == ()
+
+
+def test_the_kubelets_own_rate_is_the_first(cluster: Cluster) -> None:
+    """Before there are two measurements, the rate that the kubelet has measured counts."""
+    kubelet, provider = cluster.node(), cluster.provider()
+    kubelet.summary = summary(AT, cpu=900 * SECOND, memory=4 * GIBIBYTE, usageNanoCores=2 * SECOND)
+    assert values(sample(provider)) == {"CPU": 50.0, "Memory": 25.0}
+
+
+def test_a_repeated_measurement_is_the_same_sample(cluster: Cluster) -> None:
+    """Until the kubelet measures again, the sample and its time stay the same, so that it is counted once."""
+    kubelet, provider = cluster.node(), cluster.provider()
+    kubelet.summary = summary(AT, cpu=0, memory=GIBIBYTE, usageNanoCores=SECOND)
+    first = sample(provider)
+    kubelet.summary = summary(AT + 10, cpu=20 * SECOND, memory=GIBIBYTE)
+    second = sample(provider)
+    assert (values(first)["CPU"], values(second)["CPU"]) == (25.0, 50.0)
+    assert sample(provider) == second
+
+
+def test_a_restarted_counter_is_unknown(cluster: Cluster) -> None:
+    """After a restart of the node its counters begin again: one measurement without a rate, never a negative one."""
+    kubelet, provider = cluster.node(), cluster.provider()
+    for at, cpu, psi in ((0, 900, PSI), (20, 1, grown(PSI, cpu=-99.0)), (40, 21, grown(PSI, cpu=-89.0))):
+        kubelet.summary = summary(AT + at, cpu=cpu * SECOND, memory=GIBIBYTE, psi=psi)
+        if at < 40:
+            with pytest.raises(ProviderUnavailable, match="measured it once"):
+                sample(provider)
+    assert values(sample(provider)) == pytest.approx(
+        {"CPU": 25.0, "Memory": 6.25, "CPUPressure": 50.0, "MemoryPressure": 0, "MemoryFullPressure": 0,
+         "IOPressure": 0, "IOFullPressure": 0}
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("psi", [None, {of: dict.fromkeys(kinds, 0.0) for of, kinds in PSI.items()}])
+def test_absent_pressure_is_not_zero(cluster: Cluster, psi: dict[str, dict[str, float]] | None) -> None:
+    """A kubelet without pressure, or with only zeros, as on a kernel that does not count it, has no such metrics."""
+    kubelet, provider = cluster.node(), cluster.provider()
+    kubelet.summary = summary(AT, cpu=0, memory=GIBIBYTE, psi=psi, usageNanoCores=SECOND)
+    sample(provider)
+    kubelet.summary = summary(AT + 10, cpu=10 * SECOND, memory=GIBIBYTE, psi=psi, usageNanoCores=SECOND)
+    assert values(sample(provider)).keys() == {"CPU", "Memory"}
+    (step,) = (step for step in examine(cluster.settings()) if step.step == "Kubelet: pressure")
+    assert step.ok
+    assert "0 of 1 nodes have pressure (PSI); without: node-1: the kubelet reports none" in step.message
+
+
+def test_the_short_summary_has_no_io(cluster: Cluster) -> None:
+    """kubelet.only_cpu_and_memory asks for the shorter summary."""
+    kubelet, provider = cluster.node(), cluster.provider(only_cpu_and_memory=True)
+    for at in (0, 10):
+        kubelet.summary = summary(AT + at, cpu=at * SECOND, memory=GIBIBYTE, psi=PSI, usageNanoCores=SECOND)
+        samples = sample(provider)
+    assert values(samples).keys() == {"CPU", "Memory", "CPUPressure", "MemoryPressure", "MemoryFullPressure"}
+    assert {path for path, _ in kubelet.requests} == {"/stats/summary?only_cpu_and_memory=true"}
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_without_the_summary_metrics_resource_is_read(cluster: Cluster, status: int) -> None:
+    """Without the right or the route, CPU and memory come from /metrics/resource; the doctor says what is missing."""
+    kubelet, provider = cluster.node(), cluster.provider()
+    kubelet.summary = status
+    line = "node_cpu_usage_seconds_total {cpu} {at}000\nnode_memory_working_set_bytes {memory} {at}000\n"
+    kubelet.metrics = "# HELP\n" + line.format(cpu="1.5e+02", memory=4 * GIBIBYTE, at=AT)
+    with pytest.raises(ProviderUnavailable):
+        sample(provider)
+    kubelet.metrics = line.format(cpu=170, memory=4 * GIBIBYTE, at=AT + 10)
+    assert values(sample(provider)) == {"CPU": 50.0, "Memory": 25.0}
+    assert [path for path, _ in kubelet.requests] == ["/stats/summary", "/metrics/resource", "/metrics/resource"]
+    assert str(status) in provider.pressure_absence
+    assert ("nodes/stats" in provider.pressure_absence) == (status == 403)
+
+
+def test_containers_of_metrics_resource(cluster: Cluster) -> None:
+    """Containers have a rate from the second measurement on; the first alone does not make them idle."""
+    kubelet, provider = cluster.node(), cluster.provider()
+    now = int(time.time())
+    window = Window("", now - 300, now)
+    labels = 'container="app",namespace="team",pod="web-1"'
+    for at, cpu in ((now - 20, 10.0), (now - 10, 15.0)):
+        kubelet.metrics = (
+            f"container_cpu_usage_seconds_total{{{labels}}} {cpu} {at}000\n"
+            f"container_memory_working_set_bytes{{{labels}}} 1048576 {at}000\n"
+        )
+        if cpu == 10.0:
+            with pytest.raises(Exception, match="no container was measured lately"):
+                provider.pod_use(window, Deadline.after(5))
+    use = provider.pod_use(window, Deadline.after(5))
+    assert (use.namespaces, use.pods, use.containers) == (("team",), ("web-1",), ("app",))
+    assert (use.cpu_cores.tolist(), use.memory_bytes.tolist()) == ([0.5], [1048576.0])
+    assert [text.partition(":")[0] for text in use.unchecked] == ["throttling of CPU", "waiting for CPU (PSI)"]
+
+
+def test_containers_wait_for_cpu(cluster: Cluster) -> None:
+    """The share of the last five minutes in which a container waited for CPU is its strain."""
+    kubelet, provider = cluster.node(), cluster.provider()
+    now = int(time.time())
+    cpu = stats(now, {"some": 30.0}, usageNanoCores=SECOND)
+    cpu["psi"]["some"]["avg300"] = 12.5
+    pod = {"namespace": "team", "name": "web-1", "uid": "u"}
+    kubelet.summary = {"node": {}, "pods": [{"podRef": pod, "containers": [{"name": "app", "cpu": cpu}]}]}
+    use = provider.pod_use(Window("", now - 300, now), Deadline.after(5))
+    assert use.strain is not None
+    assert use.strain[1].tolist() == [0.125]
+    assert [text.partition(":")[0] for text in use.unchecked] == ["throttling of CPU"]
+
+
+def test_an_untrusted_kubelet_does_not_get_the_token(cluster: Cluster, tmp_path: Path) -> None:
+    """A certificate of another CA ends the connection before the token is sent; the finding names the setting."""
+    make_certificates(tmp_path)
+    kubelet = cluster.node()
+    kubelet.summary = summary(AT, cpu=0, memory=GIBIBYTE, usageNanoCores=SECOND)
+    with pytest.raises(Exception, match=r"set kubelet\.ca_file"):
+        sample(cluster.provider(ca_file=tmp_path / "ca.pem"))
+    assert kubelet.requests == []
+    trusted = sample(cluster.provider(ca_file=cluster.api.ca_file))
+    assert values(trusted)["CPU"] == 25.0
+    assert trusted.findings == ()
+    unverified = sample(cluster.provider(insecure_skip_verify=True))
+    assert values(unverified)["CPU"] == 25.0
+    assert [finding.kind for finding in unverified.findings] == [Kind.UNVERIFIED]
+
+
+def test_slow_kubelets_do_not_delay_the_others(cluster: Cluster) -> None:
+    """A kubelet that does not answer costs its own timeout, is reported, and is asked last the next time."""
+    slow = [cluster.node(f"a-slow-{number}") for number in range(4)]
+    for kubelet in slow:
+        kubelet.delay_seconds = 3
+    fast = cluster.node("z-fast")
+    fast.summary = summary(AT, cpu=0, memory=GIBIBYTE, usageNanoCores=SECOND)
+    provider = cluster.provider(concurrency=2, timeout_seconds=0.3)
+    began = time.monotonic()
+    samples = provider.sample(Deadline.after(20))
+    assert time.monotonic() - began < 2.5
+    assert samples.keys() == {"z-fast"}
+    assert {finding.node for finding in samples.findings} == {f"a-slow-{number}" for number in range(4)}
+    assert "kubelet.timeout_seconds" in samples.findings[0].message
+    fast.requests.clear()
+    began = time.monotonic()
+    assert provider.sample(Deadline.after(0.35)).keys() == {"z-fast"}  # the deadline is shorter than the two timeouts
+    assert time.monotonic() - began < 1.5
+
+
+def test_through_the_api_server(tmp_path: Path) -> None:
+    """By opt-in the API server passes the requests on; the doctor warns that the right allows more."""
+    node = FakeKubelet(port=1).node("node-1")
+    body = summary(AT, cpu=0, memory=GIBIBYTE, usageNanoCores=SECOND)
+    answers = {"/api/v1/nodes": {"items": [node]}, "/api/v1/nodes/node-1/proxy/stats/summary": body}
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        path = handler.path.partition("?")[0]
+        reply(handler, json.dumps(answers[path]).encode() if path in answers else b"", 200 if path in answers else 404)
+
+    with serving(answer) as api:
+        provider = KubeletProvider(
+            Settings(
+                provider=ProviderSettings(name="Kubelet", address=api.url, token=TOKEN),
+                kubelet=KubeletSettings(through_api_server=True),
+            )
+        )
+        steps = list(provider.check())
+        samples = sample(provider)
+        close_provider(provider)
+    assert values(samples)["CPU"] == 25.0
+    assert all(step.ok for step in steps)
+    assert "lets its holder run commands in all pods" in " ".join(step.message for step in steps)
+
+
+def test_a_shared_kubelet_is_read_by_the_nodes_path(cluster: Cluster) -> None:
+    """A node that names its own path, as virtual kubelets do, is read there: the summary may be of another node."""
+    kubelet, provider = cluster.node(), cluster.provider()
+    kubelet.metrics = "node_cpu_usage_seconds_total 1\nnode_memory_working_set_bytes 1\n"
+    cluster.api.nodes["node-1"]["metadata"]["annotations"] = {
+        "metrics.k8s.io/resource-metrics-path": "/metrics/resource"
+    }
+    with pytest.raises(ProviderUnavailable):
+        sample(provider)
+    assert [path for path, _ in kubelet.requests] == ["/metrics/resource"]

@@ -1,0 +1,1 @@
+"""Provider Kubelet: metrics of nodes and containers from the kubelets themselves."""
