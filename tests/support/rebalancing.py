@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from runtime.kubernetes.disruption_budgets import DisruptionBudget
 from runtime.kubernetes.objects import Node, Pod
 from runtime.kubernetes.workloads import Workload
 from scoring import NodeTable
 from trimaran.rebalancer.eligibility import WorkloadState
-from trimaran.rebalancer.facts import BudgetFacts, NodeFacts, PodFacts, ScalerFacts, WorkloadFacts
+from trimaran.rebalancer.facts import NodeFacts, PodFacts, ScalerFacts, WorkloadFacts
 from trimaran.rebalancer.lineage import Member
 from trimaran.rebalancer.look import ClusterLook
 from watcher.pod_use_table import HOURS, PERIODS, STEPS, PodUseTable
@@ -128,7 +129,7 @@ class World:
             pending=[one for one in read if not one.node_name],
             state=WorkloadState.of(
                 {self._workload(each): WorkloadFacts.from_k8s(each) for each in self.workloads},
-                map(BudgetFacts.from_k8s, self.budgets),
+                map(DisruptionBudget.from_k8s, self.budgets),
                 map(ScalerFacts.from_k8s, self.scalers),
             ),
             use=self._use(),

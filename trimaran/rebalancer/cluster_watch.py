@@ -4,13 +4,14 @@ import threading
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
+from runtime.kubernetes.disruption_budgets import DisruptionBudget
 from runtime.kubernetes.objects import Node, Pod
 from runtime.kubernetes.reflector import ListWatch, Object, Reflector
 from runtime.kubernetes.workloads import Workload
 from scoring import NodeTable
 from trimaran.cluster.view import ClusterView
 from trimaran.rebalancer.eligibility import WorkloadState
-from trimaran.rebalancer.facts import BudgetFacts, NodeFacts, PodFacts, ScalerFacts, WorkloadFacts
+from trimaran.rebalancer.facts import NodeFacts, PodFacts, ScalerFacts, WorkloadFacts
 from trimaran.rebalancer.look import ClusterLook
 from watcher.pod_use_table import PodUseTable
 
@@ -99,7 +100,7 @@ class ClusterWatch:
         self._nodes, self._pods = _NodeObserver(), _PodObserver()
         self._view = ClusterView(view_api, node_observer=self._nodes, pod_observer=self._pods)
         self._workloads = {kind: _ListedFacts(WorkloadFacts.from_k8s) for kind in WORKLOADS}
-        self._budgets, self._scalers = _ListedFacts(BudgetFacts.from_k8s), _ListedFacts(ScalerFacts.from_k8s)
+        self._budgets, self._scalers = _ListedFacts(DisruptionBudget.from_k8s), _ListedFacts(ScalerFacts.from_k8s)
         self._reflectors = [
             *(Reflector(api, path, self._workloads[kind]) for kind, path in WORKLOADS.items()),
             Reflector(api, BUDGETS, self._budgets),

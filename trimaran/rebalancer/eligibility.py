@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from runtime.kubernetes.disruption_budgets import DisruptionBudget
 from runtime.kubernetes.workloads import Workload
-from trimaran.rebalancer.facts import BudgetFacts, NodeBarrier, NodeFacts, PodBarrier, ScalerFacts, WorkloadFacts
+from trimaran.rebalancer.facts import NodeBarrier, NodeFacts, PodBarrier, ScalerFacts, WorkloadFacts
 from trimaran.rebalancer.lineage import Member
 from trimaran.rebalancer.rules import NodeRules, PodRules
 
@@ -106,18 +107,18 @@ class WorkloadState:
     """
 
     workloads: Mapping[Workload, WorkloadFacts] = field(default_factory=dict)
-    budgets: Mapping[str, Sequence[BudgetFacts]] = field(default_factory=dict)
+    budgets: Mapping[str, Sequence[DisruptionBudget]] = field(default_factory=dict)
     scalers: Mapping[Workload, float] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls,
         workloads: Mapping[Workload, WorkloadFacts],
-        budgets: Iterable[BudgetFacts],
+        budgets: Iterable[DisruptionBudget],
         scalers: Iterable[ScalerFacts],
     ) -> "WorkloadState":
         """Index facts as the API server lists them."""
-        by_namespace: dict[str, list[BudgetFacts]] = {}
+        by_namespace: dict[str, list[DisruptionBudget]] = {}
         for budget in budgets:
             by_namespace.setdefault(budget.namespace, []).append(budget)
         last: dict[Workload, float] = {}
@@ -125,7 +126,7 @@ class WorkloadState:
             last[scaler.workload] = max(scaler.scaled_at, last.get(scaler.workload, 0.0))
         return cls(workloads, by_namespace, last)
 
-    def budgets_of(self, member: Member) -> list[BudgetFacts]:
+    def budgets_of(self, member: Member) -> list[DisruptionBudget]:
         """Return the disruption budgets that cover a pod."""
         return [budget for budget in self.budgets.get(member.pod.namespace, ()) if budget.covers(member.pod)]
 

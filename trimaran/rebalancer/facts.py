@@ -216,33 +216,6 @@ class WorkloadFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetFacts:
-    """Facts about a PodDisruptionBudget.
-
-    Attributes:
-        namespace: its namespace.
-        selector: its label selector.
-        allowed: evictions that it allows now.
-    """
-
-    namespace: str
-    selector: Object | None
-    allowed: int
-
-    @classmethod
-    def from_k8s(cls, each: Object) -> "BudgetFacts":
-        """Read the facts of a policy/v1 PodDisruptionBudget."""
-        metadata, spec, status = (each.get(name) or {} for name in ("metadata", "spec", "status"))
-        seen = int(status.get("observedGeneration") or 0) >= int(metadata.get("generation") or 0)
-        allowed = int(status.get("disruptionsAllowed") or 0) if seen else 0
-        return cls(str(metadata.get("namespace", "")), spec.get("selector"), allowed)
-
-    def covers(self, pod: Pod) -> bool:
-        """Return whether the budget covers a pod."""
-        return pod.namespace == self.namespace and self.selector is not None and _selects(self.selector, pod.labels)
-
-
-@dataclass(frozen=True, slots=True)
 class ScalerFacts:
     """Facts about a HorizontalPodAutoscaler: the workload that it scales, and the Unix time at which it last did."""
 
@@ -256,21 +229,6 @@ class ScalerFacts:
         target = spec.get("scaleTargetRef") or {}
         workload = Workload(str(metadata.get("namespace", "")), str(target.get("kind")), str(target.get("name")))
         return cls(workload, _seconds(status.get("lastScaleTime")) or 0.0)
-
-
-def _selects(selector: Object, labels: Mapping[str, str]) -> bool:
-    """Return whether a label selector matches labels; an empty one matches all."""
-    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
-        return False
-    for each in selector.get("matchExpressions") or ():
-        value, values = labels.get(str(each.get("key"))), each.get("values") or ()
-        matches = {
-            "In": value in values, "NotIn": value not in values,
-            "Exists": value is not None, "DoesNotExist": value is None,
-        }  # fmt: skip
-        if not matches.get(str(each.get("operator")), False):
-            return False
-    return True
 
 
 def _since(condition: Object | None, status: str) -> float | None:
