@@ -20,6 +20,17 @@ def inverted(counts: Int64s) -> Int64s:
     return np.asarray(MAX_NODE_SCORE - MAX_NODE_SCORE * counts // max(1, counts.max(initial=0)))
 
 
+def scaled_to_highest(scores: Int64s) -> Int64s:
+    """Map 0 to 0 and the highest score to 100, truncated; if all scores are 0, they remain 0.
+
+    Source: ``DefaultNormalizeScore`` without ``reverse``.
+
+    Args:
+        scores: integers, at least 0, shape (nodes,); not modified.
+    """
+    return np.asarray(MAX_NODE_SCORE * scores // max(1, scores.max(initial=0)))
+
+
 def rescaled(scores: Int64s) -> Int64s:
     """Map the lowest score to 0 and the highest to 100, truncated; if all scores are equal, map them to 0.
 

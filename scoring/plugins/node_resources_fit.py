@@ -29,8 +29,9 @@ from scoring.arrays import Bools, Int64s
 from scoring.go_math import truncating_divide
 from scoring.load.metrics_table import MetricsTable
 from scoring.normalization import MAX_NODE_SCORE
-from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
-from scoring.table.feasibility import fitting
+from scoring.plugins.base import EVERY_ROW, Rows, ScorePlugin, Terms, per_pod
+from scoring.plugins.filtering import ClusterEvent, Dependence, FilterPlugin, FilterVerdict
+from scoring.table.feasibility import Requests, fitting, shortages, too_small
 from scoring.table.node_table import NodeTable
 
 NATIVE = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
@@ -96,25 +97,60 @@ def _ascending(shape: tuple[ShapePoint, ...]) -> Problems:
 
 
 @dataclass(frozen=True)
-class NodeResourcesFit(ScorePlugin):
-    """Arguments of NodeResourcesFit that affect its score.
+class NodeResourcesFit(ScorePlugin, FilterPlugin):
+    """Arguments of NodeResourcesFit.
 
     Attributes:
         strategy: type of the scoring strategy.
         resources: the resources to score, with weights.
         shape: function of RequestedToCapacityRatio, by ascending utilization.
+        ignored_resources: extended resources that the filter does not compare.
+        ignored_resource_groups: prefixes, before the slash, of further resources that it does not compare.
     """
 
     strategy: Strategy = "LeastAllocated"
     resources: ResourceWeights = EQUAL_CPU_AND_MEMORY
     shape: Annotated[tuple[ShapePoint, ...], not_empty, _ascending] = (ShapePoint(0, 0), ShapePoint(100, 10))
+    ignored_resources: tuple[str, ...] = ()
+    ignored_resource_groups: tuple[str, ...] = ()
 
     name: ClassVar[str] = "NodeResourcesFit"
     scores_replicas_alike: ClassVar[bool] = True
     reads_pods: ClassVar[bool] = False  # the pods' requests are read when a pod is scored
+    counts_nominated: ClassVar[bool] = True
+    depends_on: ClassVar[Dependence] = Dependence.REQUESTS
+    requeued_by: ClassVar[frozenset[ClusterEvent]] = frozenset(
+        {ClusterEvent.NODE_ADDED, ClusterEvent.NODE_CHANGED, ClusterEvent.POD_CHANGED, ClusterEvent.POD_GONE}
+    )
 
     def __post_init__(self) -> None:
         check_arguments(self)
+
+    def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict:
+        """Return which nodes have enough free resources. A node that is too small even without pods is unresolvable.
+
+        Nominated pods of the same or a higher priority count as if they ran on their nominated node.
+        """
+        occupancy = nodes.occupancy
+        wanted = self._compared(pod_demand.filter_requests(pod))
+        allowed = fitting(pod, occupancy, wanted)[rows]
+        if allowed.all():
+            return FilterVerdict(allowed, "")
+        numbers = np.arange(len(nodes))[rows]
+
+        def why(index: int) -> tuple[str, ...]:
+            return shortages(pod, occupancy, int(numbers[index]), wanted)
+
+        return FilterVerdict(allowed, why, too_small(occupancy, wanted)[rows])
+
+    def _compared(self, requests: Requests) -> Requests:
+        if not self.ignored_resources and not self.ignored_resource_groups:
+            return requests
+        return tuple(
+            (name, amount)
+            for name, amount in requests
+            if name not in self.ignored_resources and name.partition("/")[0] not in self.ignored_resource_groups
+        )
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
         """Return the allocatable amount of each resource."""

@@ -10,24 +10,29 @@ import numpy as np
 from runtime.kubernetes import pod_demand
 from runtime.kubernetes.objects import Pod
 from scoring.arrays import Bools, Int64s
+from scoring.table.node_rows import ALWAYS
 from scoring.table.occupancy import Occupancy
 
+Requests = tuple[tuple[str, int], ...]
+"""Names and amounts of requested resources."""
 
-def fitting(pod: Pod, occupancy: Occupancy) -> Bools:
+
+def fitting(pod: Pod, occupancy: Occupancy, wanted: Requests | None = None) -> Bools:
     """Return a mask of the nodes with enough free resources for the pod, shape (nodes,).
 
     Nominated pods of the same or a higher priority count as if they ran on their nominated node. Only resources that
     the pod requests are compared, and the number of pods with the node's allocatable ``pods``, if the node lists it.
+
+    Args:
+        pod: pending pod.
+        occupancy: nodes and the pods on them.
+        wanted: requests to compare; by default all of the pod's.
     """
     rows, sums = occupancy.rows, occupancy.sums
-    nominated = [
-        (rows.row_by_name[name], other)
-        for uid, (name, other) in occupancy.nominated.items()
-        if other.priority >= pod.priority and uid != pod.uid
-    ]
+    nominated = _nominated(pod, occupancy)
     fits: Bools | None = None
     requests = sums.in_tree_requests
-    for name, request in pod_demand.filter_requests(pod):
+    for name, request in pod_demand.filter_requests(pod) if wanted is None else wanted:
         place = rows.column.get(name)
         if place is None:
             return np.zeros(len(rows), np.bool_)
@@ -46,6 +51,59 @@ def fitting(pod: Pod, occupancy: Occupancy) -> Bools:
             count[row] += 1
         fits &= count < rows.allocatable[rows.column["pods"]]
     return fits
+
+
+def too_small(occupancy: Occupancy, wanted: Requests) -> Bools:
+    """Return a mask of the nodes that could not meet the requests even without pods, shape (nodes,)."""
+    rows = occupancy.rows
+    small = np.zeros(len(rows), np.bool_)
+    for name, request in wanted:
+        place = rows.column.get(name)
+        if place is None:
+            small[:] = True
+        else:
+            small |= rows.allocatable[place] < request
+    return small
+
+
+def shortages(pod: Pod, occupancy: Occupancy, row: int, wanted: Requests) -> tuple[str, ...]:
+    """Return what a node lacks for a pod, as kube-scheduler words it.
+
+    Args:
+        pod: pending pod.
+        occupancy: nodes and the pods on them.
+        row: row of the node.
+        wanted: requests to compare.
+    """
+    rows, sums = occupancy.rows, occupancy.sums
+    nominated = [other for other_row, other in _nominated(pod, occupancy) if other_row == row]
+    lacking = []
+    place = rows.column.get("pods")
+    if place is not None and sums.pods[row] + len(nominated) >= rows.allocatable[place, row]:
+        lacking.append("Too many pods")
+    for name, request in _native_first(wanted):
+        place = rows.column.get(name)
+        if place is not None:
+            requested = sums.in_tree_requests[place, row] + request
+            requested += sum(pod_demand.in_tree_requests(other, name) for other in nominated)
+        if place is None or requested > rows.allocatable[place, row]:
+            lacking.append(f"Insufficient {name}")
+    return tuple(lacking)
+
+
+def _nominated(pod: Pod, occupancy: Occupancy) -> list[tuple[int, Pod]]:
+    """Return the other nominated pods that count for a pod, with the rows of their nominated nodes."""
+    rows = occupancy.rows
+    return [
+        (rows.row_by_name[name], other)
+        for uid, (name, other) in occupancy.nominated.items()
+        if other.priority >= pod.priority and uid != pod.uid
+    ]
+
+
+def _native_first(wanted: Requests) -> Requests:
+    """Return requests in kube-scheduler's order: cpu, memory, ephemeral-storage, then the others."""
+    return tuple(sorted(wanted, key=lambda request: ALWAYS.index(request[0]) if request[0] in ALWAYS else len(ALWAYS)))
 
 
 def feasible(pod: Pod, occupancy: Occupancy) -> Bools:

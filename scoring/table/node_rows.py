@@ -21,6 +21,7 @@ from scoring.arrays import Int64s
 from scoring.table.node_constraints import NodeConstraints
 from scoring.table.node_images import NodeImages
 from scoring.table.row_by_name import RowByName
+from scoring.table.topology import Topology
 
 # Every table begins with these columns.
 ALWAYS = (CPU, MEMORY, EPHEMERAL_STORAGE)
@@ -86,6 +87,17 @@ class NodeRows:
         return NodeImages.of(zip(self.ids.tolist(), self.nodes, strict=True))
 
     @cached_property
+    def _topologies(self) -> dict[str, Topology]:
+        return {}
+
+    def topology(self, key: str) -> Topology:
+        """Return the domains of the nodes by a label; computed on first access."""
+        topology = self._topologies.get(key)
+        if topology is None:
+            topology = self._topologies[key] = Topology.of(self.nodes, key)
+        return topology
+
+    @cached_property
     def _image_rows(self) -> dict[str, tuple[Int64s, Int64s]]:
         return {}
 
@@ -138,6 +150,11 @@ class NodeRows:
         ids = np.concatenate([self.ids, np.arange(self.next_id, next_id)])
         after = NodeRows(tuple(all_nodes), names, row_by_name, column, capacity, allocatable, ids, next_id)
         went = [(self.ids.item(row), self.nodes[row]) for row in replaced]
+        if not joined and all(_same_placement(node, self.nodes[row]) for row, node in replaced.items()):
+            # A heartbeat changes neither labels nor taints, so the indexes of these remain valid.
+            vars(after).update(
+                {name: vars(self)[name] for name in ("constraints", "_topologies") if name in vars(self)}
+            )
         return self._carry_images(after, went, [(ids.item(row), node) for row, node in changed.items()])
 
     def without(self, names: Iterable[str]) -> "NodeRows":
@@ -212,6 +229,11 @@ class NodeRows:
         if "images" in vars(self):  # the index is in use, so update it instead of rebuilding it later
             vars(after)["images"] = self.images.changed(went, came)
         return after
+
+
+def _same_placement(node: Node, earlier: Node) -> bool:
+    """Return whether two versions of a node have the same labels, taints and cordon."""
+    return (node.labels, node.taints, node.unschedulable) == (earlier.labels, earlier.taints, earlier.unschedulable)
 
 
 def _listed(nodes: Iterable[Node]) -> set[str]:

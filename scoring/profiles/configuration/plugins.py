@@ -41,7 +41,7 @@ _DEFAULT_REQUESTS = {CPU: TargetLoadPacking.default_requests, MEMORY: 200 * 1024
 _POWER_MODEL_KEYS = ("nodePowerModel", "NodePowerModel")
 _RECENT_PODS_KEY = "countRecentPods"
 _AT_LEAST_0, _AT_LEAST_1 = Between(0), Between(1)
-_FILTER_KEYS = ("ignoredResources", "ignoredResourceGroups")
+_FILTER_KEYS = {"ignoredResources": "ignored_resources", "ignoredResourceGroups": "ignored_resource_groups"}
 
 # Plugin names from before kube-scheduler v1beta2, with the plugin and strategy that replaced them.
 RENAMED: Mapping[str, tuple[str, Strategy]] = {
@@ -283,11 +283,10 @@ def _peaks(reader: FieldReader) -> Peaks:
 
 
 def _node_resources_fit(reader: FieldReader) -> NodeResourcesFit:
-    for key in _FILTER_KEYS:
-        reader.ignored(key, "it filters nodes and does not score them")
+    ignored = {name: _names(reader, key) for key, name in _FILTER_KEYS.items()}
     strategy = reader.nested("scoringStrategy")
     if strategy is None:
-        return NodeResourcesFit()
+        return reader.build(NodeResourcesFit, **ignored)
     reader.honored("scoringStrategy", None)
     kind = strategy.value("type", NodeResourcesFit.strategy)
     resources = _weights(strategy, EQUAL_CPU_AND_MEMORY)
@@ -298,13 +297,24 @@ def _node_resources_fit(reader: FieldReader) -> NodeResourcesFit:
         shape = _shape(ratio)
         ratio.finish()
     keys = {"strategy": "type", "shape": "requestedToCapacityRatio.shape"}
-    plugin = strategy.build(NodeResourcesFit, keys, strategy=kind, resources=resources, shape=shape)
+    plugin = strategy.build(NodeResourcesFit, keys, strategy=kind, resources=resources, shape=shape, **ignored)
     if ratio is not None and kind != "RequestedToCapacityRatio":
         raise strategy.error("requestedToCapacityRatio", f"must be absent for type {kind}")
     if ratio is None and kind == "RequestedToCapacityRatio":
         raise strategy.error("requestedToCapacityRatio", "is required for this type")
     strategy.finish()
     return plugin
+
+
+def _names(reader: FieldReader, key: str) -> tuple[str, ...]:
+    """Return a list of names that only a filter reads."""
+    names = reader.raw(key)
+    if names is None:
+        return ()
+    if not is_list(names):
+        raise reader.error(key, f"must be a list of names, got {names!r}")
+    reader.ignored(key, "it filters nodes and does not score them")
+    return tuple(names)
 
 
 def _renamed(strategy: Strategy) -> Callable[[FieldReader], NodeResourcesFit]:
