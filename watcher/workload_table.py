@@ -139,6 +139,23 @@ class ContainerTable:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class DailyUse:
+    """Use of the containers of a workload by day (UTC): the present day first, then the measured days before it.
+
+    Attributes:
+        keys: workload and name of each container.
+        quantiles: the quantiles, 0 to 1.
+        cpu: quantiles of CPU use, cores, shape (quantiles, containers, 14); NaN for a day without measurements.
+        highest_memory: highest memory use, bytes, shape (containers, 14); NaN if unknown.
+    """
+
+    keys: Sequence[ContainerKey]
+    quantiles: tuple[float, ...]
+    cpu: Float64s
+    highest_memory: Float64s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ClusterTotals:
     """Capacity, requests and use of all pods together, for each round of measurements of the last day.
 

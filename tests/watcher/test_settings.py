@@ -28,7 +28,9 @@ DEFAULTS = {
     "server.compat_host": "127.0.0.1", "server.compat_port": None,
     "dashboard.enabled": True, "dashboard.cluster": False, "dashboard.extender": None,
     "dashboard.extender_token_file": None, "dashboard.extender_ca_file": None,
-    "dashboard.extender_client_certificate": None,
+    "dashboard.extender_client_certificate": None, "dashboard.rebalancer": None,
+    "dashboard.rebalancer_token_file": None, "dashboard.rebalancer_ca_file": None,
+    "dashboard.rebalancer_client_certificate": None,
     "store.keep_hours": 24, "store.max_megabytes": 256, "store.history_megabytes": 128,
     "store.backfill_hours": 24,
     "workloads.enabled": True, "workloads.owner_labels": [], "workloads.interval_seconds": 300,
@@ -246,6 +248,7 @@ def test_each_setting_has_a_variable(monkeypatch: pytest.MonkeyPatch, name: str)
         "signalfx.cluster_dimension": "kube", "datadog.node_tag": "node", "datadog.cluster_tag": "kube",
         "server.token": "0123456789abcdef", "server.metrics_open": "true", "server.compat_open": "true",
         "dashboard.enabled": "false", "dashboard.cluster": "true", "dashboard.extender": "http://e",
+        "dashboard.rebalancer": "http://r",
         "workloads.enabled": "false", "workloads.interval_seconds": "60",
         "workloads.access": "review", "workloads.rule": "krr",
     }  # fmt: skip

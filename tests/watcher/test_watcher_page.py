@@ -216,7 +216,7 @@ def test_every_screen_in_a_browser(tmp_path):
         assert ["401" in message for message in wrong[1:]] == [True]  # the browser logs the login form's status
         wrong.clear()
         tab.click("button")
-        tab.wait_for_selector(".plane .scatterlayer .point")
+        tab.wait_for_selector("#overview-watcher table")
         for title in ("Nodes", "Trust", "Pod", "Cluster"):
             tab.click(f"nav a:has-text('{title}')")
             tab.wait_for_selector(f"h2:text-is('{title}')")

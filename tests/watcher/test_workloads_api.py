@@ -61,6 +61,13 @@ def test_a_workload_has_its_containers_in_absolute_amounts(learned: Api) -> None
         assert each["highest_memory_bytes"] == pytest.approx(containers.highest_memory[row], rel=1e-5)
         hours = [np.nan if value is None else value for value in each["by_hour"]["cpu_cores"]]
         assert hours == pytest.approx(containers.by_hour[0, row], rel=1e-5, nan_ok=True)
+        daily = learned.watcher.workloads.daily(workload)
+        highest = each["by_day"]["highest_memory_bytes"]
+        place = [key.container for key in daily.keys].index(each["name"])
+        assert [np.nan if value is None else value for value in highest] == pytest.approx(
+            daily.highest_memory[place], rel=1e-5, nan_ok=True
+        )
+        assert each["by_day"]["cpu_cores_percentiles"]["95"][0] == pytest.approx(daily.cpu[1, place, 0], rel=1e-5)
     assert "by_hour" not in learned.get("/workloads").json["workloads"][0]["containers"][0]
 
 

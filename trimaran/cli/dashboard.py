@@ -43,6 +43,14 @@ def _http_address(_context: click.Context, _option: click.Parameter, address: st
 )
 @credential_options("extender", "extender-", "extender_access")
 @click.option(
+    "--rebalancer",
+    envvar="TRIMARAN_REBALANCER_ADDRESS",
+    show_envvar=True,
+    callback=_http_address,
+    help="Address of a rebalancer, to show its moves.",
+)
+@credential_options("rebalancer", "rebalancer-", "rebalancer_access")
+@click.option(
     "--secure-cookie", is_flag=True, help="Mark the cookie as HTTPS-only; for use behind a proxy that terminates TLS."
 )
 @credential_options("watcher")
@@ -54,6 +62,8 @@ def dashboard(
     pods_file: Path | None,
     extender: str | None,
     extender_access: dict[str, Path | None],
+    rebalancer: str | None,
+    rebalancer_access: dict[str, Path | None],
     access: WatcherCredentials,
     *,
     cluster: bool,
@@ -62,8 +72,8 @@ def dashboard(
     """Serve the dashboard: all nodes over a day, the quality of their data, and scores for a pod.
 
     If the watcher needs a token, each viewer signs in with it once. With --token-file nobody has to: anyone who can
-    reach the dashboard can read everything. Labels and decisions are read with the credentials given here, for all
-    viewers.
+    reach the dashboard can read everything. Labels, decisions and moves are read with the credentials given here, for
+    all viewers.
 
     \b
     Example: trimaran dashboard --watcher http://127.0.0.1:2020     # then open http://127.0.0.1:2022
@@ -78,6 +88,7 @@ def dashboard(
         from trimaran.dashboard import service  # an extra
         from trimaran.dashboard.extender import Decisions
         from trimaran.dashboard.page_context import PageContext, open_labels
+        from trimaran.dashboard.rebalancer import RebalancerState
     except ImportError as error:
         fail(f"the dashboard needs {error.name}: pip install 'trimaran[dashboard]'", status=2)
     logs.configure()
@@ -85,7 +96,9 @@ def dashboard(
         viewers = service.open_access(address, access)
         decisions = Decisions(JsonService("extender", extender, **extender_access)) if extender else None
         labels = open_labels(cluster=cluster, nodes_file=nodes_file)
-        service.serve(viewers, PageContext(nodes_file, pods_file, labels, decisions), host, port, secure=secure_cookie)
+        moves = RebalancerState(JsonService("rebalancer", rebalancer, **rebalancer_access)) if rebalancer else None
+        context = PageContext(nodes_file, pods_file, labels, decisions, moves)
+        service.serve(viewers, context, host, port, secure=secure_cookie)
     except (ValueError, InvalidApiServerConfig) as error:
         fail(error, status=2)
     except WatcherError as error:

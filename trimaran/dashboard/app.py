@@ -12,7 +12,7 @@ from pydantic import validate_call
 
 import watcher.wire.history  # noqa: F401
 from client.errors import ClientError
-from trimaran.dashboard import decisions, nodes, plane, pod, trust, workloads
+from trimaran.dashboard import decisions, moves, nodes, overview, plane, pod, trust, workloads
 from trimaran.dashboard.callback_requests import check_callback_requests
 from trimaran.dashboard.data import PageAccess
 from trimaran.dashboard.page_context import PageContext
@@ -31,7 +31,9 @@ def create_app(
         prefix: path prefix of the dashboard in the browser; the embedding server strips it from requests.
     """
     context = context or PageContext()
-    pages: list[Any] = [plane, nodes, workloads, trust, pod] + ([decisions] if context.decisions else [])
+    pages: list[Any] = [overview, plane, nodes, workloads, moves, trust, pod] + (
+        [decisions] if context.decisions else []
+    )
     server = Flask("dashboard", static_folder=None)
     untyped_server: Any = server  # Dash accepts a Flask application, but its type hints do not
     app = Dash(
@@ -68,7 +70,7 @@ def create_app(
     @validate_call
     def show(path: str | None, search: str | None) -> tuple[Any, Any]:
         query = dict(parse_qsl((search or "").removeprefix("?")))
-        selected = next((page for page in pages if path == prefix + page.PATH), plane)
+        selected = next((page for page in pages if path == prefix + page.PATH), overview)
         links = [
             dcc.Link(page.TITLE, href=prefix + page.PATH, className="current" if page is selected else "link")
             for page in pages

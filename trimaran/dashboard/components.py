@@ -1,6 +1,9 @@
 """Building blocks that the dashboard's pages share: labeled controls, tables, and filters of nodes."""
 
+import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -16,6 +19,12 @@ Query = Mapping[str, str]
 GRID_COLOR = "rgba(128,128,128,.25)"
 #: Returns the data that the viewer of the current request may see.
 CurrentData = Callable[[], DashboardData]
+#: Lower ends of the load levels, percent; each has a color in the style sheet.
+LOAD_LEVELS = (0, 50, 70, 80, 90)
+#: Load at which a node counts as hot, percent: the default of nodes.hot_percent and rebalance.hot_percent.
+HOT_PERCENT = 80
+_LONG = 40  # characters, above which a cell may be cut
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def labeled_control(for_: str, text: str, control: Any) -> html.Div:
@@ -65,13 +74,77 @@ def suggested_input(id_: str, text: str, suggestions: Sequence[str], value: str 
     return labeled_control(id_, text, html.Div([control, options]))
 
 
-def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> html.Div:
-    """Return a table in a scrollable region; the first cell of each row is its header."""
-    body = [html.Tr([html.Th(row[0], scope="row"), *(html.Td(cell) for cell in row[1:])]) for row in rows]
+def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[Any]], *, wraps: bool = False) -> html.Div:
+    """Return a table in a scrollable region; the first cell of each row is its header.
+
+    Cells have one line. A longer text is cut, and is its cell's tooltip; with ``wraps`` it takes several lines.
+    """
+    body = [html.Tr([html.Th(row[0], scope="row"), *(_cell(cell) for cell in row[1:])]) for row in rows]
     head = html.Tr([html.Th(name, scope="col") for name in header])
     region: Any = {"aria-label": caption}  # Dash's component types do not declare aria attributes
     content = html.Table([html.Caption(caption), html.Thead(head), html.Tbody(body)])
-    return html.Div(content, className="scrolls", tabIndex=0, role="region", **region)
+    name = "scrolls wraps" if wraps else "scrolls"
+    return html.Div(content, className=name, tabIndex=0, role="region", **region)
+
+
+def _cell(content: Any) -> html.Td:
+    return html.Td(content, title=content) if isinstance(content, str) and len(content) > _LONG else html.Td(content)
+
+
+def node_link(name: str) -> dcc.Link:
+    """Return a link to the page of a node."""
+    return dcc.Link(name, href=f"nodes?{urlencode({'node': name})}")
+
+
+def workload_link(name: str) -> dcc.Link:
+    """Return a link to the page of a workload, named ``namespace/kind/name``; its text lacks the namespace."""
+    return dcc.Link(name.split("/", 1)[-1], href=f"workloads?{urlencode({'workload': name})}")
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration in its largest whole unit, such as ``3 min``."""
+    length = max(0.0, seconds)
+    size, unit = next((each for each in _UNITS if length >= each[0]), _UNITS[-1])
+    return f"{length / size:.0f} {unit}" if length < 2**40 else "-"
+
+
+def time_ago(at: float, now: float | None = None) -> Any:
+    """Return a Unix time as its distance from now, such as ``3 min ago``, with date and time (UTC) as its tooltip."""
+    if not 0 < at < 2**37:  # the calendar ends in the year 9999
+        return "-"
+    now, moment = time.time() if now is None else now, datetime.fromtimestamp(at, UTC)
+    text = f"{duration_text(now - at)} ago" if at <= now else f"in {duration_text(at - now)}"
+    return html.Time(text, dateTime=moment.isoformat(), title=f"{moment:%Y-%m-%d %H:%M:%S} UTC")
+
+
+def load_level(percent: float) -> int:
+    """Return the number of a load's level, from 0 for the lowest."""
+    return max(0, sum(percent >= lowest for lowest in LOAD_LEVELS) - 1)
+
+
+def load_bar(percent: float | None, text: str | None = None) -> Any:
+    """Return a load as a bar, colored by its level, with its number; ``-`` if it is unknown.
+
+    Args:
+        percent: load, percent of capacity.
+        text: text in place of the number.
+    """
+    if percent is None or math.isnan(percent):
+        return "-"
+    width = f"{min(max(percent, 0.0), 100.0):.0f}%"
+    bar = html.Span(html.Span(className=f"load-{load_level(percent)}", style={"width": width}), className="bar")
+    return html.Span([bar, text or f"{percent:.0f} %"], className="load")
+
+
+def load_legend() -> html.P:
+    """Return the legend of the colors of :func:`load_bar`."""
+    ends = (*LOAD_LEVELS[1:], None)
+    texts = [f"{low} to {end} %" if end else f"{low} % and more" for low, end in zip(LOAD_LEVELS, ends, strict=True)]
+    marks = [
+        html.Span([html.Span(className=f"mark load-{level}"), text], className="legend")
+        for level, text in enumerate(texts)
+    ]
+    return html.P(["Load: ", *marks], className="hint")
 
 
 def age_seconds(snapshot: WatcherMetrics, node: NodeMetrics, now: float) -> float:

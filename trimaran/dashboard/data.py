@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +14,7 @@ from trimaran.dashboard.ttl_cache import TTLCache
 from trimaran.dashboard.workload_list import WorkloadList
 from watcher.history import History, Steps
 from watcher.model import WatcherMetrics
+from watcher.pod_use_table import PodUseTable
 from watcher.workload_table import ClusterTotals
 
 _FRESH_SECONDS = 10.0
@@ -53,6 +54,10 @@ class WatcherReader(Protocol):
 
     def workload_totals(self) -> ClusterTotals:
         """Return capacity, requests and use of all pods together in the rounds of the last day."""
+        ...
+
+    def pod_history(self, nodes: Collection[str]) -> PodUseTable:
+        """Return the use of the pods on some nodes over the last day."""
         ...
 
 
@@ -138,6 +143,14 @@ class DashboardData:
     def workload(self, workload: Workload) -> dict[str, Any]:
         """Return the JSON of one workload; empty for an unknown one."""
         return self._client.workload_detail(workload)
+
+    def pods_on(self, nodes: Collection[str]) -> PodUseTable:
+        """Return the use of the pods on at most 100 nodes over the last day.
+
+        Raises:
+            ClientError: the use of no pod is known, or the viewer may not see it.
+        """
+        return self._client.pod_history(nodes)
 
     def _read_workloads(self) -> WorkloadList:
         return WorkloadList.read(self._client.workload_document())

@@ -1,6 +1,5 @@
 """Decisions page: for each pod the extender's best node and the node that it was bound to, with the loads of both."""
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -12,7 +11,16 @@ from pydantic import validate_call
 
 from runtime.http.json_service import ServiceUnavailable
 from scoring.load.pod_expectation import expectation_line
-from trimaran.dashboard.components import GRID_COLOR, CurrentData, Query, link_choice, search_box, table
+from trimaran.dashboard.components import (
+    GRID_COLOR,
+    CurrentData,
+    Query,
+    link_choice,
+    node_link,
+    search_box,
+    table,
+    time_ago,
+)
 from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.extender import MAX_DECISIONS, Decisions
 from trimaran.dashboard.page_context import PageContext
@@ -140,17 +148,17 @@ def _rank_chart(decisions: Sequence[Mapping[str, Any]]) -> Any:
 
 def _table(decisions: Iterable[Mapping[str, Any]]) -> Any:
     header = [
-        "Pod", "Time (UTC)", "Mode", "Outcome", "Best, score", "Chosen, score", "Rank", "Below best", "Est. regret",
+        "Pod", "Decided", "Mode", "Outcome", "Best, score", "Chosen, score", "Rank", "Below best", "Est. regret",
     ]  # fmt: skip
     rows = []
     for decision in decisions:
         best, chosen, after = decision.get("best"), decision.get("chosen") or {}, decision.get("after")
         link = dcc.Link(decision["pod"], href=f"?{urlencode({'pod': decision['pod']})}")
-        at = time.strftime("%m-%d %H:%M:%S", time.gmtime(decision["at"]))
         rows.append([
-            link, at, decision["mode"], decision["outcome"],
-            f"{best['node']}, {best['score']}" if best else _NONE,
-            chosen["node"] + (f", {chosen['score']}" if chosen.get("score") is not None else "") if chosen else _NONE,
+            link, time_ago(decision["at"]), decision["mode"], decision["outcome"],
+            [node_link(best["node"]), f", {best['score']}"] if best else _NONE,
+            [node_link(chosen["node"]), f", {chosen['score']}" if chosen.get("score") is not None else ""]
+            if chosen else _NONE,
             _or_dash(chosen.get("rank")), _or_dash(chosen.get("margin")), f"{after['regret']:+.1f}" if after else _NONE,
         ])  # fmt: skip
     return table("Last decisions", header, rows)
@@ -188,12 +196,12 @@ def _explanation(decisions: Decisions, pod: str) -> list[Any]:
     plugins = [plugin["name"] for plugin in decision["nodes"][0]["plugins"]] if decision["nodes"] else []
     rows = [
         [
-            node["name"], "yes" if node["chosen"] else "", str(node["answered"]), node["grade"],
+            node_link(node["name"]), "yes" if node["chosen"] else "", str(node["answered"]), node["grade"],
             *(f"{plugin['score']}: {plugin['why']}" for plugin in node["plugins"]),
         ]
         for node in decision["nodes"]
     ]  # fmt: skip
     header = ["Node", "Chosen", "Score", "Grade", *plugins]
-    candidates = table("Best candidates and the chosen node", header, rows)
+    candidates = table("Best candidates and the chosen node", header, rows, wraps=True)
     link = dcc.Link("Score this pod with other weights and arguments", href=f"pod?{urlencode({'pod': pod})}")
     return [title, html.P("; ".join(facts)), candidates, html.P(link)]

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -17,13 +18,16 @@ from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.extender import Decisions
 from trimaran.dashboard.labels import NodeLabels
 from trimaran.dashboard.page_context import PageContext, open_labels
+from trimaran.dashboard.rebalancer import RebalancerState
 from watcher.api.page import PAGE_PATH
 from watcher.api.service import MAX_BODY_BYTES
 from watcher.errors import NotServed
 from watcher.history import History
 from watcher.model import WatcherMetrics
 from watcher.pipeline.watcher import Watcher
+from watcher.pod_use_table import PodUseTable
 from watcher.settings import Settings
+from watcher.settings.sections import DashboardSettings
 from watcher.wire.workloads import WorkloadIndex, workload_items
 from watcher.workload_table import ClusterTotals
 from watcher.workloads.recommendation import RULES, recommend
@@ -42,25 +46,31 @@ def page(watcher: Watcher, access: AccessCheck, settings: Settings) -> "WSGIAppl
         access: access rules of the watcher's server.
         settings: settings of the watcher; the section ``dashboard`` names further data sources.
     """
-    section, decisions, labels = settings.dashboard, None, NodeLabels()
-    if section.extender:
-        extender = JsonService(
-            "extender",
-            section.extender,
-            section.extender_token_file,
-            section.extender_ca_file,
-            section.extender_client_certificate,
-        )
-        decisions = Decisions(extender)
+    section, labels = settings.dashboard, NodeLabels()
     try:
         labels = open_labels(cluster=section.cluster, kube_config=settings.provider.kube_config)
     except InvalidApiServerConfig as error:
         _log.warning("cannot read node labels from the cluster (dashboard.cluster)", extra={"reason": str(error)})
-    context = PageContext(labels=labels, decisions=decisions, max_request_bytes=MAX_BODY_BYTES)
+    extender, rebalancer = (_open_service(section, name) for name in ("extender", "rebalancer"))
+    context = PageContext(
+        labels=labels,
+        decisions=Decisions(extender) if extender else None,
+        rebalancer=RebalancerState(rebalancer) if rebalancer else None,
+        max_request_bytes=MAX_BODY_BYTES,
+    )
     # With a token of the watcher's own a viewer sees everything; a Kubernetes token would have to be reviewed.
     is_reviewed = settings.workloads.access == "review" and not access.requires_token
     viewers = _EmbeddedAccess(watcher, access, is_reviewed=is_reviewed)
     return create_app(viewers, context, prefix=PAGE_PATH).wsgi_app
+
+
+def _open_service(section: DashboardSettings, name: str) -> JsonService | None:
+    """Return a client of the extender or the rebalancer that the settings name; None without an address."""
+    address = getattr(section, name)
+    if not address:
+        return None
+    files = ("token_file", "ca_file", "client_certificate")
+    return JsonService(name, address, **{each: getattr(section, f"{name}_{each}") for each in files})
 
 
 class _EmbeddedAccess:
@@ -132,7 +142,7 @@ class _EmbeddedReader:
         index = self._indexed()
         if workload not in index.places:
             return {}
-        (item,) = workload_items(index, [workload], by_hour=True)
+        (item,) = workload_items(index, [workload], self._watcher.workloads.daily(workload))
         return {"timestamp": index.table.timestamp, **item}
 
     def workload_totals(self) -> ClusterTotals:
@@ -142,6 +152,21 @@ class _EmbeddedReader:
             raise NoMetrics("the use of no pod is known: the first round is not complete, or no provider measures pods")
         return totals
 
+    def pod_history(self, nodes: Collection[str]) -> PodUseTable:
+        """Return the use of the pods on some nodes over the last day, as ``GET /pods/history`` does."""
+        self._check_pods()
+        table = self._watcher.pod_use.table(nodes)
+        if not table.timestamp:
+            raise NoMetrics("the use of no pod is known")
+        return table
+
+    def _check_pods(self) -> None:
+        if self._is_reviewed:
+            raise AccessDenied(
+                "workloads are shown by namespace here (workloads.access); trimaran dashboard --watcher passes each "
+                "viewer's token on"
+            )
+
     def _indexed(self) -> WorkloadIndex:
         """Return the workloads of the newest round.
 
@@ -149,11 +174,7 @@ class _EmbeddedReader:
             NoMetrics: no workload is known.
             AccessDenied: what a viewer sees is reviewed, and this dashboard has no token of the viewer.
         """
-        if self._is_reviewed:
-            raise AccessDenied(
-                "workloads are shown by namespace here (workloads.access); trimaran dashboard --watcher passes each "
-                "viewer's token on"
-            )
+        self._check_pods()
         learned = self._watcher.workloads
         table = learned.table()
         if not table.workloads:

@@ -1,10 +1,11 @@
-"""Recorded decisions of an extender, read over HTTP and cached for five seconds."""
+"""State and recorded decisions of an extender, read over HTTP and cached for five seconds."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from runtime.http.json_service import JsonService
 from trimaran.dashboard.ttl_cache import TTLCache
+from trimaran.extender import STATUS
 from trimaran.extender.decisions import DECISIONS, EXPLAIN, REGRET
 
 MAX_DECISIONS = 500
@@ -42,6 +43,13 @@ class Decisions:
         Raises the same errors as :meth:`recent`.
         """
         return self._cache.get("regret", _SECONDS, lambda: self._extender.get(REGRET))
+
+    def status(self) -> dict[str, Any]:
+        """Return the state of the extender: mode, percent of the pods, and why it cannot score.
+
+        Raises the same errors as :meth:`recent`.
+        """
+        return self._cache.get("status", _SECONDS, lambda: self._extender.get(STATUS))
 
     def explain(self, pod: str) -> dict[str, Any]:
         """Return the last decision about the pod ``namespace/name`` as a JSON object.

@@ -1,4 +1,4 @@
-"""Labels of nodes, and label selectors in the syntax of ``kubectl --selector``."""
+"""Labels and soft taints of nodes, and label selectors in the syntax of ``kubectl --selector``."""
 
 import logging
 import re
@@ -10,11 +10,13 @@ from typing import Any
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, KubernetesApi
+from runtime.kubernetes.k8s_fields import unix_seconds
 from runtime.kubernetes.manifests import read_objects
 from trimaran.dashboard.ttl_cache import TTLCache
 from watcher.model import WatcherMetrics
 
 LabelsByNode = Mapping[str, Mapping[str, str]]
+TaintsByNode = Mapping[str, Mapping[str, float]]
 _CACHE_SECONDS = 60.0
 _TIMEOUT_SECONDS = 15.0
 _MAX_SUGGESTIONS = 200
@@ -24,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class NodeLabels:
-    """Labels of the nodes: those in the cluster, merged with the watcher's metadata of the nodes. Thread-safe.
+    """Labels and soft taints of the nodes in the cluster; labels are merged with the watcher's metadata. Thread-safe.
 
     Args:
         read: returns the cluster's nodes as Kubernetes manifests; None if only the watcher's metadata is available.
@@ -34,25 +36,35 @@ class NodeLabels:
         """Create the cache; nothing is read until a page asks for it."""
         self._read = read
         self._cache = TTLCache()
-        self._last: LabelsByNode = {}
+        self._last: tuple[LabelsByNode, TaintsByNode] = {}, {}
 
     def by_node(self, snapshot: WatcherMetrics) -> LabelsByNode:
         """Return the labels of each labeled node, by node name; the cluster's labels override the watcher's metadata.
 
         If the cluster cannot be read, the last known labels are returned, and the reason is logged.
         """
-        cluster = self._cache.get("cluster", _CACHE_SECONDS, self._read_cluster)
+        cluster, _ = self._cache.get("cluster", _CACHE_SECONDS, self._read_cluster)
         return self._cache.memoize("all", (snapshot, cluster), lambda: _merge(snapshot, cluster))
 
-    def _read_cluster(self) -> LabelsByNode:
+    def soft_taints(self) -> TaintsByNode:
+        """Return the keys of the PreferNoSchedule taints of each node that has any, with their times if they have one.
+
+        The times are Unix seconds, or 0. Without access to the cluster there are no taints.
+        """
+        return self._cache.get("cluster", _CACHE_SECONDS, self._read_cluster)[1]
+
+    def _read_cluster(self) -> tuple[LabelsByNode, TaintsByNode]:
         if self._read is None:
             return self._last
         try:
-            self._last = {
-                str(node["metadata"]["name"]): {str(key): str(value) for key, value in labels.items()}
-                for node in self._read()
-                if (labels := node.get("metadata", {}).get("labels"))
-            }
+            labels, taints = dict[str, Mapping[str, str]](), dict[str, Mapping[str, float]]()
+            for node in self._read():
+                name = str(node["metadata"]["name"])
+                if known := node["metadata"].get("labels"):
+                    labels[name] = {str(key): str(value) for key, value in known.items()}
+                if soft := _soft_taints(node):
+                    taints[name] = soft
+            self._last = labels, taints
         except (*REQUEST_FAILURES, ValueError) as error:
             _log.warning("cannot read the node labels", extra={"reason": describe(error).reason})
         return self._last
@@ -102,6 +114,16 @@ def parse_selector(text: str) -> Callable[[Mapping[str, str]], bool]:
         )
 
     return matches
+
+
+def _soft_taints(node: Mapping[str, Any]) -> dict[str, float]:
+    """Return the keys of a node's PreferNoSchedule taints, with the Unix time of each; 0 if it has none."""
+    taints = (node.get("spec") or {}).get("taints") or ()
+    return {
+        str(taint["key"]): unix_seconds(taint.get("timeAdded"), "timeAdded") or 0.0
+        for taint in taints
+        if taint.get("effect") == "PreferNoSchedule"
+    }
 
 
 def _merge(snapshot: WatcherMetrics, cluster: LabelsByNode) -> LabelsByNode:

@@ -11,14 +11,19 @@ from dash import Dash, Input, Output, dcc, html, no_update
 from numpy.typing import NDArray
 from pydantic import validate_call
 
+from trimaran.dashboard import node_details
 from trimaran.dashboard.components import (
     CurrentData,
     Query,
     age_seconds,
+    duration_text,
     label_input,
     labeled_control,
     link_choice,
+    load_bar,
+    load_legend,
     matching_nodes,
+    node_link,
     pool_input,
     search_box,
     table,
@@ -35,7 +40,9 @@ _TYPES = (MetricType.CPU, MetricType.MEMORY)
 
 
 def layout(data: DashboardData, query: Query, context: PageContext) -> list[Any]:
-    """Return the content of the Nodes page."""
+    """Return the content of the Nodes page, or of one node that the query names."""
+    if query.get("node"):
+        return node_details.layout(data, query["node"], context)
     return [
         html.Div(
             [
@@ -56,6 +63,7 @@ def layout(data: DashboardData, query: Query, context: PageContext) -> list[Any]
 
 def register(app: Dash, current: CurrentData, context: PageContext) -> None:
     """Register the callbacks of the Nodes page."""
+    node_details.register(app, context, current)
 
     @app.callback(
         Output("nodes-table", "children"),
@@ -118,11 +126,23 @@ def _table(data: DashboardData, names: list[str]) -> Any:
     rows, by_name = [], grades(snapshot)
     for row, name in enumerate(names):
         node = snapshot.data[name]
-        loads = [load_text(metrics.data.get(name), type_) for type_ in _TYPES for metrics in windows.values()]
+        loads = [
+            _load_cell(metrics.data.get(name), type_, is_bar=place == 0)
+            for type_ in _TYPES
+            for place, metrics in enumerate(windows.values())
+        ]
         coverage = f"{100 * float(node.metadata.get('coverage', 1)):.0f}%"
-        age = f"{age_seconds(snapshot, node, now):.0f} s"
-        rows.append([name, *loads, _sparkline(name, day[row]), by_name[name], age, coverage, str(counts[name])])
-    return table("Nodes", [*header, "Coverage", "Findings"], rows)
+        age = duration_text(age_seconds(snapshot, node, now))
+        rows.append(
+            [node_link(name), *loads, _sparkline(name, day[row]), by_name[name], age, coverage, str(counts[name])]
+        )
+    return [load_legend(), table("Nodes", [*header, "Coverage", "Findings"], rows)]
+
+
+def _load_cell(node: NodeMetrics | None, type_: str, *, is_bar: bool) -> Any:
+    """Return a node's average load and its standard deviation as text, for the first window next to a bar."""
+    text = load_text(node, type_)
+    return load_bar(node.load(type_).avg, text) if node is not None and is_bar else text
 
 
 def load_text(node: NodeMetrics | None, type_: str) -> str:

@@ -1,4 +1,4 @@
-"""Data sources that the dashboard reads in addition to the watcher: files, the API server and an extender."""
+"""Data sources that the dashboard reads in addition to the watcher: files, the API server, extender, rebalancer."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +8,7 @@ from runtime.server.serving import MAX_BODY_BYTES
 from trimaran.dashboard import labels
 from trimaran.dashboard.extender import Decisions
 from trimaran.dashboard.labels import NodeLabels
+from trimaran.dashboard.rebalancer import RebalancerState
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,7 @@ class PageContext:
         pods_file: file with the cluster's pods, for the Pod page.
         labels: labels of the cluster's nodes.
         decisions: decisions of an extender; None if no extender is configured.
+        rebalancer: state of a rebalancer; None if no rebalancer is configured.
         max_request_bytes: largest request body that the dashboard's server accepts.
     """
 
@@ -26,6 +28,7 @@ class PageContext:
     pods_file: Path | None = None
     labels: NodeLabels = field(default_factory=NodeLabels)
     decisions: Decisions | None = None
+    rebalancer: RebalancerState | None = None
     max_request_bytes: int = MAX_BODY_BYTES
 
 

@@ -26,7 +26,7 @@ from trimaran.dashboard.loads import ResourceLoads, Values, resource_loads
 from trimaran.dashboard.page_context import PageContext
 from watcher.model import WatcherMetrics
 
-PATH, TITLE = "/", "Cluster"
+PATH, TITLE = "/cluster", "Cluster"
 _RISKS = (0.1, 0.2, 0.3, 0.4, 0.5)
 _HOT = 0.4  # for example a mean of 70 % with a deviation of 10
 _NODES = 0  # index of the plotly trace with the nodes

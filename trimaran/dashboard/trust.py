@@ -2,12 +2,13 @@
 
 import time
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from dash import Dash, dcc, html
 from plotly import graph_objects as go
 
-from trimaran.dashboard.components import CurrentData, Query, age_seconds, table
+from trimaran.dashboard.components import CurrentData, Query, age_seconds, duration_text, node_link, table, time_ago
 from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.page_context import PageContext
 from watcher.findings import Kind
@@ -82,7 +83,7 @@ def layout(data: DashboardData, _query: Query, _context: PageContext) -> list[An
     findings = sorted(data.findings(), key=lambda finding: (str(finding.get("kind")), str(finding.get("node"))))
     rows = [
         [
-            str(finding.get("kind")), str(finding.get("node")) or "all", str(finding.get("window")) or "all",
+            str(finding.get("kind")), _node(finding), str(finding.get("window")) or "all",
             _since(finding.get("since")), str(finding.get("message")), related_settings(str(finding.get("kind"))),
         ]
         for finding in findings[:_MAX_FINDINGS]
@@ -99,7 +100,7 @@ def layout(data: DashboardData, _query: Query, _context: PageContext) -> list[An
         table("Number of nodes by grade and age", ["Grade", *ages], count_rows),
         html.H2("Findings"),
         html.P(f"{len(findings)} findings{more}."),
-        table("Findings", ["Kind", "Node", "Window", "Since (UTC)", "Message", "Related settings"], rows),
+        table("Findings", ["Kind", "Node", "Window", "Since", "Message", "Related settings"], rows, wraps=True),
     ]
 
 
@@ -124,7 +125,7 @@ def provider_rows(data: DashboardData, now: float) -> list[list[str]]:
         problems = [
             str(finding.get("message")) for finding in findings if str(finding.get("window") or window) == window
         ]
-        age = f"{max(0.0, now - snapshot.window.end):.0f} s"
+        age = duration_text(now - snapshot.window.end)
         rows.append([window, snapshot.source, str(len(snapshot.data)), age, "; ".join(problems) or "-"])
     return rows
 
@@ -138,5 +139,9 @@ def _grade_order(grade: str) -> int:
     return _GRADES.index(grade) if grade in _GRADES else len(_GRADES)
 
 
-def _since(since: Any) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(since)) if isinstance(since, int) and since > 0 else "-"
+def _node(finding: Mapping[str, Any]) -> Any:
+    return node_link(str(finding["node"])) if finding.get("node") else "all"
+
+
+def _since(since: Any) -> Any:
+    return time_ago(since) if isinstance(since, int) else "-"

@@ -1,4 +1,4 @@
-"""One workload on the Workloads page: requests, percentiles, the course of the day and history."""
+"""One workload on the Workloads page: requests, percentiles, use by hour and by day, and history."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -67,6 +67,7 @@ def layout(data: DashboardData, name: str) -> list[Any]:
             className="charts",
         ),
         _hours(containers),
+        *_days(containers),
         back,
     ]
 
@@ -115,36 +116,107 @@ def _known(value: float | None, write: Callable[[float], str]) -> str:
 
 def _course(containers: Sequence[Mapping[str, Any]], resource: str, title: str, scale: float) -> Any:
     """Return a chart of the mean use in each hour of the day, with the present request of each container."""
+    lines = [[each["by_hour"][resource]] for each in containers]
+    x = {"title": {"text": "hour of the day, UTC"}, "dtick": 3}
+    return _chart(f"workload-course-{resource}", containers, resource, list(range(24)), x, title, lines, scale)
+
+
+def _chart(
+    id_: str,
+    containers: Sequence[Mapping[str, Any]],
+    resource: str,
+    places: Sequence[int],
+    x_axis: Mapping[str, Any],
+    title: str,
+    lines: Sequence[Sequence[Sequence[float | None]]],
+    scale: float,
+) -> Any:
+    """Return a chart of the use of containers, with the present request of each.
+
+    Args:
+        id_: id of the chart.
+        containers: the containers.
+        resource: the resource.
+        places: places of the values on the horizontal axis.
+        x_axis: plotly's attributes of this axis.
+        title: title of the vertical axis.
+        lines: lines of each container; the later ones are dotted.
+        scale: amount of a unit of the vertical axis.
+    """
     figure = go.Figure()
-    for number, container in enumerate(containers):
+    for number, (container, of) in enumerate(zip(containers, lines, strict=True)):
         color = _COLORS[number % len(_COLORS)]
-        values = [None if value is None else round(value / scale, 4) for value in container["by_hour"][resource]]
+        for order, values in enumerate(of):
+            figure.add_scatter(
+                x=places, y=[None if value is None else round(value / scale, 4) for value in values],
+                name=container["name"], mode="lines+markers", showlegend=not order, hoverinfo="skip",
+                line={"color": color, "dash": "dot" if order else "solid"},
+            )  # fmt: skip
         request = container["requests"][resource] / scale
-        figure.add_scatter(
-            x=list(range(24)),
-            y=values,
-            name=container["name"],
-            mode="lines+markers",
-            line={"color": color},
-            hoverinfo="skip",
-        )
         if request:
             figure.add_scatter(
-                x=[0, 23], y=[request, request], name=f"{container['name']}, request", mode="lines",
+                x=[places[0], places[-1]], y=[request, request], name=f"{container['name']}, request", mode="lines",
                 line={"color": color, "dash": "dash"}, hoverinfo="skip",
             )  # fmt: skip
     figure.update_layout(
         paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", font={"color": "#7a808a"}, height=260,
         margin={"l": 60, "r": 10, "t": 10, "b": 40}, showlegend=True, legend={"orientation": "h", "y": 1.15},
-        xaxis={"title": {"text": "hour of the day, UTC"}, "gridcolor": GRID_COLOR, "dtick": 3},
+        xaxis={"gridcolor": GRID_COLOR, **x_axis},
         yaxis={
             "title": {"text": title}, "rangemode": "tozero", "gridcolor": GRID_COLOR, "zerolinecolor": GRID_COLOR,
         },
     )  # fmt: skip
-    graph = dcc.Graph(
-        figure=figure, config={"displayModeBar": False, "staticPlot": True}, id=f"workload-course-{resource}"
-    )
+    graph = dcc.Graph(figure=figure, config={"displayModeBar": False, "staticPlot": True}, id=id_)
     return html.Div(graph, className="chart")
+
+
+def _days(containers: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Return charts and a table of the use on the last measured days; nothing for a watcher that does not send them."""
+    days = [each.get("by_day") for each in containers]
+    count = max((len(each["highest_memory_bytes"]) for each in days if each), default=0)
+    if not count or not all(days):
+        return []
+    ages = list(range(count))
+    axis = {"title": {"text": "measured days ago"}, "range": [count - 0.5, -0.5], "dtick": 1}
+    cpu = [list(each["cpu_cores_percentiles"].values())[::-1] for each in days if each]
+    memory = [[each["highest_memory_bytes"]] for each in days if each]
+    quantiles = list(days[0]["cpu_cores_percentiles"]) if days[0] else []
+    header = ["Days ago"]
+    for container in containers:
+        texts = (*(f"CPU p{quantile}" for quantile in quantiles), "highest memory")
+        header += [f"{container['name']}, {text}" for text in texts]
+    rows = [
+        [
+            str(age),
+            *(
+                _known(values[age] if age < len(values) else None, write)
+                for each in days
+                if each
+                for values, write in (
+                    *((line, cpu_quantity) for line in each["cpu_cores_percentiles"].values()),
+                    (each["highest_memory_bytes"], memory_quantity),
+                )
+            ),
+        ]
+        for age in ages
+    ]
+    percentiles = " and ".join(f"p{quantile}" for quantile in reversed(quantiles))
+    return [
+        html.H2("Use by day"),
+        html.Div(
+            [
+                _chart(
+                    "workload-days-cpu_cores", containers, "cpu_cores", ages, axis, f"CPU {percentiles}, cores", cpu, 1
+                ),
+                _chart(
+                    "workload-days-memory_bytes", containers, "memory_bytes", ages, axis, "highest memory, GiB",
+                    memory, float(_GIB),
+                ),
+            ],
+            className="charts",
+        ),
+        html.Details([html.Summary("Values by day"), table("Use of one pod by day (UTC)", header, rows)]),
+    ]  # fmt: skip
 
 
 def _hours(containers: Sequence[Mapping[str, Any]]) -> Any:

@@ -4,15 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-import numpy as np
 from dash import Dash, Input, Output, dcc, html
-from plotly import graph_objects as go
 from pydantic import validate_call
 
 from client.errors import ClientError
 from trimaran.dashboard import workload_details
 from trimaran.dashboard.components import (
-    GRID_COLOR,
     CurrentData,
     Query,
     labeled_control,
@@ -23,9 +20,9 @@ from trimaran.dashboard.components import (
 )
 from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.page_context import PageContext
+from trimaran.dashboard.totals import totals_charts
 from trimaran.dashboard.workload_list import CHANGES, WorkloadRow
 from trimaran.workload_advice import cpu_quantity, memory_quantity
-from watcher.workload_table import ClusterTotals
 
 PATH, TITLE = "/workloads", "Workloads"
 ROWS = 50
@@ -33,9 +30,6 @@ _SORTS = ("waste CPU", "waste memory", "requested CPU", "requested memory", "use
 _VIEWS = ("workload", "namespace")
 _ANY = "all"
 _GIB = 2**30
-#: Name, color and dash of each line.
-_LINES = (("capacity", "#8a8f98", "dash"), ("requested", "#c77700", "solid"), ("used", "#2f6fde", "solid"))
-_RESOURCES = (("CPU", "cores", 1.0), ("Memory", "GiB", float(_GIB)))
 
 
 def layout(data: DashboardData, query: Query, _context: PageContext) -> list[Any]:
@@ -44,7 +38,7 @@ def layout(data: DashboardData, query: Query, _context: PageContext) -> list[Any
         return workload_details.layout(data, query["workload"])
     lines: list[Any] = []
     try:
-        lines = _lines(data.totals())
+        lines = [totals_charts(data.totals())]
         workloads = data.workloads()
     except ClientError as error:
         return [html.P(str(error), role="alert"), *lines]
@@ -158,49 +152,3 @@ def _cores(cores: float) -> str:
 
 def _gib(amount: float) -> str:
     return f"{amount / _GIB:.1f} GiB" if amount >= _GIB else memory_quantity(amount)
-
-
-def _lines(totals: ClusterTotals) -> list[Any]:
-    """Return a chart of capacity, requests and use over the last day for each resource, with a text of its end."""
-    times = (totals.times * 1000).astype("datetime64[ms]").astype(str).tolist()
-    blocks = []
-    for resource, (name, unit, scale) in enumerate(_RESOURCES):
-        values = {line: getattr(totals, line)[resource] / scale for line, _, _ in _LINES}
-        figure = go.Figure([
-            go.Scatter(
-                x=times, y=np.round(values[line], 2).tolist(), name=line, mode="lines", hoverinfo="skip",
-                line={"color": color, "dash": dash, "width": 2},
-            )
-            for line, color, dash in _LINES
-            if np.isfinite(values[line]).any()
-        ])  # fmt: skip
-        figure.update_layout(
-            paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", font={"color": "#7a808a"}, height=220,
-            margin={"l": 60, "r": 10, "t": 10, "b": 30}, showlegend=True, legend={"orientation": "h", "y": 1.15},
-            xaxis={"gridcolor": GRID_COLOR},
-            yaxis={
-                "title": {"text": f"{name}, {unit}"}, "rangemode": "tozero", "gridcolor": GRID_COLOR,
-                "zerolinecolor": GRID_COLOR,
-            },
-        )  # fmt: skip
-        graph = dcc.Graph(
-            figure=figure, config={"displayModeBar": False, "staticPlot": True}, id=f"workloads-lines-{name.lower()}"
-        )
-        blocks.append(html.Div([graph, html.P(totals_text(name, unit, values), className="hint")], className="chart"))
-    return [html.Div(blocks, className="charts")]
-
-
-def totals_text(name: str, unit: str, values: dict[str, Any]) -> str:
-    """Return the newest values of a resource as text, also for screen readers.
-
-    Args:
-        name: name of the resource.
-        unit: unit of the values.
-        values: capacity, requests and use over time, by name.
-    """
-    capacity, requested, used = (float(values[line][-1]) for line, _, _ in _LINES)
-    if np.isfinite(capacity) and capacity > 0:
-        shares = [f"{each:.1f} ({100 * each / capacity:.0f} %)" for each in (requested, used)]
-        return f"{name}: of {capacity:.1f} {unit} that pods may request, {shares[0]} requested, {shares[1]} used"
-    why = "capacity unknown: the watcher cannot list nodes, and has no kube-state-metrics"
-    return f"{name}: {requested:.1f} {unit} requested, {used:.1f} used ({why})"

@@ -38,6 +38,7 @@ _VERDICT = {
     "description": "The change from the request to the recommendation; keep within 10 percent, null if unknown.",
 }
 _HOURS = _array(_number("Mean use in the hour; null if unknown."), "24 hours, from 0 UTC.")
+_DAYS = _array(_number("Value of the day; null without measurements."), "14 days, the present one first.")
 _CONTAINER = _object(
     {
         "name": _TEXT,
@@ -67,8 +68,15 @@ _CONTAINER = _object(
         **_TIMES,
         "revision_since": _number("The first measurement of the present template, Unix seconds."),
         "by_hour": _object({"cpu_cores": _HOURS, "memory_bytes": _HOURS}),
+        "by_day": _object(
+            {
+                "cpu_cores_percentiles": {"type": "object", "additionalProperties": _DAYS},
+                "highest_memory_bytes": _DAYS,
+            }
+        ),
     },
     "by_hour",
+    "by_day",
 )
 _ITEM = {**_NAMES, **_TIMES, **_USE, "containers": _array(_CONTAINER, "The containers of a pod.")}
 _TIMESTAMP = {"timestamp": _number("The end of the newest round of measurements, Unix seconds.")}

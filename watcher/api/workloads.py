@@ -26,7 +26,7 @@ from watcher.workloads.known_autoscalers import KnownAutoscalers
 from watcher.workloads.recommendation import RULES, recommend
 
 if TYPE_CHECKING:
-    from watcher.workload_table import ClusterTotals, ContainerTable, WorkloadTable
+    from watcher.workload_table import ClusterTotals, ContainerTable, DailyUse, WorkloadTable
 
 _LIMIT, _MAX_LIMIT = 500, 5000
 _FILTERS = ("namespace", "kind", "name")
@@ -42,6 +42,10 @@ class LearnedWorkloads(Protocol):
 
     def containers(self) -> "ContainerTable":
         """Return what is known of each container."""
+        ...
+
+    def daily(self, workload: Workload) -> "DailyUse":
+        """Return the use of a workload's containers by day."""
         ...
 
     @property
@@ -180,11 +184,11 @@ class _Views:
         return HttpResponse(encode_totals(totals))
 
     def one(self, workload: Workload) -> HttpResponse:
-        """Return one workload, with its use by the hour of the day."""
+        """Return one workload, with its use by the hour of the day and by day."""
         index = self._indexed()
         if workload not in index.places:
             raise NotServed(MetricsCode.UNKNOWN_WORKLOAD, f"unknown workload {'/'.join(workload)[:200]}")
-        (item,) = workload_items(index, [workload], by_hour=True)
+        (item,) = workload_items(index, [workload], self._learned.daily(workload))
         return responses.json_response({"timestamp": index.table.timestamp, **item})
 
     def _indexed(self) -> WorkloadIndex:

@@ -12,7 +12,7 @@ import orjson
 
 from runtime.kubernetes.workloads import ContainerRole, Workload
 from watcher.wire.errors import WireError
-from watcher.workload_table import ClusterTotals, ContainerTable, Float64s, WorkloadTable
+from watcher.workload_table import ClusterTotals, ContainerKey, ContainerTable, DailyUse, Float64s, WorkloadTable
 
 if TYPE_CHECKING:
     from watcher.workloads.recommendation import Recommendations, Texts
@@ -105,13 +105,15 @@ def decode_totals(body: bytes) -> ClusterTotals:
     return ClusterTotals(times, **lines)
 
 
-def workload_items(index: WorkloadIndex, chosen: Sequence[Workload], *, by_hour: bool = False) -> list[dict[str, Any]]:
+def workload_items(
+    index: WorkloadIndex, chosen: Sequence[Workload], daily: DailyUse | None = None
+) -> list[dict[str, Any]]:
     """Return some workloads with their containers, as values for JSON.
 
     Args:
         index: what is known of the workloads.
         chosen: workloads of the index, in the order of the result.
-        by_hour: also return each container's mean use by the hour of the day, UTC.
+        daily: use by day; with it, also return each container's use by the hour of the day and by day, UTC.
     """
     table = index.table
     return [
@@ -121,8 +123,7 @@ def workload_items(index: WorkloadIndex, chosen: Sequence[Workload], *, by_hour:
             "use": _amounts(table.use[:, place]),
             "deviation": _amounts(table.deviations[:, place]),
             "containers": [
-                _container(index.containers, index.recommended, row, by_hour=by_hour)
-                for row in index.rows.get(workload, ())
+                _container(index.containers, index.recommended, row, daily) for row in index.rows.get(workload, ())
             ],
         }
         for workload in chosen
@@ -130,10 +131,11 @@ def workload_items(index: WorkloadIndex, chosen: Sequence[Workload], *, by_hour:
     ]
 
 
-def _container(table: ContainerTable, recommended: "Recommendations", row: int, *, by_hour: bool) -> dict[str, Any]:
+def _container(
+    table: ContainerTable, recommended: "Recommendations", row: int, daily: DailyUse | None
+) -> dict[str, Any]:
     percentiles = {
-        f"{100 * quantile:g}": _number(table.cpu_percentiles[place, row])
-        for place, quantile in enumerate(table.quantiles)
+        _percent(quantile): _number(table.cpu_percentiles[place, row]) for place, quantile in enumerate(table.quantiles)
     }
     item: dict[str, Any] = {
         "name": table.keys[row].container,
@@ -151,12 +153,28 @@ def _container(table: ContainerTable, recommended: "Recommendations", row: int, 
         "wasted": _amounts(recommended.wasted[:, row]),
         **{name: _number(getattr(table, name)[row]) for name in (*_TIMES, "revision_since")},
     }
-    if by_hour:
+    if daily is not None:
         hours = table.by_hour[:, row]
         item["by_hour"] = {
             name: [_number(value) for value in values] for name, values in zip(_RESOURCES, hours, strict=True)
         }
+        item["by_day"] = _by_day(daily, table.keys[row])
     return item
+
+
+def _by_day(daily: DailyUse, key: ContainerKey) -> dict[str, Any]:
+    at = [row for row, other in enumerate(daily.keys) if other == key]  # none if it was forgotten a moment ago
+    return {
+        "cpu_cores_percentiles": {
+            _percent(quantile): [_number(value) for row in at for value in values[row]]
+            for quantile, values in zip(daily.quantiles, daily.cpu, strict=True)
+        },
+        "highest_memory_bytes": [_number(value) for row in at for value in daily.highest_memory[row]],
+    }
+
+
+def _percent(quantile: float) -> str:
+    return f"{100 * quantile:g}"
 
 
 def _amounts(values: Float64s) -> Mapping[str, float | None]:

@@ -14,7 +14,7 @@ from watcher.workloads.known_autoscalers import KnownAutoscalers
 if TYPE_CHECKING:
     from runtime.kubernetes.workloads import Workload
     from watcher.windows.container_use import ContainerUse
-    from watcher.workload_table import ClusterTotals, ContainerTable, Float64s, WorkloadTable
+    from watcher.workload_table import ClusterTotals, ContainerTable, DailyUse, Float64s, WorkloadTable
     from watcher.workloads.cluster_totals import TotalsHistory
     from watcher.workloads.learner import WorkloadLearner
     from watcher.workloads.past_days import FilledDay
@@ -120,6 +120,13 @@ class WorkloadLearning:
         """Return what is known of each container, with these quantiles of CPU use."""
         with self._lock:
             return self._learner().containers(quantiles)
+
+    def daily(self, workload: "Workload") -> "DailyUse":
+        """Return the use of a workload's containers by day; empty for an unknown workload."""
+        from watcher.workloads.daily_use import daily_use  # imports numpy, which is slow
+
+        with self._lock:
+            return daily_use(self._learner(), workload)
 
     def courses(self) -> "Mapping[Workload, Float64s]":
         """Return the mean use of a pod of each workload in each hour of the day; the same object until the next round.

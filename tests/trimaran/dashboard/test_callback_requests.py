@@ -42,6 +42,7 @@ VALUES = {
     "plane-time.max": 9, "nodes-sort.data": "name", "nodes-page.value": 1, "pod-score.n_clicks": 1,
     "decisions-mode.data": "all", "workloads-by.data": "namespace", "workloads-sort.data": "waste CPU",
     "workloads-change.data": "all", "workloads-page.value": 1,
+    "overview-tick.n_intervals": 3, "node-name.data": "node-1",
 }  # fmt: skip
 FORGED = [
     None, 0, -1, 1.5, 1e308, 10**30, "", "a", "\0", "\ud800", "x" * 50_000, "(", "a=b,", [], [1], {}, {"a": 1}, True,
@@ -68,6 +69,9 @@ class Watcher:
 
     def health(self):
         return ()
+
+    def pod_history(self, _nodes):
+        raise NoMetrics("no pods")
 
     def workload_totals(self):
         return LEARNED.totals()
@@ -162,11 +166,18 @@ def test_a_refusal_says_what_to_do(page):
     }
 
 
-@pytest.mark.parametrize("path", ["/", "/nodes", "/trust", "/pod", "/decisions", "/no-such-page"])
+@pytest.mark.parametrize("path", ["/", "/cluster", "/nodes", "/moves", "/trust", "/pod", "/decisions", "/no-such-page"])
 @pytest.mark.parametrize(
     "search",
-    ["?pod=%00", "?type=x&sort=y&mode=z&pool=%ff", "?" + "&".join(["a=b"] * 5_000), "???", "?pod=" + "x" * 50_000],
-    ids=["nul", "unknown values", "many keys", "no keys", "long value"],
+    [
+        "?pod=%00",
+        "?type=x&sort=y&mode=z&pool=%ff",
+        "?" + "&".join(["a=b"] * 5_000),
+        "???",
+        "?node=%00",
+        "?pod=" + "x" * 50_000,
+    ],
+    ids=["nul", "unknown values", "many keys", "no keys", "nul node", "long value"],
 )
 def test_forged_urls_are_answered(page, path, search):
     """Each page is drawn for any query in the URL."""

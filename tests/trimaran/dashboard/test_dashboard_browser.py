@@ -18,9 +18,12 @@ NODES, WORKLOADS = 5000, 300
 ONE_WORKLOAD = "shop/Deployment/web-0"
 LABELLED = [f"node-{number}" for number in range(1, 151)]
 PAGES = {
-    "": "Cluster",
+    "": "Overview",
+    "cluster": "Cluster",
     "nodes": "Nodes",
+    "nodes?node=node-7": "node-7",
     "workloads": "Workloads",
+    "moves": "Moves",
     "trust": "Trust",
     "pod": "Pod",
     "decisions": "Decisions",
@@ -101,7 +104,7 @@ def test_a_pod_of_a_decision_is_picked(served, page):
 
 def test_the_plot_shows_all_nodes_at_any_time(served, page):
     """The plot has the watcher's present and past values of all nodes; a search filters nodes."""
-    page.goto(served[1])
+    page.goto(f"{served[1]}/cluster")
     page.wait_for_selector(".plane .scatterlayer .point")
     assert page.inner_text("#plane-status").startswith(f"{NODES} of {NODES} nodes at ")
     now = page.inner_text("#plane-status")
@@ -126,7 +129,7 @@ def test_the_plot_shows_all_nodes_at_any_time(served, page):
 
 def test_the_plot_is_filtered_by_labels(served, page):
     """A selector keeps the nodes with these labels; an invalid one is reported, and the plot does not change."""
-    page.goto(served[1])
+    page.goto(f"{served[1]}/cluster")
     page.wait_for_selector(".plane .scatterlayer .point")
     page.fill("#plane-label", "pool=batch")
     count = len(LABELLED) // 3
@@ -189,7 +192,7 @@ def test_workloads_are_sorted_filtered_and_paged(served, page):
     page.wait_for_selector("#workloads-table td")
     assert page.inner_text("#workloads-status") == f"{WORKLOADS} workloads, page 1 of {-(-WORKLOADS // 50)}"
     assert page.locator("#workloads-table tbody th").first.inner_text() == first
-    assert page.locator("#workloads-lines-cpu .scatterlayer .trace").count() == 3
+    assert page.locator("#totals-cpu .scatterlayer .trace").count() == 3
     page.fill("#workloads-page", "2")
     page.wait_for_function("() => document.querySelector('#workloads-status').innerText.includes('page 2')")
     assert page.locator("#workloads-table tbody tr").count() == 50

@@ -185,11 +185,11 @@ def test_the_extender_option_adds_the_decisions_page(running, tmp_path):
         page = callback(url, SCREEN, location={"pathname": "/decisions", "search": ""}).text
         assert "Estimated regret by scheduler" in page
         assert '"children":"Decisions","href"' in page
-        assert '"pool=spot"' in callback(url, SCREEN, location={"pathname": "/", "search": ""}).text
+        assert '"pool=spot"' in callback(url, SCREEN, location={"pathname": "/cluster", "search": ""}).text
     without = create_app(RemoteAccess(running[0])).test_client()
     request = callback_request(SCREEN, location={"pathname": "/decisions", "search": ""})
     shown = without.post("/_dash-update-component", json=request)
-    assert (shown.status_code, "Decisions" in shown.text, "Cluster" in shown.text) == (200, False, True)
+    assert (shown.status_code, "Decisions" in shown.text, "Overview" in shown.text) == (200, False, True)
 
 
 def test_nodes_are_filtered_by_labels_of_the_cluster(running):

@@ -19,6 +19,7 @@ from trimaran.dashboard import workloads
 from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.embedded import _EmbeddedReader
 from trimaran.dashboard.page_context import PageContext
+from trimaran.dashboard.totals import totals_text
 from trimaran.dashboard.workload_list import WorkloadList
 from watcher.store import Store
 from watcher.workload_table import ClusterTotals
@@ -175,7 +176,15 @@ def test_a_workloads_page_has_its_containers(reader: _EmbeddedReader) -> None:
     """The page has each container's row and hours; a name that is malformed or unknown is reported."""
     data = DashboardData(reader)
     content = texts(workloads.layout(data, {"workload": "shop/Deployment/web-5"}, PageContext()))
-    for text in ("Deployment/web-5 in shop", "main", "proxy", "CPU, p99", "Values by hour", "Revision since"):
+    for text in (
+        "Deployment/web-5 in shop",
+        "main",
+        "proxy",
+        "CPU, p99",
+        "Values by hour",
+        "Values by day",
+        "Revision since",
+    ):
         assert text in content
     for name in ("nonsense", "shop/Deployment/none", "\0/\ud800/x"):
         refused = workloads.layout(data, {"workload": name}, PageContext())
@@ -185,7 +194,7 @@ def test_a_workloads_page_has_its_containers(reader: _EmbeddedReader) -> None:
 def test_the_lines_have_a_text() -> None:
     """The text has shares of the capacity; without a capacity it says why."""
     values = {"capacity": np.array([9.0, 10.0]), "requested": np.array([9.0, 8.0]), "used": np.array([1.0, 2.5])}
-    assert workloads.totals_text("CPU", "cores", values) == (
+    assert totals_text("CPU", "cores", values) == (
         "CPU: of 10.0 cores that pods may request, 8.0 (80 %) requested, 2.5 (25 %) used"
     )
-    assert "cannot list nodes" in workloads.totals_text("CPU", "cores", {**values, "capacity": np.array([np.nan])})
+    assert "cannot list nodes" in totals_text("CPU", "cores", {**values, "capacity": np.array([np.nan])})
