@@ -17,9 +17,8 @@ from scoring.arrays import Bools
 from scoring.plugins.filtering import FilterPlugin, FilterVerdict
 from scoring.table.node_table import NodeTable
 from trimaran.scheduler.extension_points import PostFilterPlugin, Preemption, Rejection
-from trimaran.scheduler.victims import NO_VICTIMS, Candidate, LowestPriorities, VictimSearch, importance
+from trimaran.scheduler.victims import NO_VICTIMS, Candidate, LowestPriorities, OpenCandidate, VictimSearch
 
-_LEAST_PRIORITY = -(2**31)
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
 
 
@@ -93,11 +92,10 @@ class DefaultPreemption(PostFilterPlugin):
             for name, other in nodes.occupancy.nominated.values():
                 if other.scheduler_name != pod.scheduler_name:
                     resolvable[nodes.row(name)] = False
-        candidates, reasons = self._candidates(pod, nodes, resolvable)
-        if not candidates:
+        chosen, reasons = self._choose(pod, nodes, resolvable)
+        if chosen is None:
             parts = sorted(f"{count} {reason}" for reason, count in reasons.items())
             return Rejection(f"preemption: 0/{len(nodes)} nodes are available: {', '.join(parts)}.", needs_room=True)
-        chosen = min(candidates, key=_cost)  # the first of equals
         cleared = tuple(
             other
             for name, other in nodes.occupancy.nominated.values()
@@ -122,12 +120,12 @@ class DefaultPreemption(PostFilterPlugin):
             not self._options.only_own or other.scheduler_name == pod.scheduler_name
         )
 
-    def _candidates(self, pod: Pod, nodes: NodeTable, resolvable: Bools) -> tuple[list[Candidate], Counter[str]]:
-        """Return the candidates in the order of the search, and how many nodes each reason excludes."""
+    def _choose(self, pod: Pod, nodes: NodeTable, resolvable: Bools) -> tuple[Candidate | None, Counter[str]]:
+        """Return the cheapest candidate, if there is one, and how many nodes each reason excludes."""
         rows = np.flatnonzero(resolvable)
         reasons = Counter({_NOT_HELPFUL: len(nodes) - len(rows)} if len(rows) < len(nodes) else {})
         if not rows.size:
-            return [], reasons
+            return None, reasons
         wanted = self._options.wanted(len(rows))
         rows = np.roll(rows, -self._dice.randrange(len(rows)))
         has_victims = (
@@ -138,16 +136,17 @@ class DefaultPreemption(PostFilterPlugin):
         search = VictimSearch(
             self._filters, pod, nodes, rows, self._budgets(), lambda other: self._may_be_victim(other, pod)
         )
-        harmless: list[Candidate] = []  # violate no budget
-        harmful: list[Candidate] = []
-        for _, result in search.search(rows, wanted):
-            if not isinstance(result, Candidate):
+        harmless: list[Candidate | OpenCandidate] = []  # violate no budget
+        harmful: list[Candidate | OpenCandidate] = []
+        for result in search.search(rows, wanted):
+            if isinstance(result, tuple):
                 reasons.update(result)
                 continue
             (harmful if result.violations else harmless).append(result)
             if harmless and len(harmless) + len(harmful) >= wanted:
                 break
-        return harmless + harmful, reasons
+        found = harmless + harmful
+        return search.cheapest(found) if found else None, reasons
 
 
 def _resolvable(verdicts: Mapping[str, FilterVerdict], size: int) -> Bools:
@@ -158,19 +157,3 @@ def _resolvable(verdicts: Mapping[str, FilterVerdict], size: int) -> Bools:
         resolvable |= refused if verdict.unresolvable is None else refused & ~verdict.unresolvable
         undecided &= verdict.allowed
     return resolvable
-
-
-def _cost(candidate: Candidate) -> tuple[float, ...]:
-    """Return the key by which kube-scheduler picks a node: the least one.
-
-    The last element is the start of the earliest of the most important victims, which should be late. Priorities count
-    from the least possible one on, so that fewer victims are better, also with negative priorities.
-    """
-    _, started_at = importance(candidate.victims[0])
-    return (
-        candidate.violations,
-        candidate.victims[0].priority,
-        sum(victim.priority - _LEAST_PRIORITY for victim in candidate.victims),
-        len(candidate.victims),
-        -started_at,
-    )

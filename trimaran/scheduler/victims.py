@@ -5,12 +5,13 @@ the most important first, as long as it still fits; those whose deletion would v
 all others. What is left out are the victims. Source: ``SelectVictimsOnNode`` of kube-scheduler's DefaultPreemption.
 
 If all filters that matter to the pod depend only on requests, many nodes are tried at once, as arrays. Otherwise the
-nodes are tried one by one, because the pods of one node can affect another.
+nodes are tried one by one, because the pods of one node can affect another; then victims are determined only for nodes
+that can be the cheapest.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 from weakref import ReferenceType, ref
 
 import numpy as np
@@ -24,6 +25,7 @@ from scoring.table.occupancy import PlacedPod
 from trimaran.scheduler.feasibility import run_filters
 
 _LATEST = float("inf")
+_LEAST_PRIORITY = -(2**31)
 NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 _NO_POD = np.iinfo(np.int64).max
 
@@ -42,16 +44,35 @@ class Candidate:
     victims: tuple[Pod, ...]
     violations: int
 
+    @property
+    def cost(self) -> tuple[float, ...]:
+        """Key by which kube-scheduler chooses a node: the least one.
+
+        Priorities count from the least possible one on, so that fewer victims are better, also with negative
+        priorities. The last element is the start of the earliest of the most important victims, which should be late.
+        Source: ``pickOneNodeForPreemption``.
+        """
+        first_priority, started_at = importance(self.victims[0])
+        return (
+            self.violations,
+            -first_priority,
+            sum(victim.priority - _LEAST_PRIORITY for victim in self.victims),
+            len(self.victims),
+            -started_at,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _Removable:
     """Pods of a node that may be victims, in the order in which they are brought back.
 
     Attributes:
+        row: row of the node.
         placed: the pods, first those whose deletion would violate a budget.
         violating: number of the latter.
     """
 
+    row: int
     placed: tuple[PlacedPod, ...]
     violating: int
 
@@ -61,6 +82,14 @@ class _Removable:
         if not victims:
             return None
         return Candidate(node_name, tuple(sorted(victims, key=importance)), sum(is_victim[: self.violating]))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCandidate:
+    """Candidate whose victims are not determined yet, because that is expensive; none of them violates a budget."""
+
+    pods: _Removable
+    violations: ClassVar[int] = 0
 
 
 class VictimSearch:
@@ -97,21 +126,46 @@ class VictimSearch:
             else:
                 self._filters.append(each)
 
-    def search(self, rows: Int64s, at_once: int) -> Iterator[tuple[str, Candidate | tuple[str, ...]]]:
-        """Yield for each row the name of its node, and the candidate or the reasons why there is none.
+        self._depends_on_requests = all(each.depends_on is Dependence.REQUESTS for each in self._filters)
+
+    def search(self, rows: Int64s, at_once: int) -> Iterator[Candidate | OpenCandidate | tuple[str, ...]]:
+        """Yield for each row the candidate, or the reasons why there is none.
 
         Args:
             rows: rows to search, in this order.
             at_once: largest number of rows to search at once, before the first is yielded.
         """
-        if any(each.depends_on is Dependence.PODS for each in self._filters):
-            at_once = 1
-        for begin in range(0, len(rows), at_once):
-            yield from self._search(rows[begin : begin + at_once])
+        step = at_once if self._depends_on_requests else 1
+        for begin in range(0, len(rows), step):
+            yield from self._search(rows[begin : begin + step])
 
-    def _search(self, rows: Int64s) -> Iterator[tuple[str, Candidate | tuple[str, ...]]]:
-        removable: dict[int, _Removable] = {}
-        results: dict[int, Candidate | tuple[str, ...]] = {}
+    def cheapest(self, found: Sequence[Candidate | OpenCandidate]) -> Candidate:
+        """Return the candidate with the least cost, the first of equals.
+
+        Victims of open candidates are determined only where they can matter. A pod that comes back in spite of all
+        filters also comes back in spite of those that depend on requests, as long as the pods before it are the same;
+        so with these filters alone, the most important victim is not more important than the real one.
+        """
+        tops = self._least_tops([each.pods for each in found if isinstance(each, OpenCandidate)])
+        at_least = [
+            (0, tops[each.pods.row]) if isinstance(each, OpenCandidate) else (each.violations, each.victims[0].priority)
+            for each in found
+        ]
+        best: tuple[tuple[float, ...], int, Candidate] | None = None
+        for place in sorted(range(len(found)), key=at_least.__getitem__):
+            if best is not None and at_least[place] > best[0][:2]:
+                break
+            each = found[place]
+            candidate = each if isinstance(each, Candidate) else self._complete(each.pods)
+            if candidate is not None and (best is None or (candidate.cost, place) < best[:2]):
+                best = candidate.cost, place, candidate
+        if best is None:
+            raise ValueError("no candidate has a victim; a filter gave different verdicts for the same pods")
+        return best[2]
+
+    def _search(self, rows: Int64s) -> Iterator[Candidate | OpenCandidate | tuple[str, ...]]:
+        removable: list[_Removable] = []
+        results: dict[int, Candidate | OpenCandidate | tuple[str, ...]] = {}
         for row in rows.tolist():
             pods = self._removable(row)
             if not pods.placed:
@@ -119,51 +173,74 @@ class VictimSearch:
             elif row in self._refused:
                 results[row] = self._refused[row]
             else:
-                removable[row] = pods
-        if len(rows) == 1:
-            results.update((row, self._try_one(row, pods)) for row, pods in removable.items())
-        elif removable:
-            results.update(self._try_together(removable))
+                removable.append(pods)
+        if self._depends_on_requests:
+            results.update(self._try_together(self._filters, removable))
+        else:
+            results.update((pods.row, self._try_one(pods)) for pods in removable)
         for row in rows.tolist():
-            yield self._nodes.names[row], results[row]
+            yield results[row]
 
     def _removable(self, row: int) -> _Removable:
         """Return the pods of a row that may be victims, the most important first."""
         placed = [each for each in self._nodes.placed_on(row) if self._may_leave(each.pod)]
         placed.sort(key=_importance_of)
         if not self._budgets:
-            return _Removable(tuple(placed), 0)
+            return _Removable(row, tuple(placed), 0)
         violates = violations([each.pod for each in placed], self._budgets)
         first = [each for each, violating in zip(placed, violates, strict=True) if violating]
         rest = [each for each, violating in zip(placed, violates, strict=True) if not violating]
-        return _Removable((*first, *rest), len(first))
+        return _Removable(row, (*first, *rest), len(first))
 
-    def _try_one(self, row: int, pods: _Removable) -> Candidate | tuple[str, ...]:
-        plan, rows, name = self._nodes.copy(), np.array([row]), self._nodes.names[row]
-        for placed in pods.placed:
-            plan.remove(placed.pod)
-        result = run_filters(self._filters, self._pod, plan, rows)
+    def _try_one(self, pods: _Removable) -> Candidate | OpenCandidate | tuple[str, ...]:
+        result = run_filters(self._filters, self._pod, self._without(pods), np.array([pods.row]))
         if not result.feasible[0]:
             return next(iter(result.verdicts.values())).reasons(0)
+        if not pods.violating:
+            return OpenCandidate(pods)
+        return self._complete(pods) or (NO_VICTIMS,)
+
+    def _complete(self, pods: _Removable) -> Candidate | None:
+        """Return the candidate of a node where the pod fits without these pods."""
+        plan, rows, name = self._without(pods), np.array([pods.row]), self._nodes.names[pods.row]
         is_victim: list[bool] = []
         for placed in pods.placed:
             plan.add(placed.pod, name, placed.placed_at)
             is_victim.append(not run_filters(self._filters, self._pod, plan, rows).feasible[0])
             if is_victim[-1]:
                 plan.remove(placed.pod)
-        return pods.candidate(name, is_victim) or (NO_VICTIMS,)
+        return pods.candidate(name, is_victim)
 
-    def _try_together(self, removable: Mapping[int, _Removable]) -> Iterator[tuple[int, Candidate | tuple[str, ...]]]:
+    def _without(self, pods: _Removable) -> NodeTable:
+        plan = self._nodes.copy()
+        for placed in pods.placed:
+            plan.remove(placed.pod)
+        return plan
+
+    def _least_tops(self, removable: Sequence[_Removable]) -> Mapping[int, int]:
+        """Return by row a priority that the most important victim has at least."""
+        filters = [each for each in self._filters if each.depends_on is Dependence.REQUESTS]
+        tops = {pods.row: pods.placed[-1].pod.priority for pods in removable}
+        for row, result in self._try_together(filters, removable):
+            if isinstance(result, Candidate):
+                tops[row] = result.victims[0].priority
+        return tops
+
+    def _try_together(
+        self, filters: Sequence[FilterPlugin], removable: Sequence[_Removable]
+    ) -> Iterator[tuple[int, Candidate | tuple[str, ...]]]:
         """Yield the result of each row; for filters that depend on the sums over each node's own pods."""
+        if not removable:
+            return
         plan = self._nodes.copy()
         sums = plan.occupancy.sums
-        rows, names = np.array(list(removable)), self._nodes.names
+        rows, names = np.array([pods.row for pods in removable]), self._nodes.names
         # One line for each pod: what it adds to its node. The lines of a node follow each other.
-        sizes = np.array([len(pods.placed) for pods in removable.values()])
+        sizes = np.array([len(pods.placed) for pods in removable])
         begins = np.cumsum(sizes) - sizes
-        changes = np.array([sums.change(placed.pod) for pods in removable.values() for placed in pods.placed])
+        changes = np.array([sums.change(placed.pod) for pods in removable for placed in pods.placed])
         sums.amounts[:, rows] -= np.add.reduceat(changes, begins).T
-        result = run_filters(self._filters, self._pod, plan, rows)
+        result = run_filters(filters, self._pod, plan, rows)
         is_victim: Bools = np.zeros(len(changes), np.bool_)
         # Step by step, one more pod of each node comes back.
         for step in range(sizes.max()):
@@ -172,16 +249,15 @@ class VictimSearch:
                 break
             lines = begins[still] + step
             sums.amounts[:, rows[still]] += changes[lines].T
-            refused = ~run_filters(self._filters, self._pod, plan, rows[still]).feasible
+            refused = ~run_filters(filters, self._pod, plan, rows[still]).feasible
             sums.amounts[:, rows[still[refused]]] -= changes[lines[refused]].T
             is_victim[lines[refused]] = True
-        for index, (row, pods) in enumerate(removable.items()):
+        for index, pods in enumerate(removable):
             if result.feasible[index]:
-                begin = begins[index]
-                mask = is_victim[begin : begin + sizes[index]].tolist()
-                yield row, pods.candidate(names[row], mask) or (NO_VICTIMS,)
+                mask = is_victim[begins[index] : begins[index] + sizes[index]].tolist()
+                yield pods.row, pods.candidate(names[pods.row], mask) or (NO_VICTIMS,)
             else:
-                yield row, _first_reasons(result.verdicts, index)
+                yield pods.row, _first_reasons(result.verdicts, index)
 
 
 class LowestPriorities:
