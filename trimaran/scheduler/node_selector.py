@@ -27,12 +27,13 @@ class NodeSelector:
     def __init__(self, table: NodeTable, rng: np.random.Generator) -> None:
         self._table, self._rng = table, rng
         self._load: tuple[MetricsTable | Judgment, UseLevels | None] | None = None
+        self._load_rows = table.rows  # nodes that the metrics are aligned to
         self._prepared: dict[str, PreparedProfile] = {}
         self._sampling: dict[str, NodeSampling] = {}
 
     def use_load(self, metrics: MetricsTable | Judgment, levels: UseLevels | None) -> None:
         """Score by other metrics from now on; see :meth:`~trimaran.scheduler.scheduler.Scheduler.use_load`."""
-        self._load = metrics, levels
+        self._load, self._load_rows = (metrics, levels), self._table.rows
         self._prepared.clear()
 
     def feasible(self, profile: SchedulerProfile, pod: Pod) -> Feasibility:
@@ -73,5 +74,7 @@ class NodeSelector:
         prepared = self._prepared.get(profile.scheduler_name)
         if prepared is None:
             metrics, levels = self._load or (MetricsTable.empty(self._table), None)
+            if self._table.rows is not self._load_rows:
+                metrics = metrics.follow(self._table)
             prepared = self._prepared[profile.scheduler_name] = profile.scores.prepare(self._table, metrics, levels)
         return prepared

@@ -9,7 +9,7 @@ import pytest
 
 from runtime.kubernetes.objects import Container as PodContainer
 from runtime.kubernetes.objects import Node, Pod, ResourceList
-from scoring import NodeResourcesFit, NodeTable, Profile
+from scoring import FallbackPolicy, NodeResourcesFit, NodeTable, Profile
 from scoring.plugins.base import EVERY_ROW, Rows
 from scoring.plugins.filtering import FilterPlugin, FilterVerdict
 from trimaran.scheduler.decisions import Bind, Decision, Prepare, Unschedulable, Waiting
@@ -306,3 +306,15 @@ def test_nothing_is_placed_twice_or_lost_in_random_sequences() -> None:
         assert pending == queued | (set(asked) & pending) | waiting
         assert len(queued) + len(asked) + len(waiting) == len(pending)
     assert sum(bool(each.node_name) for each in alive.values()) > 5
+
+
+def test_nodes_may_join_after_the_metrics_came() -> None:
+    scheduler = machine(node("a", 100))
+    policy = FallbackPolicy()
+    scheduler.use_load(policy.judge(scheduler.state.table, None, 0.0))
+    for name in ("b", "c"):
+        scheduler.put_node(node(name), 1.0)
+    scheduler.put_pod(pod("p"), 1.0)
+    decision = scheduler.next(1.0)
+    assert isinstance(decision, Bind)
+    assert decision.total is not None
