@@ -384,5 +384,5 @@ def test_the_running_configuration_is_compared_with_the_file(run: Run, tmp_path:
             "--configz", str(tmp_path / "configz.json"),
         ]  # fmt: skip
         result = CliRunner().invoke(main, command)
-        assert result.output.splitlines() == problems
+        assert result.stdout.splitlines() == problems
         assert result.exit_code == (file is not document)

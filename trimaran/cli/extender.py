@@ -171,6 +171,7 @@ def _check(
     """Print the problems of a file for kube-scheduler, and exit with status 0 if there are none, else 1."""
     from scoring.kubernetes_version import LATEST_VERSION
     from trimaran.extender import kube_scheduler
+    from trimaran.extender.batching import batching_notice
     from trimaran.extender.configz import differences, read_configz
 
     has_url = click.get_current_context().get_parameter_source("url") is not click.core.ParameterSource.DEFAULT
@@ -188,6 +189,8 @@ def _check(
         verdict += "; the running kube-scheduler has it"
     for problem in problems or [verdict]:
         echo(problem)
+    if notice := batching_notice(document, kubernetes_version):
+        echo(f"trimaran: {notice}", err=True)
     raise SystemExit(1 if problems else 0)
 
 

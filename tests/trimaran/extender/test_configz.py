@@ -154,12 +154,12 @@ def test_the_command_reads_a_url_a_file_or_standard_input(tmp_path: Path, runnin
     assert "404" in missing.output
     assert check(file, str(CONFIGZ)).exit_code == 0
     done = check(file, "-", input=CONFIGZ.read_text())
-    assert (done.exit_code, done.output) == (
+    assert (done.exit_code, done.stdout) == (
         0, "the configuration is valid, and uses the extender; the running kube-scheduler has it\n",
     )  # fmt: skip
     running["extenders"] = []
     done = check(file, "-", input=json.dumps({"componentconfig": running}))
-    assert (done.exit_code, done.output) == (
+    assert (done.exit_code, done.stdout) == (
         1, "extender http://127.0.0.1:2021: the running kube-scheduler has no such extender\n",
     )  # fmt: skip
     for source in (url, str(tmp_path / "missing.json"), str(file)):

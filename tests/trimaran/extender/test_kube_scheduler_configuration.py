@@ -246,7 +246,7 @@ def test_a_file_is_validated_by_its_version(document, version: str, tmp_path) ->
     file = tmp_path / "stock.yaml"
     file.write_text(yaml.safe_dump(rendered))
     done = CliRunner().invoke(main, ["extender", "config", "--check", str(file), "--kubernetes-version", version])
-    assert (done.exit_code, done.output) == (0, "the configuration is valid, and uses the extender\n")
+    assert (done.exit_code, done.stdout) == (0, "the configuration is valid, and uses the extender\n")
     without = CliRunner().invoke(main, ["extender", "config", "--check", str(file)])
     assert "no --kubernetes-version" in without.stderr
 
