@@ -27,7 +27,7 @@ from trimaran.rebalancer.lineage import Member
 from trimaran.rebalancer.moves import MoveRecord, MoveState
 from watcher.pod_use_table import HOURS, PERIOD_STEPS, STEP_SECONDS, STEPS, Float16s, PodUseTable
 
-HOUR_STEPS: Final = 3600 // STEP_SECONDS
+HOUR_STEPS: Final = STEPS // HOURS
 LAST_HOUR_SHARE: Final = 0.75
 """Share of each past hour's mean use that is replaced by the last hour's mean, as in the simulator."""
 

@@ -49,7 +49,7 @@ _LEVEL_SECONDS, _LEAST_LEVEL_SECONDS = 1200.0, 600.0
 _PAST_DAY_WEIGHT = 0.5  # of each day relative to the next one: VerticalPodAutoscaler's half-life of 24 hours
 _SURVIVING = 0.95  # share of the limit that an eviction leaves, so that evictions are rare
 _CLOCK_JITTER_SECONDS = 3600.0
-_DAY = 86400
+_DAY, _HOUR = 86400, 3600
 
 Rows = npt.NDArray[np.void]
 
@@ -332,7 +332,7 @@ class WorkloadLearner:
         table["minutes"][rows, resource] += minutes
         for name, amount in (("weights", minutes), ("sums", minutes * value), ("squares", minutes * value**2)):
             table[name][rows, resource] = decay * table[name][rows, resource] + amount
-        hour = int((measured.time - measured.seconds / 2) % _DAY // 3600)
+        hour = int((measured.time - measured.seconds / 2) // _HOUR) % 24
         decay = np.exp(-minutes / _HOUR_MEMORY_MINUTES)
         for name, amount in (("hour_weights", minutes), ("hour_sums", minutes * value)):
             table[name][rows, hour, resource] = decay * table[name][rows, hour, resource] + amount
