@@ -1,12 +1,14 @@
 """Trimaran's command line with the durations of the load divided, and with a journal of the extender's decisions.
 
-    TRIMARAN_LIVE_REPLAY_SPEED=20 [TRIMARAN_LIVE_REPLAY_JOURNAL=FILE] python divided.py watch|extender ...
+    TRIMARAN_LIVE_REPLAY_SPEED=20 [TRIMARAN_LIVE_REPLAY_JOURNAL=FILE] python divided.py watch|extender|rebalance ...
 
-The shipped defaults stay in force; only what measures the load is divided: windows, intervals, ages, and the learner's
-memory. Deadlines, timeouts, leases and backoff are those of life.
+The shipped defaults stay in force; only what measures the load is divided: windows, intervals, ages, the learner's
+memory, the steps of the pods' past use, and the hours of caps, pauses and gains of moves. Deadlines, timeouts, leases
+and backoff are those of life.
 """
 
 import os
+import sys
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -24,15 +26,22 @@ _SETTINGS = {
     "quality": ("missing_seconds", "stale_seconds", "frozen_seconds", "frozen_resting_seconds"),
     "workloads": ("interval_seconds",),
     "extender": ("refresh_seconds", "workloads_refresh_seconds", "max_age_seconds"),
-}
-#: Constants of the load, by module.
+    "rebalance": (
+        "search_seconds", "interval_seconds", "max_age_seconds", "min_age_seconds", "scaler_quiet_seconds",
+        "pod_cooldown_seconds", "workload_cooldown_seconds", "node_cooldown_seconds", "measure_seconds",
+    ),
+}  # fmt: skip
+#: Constants of the load, by module; a module comes before those that import its constants.
 _CONSTANTS = {
+    "watcher.pod_use_table": ("STEP_SECONDS",),
     "watcher.workloads.learner": (
         "RECENT_SECONDS", "_PRIOR_MINUTES", "_MEMORY_MINUTES", "_HOUR_MEMORY_MINUTES", "_UNKNOWN_MINUTES",
-        "_LEVEL_SECONDS", "_LEAST_LEVEL_SECONDS", "_CLOCK_JITTER_SECONDS",
+        "_LEVEL_SECONDS", "_LEAST_LEVEL_SECONDS", "_CLOCK_JITTER_SECONDS", "_HOUR",
     ),
     "trimaran.cluster.workload_use": ("MAX_AGE_SECONDS",),
 }  # fmt: skip
+#: Constants of the load that only the rebalancer has.
+_MOVE_CONSTANTS = {"trimaran.rebalancer.caps": ("HOUR", "DAY"), "trimaran.rebalancer.outcomes": ("_LATE",)}
 
 
 def divided_windows(windows: list[str], speed: float) -> list[str]:
@@ -52,6 +61,15 @@ def _divided(settings: Any, speed: float) -> Any:
     return settings.model_copy(update=changes)
 
 
+def divide_constants(speed: float, command: str) -> None:
+    """Divide the constants of the load in this process; call it before other modules import them."""
+    for name, constants in (_CONSTANTS | (_MOVE_CONSTANTS if command == "rebalance" else {})).items():
+        module = import_module(name)
+        for constant in constants:
+            value = getattr(module, constant)
+            setattr(module, constant, type(value)(value / speed))
+
+
 def main() -> None:
     """Run the command line."""
     speed, load = float(os.environ[SPEED_VARIABLE]), loading.load
@@ -61,10 +79,7 @@ def main() -> None:
         return replace(loaded, settings=_divided(loaded.settings, speed))
 
     loading.load = divided_load  # before the commands import it
-    for name, constants in _CONSTANTS.items():
-        module = import_module(name)
-        for constant in constants:
-            setattr(module, constant, getattr(module, constant) / speed)
+    divide_constants(speed, sys.argv[1])
     if journal := os.environ.get(JOURNAL_VARIABLE):
         Journal(Path(journal)).attach()
     import_module("trimaran.cli.main").main()

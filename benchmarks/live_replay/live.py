@@ -18,8 +18,9 @@ from control_plane.extender import Extender
 from control_plane.processes import Process
 from control_plane.scheduler import Scheduler
 from control_plane.usage import Kwok
-from control_plane.world_player import OWNER_LABEL, PodForm, WorldClock, WorldPlayer
+from control_plane.world_player import CONTROLLERS, PodForm, WorldClock, WorldPlayer
 from divided import JOURNAL_VARIABLE, SPEED_VARIABLE
+from movers import MOVERS, moving
 from placements import Placements
 from support.servers import free_port
 from use_server import use_server
@@ -33,7 +34,8 @@ from trimaran.traces.trace import Trace, write_trace
 
 FOLDER = Path(__file__).parent
 BY_REQUESTS = "congestion-cost-by-requests"
-POLICIES = (DEFAULT, BY_REQUESTS, CONGESTION)
+PLACEMENTS = (DEFAULT, BY_REQUESTS, CONGESTION)
+POLICIES = (*PLACEMENTS, *(f"{placement}+{mover}" for placement in PLACEMENTS for mover in MOVERS))
 HIGHEST_SPEED = 20
 CONFIGURATION = configuration_of(CongestionCost.name)
 _DEFAULT_PROFILES: list[Mapping[str, Any]] = [{"schedulerName": "default-scheduler"}]
@@ -50,9 +52,9 @@ class LiveOptions:
     """Options of a live run.
 
     Attributes:
-        policy: one of :data:`POLICIES`, by the simulator's names.
+        policy: one of :data:`POLICIES`, by the simulator's names: a placement, and after a plus what moves pods.
         speed: minutes of the trace in a minute of life; it divides 300.
-        form: form of the pods.
+        form: form of the pods; with moves they are replicas.
         deadline_seconds: deadline of the extender's scores; the shipped one by default.
     """
 
@@ -67,6 +69,16 @@ class LiveOptions:
         if self.policy not in POLICIES:
             raise ValueError(f"policy = {self.policy}: must be one of {', '.join(POLICIES)}")
 
+    @property
+    def placement(self) -> str:
+        """Policy that places pods."""
+        return self.policy.partition("+")[0]
+
+    @property
+    def mover(self) -> str:
+        """Mover of running pods; "" for none."""
+        return self.policy.partition("+")[2]
+
 
 def install_provider(folder: Path) -> Path:
     """Install the provider's package into a folder, as any package of a provider; return the folder."""
@@ -80,41 +92,46 @@ def live_run(trace: Trace, options: LiveOptions, folder: Path) -> dict[str, Any]
 
     The folder gets the trace (``world/``), ``journal.jsonl`` with the inputs of every scored pod, ``decisions.jsonl``
     with the extender's own records, ``placements.jsonl`` with the pods' nodes over time, ``findings.json`` of the
-    watcher, and ``outcome.json``, which is not ``in_time`` if the machine was too slow to play the trace.
+    watcher, ``rebalancer.json`` with its moves, and ``outcome.json``, which is not ``in_time`` if the machine was too
+    slow to play the trace.
     """
+    form = PodForm.REPLICA if options.mover else options.form
     folder.mkdir(parents=True, exist_ok=True)
     write_trace(trace, folder / "world")
     clock, placements, lags = WorldClock(options.speed), Placements(trace), []
     with ExitStack() as stack:
         cluster = stack.enter_context(ControlPlane(_made(folder / "programs")))
         kwok = stack.enter_context(Kwok(cluster, completes_jobs=False))
-        player = stack.enter_context(WorldPlayer(cluster, trace, clock, placements, options.form))
+        player = stack.enter_context(WorldPlayer(cluster, trace, clock, placements, form))
         player.create_nodes(kwok.for_kwok)
         player.create_owners()
-        if options.form is PodForm.REPLICA:
-            stack.enter_context(ControllerManager(cluster))
-        services: tuple[str, Extender] | None = None
-        if options.policy == DEFAULT:
+        if form is PodForm.REPLICA:
+            stack.enter_context(ControllerManager(cluster, CONTROLLERS))
+        watcher, extender = "", None
+        if options.policy != DEFAULT:
+            watcher = stack.enter_context(_watcher(cluster, placements, clock, folder))
+        if options.placement == DEFAULT:
             stack.enter_context(Scheduler(cluster, _DEFAULT_PROFILES, verbosity=1))
         else:
-            url = stack.enter_context(use_server(placements, clock))
-            services = stack.enter_context(_services(cluster, url, options, folder))
-            rendered = render_config(CONFIGURATION, ExtenderEndpoint(services[1].url))
+            extender = stack.enter_context(_extender(cluster, watcher, options, folder))
+            rendered = render_config(CONFIGURATION, ExtenderEndpoint(extender.url))
             extenders = {"extenders": rendered["extenders"]}
             stack.enter_context(Scheduler(cluster, rendered["profiles"], verbosity=1, **extenders))
+        if options.mover:
+            stack.enter_context(moving(options.mover, cluster, watcher, _PROGRAM, options.speed, folder))
         time.sleep(_SETTLE_SECONDS)
         clock.start()
         recorded: dict[str, Any] = {}
 
         def report(minute: int) -> None:
             lags.append(clock.minute() - minute)
-            if services is not None and minute % _DECISIONS_MINUTES == 0:
-                recorded.update(_recent_decisions(services[1]))
+            if extender is not None and minute % _DECISIONS_MINUTES == 0:
+                recorded.update(_recent_decisions(extender))
 
         player.play(report=report)
-        if services is not None:
-            recorded.update(_recent_decisions(services[1]))
-            _save_services(*services, recorded, folder)
+        if extender is not None:
+            recorded.update(_recent_decisions(extender))
+            _save_services(watcher, extender, recorded, folder)
     outcome = placements.outcome(options.policy)
     placements.write(folder / "placements.jsonl")
     result = measures(outcome)
@@ -129,38 +146,37 @@ def live_run(trace: Trace, options: LiveOptions, folder: Path) -> dict[str, Any]
 
 
 @contextmanager
-def _services(
-    cluster: ControlPlane, use_url: str, options: LiveOptions, folder: Path
-) -> Iterator[tuple[str, Extender]]:
-    """Run the watcher and the extender; yield the watcher's URL and the extender."""
-    environment = {SPEED_VARIABLE: str(options.speed)}
-    site = str(install_provider(folder / "programs" / "site"))
+def _watcher(cluster: ControlPlane, placements: Placements, clock: WorldClock, folder: Path) -> Iterator[str]:
+    """Run the watcher; yield its URL."""
+    programs = folder / "programs"
+    site = str(install_provider(programs / "site"))
     paths = {"PYTHONPATH": os.pathsep.join(filter(None, (site, os.environ.get("PYTHONPATH"))))}
     url = f"http://127.0.0.1:{(port := free_port())}"
-    # A ReplicaSet of one pod names no workload of several pods; the label of the trace's owner does.
-    named = {"workloads.owner_labels": OWNER_LABEL} if options.form is PodForm.REPLICA else {}
-    command = [
-        *_PROGRAM, "watch", "--port", str(port), "--provider", "LiveReplay", "--address", use_url,
-        "--store", str(folder / "programs" / "watcher.sqlite"), "--set", f"provider.kube_config={cluster.kubeconfig()}",
-        *(part for kind in _FALSE_ALARMS for part in ("--set", f"quality.{kind}_action=report")),
-        *(part for name, value in named.items() for part in ("--set", f"{name}={value}")),
-    ]  # fmt: skip
-    watcher = Process(command, folder / "programs" / "watcher.log", environment | paths)
-    try:
-        watcher.wait_until(lambda: requests.get(f"{url}/readyz", timeout=5).ok, "the watcher is ready", 60)
-        settings = {
-            "extender__learned_use": options.policy == CONGESTION,
-            "extender__deadline_seconds": options.deadline_seconds,
-            "extender__explain": "open",
-            **{name.replace(".", "__"): value for name, value in named.items()},
-        }
-        journal = {JOURNAL_VARIABLE: str(folder / "journal.jsonl")}
-        with Extender(
-            cluster, CONFIGURATION, url, environment=environment | journal, program=_PROGRAM, **settings
-        ) as extender:
-            yield url, extender
-    finally:
-        watcher.terminate()
+    with use_server(placements, clock) as use_url:
+        command = [
+            *_PROGRAM, "watch", "--port", str(port), "--provider", "LiveReplay", "--address", use_url,
+            "--store", str(programs / "watcher.sqlite"), "--set", f"provider.kube_config={cluster.kubeconfig()}",
+            *(part for kind in _FALSE_ALARMS for part in ("--set", f"quality.{kind}_action=report")),
+        ]  # fmt: skip
+        watcher = Process(command, programs / "watcher.log", {SPEED_VARIABLE: str(clock.speed)} | paths)
+        try:
+            watcher.wait_until(lambda: requests.get(f"{url}/readyz", timeout=5).ok, "the watcher is ready", 60)
+            yield url
+        finally:
+            watcher.terminate()
+
+
+@contextmanager
+def _extender(cluster: ControlPlane, watcher: str, options: LiveOptions, folder: Path) -> Iterator[Extender]:
+    """Run the extender of a placement."""
+    settings = {
+        "extender__learned_use": options.placement == CONGESTION,
+        "extender__deadline_seconds": options.deadline_seconds,
+        "extender__explain": "open",
+    }
+    environment = {SPEED_VARIABLE: str(options.speed), JOURNAL_VARIABLE: str(folder / "journal.jsonl")}
+    with Extender(cluster, CONFIGURATION, watcher, environment=environment, program=_PROGRAM, **settings) as extender:
+        yield extender
 
 
 def _recent_decisions(extender: Extender) -> dict[str, Any]:

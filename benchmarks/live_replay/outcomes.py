@@ -3,22 +3,29 @@
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
+from movers import LOW_NODE_UTILIZATION, MOVES_PERCENT
 from scipy import stats
 
 from trimaran.simulator.measures import hot_minutes
+from trimaran.simulator.moving.by_cost import CostMovePolicy
+from trimaran.simulator.moving.low_node_utilization import LowNodeUtilization
 from trimaran.simulator.policies.catalogue import DEFAULT, policies
+from trimaran.simulator.policies.profiles import ProfilePolicy
+from trimaran.simulator.policy import Policy
 from trimaran.simulator.replay import Replay, ReplayOptions
 from trimaran.traces.reading import read_trace
+from trimaran.traces.trace import Trace
 
 HOT_PERCENT = 80
 MEASURE = f"hot_minutes_{HOT_PERCENT}"
 LEAST_RATIO, MOST_RATIO = 0.85, 1.15
+_UNLIMITED_PERCENT = 10_000.0  # per hour: the descheduler has limits by node and run only
 
 
 @dataclass(frozen=True)
@@ -63,11 +70,23 @@ def read_outcomes(folders: Iterable[Path], seeds: int = 8) -> list[LiveOutcome]:
         if (world, policy) not in simulated:
             trace = read_trace(folder / "world")
             simulated[world, policy] = tuple(
-                hot_minutes(Replay(trace, policies(trace)[policy], ReplayOptions(seed=seed)).run(), HOT_PERCENT)
+                hot_minutes(Replay(trace, simulated_policy(trace, policy), ReplayOptions(seed=seed)).run(), HOT_PERCENT)
                 for seed in range(seeds)
             )
         outcomes.append(LiveOutcome(world, policy, document["measures"][MEASURE], simulated[world, policy]))
     return outcomes
+
+
+def simulated_policy(trace: Trace, name: str) -> Policy:
+    """Return the simulator's policy for one of a live run, with moves from the first minute with enough past use."""
+    placement, _, mover = name.partition("+")
+    policy = policies(trace)[placement]
+    if not mover:
+        return policy
+    assert isinstance(policy, ProfilePolicy)
+    if mover == LOW_NODE_UTILIZATION:
+        return replace(policy, move_policy=LowNodeUtilization(_UNLIMITED_PERCENT, after_minutes=0))
+    return replace(policy, move_policy=CostMovePolicy(MOVES_PERCENT[mover], after_minutes=0))
 
 
 def summary(outcomes: Sequence[LiveOutcome]) -> dict[str, Any]:

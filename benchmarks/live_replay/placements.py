@@ -50,13 +50,15 @@ class Placements:
         self._ledger = UseLedger(self._world.ledger.capacity, trace.minutes)
         self._numbers = {name: number for number, name in enumerate(trace.nodes)}
         self._running: dict[str, LiveRun] = {}
+        self._names: dict[str, str] = {}  # of running pods, by uid
         self._minute = 0  # minutes before it are in the ledger
         self._ended: list[LiveRun] = []  # runs that ended in a minute that is not in the ledger yet
         self._lock = threading.Lock()
 
-    def bound(self, uid: str, number: int, node_name: str, minute: float) -> None:
+    def bound(self, uid: str, name: str, number: int, node_name: str, minute: float) -> None:
         """Add a pod that was bound."""
         with self._lock:
+            self._names[uid] = name
             run = self._running[uid] = LiveRun(uid, number, self._numbers[node_name], minute)
             self.runs.append(run)
 
@@ -64,6 +66,7 @@ class Placements:
         """End a pod."""
         with self._lock:
             run = self._running.pop(uid)
+            del self._names[uid]
             run.end = minute
             self._ended.append(run)
 
@@ -106,12 +109,12 @@ class Placements:
         """
         until = min(int(minute), self.trace.minutes)
         with self._lock:
-            running = list(self._running.values())
+            running = [(self._names[uid], run) for uid, run in self._running.items()]
         result = []
-        for run in running:
+        for name, run in running:
             used = self._use(run, max(int(run.start), until - minutes), until)
             if run.start <= until - 1 and used.shape[1]:
-                result.append((self.trace.pods[run.pod], float(used[0].mean()) / 1000, float(used[1].max())))
+                result.append((name, float(used[0].mean()) / 1000, float(used[1].max())))
         return result
 
     def outcome(self, policy: str) -> ReplayOutcome:

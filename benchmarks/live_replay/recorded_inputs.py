@@ -6,12 +6,12 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
-from control_plane.world_player import JOB_SUFFIX
+from control_plane.world_player import JOB_SUFFIX, replica_set_name
 from live import CONFIGURATION
 from placements import Placements
 
 from runtime.kubernetes.objects import Owner, Pod
-from runtime.kubernetes.workloads import LABEL, Workload
+from runtime.kubernetes.workloads import Workload
 from scoring import NodeTable, UseLevels
 from scoring.arrays import Int64s
 from scoring.plugins.congestion_cost import CongestionCost
@@ -107,7 +107,7 @@ class RecordedInputs:
         self._change = change
         world = Cluster(trace, trace.overcommit)
         self._pods = {name: world.pod(number) for number, name in enumerate(trace.pods)}
-        self._workloads = {pod.workload.name: pod.workload for pod in self._pods.values() if pod.workload is not None}
+        self._traced = {replica_set_name(*names): names[1] for names in zip(trace.owners, trace.pods, strict=True)}
         self._cluster = RecordedCluster(trace, self._pods)
         self._metrics: dict[int, WatcherMetrics] = {}
         self._levels: dict[float, UseLevels] = {}
@@ -118,15 +118,16 @@ class RecordedInputs:
         return self._origin + 60 * minute / self._speed
 
     def traced(self, decision: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a decision with the trace's names of pods: the name of a replica has a generated end."""
-        if decision["pod"] in self._pods:
-            return decision
+        """Return a decision with the trace's names of pods: that of a replica is its ReplicaSet's with a suffix."""
+
+        def traced(name: str) -> str:
+            return self._traced.get(name.rpartition("-")[0], name)
 
         def named(rows: list[list[Any]]) -> list[list[Any]]:
-            return [[row, name.rpartition("-")[0], *times] for row, name, *times in rows]
+            return [[row, traced(name), *times] for row, name, *times in rows]
 
-        pod = decision["pod"].rpartition("-")[0]
-        return {**decision, "pod": pod, "pods": named(decision["pods"]), "left": named(decision["left"])}
+        pods, left = named(decision["pods"]), named(decision["left"])
+        return {**decision, "pod": traced(decision["pod"]), "pods": pods, "left": left}
 
     def add_metrics(self, document: Mapping[str, Any]) -> None:
         """Take a snapshot, and compare it with the simulator's windows over the real placements."""
@@ -186,8 +187,6 @@ class RecordedInputs:
 
     def _workload(self, namespace: str, kind: str, name: str) -> Workload:
         """Return the trace's workload that the watcher has named."""
-        if kind == LABEL:  # the label has the owner's name
-            return self._workloads[name]
         return Workload(namespace, kind, name.removesuffix(JOB_SUFFIX) if kind == JOB else name)
 
     def _simulated(self, minute: int, window_minutes: int, late: int) -> WatcherMetrics:

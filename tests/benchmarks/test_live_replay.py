@@ -1,6 +1,7 @@
 """Parts of the live replay that need no cluster: cuts of worlds, and the use and outcome of real placements."""
 
 import importlib
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 from trimaran.simulator.measures import measures
+from trimaran.simulator.moving.by_cost import CostMovePolicy
+from trimaran.simulator.moving.low_node_utilization import LowNodeUtilization
 from trimaran.simulator.policies.catalogue import policies
 from trimaran.simulator.replay import Replay, ReplayOutcome
 from trimaran.simulator.windows import Windows
@@ -17,7 +20,7 @@ from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import Trace
 
 FOLDER = Path(__file__).parents[2] / "benchmarks/live_replay"
-OWN = ("cut", "outcomes", "placements")
+OWN = ("cut", "live", "outcomes", "placements")
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +50,7 @@ def live(scripts: dict[str, ModuleType], replayed: ReplayOutcome, until: float =
     events += [(run.end, 0, number, run) for number, run in runs if run.end <= until]
     for _, begins, number, run in sorted(events, key=lambda event: event[:3]):
         if begins:
-            placements.bound(str(number), run.pod, replayed.cluster.trace.nodes[run.node], run.start)
+            placements.bound(str(number), f"pod-{number}", run.pod, replayed.cluster.trace.nodes[run.node], run.start)
         else:
             placements.gone(str(number), run.end)
     return placements
@@ -78,7 +81,7 @@ def test_a_pod_counts_for_the_part_of_a_minute_that_it_ran(scripts: dict[str, Mo
     placements = scripts["placements"].Placements(world)
     number = 0
     arrival = int(world.arrival_minute[number])
-    placements.bound("a", number, world.nodes[2], arrival + 0.75)
+    placements.bound("a", "pod-a", number, world.nodes[2], arrival + 0.75)
     served = placements.metrics_at(arrival + 1, Windows(window_minutes=1, smoothing_minutes=1))
     used = world.usage(number)[0, 0] / world.cpu_capacity_milli[2]
     assert served[world.nodes[2]].metrics[0].value == pytest.approx(25 * used)
@@ -90,11 +93,11 @@ def test_use_of_pods_is_their_mean_cpu_and_highest_memory(scripts: dict[str, Mod
     lives = world.end_minute - world.arrival_minute
     service = next(n for n in np.argsort(-lives).tolist() if world.owner_kinds[n] != "Job")
     arrival = int(world.arrival_minute[service])
-    placements.bound("a", service, world.nodes[0], arrival + 4.2)
+    placements.bound("a", "pod-a", service, world.nodes[0], arrival + 4.2)
     assert placements.pod_use(arrival + 4.9, 5) == []
     ((name, cores, memory),) = placements.pod_use(arrival + 9.5, 5)
     used = world.usage(service, 4, 9)
-    assert name == world.pods[service]
+    assert name == "pod-a"
     assert (cores, memory) == (pytest.approx(used[0].mean() / 1000), pytest.approx(used[1].max()))
 
 
@@ -143,3 +146,30 @@ def test_outcomes_are_compared_with_the_simulator_and_with_default(scripts: dict
     steady = scripts["outcomes"].summary([*runs[:2], *(outcome("a", "congestion-cost", 100.0, (100.0,)),) * 3])
     assert steady["congestion-cost"]["passes"]
     assert steady["congestion-cost"]["better_than_default"]
+
+
+def test_live_moves_have_their_policy_in_the_simulator(scripts: dict[str, ModuleType], world: Trace) -> None:
+    """The suffix of a live policy adds its mover, and its budget, to the placement without it."""
+    simulated = {name: scripts["outcomes"].simulated_policy(world, name) for name in scripts["live"].POLICIES}
+    by_requests = simulated["congestion-cost-by-requests"]
+    assert by_requests.move_policy is None
+    moves = simulated["congestion-cost-by-requests+more-moves"]
+    assert (moves.profile, moves.learns) == (by_requests.profile, by_requests.learns)
+    assert (type(moves.move_policy), moves.move_policy.percent_per_hour) == (CostMovePolicy, 1.0)
+    assert type(simulated["default+low-node-utilization"].move_policy) is LowNodeUtilization
+
+
+def test_a_divided_process_counts_past_use_in_shorter_steps() -> None:
+    """At 20 times the speed a step takes 15 seconds, an hour of caps 3 minutes, and an hour has twelve steps still."""
+    lines = [
+        "import divided",
+        "divided.divide_constants(20, 'rebalance')",
+        "from trimaran.rebalancer import controller, look, outcomes",
+        "from watcher.workloads import pod_day",
+        "steps = {each.STEP_SECONDS for each in (look, outcomes, pod_day)}",
+        "print(steps, look.HOUR_STEPS, pod_day.HOUR_STEPS, controller.HOUR)",
+    ]
+    printed = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], cwd=FOLDER, capture_output=True, text=True, check=True
+    )
+    assert printed.stdout.split() == ["{15}", "12", "12", "180.0"]

@@ -1,5 +1,6 @@
 """A real kube-controller-manager: ReplicaSets, Deployments, StatefulSets, DaemonSets, Jobs and disruption budgets."""
 
+from collections.abc import Sequence
 from typing import Self
 
 import requests
@@ -20,19 +21,20 @@ class ControllerManager:
 
     Args:
         cluster: cluster with the workloads.
+        controllers: names of the controllers.
     """
 
     process: Process
 
-    def __init__(self, cluster: ControlPlane) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: ControlPlane, controllers: Sequence[str] = _CONTROLLERS) -> None:
+        self._cluster, self._controllers = cluster, controllers
         self._port = free_port()
 
     def __enter__(self) -> Self:
         kubeconfig, certificate = self._cluster.kubeconfig(), self._cluster.serving_certificate
         command = [
             binary("kube-controller-manager"), "--kubeconfig", kubeconfig, "--authentication-kubeconfig", kubeconfig,
-            "--authorization-kubeconfig", kubeconfig, "--controllers", ",".join(_CONTROLLERS),
+            "--authorization-kubeconfig", kubeconfig, "--controllers", ",".join(self._controllers),
             "--leader-elect=false", "--kube-api-qps", "500", "--kube-api-burst", "1000",
             "--secure-port", str(self._port), "--bind-address", "127.0.0.1",
             "--tls-cert-file", certificate, "--tls-private-key-file", certificate,

@@ -1,13 +1,15 @@
 """A trace played on a real control plane, faster than life: its pods are created, run where they are bound, and end.
 
-Only the durations of the load are divided by the speed: arrivals and lives. A pod of the trace is either a bare pod,
-which names a ReplicaSet or Job as its controller that nothing runs, or the one replica of a ReplicaSet of its own, so
-that a real controller creates it again after an eviction.
+Only the durations of the load are divided by the speed: arrivals and lives. A pod of the trace is a bare pod, which
+names a ReplicaSet or Job as its controller that nothing runs. In the form of replicas each pod of a service is the one
+replica of a ReplicaSet of its own, so that a real controller creates it again after an eviction, and the trace's pod
+lives on. These ReplicaSets belong to the Deployment of their owner, whose number of replicas the player keeps up to
+date. Only :data:`CONTROLLERS` may run: others would scale the Deployments, or delete the bare pods of jobs.
 """
 
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any, Protocol, Self
@@ -21,12 +23,14 @@ from runtime.kubernetes.reflector import Reflector
 from trimaran.simulator.cluster import Cluster
 from trimaran.traces.trace import JOB, NO_LIMIT, Trace
 
+CONTROLLERS = ("replicaset-controller",)
 POD_LABEL, OWNER_LABEL = "replay.trimaran/pod", "replay.trimaran/owner"
 #: Added to the names of Jobs: without it the number at the end of a name would count as one run of several.
 JOB_SUFFIX = "-run"
-_HASH = "5d8f6c9b7"
+_HASH_LABEL, _HASH = "pod-template-hash", "5d8f6c9b7"
 _PODS = "/api/v1/namespaces/default/pods"
 _REPLICA_SETS = "/apis/apps/v1/namespaces/default/replicasets"
+_DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 
 
 class PodForm(StrEnum):
@@ -67,8 +71,8 @@ class WorldClock:
 class PlacementObserver(Protocol):
     """Consumer of the placements that the API server reports, called by one thread."""
 
-    def bound(self, uid: str, number: int, node_name: str, minute: float) -> None:
-        """Take the binding of a pod of the trace: its uid, its number in the trace, its node, and the minute."""
+    def bound(self, uid: str, name: str, number: int, node_name: str, minute: float) -> None:
+        """Take the binding of a pod: its uid and name, its number in the trace, its node, and the minute."""
         ...
 
     def gone(self, uid: str, minute: float) -> None:
@@ -101,6 +105,10 @@ class WorldPlayer:
         self._bound: set[str] = set()
         self._ends: dict[int, list[int]] = defaultdict(list)  # numbers of pods by the minute in which they end
         self._waiting_jobs: set[int] = set()  # jobs that never ran yet: their life begins when they are bound
+        self._deployments: dict[str, str] = {}  # uid by owner
+        self._replicas: Counter[str] = Counter()  # by owner
+        self._names: dict[int, str] = {}  # name of the newest pod by number in the trace
+        self._ended: set[int] = set()
         self._lock = threading.Lock()
         self._api = KubernetesApi(ApiServerConfig(kube_config=cluster.kubeconfig()))
         self._reflector = Reflector(self._api, _PODS, self)
@@ -126,11 +134,19 @@ class WorldPlayer:
         self._cluster.api.create(*map(for_kubelet, nodes))
 
     def create_owners(self) -> None:
-        """Create the ReplicaSets that bare pods of services name: kube-scheduler spreads pods by their selectors."""
+        """Create the owners of services: ReplicaSets that bare pods name, or the Deployments of replicas.
+
+        kube-scheduler spreads pods by the selectors of their ReplicaSets.
+        """
+        owners = zip(self._trace.owner_kinds, self._trace.owners, strict=True)
+        names = dict.fromkeys(owner for kind, owner in owners if kind != JOB)
         if self._form is PodForm.BARE:
-            owners = zip(self._trace.owner_kinds, self._trace.owners, strict=True)
-            names = dict.fromkeys(owner for kind, owner in owners if kind != JOB)
             self._cluster.api.create(*(replica_set(f"{name}-{_HASH}", name, 0, {}) for name in names))
+            return
+        created = self._cluster.api.create(
+            *({**replica_set(name, name, 0, {}), "kind": "Deployment"} for name in names)
+        )
+        self._deployments = {each["metadata"]["name"]: each["metadata"]["uid"] for each in created}
 
     def play(self, until: int | None = None, report: Callable[[int], None] = lambda _minute: None) -> None:
         """Play the trace from minute 0 to its end; returns then.
@@ -152,10 +168,12 @@ class WorldPlayer:
             time.sleep(max(0.0, self._clock.unix_seconds(minute) - time.time()))
             with self._lock:
                 ending = self._ends.pop(minute, [])
+            arriving = arrivals.pop(minute, [])
             for number in ending:
                 self._end(number)
-            for number in arrivals.pop(minute, ()):
+            for number in arriving:
                 self._cluster.api.create(self._manifest(number))
+            self._scale(arriving, ending)
             report(minute)
         time.sleep(max(0.0, self._clock.unix_seconds(end) - time.time()))
 
@@ -171,7 +189,13 @@ class WorldPlayer:
         """Take a new or changed pod."""
         uid, name = changed["metadata"]["uid"], changed["spec"].get("nodeName")
         number = self._numbers.get(changed["metadata"].get("labels", {}).get(POD_LABEL))
-        if number is None or not name or uid in self._bound:
+        if number is None or uid in self._bound:
+            return
+        self._names[number] = changed["metadata"]["name"]
+        if number in self._ended:  # a replacement that its controller created at the last moment
+            self._delete(f"{_PODS}/{self._names[number]}")
+            return
+        if not name:
             return
         minute = self._clock.minute()
         self._bound.add(uid)
@@ -180,7 +204,7 @@ class WorldPlayer:
                 self._waiting_jobs.remove(number)
                 life = int(self._trace.end_minute[number] - self._trace.arrival_minute[number])
                 self._ends[int(minute) + life].append(number)
-        self._observer.bound(uid, number, name, minute)
+        self._observer.bound(uid, changed["metadata"]["name"], number, name, minute)
 
     def drop(self, deleted: Object) -> None:
         """Take the end of a pod."""
@@ -192,12 +216,37 @@ class WorldPlayer:
             self._observer.gone(uid, self._clock.minute())
 
     def _end(self, number: int) -> None:
-        path = _PODS if self._form is PodForm.BARE else _REPLICA_SETS
+        self._ended.add(number)
+        if self._is_replica(number):
+            self._delete(f"{_REPLICA_SETS}/{self._replica_set_name(number)}")
+        self._delete(f"{_PODS}/{self._names.get(number, self._trace.pods[number])}")
+
+    def _delete(self, path: str) -> None:
         try:
-            self._cluster.api.delete(f"{path}/{self._trace.pods[number]}")
+            self._cluster.api.delete(path)
         except requests.HTTPError as error:
-            if error.response.status_code != 404:  # an evicted bare pod does not come back
+            if error.response.status_code != 404:  # a pod that is gone, or has no name yet
                 raise
+
+    def _scale(self, arriving: Iterable[int], ending: Iterable[int]) -> None:
+        """Set the replicas of the Deployments whose pods arrived or ended, as their controller reports them."""
+        changed = set()
+        for numbers, change in ((arriving, 1), (ending, -1)):
+            for number in filter(self._is_replica, numbers):
+                self._replicas[self._trace.owners[number]] += change
+                changed.add(self._trace.owners[number])
+        for owner in changed:
+            path, count = f"{_DEPLOYMENTS}/{owner}", self._replicas[owner]
+            scaled = self._cluster.api.patch(path, {"spec": {"replicas": count}})
+            counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), count)
+            status = {"observedGeneration": scaled["metadata"]["generation"], **counts}
+            self._cluster.api.patch(f"{path}/status", {"status": status})
+
+    def _is_replica(self, number: int) -> bool:
+        return self._form is PodForm.REPLICA and self._trace.owner_kinds[number] != JOB
+
+    def _replica_set_name(self, number: int) -> str:
+        return replica_set_name(self._trace.owners[number], self._trace.pods[number])
 
     def _manifest(self, number: int) -> Object:
         trace, name = self._trace, self._trace.pods[number]
@@ -210,16 +259,24 @@ class WorldPlayer:
         }
         result = pod(name, container(**amounts))
         labels = {POD_LABEL: name, OWNER_LABEL: owner}
-        if self._form is PodForm.REPLICA:
-            template = {"metadata": {"labels": labels}, "spec": result["spec"]}
-            return replica_set(name, owner, 1, template)
+        if self._is_replica(number):
+            template = {"metadata": {"labels": {**labels, _HASH_LABEL: name}}, "spec": result["spec"]}
+            made = replica_set(self._replica_set_name(number), owner, 1, template)
+            deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "name": owner, "controller": True}
+            made["metadata"]["ownerReferences"] = [{**deployment, "uid": self._deployments[owner]}]
+            return made
         controller = {"apiVersion": "batch/v1", "kind": "Job", "name": f"{owner}{JOB_SUFFIX}"}
         if kind != JOB:
             controller = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"{owner}-{_HASH}"}
-            labels["pod-template-hash"] = _HASH
+            labels[_HASH_LABEL] = _HASH
         references = [{**controller, "uid": f"uid-of-{owner}", "controller": True}]
         result["metadata"] |= {"labels": labels, "ownerReferences": references}
         return result
+
+
+def replica_set_name(owner: str, pod_name: str) -> str:
+    """Return the name of the ReplicaSet of a pod, as a Deployment names it: the pod's name stands for the hash."""
+    return f"{owner}-{pod_name}"
 
 
 def replica_set(name: str, owner: str, replicas: int, template: dict[str, Any]) -> Object:

@@ -1,7 +1,6 @@
 """The real descheduler moves pods off hot nodes, with the watcher in place of a Prometheus server."""
 
 import json
-import os
 import subprocess
 from collections import Counter
 from collections.abc import Callable
@@ -11,8 +10,8 @@ from typing import Any
 import pytest
 import requests
 import yaml
-from control_plane.builds import binary
 from control_plane.cluster import ControlPlane
+from control_plane.descheduler import descheduler_command, documented_policy
 from control_plane.manifests import container, node, pod
 from support.servers import Service, start_prometheus, wait_until
 
@@ -20,23 +19,10 @@ from watcher.api.prometheus_api import LOAD
 
 pytestmark = pytest.mark.e2e
 
-PAGE = Path(__file__).parents[2] / "docs/nodes.md"
 HOT_PERCENT = 80
 # Whole points around the limit, and fractions: the descheduler rounds down.
 LOADS = {"cool-1": 10.0, "cool-2": 49.9, "warm-1": 60.0, "warm-2": 79.0, "warm-3": 79.99, "hot-1": 80.0, "hot-2": 99.9}
 PODS_A_NODE = 3
-
-
-def policy(address: str) -> dict[str, Any]:
-    """Return the policy in docs/nodes.md with another Prometheus address."""
-    text = PAGE.read_text().partition("```yaml\n")[2].partition("```")[0]
-    document: dict[str, Any] = yaml.safe_load(text)
-    (provider,) = document["metricsProviders"]
-    provider["prometheus"]["url"] = address
-    (arguments,) = (each["args"] for each in document["profiles"][0]["pluginConfig"])
-    assert arguments["metricsUtilization"]["prometheus"]["query"] == LOAD
-    assert arguments["targetThresholds"] == {"MetricResource": HOT_PERCENT - 1}
-    return document
 
 
 def owned(name: str, node_name: str) -> dict[str, Any]:
@@ -57,8 +43,6 @@ def test_the_descheduler_evicts_only_from_hot_nodes(
     service = watch("--provider", "Fake", "--interval", "1", TRIMARAN_FAKE__FILE=str(file))
     service.wait_for("/readyz")
     with ControlPlane(tmp_path) as cluster:
-        account = {"apiVersion": "v1", "kind": "ServiceAccount"}
-        cluster.api.create({**account, "metadata": {"name": "descheduler", "namespace": "default"}})
         cluster.api.create(*(node(name, "16", "64Gi") for name in LOADS))
         cluster.api.create(*(owned(f"{name}-{n}", name) for name in LOADS for n in range(PODS_A_NODE)))
         running = {"status": {"phase": "Running"}}
@@ -89,24 +73,11 @@ def query(address: str) -> dict[str, float]:
 
 
 def deschedule(cluster: ControlPlane, address: str) -> None:
-    """Run the descheduler once, as in a pod: it queries Prometheus only with a service account's files."""
-    file = cluster.folder / "policy.yaml"
-    file.write_text(yaml.safe_dump(policy(address)))
-    (cluster.folder / "token").write_text(cluster.service_account("default", "descheduler").token)
-    command = [
-        binary("descheduler"), "--policy-config-file", file, "--kubeconfig", cluster.kubeconfig(), "--v", "4",
-        "--secure-port", "0", "--descheduling-interval", "0",
-    ]  # fmt: skip
-    # In its own mount namespace, so that these files do not appear on this machine.
-    staged = (
-        "mount -t tmpfs tmpfs /run && mkdir -p /run/secrets/kubernetes.io/serviceaccount && "
-        f"cp {cluster.folder}/token /run/secrets/kubernetes.io/serviceaccount/token && "
-        f'cp {cluster.certificates.certificate} /run/secrets/kubernetes.io/serviceaccount/ca.crt && exec "$@"'
-    )
-    pod_like = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": cluster.url.rpartition(":")[2]}
-    done = subprocess.run(
-        ["unshare", "--mount", "--map-root-user", "sh", "-c", staged, "sh", *map(str, command)],
-        capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **pod_like},
-    )  # fmt: skip
+    """Run the descheduler once, with the documented policy."""
+    policy = documented_policy(address)
+    (arguments,) = (each["args"] for each in policy["profiles"][0]["pluginConfig"])
+    assert arguments["targetThresholds"] == {"MetricResource": HOT_PERCENT - 1}
+    command, environment = descheduler_command(cluster, policy, "0")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
     (cluster.folder / "descheduler.log").write_text(done.stderr)
     assert done.returncode == 0, done.stderr[-3000:]

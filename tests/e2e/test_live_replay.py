@@ -9,11 +9,11 @@ import pytest
 from control_plane.cluster import ControlPlane
 from control_plane.controllers import ControllerManager
 from control_plane.scheduler import Scheduler
-from control_plane.world_player import POD_LABEL, PodForm, WorldClock, WorldPlayer
+from control_plane.world_player import CONTROLLERS, POD_LABEL, PodForm, WorldClock, WorldPlayer
 from support.servers import wait_until
 
 from trimaran.traces.synthetic import Synthetic
-from trimaran.traces.trace import write_trace
+from trimaran.traces.trace import JOB, write_trace
 
 pytestmark = pytest.mark.e2e
 SCRIPT = Path(__file__).parents[2] / "benchmarks/live_replay"
@@ -46,6 +46,26 @@ def test_recorded_decisions_are_those_of_the_simulator(tmp_path: Path) -> None:
     assert late["equal_scores"] < late["decisions"]
 
 
+@pytest.mark.parametrize("mover", ["more-moves", "low-node-utilization"])
+def test_a_mover_runs_beside_the_scheduler(tmp_path: Path, mover: str) -> None:
+    """The rebalancer reads the past use of the pods, by divided steps, and the descheduler the load of the nodes."""
+    world = tmp_path / "world"
+    write_trace(Synthetic(seed=1, nodes=6, minutes=30, warm_up_minutes=1).trace(), world)
+    policy = f"default+{mover}"
+    run(
+        "run", tmp_path / "live", "--world", world, "--policy", policy, "--runs", 1, "--from-hour", 0,
+        "--hours", 0.2, "--warm-up-hours", 0.02,
+    )  # fmt: skip
+    (folder,) = (tmp_path / "live").rglob("outcome.json")
+    if mover == "low-node-utilization":
+        log = (folder.parent / "programs/descheduler.log").read_text()
+        assert "number of nodes" in log.lower() or "Node has been classified" in log
+        return
+    status = json.loads((folder.parent / "rebalancer.json").read_text())["status"]
+    assert status["searches"] > 0
+    assert "for less than a quarter of an hour" in status["nothing"]
+
+
 class Bindings:
     """Observer with the nodes that each pod of the trace was bound to, in order."""
 
@@ -53,7 +73,7 @@ class Bindings:
         self.nodes: dict[int, list[str]] = {}
         self.ended = 0
 
-    def bound(self, uid: str, number: int, node_name: str, minute: float) -> None:
+    def bound(self, uid: str, name: str, number: int, node_name: str, minute: float) -> None:
         self.nodes.setdefault(number, []).append(node_name)
 
     def gone(self, uid: str, minute: float) -> None:
@@ -66,7 +86,7 @@ def test_an_evicted_replica_is_created_and_bound_again(tmp_path: Path) -> None:
     clock, bindings = WorldClock(20), Bindings()
     with (
         ControlPlane(tmp_path) as cluster,
-        ControllerManager(cluster),
+        ControllerManager(cluster, CONTROLLERS),
         Scheduler(cluster, [{"schedulerName": "default-scheduler"}], verbosity=1),
         WorldPlayer(cluster, trace, clock, bindings, PodForm.REPLICA) as player,
     ):
@@ -74,7 +94,7 @@ def test_an_evicted_replica_is_created_and_bound_again(tmp_path: Path) -> None:
         clock.start()
         player.play(until=1)
         wait_until(lambda: bindings.nodes, "a pod is bound")
-        number = next(iter(bindings.nodes))
+        number = next(each for each in bindings.nodes if trace.owner_kinds[each] != JOB)
         (pod,) = cluster.api.items("/api/v1/pods", labelSelector=f"{POD_LABEL}={trace.pods[number]}")
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod["metadata"]["name"]}}
         path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}/eviction"
