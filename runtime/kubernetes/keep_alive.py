@@ -11,6 +11,7 @@ import http
 import math
 import select
 import socket
+import threading
 import time
 from typing import Any
 from urllib.parse import urlsplit
@@ -38,6 +39,7 @@ class KeepAliveConnection:
 
     def __init__(self, api: KubernetesApi) -> None:
         self._api = api
+        self._lock = threading.Lock()  # held during a request
         self._sock: socket.socket | None = None
         self._head = b""  # constant headers of the requests
         self._head_ends_at = -math.inf
@@ -56,14 +58,15 @@ class KeepAliveConnection:
             OSError: there is no response in time.
             InvalidApiServerConfig, UnusableToken: as :meth:`KubernetesApi.send`.
         """
-        try:
-            self._update_headers()
-            if self._is_proxied:
-                return self._api.send(method, path, deadline, body, content_type)
-            status, reason, content = self._exchange(method, path, deadline, body, content_type)
-        except BaseException:
-            self._disconnect()  # a late response must not be taken for that of the next request
-            raise
+        with self._lock:
+            try:
+                self._update_headers()
+                if self._is_proxied:
+                    return self._api.send(method, path, deadline, body, content_type)
+                status, reason, content = self._exchange(method, path, deadline, body, content_type)
+            except BaseException:
+                self._disconnect()  # a late response must not be taken for that of the next request
+                raise
         if status >= http.HTTPStatus.BAD_REQUEST:
             if status == http.HTTPStatus.UNAUTHORIZED:
                 self._head_ends_at = -math.inf
@@ -82,6 +85,8 @@ class KeepAliveConnection:
         if sock is not None:
             with contextlib.suppress(OSError):  # already closed
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not the method of TLS sockets, which waits for a peer
+        with self._lock:
+            self._disconnect()
 
     def _exchange(
         self, method: str, path: str, deadline: Deadline, body: Any, content_type: str

@@ -1,0 +1,133 @@
+"""Binder: each pod is bound once or reported as not bound, whatever becomes of its requests."""
+
+import queue
+import time
+from collections.abc import Iterator
+
+import pytest
+import requests
+from support.binding_api import BindingApi, refusal
+
+from runtime.kubernetes.objects import Pod
+from trimaran.scheduler.binder import NOT_LEADING, Binder, BindOutcome
+from trimaran.scheduler.decisions import Bind, Prepare
+from trimaran.scheduler.extension_points import Write
+
+LOST = requests.ConnectionError("the connection broke")
+
+
+class Bound:
+    """A binder with one thread, and the outcomes that it reported."""
+
+    def __init__(self) -> None:
+        self.api = BindingApi()
+        self.leads = True
+        self.outcomes: queue.SimpleQueue[BindOutcome] = queue.SimpleQueue()
+        self.binder = Binder([self.api], lambda: self.leads, timeout_seconds=5)
+        self.binder.start(self.outcomes.put)
+
+    def carry_out(self, decision: Bind | Prepare) -> str:
+        """Carry out a decision; return the failure."""
+        self.binder.carry_out(decision)
+        return self.outcomes.get(timeout=5).failure
+
+
+@pytest.fixture
+def bound() -> Iterator[Bound]:
+    bound = Bound()
+    bound.api.add("web", "uid-1")
+    yield bound
+    assert bound.binder.stop()
+
+
+def decision(uid: str = "uid-1") -> Bind:
+    return Bind(Pod("web", uid=uid), "node-1", 1)
+
+
+def test_a_pod_is_bound_with_its_uid(bound: Bound) -> None:
+    """The Binding names the pod's UID, and is the only request."""
+    assert bound.carry_out(decision()) == ""
+    assert bound.api.pods["default/web"]["spec"]["nodeName"] == "node-1"
+    assert bound.api.bodies[0]["metadata"]["uid"] == "uid-1"
+    assert bound.api.sent == ["POST /api/v1/namespaces/default/pods/web/binding"]
+
+
+def test_another_pod_of_the_same_name_is_not_bound(bound: Bound) -> None:
+    """A StatefulSet's pod that was deleted and created again keeps its name, but not its UID."""
+    assert "UID" in bound.carry_out(decision("uid-0"))
+    assert "nodeName" not in bound.api.pods["default/web"]["spec"]
+
+
+@pytest.mark.parametrize("status", [403, 404, 409, 429])
+def test_a_refused_binding_is_reported_without_a_read(bound: Bound, status: int) -> None:
+    """A status below 500 means that nothing was executed."""
+    bound.api.before = lambda _method, _path: refusal(status, "no")
+    assert bound.carry_out(decision()).startswith(str(status))
+    assert len(bound.api.sent) == 1
+
+
+@pytest.mark.parametrize("cause", [LOST, TimeoutError("late"), refusal(500), refusal(504)])
+def test_a_binding_without_an_answer_is_read(bound: Bound, cause: Exception) -> None:
+    """If it was executed, the pod is bound; if not, it is not; no Binding is sent again."""
+    bound.api.after = lambda method, _path: cause if method == "POST" else None
+    assert bound.carry_out(decision()) == ""
+    bound.api.add("web", "uid-1")
+    bound.api.before = lambda method, _path: cause if method == "POST" else None
+    assert "no answer" in bound.carry_out(decision())
+    assert [each.partition(" ")[0] for each in bound.api.sent] == ["POST", "GET", "POST", "GET"]
+
+
+def test_the_pod_is_read_until_the_api_server_answers(bound: Bound) -> None:
+    """While the outcome is unknown nothing is reported, so the pod counts on its node."""
+    failures = [LOST, LOST, refusal(503), None]
+    bound.api.after = lambda _method, _path: failures.pop(0)
+    assert bound.carry_out(decision()) == ""
+    assert len(bound.api.sent) == 4
+
+
+def test_the_reader_finds_another_node_or_another_pod(bound: Bound) -> None:
+    """A pod that another scheduler has bound, or that is gone, is not bound by us."""
+    bound.api.before = lambda method, _path: LOST if method == "POST" else None
+    bound.api.add("web", "uid-1", "node-2")
+    assert bound.carry_out(decision()) == "it is bound to node-2"
+    bound.api.add("web", "uid-2", "node-1")
+    assert bound.carry_out(decision()) == "the pod has been deleted"
+    bound.api.pods.clear()
+    assert bound.carry_out(decision()) == "the pod has been deleted"
+
+
+def test_nothing_is_sent_without_the_lease(bound: Bound) -> None:
+    """200 queued decisions of a process that has lost the Lease send no request."""
+    bound.leads = False
+    for _ in range(200):
+        bound.binder.carry_out(decision())
+    assert {bound.outcomes.get(timeout=5).failure for _ in range(200)} == {NOT_LEADING}
+    assert bound.api.sent == []
+
+
+def test_writes_before_a_binding_stop_at_the_first_failure(bound: Bound) -> None:
+    """A Prepare sends its writes in order, and no Binding."""
+    writes = tuple(
+        Write("PATCH", f"/api/v1/namespaces/default/pods/{name}/status", {"metadata": {"uid": "uid-1"}, "status": {}})
+        for name in ("web", "missing", "web")
+    )
+    assert bound.carry_out(Prepare(Pod("web", uid="uid-1"), "node-1", writes[:1])) == ""
+    assert "404" in bound.carry_out(Prepare(Pod("web", uid="uid-1"), "node-1", writes))
+    assert [path.split("/")[-2] for path in bound.api.sent] == ["web", "web", "missing"]
+
+
+def test_a_defect_is_reported(bound: Bound) -> None:
+    """A pod does not stay on its node forever because of an unexpected exception."""
+    bound.api.before = lambda _method, _path: RuntimeError("defect")
+    assert bound.carry_out(decision()) == "RuntimeError: defect"
+
+
+def test_stopping_ends_a_reader(bound: Bound) -> None:
+    """A binder whose API server is gone stops in time, and reports no outcome that it does not know."""
+    bound.api.before = lambda _method, _path: LOST
+    bound.binder.carry_out(decision())
+    until = time.monotonic() + 5
+    while len(bound.api.sent) < 2 and time.monotonic() < until:
+        time.sleep(0.01)
+    assert bound.binder.stop()
+    assert bound.outcomes.empty()
