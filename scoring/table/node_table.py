@@ -21,6 +21,7 @@ score on the copy without it.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -32,6 +33,7 @@ from scoring.arrays import Bools, Float64s, Int64s
 from scoring.table.feasibility import feasible
 from scoring.table.node_rows import NodeRows
 from scoring.table.occupancy import DEPARTED_SECONDS, DepartedPod, Occupancy, OwnedPods, PlacedPod
+from scoring.table.placed_rules import PlacedRules, SelectorSources
 
 Number = TypeVar("Number", np.int64, np.float64)
 
@@ -192,6 +194,32 @@ class NodeTable:
         The time is -infinity for a node without pods, and infinity while a pod is assumed on the node.
         """
         return _read_only(self.occupancy.newest)
+
+    @property
+    def placed_rules(self) -> PlacedRules:
+        """Index of the pods by labels, affinity terms and host ports, up to date.
+
+        The first call builds the index, and later calls update it for the rows that changed.
+        """
+        return self.occupancy.placed_rules()
+
+    @property
+    def selector_sources(self) -> SelectorSources:
+        """Services and other objects that select pods; replace the value as a whole when they change."""
+        return self.occupancy.selector_sources
+
+    @selector_sources.setter
+    def selector_sources(self, sources: SelectorSources) -> None:
+        self.occupancy.selector_sources = sources
+
+    @property
+    def namespace_labels(self) -> Mapping[str, Mapping[str, str]]:
+        """Labels of each namespace, for terms with a namespace selector; replace the mapping as a whole."""
+        return self.occupancy.selector_sources.namespace_labels
+
+    @namespace_labels.setter
+    def namespace_labels(self, labels: Mapping[str, Mapping[str, str]]) -> None:
+        self.occupancy.selector_sources = replace(self.occupancy.selector_sources, namespace_labels=labels)
 
     def image(self, name: str) -> tuple[Int64s, Int64s]:
         """Return the rows of the nodes that have an image, and its size in bytes on each node; both of shape (k,).

@@ -14,6 +14,7 @@ from runtime.kubernetes import pod_demand
 from runtime.kubernetes.objects import CPU, Kin, Node, Pod
 from scoring.arrays import Float64s, Int64s
 from scoring.table.node_rows import NodeRows
+from scoring.table.placed_rules import NO_SOURCES, PlacedRules, SelectorSources
 from scoring.table.pod_index import PodIndex
 from scoring.table.pod_sums import PodSums
 
@@ -88,6 +89,8 @@ class Occupancy:
         version: version number, which grows with every change.
         row_version: version number of the latest change of each row, shape (nodes,).
         index: index from pod to node; None if it is not built yet, after :meth:`take`.
+        rules_index: index of the pods by labels, affinity terms and ports; None if it is not built yet.
+        selector_sources: Services and other objects that select pods.
     """
 
     rows: NodeRows
@@ -101,6 +104,8 @@ class Occupancy:
     version: int
     row_version: Int64s
     index: PodIndex | None
+    rules_index: PlacedRules | None = None
+    selector_sources: SelectorSources = NO_SOURCES
 
     @classmethod
     def empty(cls, rows: NodeRows) -> "Occupancy":
@@ -117,6 +122,7 @@ class Occupancy:
             self.rows, self.sums.copy(), list(self.pods), list(self.owners), self.newest.copy(),
             list(self.departed), self.last_left.copy(), self.nominated, self.version, self.row_version.copy(),
             self.pod_index().copy(),
+            None if self.rules_index is None else self.rules_index.share(), self.selector_sources,
         )  # fmt: skip
 
     def take(self, rows: Int64s) -> "Occupancy":
@@ -127,7 +133,7 @@ class Occupancy:
             selected, self.sums.take(rows), [self.pods[row] for row in rows.tolist()],
             [self.owners[row] for row in rows.tolist()], self.newest[rows],
             [self.departed[row] for row in rows.tolist()], self.last_left[rows], nominated, self.version,
-            self.row_version[rows], None,
+            self.row_version[rows], None, None, self.selector_sources,
         )  # fmt: skip
 
     def pod_index(self) -> PodIndex:
@@ -136,6 +142,14 @@ class Occupancy:
             items = zip(self.rows.names, self.pods, strict=True)
             self.index = PodIndex((uid, name) for name, pods in items for uid in pods)
         return self.index
+
+    def placed_rules(self) -> PlacedRules:
+        """Return the index of the present pods by labels, affinity terms and ports; build or update it if necessary."""
+        index = self.rules_index
+        if index is None:
+            index = PlacedRules(self.rows)
+        self.rules_index = index = index.following(self)
+        return index
 
     def find(self, uid: str) -> tuple[int, PlacedPod] | None:
         """Return the row of the pod with a uid, and the pod with its placement time; None if the pod is on no node."""

@@ -1,0 +1,297 @@
+"""Index of the placed pods by what other pods' scheduling rules ask for: labels, affinity terms and host ports.
+
+The index follows a table's pods: it looks at the pods that came or went on the rows that changed, so its time depends
+on the changes, not on the number of nodes or pods. Pods with the same namespace and labels count as one label set,
+which a selector is compared with once.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from runtime.kubernetes.objects import Pod
+from runtime.kubernetes.scheduling_rules import (
+    ANY_ADDRESS,
+    NO_RULES,
+    LabelSelector,
+    PodAffinityTerm,
+    SchedulingRules,
+)
+from scoring.arrays import Bools, Int64s
+from scoring.table.node_rows import NodeRows
+from scoring.table.shared_counts import NodeCounts, SharedCounts
+
+if TYPE_CHECKING:
+    from scoring.table.occupancy import Occupancy, PlacedPod
+
+_MAX_CACHED_RULES = 10_000
+
+
+class LabelSet(NamedTuple):
+    """Namespace and labels that several pods have in common, and whether these pods terminate."""
+
+    namespace: str
+    labels: tuple[tuple[str, str], ...]
+    terminating: bool
+
+
+class PlacedTerm(NamedTuple):
+    """Affinity term of placed pods.
+
+    Attributes:
+        role: list of the pods' affinity or anti-affinity that has the term.
+        weight: weight of a preferred term; 0 for a required one.
+        term: the term.
+    """
+
+    role: Literal["required", "required_anti", "preferred", "preferred_anti"]
+    weight: int
+    term: PodAffinityTerm
+
+
+@dataclass(frozen=True, slots=True)
+class PodCriterion:
+    """Condition on pods.
+
+    Attributes:
+        selector: labels of the pods; None selects no pod.
+        namespaces: namespaces of the pods; None stands for all.
+    """
+
+    selector: LabelSelector | None
+    namespaces: Collection[str] | None
+
+    def matches(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Return whether a pod meets the condition."""
+        if self.selector is None or (self.namespaces is not None and namespace not in self.namespaces):
+            return False
+        return self.selector.matches(labels)
+
+
+@dataclass(frozen=True, eq=False)
+class SelectorSources:
+    """Objects other than nodes and pods that select pods.
+
+    Attributes:
+        namespace_labels: labels of each namespace.
+        service_selectors: selectors of the Services of each namespace, without those that have none.
+        owner_selectors: selectors of ReplicationControllers, ReplicaSets and StatefulSets, by namespace, kind and name.
+    """
+
+    namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    service_selectors: Mapping[str, Collection[Mapping[str, str]]] = field(default_factory=dict)
+    owner_selectors: Mapping[tuple[str, str, str], LabelSelector] = field(default_factory=dict)
+
+    def criterion(self, term: PodAffinityTerm) -> PodCriterion:
+        """Return the condition of a pending pod's term, with the namespaces that its namespace selector selects."""
+        chosen = term.namespace_selector
+        if chosen is None:
+            return PodCriterion(term.selector, term.namespaces)
+        if not chosen.requirements:
+            return PodCriterion(term.selector, None)
+        selected = [name for name, labels in self.namespace_labels.items() if chosen.matches(labels)]
+        return PodCriterion(term.selector, {*term.namespaces, *selected})
+
+
+NO_SOURCES = SelectorSources()
+
+
+class PlacedRules:
+    """Index of the placed pods of a table; see the module. Get it from :attr:`scoring.NodeTable.placed_rules`.
+
+    Args:
+        rows: nodes of the table.
+    """
+
+    def __init__(self, rows: NodeRows) -> None:
+        self._lock = Lock()  # the first reader after a change updates the index
+        self._rows, self._version = rows, -1
+        self._is_shared = False
+        self._seen: list[Mapping[str, PlacedPod]] = [{}] * len(rows)
+        self._label_sets: NodeCounts[LabelSet] = NodeCounts()
+        self._sets_by_label: SharedCounts[tuple[str, str], LabelSet] = SharedCounts()
+        self._terms: NodeCounts[PlacedTerm] = NodeCounts()
+        self._terms_by_label: SharedCounts[tuple[str, str] | None, PlacedTerm] = SharedCounts()
+        self._ports: NodeCounts[tuple[str, str, int]] = NodeCounts()
+        self._addresses: SharedCounts[tuple[str, int], str] = SharedCounts()
+        self._terms_of: dict[int, tuple[SchedulingRules, tuple[PlacedTerm, ...]]] = {}
+
+    def __reduce__(self) -> tuple[type["PlacedRules"], tuple[NodeRows]]:
+        return PlacedRules, (self._rows,)  # a copy in another process builds its index again
+
+    def share(self) -> "PlacedRules":
+        """Return the index for a copy of the table; the table or the copy that changes first copies the index."""
+        self._is_shared = True
+        return self
+
+    def following(self, occupancy: "Occupancy") -> "PlacedRules":
+        """Return the index of a table's present pods: this object, or a copy if another table shares it."""
+        with self._lock:
+            if occupancy.version == self._version and occupancy.rows is self._rows:
+                return self
+            index = self._copy() if self._is_shared else self
+            index._follow(occupancy)  # noqa: SLF001  same class
+            return index
+
+    def pods_matching(self, criteria: Sequence[PodCriterion], *, terminating: bool = True) -> Int64s:
+        """Return the number of pods on each node that meet all criteria, shape (nodes,), which must not be modified.
+
+        Args:
+            criteria: conditions, at least one.
+            terminating: count terminating pods, too.
+        """
+        matching = [
+            each
+            for each in self._candidates(criteria[0].selector)
+            if (terminating or not each.terminating) and _meets(each, criteria)
+        ]
+        return self._label_sets.sum(matching, self._rows.ids)
+
+    def terms_matching(self, pod: Pod, namespace_labels: Mapping[str, Mapping[str, str]]) -> list[PlacedTerm]:
+        """Return the terms of placed pods that select a pending pod.
+
+        Args:
+            pod: pending pod.
+            namespace_labels: labels of each namespace.
+        """
+        if not len(self._terms):
+            return []
+        candidates = [term for item in (*pod.labels.items(), None) for term in self._terms_by_label.get(item)]
+        labels = namespace_labels.get(pod.namespace) or {}
+        return [placed for placed in candidates if _selects(placed.term, pod, labels)]
+
+    def pods_with(self, placed: PlacedTerm) -> Int64s:
+        """Return the number of pods on each node that have a term, shape (nodes,), which must not be modified."""
+        return self._terms.array(placed, self._rows.ids)
+
+    def has_port(self, address: str, protocol: str, number: int) -> Bools | None:
+        """Return a mask of the nodes where a pod uses a host port, shape (nodes,); None if there are none.
+
+        Args:
+            address: address of the port; the address of all interfaces conflicts with every other.
+            protocol: protocol, such as TCP.
+            number: number of the port.
+        """
+        others = [
+            other
+            for other in self._addresses.get((protocol, number))
+            if ANY_ADDRESS in (address, other) or address == other
+        ]
+        if not others:
+            return None
+        return self._ports.sum([(other, protocol, number) for other in others], self._rows.ids) > 0
+
+    def _candidates(self, selector: LabelSelector | None) -> Collection[LabelSet]:
+        """Return label sets of which some may match a selector: those with the rarest label that it requires."""
+        if selector is None:
+            return ()
+        best: Sequence[Mapping[LabelSet, int]] | None = None
+        for requirement in selector.requirements:
+            if requirement.operator == "In":
+                found = [self._sets_by_label.get((requirement.key, value)) for value in requirement.values]
+                if best is None or sum(map(len, found)) < sum(map(len, best)):
+                    best = found
+        return list(self._label_sets) if best is None else [each for found in best for each in found]
+
+    def _copy(self) -> "PlacedRules":
+        copied = PlacedRules(self._rows)
+        copied._version, copied._seen = self._version, list(self._seen)
+        for name in ("_label_sets", "_terms", "_ports"):
+            setattr(copied, name, getattr(self, name).copy())
+        for name in ("_sets_by_label", "_terms_by_label", "_addresses"):
+            getattr(self, name).copy_to(getattr(copied, name))
+        return copied
+
+    def _follow(self, occupancy: "Occupancy") -> None:
+        rows = occupancy.rows
+        if rows.names is not self._rows.names:
+            self._move(rows)
+        self._rows = rows
+        ids = rows.ids
+        for row in (occupancy.row_version > self._version).nonzero()[0].tolist():
+            before, now = self._seen[row], occupancy.pods[row]
+            if before is now:
+                continue
+            # Add before removing, so that a replaced pod does not remove the last count of a key.
+            for uid, placed in now.items():
+                if before.get(uid) is not placed:
+                    self._count(placed.pod, ids.item(row), row, 1)
+            for uid, placed in before.items():
+                if now.get(uid) is not placed:
+                    self._count(placed.pod, ids.item(row), row, -1)
+            self._seen[row] = now
+        self._version = occupancy.version
+
+    def _move(self, rows: NodeRows) -> None:
+        """Drop the pods of nodes that left, and bring the rest into the order of the new rows."""
+        before, seen = self._rows, self._seen
+        surviving = rows.surviving(before)
+        for counts in (self._label_sets, self._terms, self._ports):
+            counts.forget_arrays()
+        gone = np.ones(len(before), np.bool_)
+        gone[surviving] = False
+        for row in gone.nonzero()[0].tolist():
+            for placed in seen[row].values():
+                self._count(placed.pod, before.ids.item(row), row, -1)
+        self._seen = [*(seen[row] for row in surviving.tolist()), *([{}] * (len(rows) - len(surviving)))]
+
+    def _count(self, pod: Pod, node_id: int, row: int, by: int) -> None:
+        labels = LabelSet(pod.namespace, tuple(sorted(pod.labels.items())), pod.terminating)
+        if self._label_sets.change_row(labels, node_id, row, by):
+            for item in labels.labels:
+                self._sets_by_label.change(item, labels, by)
+        if pod.scheduling is NO_RULES:
+            return
+        for placed in self._placed_terms(pod.scheduling):
+            if self._terms.change_row(placed, node_id, row, by):
+                for item in _index_keys(placed.term):
+                    self._terms_by_label.change(item, placed, by)
+        for address, protocol, number in pod.scheduling.host_ports:
+            if self._ports.change_row((address, protocol, number), node_id, row, by):
+                self._addresses.change((protocol, number), address, by)
+
+    def _placed_terms(self, rules: SchedulingRules) -> tuple[PlacedTerm, ...]:
+        """Return the terms of a pod's rules; cached for pods that share the rules, because hashing terms takes time."""
+        known = self._terms_of.get(id(rules))
+        if known is None or known[0] is not rules:
+            if len(self._terms_of) >= _MAX_CACHED_RULES:
+                self._terms_of.clear()
+            known = self._terms_of[id(rules)] = rules, tuple(_terms_of(rules))
+        return known[1]
+
+
+def _terms_of(rules: SchedulingRules) -> Iterator[PlacedTerm]:
+    for term in rules.required_affinity_terms:
+        yield PlacedTerm("required", 0, term)
+    for term in rules.required_anti_affinity_terms:
+        yield PlacedTerm("required_anti", 0, term)
+    for weight, term in rules.preferred_affinity_terms:
+        yield PlacedTerm("preferred", weight, term)
+    for weight, term in rules.preferred_anti_affinity_terms:
+        yield PlacedTerm("preferred_anti", weight, term)
+
+
+def _index_keys(term: PodAffinityTerm) -> Collection[tuple[str, str] | None]:
+    """Return labels of which a pod must have one to be selected by a term; None stands for a term without such."""
+    if term.selector is None:
+        return ()
+    for requirement in term.selector.requirements:
+        if requirement.operator == "In":
+            return {(requirement.key, value) for value in requirement.values}
+    return (None,)
+
+
+def _meets(label_set: LabelSet, criteria: Sequence[PodCriterion]) -> bool:
+    labels = dict(label_set.labels)
+    return all(criterion.matches(label_set.namespace, labels) for criterion in criteria)
+
+
+def _selects(term: PodAffinityTerm, pod: Pod, namespace_labels: Mapping[str, str]) -> bool:
+    """Return whether a placed pod's term selects a pending pod. Source: ``AffinityTerm.Matches``."""
+    chosen = term.namespace_selector
+    if pod.namespace not in term.namespaces and (chosen is None or not chosen.matches(namespace_labels)):
+        return False
+    return term.selector is not None and term.selector.matches(pod.labels)
