@@ -1,54 +1,22 @@
 """Configuration of the scheduler: the profiles of a KubeSchedulerConfiguration, or the default profile."""
 
+import random
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
-from runtime.kubernetes.objects import Pod
-from runtime.kubernetes.scheduling_rules import NO_RULES
-from scoring import NodeTable
-from scoring.plugins.base import EVERY_ROW, Rows
-from scoring.plugins.filtering import FilterPlugin, FilterVerdict, unresolvable_everywhere
 from trimaran.plugins import read_scheduler_file
+from trimaran.scheduler.in_tree import ProfileBuilder
+from trimaran.scheduler.inbox import OTHER_KINDS
+from trimaran.scheduler.other_objects import ObjectCache
 from trimaran.scheduler.profile import SchedulerProfile
 from trimaran.scheduler.queue import QueueOptions
 from trimaran.scheduler.scheduler import OtherObjects, Scheduler
 
 CONGESTION_WEIGHT: Final = 5
 """Weight of CongestionCost in the default profile, next to kube-scheduler's own plugins; see docs/evidence.md."""
-
-_HARMLESS_RULES = {
-    "preferred_affinity_terms",
-    "preferred_anti_affinity_terms",
-    "preferred_node_terms",
-    "gates",
-    "preempts",
-}
-
-
-class NodeFit(FilterPlugin):
-    """Resources, taints, node selector and required node affinity; pods with other rules are refused everywhere.
-
-    A pod whose rules are not checked must stay pending: a wrong binding cannot be undone.
-    """
-
-    name = "NodeFit"
-    counts_nominated = True
-
-    def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict:
-        """Return the nodes that have room for the pod and that its constraints allow."""
-        unchecked = sorted(
-            rule.name
-            for rule in fields(pod.scheduling)
-            if rule.name not in _HARMLESS_RULES and getattr(pod.scheduling, rule.name) != getattr(NO_RULES, rule.name)
-        )
-        allowed = nodes.feasible(pod)[rows]
-        if unchecked:
-            why = f"the scheduler does not support the pod's {', '.join(unchecked).replace('_', ' ')}"
-            return unresolvable_everywhere(np.zeros_like(allowed), why)
-        return FilterVerdict(allowed, "node(s) had no room, or did not match the pod's constraints")
 
 
 @dataclass(frozen=True)
@@ -77,12 +45,15 @@ class SchedulerSetup:
         return Scheduler(self.profiles, np.random.default_rng(seed), self.options, self.others)
 
 
-def read_setup(document: Mapping[str, Any], allow: Collection[str] = ()) -> SchedulerSetup:
+def read_setup(
+    document: Mapping[str, Any], allow: Collection[str] = (), *, binds_claims: bool = False
+) -> SchedulerSetup:
     """Read a KubeSchedulerConfiguration.
 
     Args:
         document: the parsed file.
         allow: names of plugins that may stand in the file although trimaran does not know them.
+        binds_claims: bind volume claims that wait for their pod.
 
     Raises:
         ValueError: the document is not valid; the message begins with the key.
@@ -92,9 +63,11 @@ def read_setup(document: Mapping[str, Any], allow: Collection[str] = ()) -> Sche
         initial_backoff_seconds=_seconds(document, "podInitialBackoffSeconds", 1.0),
         max_backoff_seconds=_seconds(document, "podMaxBackoffSeconds", 10.0),
     )
-    return SchedulerSetup(
-        tuple(SchedulerProfile(profile, filters=(NodeFit(),)) for profile in configuration.profiles), options
-    )
+    objects = ObjectCache()
+    dice = random.Random()  # noqa: S311  draws a node, not a secret
+    builder = ProfileBuilder(objects, dice, binds_claims=binds_claims, allow=allow)
+    profiles = tuple(builder.build(document, place, each) for place, each in enumerate(configuration.profiles))
+    return SchedulerSetup(profiles, options, frozenset(OTHER_KINDS), objects)
 
 
 def default_document(scheduler_name: str) -> dict[str, Any]:

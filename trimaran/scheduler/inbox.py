@@ -21,6 +21,10 @@ OTHER_KINDS: Final[Mapping[str, str]] = {
     "PersistentVolume": "/api/v1/persistentvolumes",
     "PersistentVolumeClaim": "/api/v1/persistentvolumeclaims",
     "PodDisruptionBudget": "/apis/policy/v1/poddisruptionbudgets",
+    "ReplicaSet": "/apis/apps/v1/replicasets",
+    "ReplicationController": "/api/v1/replicationcontrollers",
+    "Service": "/api/v1/services",
+    "StatefulSet": "/apis/apps/v1/statefulsets",
     "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
     "VolumeAttachment": "/apis/storage.k8s.io/v1/volumeattachments",
 }

@@ -1,4 +1,4 @@
-"""Objects other than nodes and pods that plugins of the scheduler read: storage, disruption budgets, namespaces.
+"""Objects other than nodes and pods that plugins of the scheduler read: storage, budgets, selectors of pods.
 
 Plugins hold the cache and see every change at once. What a plugin decides and has not written yet, such as the claim
 that a volume is reserved for, lies over the objects until the API server shows a newer version of the object, or until
@@ -11,7 +11,9 @@ from typing import Any, Final
 
 from runtime.kubernetes.disruption_budgets import DisruptionBudget
 from runtime.kubernetes.k8s_fields import get, get_texts
+from runtime.kubernetes.scheduling_rules import read_label_selector
 from scoring.plugins.filtering import ClusterEvent
+from scoring.table.placed_rules import SelectorSources
 from trimaran.scheduler.storage_objects import (
     Attachment,
     Claim,
@@ -35,7 +37,19 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
     "VolumeAttachment": Attachment.from_k8s,
     "PodDisruptionBudget": DisruptionBudget.from_k8s,
     "Namespace": lambda each: get_texts(get(each, "metadata"), "labels", "namespace: metadata"),
+    "Service": lambda each: get_texts(get(each, "spec"), "selector", "service: spec"),
+    "ReplicationController": lambda each: read_label_selector(
+        {"selector": {"matchLabels": get(get(each, "spec"), "selector") or {}}},
+        "selector",
+        "replication controller: spec",
+    ),
+    **dict.fromkeys(
+        ("ReplicaSet", "StatefulSet"),
+        lambda each: read_label_selector(get(each, "spec"), "selector", f"{get(each, 'kind')}: spec"),
+    ),
 }
+_OWNERS = ("ReplicationController", "ReplicaSet", "StatefulSet")
+_NO_EVENT = frozenset({"PodDisruptionBudget", "Service", *_OWNERS})
 
 
 class ObjectCache:
@@ -44,6 +58,7 @@ class ObjectCache:
     def __init__(self) -> None:
         self._objects: dict[str, dict[Key, Any]] = defaultdict(dict)
         self._assumed: dict[tuple[str, Key], Any] = {}
+        self._sources: SelectorSources | None = None
 
     def put(self, kind: str, document: Mapping[str, Any]) -> ClusterEvent | None:
         """Add or update an object; return the event that it is for unschedulable pods, or None.
@@ -55,6 +70,7 @@ class ObjectCache:
         if self._objects[kind].get(key) == read:
             return None
         self._objects[kind][key] = read
+        self._forget_sources(kind)
         assumed = self._assumed.get((kind, key))
         if assumed is not None and assumed.resource_version != read.resource_version:
             del self._assumed[kind, key]
@@ -64,6 +80,7 @@ class ObjectCache:
         """Remove an object; return the event that it is for unschedulable pods, or None."""
         key = _key(document)
         self._assumed.pop((kind, key), None)
+        self._forget_sources(kind)
         return None if self._objects[kind].pop(key, None) is None else _event(kind)
 
     def replace(self, kind: str, documents: Iterable[Mapping[str, Any]]) -> ClusterEvent | None:
@@ -73,6 +90,7 @@ class ObjectCache:
             ValueError: an object cannot be read; nothing changes.
         """
         listed = {_key(each): _READERS[kind](each) for each in documents}
+        self._forget_sources(kind)
         if listed == self._objects[kind]:
             return None
         self._objects[kind] = listed
@@ -89,9 +107,27 @@ class ObjectCache:
         return self._objects["PodDisruptionBudget"].values()
 
     @property
-    def namespace_labels(self) -> Mapping[str, Mapping[str, str]]:
-        """Labels of each namespace."""
-        return {name: labels for (_, name), labels in self._objects["Namespace"].items()}
+    def selector_sources(self) -> SelectorSources:
+        """Namespaces, Services and owners of pods, by which rules of pods select other pods.
+
+        The same object until one of them changes.
+        """
+        if self._sources is None:
+            services: dict[str, list[Mapping[str, str]]] = defaultdict(list)
+            for (namespace, _), selector in self._objects["Service"].items():
+                if selector:
+                    services[namespace].append(selector)
+            self._sources = SelectorSources(
+                {name: labels for (_, name), labels in self._objects["Namespace"].items()},
+                services,
+                {
+                    (namespace, kind, name): selector
+                    for kind in _OWNERS
+                    for (namespace, name), selector in self._objects[kind].items()
+                    if selector is not None
+                },
+            )
+        return self._sources
 
     def claim(self, namespace: str, name: str, *, assumed: bool = True) -> Claim | None:
         """Return a claim; with ``assumed`` with the node that was selected for it. None if there is none."""
@@ -120,7 +156,7 @@ class ObjectCache:
 
     @property
     def has_volume_limits(self) -> bool:
-        """Whether any node limits the number of its volumes."""
+        """True if any node limits the number of its volumes."""
         return any(each.limits for each in self._objects["CSINode"].values())
 
     def tracks_capacity(self, provisioner: str) -> bool:
@@ -145,6 +181,10 @@ class ObjectCache:
         if self._assumed.get(_place(changed)) == changed:
             del self._assumed[_place(changed)]
 
+    def _forget_sources(self, kind: str) -> None:
+        if kind in ("Namespace", "Service", *_OWNERS):
+            self._sources = None
+
     def _find(self, kind: str, key: Key, *, assumed: bool) -> Any:
         found = self._objects[kind].get(key)
         return self._assumed.get((kind, key), found) if assumed else found
@@ -162,6 +202,6 @@ def _key(document: Mapping[str, Any]) -> Key:
 
 
 def _event(kind: str) -> ClusterEvent | None:
-    if kind == "PodDisruptionBudget":
+    if kind in _NO_EVENT:
         return None  # makes no pod schedulable
     return ClusterEvent.OTHER_CHANGED if kind == "Namespace" else ClusterEvent.VOLUME_CHANGED

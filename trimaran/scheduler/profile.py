@@ -6,6 +6,7 @@ from functools import cached_property
 
 from runtime.kubernetes.objects import Pod
 from scoring.plugins.filtering import ClusterEvent, FilterPlugin
+from scoring.plugins.scheduling_gates import gate_message
 from scoring.profiles.profile import Profile
 from trimaran.scheduler.extension_points import (
     PermitPlugin,
@@ -38,8 +39,8 @@ class SchedulingGates(PreEnqueuePlugin):
 
     def pre_enqueue(self, pod: Pod) -> Rejection | None:
         """Return the names of the gates; None without gates."""
-        gates = pod.scheduling.gates
-        return Rejection(f"waiting for scheduling gates: {', '.join(gates)}") if gates else None
+        message = gate_message(pod)
+        return None if message is None else Rejection(message)
 
 
 @dataclass(frozen=True)

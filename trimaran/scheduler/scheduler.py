@@ -20,6 +20,7 @@ from scoring.load.metrics_table import MetricsTable
 from scoring.load.use_levels import UseLevels
 from scoring.plugins.filtering import ClusterEvent, count_reasons
 from scoring.profiles.fallback import Judgment
+from scoring.table.placed_rules import SelectorSources
 from trimaran.cluster.state import ClusterState
 from trimaran.scheduler.decisions import Bind, Decision, Prepare, Unschedulable, Waiting
 from trimaran.scheduler.extension_points import Preemption, Rejection, Wait, WaitingPods, Write
@@ -34,6 +35,11 @@ _PREPARE_SECONDS = 600.0  # kube-scheduler's bindTimeoutSeconds
 
 class OtherObjects(Protocol):
     """Store of the objects other than nodes and pods, which plugins read: claims, volumes, budgets, ..."""
+
+    @property
+    def selector_sources(self) -> SelectorSources:
+        """Namespaces, Services and owners of pods; the same object until one of them changes."""
+        ...
 
     def put(self, kind: str, document: Mapping[str, Any]) -> ClusterEvent | None:
         """Add or update an object; return the event that it is for unschedulable pods, or None."""
@@ -154,11 +160,13 @@ class Scheduler:
 
     def put_other(self, kind: str, document: Mapping[str, Any], now: float) -> None:
         """Add or update an object of another kind."""
-        self._moved(None if self._others is None else self._others.put(kind, document), now)
+        if self._others is not None:
+            self._moved(self._others.put(kind, document), now)
 
     def drop_other(self, kind: str, document: Mapping[str, Any], now: float) -> None:
         """Remove an object of another kind."""
-        self._moved(None if self._others is None else self._others.drop(kind, document), now)
+        if self._others is not None:
+            self._moved(self._others.drop(kind, document), now)
 
     def use_load(self, metrics: MetricsTable | Judgment, levels: UseLevels | None = None) -> None:
         """Score by other metrics from now on.
@@ -250,6 +258,8 @@ class Scheduler:
 
     def _attempt(self, entry: QueueEntry, now: float) -> Decision:
         pod, nodes = entry.pod, self.state.table
+        if self._others is not None:
+            nodes.selector_sources = self._others.selector_sources
         profile = self.profiles[pod.scheduler_name]
         feasibility = self._selector.feasible(profile, pod)
         if not feasibility.feasible.any():

@@ -1,0 +1,152 @@
+"""Plugins of a profile in a KubeSchedulerConfiguration, at the extension points other than Score.
+
+Which plugins run where is kube-scheduler's default, merged with ``plugins.multiPoint`` and with the plugin sets of the
+points as kube-scheduler merges them. Source: ``getDefaultPlugins`` and ``expandMultiPointPlugins`` of kube-scheduler.
+"""
+
+import random
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
+
+from scoring.plugins.filtering import FilterPlugin
+from scoring.plugins.node_declared_features import NodeDeclaredFeatures
+from scoring.plugins.node_name import NodeName
+from scoring.plugins.node_ports import NodePorts
+from scoring.plugins.node_unschedulable import NodeUnschedulable
+from scoring.profiles.configuration.plugins import plugin_from_config
+from scoring.profiles.profile import Profile
+from trimaran.scheduler.extension_points import PostBindPlugin, PreBindPlugin, ReservePlugin
+from trimaran.scheduler.node_sampling import sample_percent
+from trimaran.scheduler.other_objects import ObjectCache
+from trimaran.scheduler.preemption import DefaultPreemption, PreemptionOptions
+from trimaran.scheduler.profile import SchedulerProfile, SchedulingGates
+from trimaran.scheduler.resource_claims import DynamicResources
+from trimaran.scheduler.volumes.binding import VolumeBinding
+from trimaran.scheduler.volumes.limits import NodeVolumeLimits
+from trimaran.scheduler.volumes.restrictions import VolumeRestrictions
+from trimaran.scheduler.volumes.zone import VolumeZone
+
+# Filters in kube-scheduler's order; those that also score get their arguments from the configuration.
+_WITH_ARGUMENTS = ("TaintToleration", "NodeAffinity", "NodeResourcesFit", "PodTopologySpread", "InterPodAffinity")
+DEFAULT_PLUGINS: Final = (
+    "SchedulingGates", "PrioritySort", "NodeName", "NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodePorts",
+    "NodeResourcesFit", "VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone", "PodTopologySpread",
+    "InterPodAffinity", "DynamicResources", "DefaultPreemption", "NodeResourcesBalancedAllocation", "ImageLocality",
+    "DefaultBinder", "NodeDeclaredFeatures",
+)  # fmt: skip
+_NOT_FILTERS = frozenset({"PrioritySort", "DefaultBinder", "DefaultPreemption", "SchedulingGates"})
+_POINTS = ("preEnqueue", "queueSort", "filter", "postFilter", "reserve", "preBind", "postBind", "permit", "bind")
+
+
+class ProfileBuilder:
+    """Builder of the profiles of one scheduler.
+
+    Args:
+        objects: objects that plugins read.
+        dice: draws the node at which preemption starts to search.
+        binds_claims: bind volume claims that wait for their pod; see
+            :class:`~trimaran.scheduler.volumes.binding.VolumeBinding`.
+        allow: names of plugins that may stand in a file although they are not implemented.
+    """
+
+    def __init__(
+        self, objects: ObjectCache, dice: random.Random, *, binds_claims: bool = False, allow: Collection[str] = ()
+    ) -> None:
+        self._objects, self._dice, self._allow = objects, dice, frozenset(allow)
+        self._factories: Mapping[str, Callable[[], FilterPlugin]] = {
+            "NodeName": NodeName,
+            "NodeUnschedulable": NodeUnschedulable,
+            "NodePorts": NodePorts,
+            "VolumeRestrictions": lambda: VolumeRestrictions(objects),
+            "NodeVolumeLimits": lambda: NodeVolumeLimits(objects),
+            "VolumeBinding": lambda: VolumeBinding(objects, binds_claims=binds_claims),
+            "VolumeZone": lambda: VolumeZone(objects),
+            "DynamicResources": DynamicResources,
+            "NodeDeclaredFeatures": NodeDeclaredFeatures,
+        }
+
+    def build(self, document: Mapping[str, Any], place: int, scores: Profile) -> SchedulerProfile:
+        """Return the profile.
+
+        Args:
+            document: the parsed KubeSchedulerConfiguration, which has been read for its scores without an error.
+            place: index of the profile.
+            scores: the score plugins of the profile.
+
+        Raises:
+            ValueError: the profile enables a plugin that is not implemented, or an argument is invalid.
+        """
+        fields = (document.get("profiles") or [{}])[place]
+        arguments = {entry["name"]: entry.get("args") for entry in fields.get("pluginConfig") or ()}
+        self._check(fields, place, scores)
+        filters = tuple(self._filters(fields, scores, arguments))
+        gates = (SchedulingGates(),) if "SchedulingGates" in plugins_at("preEnqueue", fields) else ()
+        preempts = "DefaultPreemption" in plugins_at("postFilter", fields)
+        options = _preemption_options(arguments.get("DefaultPreemption") or {}, f"profiles[{place}].pluginConfig")
+        preemption = DefaultPreemption(filters, lambda: self._objects.budgets, self._dice, options)
+        return SchedulerProfile(
+            scores,
+            filters,
+            pre_enqueue=gates,
+            post_filters=(preemption,) if preempts else (),
+            reserve=tuple(each for each in filters if isinstance(each, ReservePlugin)),
+            pre_bind=tuple(each for each in filters if isinstance(each, PreBindPlugin)),
+            post_bind=tuple(each for each in filters if isinstance(each, PostBindPlugin)),
+            sample_percent=sample_percent(document, place),
+        )
+
+    def _filters(
+        self, fields: Mapping[str, Any], scores: Profile, arguments: Mapping[str, Any]
+    ) -> "list[FilterPlugin]":
+        scored = {weighted.plugin.name: weighted.plugin for weighted in scores.plugins}
+        filters = []
+        for name in plugins_at("filter", fields):
+            plugin: object = scored.get(name)
+            if plugin is None and name in self._factories:
+                plugin = self._factories[name]()
+            elif plugin is None and name in _WITH_ARGUMENTS:
+                plugin = plugin_from_config(name, arguments.get(name))
+            if isinstance(plugin, FilterPlugin):
+                filters.append(plugin)
+        return filters
+
+    def _check(self, fields: Mapping[str, Any], place: int, scores: Profile) -> None:
+        """Check that every enabled plugin is implemented."""
+        known = {
+            *DEFAULT_PLUGINS, *self._factories, *_WITH_ARGUMENTS, *_NOT_FILTERS, *self._allow,
+            *(weighted.plugin.name for weighted in scores.plugins),
+        }  # fmt: skip
+        for point, plugin_set in (fields.get("plugins") or {}).items():
+            for entry in (plugin_set or {}).get("enabled") or () if point in (*_POINTS, "multiPoint") else ():
+                if entry["name"] not in known:
+                    raise ValueError(
+                        f"profiles[{place}].plugins.{point}: {entry['name']} is not implemented by trimaran scheduler; "
+                        "remove it, or allow it to be left out with --set scheduler.allow_plugins"
+                    )
+
+
+def plugins_at(point: str, fields: Mapping[str, Any]) -> list[str]:
+    """Return the names of the plugins that are enabled at an extension point, in order.
+
+    Args:
+        point: name of the extension point, such as ``filter``.
+        fields: profile of a KubeSchedulerConfiguration.
+    """
+    names = list(DEFAULT_PLUGINS)
+    plugins = fields.get("plugins") or {}
+    for plugin_set in (plugins.get("multiPoint") or {}, plugins.get(point) or {}):
+        disabled = {entry["name"] for entry in plugin_set.get("disabled") or ()}
+        names = [] if "*" in disabled else [name for name in names if name not in disabled]
+        names += [entry["name"] for entry in plugin_set.get("enabled") or () if entry["name"] not in names]
+    return names
+
+
+def _preemption_options(arguments: Mapping[str, Any], where: str) -> PreemptionOptions:
+    defaults = PreemptionOptions()
+    try:
+        return PreemptionOptions(
+            arguments.get("minCandidateNodesPercentage", defaults.min_candidate_percent),
+            arguments.get("minCandidateNodesAbsolute", defaults.min_candidates),
+        )
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where}: DefaultPreemption: {error}") from None
