@@ -1,4 +1,4 @@
-"""A real kube-controller-manager: ReplicaSets, Deployments, StatefulSets, DaemonSets, Jobs and disruption budgets."""
+"""A real kube-controller-manager: workloads, disruption budgets, and the binding of volumes that exist to claims."""
 
 from collections.abc import Sequence
 from typing import Self
@@ -13,6 +13,7 @@ from support.servers import free_port
 _CONTROLLERS = (
     "replicaset-controller", "deployment-controller", "statefulset-controller", "daemonset-controller",
     "job-controller", "cronjob-controller", "disruption-controller", "garbage-collector-controller",
+    "persistentvolume-binder-controller",
 )  # fmt: skip
 
 
