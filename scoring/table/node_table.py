@@ -261,6 +261,10 @@ class NodeTable:
         """Return the sums of the pods of a row by workload, or by owner (controller) if the workload is not known."""
         return self.occupancy.owners[row]
 
+    def rows_with(self, owner: Kin) -> Int64s:
+        """Return the rows that have pods of a workload, or of an owner if the workload is not known, shape (k,)."""
+        return self.rows_of(self.occupancy.node_names_of(owner))
+
     def placed_pods(self) -> Iterator[tuple[int, PlacedPod]]:
         """Yield every pod with its row."""
         return self.occupancy.placed_pods()

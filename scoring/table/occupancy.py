@@ -15,8 +15,8 @@ from runtime.kubernetes.objects import CPU, Kin, Node, Pod
 from scoring.arrays import Float64s, Int64s
 from scoring.table.node_rows import NodeRows
 from scoring.table.placed_rules import NO_SOURCES, PlacedRules, SelectorSources
-from scoring.table.pod_index import PodIndex
 from scoring.table.pod_sums import PodSums
+from scoring.table.shared_index import SharedIndex
 
 # The longest default window is 15 minutes, and metrics are used until they are 5 minutes old.
 DEPARTED_SECONDS = 20 * 60.0
@@ -88,7 +88,8 @@ class Occupancy:
             modified.
         version: version number, which grows with every change.
         row_version: version number of the latest change of each row, shape (nodes,).
-        index: index from pod to node; None if it is not built yet, after :meth:`take`.
+        index: name of the node of each pod by uid; None if it is not built yet, after :meth:`take`.
+        owner_index: names of the nodes that have pods of each workload or owner; None if it is not built yet.
         rules_index: index of the pods by labels, affinity terms and ports; None if it is not built yet.
         selector_sources: Services and other objects that select pods.
     """
@@ -103,7 +104,8 @@ class Occupancy:
     nominated: Mapping[str, tuple[str, Pod]]
     version: int
     row_version: Int64s
-    index: PodIndex | None
+    index: SharedIndex[str, str] | None
+    owner_index: SharedIndex[Kin, tuple[str, ...]] | None
     rules_index: PlacedRules | None = None
     selector_sources: SelectorSources = NO_SOURCES
 
@@ -113,7 +115,8 @@ class Occupancy:
         size = len(rows)
         return cls(
             rows, PodSums.zeros(rows.column, size), [{}] * size, [{}] * size, np.full(size, _NEVER),
-            [()] * size, np.full(size, _NEVER), {}, 0, np.zeros(size, np.int64), PodIndex(),
+            [()] * size, np.full(size, _NEVER), {}, 0, np.zeros(size, np.int64), SharedIndex(),
+            SharedIndex(),
         )  # fmt: skip
 
     def copy(self) -> "Occupancy":
@@ -121,7 +124,7 @@ class Occupancy:
         return Occupancy(
             self.rows, self.sums.copy(), list(self.pods), list(self.owners), self.newest.copy(),
             list(self.departed), self.last_left.copy(), self.nominated, self.version, self.row_version.copy(),
-            self.pod_index().copy(),
+            self.pod_index().copy(), self._owner_nodes().copy(),
             None if self.rules_index is None else self.rules_index.share(), self.selector_sources,
         )  # fmt: skip
 
@@ -133,14 +136,14 @@ class Occupancy:
             selected, self.sums.take(rows), [self.pods[row] for row in rows.tolist()],
             [self.owners[row] for row in rows.tolist()], self.newest[rows],
             [self.departed[row] for row in rows.tolist()], self.last_left[rows], nominated, self.version,
-            self.row_version[rows], None, None, self.selector_sources,
+            self.row_version[rows], None, None, None, self.selector_sources,
         )  # fmt: skip
 
-    def pod_index(self) -> PodIndex:
+    def pod_index(self) -> SharedIndex[str, str]:
         """Return the index from pod to node; build it if necessary."""
         if self.index is None:
             items = zip(self.rows.names, self.pods, strict=True)
-            self.index = PodIndex((uid, name) for name, pods in items for uid in pods)
+            self.index = SharedIndex((uid, name) for name, pods in items for uid in pods)
         return self.index
 
     def placed_rules(self) -> PlacedRules:
@@ -150,6 +153,20 @@ class Occupancy:
             index = PlacedRules(self.rows)
         self.rules_index = index = index.following(self)
         return index
+
+    def node_names_of(self, owner: Kin) -> tuple[str, ...]:
+        """Return the names of the nodes that have pods of a workload or owner."""
+        return self._owner_nodes().get(owner) or ()
+
+    def _owner_nodes(self) -> SharedIndex[Kin, tuple[str, ...]]:
+        """Return the index from owner to nodes; build it if necessary."""
+        if self.owner_index is None:
+            names: dict[Kin, list[str]] = {}
+            for name, owners in zip(self.rows.names, self.owners, strict=True):
+                for owner in owners:
+                    names.setdefault(owner, []).append(name)
+            self.owner_index = SharedIndex((owner, tuple(found)) for owner, found in names.items())
+        return self.owner_index
 
     def find(self, uid: str) -> tuple[int, PlacedPod] | None:
         """Return the row of the pod with a uid, and the pod with its placement time; None if the pod is on no node."""
@@ -280,12 +297,14 @@ class Occupancy:
 
     def remove_nodes(self, names: Collection[str]) -> None:
         """Remove the nodes of some names, with their pods and with the nominations of pending pods to them."""
-        before = self.rows
-        self.rows = before.without(names)
-        index = self.pod_index()
+        before, index = self.rows, self.pod_index()
         for name in names:
-            for uid in self.pods[before.row_by_name[name]]:
+            row = before.row_by_name[name]
+            for uid in self.pods[row]:
                 index.drop(uid)
+            for owner in self.owners[row]:
+                self._leave(owner, name)
+        self.rows = before.without(names)
         surviving = self.rows.surviving(before)
         self.sums = self.sums.take(surviving)
         self.pods = [self.pods[row] for row in surviving.tolist()]
@@ -310,7 +329,20 @@ class Occupancy:
             owners[kin] = OwnedPods(count, cpu_milli, _added(before.requests, pod_demand.requested(pod), sign))
         else:
             del owners[kin]
+            self._leave(kin, self.rows.names[row])
+        if not before.count:
+            index = self._owner_nodes()
+            index.put(kin, (*(index.get(kin) or ()), self.rows.names[row]))
         self.owners[row] = owners
+
+    def _leave(self, owner: Kin, node_name: str) -> None:
+        """Remove a node from those that have pods of an owner."""
+        index = self._owner_nodes()
+        others = tuple([name for name in index.get(owner) or () if name != node_name])
+        if others:
+            index.put(owner, others)
+        else:
+            index.drop(owner)
 
     def mark_changed(self, row: int) -> None:
         """Increment the version number, and record it as the version of a row's latest change."""

@@ -103,6 +103,33 @@ def test_expected_use_of_nodes_is_the_sum_over_their_pods(name, steps):
                 requested = sum(pod_demand.requests(each, resource) for each in owner_pods)
                 assert owned.requests.get(resource, 0) == requested
         assert {each.kin for each in pods} - {None} == set(nodes.owners_on(row))
+    check_rows_with(nodes)
+
+
+def check_rows_with(nodes: NodeTable) -> None:
+    """Check that the rows with pods of each owner are those whose pods have it."""
+    for kin in (*OWNERS[1:], *WORKLOADS[1:]):
+        rows = nodes.rows_with(kin).tolist()
+        assert sorted(rows) == [row for row in range(len(nodes)) if kin in nodes.owners_on(row)]
+
+
+def test_rows_with_pods_of_an_owner_follow_nodes_and_copies():
+    """The rows are right after nodes left and joined, in a plan that is dropped, and in a part of the table."""
+    nodes = table()
+    for number, row in enumerate((0, 1, 1, 2, 0)):
+        nodes.add(pod_of(WORKLOADS[1 + number % 2], name=f"pod-{number}"), f"node-{row}", 0.0)
+    plan = nodes.copy()
+    plan.remove(pod_of(WORKLOADS[1], name="pod-0"))
+    plan.add(pod_of(WORKLOADS[1], name="pod-1"), "node-2", 0.0)
+    part = nodes.take(np.array([2, 1]))
+    part.remove_nodes(["node-1"])
+    for each in (nodes, plan, part):
+        check_rows_with(each)
+    nodes.remove_nodes(["node-0"])
+    nodes.add_nodes(table().nodes)
+    check_rows_with(nodes)
+    assert nodes.rows_with(WORKLOADS[1]).tolist() == [0]
+    assert nodes.rows_with(OWNERS[1]).tolist() == []
 
 
 @pytest.mark.parametrize(
