@@ -23,9 +23,9 @@ from runtime.kubernetes.objects import Pod
 from scoring.arrays import Int64s
 from scoring.load.metrics_table import MetricsTable
 from scoring.load.use_levels import UseLevels
+from scoring.plugins.node_terms import NodeTerms
 from scoring.plugins.results import check_type, has_scores, with_scores
 from scoring.plugins.score_cache import ScoreCache
-from scoring.table.node_rows import NodeRows
 from scoring.table.node_table import NodeTable
 from watcher.model import WatcherMetrics
 
@@ -207,7 +207,7 @@ class PreparedPlugin:
         self.nodes = nodes
         self.metrics = align_metrics(metrics, nodes)
         self._rows, self._version = nodes.rows, nodes.version
-        self._node = _copied(plugin, plugin.node_terms(nodes, self.metrics), len(nodes))
+        self._node = NodeTerms.of(_checked(plugin, plugin.node_terms(nodes, self.metrics), len(nodes)))
         self._terms_are_shared = False
         self._cache = ScoreCache(by_workload=type(plugin).with_levels is not ScorePlugin.with_levels)
 
@@ -229,7 +229,7 @@ class PreparedPlugin:
         step = max(1, _BLOCK_VALUES // max(1, len(self.nodes)))
         for start in range(0, len(pods), step):
             block = pods[start : start + step]
-            scores[start : start + step] = self._pod_terms(block, self._node, EVERY_ROW)["score"]
+            scores[start : start + step] = self._pod_terms(block, self._node.terms, EVERY_ROW)["score"]
         return scores
 
     def terms(self, pod: Pod, rows: Int64s | None = None) -> Terms:
@@ -267,8 +267,8 @@ class PreparedPlugin:
     def _terms(self, pod: Pod, rows: Int64s | None) -> tuple[Terms, Terms]:
         self.follow()
         if rows is None:
-            return self._node, self._pod_terms([pod], self._node, EVERY_ROW)
-        node = {name: term.take(rows) for name, term in self._node.items()}
+            return self._node.terms, self._pod_terms([pod], self._node.terms, EVERY_ROW)
+        node = self._node.take(rows)
         return node, self._pod_terms([pod], node, rows)
 
     def _pod_terms(self, pods: Sequence[Pod], node: Terms, rows: Rows) -> Terms:
@@ -308,9 +308,10 @@ class PreparedPlugin:
         # Bring the arrays into the order of the new rows.
         node, metrics = self._node, self.metrics
         if nodes.names is not before.names:
-            metrics, node = metrics.follow(nodes), self._moved_terms(before)
+            surviving = nodes.rows.surviving(before)
+            metrics, node = metrics.follow(nodes), node.moved(surviving, len(nodes) - len(surviving))
         elif self._terms_are_shared:  # a caller has the old terms, which must not change
-            node = _copied(self.plugin, node, len(before))
+            node = node.copy()
         changed = nodes.changed_rows(self._version)
         if extra_rows is not None:
             changed = np.union1d(changed, extra_rows)
@@ -318,21 +319,14 @@ class PreparedPlugin:
         if changed.size:
             recomputed = None
             if nodes.rows is before and extra_rows is None:
-                recomputed = self.plugin.changed_terms(node, nodes, metrics, changed)
+                recomputed = self.plugin.changed_terms(node.terms, nodes, metrics, changed)
             if recomputed is None:
                 recomputed = self.plugin.node_terms(*(slices or RowSliceCache()).take(nodes, metrics, changed))
             for name, term in recomputed.items():
-                node[name][changed] = term
+                node.terms[name][changed] = term
         # Only now, so that an exception above leaves the earlier state.
         self._node, self.metrics, self._terms_are_shared = node, metrics, False
         self._rows, self._version = nodes.rows, nodes.version
-
-    def _moved_terms(self, before: NodeRows) -> Terms:
-        surviving = self.nodes.rows.surviving(before)
-        joined = len(self.nodes) - len(surviving)
-        return {
-            name: np.concatenate([term[surviving], np.zeros(joined, term.dtype)]) for name, term in self._node.items()
-        }
 
 
 class RowSliceCache:
@@ -414,14 +408,14 @@ def per_pod(pods: Sequence[Pod], amount: Callable[..., int], *arguments: object)
     return np.array([[amount(pod, *arguments)] for pod in pods], dtype=np.int64).reshape(len(pods), 1)
 
 
-def _copied(plugin: ScorePlugin, terms: Terms, size: int) -> Terms:
-    """Return copies of the arrays of some terms, since the originals may be shared with others.
+def _checked(plugin: ScorePlugin, terms: Terms, size: int) -> Terms:
+    """Return the terms as arrays.
 
     Raises:
         ValueError: a term does not have one value for each of ``size`` nodes.
     """
-    copies = {name: np.array(term) for name, term in terms.items()}
-    for name, term in copies.items():
+    arrays = {name: np.asarray(term) for name, term in terms.items()}
+    for name, term in arrays.items():
         if term.shape != (size,):
             raise ValueError(f"{plugin.name}.node_terms: {name}: must have the shape ({size},), got {term.shape}")
-    return copies
+    return arrays
