@@ -22,7 +22,7 @@ class OwnersOnRows(NamedTuple):
         order: index of each sum's row among the rows, shape (sums,).
         places: index of each sum's owner.
         counts: number of its pods.
-        requests: sum of the requests of its pods.
+        requests: sums of the requests of its pods, shape (resources, sums).
     """
 
     order: Int64s
@@ -45,7 +45,7 @@ class OwnerIndex:
         self._place: dict[Kin | None, int] = {owner: place for place, owner in enumerate(owners)}
         self._owners = list(self._place)
         self._on_row: dict[
-            tuple[int, str], tuple[Mapping[str, object], int | None, tuple[Int64s, Float64s, Float64s]]
+            tuple[int, tuple[str, ...]], tuple[Mapping[str, object], int | None, tuple[Int64s, Float64s]]
         ] = {}
 
     def __len__(self) -> int:
@@ -64,32 +64,38 @@ class OwnerIndex:
         """Return the index of a workload or owner; :data:`ALL_OTHERS` for an unknown one and for None."""
         return self._place.get(owner, ALL_OTHERS)
 
-    def on_rows(self, nodes: NodeTable, rows: Int64s, resource: str) -> OwnersOnRows:
-        """Return the sums of the pods in some rows by owner, with the requests of a resource."""
+    def on_rows(self, nodes: NodeTable, rows: Int64s, resources: tuple[str, ...]) -> OwnersOnRows:
+        """Return the sums of the pods in some rows by owner, with the requests of some resources."""
         # A scheduler asks for this again and again, and most rows are unchanged: this loop decides the speed.
         pods_by_row, sums, size = nodes.occupancy.pods, [], len(self._owners)
         for row in rows.tolist():
-            cached = self._on_row.get((row, resource))
+            cached = self._on_row.get((row, resources))
             pods = pods_by_row[row]  # replaced with every change, so its identity validates the cache
             # A sum that has only known owners stays valid when the index grows: its size is None.
             if cached is None or cached[0] is not pods or (cached[1] is not None and cached[1] != size):
-                summed = self._summed(nodes, row, resource)
-                cached = self._on_row[row, resource] = pods, size if ALL_OTHERS in summed[0] else None, summed
+                summed = self._summed(nodes, row, resources)
+                cached = self._on_row[row, resources] = pods, size if ALL_OTHERS in summed[0] else None, summed
             sums.append(cached[2])
         if not sums:
-            return OwnersOnRows(*np.zeros((2, 0), np.int64), *np.zeros((2, 0)))
-        order = np.repeat(np.arange(len(sums)), [len(places) for places, _, _ in sums])
-        return OwnersOnRows(order, *(np.concatenate(column) for column in zip(*sums, strict=True)))
+            none = np.zeros(0, np.int64)
+            return OwnersOnRows(none, none, np.zeros(0), np.zeros((len(resources), 0)))
+        order = np.repeat(np.arange(len(sums)), [len(places) for places, _ in sums])
+        amounts = np.concatenate([each for _, each in sums], axis=1)
+        return OwnersOnRows(order, np.concatenate([places for places, _ in sums]), amounts[0], amounts[1:])
 
-    def _summed(self, nodes: NodeTable, row: int, resource: str) -> tuple[Int64s, Float64s, Float64s]:
-        """Return place, count and requests of each owner in a row."""
+    def _summed(self, nodes: NodeTable, row: int, resources: tuple[str, ...]) -> tuple[Int64s, Float64s]:
+        """Return the place of each owner in a row, and its number of pods and their requests by resource.
+
+        The latter have the shape (1 + resources, sums).
+        """
         owned, pods = nodes.owners_on(row), nodes.placed_on(row)
         places = [self._place.get(owner, ALL_OTHERS) for owner in owned]
-        requests = [owner_pods.requests.get(resource, 0) for owner_pods in owned.values()]
         counts = [owner_pods.count for owner_pods in owned.values()]
+        requests = [[owner_pods.requests.get(name, 0) for owner_pods in owned.values()] for name in resources]
         if sum(counts) < len(pods):
-            ownerless = [pod_demand.requests(placed.pod, resource) for placed in pods if placed.pod.kin is None]
+            ownerless = [placed.pod for placed in pods if placed.pod.kin is None]
             places += [ALL_OTHERS] * len(ownerless)
-            requests += ownerless
             counts += [1] * len(ownerless)
-        return np.array(places, np.int64), np.array(counts, np.float64), np.array(requests, np.float64)
+            for name, amounts in zip(resources, requests, strict=True):
+                amounts += [pod_demand.requests(pod, name) for pod in ownerless]
+        return np.array(places, np.int64), np.array([counts, *requests], np.float64)

@@ -161,15 +161,23 @@ class UseLevels:
             The expected use of each node's pods, in millicores for cpu, otherwise in bytes or pieces, and the variance
             of the use, in the square of that unit; both of shape (k,).
         """
-        order, places, counts, requests = self.owners.on_rows(nodes, rows, resource)
-        use = self._use(resource, places, counts, requests)
-        deviation = np.zeros_like(requests)
-        deviations, use_deviations = self.deviations.get(resource), self.use_deviations.get(resource)
-        if deviations is not None:
-            deviation += requests * deviations.take(places, mode="clip")
-        if use_deviations is not None:
-            deviation += counts * use_deviations.take(places, mode="clip")
-        return by_row(order, use, len(rows)), by_row(order, deviation * deviation, len(rows))
+        expected, variance = self.expected_uses_on(nodes, rows, (resource,))
+        return expected[0], variance[0]
+
+    def expected_uses_on(self, nodes: NodeTable, rows: Int64s, resources: tuple[str, ...]) -> tuple[Float64s, Float64s]:
+        """Return the expected use of many resources, as :meth:`expected_on` of one; both of shape (resources, k)."""
+        order, places, counts, requests = self.owners.on_rows(nodes, rows, resources)
+        expected, variance = np.zeros((2, len(resources), len(rows)))
+        for place, (resource, requested) in enumerate(zip(resources, requests, strict=True)):
+            expected[place] = by_row(order, self._use(resource, places, counts, requested), len(rows))
+            deviations, use_deviations = self.deviations.get(resource), self.use_deviations.get(resource)
+            deviation = np.zeros_like(requested)
+            if deviations is not None:
+                deviation += requested * deviations.take(places, mode="clip")
+            if use_deviations is not None:
+                deviation += counts * use_deviations.take(places, mode="clip")
+            variance[place] = by_row(order, deviation * deviation, len(rows))
+        return expected, variance
 
     def _use(self, resource: str, places: Int64s, counts: Float64s | float, requests: Float64s) -> Float64s:
         """Return the expected use of the pods at each place of the arrays."""

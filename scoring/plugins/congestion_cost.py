@@ -44,10 +44,9 @@ A resource without metrics is left out; a node without any metrics scores 0 and 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from runtime.kubernetes import pod_demand
 from runtime.kubernetes.objects import CPU, MEMORY, Kin, Pod
@@ -104,6 +103,20 @@ class CongestedResource:
 
 CONGESTED_CPU_AND_MEMORY = (CongestedResource(CPU_LOAD, 75.0, 8.0), CongestedResource(MEMORY_LOAD, 95.0, 16.0))
 
+
+class _KinOnNodes(NamedTuple):
+    """Pods of the pending pod's owner on some nodes.
+
+    Attributes:
+        places: indices of the nodes that have any, ascending, shape (k,).
+        sums: sums over these pods on each such node.
+    """
+
+    places: Int64s
+    sums: Sequence[OwnedPods]
+
+
+_NO_KIN = _KinOnNodes(np.zeros(0, np.int64), ())
 _distinct = Distinct(lambda congested: congested.resource.name)
 
 
@@ -126,6 +139,7 @@ class CongestionCost(ScorePlugin):
     levels: UseLevels = NO_LEVELS
 
     name: ClassVar[str] = "CongestionCost"
+    scores_replicas_alike: ClassVar[bool] = True
     reads_metrics: ClassVar[bool] = True
     normalizes: ClassVar[bool] = True
 
@@ -139,8 +153,6 @@ class CongestionCost(ScorePlugin):
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
         """Return the use and the cost of each resource, and the values from which they are computed."""
         terms: Terms = {"measured": np.zeros(len(nodes), np.bool_)}
-        rows = np.arange(len(nodes))
-        unreported = self._unreported(nodes, metrics)
         for congested in self.resources:
             name = congested.resource.name
             measured = metrics.of(congested.resource.metric_type)
@@ -153,80 +165,89 @@ class CongestionCost(ScorePlugin):
             terms[f"_{name}.divisor"] = np.where(counted, capacity * (congested.target / 100), np.inf)
             allocatable = nodes.allocatable(name).astype(np.float64)
             terms[f"_{name}.allocatable"] = np.where(counted & (allocatable > 0), allocatable, np.inf)
-            terms |= self._use(congested, terms, nodes, unreported, rows)
+        terms |= self._use(terms, nodes, metrics, np.arange(len(nodes)))
+        # All terms of a resource follow each other in explanations.
+        prefixes = tuple(f"{congested.resource.name}." for congested in self.resources)
+        terms |= {key: terms.pop(key) for prefix in prefixes for key in [*terms] if key.startswith(prefix)}
         if self.crowding != 1:
             terms["_crowd"] = np.maximum(_CROWD * nodes.capacity(CPU), 1.0)
-        return terms | self._owners(nodes, rows)
+        return terms
 
     def changed_terms(self, node: Terms, nodes: NodeTable, metrics: MetricsTable, rows: Int64s) -> Terms | None:
         """Return the terms that depend on pods, such as the use and the cost of each resource, for changed rows."""
-        terms = self._owners(nodes, rows)
-        unreported = self._unreported(nodes, metrics, rows)
-        for congested in self.resources:
-            terms |= self._use(congested, node, nodes, unreported, rows)
-        return terms
+        return self._use(node, nodes, metrics, rows)
 
-    def _unreported(self, nodes: NodeTable, metrics: MetricsTable, rows: Int64s | None = None) -> Terms:
-        """Return, by resource, the use of recently placed pods that the metrics do not include yet, shape (rows,)."""
-        pods = recent_pods.unreported_use(nodes, metrics, rows)
-        names = [congested.resource.name for congested in self.resources]
-        return {n: pods.use(use) for n, use in zip(names, self.levels.expected_uses(pods.pods, names), strict=True)}
-
-    def _use(
-        self, congested: CongestedResource, node: Terms, nodes: NodeTable, unreported: Terms, rows: Int64s
-    ) -> Terms:
-        """Return the terms of a resource that depend on pods, such as use and cost, for some rows.
+    def _use(self, node: Terms, nodes: NodeTable, metrics: MetricsTable, rows: Int64s) -> Terms:
+        """Return the terms that depend on pods, such as use and cost of each resource, for some rows.
 
         Args:
-            congested: the resource.
             node: terms that do not depend on pods, of all rows.
             nodes: nodes with their pods.
-            unreported: result of :meth:`_unreported` for the rows.
+            metrics: metrics aligned to the nodes.
             rows: rows to compute, shape (k,).
         """
-        name, levels = congested.resource.name, self.levels
-        measured, divisor = node[f"{name}.measured_use"].take(rows), node[f"_{name}.divisor"].take(rows)
-        missing = recent_pods.clip_to_measured(unreported[name], measured)
-        terms: Terms = {f"{name}.missing_use": missing}
+        # Often these are few rows, so that the number of numpy calls decides the speed: all resources at once.
+        names, levels = tuple(congested.resource.name for congested in self.resources), self.levels
+        measured, divisor, allocatable = (
+            np.array([node[key.format(name)].take(rows) for name in names])
+            for key in ("{}.measured_use", "_{}.divisor", "_{}.allocatable")
+        )
+        recent = recent_pods.unreported_use(nodes, metrics, rows)
+        unreported = np.array([recent.use(expected) for expected in levels.expected_uses(recent.pods, names)])
+        missing = recent_pods.clip_to_measured(unreported, measured)
+        terms = {"missing_use": missing}
         use, variance = measured + missing, None
         if levels is not NO_LEVELS:
-            expected, expected_variance = levels.expected_on(nodes, rows, name)
-            terms[f"{name}.expected_use"] = expected
-            use = (1 - self.learnt) * use + self.learnt * expected
-            if levels.has_deviations(name):
-                variance = terms[f"{name}.variance"] = expected_variance
-        terms[f"{name}.use"] = use
-        terms[f"{name}.cost"] = _cost(congested, use, variance, divisor)
-        requested = terms[f"{name}.requested"] = nodes.in_tree_requests(name).take(rows).astype(np.float64)
-        terms[f"{name}.requested_cost"] = _requested_cost(requested, node[f"_{name}.allocatable"].take(rows))
-        return terms
+            terms["expected_use"], variance = levels.expected_uses_on(nodes, rows, names)
+            use = (1 - self.learnt) * use + self.learnt * terms["expected_use"]
+            terms["variance"] = variance
+        terms["use"] = use
+        terms["cost"] = self._costs(_level(use, divisor), variance, divisor)
+        terms["requested"] = np.array([nodes.in_tree_requests(name).take(rows) for name in names], np.float64)
+        terms["requested_cost"] = _requested_cost(terms["requested"], allocatable)
+        return {
+            f"{name}.{term}": values[place]
+            for place, name in enumerate(names)
+            for term, values in terms.items()
+            if term != "variance" or levels.has_deviations(name)
+        }
 
-    @staticmethod
-    def _owners(nodes: NodeTable, rows: Int64s) -> Terms:
-        return {"_owners": _objects([nodes.owners_on(row) for row in rows.tolist()])}
+    def _costs(self, level: Float64s, variance: Float64s | None, divisor: Float64s) -> Float64s:
+        """Return the cost of the use of each resource; see :func:`_cost`. All have the shape (resources, nodes)."""
+        known = [self.levels.has_deviations(congested.resource.name) for congested in self.resources]
+        if variance is None or not all(known):
+            rows = [None] * len(known) if variance is None else list(variance)
+            variances = [row if is_known else None for row, is_known in zip(rows, known, strict=True)]
+            return np.array([_cost(*each) for each in zip(self.resources, level, variances, divisor, strict=True)])
+        parameters = np.array([(each.target, each.power, _min_deviation(each)) for each in self.resources])
+        target, power, min_deviation = parameters.T[:, :, None]
+        return _uncertain_cost(level, np.hypot(np.sqrt(variance) / divisor, min_deviation), target, power)
 
-    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:
         """Return the pod's expected use and the rise in cost of each resource, and the node's raw score."""
         terms: Terms = {}
         rise: Float64s = np.zeros((1, 1))
-        owners = node["_owners"].tolist()
-        rows_of = [[] if pod.kin is None else _rows_with(pod.kin, owners) for pod in pods]
-        for congested in self.resources:
+        kin = [_kin_on(pod.kin, nodes, rows) for pod in pods]
+        expected_uses = self.levels.expected_uses(pods, [congested.resource.name for congested in self.resources])
+        for congested, expected in zip(self.resources, expected_uses[:, :, None], strict=True):
             # The rise from expected use.
             name = congested.resource.name
-            expected = self.levels.expected_uses(pods, [name])[0][:, None]
-            use, divisor = node[f"{name}.use"] + expected, node[f"_{name}.divisor"]
+            divisor = node[f"_{name}.divisor"]
+            level = _level(node[f"{name}.use"] + expected, divisor)
             variance = node.get(f"{name}.variance")
             if variance is None:
-                cost = _cost(congested, use, None, divisor)
+                cost = _cost(congested, level, None, divisor)
             else:
-                variance_after = variance + self._more_variance(pods, name, owners, rows_of)
+                variance_after = variance + self._more_variance(pods, name, kin, len(variance))
                 terms[f"{name}.deviation"] = np.sqrt(variance_after)
+                cost = _cost(congested, level, variance_after, divisor)
                 # Above the target, more deviation lowers the probability of exceeding it. That must not attract pods,
-                # so take the higher of the costs with the variance before and after.
-                both = np.empty((2, *variance_after.shape))
-                both[0], both[1] = variance, variance_after
-                cost = np.maximum(*_cost(congested, use, both, divisor))
+                # so take the higher of the costs with the variance before and after. Elsewhere the latter is higher.
+                above = (level > 1).nonzero()
+                if above[0].size:
+                    nodes_above = above[1]
+                    before = _cost(congested, level[above], variance.take(nodes_above), divisor.take(nodes_above))
+                    cost[above] = np.maximum(before, cost[above])
             terms[f"{name}.pod_use"], terms[f"{name}.rise"] = expected, cost - node[f"{name}.cost"]
             # The rise from requests.
             request = per_pod(pods, pod_demand.in_tree_requests, name)
@@ -235,8 +256,7 @@ class CongestionCost(ScorePlugin):
             rise = rise + terms[f"{name}.rise"] + terms[f"{name}.requested_rise"]
         # The owner's pods on the node multiply the rise; the score is its negated logarithm.
         if self.crowding != 1:
-            terms["same_owner"], cpu_milli = _same_owner(pods, owners, rows_of)
-            terms["crowding"] = np.power(self.crowding, np.minimum(cpu_milli / node["_crowd"], _MAX_CROWDS))
+            terms["same_owner"], terms["crowding"] = self._crowding(kin, node["_crowd"])
             rise = rise * terms["crowding"]
         terms["rise"] = rise
         score = -_STEPS * np.log2(np.maximum(rise, _SMALLEST))
@@ -244,29 +264,45 @@ class CongestionCost(ScorePlugin):
         terms["score"] = np.where(node["measured"], terms["score"], _UNMEASURED)
         return terms
 
-    def _more_variance(
-        self, pods: Sequence[Pod], name: str, owners: Sequence[Mapping[Kin, OwnedPods]], rows_of: list[list[int]]
-    ) -> Float64s:
+    def _more_variance(self, pods: Sequence[Pod], name: str, kin: Sequence[_KinOnNodes], size: int) -> Float64s:
         """Return the rise in the variance of each node's use that each pod would cause, shape (pods, nodes).
 
         Args:
             pods: pending pods.
             name: name of the resource.
-            owners: sums of each node's pods by owner.
-            rows_of: for each pod, the rows of the nodes with pods of the same owner.
+            kin: pods of the same owner on the nodes, for each pending pod.
+            size: number of nodes.
         """
-        deviation = self.levels.deviation
-        pod_deviation = np.array([[deviation(pod.kin, name, 1, pod_demand.requests(pod, name))] for pod in pods])
-        on_nodes = np.zeros((len(pods), len(owners)))
-        for place, (pod, rows) in enumerate(zip(pods, rows_of, strict=True)):
-            if (kin := pod.kin) is not None:
-                there = [owners[row][kin] for row in rows]
-                counts = np.array([owned.count for owned in there], np.float64)
-                requests = np.array([owned.requests.get(name, 0) for owned in there], np.float64)
-                on_nodes[place, rows] = deviation(kin, name, counts, requests)
-        # (s + e) ^ 2 - s ^ 2 = e * (e + 2 * s)
-        more: Float64s = pod_deviation * (pod_deviation + 2 * on_nodes)
+        more = np.empty((len(pods), size))
+        for row, (pod, there) in enumerate(zip(pods, kin, strict=True)):
+            # (s + e) ^ 2 - s ^ 2 = e * (e + 2 * s)
+            pod_deviation = self.levels.deviation(pod.kin, name, 1.0, float(pod_demand.requests(pod, name)))
+            more[row] = pod_deviation * pod_deviation
+            if there.sums:
+                counts = np.array([owned.count for owned in there.sums], np.float64)
+                requests = np.array([owned.requests.get(name, 0) for owned in there.sums], np.float64)
+                on_nodes = self.levels.deviation(pod.kin, name, counts, requests)
+                more[row, there.places] = pod_deviation * (pod_deviation + 2 * on_nodes)
         return more
+
+    def _crowding(self, kin: Sequence[_KinOnNodes], crowd: Float64s) -> tuple[Int64s, Float64s]:
+        """Return the number of pods of the same owner on each node, and the factor on the rise in cost.
+
+        Args:
+            kin: pods of the same owner on the nodes, for each pending pod.
+            crowd: CPU requests in millicores that stand for one factor ``crowding``, shape (nodes,).
+
+        Returns:
+            Both of shape (pods, nodes).
+        """
+        count, factor = np.zeros((len(kin), len(crowd)), np.int64), np.ones((len(kin), len(crowd)))
+        for row, there in enumerate(kin):
+            if there.sums:
+                cpu_milli = np.array([owned.cpu_milli for owned in there.sums], np.int64)
+                count[row, there.places] = [owned.count for owned in there.sums]
+                crowds = np.minimum(cpu_milli / crowd.take(there.places), _MAX_CROWDS)
+                factor[row, there.places] = np.power(self.crowding, crowds)
+        return count, factor
 
     def normalize(self, scores: Int64s) -> Int64s:
         """Return 100 for the smallest rise in cost and 0 for the largest; 100 for all nodes if all rises are equal.
@@ -307,36 +343,44 @@ def cost_of_mean(levels: Float64s, resource: CongestedResource) -> Float64s:
         levels: mean use, in parts of the target.
         resource: resource in use.
     """
-    return _uncertain_cost(levels, _min_deviation(resource), resource)
+    return _uncertain_cost(levels, _min_deviation(resource), resource.target, resource.power)
 
 
-def _cost(congested: CongestedResource, use: Float64s, variance: Float64s | None, divisor: Float64s) -> Float64s:
+def _level(use: Float64s, divisor: Float64s) -> Float64s:
+    """Return use in parts of the target, within 0 and the highest use that counts; ``divisor`` is use at the target."""
+    # The number of numpy calls decides the speed, not the number of nodes: np.clip takes as long as five of these.
+    level: Float64s = np.minimum(np.maximum(use / divisor, 0.0), _HIGHEST_USE)
+    return level
+
+
+def _cost(congested: CongestedResource, level: Float64s, variance: Float64s | None, divisor: Float64s) -> Float64s:
     """Return the cost of the use of a resource; with a variance, the cost of normally distributed use.
 
     Args:
         congested: the resource.
-        use: mean use, in the unit of requests.
-        variance: variance of the use; None if it is not known.
+        level: mean use, in parts of the target.
+        variance: variance of the use, in the square of the unit of requests; None if it is not known.
         divisor: use at the target, in the unit of requests.
     """
-    # The number of numpy calls decides the speed, not the number of nodes: np.clip takes as long as five of these.
-    level = np.minimum(np.maximum(use / divisor, 0.0), _HIGHEST_USE)
     if variance is None:
         cost: Float64s = np.power(level, congested.power)
         return cost
-    return _uncertain_cost(level, np.hypot(np.sqrt(variance) / divisor, _min_deviation(congested)), congested)
+    deviation = np.hypot(np.sqrt(variance) / divisor, _min_deviation(congested))
+    return _uncertain_cost(level, deviation, congested.target, congested.power)
 
 
-def _uncertain_cost(level: Float64s, deviation: Float64s | float, congested: CongestedResource) -> Float64s:
+def _uncertain_cost(
+    level: Float64s, deviation: Float64s | float, target_percent: Float64s | float, exponent: Float64s | float
+) -> Float64s:
     """Return the cost of normally distributed use, with mean ``level`` and deviation in parts of the target."""
     from scipy.special import ndtr  # importing scipy takes 0.1 s that most importers never need
 
     # The expected excess of a normal distribution over the capacity has a closed form.
-    target = congested.target / 100
+    target = target_percent / 100
     beyond = (level - 1 / target) / deviation
     density = _DENSITY * np.exp(-0.5 * (beyond * beyond))
     excess = deviation * (beyond * ndtr(beyond) + density)
-    power = np.power(level, congested.power)
+    power = np.power(level, exponent)
     total: Float64s = ndtr((level - 1) / deviation) + (_EXCESS_SHARE * target) * excess + _POWER_SHARE * power
     return total
 
@@ -353,35 +397,15 @@ def _requested_cost(requested: Float64s, divisor: Float64s) -> Float64s:
     return cost
 
 
-def _rows_with(owner: Kin, owners: Sequence[Mapping[Kin, OwnedPods]]) -> list[int]:
-    """Return the rows of the nodes that have pods of an owner; ``owners`` has the owners on each node."""
-    return [row for row, row_owners in enumerate(owners) if owner in row_owners]
-
-
-def _same_owner(
-    pods: Sequence[Pod], owners: Sequence[Mapping[Kin, OwnedPods]], rows_of: Sequence[list[int]]
-) -> tuple[Int64s, Int64s]:
-    """Return the number of pods with the same owner on each node, and the sum of their CPU requests in millicores.
-
-    Args:
-        pods: pending pods.
-        owners: sums of each node's pods by owner.
-        rows_of: for each pending pod, the rows of the nodes with pods of the same owner.
-
-    Returns:
-        Both of shape (pods, nodes).
-    """
-    count, cpu_milli = np.zeros((2, len(pods), len(owners)), np.int64)
-    for place, (pod, rows) in enumerate(zip(pods, rows_of, strict=True)):
-        owner = pod.kin
-        if owner is not None:
-            count[place, rows] = [owners[row][owner].count for row in rows]
-            cpu_milli[place, rows] = [owners[row][owner].cpu_milli for row in rows]
-    return count, cpu_milli
-
-
-def _objects(values: Sequence[object]) -> NDArray[Any]:
-    """Return values of any type as a one-dimensional array of objects."""
-    array = np.empty(len(values), object)
-    array[:] = values
-    return array
+def _kin_on(kin: Kin | None, nodes: NodeTable, rows: Rows) -> _KinOnNodes:
+    """Return the pods of a workload or owner on some rows of a node table."""
+    if kin is None:
+        return _NO_KIN
+    found = nodes.rows_with(kin)
+    if not found.size:
+        return _NO_KIN
+    has_kin = np.zeros(len(nodes), np.bool_)
+    has_kin[found] = True
+    places = has_kin[rows].nonzero()[0]
+    there = places if isinstance(rows, slice) else rows.take(places)
+    return _KinOnNodes(places, [nodes.owners_on(row)[kin] for row in there.tolist()])
