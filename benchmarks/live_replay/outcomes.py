@@ -12,13 +12,14 @@ import orjson
 from movers import LOW_NODE_UTILIZATION, MOVES_PERCENT
 from scipy import stats
 
+from trimaran.rebalancer.moves import MoveState
 from trimaran.simulator.measures import hot_minutes
 from trimaran.simulator.moving.by_cost import CostMovePolicy
 from trimaran.simulator.moving.low_node_utilization import LowNodeUtilization
 from trimaran.simulator.policies.catalogue import DEFAULT, policies
 from trimaran.simulator.policies.profiles import ProfilePolicy
 from trimaran.simulator.policy import Policy
-from trimaran.simulator.replay import Replay, ReplayOptions
+from trimaran.simulator.replay import Replay, ReplayOptions, ReplayOutcome
 from trimaran.traces.reading import read_trace
 from trimaran.traces.trace import Trace
 
@@ -37,12 +38,18 @@ class LiveOutcome:
         policy: the policy.
         live: hot minutes of the live run.
         simulated: hot minutes of the simulator's replays, one for each seed.
+        moves: moved pods of the live run.
+        simulated_moves: moved pods of the replays, one number for each seed.
+        on_target: replacements that landed on the node that the rebalancer planned, and all replacements.
     """
 
     world: str
     policy: str
     live: float
     simulated: tuple[float, ...]
+    moves: float = 0.0
+    simulated_moves: tuple[int, ...] = (0,)
+    on_target: tuple[int, int] = (0, 0)
 
     @property
     def ratio(self) -> float:
@@ -59,7 +66,7 @@ def read_outcomes(folders: Iterable[Path], seeds: int = 8) -> list[LiveOutcome]:
         folders: folders of live runs, ``WORLD/POLICY/RUN``.
         seeds: number of the simulator's seeds.
     """
-    simulated: dict[tuple[str, str], tuple[float, ...]] = {}
+    simulated: dict[tuple[str, str], list[ReplayOutcome]] = {}
     outcomes = []
     for folder in folders:
         document = orjson.loads((folder / "outcome.json").read_bytes())
@@ -69,12 +76,22 @@ def read_outcomes(folders: Iterable[Path], seeds: int = 8) -> list[LiveOutcome]:
         policy, world = document["policy"], document["world"]
         if (world, policy) not in simulated:
             trace = read_trace(folder / "world")
-            simulated[world, policy] = tuple(
-                hot_minutes(Replay(trace, simulated_policy(trace, policy), ReplayOptions(seed=seed)).run(), HOT_PERCENT)
-                for seed in range(seeds)
-            )
-        outcomes.append(LiveOutcome(world, policy, document["measures"][MEASURE], simulated[world, policy]))
+            simulated[world, policy] = [
+                Replay(trace, simulated_policy(trace, policy), ReplayOptions(seed=seed)).run() for seed in range(seeds)
+            ]
+        replays, live = simulated[world, policy], document["measures"]
+        hot = tuple(hot_minutes(replay, HOT_PERCENT) for replay in replays)
+        moves = tuple(replay.moves for replay in replays)
+        outcomes.append(LiveOutcome(world, policy, live[MEASURE], hot, live["moves"], moves, on_target(folder)))
     return outcomes
+
+
+def on_target(folder: Path) -> tuple[int, int]:
+    """Return how many replacements of a live run landed on the planned node, and how many there are."""
+    file = folder / "rebalancer.json"
+    moves = orjson.loads(file.read_bytes())["status"]["moves"] if file.exists() else []
+    landed = [move for move in moves if move["state"] == MoveState.LANDED]
+    return sum(move["landed_on"] == move["target"] for move in landed), len(landed)
 
 
 def simulated_policy(trace: Trace, name: str) -> Policy:
@@ -105,6 +122,7 @@ def summary(outcomes: Sequence[LiveOutcome]) -> dict[str, Any]:
                 "simulated": round(float(np.mean(each.simulated)), 1),
                 "seed_deviation": round(float(np.std(each.simulated)), 1),
                 "ratio": round(each.ratio, 3),
+                **moves_of(each),
             }
             for each in those
         ]
@@ -118,6 +136,14 @@ def summary(outcomes: Sequence[LiveOutcome]) -> dict[str, Any]:
             difference = result[policy]["percent_from_default"] = interval(differences)
             result[policy]["better_than_default"] = difference[2] is not None and difference[2] < 0
     return result
+
+
+def moves_of(outcome: LiveOutcome) -> dict[str, Any]:
+    """Return the moves of a run as a JSON object; empty if no policy moved pods."""
+    if not outcome.moves and not any(outcome.simulated_moves):
+        return {}
+    simulated = round(float(np.mean(outcome.simulated_moves)), 1)
+    return {"moves": outcome.moves, "simulated_moves": simulated, "on_target": outcome.on_target}
 
 
 def interval(values: Sequence[float]) -> tuple[float, float | None, float | None]:
