@@ -1,11 +1,13 @@
 """Response times of the dashboard in a real browser: 5,000 nodes with a day of history, and 8,000 workloads.
 
-Debian's Chromium draws without a graphics processor. Four times are measured: the browser's first paint and the first
-drawing of all nodes, both for the first and for a later visitor, and the time from a key press on the time line, or a
-letter typed in a filter, to the second frame after the page shows the new state. The filter waits 100 ms for further
-letters, which is included. On the Workloads page these are a letter in its filter, a step to another page, and a click
-on another sort order, for which the charts of the cluster are drawn again. The page's watcher runs on the same machine.
-There is no baseline, but the processor times of browser and server are printed: an idle machine needs at least these.
+Debian's Chromium draws without a graphics processor. Measured are the browser's first paint, the first drawing of the
+Overview page with its ten hottest nodes, and that of all nodes on the Cluster page, each for the first and for a later
+visitor; and the time from a key press on the time line, or a letter typed in a filter, to the second frame after the
+page shows the new state. The filter waits 100 ms for further letters, which is included. On the Nodes page these are a
+letter in its filter and a click on another sort order. On the Workloads page these are a letter in its filter, a step
+to another page, and a click on another sort order, for which the charts of the cluster are drawn again. The page's
+watcher runs on the same machine. There is no baseline, but the processor times of browser and server are printed: an
+idle machine needs at least these.
 
     python benchmarks/dashboard.py [--nodes 5000] [--workloads 8000] [--turns 40]
 """
@@ -27,6 +29,11 @@ _CHANGED = """([selector, before]) => {
     return shown !== null && shown.innerText !== before;
 }"""
 _PLANE, _WORKLOADS, _FIRST = "#plane-status", "#workloads-status", "#workloads-table tbody th"
+_NODES, _FIRST_NODE = "#nodes-status", "#nodes-table tbody th"
+_SCREENS = (
+    ("", "#overview-watcher tbody tr", "overview filled"),
+    ("cluster", ".plane .scatterlayer .point", "all nodes drawn"),
+)
 _PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0].startTime"
 PROGRAMS = ("chromium", "dashboard")
 
@@ -77,16 +84,27 @@ def main() -> None:
         page = chromium.new_page(viewport={"width": 1280, "height": 900})
         page.set_default_timeout(120_000)
         for reader in ("first", "later"):
-            start = time.perf_counter()
-            page.goto(f"{url}/cluster")
-            page.wait_for_selector(".plane .scatterlayer .point")
-            drawn = time.perf_counter() - start
-            table.row(f"{reader} reader: first paint", f"{page.evaluate(_PAINT):.0f}", "", "", "")
-            table.row(f"{reader} reader: all nodes drawn", f"{1000 * drawn:.0f}", "", "", "")
+            for path, drawn, text in _SCREENS:
+                before = [processor_seconds(word) for word in PROGRAMS]
+                start = time.perf_counter()
+                page.goto(f"{url}/{path}")
+                page.wait_for_selector(drawn)
+                seconds = time.perf_counter() - start
+                spent = [1000 * (processor_seconds(word) - early) for word, early in zip(PROGRAMS, before, strict=True)]
+                table.row(f"{reader} reader, {text}: first paint", f"{page.evaluate(_PAINT):.0f}", "", "", "")
+                table.row(f"{reader} reader, {text}", f"{1000 * seconds:.0f}", "", *(f"{each:.0f}" for each in spent))
         page.focus("#plane-time")
         actions = {
             "a step of the time line": (_PLANE, lambda _: page.keyboard.press("ArrowLeft")),
             "a letter in a filter": (_PLANE, lambda turn: page.fill("#plane-search", str(turn % 90 + 1))),
+        }
+        measure(page, actions, size.turns, table)
+        page.goto(f"{url}/nodes?sort=name")
+        page.wait_for_selector(_FIRST_NODE)
+        orders = ("CPU", "name")
+        actions = {
+            "nodes: a letter in a filter": (_NODES, lambda turn: page.fill("#nodes-search", str(turn % 90 + 1))),
+            "nodes: another sort order": (_FIRST_NODE, lambda turn: page.click(f"a:text-is('{orders[turn % 2]}')")),
         }
         measure(page, actions, size.turns, table)
         start = time.perf_counter()

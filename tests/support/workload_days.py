@@ -1,15 +1,19 @@
 """Learned use of made-up workloads in a watcher's store, for tests and benchmarks of the Workloads page."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from runtime.kubernetes.workloads import Workload
 from watcher.store import Store
+from watcher.windows.container_use import ContainerUse
 from watcher.workload_table import ContainerKey
 from watcher.workloads.cluster_totals import PART, TotalsHistory
 from watcher.workloads.learner import WorkloadLearner
 from watcher.workloads.learner_state import save_state
+from watcher.workloads.pod_day import PodUseDay
+from watcher.workloads.pods import ContainerResources, PodKey, PodTemplate, RunningPod
 from watcher.workloads.use_round import UseRound
 
 GIB = 2.0**30
@@ -59,6 +63,28 @@ def fill_workloads(path: Path, count: int, until: int, seed: int = 7) -> list[Wo
     store.save_workloads("Fake", lambda stored: {**save_state(learner, stored), PART: _totals(learner, until).part()})
     store.close()
     return workloads
+
+
+def fill_pods(path: Path, workloads: Sequence[Workload], nodes: int, until: int, pods_of_node: int = 6) -> None:
+    """Write the use of pods of the workloads to a store's file: some on each of ``node-1``, ``node-2`` ..., in turn."""
+    dice = np.random.default_rng(11)
+    template = {each: PodTemplate(each, "r1", (ContainerResources("main", 500),)) for each in workloads}
+    of = [workloads[number % len(workloads)] for number in range(nodes * pods_of_node)]
+    names = [f"{workload.name}-{number:05d}" for number, workload in enumerate(of)]
+    pods = {
+        PodKey(workload.namespace, name): RunningPod(template[workload], None, name, f"node-{1 + number % nodes}")
+        for number, (workload, name) in enumerate(zip(of, names, strict=True))
+    }
+    day, store = PodUseDay(), Store(path)
+    for age in (2, 1, 0):
+        use = ContainerUse(
+            until - 300 * age, 300.0, [each.namespace for each in of], names, ["main"] * len(of),
+            dice.lognormal(-1.4, 0.9, len(of)), dice.uniform(0.1, 4, len(of)) * GIB,
+        )  # fmt: skip
+        changes = day.observe(use, pods)
+        assert changes is not None
+        store.save_pod_use("Fake", changes)
+    store.close()
 
 
 def _totals(learner: WorkloadLearner, until: int) -> TotalsHistory:

@@ -25,9 +25,9 @@ from watcher.history import History
 
 PATH, TITLE = "/moves", "Moves"
 _CAPS = {"hour": "moves in the last hour", "day": "moves in the last day", "open": "moves waiting for a replacement"}
-_GROUPS = {"moved": "moved", "held": "held back, to compare with"}
+_GROUPS = {"moved": "moved", "held": "held back to compare"}
 _REASONS = {str(reason): text for reason, text in REASONS.items()}
-_GAIN_HEADER = ["Pods", "Measured", "Predicted gain", "Measured gain"]
+_GAIN_HEADER = ["Pods", "Number", "Predicted", "Measured"]
 MOVE_HEADER = (
     "Pod", "Workload", "Planned", "State", "From", "CPU then", "CPU now", "To", "Predicted gain", "Measured gain",
 )  # fmt: skip
@@ -52,7 +52,10 @@ def layout(data: DashboardData, _query: Query, context: PageContext) -> list[Any
         html.Div(
             [
                 html.Div(table("Caps", ["Cap", "Used", "Of", "Share"], cap_rows(state)), className="chart"),
-                html.Div(table("Mean gain by move, in hot nodes", _GAIN_HEADER, gain_rows(state)), className="chart"),
+                html.Div(
+                    table("Mean gain of a move whose gain is measured, in hot nodes", _GAIN_HEADER, gain_rows(state)),
+                    className="chart",
+                ),
             ],
             className="charts",
         ),
@@ -87,8 +90,8 @@ def brake_text(brake: Mapping[str, Any]) -> str:
 
 def summary(state: Mapping[str, Any]) -> list[Any]:
     """Return what the rebalancer does now, its last search, and its brake if it is set."""
-    searched: list[Any] = [", last search ", time_ago(state["searched_at"])] if state["searched_at"] else []
-    lines: list[Any] = [html.P([f"{mode_text(state)}; {state['searches']} searches", *searched], role="status")]
+    searched: list[Any] = [", the last one ", time_ago(state["searched_at"])] if state["searched_at"] else []
+    lines: list[Any] = [html.P([f"{mode_text(state)}; searches: {state['searches']}", *searched], role="status")]
     if state["brake"] is not None:
         lines.append(html.P([f"{brake_text(state['brake'])}; set ", time_ago(state["brake"]["at"])], role="alert"))
     if state["nothing"]:

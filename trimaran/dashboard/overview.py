@@ -206,7 +206,7 @@ def _extender_row(context: PageContext) -> list[Any]:
         return [
             "Extender",
             "not configured",
-            "start the dashboard with --extender URL (in a watcher: dashboard.extender)",
+            "--extender URL, in a watcher dashboard.extender",
         ]
     link = dcc.Link("Extender", href="decisions")
     try:

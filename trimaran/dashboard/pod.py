@@ -15,7 +15,7 @@ from runtime.kubernetes.manifests import parse_objects, parse_pods, read_objects
 from runtime.parsing import parse_yaml
 from scoring import INFEASIBLE, FallbackPolicy, NodeTable, Pod, Scores
 from scoring.load.pod_expectation import expectation_line
-from trimaran.dashboard.components import CurrentData, Query, labeled_control, suggested_input, table
+from trimaran.dashboard.components import CurrentData, Query, labeled_control, node_link, suggested_input, table
 from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.extender import Decisions
 from trimaran.dashboard.page_context import PageContext
@@ -195,9 +195,9 @@ def _ranking(scores: Scores) -> Any:
         explanation = scores.explain(name)
         total = "not feasible" if explanation.total == INFEASIBLE else str(explanation.total)
         reasons = [f"{normalized}: {part.line}" for part, _, normalized in explanation.parts]
-        rows.append([name, total, explanation.grade, *reasons])
+        rows.append([node_link(name), total, explanation.grade, *reasons])
     header = ["Node", "Score", "Grade", *(f"{part.weighted.weight} x {name}" for name, part in scores.plugins.items())]
-    return table("Ranking", header, rows)
+    return table("Ranking", header, rows, wraps=True)
 
 
 def _text_area(id_: str, label: str, value: str) -> html.Div:
