@@ -35,7 +35,7 @@ class ClusterEvent(Enum):
 
 
 class Dependence(Enum):
-    """What a filter reads of the pods on nodes; preemption tries removals on many nodes at once where it can."""
+    """Pods that a refusal of a filter depends on; preemption tries removals on many nodes at once where it can."""
 
     NODES = "no pod"
     REQUESTS = "only the sums of the requests of each node's own pods, and their number"

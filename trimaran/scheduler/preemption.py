@@ -17,7 +17,7 @@ from scoring.arrays import Bools
 from scoring.plugins.filtering import FilterPlugin, FilterVerdict
 from scoring.table.node_table import NodeTable
 from trimaran.scheduler.extension_points import PostFilterPlugin, Preemption, Rejection
-from trimaran.scheduler.victims import NO_VICTIMS, Candidate, LowestPriorities, OpenCandidate, VictimSearch
+from trimaran.scheduler.victims import NO_VICTIMS, Candidate, DominatedCandidate, LowestPriorities, VictimSearch
 
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
 
@@ -136,8 +136,8 @@ class DefaultPreemption(PostFilterPlugin):
         search = VictimSearch(
             self._filters, pod, nodes, rows, self._budgets(), lambda other: self._may_be_victim(other, pod)
         )
-        harmless: list[Candidate | OpenCandidate] = []  # violate no budget
-        harmful: list[Candidate | OpenCandidate] = []
+        harmless: list[Candidate | DominatedCandidate] = []  # violate no budget
+        harmful: list[Candidate | DominatedCandidate] = []
         for result in search.search(rows, wanted):
             if isinstance(result, tuple):
                 reasons.update(result)
@@ -145,8 +145,8 @@ class DefaultPreemption(PostFilterPlugin):
             (harmful if result.violations else harmless).append(result)
             if harmless and len(harmless) + len(harmful) >= wanted:
                 break
-        found = harmless + harmful
-        return search.cheapest(found) if found else None, reasons
+        known = [each for each in harmless + harmful if isinstance(each, Candidate)]
+        return min(known, key=lambda each: each.cost, default=None), reasons  # the first of equals
 
 
 def _resolvable(verdicts: Mapping[str, FilterVerdict], size: int) -> Bools:

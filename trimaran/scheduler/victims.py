@@ -6,7 +6,7 @@ all others. What is left out are the victims. Source: ``SelectVictimsOnNode`` of
 
 If all filters that matter to the pod depend only on requests, many nodes are tried at once, as arrays. Otherwise the
 nodes are tried one by one, because the pods of one node can affect another; then victims are determined only for nodes
-that can be the cheapest.
+that can be the cheapest so far.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -26,6 +26,7 @@ from trimaran.scheduler.feasibility import run_filters
 
 _LATEST = float("inf")
 _LEAST_PRIORITY = -(2**31)
+_MOST = float("inf")
 NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 _NO_POD = np.iinfo(np.int64).max
 
@@ -85,10 +86,9 @@ class _Removable:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenCandidate:
-    """Candidate whose victims are not determined yet, because that is expensive; none of them violates a budget."""
+class DominatedCandidate:
+    """Candidate that costs more than another one, so that its victims were not determined; none violates a budget."""
 
-    pods: _Removable
     violations: ClassVar[int] = 0
 
 
@@ -128,58 +128,42 @@ class VictimSearch:
 
         self._depends_on_requests = all(each.depends_on is Dependence.REQUESTS for each in self._filters)
 
-    def search(self, rows: Int64s, at_once: int) -> Iterator[Candidate | OpenCandidate | tuple[str, ...]]:
+        self._depends_on_requests = all(each.depends_on is Dependence.REQUESTS for each in self._filters)
+        self._best: tuple[float, ...] = (_MOST,)  # least beginning of a cost without violations
+
+    def search(self, rows: Int64s, at_once: int) -> Iterator[Candidate | DominatedCandidate | tuple[str, ...]]:
         """Yield for each row the candidate, or the reasons why there is none.
 
         Args:
             rows: rows to search, in this order.
             at_once: largest number of rows to search at once, before the first is yielded.
         """
-        step = at_once if self._depends_on_requests else 1
-        for begin in range(0, len(rows), step):
-            yield from self._search(rows[begin : begin + step])
+        for begin in range(0, len(rows), at_once):
+            yield from self._search(rows[begin : begin + at_once])
 
-    def cheapest(self, found: Sequence[Candidate | OpenCandidate]) -> Candidate:
-        """Return the candidate with the least cost, the first of equals.
-
-        Victims of open candidates are determined only where they can matter. A pod that comes back in spite of all
-        filters also comes back in spite of those that depend on requests, as long as the pods before it are the same;
-        so with these filters alone, the most important victim is not more important than the real one.
-        """
-        tops = self._least_tops([each.pods for each in found if isinstance(each, OpenCandidate)])
-        at_least = [
-            (0, tops[each.pods.row]) if isinstance(each, OpenCandidate) else (each.violations, each.victims[0].priority)
-            for each in found
-        ]
-        best: tuple[tuple[float, ...], int, Candidate] | None = None
-        for place in sorted(range(len(found)), key=at_least.__getitem__):
-            if best is not None and at_least[place] > best[0][:2]:
-                break
-            each = found[place]
-            candidate = each if isinstance(each, Candidate) else self._complete(each.pods)
-            if candidate is not None and (best is None or (candidate.cost, place) < best[:2]):
-                best = candidate.cost, place, candidate
-        if best is None:
-            raise ValueError("no candidate has a victim; a filter gave different verdicts for the same pods")
-        return best[2]
-
-    def _search(self, rows: Int64s) -> Iterator[Candidate | OpenCandidate | tuple[str, ...]]:
-        removable: list[_Removable] = []
-        results: dict[int, Candidate | OpenCandidate | tuple[str, ...]] = {}
+    def _search(self, rows: Int64s) -> Iterator[Candidate | DominatedCandidate | tuple[str, ...]]:
+        removable: dict[int, _Removable] = {}
+        refused: dict[int, tuple[str, ...]] = {}
         for row in rows.tolist():
             pods = self._removable(row)
             if not pods.placed:
-                results[row] = (NO_VICTIMS,)
+                refused[row] = (NO_VICTIMS,)
             elif row in self._refused:
-                results[row] = self._refused[row]
+                refused[row] = self._refused[row]
             else:
-                removable.append(pods)
-        if self._depends_on_requests:
-            results.update(self._try_together(self._filters, removable))
-        else:
-            results.update((pods.row, self._try_one(pods)) for pods in removable)
+                removable[row] = pods
+        by_requests = [each for each in self._filters if each.depends_on is Dependence.REQUESTS]
+        together = dict(self._try_together(by_requests, list(removable.values())))
         for row in rows.tolist():
-            yield results[row]
+            if row in refused:
+                yield refused[row]
+                continue
+            result = together[row]
+            has_room = isinstance(result, Candidate) or result == (NO_VICTIMS,)
+            if self._depends_on_requests or not has_room:
+                yield result
+            else:
+                yield self._try_one(removable[row], result)
 
     def _removable(self, row: int) -> _Removable:
         """Return the pods of a row that may be victims, the most important first."""
@@ -192,39 +176,42 @@ class VictimSearch:
         rest = [each for each, violating in zip(placed, violates, strict=True) if not violating]
         return _Removable(row, (*first, *rest), len(first))
 
-    def _try_one(self, pods: _Removable) -> Candidate | OpenCandidate | tuple[str, ...]:
-        result = run_filters(self._filters, self._pod, self._without(pods), np.array([pods.row]))
+    def _try_one(
+        self, pods: _Removable, by_requests: Candidate | tuple[str, ...]
+    ) -> Candidate | DominatedCandidate | tuple[str, ...]:
+        """Return the result of a node.
+
+        Args:
+            pods: pods of the node that may be victims.
+            by_requests: result for the filters that depend on requests alone. A pod that comes back in spite of all
+                filters also comes back in spite of these, as long as the pods before it are the same; so the real
+                victims are not less important than the most important of these.
+        """
+        plan, rows, name = self._nodes.copy(), np.array([pods.row]), self._nodes.names[pods.row]
+        for placed in pods.placed:
+            plan.remove(placed.pod)
+        result = run_filters(self._filters, self._pod, plan, rows)
         if not result.feasible[0]:
             return next(iter(result.verdicts.values())).reasons(0)
-        if not pods.violating:
-            return OpenCandidate(pods)
-        return self._complete(pods) or (NO_VICTIMS,)
-
-    def _complete(self, pods: _Removable) -> Candidate | None:
-        """Return the candidate of a node where the pod fits without these pods."""
-        plan, rows, name = self._without(pods), np.array([pods.row]), self._nodes.names[pods.row]
+        if not pods.violating and isinstance(by_requests, Candidate) and by_requests.cost[:2] > self._best[:2]:
+            return DominatedCandidate()
         is_victim: list[bool] = []
+        cost: tuple[float, ...] = ()
         for placed in pods.placed:
             plan.add(placed.pod, name, placed.placed_at)
             is_victim.append(not run_filters(self._filters, self._pod, plan, rows).feasible[0])
             if is_victim[-1]:
                 plan.remove(placed.pod)
-        return pods.candidate(name, is_victim)
-
-    def _without(self, pods: _Removable) -> NodeTable:
-        plan = self._nodes.copy()
-        for placed in pods.placed:
-            plan.remove(placed.pod)
-        return plan
-
-    def _least_tops(self, removable: Sequence[_Removable]) -> Mapping[int, int]:
-        """Return by row a priority that the most important victim has at least."""
-        filters = [each for each in self._filters if each.depends_on is Dependence.REQUESTS]
-        tops = {pods.row: pods.placed[-1].pod.priority for pods in removable}
-        for row, result in self._try_together(filters, removable):
-            if isinstance(result, Candidate):
-                tops[row] = result.victims[0].priority
-        return tops
+                # Each further victim only adds to the cost.
+                cost = _begun(cost, placed.pod)
+                if not pods.violating and cost > self._best:
+                    return DominatedCandidate()
+        candidate = pods.candidate(name, is_victim)
+        if candidate is None:
+            return (NO_VICTIMS,)
+        if not candidate.violations:
+            self._best = min(self._best, candidate.cost[:3])
+        return candidate
 
     def _try_together(
         self, filters: Sequence[FilterPlugin], removable: Sequence[_Removable]
@@ -258,6 +245,13 @@ class VictimSearch:
                 yield pods.row, pods.candidate(names[pods.row], mask) or (NO_VICTIMS,)
             else:
                 yield pods.row, _first_reasons(result.verdicts, index)
+
+
+def _begun(cost: tuple[float, ...], victim: Pod) -> tuple[float, ...]:
+    """Return the beginning of a candidate's cost without violations, with one more, less important victim."""
+    if not cost:
+        return 0, victim.priority, victim.priority - _LEAST_PRIORITY
+    return *cost[:2], cost[2] + victim.priority - _LEAST_PRIORITY
 
 
 class LowestPriorities:

@@ -34,7 +34,7 @@ _MERGE_PATCH = "application/merge-patch+json"
 
 @dataclass(frozen=True, slots=True)
 class _Reservation:
-    """What a pod needs before it can be bound to its node.
+    """Volumes and claims that a pod needs before it can be bound to its node.
 
     Attributes:
         volumes: volumes to reserve, as they were, with their claims.

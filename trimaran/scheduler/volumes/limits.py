@@ -23,7 +23,7 @@ _Handle = tuple[str, str]
 
 
 class NodeVolumeLimits(FilterPlugin):
-    """Nodes that can attach the pod's volumes beside those that are attached already.
+    """Nodes that can attach the volumes of a pod in addition to those that are attached already.
 
     Args:
         objects: claims, volumes, limits and attachments.

@@ -24,7 +24,7 @@ _NONE = -1
 
 @dataclass(frozen=True, slots=True)
 class ClaimMatches:
-    """What serves one unbound claim on each node.
+    """Volumes for one unbound claim on each node.
 
     Attributes:
         claim: the claim.
@@ -44,7 +44,7 @@ class ClaimMatches:
 
 @dataclass(frozen=True, slots=True)
 class VolumeMatches:
-    """What serves the claims of a pod on each node.
+    """Volumes for the claims of a pod on each node.
 
     Attributes:
         refusals: reasons with the masks of the nodes that they exclude, shape (nodes,).
