@@ -165,6 +165,7 @@ def measure(mode: str, address: str, count: int, end: int) -> None:
     from runtime.http.gather import Deadline
     from watcher.providers.base import open_provider
     from watcher.settings import ProviderSettings, Settings, WorkloadSettings
+    from watcher.workloads.collector import paused_collector
     from watcher.workloads.kube_state_metrics import KubeStatePods
 
     workloads = WorkloadSettings(timeout_seconds=600)  # for a machine that is busy with the server, too
@@ -173,7 +174,7 @@ def measure(mode: str, address: str, count: int, end: int) -> None:
     provider = open_provider(settings)
 
     def read_pods() -> int:
-        with use_budget(workloads.budget()):
+        with use_budget(workloads.budget()), paused_collector():  # as in a round
             found = KubeStatePods(provider.series, "").running(Deadline.after(600))
         return sum(len(pod.template.containers) for pod in found.values())
 

@@ -20,6 +20,7 @@ from watcher.model import Window
 from watcher.pipeline.loop import Loop
 from watcher.settings import Settings, WorkloadSettings
 from watcher.telemetry import PodUseState
+from watcher.workloads.collector import paused_collector
 
 if TYPE_CHECKING:
     from watcher.windows.container_use import ContainerUse
@@ -96,6 +97,10 @@ class PodUseRounds:
 
     def run_once(self) -> bool:
         """Run one round; return whether it succeeded. The background thread calls it; tests may call it directly."""
+        with paused_collector():
+            return self._run_once()
+
+    def _run_once(self) -> bool:
         began, now = time.monotonic(), int(self._clock())
         try:
             if self._sources is None:

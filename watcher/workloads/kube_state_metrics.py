@@ -1,9 +1,7 @@
 """Pods with their workloads and requests from the metrics of kube-state-metrics, present or recorded."""
 
-import contextlib
-import gc
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -126,10 +124,7 @@ class KubeStatePods:
         Raises:
             ProviderError: a query failed, or there are no series.
         """
-        with _paused_collector():
-            return self._read(deadline)
 
-    def _read(self, deadline: Deadline) -> RunningPods:
         def ask(selector: str, keep: str) -> list[tuple[Labels, float]]:
             with budget.released():
                 return list(self._series(f"max by ({keep}) ({selector})", deadline))
@@ -172,18 +167,6 @@ class KubeStatePods:
 
     def close(self) -> None:
         """Do nothing: the provider closes its connections."""
-
-
-@contextlib.contextmanager
-def _paused_collector() -> Iterator[None]:
-    """Pause the collection of cycles: a million rows have none, and traversing them takes half of all the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def key_of_series(labels: Labels) -> PodKey:

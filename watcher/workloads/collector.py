@@ -1,0 +1,22 @@
+"""Pause of Python's garbage collector while a round creates many objects."""
+
+import contextlib
+import gc
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def paused_collector() -> Iterator[None]:
+    """Pause the collection of reference cycles in all threads.
+
+    A round of 100,000 pods creates a million objects without cycles, nearly all of which it drops again. To traverse
+    them holds the interpreter for tens of milliseconds ten times in a round, and every request waits for it. Only
+    objects that are still alive afterwards are traversed then.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
