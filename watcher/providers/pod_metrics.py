@@ -50,11 +50,12 @@ class _ListMetadata(msgspec.Struct, rename={"following": "continue"}):
 
 
 class _PodMetricsList(msgspec.Struct):
-    items: list[_PodMetrics] | None
+    items: list[msgspec.Raw] | None  # decoded one by one, so that other threads do not wait for all of them
     metadata: _ListMetadata = msgspec.field(default_factory=_ListMetadata)
 
 
 _DECODER = msgspec.json.Decoder(_PodMetricsList)
+_POD_DECODER = msgspec.json.Decoder(_PodMetrics)
 
 
 def read(api: KubernetesApi, path: str, timestamp: int, deadline: Deadline) -> ContainerUse:
@@ -94,15 +95,16 @@ def _add(body: bytes, rows: ContainerUseBuilder, windows: Counter[str]) -> str:
     """Add the containers of a page; return the position of the next page, "" after the last."""
     try:
         page = _DECODER.decode(body)
+        for item in page.items or ():
+            pod = _POD_DECODER.decode(item)
+            namespace, name = pod.metadata.namespace, pod.metadata.name
+            windows[pod.window] += 1
+            for container in pod.containers or ():
+                usage = container.usage
+                rows.add(CPU_CORES, namespace, name, container.name, _amount(usage.cpu))
+                rows.add(MEMORY_BYTES, namespace, name, container.name, _amount(usage.memory))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnexpectedResponse(f"the response is not a list of PodMetrics: {error}") from None
-    for pod in page.items or ():
-        namespace, name = pod.metadata.namespace, pod.metadata.name
-        windows[pod.window] += 1
-        for container in pod.containers or ():
-            usage = container.usage
-            rows.add(CPU_CORES, namespace, name, container.name, _amount(usage.cpu))
-            rows.add(MEMORY_BYTES, namespace, name, container.name, _amount(usage.memory))
     return page.metadata.following
 
 

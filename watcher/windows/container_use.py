@@ -118,7 +118,8 @@ class ContainerUseBuilder:
             np.fromiter(chain(column, repeat(math.nan, count - len(column))), np.float64, count)
             for column in self._values
         )
-        namespaces, pods, containers = zip(*self._row, strict=True) if count else ((), (), ())
+        # Unlike zip, these loops let other threads run in between.
+        namespaces, pods, containers = (tuple([key[part] for key in self._row]) for part in range(3))
         bad = [
             Finding(
                 Kind.BAD_VALUE,

@@ -204,7 +204,8 @@ class PodUseDay:
         return pack(
             newest=np.array([self._history.newest]),
             pods=np.array([pod.number for pod in pods], np.int64),
-            ends=np.array([(pod.first, pod.last) for pod in pods], np.int64).reshape(-1, 2),
+            # Other threads can run while a generator is read, but not while a list of tuples is converted.
+            ends=np.fromiter((step for pod in pods for step in (pod.first, pod.last)), np.int64).reshape(-1, 2),
             cpu=cpu,
             memory=memory,
         )

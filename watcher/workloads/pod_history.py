@@ -163,7 +163,7 @@ class PodHistory(Generic[_Key]):
                 if not self._free:
                     self._grow()
                 self._row[pod] = self._free.pop()
-        return np.array([self._row[pod] for pod in pods], np.int64)
+        return np.fromiter((self._row[pod] for pod in pods), np.int64, len(pods))
 
     def _grow(self) -> None:
         used = len(self._row)
