@@ -3,6 +3,7 @@
 Amounts are cores and bytes of one pod or container; times are Unix seconds. A missing value is null.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -187,9 +188,10 @@ def _texts(values: "Texts") -> Mapping[str, str | None]:
 
 def _number(value: float) -> float | None:
     """Return a number for JSON with six digits; None for an unknown one. Bytes and seconds stay whole."""
-    if not np.isfinite(value):
+    number = float(value)  # numpy's functions take many times as long for one number
+    if not math.isfinite(number):
         return None
-    return float(round(value)) if abs(value) >= 1e5 else float(f"{value:.6g}")
+    return float(round(number)) if abs(number) >= 1e5 else float(f"{number:.6g}")
 
 
 def _column(values: Any, shape: tuple[int, ...]) -> Float64s:
