@@ -17,7 +17,10 @@ def inverted(counts: Int64s) -> Int64s:
     Args:
         counts: counts of reasons against each node, at least 0, shape (nodes,); not modified.
     """
-    return np.asarray(MAX_NODE_SCORE - MAX_NODE_SCORE * counts // max(1, counts.max(initial=0)))
+    highest = counts.max(initial=0)
+    if highest == 0:
+        return np.full_like(counts, MAX_NODE_SCORE)
+    return np.asarray(MAX_NODE_SCORE - MAX_NODE_SCORE * counts // highest)
 
 
 def scaled_to_highest(scores: Int64s) -> Int64s:

@@ -287,7 +287,7 @@ def read_spread_constraint(constraint: Any, selector: LabelSelector | None, wher
         get(constraint, "topologyKey") or "",
         unsatisfiable == "DoNotSchedule",
         selector,
-        _whole(constraint, "minDomains", where, 1),
+        max(1, _whole(constraint, "minDomains", where, 1)),
         get(constraint, "nodeAffinityPolicy") != "Ignore",
         get(constraint, "nodeTaintsPolicy") == "Honor",
     )

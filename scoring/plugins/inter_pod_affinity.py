@@ -95,10 +95,7 @@ class InterPodAffinity(WithoutNodeTerms, FilterPlugin):
         sums = np.zeros((len(pods), len(nodes)), np.int64)
         for index, pod in enumerate(pods):
             for weight, topology_key, counts in self._weighted_counts(pod, nodes):
-                topology = nodes.rows.topology(topology_key)
-                by_domain = topology.sums(counts)
-                by_domain[topology.missing] = 0
-                sums[index] += weight * by_domain.take(topology.codes)
+                sums[index] += weight * nodes.rows.topology(topology_key).on_nodes(counts)
         return {"score": sums[:, rows]}
 
     def normalize(self, scores: Int64s) -> Int64s:
@@ -148,11 +145,10 @@ def _attracted(pod: Pod, nodes: NodeTable, terms: Sequence[PodAffinityTerm]) -> 
     is_alone = True
     for key in dict.fromkeys(term.topology_key for term in terms):
         topology = nodes.rows.topology(key)
-        by_domain = topology.sums(counts)
-        by_domain[topology.missing] = 0
+        in_domain = topology.on_nodes(counts)
         has_labels &= topology.has_label
-        holds &= by_domain.take(topology.codes) > 0
-        is_alone &= not by_domain.any()
+        holds &= in_domain > 0
+        is_alone &= not in_domain.any()
     if is_alone and all(criterion.matches(pod.namespace, pod.labels) for criterion in criteria):
         return has_labels
     return holds
@@ -162,11 +158,7 @@ def _in_domains(nodes: NodeTable, topology_key: str, counts: Int64s) -> Bools | 
     """Return a mask of the nodes in whose domain there are counted pods, shape (nodes,); None if there are none."""
     if not counts.any():
         return None
-    topology = nodes.rows.topology(topology_key)
-    by_domain = topology.sums(counts)
-    by_domain[topology.missing] = 0
-    in_domains: Bools = (by_domain > 0).take(topology.codes)
-    return in_domains
+    return nodes.rows.topology(topology_key).on_nodes(counts) > 0
 
 
 def _either(mask: Bools | None, other: Bools | None) -> Bools | None:

@@ -32,6 +32,7 @@ from scoring.plugins.base import EVERY_ROW, Rows, Terms, WithoutNodeTerms
 from scoring.plugins.filtering import ClusterEvent, FilterPlugin, FilterVerdict
 from scoring.table.node_table import NodeTable
 from scoring.table.placed_rules import PodCriterion, SelectorSources
+from scoring.table.topology import Topology
 
 HOSTNAME = "kubernetes.io/hostname"
 SYSTEM_DEFAULTS = (
@@ -82,17 +83,22 @@ class PodTopologySpread(WithoutNodeTerms, FilterPlugin):
         unlabelled = np.zeros(len(nodes), np.bool_)
         for constraint in constraints:
             topology = nodes.rows.topology(constraint.topology_key)
-            included = _included(pod, nodes, constraint)
-            counted = eligible if included is None else eligible & included
-            by_domain = topology.sums(np.where(counted, _matching(pod, nodes, constraint), 0))
-            present = np.zeros(topology.missing + 1, np.bool_)
-            present[topology.codes[counted]] = True
-            domains = int(np.count_nonzero(present))
-            fewest = 0 if domains < constraint.min_domains else int(by_domain[present].min(initial=2**31 - 1))
+            counts = _matching(pod, nodes, constraint)
+            counted = _both(eligible, _included(pod, nodes, constraint))
+            in_domain = topology.on_nodes(counts if counted is None else np.where(counted, counts, 0))
+            domains = _domains(topology, topology.codes if counted is None else topology.codes[counted])
+            # The fewest pods in a domain: every domain that counts has a node that counts.
+            fewest = (
+                0
+                if domains < constraint.min_domains
+                else int((in_domain if counted is None else in_domain[counted]).min())
+            )
             itself = constraint.selector is not None and constraint.selector.matches(pod.labels)
-            balanced = by_domain + (int(itself) - fewest) <= constraint.max_skew
-            unlabelled |= allowed & ~topology.has_label  # the first constraint that fails gives the reason
-            allowed &= balanced.take(topology.codes) & topology.has_label
+            balanced = in_domain <= constraint.max_skew - int(itself) + fewest
+            if not topology.is_complete:
+                unlabelled |= allowed & ~topology.has_label  # the first constraint that fails gives the reason
+                balanced &= topology.has_label
+            allowed &= balanced
         numbers = np.arange(len(nodes))[rows]
 
         def why(index: int) -> tuple[str, ...]:
@@ -118,10 +124,14 @@ class PodTopologySpread(WithoutNodeTerms, FilterPlugin):
         if not counted.size:
             return normalized
         highest = counted.max()
+        lowest = counted.min()
         if highest == 0:
             normalized[scored] = MAX_NODE_SCORE
+        elif highest < counted.size:  # one division for each raw score, not for each node
+            by_raw = MAX_NODE_SCORE * (highest + lowest - np.arange(highest + 1)) // highest
+            normalized[scored] = by_raw.take(counted)
         else:
-            normalized[scored] = MAX_NODE_SCORE * (highest + counted.min() - counted) // highest
+            normalized[scored] = MAX_NODE_SCORE * (highest + lowest - counted) // highest
         return normalized
 
     def line(self, terms: Mapping[str, Any]) -> str:
@@ -157,23 +167,19 @@ class PodTopologySpread(WithoutNodeTerms, FilterPlugin):
         total: Float64s = np.zeros(size)
         for constraint in constraints:
             topology = nodes.rows.topology(constraint.topology_key)
-            codes = topology.codes[rows]
             counts = _matching(pod, nodes, constraint)
             if constraint.topology_key == HOSTNAME:
                 domains = size if scored is None else int(np.count_nonzero(scored))
-                number = counts[rows]
             else:
-                present = np.zeros(topology.missing + 1, np.bool_)
-                present[codes if scored is None else codes[scored]] = True
-                domains = int(np.count_nonzero(present))  # without the label counts as one more domain
-                included = _included(pod, nodes, constraint)
-                for mask in (complete, included):
-                    if mask is not None:
-                        counts = np.where(mask, counts, 0)
-                number = topology.sums(counts).take(codes)
+                codes = topology.codes[rows]
+                domains = _domains(topology, codes if scored is None else codes[scored])
+                counted = _both(complete, _included(pod, nodes, constraint))
+                counts = topology.on_nodes(counts if counted is None else np.where(counted, counts, 0))
             # In the order of kube-scheduler's floating-point operations.
-            part = number * math.log(domains + 2) + float(constraint.max_skew - 1)
-            total = total + np.where(codes < topology.missing, part, 0.0)
+            part = counts[rows] * math.log(domains + 2) + float(constraint.max_skew - 1)
+            if not topology.is_complete:
+                part[~topology.has_label[rows]] = 0.0
+            total += part
         raw = rounded_score(total)
         return raw if scored is None else np.where(scored, raw, _IGNORED)
 
@@ -212,18 +218,32 @@ def _matching(pod: Pod, nodes: NodeTable, constraint: SpreadConstraint) -> Int64
     return nodes.placed_rules.pods_matching([criterion], terminating=False)
 
 
-def _with_all_keys(nodes: NodeTable, constraints: Sequence[SpreadConstraint]) -> Bools:
-    """Return a mask of the nodes that have the topology keys of all constraints, shape (nodes,)."""
-    has_all = np.ones(len(nodes), np.bool_)
+def _with_all_keys(nodes: NodeTable, constraints: Sequence[SpreadConstraint]) -> Bools | None:
+    """Return a mask of the nodes that have the topology keys of all constraints, shape (nodes,); None for all nodes."""
+    has_all: Bools | None = None
     for constraint in constraints:
-        has_all &= nodes.rows.topology(constraint.topology_key).has_label
+        topology = nodes.rows.topology(constraint.topology_key)
+        if not topology.is_complete:
+            has_all = _both(has_all, topology.has_label)
     return has_all
+
+
+def _domains(topology: Topology, codes: Int64s) -> int:
+    """Return the number of domains of some nodes; those without the label are one more domain."""
+    if topology.is_one_node_each:
+        return len(codes)
+    present = np.zeros(topology.missing + 1, np.bool_)
+    present[codes] = True
+    return int(np.count_nonzero(present))
+
+
+def _both(mask: Bools | None, other: Bools | None) -> Bools | None:
+    """Return the intersection of two masks, where None stands for all nodes."""
+    return other if mask is None else mask if other is None else mask & other
 
 
 def _included(pod: Pod, nodes: NodeTable, constraint: SpreadConstraint) -> Bools | None:
     """Return a mask of the nodes that the constraint's policies include, shape (nodes,); None for all nodes."""
     selected = nodes.rows.constraints.selected(pod) if constraint.honors_affinity else None
     tolerated = nodes.rows.constraints.tolerated(pod) if constraint.honors_taints else None
-    if selected is None or tolerated is None:
-        return tolerated if selected is None else selected
-    return selected & tolerated
+    return _both(selected, tolerated)

@@ -46,9 +46,11 @@ def fitting(pod: Pod, occupancy: Occupancy, wanted: Requests | None = None) -> B
     if fits is None:
         fits = np.ones(len(rows), np.bool_)
     if "pods" in rows.column:
-        count = sums.pods.copy()
-        for row, _ in nominated:
-            count[row] += 1
+        count = sums.pods
+        if nominated:
+            count = count.copy()
+            for row, _ in nominated:
+                count[row] += 1
         fits &= count < rows.allocatable[rows.column["pods"]]
     return fits
 

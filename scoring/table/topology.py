@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -38,13 +39,25 @@ class Topology:
         """Number that stands for a node without the label: the number of domains."""
         return len(self.code_by_value)
 
-    @property
+    @cached_property
+    def is_complete(self) -> bool:
+        """True if every node has the label."""
+        return not len(self.codes) or bool(self.codes.max() < self.missing)
+
+    @cached_property
     def has_label(self) -> Bools:
-        """Mask of the nodes that have the label, shape (nodes,)."""
-        return self.codes < self.missing
+        """Mask of the nodes that have the label, shape (nodes,), read-only."""
+        mask = self.codes < self.missing
+        mask.flags.writeable = False
+        return mask
+
+    @cached_property
+    def is_one_node_each(self) -> bool:
+        """True if every node is a domain of its own, as with host names."""
+        return self.is_complete and self.missing == len(self.codes)
 
     def sums(self, counts: Int64s) -> Int64s:
-        """Return the sum over each domain, shape (domains + 1,); the last is that of nodes without the label.
+        """Return the sum over each domain, shape (domains + 1,); the last, for nodes without the label, is 0.
 
         Args:
             counts: a count of each node, shape (nodes,).
@@ -52,4 +65,13 @@ class Topology:
         # Most counts are 0, and adding up a few nodes takes a fraction of the time.
         rows = counts.nonzero()[0]
         result: Int64s = np.bincount(self.codes.take(rows), counts.take(rows), self.missing + 1).astype(np.int64)
+        result[self.missing] = 0
         return result
+
+    def on_nodes(self, counts: Int64s) -> Int64s:
+        """Return the sum over each node's domain, shape (nodes,); 0 for a node without the label.
+
+        Args:
+            counts: a count of each node, shape (nodes,). It may be returned itself.
+        """
+        return counts if self.is_one_node_each else self.sums(counts).take(self.codes)
