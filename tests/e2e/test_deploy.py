@@ -24,7 +24,7 @@ pytestmark = pytest.mark.e2e
 
 FOLDER = Path(__file__).parents[2] / "deploy/kubernetes"
 FILES = ("watcher.yaml", "scheduler.yaml", "nodes.yaml", "extender.yaml", "dashboard.yaml", "rebalancer.yaml",
-         "rebalancer-act.yaml")  # fmt: skip
+         "rebalancer-act.yaml", "standalone-scheduler.yaml")  # fmt: skip
 NODES = 8
 # Ports and host from the manifests, where they are local to the pod.
 EXTENDER, WATCHER_PORT = "http://127.0.0.1:2021", 2020
@@ -61,7 +61,7 @@ def test_every_manifest_is_applied(cluster: ControlPlane) -> None:
     assert {each.name for each in FOLDER.glob("*.yaml")} == {*FILES, "kustomization.yaml"}
     names = {each["metadata"]["name"] for each in cluster.api.items("/apis/apps/v1/deployments")}
     assert names == {f"trimaran-{part}" for part in ("watcher", "scheduler", "nodes", "extender", "dashboard",
-                                                 "rebalancer")}  # fmt: skip
+                                                 "rebalancer", "standalone-scheduler")}  # fmt: skip
 
 
 def test_the_schedulers_file_equals_the_rendered_configuration() -> None:

@@ -325,6 +325,7 @@ def test_programs_share_a_file(monkeypatch: pytest.MonkeyPatch, file: Path) -> N
     """Sections and variables of the extender and the controllers are ignored by the other programs, flags are not."""
     file.write_text(
         '[extender]\nmode = "active"\n[nodes]\nhot_percent = 70\n[rebalance]\nmode = "act"\n'
+        '[scheduler]\nmode = "shadow"\n'
         "[watch]\ninterval_seconds = 30\n"
     )
     monkeypatch.setenv("TRIMARAN_EXTENDER__CANARY", "10")

@@ -16,6 +16,7 @@ from runtime.settings.loading import environment_variable, setting_names
 from trimaran.cli.main import COMMANDS, main
 from trimaran.extender.settings import ExtenderSettings
 from trimaran.rebalancer.settings import RebalanceSettings
+from trimaran.scheduler.settings import SchedulerSettings
 from trimaran.soft_taints.settings import NodesSettings
 from watcher.settings import WatcherSettings
 
@@ -122,10 +123,10 @@ def test_the_forms_of_output(tmp_path: Path) -> None:
 def test_each_server_has_its_own_default_port() -> None:
     """All servers can run on one machine; the documentation, help texts and manifests name the same ports."""
     documented = dict(re.findall(r"^\| `trimaran (\w+)` \| (\d+) \|$", PAGE, re.MULTILINE))
-    assert list(documented) == ["watch", "extender", "dashboard", "nodes", "rebalance"]
+    assert list(documented) == ["watch", "extender", "dashboard", "nodes", "rebalance", "scheduler"]
     assert len(set(documented.values())) == len(documented)
     settings = {"watch": WatcherSettings, "extender": ExtenderSettings, "nodes": NodesSettings,
-                "rebalance": RebalanceSettings}  # fmt: skip
+                "rebalance": RebalanceSettings, "scheduler": SchedulerSettings}  # fmt: skip
     assert {name: str(kind().server.port) for name, kind in settings.items()}.items() <= documented.items()
     for command, port in documented.items():
         assert f"[default: {port}]" in call(command, "--help").stdout
@@ -139,7 +140,7 @@ def test_the_list_of_commands() -> None:
     """All commands exist; an unknown command is a usage error without a traceback."""
     assert list(COMMANDS) == [
         "watch", "top", "workloads", "score", "compare", "place", "extender", "explain", "nodes", "rebalance",
-        "simulate", "record", "dashboard", "doctor", "config",
+        "scheduler", "simulate", "record", "dashboard", "doctor", "config",
     ]  # fmt: skip
     result = run("fly")
     assert result.returncode == 2

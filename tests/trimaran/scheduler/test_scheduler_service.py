@@ -1,0 +1,215 @@
+"""Scheduling thread, outcomes, shadow, settings and rights of ``trimaran scheduler``, without a control plane."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.binding_api import BindingApi, refusal
+from support.documented import check_each_setting_is_documented
+
+from runtime.errors import SettingsError
+from runtime.kubernetes.objects import Node, Pod
+from runtime.settings.loading import load
+from trimaran.cluster.view import NODES, PODS
+from trimaran.scheduler.binder import Binder
+from trimaran.scheduler.configuration import default_document, read_setup
+from trimaran.scheduler.executor import DecisionExecutor
+from trimaran.scheduler.inbox import OTHER_KINDS, Inbox, NodeFeed, PodFeed
+from trimaran.scheduler.pod_events import PodEventWriter
+from trimaran.scheduler.scheduling_loop import DecisionHandler, SchedulingLoop
+from trimaran.scheduler.service import setup_of
+from trimaran.scheduler.settings import SchedulerSettings
+from trimaran.scheduler.shadow import ShadowRecord
+from trimaran.scheduler.shared_nodes import node_sharing
+from trimaran.scheduler.statuses import StatusWriter
+from trimaran.scheduler.telemetry import SchedulerTelemetry
+
+ROOT = Path(__file__).parents[3]
+MANIFEST = ROOT / "deploy/kubernetes/standalone-scheduler.yaml"
+
+
+def node(name: str, cpu: str = "4") -> dict[str, Any]:
+    amounts = {"cpu": cpu, "memory": "8Gi", "pods": "110"}
+    return {"kind": "Node", "metadata": {"name": name}, "status": {"capacity": amounts, "allocatable": amounts}}
+
+
+def pod(name: str, cpu: str = "1", node_name: str = "", uid: str = "") -> dict[str, Any]:
+    container = {"name": "main", "resources": {"requests": {"cpu": cpu}}}
+    spec = {"schedulerName": "ours", "containers": [container], **({"nodeName": node_name} if node_name else {})}
+    return {
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "uid": uid or f"uid-{name}"},
+        "spec": spec,
+    }
+
+
+class Live:
+    """A scheduler with two nodes and the feeds of its inbox; its thread does not run."""
+
+    def __init__(self, make: Callable[..., DecisionHandler] | None = None) -> None:
+        self.inbox, self.telemetry, self.api = Inbox(), SchedulerTelemetry(), BindingApi()
+        self.scheduler = read_setup(default_document("ours")).scheduler(seed=0)
+        self.leads = True
+        self.handler = self._executor() if make is None else make(self.scheduler, self.telemetry)
+        self.nodes, self.pods = NodeFeed(self.inbox), PodFeed(self.inbox, self.handler.observe)  # type: ignore[attr-defined]
+        self.loop = SchedulingLoop(
+            self.scheduler, self.inbox, self.handler, lambda: self.leads, lambda: None, decides_early=make is not None
+        )
+        self.nodes.replace([node("node-0"), node("node-1")])
+
+    def _executor(self) -> DecisionExecutor:
+        events = PodEventWriter(self.api, lambda: self.leads, "ours")
+        statuses = StatusWriter([self.api], lambda: self.leads, events.write)
+        binder = Binder([self.api, self.api], lambda: self.leads)
+        executor = DecisionExecutor(binder, statuses, events, self.inbox, self.telemetry, ["ours"])
+        executor.start()
+        return executor
+
+    def run(self, until: Callable[[], object]) -> None:
+        end = time.monotonic() + 5
+        while not until():
+            self.loop.run_once()
+            assert time.monotonic() < end, self.api.sent
+
+    def value(self, sample: str, **labels: str) -> float:
+        return self.telemetry.registry.get_sample_value(sample, labels) or 0.0
+
+
+@pytest.fixture
+def live() -> Iterator[Live]:
+    live = Live()
+    yield live
+    assert isinstance(live.handler, DecisionExecutor)
+    assert live.handler.stop()
+
+
+def test_pods_are_bound_within_the_room(live: Live) -> None:
+    """Eight of ten pods fit; the others get the condition, an Event, and a node once there is one."""
+    for number in range(10):
+        live.api.add(f"web-{number}", f"uid-web-{number}")
+    live.pods.replace([pod(f"web-{number}") for number in range(10)])
+    bound = lambda: [each["spec"]["nodeName"] for each in live.api.pods.values() if "nodeName" in each["spec"]]  # noqa: E731
+    scheduled = lambda: live.value("scheduler_schedule_attempts_total", result="scheduled", profile="ours")  # noqa: E731
+    live.run(lambda: scheduled() == 8)
+    live.run(lambda: sum("conditions" in each["status"] for each in live.api.pods.values()) == 2)
+    assert sorted(bound()) == ["node-0"] * 4 + ["node-1"] * 4
+    live.nodes.put(node("node-2"))
+    live.run(lambda: scheduled() == 10)
+    assert bound().count("node-2") == 2
+    assert live.value("scheduler_pod_scheduling_attempts_count") == 10
+
+
+def test_nothing_is_decided_before_this_process_leads(live: Live) -> None:
+    """Changes are applied, but no request is sent."""
+    live.leads = False
+    live.api.add("web", "uid-web")
+    live.pods.put(pod("web"))
+    for _ in range(10):
+        live.loop.run_once()
+    assert live.api.sent == []
+    live.leads = True
+    live.run(lambda: live.api.pods["default/web"]["spec"])
+
+
+def test_a_refused_binding_frees_its_node(live: Live) -> None:
+    """The pod is counted as an error, and tried again after its backoff."""
+    live.api.add("large", "uid-large")
+    live.api.before = lambda _method, path: refusal(409) if path.endswith("binding") else None
+    live.pods.put(pod("large", cpu="4"))
+    live.run(lambda: live.value("scheduler_schedule_attempts_total", result="error", profile="ours") == 1)
+    live.api.before = lambda _method, _path: None
+    live.run(lambda: live.api.pods["default/large"]["spec"])
+
+
+def test_a_change_that_cannot_be_applied_stops_no_other(live: Live) -> None:
+    """A defect with one object leaves it out."""
+
+    def fail(*_arguments: object) -> None:
+        raise RuntimeError("defect")
+
+    live.inbox.post(fail)
+    live.api.add("web", "uid-web")
+    live.pods.put(pod("web"))
+    live.run(lambda: live.api.pods["default/web"]["spec"])
+
+
+def test_shadow_compares_and_sends_nothing() -> None:
+    """The regret is the difference of our scores; the pod then counts where the other scheduler has bound it."""
+    live = Live(ShadowRecord)
+    record = live.handler
+    assert isinstance(record, ShadowRecord)
+    live.pods.put(pod("filler", "3", "node-0"))
+    for number, theirs in enumerate(("node-0", "node-1")):
+        live.pods.put(pod(f"web-{number}"))
+        live.pods.put(pod(f"web-{number}", node_name=theirs))
+    live.pods.put(pod("large", cpu="2"))
+    live.pods.put(pod("large", cpu="2", node_name="node-0"))
+    live.run(lambda: record.total == 3)
+    first, second, large = record.compared
+    assert first.regret is not None
+    assert (first.ours, first.theirs, first.regret > 0) == ("node-1", "node-0", True)
+    assert (second.ours, second.theirs, second.regret) == ("node-1", "node-1", 0)
+    assert (large.ours, large.theirs, large.regret) == ("node-1", "node-0", None)
+    assert (record.agreed, record.missed) == (1, 0)
+    report: Any = record.report()
+    assert (report["compared"], report["infeasible"]) == (3, 1)
+    assert live.value("trimaran_scheduler_shadow_pods_total", agreed="false") == 2
+    assert {placed.pod.name for _, placed in live.scheduler.state.table.placed_pods()} == {
+        "filler", "web-0", "web-1", "large",
+    }  # fmt: skip
+    assert live.api.sent == []
+
+
+def test_shared_nodes_are_found() -> None:
+    """Nodes with pods of several schedulers, and nodes without a taint, are problems; DaemonSets are none."""
+    taint = {"taints": [{"key": "dedicated", "value": "ours", "effect": "NoSchedule"}]}
+    nodes = [Node.from_k8s({**node(f"node-{number}"), "spec": taint if number else {}}) for number in range(3)]
+    ours = [Pod(f"ours-{number}", node_name=f"node-{number}", scheduler_name="ours") for number in range(3)]
+    daemon = pod("daemon", node_name="node-2")
+    daemon["spec"]["schedulerName"] = "default-scheduler"
+    daemon["metadata"]["ownerReferences"] = [{"kind": "DaemonSet", "name": "d", "uid": "d", "controller": True}]
+    sharing = node_sharing(nodes, [*ours, Pod("other", node_name="node-1"), Pod.from_k8s(daemon)], ["ours"])
+    assert (sharing.own, sharing.shared, sharing.untainted) == (("node-0", "node-2"), ("node-1",), ("node-0",))
+    assert ["node-1" in sharing.problems()[0], "node-0" in sharing.problems()[1]] == [True, True]
+    assert node_sharing(nodes[1:], ours[1:], ["ours"]).problems() == []
+
+
+def test_each_setting_is_documented() -> None:
+    """Every setting of the section has one row in the docs, with its variable and default."""
+    check_each_setting_is_documented("scheduler.md", "scheduler", load(SchedulerSettings).settings.scheduler)
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        ({}, "--name"),
+        ({"scheduler.name": "ours", "scheduler.config": "x.yaml"}, "scheduler.name"),
+        ({"scheduler.config": "missing.yaml"}, "missing.yaml cannot be read"),
+    ],
+)
+def test_a_scheduler_without_a_name_does_not_start(flags: dict[str, object], problem: str) -> None:
+    """It is off by default: it needs a file or a name, not both."""
+    with pytest.raises(SettingsError, match=problem):
+        setup_of(load(SchedulerSettings, flags).settings.scheduler)
+
+
+def test_the_manifest_grants_what_is_asked() -> None:
+    """The account may list and watch what is watched, and has no other right than those of its requests."""
+    documents = {each["kind"]: each for each in yaml.safe_load_all(MANIFEST.read_text())}
+    granted = {
+        (group, resource, verb)
+        for rule in documents["ClusterRole"]["rules"]
+        for group in rule["apiGroups"] for resource in rule["resources"] for verb in rule["verbs"]
+    }  # fmt: skip
+    paths = [path.split("/") for path in (NODES, PODS, *OTHER_KINDS.values())]
+    watched = {("" if parts[1] == "api" else parts[2], parts[-1]) for parts in paths}
+    assert granted == {
+        *((*each, verb) for each in watched for verb in ("list", "watch")),
+        ("", "pods/binding", "create"), ("", "pods/status", "patch"), ("", "pods", "get"), ("", "pods", "delete"),
+        ("events.k8s.io", "events", "create"),
+    }  # fmt: skip
+    setup = read_setup(yaml.safe_load(documents["ConfigMap"]["data"]["scheduler.yaml"]))
+    assert setup.scheduler_names == ("trimaran-standalone",)
