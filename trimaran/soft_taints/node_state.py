@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trimaran.soft_taints.annotations import PREFIX
+from trimaran.soft_taints.annotations import PREFIX, timestamp
 
 TAINT_EFFECT = "PreferNoSchedule"
 Object = dict[str, Any]
@@ -40,7 +40,7 @@ class NodeState:
         """Return whether the node has a PreferNoSchedule taint with this key."""
         return any(_is_ours(taint, key) for taint in self.taints)
 
-    def patch(self, key: str, *, hot: bool, annotations: Mapping[str, str | None]) -> Object:
+    def patch(self, key: str, *, hot: bool, annotations: Mapping[str, str | None], now: float = 0.0) -> Object:
         """Return the merge patch that sets the taint and the annotations; empty if nothing changes.
 
         A patch replaces the whole list of taints. It carries the resource version, so that the API server refuses it if
@@ -50,11 +50,12 @@ class NodeState:
             key: key of our taint.
             hot: whether the node is to have the taint.
             annotations: text by annotation key; None removes the annotation.
+            now: Unix time, which a taint that is set carries as its ``timeAdded``.
         """
         change: Object = {}
         if hot != self.is_tainted(key):
             others = [dict(taint) for taint in self.taints if not _is_ours(taint, key)]
-            ours = [{"key": key, "value": "true", "effect": TAINT_EFFECT}] if hot else []
+            ours = [{"key": key, "value": "true", "effect": TAINT_EFFECT, "timeAdded": timestamp(now)}] if hot else []
             change["spec"] = {"taints": others + ours}
         differing = {name: text for name, text in annotations.items() if self.annotations.get(name) != text}
         if differing:

@@ -196,7 +196,7 @@ class NodeWriter:
             if name in waiting:
                 continue
             change = self._changed_annotations(name, state.annotations, snapshots)
-            patch = state.patch(self._plan.taint_key, hot=name in hot, annotations=change)
+            patch = state.patch(self._plan.taint_key, hot=name in hot, annotations=change, now=self._clock())
             if patch:
                 urgency = -1000.0 if "spec" in patch else -annotations.largest_change(change, state.annotations)
                 age = annotations.oldest_time(state.annotations)

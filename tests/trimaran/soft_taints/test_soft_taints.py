@@ -134,11 +134,13 @@ def test_largest_change_measures_a_change() -> None:
 
 
 def test_a_patch_keeps_foreign_taints() -> None:
-    """A patch only adds or removes our taint, carries the resource version, and is empty for an unchanged node."""
+    """A patch only adds or removes our taint, with its time, and has the version; it is empty for an unchanged node."""
     node = {"metadata": {"name": "a", "resourceVersion": "7", "annotations": {"x": "y"}}, "spec": {"taints": [FOREIGN]}}
     state = NodeState.from_k8s(node)
-    patch = state.patch("trimaran.io/hot", hot=True, annotations={})
-    ours = {"key": "trimaran.io/hot", "value": "true", "effect": "PreferNoSchedule"}
+    patch = state.patch("trimaran.io/hot", hot=True, annotations={}, now=1_600_000_000)
+    ours = {
+        "key": "trimaran.io/hot", "value": "true", "effect": "PreferNoSchedule", "timeAdded": "2020-09-13T12:26:40Z",
+    }  # fmt: skip
     assert patch == {"spec": {"taints": [FOREIGN, ours]}, "metadata": {"resourceVersion": "7"}}
     assert state.patch("trimaran.io/hot", hot=False, annotations={}) == {}
     tainted = NodeState.from_k8s({**node, "spec": {"taints": [ours, FOREIGN]}})
