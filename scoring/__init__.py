@@ -6,6 +6,7 @@ and our own. Scoring is pure: it does no input or output, reads no clock, writes
 
 from runtime.kubernetes.constraints import NodeRequirement, NodeSelectorTerm, Taint, Toleration
 from runtime.kubernetes.objects import CachedRequests, Container, Node, Owner, Pod, ResourceList
+from runtime.kubernetes.scheduling_rules import LabelSelector, PodAffinityTerm, SchedulingRules, SpreadConstraint
 from runtime.kubernetes.workloads import Workload
 from scoring.arguments import ArgumentError
 from scoring.kubernetes_version import KUBERNETES_VERSIONS
@@ -16,15 +17,20 @@ from scoring.load.use_levels import UseLevels
 from scoring.normalization import INFEASIBLE
 from scoring.plugins.base import Explanation, PreparedPlugin, Rows, RowSliceCache, ScorePlugin, Terms
 from scoring.plugins.congestion_cost import CongestedResource, CongestionCost
+from scoring.plugins.filtering import ClusterEvent, Dependence, FilterPlugin, FilterVerdict
 from scoring.plugins.image_locality import ImageLocality
+from scoring.plugins.inter_pod_affinity import InterPodAffinity
 from scoring.plugins.load_variation_risk_balancing import LoadVariationRiskBalancing
 from scoring.plugins.low_risk_over_commitment import LowRiskOverCommitment
+from scoring.plugins.node_affinity import NodeAffinity
 from scoring.plugins.node_resources_allocatable import NodeResourcesAllocatable
 from scoring.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from scoring.plugins.node_resources_fit import NodeResourcesFit, ResourceWeight, ShapePoint, fits
 from scoring.plugins.peaks import Peaks, PowerModel
 from scoring.plugins.pod_state import PodState
+from scoring.plugins.pod_topology_spread import PodTopologySpread
 from scoring.plugins.tail_risk import TailRisk
+from scoring.plugins.taint_toleration import TaintToleration
 from scoring.plugins.target_load_packing import TargetLoadPacking
 from scoring.profiles.configuration.fields import ConfigNote
 from scoring.profiles.configuration.plugins import PLUGINS, plugin_from_config
@@ -36,17 +42,21 @@ from scoring.profiles.scores import PluginScores, Scores, WeightedPlugin
 from scoring.table.node_rows import NodeRows
 from scoring.table.node_table import NodePlan, NodeTable
 from scoring.table.occupancy import DepartedPod, Occupancy, OwnedPods, PlacedPod
+from scoring.table.placed_rules import PlacedRules, PlacedTerm, PodCriterion, SelectorSources
 
 __all__ = [
     "CPU_LOAD", "DISK_LOAD", "GPU_LOAD", "INFEASIBLE", "KUBERNETES_VERSIONS", "MEMORY_LOAD", "NETWORK_LOAD", "PLUGINS",
-    "ArgumentError", "CachedRequests", "ConfigNote", "CongestedResource", "CongestionCost", "Container", "DepartedPod",
-    "Evidence", "Explanation", "FallbackPolicy", "FallbackScores", "ImageLocality", "Judgment",
+    "ArgumentError", "CachedRequests", "ClusterEvent", "ConfigNote", "CongestedResource", "CongestionCost",
+    "Container", "DepartedPod", "Dependence", "Evidence", "Explanation", "FallbackPolicy", "FallbackScores",
+    "FilterPlugin", "FilterVerdict", "ImageLocality", "InterPodAffinity", "Judgment", "LabelSelector",
     "LoadVariationRiskBalancing", "LowRiskOverCommitment", "MeasuredResource", "MeasuredUse", "MetricsTable", "Node",
-    "NodeGrade", "NodePlan", "NodeRequirement", "NodeResourcesAllocatable", "NodeResourcesBalancedAllocation",
-    "NodeResourcesFit", "NodeRows", "NodeSelectorTerm", "NodeTable", "Occupancy", "OwnedPods", "Owner", "OwnerIndex",
-    "OwnersOnRows", "PackedScores", "Peaks", "PlacedPod", "PluginScores", "Pod", "PodState", "PowerModel",
-    "PreparedPlugin", "PreparedProfile", "Profile", "ProfileExplanation", "ResourceList", "ResourceWeight",
-    "RowSliceCache", "Rows", "SchedulerConfiguration", "ScorePlugin", "Scores", "ShapePoint", "TailRisk", "Taint",
-    "TargetLoadPacking", "Terms", "Toleration", "UseLevels", "WeightedPlugin", "Workload", "fits", "plugin_from_config",
+    "NodeAffinity", "NodeGrade", "NodePlan", "NodeRequirement", "NodeResourcesAllocatable",
+    "NodeResourcesBalancedAllocation", "NodeResourcesFit", "NodeRows", "NodeSelectorTerm", "NodeTable", "Occupancy",
+    "OwnedPods", "Owner", "OwnerIndex", "OwnersOnRows", "PackedScores", "Peaks", "PlacedPod", "PlacedRules",
+    "PlacedTerm", "PluginScores", "Pod", "PodAffinityTerm", "PodCriterion", "PodState", "PodTopologySpread",
+    "PowerModel", "PreparedPlugin", "PreparedProfile", "Profile", "ProfileExplanation", "ResourceList",
+    "ResourceWeight", "RowSliceCache", "Rows", "SchedulerConfiguration", "SchedulingRules", "ScorePlugin", "Scores",
+    "SelectorSources", "ShapePoint", "SpreadConstraint", "TailRisk", "Taint", "TaintToleration", "TargetLoadPacking",
+    "Terms", "Toleration", "UseLevels", "WeightedPlugin", "Workload", "fits", "plugin_from_config",
     "read_configuration",
 ]  # fmt: skip

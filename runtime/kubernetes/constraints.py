@@ -114,10 +114,20 @@ def read_required_affinity(spec: Any, where: str) -> tuple[NodeSelectorTerm, ...
     Raises:
         ValueError: a requirement is invalid.
     """
-    required = get(get(get(spec, "affinity"), "nodeAffinity"), "requiredDuringSchedulingIgnoredDuringExecution")
+    node_affinity = get(get(spec, "affinity"), "nodeAffinity")
+    return None if node_affinity is None else read_required_terms(node_affinity, f"{where}.affinity.nodeAffinity")
+
+
+def read_required_terms(node_affinity: Any, where: str) -> tuple[NodeSelectorTerm, ...] | None:
+    """Read the required terms of a v1 NodeAffinity, of which one must match; None if it has none.
+
+    Raises:
+        ValueError: a requirement is invalid.
+    """
+    required = get(node_affinity, "requiredDuringSchedulingIgnoredDuringExecution")
     if required is None:
         return None
-    where += ".affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+    where += ".requiredDuringSchedulingIgnoredDuringExecution"
     terms = []
     for index, term in enumerate(get_list(required, "nodeSelectorTerms", where)):
         path = f"{where}.nodeSelectorTerms[{index}]"

@@ -373,7 +373,9 @@ def _host_ports(container: Any, where: str, *, host_network: bool) -> Iterator[t
 
 
 def _volumes(spec: Any, where: str) -> Iterator[tuple[str, Any]]:
-    claims, ephemeral, disks = [], [], []
+    claims: list[str] = []
+    ephemeral: list[str] = []
+    disks: list[tuple[Any, ...]] = []
     for volume in get_list(spec, "volumes", where):
         if (claim := get(volume, "persistentVolumeClaim")) is not None:
             claims.append(str(get(claim, "claimName") or ""))

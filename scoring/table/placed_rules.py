@@ -247,8 +247,8 @@ class PlacedRules:
             return
         for placed in self._placed_terms(pod.scheduling):
             if self._terms.change_row(placed, node_id, row, by):
-                for item in _index_keys(placed.term):
-                    self._terms_by_label.change(item, placed, by)
+                for key in _index_keys(placed.term):
+                    self._terms_by_label.change(key, placed, by)
         for address, protocol, number in pod.scheduling.host_ports:
             if self._ports.change_row((address, protocol, number), node_id, row, by):
                 self._addresses.change((protocol, number), address, by)

@@ -27,6 +27,9 @@ def notes_by_path(configuration):
     return {note.path: (note.status, note.detail) for note in configuration.notes}
 
 
+OLD_RULES = {"TaintToleration": 1, "NodeAffinity": 1, "PodTopologySpread": 2, "InterPodAffinity": 1}
+NEW_RULES = {"TaintToleration": 3, "NodeAffinity": 2, "PodTopologySpread": 2, "InterPodAffinity": 2}
+RESOURCES = {"NodeResourcesFit": 1, "NodeResourcesBalancedAllocation": 1, "ImageLocality": 1}
 TRIMARAN = """
 leaderElection: {leaderElect: false}
 profiles:
@@ -61,8 +64,10 @@ profiles:
 def test_a_profile_is_merged_with_the_defaults():
     """Defaults stay unless disabled for scoring or everywhere; enabled plugins are added with their weights."""
     configuration = read(TRIMARAN)
-    assert weights(configuration, "trimaran") == {"NodeResourcesFit": 1, "LoadVariationRiskBalancing": 5}
-    plugin = configuration.profile().plugins[1].plugin
+    assert weights(configuration, "trimaran") == {
+        **NEW_RULES, "NodeResourcesFit": 1, "LoadVariationRiskBalancing": 5,
+    }  # fmt: skip
+    plugin = configuration.profile().plugins[-1].plugin
     assert (plugin.safe_variance_margin, plugin.safe_variance_sensitivity) == (2, 1)
 
 
@@ -75,7 +80,7 @@ def test_every_key_has_a_status():
     for path, detail in {
         "KubeSchedulerConfiguration.leaderElection": "not about scores",
         "profiles[0].plugins.filter": "not about scores",
-        "profiles[0].plugins: TaintToleration": "this score is not implemented; weight 3",
+        "profiles[0].plugins: VolumeBinding": "this score is not implemented; weight 1",
         "LoadVariationRiskBalancingArgs.watcherAddress": "the source of metrics is a setting of the client",
         "profiles[0].pluginConfig[1].args": "TargetLoadPacking is not enabled for scoring",
         "profiles[0].pluginConfig[2].args": "the score of Coscheduling is not implemented",
@@ -110,10 +115,10 @@ def test_every_leaf_has_a_note():
 @pytest.mark.parametrize(
     ("version", "expected"),
     [
-        ("v1beta1", {"NodeResourcesBalancedAllocation": 1, "ImageLocality": 1, "NodeResourcesFit": 1}),
-        ("v1beta2", {"NodeResourcesBalancedAllocation": 1, "ImageLocality": 1, "NodeResourcesFit": 1}),
-        ("v1beta3", {"NodeResourcesFit": 1, "NodeResourcesBalancedAllocation": 1, "ImageLocality": 1}),
-        ("v1", {"NodeResourcesFit": 1, "NodeResourcesBalancedAllocation": 1, "ImageLocality": 1}),
+        ("v1beta1", {**RESOURCES, **OLD_RULES}),
+        ("v1beta2", {**RESOURCES, **OLD_RULES}),
+        ("v1beta3", {**RESOURCES, **NEW_RULES}),
+        ("v1", {**RESOURCES, **NEW_RULES}),
     ],
 )
 def test_every_version_has_its_defaults(version, expected):

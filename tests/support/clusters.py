@@ -96,7 +96,27 @@ shapes = st.lists(
     unique_by=lambda point: point["utilization"],
 ).map(lambda points: sorted(points, key=lambda point: point["utilization"]))
 power = st.fixed_dictionaries({"k0": st.floats(0, 500), "k1": st.floats(-200, 200), "k2": st.floats(-0.08, 0.08)})
+spread_constraints = st.lists(
+    st.fixed_dictionaries(
+        {
+            "maxSkew": st.integers(1, 3),
+            "topologyKey": st.sampled_from(["kubernetes.io/hostname", "zone"]),
+            "whenUnsatisfiable": st.sampled_from(["DoNotSchedule", "ScheduleAnyway"]),
+        }
+    ),
+    max_size=3,
+    unique_by=lambda entry: (entry["topologyKey"], entry["whenUnsatisfiable"]),
+)
 ARGUMENTS = {
+    "TaintToleration": st.just({}),
+    "NodeAffinity": st.just({}),
+    "PodTopologySpread": spread_constraints.map(
+        lambda listed: {"defaultConstraints": listed, "defaultingType": "List"} if listed else {}
+    ),
+    "InterPodAffinity": st.fixed_dictionaries(
+        {},
+        optional={"hardPodAffinityWeight": st.integers(0, 100), "ignorePreferredTermsOfExistingPods": st.booleans()},
+    ),
     "TargetLoadPacking": st.fixed_dictionaries(
         {},
         optional={

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from scoring import SchedulerConfiguration
 from scoring.kubernetes_version import LATEST_VERSION, default_score_weights, in_tree_plugins, known_version
 from trimaran.extender.placement_predictor import InTreePlugins
-from trimaran.extender.profiles import ANSWER_FACTOR, Profiles, our_plugins
+from trimaran.extender.profiles import ANSWER_FACTOR, Profiles, our_plugins, without_pod_rules
 from trimaran.plugins import read_scheduler_file
 
 MAX_TIMEOUT_SECONDS = 0.5
@@ -146,7 +146,7 @@ def in_tree_by_scheduler(profiles: Profiles, kubernetes_version: str = LATEST_VE
     configuration = read_scheduler_file(rendered, kubernetes_version=kubernetes_version, allow=None)
     return {
         profile.scheduler_name: InTreePlugins(
-            profile, configuration.weights[profile.scheduler_name].get("TaintToleration", 0)
+            without_pod_rules(profile), configuration.weights[profile.scheduler_name].get("TaintToleration", 0)
         )
         for profile in configuration.profiles
     }

@@ -1,18 +1,16 @@
 """Prediction of kube-scheduler's choice for a pod: the node with the highest sum of extender and in-tree scores."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from scoring import MetricsTable, Node, NodeTable, Pod, Profile
+from scoring import MetricsTable, NodeTable, Pod, Profile
 from scoring.arrays import Int64s
 from scoring.normalization import inverted
 from trimaran.extender.answer import ScoredCandidates
 from trimaran.extender.profiles import ANSWER_FACTOR
-
-_SOFT = "PreferNoSchedule"
 
 
 @dataclass(frozen=True)
@@ -41,8 +39,6 @@ class PlacementPredictor:
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._totals: dict[str, _Totals] = {}
-        self._nodes: Sequence[Node] = ()  # the nodes that _tainted was computed for
-        self._tainted: Mapping[str, Node] = {}
 
     def predict(self, pod: Pod, in_tree: InTreePlugins | None, answer: ScoredCandidates, table: NodeTable) -> str:
         """Return the name of the predicted node; "" if all candidates have been deleted.
@@ -59,7 +55,7 @@ class PlacementPredictor:
         sums = points * ANSWER_FACTOR
         if in_tree is not None:
             sums += self._totals_of(in_tree.profile, table).for_rows(pod, rows)
-            sums += in_tree.taint_weight * self._soft_taints(pod, names, table)
+            sums += in_tree.taint_weight * _soft_taints(pod, rows, table)
         equal = (sums == sums.max()).nonzero()[0]
         return names[int(equal[self._rng.randrange(equal.size)])]
 
@@ -69,27 +65,11 @@ class PlacementPredictor:
             totals = self._totals[profile.scheduler_name] = _Totals(profile, table)
         return totals
 
-    def _soft_taints(self, pod: Pod, names: Sequence[str], table: NodeTable) -> Int64s | int:
-        """Return the score of TaintToleration for each node, 0 to 100, shape (nodes,); 0 if no node has soft taints.
 
-        Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins/tainttoleration.
-        """
-        if table.nodes is not self._nodes:  # the sequence is replaced when a node changes
-            self._nodes = table.nodes
-            self._tainted = {
-                node.name: node for node in table.nodes if any(taint.effect == _SOFT for taint in node.taints)
-            }
-        if not self._tainted:
-            return 0
-        counts = np.zeros(len(names), np.int64)
-        for place, name in enumerate(names):
-            if name in self._tainted:
-                taints = self._tainted[name].taints
-                counts[place] = sum(
-                    taint.effect == _SOFT and not any(each.tolerates(taint) for each in pod.tolerations)
-                    for taint in taints
-                )
-        return inverted(counts)
+def _soft_taints(pod: Pod, rows: Int64s, table: NodeTable) -> Int64s | int:
+    """Return the score of TaintToleration for some rows, 0 to 100, shape (rows,); 0 if no node has soft taints."""
+    counts = table.rows.constraints.soft_taint_counts(pod.tolerations)
+    return 0 if counts is None else inverted(counts.take(rows))
 
 
 class _Totals:

@@ -12,7 +12,7 @@ so it decides as without the extender. The factor is chosen by replays; see docs
 
 from collections.abc import Collection, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,15 @@ from trimaran.plugins import installed_plugins, read_scheduler_file
 
 ANSWER_FACTOR = 10  # MaxNodeScore / MaxExtenderPriority, by which kube-scheduler multiplies an extender's answers
 DEFAULT_SCORE_FACTOR = 5
-IN_TREE = frozenset({"NodeResourcesFit", "NodeResourcesBalancedAllocation", "ImageLocality", *RENAMED})
+POD_RULES = frozenset({"InterPodAffinity", "NodeAffinity", "PodTopologySpread", "TaintToleration"})
+"""Plugins of kube-scheduler whose scores depend on all feasible nodes, which only a scheduler knows."""
+IN_TREE = frozenset({"NodeResourcesFit", "NodeResourcesBalancedAllocation", "ImageLocality", *POD_RULES, *RENAMED})
+
+
+def without_pod_rules(profile: Profile) -> Profile:
+    """Return a profile without the plugins :data:`POD_RULES`."""
+    plugins = tuple(weighted for weighted in profile.plugins if weighted.plugin.name not in POD_RULES)
+    return replace(profile, plugins=plugins)
 
 
 def our_plugins() -> frozenset[str]:

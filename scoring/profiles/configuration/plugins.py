@@ -10,15 +10,19 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
+from runtime.kubernetes.constraints import read_required_terms
 from runtime.kubernetes.objects import CPU, MEMORY, ResourceList
+from runtime.kubernetes.scheduling_rules import SpreadConstraint, read_preferred_node_terms, read_spread_constraint
 from scoring.arguments import Between
 from scoring.kubernetes_version import LATEST_VERSION, in_tree_plugins, known_version
 from scoring.load.measured_resource import CPU_AND_MEMORY, MEASURED_RESOURCES, MeasuredResource, measured
 from scoring.plugins.base import ScorePlugin
 from scoring.plugins.congestion_cost import CONGESTED_CPU_AND_MEMORY, CongestedResource, CongestionCost
 from scoring.plugins.image_locality import ImageLocality
+from scoring.plugins.inter_pod_affinity import InterPodAffinity
 from scoring.plugins.load_variation_risk_balancing import LoadVariationRiskBalancing
 from scoring.plugins.low_risk_over_commitment import DEFAULT_RISK_LIMIT_WEIGHT, LowRiskOverCommitment
+from scoring.plugins.node_affinity import NodeAffinity
 from scoring.plugins.node_resources_allocatable import NodeResourcesAllocatable
 from scoring.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from scoring.plugins.node_resources_fit import (
@@ -31,7 +35,9 @@ from scoring.plugins.node_resources_fit import (
 )
 from scoring.plugins.peaks import Peaks, PowerModel
 from scoring.plugins.pod_state import PodState
+from scoring.plugins.pod_topology_spread import PodTopologySpread
 from scoring.plugins.tail_risk import TailRisk
+from scoring.plugins.taint_toleration import TaintToleration
 from scoring.plugins.target_load_packing import TargetLoadPacking
 from scoring.profiles.configuration.fields import ConfigNote, FieldReader, did_you_mean, is_list
 from scoring.profiles.configuration.installed import WATCHER_KEYS, reader_of
@@ -338,6 +344,49 @@ def _allocatable(reader: FieldReader) -> NodeResourcesAllocatable:
     )
 
 
+def _node_affinity(reader: FieldReader) -> NodeAffinity:
+    added = reader.nested("addedAffinity")
+    if added is None:
+        return NodeAffinity()
+    reader.honored("addedAffinity", None)
+    return NodeAffinity(
+        read_required_terms(added.fields, added.path), read_preferred_node_terms(added.fields, added.path)
+    )
+
+
+def _pod_topology_spread(reader: FieldReader) -> PodTopologySpread:
+    constraints: list[SpreadConstraint] = []
+    listed = reader.raw("defaultConstraints") or ()
+    if not is_list(listed):
+        raise reader.error("defaultConstraints", f"must be a list, got {listed!r}")
+    for index, written in enumerate(listed):
+        path = f"{reader.path}.defaultConstraints[{index}]"
+        if not isinstance(written, Mapping) or not written.get("topologyKey"):
+            raise ValueError(f"{path}: must be a constraint with a topologyKey, got {written!r}")
+        if written.get("labelSelector") is not None:
+            raise ValueError(f"{path}.labelSelector: must be absent: the selector depends on the pod")
+        constraints.append(read_spread_constraint(written, None, path))
+        kinds = [(constraint.topology_key, constraint.required) for constraint in constraints]
+        if kinds.index(kinds[-1]) < index:
+            raise ValueError(f"{path}: there are two constraints with this topologyKey and whenUnsatisfiable")
+    reader.honored("defaultConstraints", None)
+    # The API's default is System, which kube-scheduler refuses together with constraints.
+    return reader.build(
+        PodTopologySpread,
+        default_constraints=tuple(constraints),
+        defaulting_type=reader.value("defaultingType", PodTopologySpread.defaulting_type),
+    )
+
+
+def _inter_pod_affinity(reader: FieldReader) -> InterPodAffinity:
+    default = InterPodAffinity
+    return reader.build(
+        InterPodAffinity,
+        hard_pod_affinity_weight=reader.value("hardPodAffinityWeight", default.hard_pod_affinity_weight),
+        ignore_preferred_terms_of_existing_pods=reader.value("ignorePreferredTermsOfExistingPods", default=False),
+    )
+
+
 def _weights(
     reader: FieldReader, default: tuple[ResourceWeight, ...], *, zero_is_default: bool = True
 ) -> tuple[ResourceWeight, ...]:
@@ -370,6 +419,10 @@ _READERS: Mapping[str, Callable[[FieldReader], ScorePlugin]] = {
     ImageLocality.name: lambda _: ImageLocality(),
     NodeResourcesAllocatable.name: _allocatable,
     PodState.name: lambda _: PodState(),
+    TaintToleration.name: lambda _: TaintToleration(),
+    NodeAffinity.name: _node_affinity,
+    PodTopologySpread.name: _pod_topology_spread,
+    InterPodAffinity.name: _inter_pod_affinity,
     **{old: _renamed(strategy) for old, (_, strategy) in RENAMED.items()},
 }
 PLUGINS = frozenset(_READERS)

@@ -549,7 +549,7 @@ profiles:
   plugins:
     score:
       disabled: [{name: "*"}]
-      enabled: [{name: TargetLoadPacking, weight: 3}, {name: NodeResourcesFit}, {name: InterPodAffinity, weight: 2}]
+      enabled: [{name: TargetLoadPacking, weight: 3}, {name: NodeResourcesFit}, {name: VolumeBinding, weight: 2}]
   pluginConfig:
   - name: TargetLoadPacking
     args: {targetUtilization: 60}
@@ -569,7 +569,7 @@ def test_score_by_a_whole_configuration(address, configured):
     """All plugins of the profile score with weights and arguments; a warning names unavailable plugins."""
     result = run("score", "--watcher", address, *configured, "--scheduler", "careful", "-o", "json")
     assert result.exit_code == 0
-    assert "kube-scheduler also scores by plugins that are not available here: 2 x InterPodAffinity\n" in result.stderr
+    assert "kube-scheduler also scores by plugins that are not available here: 2 x VolumeBinding\n" in result.stderr
     document = json.loads(result.stdout)
     assert document["weights"] == {"TargetLoadPacking": 3, "NodeResourcesFit": 1}
     for each in document["nodes"]:

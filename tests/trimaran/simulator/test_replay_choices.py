@@ -22,7 +22,7 @@ from trimaran.simulator.cluster import Cluster, PodRun
 from trimaran.simulator.faults import Fault, FaultKind
 from trimaran.simulator.policies.catalogue import policies
 from trimaran.simulator.policies.profiles import ProfileChooser, ProfilePolicy, configured_policy, extender_profile
-from trimaran.simulator.policies.topology_spread import PodTopologySpread
+from trimaran.simulator.policies.topology_spread import OwnerSpread
 from trimaran.simulator.replay import Replay, ReplayOptions
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
 from trimaran.simulator.windows import unix_seconds
@@ -192,7 +192,7 @@ class Live:
         answer = self.prioritizer.answer(ExtenderArgs.decode(orjson.dumps(body)))
         self.answered[answer.outcome] += 1
         # kube-scheduler adds its own plugins' scores, with the weights of the rendered file.
-        spread = WeightedPlugin(PodTopologySpread(chooser._cluster.replicas), self.spread)
+        spread = WeightedPlugin(OwnerSpread(chooser._cluster.replicas), self.spread)
         in_tree = Profile((*self.in_tree.plugins, spread))
         in_tree = in_tree.prepare(chooser._cluster.nodes, MetricsTable.empty(chooser._cluster.nodes))
         sums = in_tree.score(pod, among=candidates).total

@@ -15,12 +15,19 @@ from scoring.profiles.fallback import FallbackPolicy
 from scoring.profiles.profile import PreparedProfile, Profile
 from scoring.profiles.scores import WeightedPlugin
 from trimaran.extender.kube_scheduler import ExtenderEndpoint, render_config
-from trimaran.extender.profiles import ANSWER_FACTOR, DEFAULT_SCORE_FACTOR, IN_TREE, Profiles, our_plugins
+from trimaran.extender.profiles import (
+    ANSWER_FACTOR,
+    DEFAULT_SCORE_FACTOR,
+    IN_TREE,
+    Profiles,
+    our_plugins,
+    without_pod_rules,
+)
 from trimaran.plugins import read_scheduler_file
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.learning import UseHistory
 from trimaran.simulator.moving.base import MovePolicy
-from trimaran.simulator.policies.topology_spread import PodTopologySpread
+from trimaran.simulator.policies.topology_spread import OwnerSpread
 from trimaran.simulator.policy import pick_highest
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
 
@@ -58,7 +65,8 @@ def _in_tree(configuration: Mapping[str, Any]) -> tuple[Profile, int]:
     """
     rendered = read_scheduler_file(render_config(configuration, ExtenderEndpoint("http://127.0.0.1"), allow=None))
     (profile,) = rendered.profiles
-    plugins = tuple(WeightedPlugin(each.plugin, each.weight // ANSWER_FACTOR) for each in profile.plugins)
+    in_tree = without_pod_rules(profile)
+    plugins = tuple(WeightedPlugin(each.plugin, each.weight // ANSWER_FACTOR) for each in in_tree.plugins)
     spread = rendered.weights[profile.scheduler_name].get("PodTopologySpread", 0) // ANSWER_FACTOR
     return Profile(plugins, profile.scheduler_name), spread
 
@@ -113,6 +121,7 @@ def configured_policy(name: str, document: Mapping[str, Any]) -> ProfilePolicy:
     if len(schedulers) > 1:
         raise ValueError(f"profiles: a policy has one profile, and the file has several: {', '.join(schedulers)}")
     (profile,) = configuration.profiles
+    profile = without_pod_rules(profile)  # a replay spreads pods by its own owners, and has no other rules
     in_tree, spread = profile, configuration.weights[profile.scheduler_name].get("PodTopologySpread", 0)
     if not our_plugins().isdisjoint(each.plugin.name for each in profile.plugins):
         profile = extender_profile(document)
@@ -199,5 +208,5 @@ class ProfileChooser:
         """Return a profile with PodTopologySpread added; weight 0 adds nothing."""
         if not weight:
             return profile
-        spread = WeightedPlugin(PodTopologySpread(self._cluster.replicas), weight)
+        spread = WeightedPlugin(OwnerSpread(self._cluster.replicas), weight)
         return Profile((*profile.plugins, spread), profile.scheduler_name)

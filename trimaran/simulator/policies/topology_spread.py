@@ -28,7 +28,7 @@ _MAX_SKEW = 3
 
 
 @dataclass(frozen=True)
-class PodTopologySpread(WithoutNodeTerms):
+class OwnerSpread(WithoutNodeTerms):
     """kube-scheduler's PodTopologySpread over hostnames, without zones: prefers nodes with few of the owner's pods.
 
     Attributes:
