@@ -126,9 +126,9 @@ class VictimSearch:
             else:
                 self._filters.append(each)
 
-        self._depends_on_requests = all(each.depends_on is Dependence.REQUESTS for each in self._filters)
+        self._by_requests = [each for each in self._filters if each.depends_on is Dependence.REQUESTS]
 
-        self._depends_on_requests = all(each.depends_on is Dependence.REQUESTS for each in self._filters)
+        self._by_requests = [each for each in self._filters if each.depends_on is Dependence.REQUESTS]
         self._best: tuple[float, ...] = (_MOST,)  # least beginning of a cost without violations
 
     def search(self, rows: Int64s, at_once: int) -> Iterator[Candidate | DominatedCandidate | tuple[str, ...]]:
@@ -152,15 +152,15 @@ class VictimSearch:
                 refused[row] = self._refused[row]
             else:
                 removable[row] = pods
-        by_requests = [each for each in self._filters if each.depends_on is Dependence.REQUESTS]
-        together = dict(self._try_together(by_requests, list(removable.values())))
+        together = dict(self._try_together(self._by_requests, list(removable.values())))
+        tells_reason = self._by_requests == self._filters[: len(self._by_requests)]  # the first refusal is the reason
         for row in rows.tolist():
             if row in refused:
                 yield refused[row]
                 continue
             result = together[row]
             has_room = isinstance(result, Candidate) or result == (NO_VICTIMS,)
-            if self._depends_on_requests or not has_room:
+            if self._by_requests == self._filters or (not has_room and tells_reason):
                 yield result
             else:
                 yield self._try_one(removable[row], result)
