@@ -4,6 +4,9 @@ One process serves 5,000 nodes and measures 100,000 pods of 8,000 workloads, by 
 One client requests ``/watcher`` every few milliseconds over one connection: first at rest (the baseline), then during
 rounds of pod use, and then while another client reads pages and the compact form of ``/workloads`` without a pause.
 
+A second table says why requests wait: how long a round holds Python's global interpreter lock (GIL) before another
+thread gets it. It is measured in processor time of the round, so that other programs do not count, in further rounds.
+
     python benchmarks/serving_workloads.py [--nodes 5000] [--pods 100000] [--seconds 8]
 """
 
@@ -13,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
+from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
 
 import numpy as np
@@ -34,6 +38,7 @@ from watcher.workloads.pods import RunningPods
 from watcher.workloads.sources import FirstWorking, PodUseSources
 
 ROUNDS, PAUSE_SECONDS = 3, 0.003
+LONGEST = 5
 
 
 class GivenPods:
@@ -55,8 +60,34 @@ class GivenPods:
         """Do nothing."""
 
 
-def serve(port: int, nodes: int, pods: int, metrics_api: str, begin: Event, done: Event) -> None:
-    """Serve a watcher that runs a round of pod use for each time that ``begin`` is set, and then sets ``done``."""
+class LockProbe(threading.Thread):
+    """Thread that gives the GIL away and takes it again, to measure how long another thread holds it in between.
+
+    Args:
+        measured: identifier of the other thread, which runs until ``stop`` is set.
+    """
+
+    def __init__(self, measured: int) -> None:
+        super().__init__(daemon=True)
+        self._clock = time.pthread_getcpuclockid(measured)
+        self.stop = threading.Event()
+        self.milliseconds: list[float] = []
+
+    def run(self) -> None:
+        """Measure until ``stop`` is set."""
+        while not self.stop.is_set():
+            before = time.clock_gettime(self._clock)
+            time.sleep(0)
+            self.milliseconds.append(1000 * (time.clock_gettime(self._clock) - before))
+
+
+def serve(
+    port: int, nodes: int, pods: int, metrics_api: str, begin: Event, done: Event, probed: Event, held: Connection
+) -> None:
+    """Serve a watcher that runs a round of pod use for each time that ``begin`` is set, and then sets ``done``.
+
+    If ``probed`` is set, the longest times that the round held the GIL are sent, and its processor time in seconds.
+    """
 
     def start() -> FastPath:
         settings = Settings(
@@ -76,7 +107,16 @@ def serve(port: int, nodes: int, pods: int, metrics_api: str, begin: Event, done
                 begin.wait()
                 begin.clear()
                 clock[0] += 300
+                probe = LockProbe(threading.get_ident())
+                if probed.is_set():
+                    probe.start()
+                used = time.thread_time()
                 assert rounds.run_once(), rounds.state.failure
+                used = time.thread_time() - used
+                if probed.is_set():
+                    probe.stop.set()
+                    probe.join()
+                    held.send((sorted(probe.milliseconds, reverse=True)[:LONGEST], used))
                 done.set()
 
         threading.Thread(target=measure, daemon=True).start()
@@ -125,16 +165,23 @@ def main() -> None:
     def answer(handler: BaseHTTPRequestHandler) -> None:
         reply(handler, body)
 
-    begin, done = multiprocessing.Event(), multiprocessing.Event()
+    begin, done, probed = multiprocessing.Event(), multiprocessing.Event(), multiprocessing.Event()
+    held, send_held = multiprocessing.Pipe(duplex=False)
     phases: dict[str, list[float]] = {}
     with serving(answer) as metrics_api:
-        arguments = (port, size.nodes, size.pods, metrics_api.url, begin, done)
+        arguments = (port, size.nodes, size.pods, metrics_api.url, begin, done, probed, send_held)
         process = multiprocessing.get_context("fork").Process(target=serve, args=arguments)
         process.start()
         try:
             wait_until(lambda: latencies(port, lambda passed: passed == 0) or True, "the watcher answers", 300)
-            begin.set()
-            assert done.wait(300)
+            holds = {}
+            probed.set()
+            for name in ("the first", "the second"):
+                done.clear()
+                begin.set()
+                assert done.wait(900)
+                holds[name] = held.recv()
+            probed.clear()
             phases["at rest"] = latencies(port, lambda passed: passed < size.seconds)
             phases["rounds of pod use"] = []
             for _ in range(ROUNDS):
@@ -156,6 +203,11 @@ def main() -> None:
     for phase, times in phases.items():
         p50, p99 = np.percentile(times, (50, 99))
         table.row(phase, f"{len(times):,}", f"{p50:.2f}", f"{p99:.2f}", f"{p99 / base:.2f}")
+    print()
+    columns = ("round", "processor, s", "longest", "second", "third", "fifth")
+    table = Table("Longest times that a round holds the GIL, ms of its processor time", columns)
+    for name, (longest, used) in holds.items():
+        table.row(name, f"{used:.2f}", *(f"{longest[place]:.1f}" for place in (0, 1, 2, 4)))
 
 
 if __name__ == "__main__":
