@@ -117,6 +117,11 @@ def drawn_node(dice, number):
     return {"metadata": {"name": f"n{number}", "labels": labels}, "spec": {"taints": taints}}
 
 
+def domains(terms, labels):
+    """Return the key and value of each term's domain, for those keys that a node has."""
+    return [(term["topologyKey"], labels[term["topologyKey"]]) for term in terms if term["topologyKey"] in labels]
+
+
 class Slow:
     """Slow version: plain loops over the JSON of every pod and node, as the Go source has them."""
 
@@ -167,51 +172,44 @@ class Slow:
         wanted, hated = (self.terms(self.pod, kind, REQUIRED) for kind in ("podAffinity", "podAntiAffinity"))
         placed_anti, anti, affine = set(), set(), set()
         for labels, other in self.pairs():
-            for term in self.terms(other, "podAntiAffinity", REQUIRED):
-                if self.matches(other, term, self.pod) and term["topologyKey"] in labels:
-                    placed_anti.add((term["topologyKey"], labels[term["topologyKey"]]))
-            for term in hated:
-                if self.matches(self.pod, term, other) and term["topologyKey"] in labels:
-                    anti.add((term["topologyKey"], labels[term["topologyKey"]]))
-            if wanted and all(self.matches(self.pod, term, other) for term in wanted):
-                affine.update(
-                    (t["topologyKey"], labels[t["topologyKey"]]) for t in wanted if t["topologyKey"] in labels
-                )
+            placed = self.terms(other, "podAntiAffinity", REQUIRED)
+            placed_anti.update(domains([term for term in placed if self.matches(other, term, self.pod)], labels))
+            anti.update(domains([term for term in hated if self.matches(self.pod, term, other)], labels))
+            if all(self.matches(self.pod, term, other) for term in wanted):
+                affine.update(domains(wanted, labels))
+        alone = not affine and all(self.matches(self.pod, term, self.pod) for term in wanted)
         result = []
         for node in self.nodes:
             labels = node["metadata"]["labels"]
             keys = [term["topologyKey"] for term in wanted]
             found = all(key in labels and (key, labels[key]) in affine for key in keys)
-            alone = not affine and all(self.matches(self.pod, term, self.pod) for term in wanted)
             if wanted and not found and not (alone and all(key in labels for key in keys)):
                 result.append("node(s) didn't match pod affinity rules!")
-            elif any((term["topologyKey"], labels.get(term["topologyKey"])) in anti for term in hated):
+            elif anti.intersection(domains(hated, labels)):
                 result.append("node(s) didn't match pod anti-affinity rules")
-            elif any(item in placed_anti for item in labels.items()):
-                result.append("node(s) didn't satisfy existing pods anti-affinity rules")
             else:
-                result.append("")
+                is_repelled = placed_anti.intersection(labels.items())
+                result.append("node(s) didn't satisfy existing pods anti-affinity rules" if is_repelled else "")
         return result
+
+    def weighted(self, hard):
+        """Yield the weight and the domain of each term that selects a pod, once for each pod."""
+        for labels, other in self.pairs():
+            for owner, selected in ((self.pod, other), (other, self.pod)):
+                for kind, sign in (("podAffinity", 1), ("podAntiAffinity", -1)):
+                    for each in self.terms(owner, kind, PREFERRED):
+                        if self.matches(owner, each["podAffinityTerm"], selected):
+                            for domain in domains([each["podAffinityTerm"]], labels):
+                                yield sign * each["weight"], domain
+            for term in self.terms(other, "podAffinity", REQUIRED):
+                if self.matches(other, term, self.pod):
+                    for domain in domains([term], labels):
+                        yield hard, domain
 
     def affinity_scores(self, feasible, hard=1):
         sums = {}
-
-        def add(weight, term, labels):
-            if term["topologyKey"] in labels:
-                pair = term["topologyKey"], labels[term["topologyKey"]]
-                sums[pair] = sums.get(pair, 0) + weight
-
-        for labels, other in self.pairs():
-            for kind, sign in (("podAffinity", 1), ("podAntiAffinity", -1)):
-                for each in self.terms(self.pod, kind, PREFERRED):
-                    if self.matches(self.pod, each["podAffinityTerm"], other):
-                        add(sign * each["weight"], each["podAffinityTerm"], labels)
-                for each in self.terms(other, kind, PREFERRED):
-                    if self.matches(other, each["podAffinityTerm"], self.pod):
-                        add(sign * each["weight"], each["podAffinityTerm"], labels)
-            for term in self.terms(other, "podAffinity", REQUIRED):
-                if self.matches(other, term, self.pod):
-                    add(hard, term, labels)
+        for weight, domain in self.weighted(hard):
+            sums[domain] = sums.get(domain, 0) + weight
         raw = [sum(sums.get(pair, 0) for pair in self.nodes[row]["metadata"]["labels"].items()) for row in feasible]
         low, high = min(raw), max(raw)
         return [int(100.0 * (float(each - low) / float(high - low))) if high > low else 0 for each in raw]
@@ -239,9 +237,9 @@ class Slow:
 
     def is_included(self, constraint, node):
         labels, spec = node["metadata"]["labels"], self.pod["spec"]
-        if constraint.get("nodeAffinityPolicy", "Honor") == "Honor":
-            if any(labels.get(key) != value for key, value in spec.get("nodeSelector", {}).items()):
-                return False
+        is_selected = all(labels.get(key) == value for key, value in spec.get("nodeSelector", {}).items())
+        if constraint.get("nodeAffinityPolicy", "Honor") == "Honor" and not is_selected:
+            return False
         if constraint.get("nodeTaintsPolicy", "Ignore") == "Honor":
             tolerated = {toleration["key"] for toleration in spec.get("tolerations", ())}
             return all(t["effect"] != "NoSchedule" or t["key"] in tolerated for t in node["spec"]["taints"])
@@ -447,8 +445,10 @@ def test_preferred_node_affinity_and_soft_taints():
     nodes = [{"metadata": {"name": str(n), "labels": {"rack": str(n)}}, "spec": {"taints": [
         {"key": "t", "effect": "PreferNoSchedule"}] * n}} for n in range(3)]  # fmt: skip
     table = NodeTable.from_k8s(nodes)
-    terms = [{"weight": weight, "preference": {"matchExpressions": [{"key": "rack", "operator": "In", "values": [rack]}]}}
-             for weight, rack in ((10, "1"), (30, "2"))]  # fmt: skip
+    terms = [
+        {"weight": weight, "preference": {"matchExpressions": [{"key": "rack", "operator": "In", "values": [rack]}]}}
+        for weight, rack in ((10, "1"), (30, "2"))
+    ]
     spec = {"containers": [], "affinity": {"nodeAffinity": {PREFERRED: terms}}}
     pod = Pod.from_k8s({"metadata": {"name": "p"}, "spec": spec})
     assert normalized(NodeAffinity(), pod, table, np.arange(3)) == [0, 33, 100]
