@@ -61,7 +61,7 @@ def test_every_manifest_is_applied(cluster: ControlPlane) -> None:
     assert {each.name for each in FOLDER.glob("*.yaml")} == {*FILES, "kustomization.yaml"}
     names = {each["metadata"]["name"] for each in cluster.api.items("/apis/apps/v1/deployments")}
     assert names == {f"trimaran-{part}" for part in ("watcher", "scheduler", "nodes", "extender", "dashboard",
-                                                 "rebalancer", "standalone-scheduler")}  # fmt: skip
+                                                 "rebalancer", "standalone")}  # fmt: skip
 
 
 def test_the_schedulers_file_equals_the_rendered_configuration() -> None:

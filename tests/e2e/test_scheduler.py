@@ -22,7 +22,7 @@ MANIFEST = Path(__file__).parents[2] / "deploy/kubernetes/standalone-scheduler.y
 RIGHTS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 NAME = "trimaran-standalone"
 NODES, PODS, CORES = 100, 500, 4
-LEASE_SECONDS = 3
+LEASE_SECONDS = 9  # a busy machine takes seconds to renew it
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ class RunningScheduler:
     """A replica of the scheduler, without a watcher, so that it scores by the fallback policy."""
 
     def __init__(self, cluster: ControlPlane) -> None:
-        token = cluster.service_account("trimaran", "trimaran-standalone-scheduler").token
+        token = cluster.service_account("trimaran", "trimaran-standalone").token
         self.port = free_port()
         command = [
             sys.executable, "-m", "trimaran", "scheduler", "--name", NAME, "--port", str(self.port),
@@ -96,7 +96,7 @@ def test_pods_are_bound_within_the_capacity(cluster: ControlPlane, record_proper
         scheduler.process.wait_until(lambda: scheduler.leads, "it leads", 60)
         began = time.monotonic()
         cluster.api.create(*(pending(f"web-{number}") for number in range(PODS)), pending("large", "64"))
-        scheduler.process.wait_until(lambda: all_bound(cluster, "web", PODS), "all pods are bound", 90)
+        scheduler.process.wait_until(lambda: all_bound(cluster, "web", PODS), "all pods are bound", 150)
         record_property("figures", f"{PODS} pods on {NODES} nodes in {time.monotonic() - began:.1f} s, with creation")
         assert overcommitted(cluster) == []
         conditions = lambda: pods_of(cluster, "large")[0]["status"].get("conditions") or []  # noqa: E731
@@ -134,11 +134,11 @@ def test_nothing_is_bound_twice_or_lost_after_kills_and_pauses(cluster: ControlP
         replicas.remove(leader)
         replicas.append(RunningScheduler(cluster))
         started.append(replicas[-1])
-        wait_until(lambda: all_bound(cluster, "kill", 200), "the other replica binds the rest", 90)
-        leader = wait_until(lambda: next((each for each in replicas if each.leads), None), "a replica leads", 30)
+        wait_until(lambda: all_bound(cluster, "kill", 200), "the other replica binds the rest", 150)
+        leader = wait_until(lambda: next((each for each in replicas if each.leads), None), "a replica leads", 60)
         cluster.api.create(*(pending(f"stop-{number}") for number in range(200)))
         leader.process.pause()
-        wait_until(lambda: all_bound(cluster, "stop", 200), "the other replica binds the rest", 90)
+        wait_until(lambda: all_bound(cluster, "stop", 200), "the other replica binds the rest", 150)
         leader.process.resume()
         leader.process.wait_until(
             lambda: "the Lease is lost" in leader.process.log.read_text(), "the old leader's worker ends", 30

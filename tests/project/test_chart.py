@@ -14,6 +14,7 @@ from scoring.kubernetes_version import LATEST_VERSION, default_score_weights
 from trimaran.extender.profiles import IN_TREE, Profiles, our_plugins
 from trimaran.extender.settings import ExtenderSettings
 from trimaran.rebalancer.settings import RebalanceSettings
+from trimaran.scheduler.settings import SchedulerSettings
 from trimaran.simulator.policies.catalogue import configuration_of
 from trimaran.soft_taints.settings import NodesSettings
 from watcher.settings import WatcherSettings
@@ -39,7 +40,7 @@ def test_the_default_values_match_the_schema():
         {"replica": 2}, {"replicas": -1}, {"replicas": "2"}, {"size": "huge"}, {"settings": {"windows": "5m"}},
         {"provider": {"name": "", "address": ""}}, {"provider": {"name": "Prometheus", "address": "prometheus:9090"}},
         {"nodes": {"enabled": "yes"}}, {"rebalancer": {"mode": "on"}}, {"nodes": {"taints": False, "windows": []}},
-        {"platform": "aws"},
+        {"platform": "aws"}, {"standalone": {"mode": "on"}}, {"standalone": {"profiles": []}},
         {"scheduler": {"plugins": []}}, {"scheduler": {"plugins": [{"name": "Peaks: x", "weight": 1}]}},
         {"extender": {"mode": "on"}}, {"extender": {"canary": 101}}, {"extender": {"settings": {"extender.canary": 5}}},
         {"readersSecret": {"name": "x"}}, {"dashboard": {"extender": {"address": "extender:2021"}}},
@@ -56,7 +57,7 @@ def test_wrong_values_are_refused(wrong):
 def test_values_accept_every_setting():
     """The values accept every setting by name, except the reloaded settings, which are values of the chart."""
     parts = {"scheduler": ExtenderSettings, "extender": ExtenderSettings, "nodes": NodesSettings,
-             "rebalancer": RebalanceSettings}  # fmt: skip
+             "rebalancer": RebalanceSettings, "standalone": SchedulerSettings}  # fmt: skip
     values = {**VALUES, "settings": dict.fromkeys(setting_names(WatcherSettings), "x")}
     for part, settings in parts.items():
         accepted = dict.fromkeys(set(setting_names(settings)) - {f"extender.{key}" for key in CHART_VALUES}, "x")

@@ -46,7 +46,7 @@ class SchedulerSection(ClusterSection):
     events_per_second: float = Field(200, ge=0, le=10000, description="largest mean rate of Events about pods")
     seed: int | None = Field(None, ge=0, description="seed of the choice between equal nodes; by default random")
     lease_namespace: str = Field("trimaran", pattern=_LABEL, description="namespace of the Lease")
-    lease_name: str = Field("trimaran-standalone-scheduler", pattern=_LABEL, description="name of the Lease")
+    lease_name: str = Field("trimaran-standalone", pattern=_LABEL, description="name of the Lease")
     lease_seconds: float = Field(
         15, ge=3, le=600, description="time after which another replica takes over a Lease that is not renewed"
     )

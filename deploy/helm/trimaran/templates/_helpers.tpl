@@ -1,4 +1,4 @@
-{{/* The argument of each template is a list: the root and the part (watcher, scheduler, extender, nodes, rebalancer, dashboard). */}}
+{{/* The argument of each template is a list: the root and the part (watcher, scheduler, extender, nodes, rebalancer, standalone, dashboard). */}}
 
 {{- define "trimaran.name" -}}
 {{- printf "%s-%s" (index . 0).Release.Name (index . 1) -}}

@@ -125,7 +125,7 @@ readinessProbe:
 {{- $key := (index . 0).Values.clientSecret.key -}}
 {{- if $key }}
 - {name: TRIMARAN_{{ $section | upper }}__WATCHER_TOKEN_FILE, value: {{ printf "/run/watcher/%s" $key | quote }}}
-{{- else if and (has $section (list "extender" "rebalance")) (include "trimaran.reviewsAccess" (index . 0)) }}
+{{- else if and (has $section (list "extender" "rebalance" "scheduler")) (include "trimaran.reviewsAccess" (index . 0)) }}
 # The watcher reviews this account, which may list all pods.
 - {name: TRIMARAN_{{ $section | upper }}__WATCHER_TOKEN_FILE, value: /var/run/secrets/kubernetes.io/serviceaccount/token}
 {{- end }}
