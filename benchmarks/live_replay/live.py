@@ -90,10 +90,10 @@ def install_provider(folder: Path) -> Path:
 def live_run(trace: Trace, options: LiveOptions, folder: Path) -> dict[str, Any]:
     """Play a trace under a policy; write what happened into a folder, and return the content of ``outcome.json``.
 
-    The folder gets the trace (``world/``), ``journal.jsonl`` with the inputs of every scored pod, ``decisions.jsonl``
-    with the extender's own records, ``placements.jsonl`` with the pods' nodes over time, ``findings.json`` of the
-    watcher, ``rebalancer.json`` with its moves, and ``outcome.json``, which is not ``in_time`` if the machine was too
-    slow to play the trace.
+    The folder gets the trace (``world/``), ``placements.jsonl`` with the pods' nodes over time, ``findings.json`` of
+    the watcher, ``rebalancer.json`` with its moves, and ``outcome.json``, which is not ``in_time`` if the machine was
+    too slow to play the trace. Without moves it also gets ``journal.jsonl`` with the inputs of every scored pod, and
+    ``decisions.jsonl`` with the extender's own records.
     """
     form = PodForm.REPLICA if options.mover else options.form
     folder.mkdir(parents=True, exist_ok=True)
@@ -125,12 +125,13 @@ def live_run(trace: Trace, options: LiveOptions, folder: Path) -> dict[str, Any]
 
         def report(minute: int) -> None:
             lags.append(clock.minute() - minute)
-            if extender is not None and minute % _DECISIONS_MINUTES == 0:
+            if extender is not None and not options.mover and minute % _DECISIONS_MINUTES == 0:
                 recorded.update(_recent_decisions(extender))
 
         player.play(report=report)
         if extender is not None:
-            recorded.update(_recent_decisions(extender))
+            if not options.mover:
+                recorded.update(_recent_decisions(extender))
             _save_services(watcher, extender, recorded, folder)
     outcome = placements.outcome(options.policy)
     placements.write(folder / "placements.jsonl")
@@ -174,7 +175,9 @@ def _extender(cluster: ControlPlane, watcher: str, options: LiveOptions, folder:
         "extender__deadline_seconds": options.deadline_seconds,
         "extender__explain": "open",
     }
-    environment = {SPEED_VARIABLE: str(options.speed), JOURNAL_VARIABLE: str(folder / "journal.jsonl")}
+    environment = {SPEED_VARIABLE: str(options.speed)}
+    if not options.mover:  # a moved pod is there twice for a moment, so that decisions are not checked
+        environment[JOURNAL_VARIABLE] = str(folder / "journal.jsonl")
     with Extender(cluster, CONFIGURATION, watcher, environment=environment, program=_PROGRAM, **settings) as extender:
         yield extender
 

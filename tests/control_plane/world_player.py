@@ -171,8 +171,11 @@ class WorldPlayer:
             arriving = arrivals.pop(minute, [])
             for number in ending:
                 self._end(number)
-            for number in arriving:
-                self._cluster.api.create(self._manifest(number))
+            if self._form is PodForm.REPLICA and arriving:  # their controllers create the pods in any order
+                self._cluster.api.create(*map(self._manifest, arriving))
+            else:
+                for number in arriving:
+                    self._cluster.api.create(self._manifest(number))
             self._scale(arriving, ending)
             report(minute)
         time.sleep(max(0.0, self._clock.unix_seconds(end) - time.time()))
