@@ -398,8 +398,12 @@ def test_a_copy_of_the_table_has_an_index_of_its_own():
     copy.remove(pod("one"))
     assert reasons(InterPodAffinity(), pod("x"), copy) == [""]
     assert reasons(InterPodAffinity(), pod("x"), table) != [""]
-    assert table.placed_rules.pods_matching([table.selector_sources.criterion(
-        pod("x").scheduling.required_anti_affinity_terms[0])]).tolist() == [2]  # fmt: skip
+    criteria = [table.selector_sources.criterion(pod("x").scheduling.required_anti_affinity_terms[0])]
+    assert table.placed_rules.pods_matching(criteria).tolist() == [2]
+    later = table.copy()
+    later.assume(pod("four"), "n")
+    assert later.placed_rules.pods_matching(criteria).tolist() == [3]
+    assert table.placed_rules.pods_matching(criteria).tolist() == [2]
 
 
 @pytest.mark.parametrize("known", [True, False])

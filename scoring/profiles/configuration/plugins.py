@@ -289,10 +289,10 @@ def _peaks(reader: FieldReader) -> Peaks:
 
 
 def _node_resources_fit(reader: FieldReader) -> NodeResourcesFit:
-    ignored = {name: _names(reader, key) for key, name in _FILTER_KEYS.items()}
+    ignored: dict[str, Any] = {name: _names(reader, key) for key, name in _FILTER_KEYS.items()}
     strategy = reader.nested("scoringStrategy")
     if strategy is None:
-        return reader.build(NodeResourcesFit, **ignored)
+        return NodeResourcesFit(**ignored)
     reader.honored("scoringStrategy", None)
     kind = strategy.value("type", NodeResourcesFit.strategy)
     resources = _weights(strategy, EQUAL_CPU_AND_MEMORY)

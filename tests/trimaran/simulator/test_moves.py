@@ -17,7 +17,7 @@ from trimaran.simulator.moving.by_cost import CostMovePolicy
 from trimaran.simulator.moving.low_node_utilization import LowNodeUtilization, quality_of_service
 from trimaran.simulator.policies.catalogue import policies
 from trimaran.simulator.policies.clairvoyant import whole_power
-from trimaran.simulator.policies.soft_taints import TaintToleration
+from trimaran.simulator.policies.soft_taints import HotNodeTaints
 from trimaran.simulator.replay import Replay, ReplayOptions
 from trimaran.simulator.saving import count_near_edge, fewer_nodes, nodes_saved
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
@@ -377,7 +377,7 @@ def test_pods_are_evicted_by_their_class() -> None:
 
 def test_soft_taints_score_hot_nodes_lower() -> None:
     """A node scores 100 without a soft taint and 0 with one, or the same as the others if all are equal."""
-    plugin = TaintToleration({"b", "gone"})
+    plugin = HotNodeTaints({"b", "gone"})
     amounts = ResourceList({"cpu": 1000, "memory": GIB})
     table = NodeTable([Node(name, amounts, amounts) for name in "abc"])
     prepared = Profile.of(plugin).prepare(table, MetricsTable.empty(table))

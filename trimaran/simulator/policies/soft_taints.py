@@ -31,7 +31,7 @@ TAINT_TOLERATION_WEIGHT = 3
 
 
 @dataclass(frozen=True)
-class TaintToleration(WithoutNodeTerms):
+class HotNodeTaints(WithoutNodeTerms):
     """kube-scheduler's TaintToleration: lower scores for nodes with a soft taint.
 
     Attributes:
@@ -82,7 +82,7 @@ class SoftTaintsChooser(ProfileChooser):
         self._rule = policy.rule
         self._hot: dict[str, float] = {}
         self._turn = -1
-        taints = WeightedPlugin(TaintToleration(self._hot), TAINT_TOLERATION_WEIGHT)
+        taints = WeightedPlugin(HotNodeTaints(self._hot), TAINT_TOLERATION_WEIGHT)
         profile = Profile((*policy.profile.plugins, taints), policy.profile.scheduler_name)
         super().__init__(replace(policy, profile=profile), cluster, watcher, rng)
 
