@@ -28,6 +28,7 @@ FETCHING = {
     "watcher.providers.sampled.Sampled.fetch", "watcher.store.store.Store.save_snapshots.write",
     "watcher.store.store.Store.recorded_minutes", "watcher.store.store.Store.fill_history",
     "watcher.pipeline.backfill.Backfill._fill_chunk",
+    "watcher.providers.kubelet.provider.KubeletProvider.pod_use",
     "watcher.providers.kubernetes_metrics_server.KubernetesMetricsServerProvider.pod_use",
     "watcher.pipeline.pod_use._open_sources", "watcher.pipeline.pod_use.PodUseRounds._succeeded",
     "watcher.workloads.learning.WorkloadLearning.observe", "watcher.workloads.learning.WorkloadLearning._learner",
