@@ -52,7 +52,7 @@ def scheduler(
     \b
     Examples:
       trimaran scheduler --name trimaran --watcher http://trimaran:2020
-      trimaran scheduler --name default-scheduler --shadow   # beside kube-scheduler: binds nothing; GET /shadow
+      trimaran scheduler --name default-scheduler --shadow   # binds nothing; GET /shadow
 
     Exit status: 0 if stopped by a signal, 1 if it cannot listen or --check finds a problem, 2 if the settings are
     invalid. A worker process that loses the Lease ends with status 5, and the next one waits for the Lease.

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class DecisionHandler(Protocol):
-    """What becomes of decisions: they are carried out, or only recorded."""
+    """Receiver of decisions, which carries them out or only records them."""
 
     def handle(self, decision: Decision, seconds: float) -> None:
         """Take a decision; ``seconds`` is the duration of the cycle. Must return at once."""
@@ -44,8 +44,8 @@ class SchedulingLoop:
         handler: takes the decisions.
         may_decide: returns whether the cluster is known and this process leads.
         update_load: called about once a second, to let the scheduler score by the newest metrics.
-        decides_early: decide after each change, not after all changes that have arrived. Beside another scheduler,
-            which binds a pod soon, this is the only way to decide before it.
+        decides_early: decide after each change, not after all changes that have arrived. Another scheduler binds
+            a pod soon, so in shadow this is the only way to decide before it.
         clock: monotonic clock.
 
     Attributes:

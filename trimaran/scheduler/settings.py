@@ -31,7 +31,7 @@ class SchedulerSection(ClusterSection):
         description="without a file: schedulerName of the pods to place, with the default profile",
     )  # fmt: skip
     mode: Literal["bind", "shadow"] = Field(
-        "bind", description="bind places pods; shadow only decides, beside the scheduler that places them"
+        "bind", description="bind places pods; shadow only decides for the pods of another scheduler"
     )
     allow_plugins: Texts = Field([], description="names of further plugins in the file, which are ignored")
     refresh_seconds: float = Field(15, ge=1, le=600, description="time between two reads of the load")
