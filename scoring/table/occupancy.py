@@ -6,7 +6,7 @@ row's pods and the buckets of the index until one of them writes.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -106,7 +106,7 @@ class Occupancy:
     row_version: Int64s
     index: SharedIndex[str, str] | None
     owner_index: SharedIndex[Kin, tuple[str, ...]] | None
-    rules_index: PlacedRules | None = None
+    rules_index: PlacedRules | None = field(default=None, repr=False)
     selector_sources: SelectorSources = NO_SOURCES
 
     @classmethod
