@@ -73,10 +73,10 @@ class PodMover:
         ledger = self._record(record, ledger)
         until = self.clock() + self.rules.timeout
         why = self.evictor.note(record.namespace, record.name, record.uid, self._note(record, until))
+        self._check_leadership()  # after a suspension the note times out, and nothing may be written about that either
         if why:
             outcome = EvictionOutcome(EvictionAnswer.DENIED, f"the target cannot be noted on the pod: {why}")
         else:
-            self._check_leadership()
             outcome = self.evictor.evict(record.namespace, record.name, record.uid)
         return self._settle(planned, record, ledger, outcome, inputs)
 
