@@ -52,9 +52,13 @@ class ControlPlane:
 
     def __enter__(self) -> Self:
         self.etcd_url = f"http://127.0.0.1:{free_port()}"
-        self.etcd = self._start_etcd(self.etcd_url)
-        self.apiserver = self._start_apiserver(self.etcd_url)
-        self.apiserver.wait_until(self._is_ready, "the API answers", 60)
+        try:
+            self.etcd = self._start_etcd(self.etcd_url)
+            self.apiserver = self._start_apiserver(self.etcd_url)
+            self.apiserver.wait_until(self._is_ready, "the API answers", 120)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -121,7 +125,7 @@ class ControlPlane:
         try:
             self.api.get("/api/v1/namespaces/default")
             return self.api.request("GET", "/readyz").text == "ok"
-        except requests.HTTPError:
+        except (requests.HTTPError, requests.Timeout):  # a busy machine
             return False
 
     def _start_etcd(self, url: str) -> Process:

@@ -93,11 +93,19 @@ class Extender:
 
     def __enter__(self) -> Self:
         self.process = Process(self._command, self._file.with_suffix(".log"), self._environment)
-        self.process.wait_until(lambda: self._get("/readyz").ok, "the extender is ready", 40)
+        self._wait()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.process.terminate()
+
+    def restart(self) -> None:
+        """Kill the extender, and start it again on the same port; it is ready when the method returns."""
+        self.process.restart()
+        self._wait()
+
+    def _wait(self) -> None:
+        self.process.wait_until(lambda: self._get("/readyz").ok, "the extender is ready", 120)
 
     def scheduler(self, timeout: str = "500ms", certificate: Path | None = None, **options: Any) -> Scheduler:
         """Return a stock kube-scheduler that calls this extender, with the configuration from ``render_config``."""

@@ -3,11 +3,12 @@
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import parse_qs
 
 import numpy as np
 import orjson
@@ -24,6 +25,8 @@ from support.servers import free_port, wait_until
 
 from runtime.kubernetes.objects import Pod
 from runtime.kubernetes.workloads import Workload
+from trimaran.rebalancer.ledger import Ledger
+from trimaran.rebalancer.moves import MoveRecord
 from watcher.pod_use_table import HOURS, PERIODS, STEP_SECONDS, STEPS, PodUseTable
 from watcher.wire.pod_use import encode_pod_use
 
@@ -43,12 +46,12 @@ _QUICK = {
 }  # fmt: skip
 
 
-def deployment(name: str, replicas: int = 2) -> dict[str, Any]:
-    """Return a Deployment whose pods use three quarters of a core each."""
+def deployment(name: str, replicas: int = 2, cpu: str = "100m", cores: float = CORES) -> dict[str, Any]:
+    """Return a Deployment whose pods request ``cpu`` and use so many cores each."""
     labels = {"app": name}
     template = {
-        "metadata": {"labels": labels, "annotations": {CPU_ANNOTATION: str(CORES)}},
-        "spec": {"containers": [container(requests={"cpu": "100m", "memory": "64Mi"})]},
+        "metadata": {"labels": labels, "annotations": {CPU_ANNOTATION: str(cores)}},
+        "spec": {"containers": [container(requests={"cpu": cpu, "memory": "64Mi"})]},
     }
     spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "default"},
@@ -62,16 +65,21 @@ def budget(name: str, least: int) -> dict[str, Any]:
             "spec": {"minAvailable": least, "selector": {"matchLabels": {"app": name}}}}  # fmt: skip
 
 
+def grant_rights(cluster: ControlPlane) -> None:
+    """Create the rebalancer's namespace, its account and the roles of the shipped manifests."""
+    cluster.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "trimaran"}})
+    manifests = [each for file in MANIFESTS for each in yaml.safe_load_all(file.read_text())]
+    for manifest in manifests:
+        if manifest["kind"] in _RIGHTS:
+            cluster.api.create(manifest)
+
+
 @contextmanager
 def hot_cluster(folder: Path) -> Iterator[ControlPlane]:
     """Run a cluster whose ten pods of five Deployments all run on one of three nodes; app-a may lose no pod."""
     with ControlPlane(folder) as cluster:
         kwok = Kwok(cluster)
-        cluster.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "trimaran"}})
-        manifests = [each for file in MANIFESTS for each in yaml.safe_load_all(file.read_text())]
-        for manifest in manifests:
-            if manifest["kind"] in _RIGHTS:
-                cluster.api.create(manifest)
+        grant_rights(cluster)
         cluster.api.create(*(kwok.for_kwok(node(name, str(NODE_CORES), "32Gi")) for name in (HOT, *COLD)))
         for name in COLD:
             cluster.api.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": True}})
@@ -100,11 +108,10 @@ def allowed(cluster: ControlPlane, name: str) -> int:
     return int(found.get("status", {}).get("disruptionsAllowed", -1))
 
 
-def ledger(cluster: ControlPlane) -> list[dict[str, Any]]:
+def ledger(cluster: ControlPlane) -> list[MoveRecord]:
     """Return the moves in the rebalancer's ledger; empty without one."""
     with suppress(requests.HTTPError):
-        moves: list[dict[str, Any]] = orjson.loads(cluster.api.get(LEDGER)["data"]["ledger"])["moves"]
-        return moves
+        return list(Ledger.from_json(cluster.api.get(LEDGER)["data"]["ledger"]).records)
     return []
 
 
@@ -153,9 +160,10 @@ class PodUse(ThreadingHTTPServer):
             loads[pod.node_name] += 100 * cores / NODE_CORES
         return loads
 
-    def table(self) -> PodUseTable:
-        """Return the use of all pods over the last day."""
-        pods, until = self.pods(), time.time() // STEP_SECONDS * STEP_SECONDS
+    def table(self, nodes: Collection[str]) -> PodUseTable:
+        """Return the use of the pods on some nodes over the last day."""
+        pods = [each for each in self.pods() if each[0].node_name in nodes]
+        until = time.time() // STEP_SECONDS * STEP_SECONDS
         cores = np.array([each for _, each in pods]).reshape(len(pods), 1)
         return PodUseTable(
             timestamp=until,
@@ -177,13 +185,17 @@ class _PodUseHandler(BaseHTTPRequestHandler):
     server: PodUse
 
     def do_GET(self) -> None:
-        is_history = self.path.startswith("/pods/history")
-        body = encode_pod_use(self.server.table()) if is_history else orjson.dumps(snapshot_of(self.server.loads()))
+        path, _, query = self.path.partition("?")
+        if path == "/pods/history":
+            body = encode_pod_use(self.server.table(set(parse_qs(query).get("node", ()))))
+        else:
+            body = orjson.dumps(snapshot_of(self.server.loads()))
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        with suppress(OSError):  # the client has stopped
+            self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         pass
@@ -200,7 +212,7 @@ class RebalancerProcess:
         settings: settings that differ from quick ones.
     """
 
-    def __init__(self, cluster: ControlPlane, watcher: str, mode: str, *, server: str = "", **settings: object) -> None:
+    def __init__(self, cluster: ControlPlane, watcher: str, mode: str, *, server: str = "", **settings: Any) -> None:
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         token = cluster.service_account("trimaran", "trimaran-rebalancer").token
@@ -218,6 +230,10 @@ class RebalancerProcess:
             found: dict[str, Any] = requests.get(f"{self.url}/status", timeout=5).json()
             return found
         return {}
+
+    def leads(self) -> bool:
+        """Return whether this rebalancer holds the Lease."""
+        return bool(self.status().get("leads"))
 
     def metric(self, name: str) -> float:
         """Return the value of a metric; 0 if it has none."""

@@ -29,12 +29,13 @@ class Kwok:
     Args:
         cluster: cluster with the nodes.
         completes_jobs: complete the pods of Jobs as soon as they run.
+        leases: renew a Lease for each node, as kubelets do.
     """
 
     process: Process
 
-    def __init__(self, cluster: ControlPlane, *, completes_jobs: bool = True) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: ControlPlane, *, completes_jobs: bool = True, leases: bool = True) -> None:
+        self._cluster, self._leases = cluster, leases
         self._settings = (*_SETTINGS, _COMPLETE_JOBS) if completes_jobs else _SETTINGS
         self._port = free_port()
 
@@ -62,6 +63,8 @@ class Kwok:
             program, "--kubeconfig", self._cluster.kubeconfig(), "--manage-all-nodes", "--config", settings,
             "--server-address", f"127.0.0.1:{self._port}", "--node-ip", "127.0.0.1", "--node-port", str(self._port),
         ]  # fmt: skip
+        if not self._leases:
+            command += ["--node-lease-duration-seconds", "0"]
         self.process = Process(command, self._cluster.folder / "kwok.log")
         healthy = f"http://127.0.0.1:{self._port}/healthz"
         self.process.wait_until(lambda: requests.get(healthy, timeout=5).ok, "KWOK is healthy")

@@ -25,6 +25,8 @@ from control_plane.moving import (
 from control_plane.relay import Relay
 from support.servers import wait_until
 
+from trimaran.rebalancer.moves import MoveState
+
 pytestmark = pytest.mark.e2e
 
 _LISTS = (
@@ -111,10 +113,9 @@ def test_a_kill_at_any_step_exceeds_no_cap_and_leaves_nothing(cluster: ControlPl
     assert {name: on for name, on in ready(cluster).items() if name.startswith("app-a")} == {
         name: on for name, on in before.items() if name.startswith("app-a")
     }
-    made = [move for move in ledger(cluster) if move.get("state") in {"landed", "evicted", "lost"}]
-    assert {move["name"] for move in made} == moved
-    landed = [move["landed_on"] for move in made]
-    assert set(landed) <= set(COLD)
+    made = [move for move in ledger(cluster) if move.is_made and move.state is not MoveState.PLANNED]
+    assert {move.name for move in made} == moved
+    assert {move.landed_on for move in made} <= set(COLD)
 
 
 def done(rebalancer: RebalancerProcess) -> bool:

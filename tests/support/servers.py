@@ -56,7 +56,7 @@ def wait_until(condition: Callable[[], Any], expectation: str, seconds: float = 
         pause = 0.01
         try:
             result = condition()
-        except requests.ConnectionError:  # the server is still starting, and more requests would slow it down
+        except (requests.ConnectionError, requests.Timeout):  # it still starts, or the machine is busy: do not press
             result, pause = None, 0.04
         if result:
             return result
