@@ -116,6 +116,7 @@ def is_available(api: Api, manifest: Object) -> bool:
 
 
 def test_one_volume_goes_to_one_of_two_claims(cluster: ControlPlane, record_property: Any) -> None:
+    """Of two claims for one volume, one is bound, and the other pod finds no volume."""
     winners = []
     for number in range(_ROUNDS):
         (created,) = cluster.api.create(volume(f"v{number}", "node-a"))
@@ -139,6 +140,7 @@ def test_one_volume_goes_to_one_of_two_claims(cluster: ControlPlane, record_prop
 
 
 def test_one_claim_gets_one_of_two_volumes(cluster: ControlPlane) -> None:
+    """Two volumes are reserved for one claim; the pod whose volume the controller gives up is rejected."""
     for number in range(_ROUNDS):
         created = cluster.api.create(volume(f"l{number}", "node-a"), volume(f"r{number}", "node-b"))
         cluster.api.create(claim(f"shared{number}"))
@@ -159,6 +161,7 @@ def test_one_claim_gets_one_of_two_volumes(cluster: ControlPlane) -> None:
 
 
 def test_one_claim_is_made_for_one_of_two_nodes(cluster: ControlPlane) -> None:
+    """The API server refuses the second selected node, and the second pod follows the first."""
     cluster.api.create(claim("made", "made"))
     left, right = Binder(cluster.api), Binder(cluster.api)
     one, other = pod("one", "made"), pod("other", "made")

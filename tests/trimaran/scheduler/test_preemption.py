@@ -100,22 +100,26 @@ class Case:
 
 
 def test_the_fewest_and_least_important_pods_of_a_node_leave() -> None:
+    """Pods come back by priority as long as the pending pod fits."""
     pods = [pod("a", 400, 3, "n"), pod("b", 300, 2, "n"), pod("c", 300, 1, "n")]
     assert Case(NodeTable([node("n")], pods)).victims(pod("p", 200, 9)) == ("n", ["c"])
     assert Case(NodeTable([node("n")], pods)).victims(pod("p", 500, 9)) == ("n", ["b", "c"])
 
 
 def test_a_more_important_pod_leaves_if_the_less_important_ones_are_too_small() -> None:
+    """A large pod that cannot come back leaves room for smaller ones."""
     pods = [pod("big", 900, 3, "n"), pod("small", 100, 1, "n")]
     assert Case(NodeTable([node("n")], pods)).victims(pod("p", 800, 9)) == ("n", ["big"])
 
 
 def test_of_pods_with_one_priority_the_youngest_leaves() -> None:
+    """The start time decides between equal priorities."""
     pods = [pod("old", 500, 1, "n", 10.0), pod("young", 500, 1, "n", 20.0)]
     assert Case(NodeTable([node("n")], pods)).victims(pod("p", 500, 9)) == ("n", ["young"])
 
 
 def test_pods_of_the_same_or_a_higher_priority_stay() -> None:
+    """Without pods of lower priority the message says so."""
     answer = Case(NodeTable([node("n")], [pod("a", 1000, 9, "n")])).preempt(pod("p", 500, 9))
     assert answer == Rejection(
         "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.", needs_room=True
@@ -123,6 +127,7 @@ def test_pods_of_the_same_or_a_higher_priority_stay() -> None:
 
 
 def test_nodes_where_preemption_cannot_help_are_no_candidates() -> None:
+    """Nodes with an unresolvable refusal are not searched."""
     table = NodeTable([node("a", zone="x"), node("b", zone="y")], [pod("v", 1000, 0, "a"), pod("w", 1000, 0, "b")])
     assert Case(table).victims(pod("p", 500, 9, node_selector={"zone": "y"})) == ("b", ["w"])
     answer = Case(table).preempt(pod("p", 2000, 9, node_selector={"zone": "y"}))
@@ -132,6 +137,7 @@ def test_nodes_where_preemption_cannot_help_are_no_candidates() -> None:
 
 
 def test_a_static_filter_after_the_first_refusal_still_excludes_a_node() -> None:
+    """All filters must pass after the removal, not only the one that refused."""
     table = NodeTable([node("a", zone="x")], [pod("v", 1000, 0, "a")])
     answer = Case(table, filters=[Room(), Zone()]).preempt(pod("p", 500, 9, node_selector={"zone": "y"}))
     assert isinstance(answer, Rejection)
@@ -149,6 +155,7 @@ def test_a_static_filter_after_the_first_refusal_still_excludes_a_node() -> None
     ],
 )
 def test_the_node_with_the_cheapest_victims_is_chosen(left: list[Pod], right: list[Pod]) -> None:
+    """Highest priority, sum, number and start decide in this order."""
     case = Case(NodeTable([node("left"), node("right")], [*left, *right]))
     assert case.victims(pod("p", 1000, 9)) == ("right", [each.name for each in right])
 
@@ -163,6 +170,7 @@ def budget(allowed: int, **labels: str) -> DisruptionBudget:
 
 
 def test_a_node_without_violated_budgets_is_preferred() -> None:
+    """Violated budgets count before priorities; disrupted pods are counted already."""
     pods = [pod("a", 1000, 1, "left", labels={"app": "x"}), pod("b", 1000, 5, "right")]
     case = Case(NodeTable([node("left"), node("right")], pods), [budget(0, app="x")])
     assert case.victims(pod("p", 1000, 9)) == ("right", ["b"])
@@ -173,6 +181,7 @@ def test_a_node_without_violated_budgets_is_preferred() -> None:
 
 
 def test_pods_whose_deletion_violates_a_budget_come_back_first() -> None:
+    """Budgets decide between the pods of a node."""
     pods = [pod("guarded", 500, 1, "n", labels={"app": "x"}), pod("free", 500, 5, "n")]
     case = Case(NodeTable([node("n")], pods))
     assert case.victims(pod("p", 500, 9)) == ("n", ["guarded"])
@@ -181,12 +190,14 @@ def test_pods_whose_deletion_violates_a_budget_come_back_first() -> None:
 
 
 def test_a_pod_that_must_not_preempt_does_not() -> None:
+    """A pod with preemptionPolicy Never only waits."""
     pending = pod("p", 500, 9, scheduling=SchedulingRules(preempts=False))
     answer = Case(NodeTable([node("n")], [pod("a", 1000, 1, "n")])).preempt(pending)
     assert answer == Rejection("preemption: not eligible due to preemptionPolicy=Never.", needs_room=True)
 
 
 def test_a_pod_waits_for_the_victims_on_its_nominated_node() -> None:
+    """Only terminating pods that a scheduler preempted, of lower priority, make a pod wait."""
     leaving = pod("a", 1000, 1, "n", terminating=True, preempted=True)
     pending = pod("p", 500, 9, nominated_node_name="n")
     case = Case(NodeTable([node("n"), node("m")], [leaving, pod("b", 1000, 1, "m")]))
@@ -198,6 +209,7 @@ def test_a_pod_waits_for_the_victims_on_its_nominated_node() -> None:
 
 
 def test_nominated_pods_of_at_least_the_same_priority_keep_their_room() -> None:
+    """Nominated pods count by priority, and lower ones lose their nomination."""
     nominated = pod("first", 800, 9, nominated_node_name="n")
     case = Case(NodeTable([node("n"), node("m", 100)], [pod("a", 1000, 1, "n"), nominated]))
     assert isinstance(case.preempt(pod("p", 500, 9)), Rejection)
@@ -208,6 +220,7 @@ def test_nominated_pods_of_at_least_the_same_priority_keep_their_room() -> None:
 
 
 def test_pods_and_nominated_nodes_of_other_schedulers_are_spared_unless_a_setting_allows_it() -> None:
+    """only_own covers victims and nominated nodes."""
     foreign = pod("a", 1000, 1, "n", scheduler_name="other")
     case = Case(NodeTable([node("n")], [foreign]))
     everything = PreemptionOptions(only_own=False)
@@ -220,6 +233,7 @@ def test_pods_and_nominated_nodes_of_other_schedulers_are_spared_unless_a_settin
 
 
 def test_the_search_ends_after_enough_candidates() -> None:
+    """The search begins at a drawn node and ends after the wanted number of candidates."""
     pods = [pod(f"v{number}", 1000, number, f"n{number}") for number in range(10)]
     options = PreemptionOptions(min_candidate_percent=20, min_candidates=1)
     case = Case(NodeTable([node(f"n{number}") for number in range(10)], pods), options=options)
@@ -229,6 +243,7 @@ def test_the_search_ends_after_enough_candidates() -> None:
 
 
 def test_a_plugin_sees_the_changes_between_two_attempts() -> None:
+    """The remembered lowest priorities follow pods and nodes."""
     table = NodeTable([node("a"), node("b")], [pod("v", 1000, 9, "a"), pod("w", 1000, 9, "b")])
     case, pending = Case(table), pod("p", 500, 9)
     plugin = DefaultPreemption(case.filters, lambda: (), random.Random(0))
@@ -250,6 +265,7 @@ def test_a_plugin_sees_the_changes_between_two_attempts() -> None:
 
 @pytest.mark.parametrize("options", [{"min_candidate_percent": 101}, {"min_candidates": -1}])
 def test_wrong_options_name_the_argument(options: Mapping[str, int]) -> None:
+    """An invalid argument is named as in the configuration file."""
     with pytest.raises(ValueError, match="minCandidateNodes"):
         PreemptionOptions(**options)
 
@@ -326,6 +342,7 @@ def cost(victims: list[Pod], number_violating: int) -> tuple[float, ...]:
 
 @pytest.mark.parametrize("room", [Room, RoomOfPods])
 def test_drawn_clusters_have_the_victims_of_the_definition(room: type[Room]) -> None:
+    """Victims and choice equal those of a slow implementation over plain lists."""
     drawn = preempted = 0
     for seed in range(200):
         dice = random.Random(seed)

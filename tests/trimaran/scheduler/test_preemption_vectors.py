@@ -43,6 +43,7 @@ def vectors() -> list[Scenario]:
 
 
 def test_the_victims_and_nodes_are_those_of_kube_scheduler(vectors: list[Scenario]) -> None:
+    """Node, victims and message are equal in all recorded scenarios."""
     assert len(vectors) == 200
     outcomes = Counter(kind for scenario in vectors for kind in replay(scenario))
     assert outcomes["node"] >= 100, outcomes

@@ -93,6 +93,7 @@ class Storage:
 
 
 def test_every_kind_that_is_watched_can_be_stored_and_dropped() -> None:
+    """The cache takes every watched kind, and reports changes only."""
     for kind in OTHER_KINDS:
         objects, document = ObjectCache(), {"metadata": {"name": "x"}}
         objects.put(kind, document)
@@ -108,6 +109,7 @@ def test_every_kind_that_is_watched_can_be_stored_and_dropped() -> None:
 
 
 def test_pods_without_volumes_skip_all_filters() -> None:
+    """Filters return None for pods without volumes and resource claims."""
     storage = Storage()
     filters = [VolumeBinding, VolumeZone, VolumeRestrictions, NodeVolumeLimits]
     assert [each(storage.objects).filter(pod(), storage.nodes) for each in filters] == [None] * 4
@@ -115,6 +117,7 @@ def test_pods_without_volumes_skip_all_filters() -> None:
 
 
 def test_pods_with_resource_claims_stay_pending() -> None:
+    """No node is allowed for a pod with resource claims."""
     assert Storage().verdict(DynamicResources(), pod(resourceClaims=[{"name": "gpu"}]))[0] == ""
 
 
@@ -131,6 +134,7 @@ def test_pods_with_resource_claims_stay_pending() -> None:
     ],
 )
 def test_a_claim_that_cannot_be_used_refuses_all_nodes(stored: Object, message: str) -> None:
+    """The message says what is wrong with the claim."""
     storage = Storage().put(StorageClass=[storage_class(), storage_class("soon", mode="Immediate")])
     if stored:
         storage.put(PersistentVolumeClaim=stored)
@@ -140,6 +144,7 @@ def test_a_claim_that_cannot_be_used_refuses_all_nodes(stored: Object, message: 
 
 
 def test_a_bound_volume_can_be_used_from_its_own_nodes() -> None:
+    """The node affinity of a bound volume decides."""
     storage = Storage().put(PersistentVolumeClaim=claim("data", volume="v"))
     assert storage.binding(pod("data")) == ("", [(NO_VOLUME,)] * 3)
     storage.put(PersistentVolume=volume("v"))
@@ -149,6 +154,7 @@ def test_a_bound_volume_can_be_used_from_its_own_nodes() -> None:
 
 
 def test_claims_that_wait_for_the_pod_stay_unbound_unless_a_setting_allows_it() -> None:
+    """By default such pods stay pending with a message."""
     storage = Storage().put(PersistentVolumeClaim=claim("data"), StorageClass=storage_class())
     assert storage.verdict(VolumeBinding(storage.objects), pod("data")) == ("", [(NOT_BOUND_HERE,)] * 3)
     assert storage.binding(pod("data"))[0] == "abc"
@@ -172,6 +178,7 @@ def test_claims_that_wait_for_the_pod_stay_unbound_unless_a_setting_allows_it() 
     ],
 )
 def test_an_existing_volume_serves_a_claim_if_it_suits(changes: Mapping[str, Any], zones: str) -> None:
+    """Size, class, modes, phase and reservation decide."""
     storage = Storage().put(
         PersistentVolumeClaim=claim("data"),
         StorageClass=storage_class(provisioner="kubernetes.io/no-provisioner"),
@@ -181,6 +188,7 @@ def test_an_existing_volume_serves_a_claim_if_it_suits(changes: Mapping[str, Any
 
 
 def test_two_claims_need_two_volumes_and_the_larger_one_gets_the_larger() -> None:
+    """Small claims take small volumes, and no volume is taken twice."""
     storage = Storage().put(
         PersistentVolumeClaim=[claim("big", "2Gi"), claim("small", "1Gi")],
         StorageClass=storage_class(provisioner="kubernetes.io/no-provisioner"),
@@ -195,6 +203,7 @@ def test_two_claims_need_two_volumes_and_the_larger_one_gets_the_larger() -> Non
 
 
 def test_a_volume_is_made_where_the_class_and_the_free_space_allow_it() -> None:
+    """Topologies and storage capacities decide where volumes are made."""
     limited = storage_class()
     limited["allowedTopologies"] = [{"matchLabelExpressions": [{"key": ZONE, "values": ["a", "b"]}]}]
     storage = Storage().put(PersistentVolumeClaim=claim("data", "2Gi"), StorageClass=limited)
@@ -213,11 +222,13 @@ def test_a_volume_is_made_where_the_class_and_the_free_space_allow_it() -> None:
 
 
 def test_a_claim_with_a_selected_node_keeps_it() -> None:
+    """A claim that is being provisioned fixes the node."""
     storage = Storage().put(PersistentVolumeClaim=claim("data", node="node-c"), StorageClass=storage_class())
     assert storage.binding(pod("data")) == ("c", [(BIND_CONFLICT,)] * 2)
 
 
 def test_the_claim_of_an_ephemeral_volume_belongs_to_the_pod() -> None:
+    """The claim is named after the pod and controlled by it."""
     pending = pod(volumes=[{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}])
     storage = Storage().put(StorageClass=storage_class())
     assert "waiting for ephemeral volume controller" in storage.binding(pending)[1][0][0]
@@ -229,6 +240,7 @@ def test_the_claim_of_an_ephemeral_volume_belongs_to_the_pod() -> None:
 
 
 def test_a_new_volume_is_requested_for_the_node_before_the_pod_is_bound() -> None:
+    """The claim is marked with the node, and the pod waits until it is bound."""
     storage = Storage().put(PersistentVolumeClaim=claim("data", version="7"), StorageClass=storage_class())
     plugin, pending = VolumeBinding(storage.objects, binds_claims=True), pod("data")
     plugin.filter(pending, storage.nodes)
@@ -251,6 +263,7 @@ def test_a_new_volume_is_requested_for_the_node_before_the_pod_is_bound() -> Non
 
 
 def test_a_provisioner_that_fails_rejects_the_pod() -> None:
+    """A removed annotation or claim ends the wait."""
     storage = Storage().put(PersistentVolumeClaim=claim("data"), StorageClass=storage_class())
     plugin, pending = VolumeBinding(storage.objects, binds_claims=True), pod("data")
     plugin.filter(pending, storage.nodes)
@@ -263,6 +276,7 @@ def test_a_provisioner_that_fails_rejects_the_pod() -> None:
 
 
 def test_a_volume_is_reserved_for_the_claim_before_the_pod_is_bound() -> None:
+    """The reservation counts at once, is written, and can be given back."""
     storage = Storage().put(
         PersistentVolumeClaim=[claim("data", version="7"), claim("other")],
         StorageClass=storage_class(provisioner="kubernetes.io/no-provisioner"),
@@ -292,6 +306,7 @@ def test_a_volume_is_reserved_for_the_claim_before_the_pod_is_bound() -> None:
 
 
 def test_a_change_by_others_ends_an_assumption() -> None:
+    """A newer version of an object replaces what was assumed."""
     storage = Storage().put(
         PersistentVolumeClaim=claim("data"), StorageClass=storage_class(), PersistentVolume=volume("v")
     )
@@ -307,6 +322,7 @@ def test_a_change_by_others_ends_an_assumption() -> None:
 
 
 def test_the_zones_of_a_volume_are_compared_with_those_of_the_node() -> None:
+    """Old and new labels match, and several zones are allowed."""
     storage = Storage().put(
         PersistentVolumeClaim=claim("data", volume="v"),
         PersistentVolume=volume("v", metadata={"labels": {"failure-domain.beta.kubernetes.io/zone": "a__c"}}),
@@ -318,6 +334,7 @@ def test_the_zones_of_a_volume_are_compared_with_those_of_the_node() -> None:
 
 
 def test_a_claim_for_one_pod_is_refused_to_a_second() -> None:
+    """ReadWriteOncePod holds in the whole cluster, until the first pod leaves."""
     storage = Storage().put(PersistentVolumeClaim=claim("data", spec={"accessModes": ["ReadWriteOncePod"]}))
     plugin = VolumeRestrictions(storage.objects)
     assert storage.verdict(plugin, pod("data"))[0] == "abc"
@@ -341,6 +358,7 @@ def test_a_claim_for_one_pod_is_refused_to_a_second() -> None:
     ],
 )
 def test_pods_with_the_same_disk_keep_apart(kind: str, disk: Object, other: Object, conflicts: bool) -> None:
+    """Disks exclude each other by kind, identity and mode."""
     storage = Storage()
     storage.nodes.add(pod(name="first", on="node-b", volumes=[{"name": "d", kind: other}]))
     pending = pod(volumes=[{"name": "d", kind: disk}])
@@ -349,6 +367,7 @@ def test_pods_with_the_same_disk_keep_apart(kind: str, disk: Object, other: Obje
 
 
 def test_a_node_takes_as_many_volumes_as_its_driver_allows() -> None:
+    """Volumes of pods and attachments count against the limit of the driver."""
     csi = {"csi": {"driver": "csi.example", "volumeHandle": "h"}}
     volumes = [volume(f"v{each}", spec={"csi": {**csi["csi"], "volumeHandle": each}}) for each in "1234"]
     limits = {"drivers": [{"name": "csi.example", "allocatable": {"count": 2}}]}
