@@ -31,7 +31,7 @@ def workloads_by_node(table: PodUseTable) -> Mapping[str, Sequence[WorkloadOnNod
     """Return the workloads of the pods on each node, those with the largest CPU use first."""
     with np.errstate(invalid="ignore"):
         cores = _mean(np.asarray(table.cpu_cores[:, -_NEWEST_STEPS:], np.float64))
-    gib = np.nan_to_num(np.asarray(table.memory_gib[:, -1:], np.float64)).sum(axis=1)
+    gib = np.nan_to_num(np.asarray(table.memory_gib[:, -1:], np.float64)).sum(axis=1).tolist()
     sums: dict[str, dict[Workload, list[float]]] = {}
     for row, (node, workload) in enumerate(zip(table.nodes, table.workloads, strict=True)):
         of = sums.setdefault(node, {}).setdefault(workload, [0.0, 0.0, 0.0])

@@ -95,22 +95,32 @@ def _hot_nodes(data: DashboardData, context: PageContext) -> list[Any]:
         f"Hot: CPU or memory at {HOT_PERCENT} % or more. May become hot: the load plus two standard deviations "
         f"reaches {HOT_PERCENT} %."
     )
-    rows = hot_node_rows(data, context, ranked, time.time())
+    try:
+        runs, reason = workloads_by_node(data.pods_on(ranked.names[:_NODES])) if ranked.names else {}, ""
+    except ClientError as error:
+        runs, reason = {}, f" Workloads: {error}."
+    rows = hot_node_rows(data, context, ranked, runs, time.time())
     return [
         html.H2(title),
         table(f"The {len(rows)} hottest of {len(ranked.names)} nodes", header, rows),
         load_legend(),
         html.P(
-            [hint, " ", dcc.Link("All nodes", href="nodes"), ", ", dcc.Link("as a plot", href="cluster")],
+            [f"{hint}{reason} ", dcc.Link("All nodes", href="nodes"), ", ", dcc.Link("as a plot", href="cluster")],
             className="hint",
         ),
     ]
 
 
-def hot_node_rows(data: DashboardData, context: PageContext, ranked: RankedNodes, now: float) -> list[list[Any]]:
+def hot_node_rows(
+    data: DashboardData,
+    context: PageContext,
+    ranked: RankedNodes,
+    runs: Mapping[str, Sequence[WorkloadOnNode]],
+    now: float,
+) -> list[list[Any]]:
     """Return a row for each of the ten hottest nodes: loads, since when it is hot, taints, and what runs there."""
     names = ranked.names[:_NODES]
-    since, taints, runs = hot_since(data, names), context.labels.soft_taints(), _running(data, names)
+    since, taints = hot_since(data, names), context.labels.soft_taints()
     rows = []
     for row, name in enumerate(names):
         cpu, memory = ranked.loads[:, row].tolist()
@@ -145,13 +155,6 @@ def workload_cells(workloads: Sequence[WorkloadOnNode]) -> Any:
         parts += [", " if parts else "", workload_link("/".join(each.workload))]
     more = len(workloads) - _WORKLOADS
     return [*parts, f" and {more} more"] if more > 0 else parts or _NOTHING
-
-
-def _running(data: DashboardData, names: Sequence[str]) -> Mapping[str, Sequence[WorkloadOnNode]]:
-    try:
-        return workloads_by_node(data.pods_on(names)) if names else {}
-    except ClientError:  # the cells are empty; the charts below have the reason
-        return {}
 
 
 def _cluster(data: DashboardData) -> list[Any]:

@@ -42,7 +42,7 @@ def metric(type_: str, operator: str, value: float) -> dict[str, Any]:
     return {"name": f"{type_}-{operator}", "type": type_, "operator": operator, "rollup": "15m", "value": value}
 
 
-def snapshot(loads: dict[str, tuple[float, float, float]] = LOADS) -> Any:
+def snapshot() -> Any:
     """Return a snapshot of nodes with these loads."""
     data = {
         name: {
@@ -50,7 +50,7 @@ def snapshot(loads: dict[str, tuple[float, float, float]] = LOADS) -> Any:
             "tags": {},
             "metadata": {},
         }
-        for name, (cpu, deviation, memory) in loads.items()
+        for name, (cpu, deviation, memory) in LOADS.items()
     }
     window = {"duration": "15m", "start": NOW - 960, "end": NOW - 60}
     return decode(json.dumps({"timestamp": NOW - 60, "window": window, "source": "Prometheus", "data": data}))
@@ -107,6 +107,11 @@ def data(watcher: Watcher) -> DashboardData:
     return DashboardData(watcher)  # type: ignore[arg-type]
 
 
+def fake(**methods: Any) -> Any:
+    """Return an object with these methods, in place of a reader of another service."""
+    return SimpleNamespace(**methods)
+
+
 def texts(content: Any) -> str:
     """Return a part of the page as JSON text."""
     return json.dumps(content, default=lambda part: part.to_plotly_json(), ensure_ascii=False)
@@ -140,7 +145,8 @@ def test_the_hottest_nodes_have_time_taint_and_workloads(data: DashboardData) ->
               {"key": "other", "effect": "NoSchedule"}]  # fmt: skip
     manifest = {"metadata": {"name": "hot-cpu"}, "spec": {"taints": taints}}
     context = PageContext(labels=NodeLabels(lambda: [manifest, {"metadata": {"name": "cool"}}]))
-    rows = overview.hot_node_rows(data, context, ranked_nodes(data), float(NOW))
+    runs = workloads_by_node(data.pods_on(["hot-cpu"]))
+    rows = overview.hot_node_rows(data, context, ranked_nodes(data), runs, float(NOW))
     assert rows[0][0].href == "nodes?node=hot-cpu"
     first = texts(rows[0])
     assert f"hot for {(NOW - START - 900) / 60:.0f} min" in first
@@ -182,9 +188,7 @@ def test_actors_have_mode_and_percent() -> None:
         "mode": "act", "acts": True, "caps": {"hour": [3, 12]}, "brake": None, "nothing": "", "planned": [],
         "moves": [{"state": "landed"}, {"state": "held"}],
     }  # fmt: skip
-    context: Any = PageContext(
-        decisions=SimpleNamespace(status=lambda: state), rebalancer=SimpleNamespace(read=lambda: moving)
-    )
+    context = PageContext(decisions=fake(status=lambda: state), rebalancer=fake(read=lambda: moving))
     extender, rebalancer = overview.actor_rows(context)
     assert extender[1:] == ["mode active, for 25 % of the pods", "scores 9 nodes"]
     assert rebalancer[1:] == ["mode act: moves pods; 3 of 12 moves of this hour used (25 %)",
@@ -195,7 +199,7 @@ def test_actors_have_mode_and_percent() -> None:
     def fail() -> Any:
         raise ServiceUnavailable("refused")
 
-    down: Any = PageContext(decisions=SimpleNamespace(status=fail), rebalancer=SimpleNamespace(read=fail))
+    down = PageContext(decisions=fake(status=fail), rebalancer=fake(read=fail))
     assert [row[1:] for row in overview.actor_rows(down)] == [["does not answer", "refused"]] * 2
 
 
@@ -228,9 +232,7 @@ def test_a_nodes_page_has_its_decisions_and_moves(data: DashboardData) -> None:
         {**moved, "name": "shop/elsewhere", "source": "warm", "target": "warm", "landed_on": "cool"},
         {**moved, "name": "shop/other", "source": "cool", "target": "wild", "landed_on": "wild"},
     ]
-    context: Any = PageContext(
-        decisions=SimpleNamespace(recent=lambda: decisions), rebalancer=SimpleNamespace(read=lambda: {"moves": moves})
-    )
+    context = PageContext(decisions=fake(recent=lambda: decisions), rebalancer=fake(read=lambda: {"moves": moves}))
     content = texts([*node_details._decisions("warm", context), *node_details._moves(data, "warm", context)])
     assert [name in content for name in ("shop/here", "shop/there", "shop/to", "shop/elsewhere", "shop/other")] == [
         True, False, True, True, False,
