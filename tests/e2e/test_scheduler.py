@@ -93,7 +93,7 @@ def test_pods_are_bound_within_the_capacity(cluster: ControlPlane, record_proper
     """500 pods are bound, none beyond a node's room; one that does not fit gets the condition and an Event."""
     scheduler = RunningScheduler(cluster)
     try:
-        scheduler.process.wait_until(lambda: scheduler.leads, "it leads", 60)
+        scheduler.process.wait_until(lambda: scheduler.leads, "it leads", 150)
         began = time.monotonic()
         cluster.api.create(*(pending(f"web-{number}") for number in range(PODS)), pending("large", "64"))
         scheduler.process.wait_until(lambda: all_bound(cluster, "web", PODS), "all pods are bound", 150)
@@ -128,14 +128,14 @@ def test_nothing_is_bound_twice_or_lost_after_kills_and_pauses(cluster: ControlP
     replicas = [RunningScheduler(cluster), RunningScheduler(cluster)]
     started = list(replicas)
     try:
-        leader = wait_until(lambda: next((each for each in replicas if each.leads), None), "a replica leads", 60)
+        leader = wait_until(lambda: next((each for each in replicas if each.leads), None), "a replica leads", 150)
         cluster.api.create(*(pending(f"kill-{number}") for number in range(200)))
         leader.process.kill()
         replicas.remove(leader)
         replicas.append(RunningScheduler(cluster))
         started.append(replicas[-1])
         wait_until(lambda: all_bound(cluster, "kill", 200), "the other replica binds the rest", 150)
-        leader = wait_until(lambda: next((each for each in replicas if each.leads), None), "a replica leads", 60)
+        leader = wait_until(lambda: next((each for each in replicas if each.leads), None), "a replica leads", 150)
         cluster.api.create(*(pending(f"stop-{number}") for number in range(200)))
         leader.process.pause()
         wait_until(lambda: all_bound(cluster, "stop", 200), "the other replica binds the rest", 150)
