@@ -305,7 +305,7 @@ class KubernetesApi:
         else:
             context.verify_mode = ssl.CERT_REQUIRED
             context.check_hostname = True
-            context.load_verify_locations(verify if isinstance(verify, str) else requests.certs.where())
+            context.load_verify_locations(verify if isinstance(verify, str) else requests.utils.DEFAULT_CA_BUNDLE_PATH)
         if certificate:
             context.load_cert_chain(*((certificate,) if isinstance(certificate, str) else certificate))
         return context
