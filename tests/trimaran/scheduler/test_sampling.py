@@ -6,6 +6,7 @@ from trimaran.scheduler.node_sampling import sample_percent
 
 
 def test_a_profiles_percentage_takes_precedence() -> None:
+    """A profile's own percentage replaces the file's."""
     document = {"percentageOfNodesToScore": 30, "profiles": [{"percentageOfNodesToScore": 7}, {}]}
     assert [sample_percent(document, place) for place in range(2)] == [7, 30]
     assert sample_percent({}) == 100

@@ -64,6 +64,7 @@ def decisions(scheduler: Scheduler, now: float) -> list[Decision]:
 
 
 def test_decided_pods_count_at_once_and_the_rest_gets_a_reason() -> None:
+    """Each decision counts for the next one, and a pod without room gets a message."""
     scheduler = machine(node("a"), node("b"))
     for number in range(5):
         scheduler.put_pod(pod(f"p{number}"), 0.0)
@@ -76,6 +77,7 @@ def test_decided_pods_count_at_once_and_the_rest_gets_a_reason() -> None:
 
 
 def test_pods_of_other_schedulers_are_left_alone_but_their_requests_count() -> None:
+    """Pods of other schedulers are not placed, and use their node's room."""
     scheduler = machine(node("a"))
     scheduler.put_pod(replace(pod("theirs"), scheduler_name="default-scheduler"), 0.0)
     assert decisions(scheduler, 0.0) == []
@@ -85,6 +87,7 @@ def test_pods_of_other_schedulers_are_left_alone_but_their_requests_count() -> N
 
 
 def test_a_failed_binding_frees_the_room_and_is_retried_after_a_backoff() -> None:
+    """A pod that could not be bound no longer counts, and is tried again."""
     scheduler = machine(node("a"))
     scheduler.put_pod(pod("p", 900), 0.0)
     first = scheduler.next(0.0)
@@ -97,6 +100,7 @@ def test_a_failed_binding_frees_the_room_and_is_retried_after_a_backoff() -> Non
 
 
 def test_a_bound_pod_counts_until_it_is_deleted() -> None:
+    """Between the Binding and the watch the pod counts; its deletion requeues others."""
     scheduler = machine(node("a"))
     scheduler.put_pod(pod("p", 900), 0.0)
     scheduler.put_pod(pod("q", 900), 0.1)
@@ -114,6 +118,7 @@ def test_a_bound_pod_counts_until_it_is_deleted() -> None:
 
 
 def test_a_pod_that_somebody_else_bound_is_not_bound_again() -> None:
+    """A pod that another scheduler bound leaves the queue and our account."""
     scheduler = machine(node("a"), node("b", 2000))
     scheduler.put_pod(pod("p"), 0.0)
     scheduler.put_pod(replace(pod("p"), node_name="a"), 0.5)
@@ -142,6 +147,7 @@ class Two(PermitPlugin):
 
 
 def test_pods_wait_for_each_other_or_time_out() -> None:
+    """Waiting pods are bound together, or rejected at their time-out."""
     scheduler = machine(node("a"), permit=(Two(),))
     scheduler.put_pod(pod("p"), 0.0)
     assert isinstance(scheduler.next(0.0), Waiting)
@@ -160,6 +166,7 @@ def test_pods_wait_for_each_other_or_time_out() -> None:
 
 
 def test_a_deleted_waiting_pod_frees_its_room() -> None:
+    """A pod that is deleted while it waits no longer counts."""
     scheduler = machine(node("a"), permit=(Two(),))
     scheduler.put_pod(pod("p"), 0.0)
     decision = scheduler.next(0.0)
@@ -197,6 +204,7 @@ class OneVolume(ReservePlugin, PreBindPlugin):
 
 
 def test_a_pod_is_bound_once_the_effect_of_its_writes_is_visible() -> None:
+    """The Binding follows the writes of PreBind plugins once they are ready."""
     volume = OneVolume()
     scheduler = machine(node("a"), reserve=(volume,), pre_bind=(volume,))
     scheduler.put_pod(pod("p"), 0.0)
@@ -216,6 +224,7 @@ def test_a_pod_is_bound_once_the_effect_of_its_writes_is_visible() -> None:
 
 @pytest.mark.parametrize("answer", [Rejection("the volume failed"), False])
 def test_a_preparation_that_fails_or_takes_too_long_frees_everything(answer: bool | Rejection) -> None:
+    """A failed preparation gives back the reservation and the room."""
     volume = OneVolume()
     scheduler = machine(node("a"), reserve=(volume,), pre_bind=(volume,))
     scheduler.put_pod(pod("p"), 0.0)
@@ -245,6 +254,7 @@ class Evict(PostFilterPlugin):
 
 
 def test_the_room_of_preemption_is_kept_for_the_pod() -> None:
+    """The nominated pod gets the room of its victims, not a pod of lower priority."""
     scheduler = machine(node("a"), post_filters=(Evict(),))
     victim = replace(pod("victim", 900), node_name="a")
     scheduler.put_pod(victim, 0.0)
@@ -261,6 +271,7 @@ def test_the_room_of_preemption_is_kept_for_the_pod() -> None:
 
 
 def test_nothing_is_placed_twice_or_lost_in_random_sequences() -> None:
+    """Each pending pod is in exactly one state, and no node exceeds its room."""
     dice = random.Random(7)
     scheduler = machine(*[node(f"n{number}", 2000) for number in range(4)], permit=(Two(),))
     alive: dict[str, Pod] = {}  # as the API server has them
@@ -309,6 +320,7 @@ def test_nothing_is_placed_twice_or_lost_in_random_sequences() -> None:
 
 
 def test_nodes_may_join_after_the_metrics_came() -> None:
+    """Metrics are aligned to the nodes of the moment of scoring."""
     scheduler = machine(node("a", 100))
     policy = FallbackPolicy()
     scheduler.use_load(policy.judge(scheduler.state.table, None, 0.0))

@@ -30,11 +30,13 @@ def popped(queue: SchedulingQueue, now: float) -> list[str]:
 
 
 def test_order_is_by_priority_then_by_age() -> None:
+    """The highest priority comes first, then the pod that waits longest."""
     queue = queue_of(Pod("old"), Pod("high", priority=5), Pod("young"), Pod("low", priority=-1))
     assert popped(queue, 10.0) == ["high", "old", "young", "low"]
 
 
 def test_a_deleted_pod_is_not_popped() -> None:
+    """A pod that was dropped from the queue does not come up."""
     queue = queue_of(Pod("a"), Pod("b"))
     queue.drop("default/a")
     assert queue.counts["active"] == 1
@@ -42,6 +44,7 @@ def test_a_deleted_pod_is_not_popped() -> None:
 
 
 def test_backoff_doubles_from_one_second_to_ten() -> None:
+    """Each failed attempt doubles the wait, up to ten seconds."""
     queue = queue_of(Pod("a"))
     waits, now = [], 0.0
     for _ in range(6):
@@ -57,6 +60,7 @@ def test_backoff_doubles_from_one_second_to_ten() -> None:
 
 
 def test_an_unschedulable_pod_waits_for_an_event_that_may_help() -> None:
+    """Only an event that a refusing plugin names requeues the pod."""
     queue = queue_of(Pod("a"))
     entry = queue.pop(0.0)
     assert entry is not None
@@ -68,6 +72,7 @@ def test_an_unschedulable_pod_waits_for_an_event_that_may_help() -> None:
 
 
 def test_an_event_during_the_backoff_does_not_shorten_it() -> None:
+    """An event moves the pod to the backoff queue, whose time stays."""
     queue = queue_of(Pod("a"))
     entry = queue.pop(0.0)
     assert entry is not None
@@ -79,6 +84,7 @@ def test_an_event_during_the_backoff_does_not_shorten_it() -> None:
 
 
 def test_an_event_during_the_attempt_counts() -> None:
+    """A pod whose room came during its attempt does not wait for another event."""
     queue = queue_of(Pod("a"))
     entry = queue.pop(0.0)
     assert entry is not None
@@ -88,6 +94,7 @@ def test_an_event_during_the_attempt_counts() -> None:
 
 
 def test_the_pod_that_caused_an_event_is_left_out() -> None:
+    """A pod is not requeued by the room that it itself gave back."""
     queue = queue_of(Pod("a"), Pod("b"))
     for _ in range(2):
         entry = queue.pop(5.0)
@@ -99,6 +106,7 @@ def test_the_pod_that_caused_an_event_is_left_out() -> None:
 
 
 def test_an_unschedulable_pod_is_tried_again_after_five_minutes() -> None:
+    """Without any event the pod is flushed after five minutes."""
     queue = queue_of(Pod("a"))
     entry = queue.pop(0.0)
     assert entry is not None
@@ -109,6 +117,7 @@ def test_an_unschedulable_pod_is_tried_again_after_five_minutes() -> None:
 
 
 def test_a_changed_pod_is_tried_again_but_a_new_nomination_is_no_change() -> None:
+    """New labels requeue a pod; the nomination that the scheduler wrote does not."""
     queue = queue_of(Pod("a"))
     entry = queue.pop(0.0)
     assert entry is not None
@@ -120,6 +129,7 @@ def test_a_changed_pod_is_tried_again_but_a_new_nomination_is_no_change() -> Non
 
 
 def test_a_gated_pod_enters_when_its_gate_opens() -> None:
+    """A gated pod is not popped until an update opens its gates."""
     gates = {"default/a": "waiting for scheduling gates: quota"}
     queue = queue_of(Pod("a"), gates=gates)
     assert popped(queue, 1.0) == []
@@ -130,12 +140,14 @@ def test_a_gated_pod_enters_when_its_gate_opens() -> None:
 
 
 def test_a_higher_priority_moves_a_waiting_pod_up() -> None:
+    """A changed priority changes the order."""
     queue = queue_of(Pod("a"), Pod("b"))
     queue.put(Pod("b", priority=7), 3.0)
     assert popped(queue, 3.0) == ["b", "a"]
 
 
 def test_ten_thousand_unschedulable_pods_cost_an_event_nothing() -> None:
+    """An event looks at groups of pods, not at each pod."""
     queue = queue_of(*[Pod(f"p{number}") for number in range(10_000)])
     while (entry := queue.pop(1e5)) is not None:
         queue.retry(entry, 1e5, {"Fit"})
