@@ -56,6 +56,7 @@ class Unschedulable:
             autoscalers act.
         reasons: number of nodes that each reason refuses, by reason.
         preemption: victims and nominated node, if preemption can make room.
+        ends_nomination: true if the pod's present nomination to a node ends.
     """
 
     pod: Pod
@@ -63,6 +64,7 @@ class Unschedulable:
     needs_room: bool = True
     reasons: Mapping[str, int] = field(default_factory=dict)
     preemption: Preemption | None = None
+    ends_nomination: bool = False
 
 
 @dataclass(frozen=True)

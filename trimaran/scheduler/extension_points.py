@@ -73,10 +73,12 @@ class Rejection:
         message: reason, for the pod's status.
         needs_room: true if a new node could help, so that cluster autoscalers may act; the status then has the reason
             ``Unschedulable``.
+        ends_nomination: true if the pod's nomination to a node ends, because preemption cannot help it any more.
     """
 
     message: str
     needs_room: bool = False
+    ends_nomination: bool = False
 
 
 class SchedulerPlugin:

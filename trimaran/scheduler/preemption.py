@@ -95,7 +95,8 @@ class DefaultPreemption(PostFilterPlugin):
         chosen, reasons = self._choose(pod, nodes, resolvable)
         if chosen is None:
             parts = sorted(f"{count} {reason}" for reason, count in reasons.items())
-            return Rejection(f"preemption: 0/{len(nodes)} nodes are available: {', '.join(parts)}.", needs_room=True)
+            message = f"preemption: 0/{len(nodes)} nodes are available: {', '.join(parts)}."
+            return Rejection(message, needs_room=True, ends_nomination=True)
         cleared = tuple(
             other
             for name, other in nodes.occupancy.nominated.values()

@@ -288,7 +288,7 @@ class Scheduler:
         reasons = count_reasons(feasibility.verdicts)
         parts = sorted(f"{count} {reason}" for reason, count in reasons.items())
         message = f"0/{size} nodes are available: {', '.join(parts)}." if parts else f"0/{size} nodes are available."
-        preemption: Preemption | None = None
+        preemption, ends_nomination = None, False
         for plugin in profile.post_filters if size else ():
             result = plugin.post_filter(pod, self.state.table, feasibility.verdicts, now)
             if isinstance(result, Preemption):
@@ -296,12 +296,15 @@ class Scheduler:
                 self._nominate(pod, result)
                 break
             message += f" {result.message}"
-        if preemption is None and pod.nominated_node_name:
+            ends_nomination |= result.ends_nomination
+        ends_nomination &= preemption is None and bool(pod.nominated_node_name)
+        if ends_nomination:
             self._nominations.pop(pod.uid, None)
+            self.state.put_pod(replace(pod, nominated_node_name=""))
         refused_by = feasibility.verdicts or [plugin.name for plugin in profile.filters]
         entry.pod = self.state.pending.get(pod.uid, pod)
         self.queue.retry(entry, now, refused_by)
-        return Unschedulable(pod, message, needs_room=True, reasons=reasons, preemption=preemption)
+        return Unschedulable(pod, message, True, reasons, preemption, ends_nomination)
 
     def _nominate(self, pod: Pod, preemption: Preemption) -> None:
         for other in preemption.cleared:
@@ -342,7 +345,7 @@ class Scheduler:
                 return Unschedulable(pod, answer.message, answer.needs_room)
             writes += answer
         self.queue.move(ClusterEvent.POD_ASSIGNED, now)
-        if not writes:
+        if not writes and self._is_ready(placed) is True:
             return placed.decision
         return Prepare(pod, node_name, tuple(writes))
 
@@ -361,23 +364,26 @@ class Scheduler:
 
     def _settle_prepared(self, placed: _Placed, now: float) -> None:
         """Queue the Bind of a pod once the effect of its writes is visible."""
-        pod, node_name = placed.decision.pod, placed.decision.node_name
-        rejection = Rejection("the effect of the writes before binding did not become visible in time")
-        if now < placed.until:
-            for plugin in self.profiles[pod.scheduler_name].pre_bind:
-                answer = plugin.is_ready(pod, node_name)
-                if isinstance(answer, Rejection):
-                    rejection = answer
-                    break
-                if not answer:
-                    return
-            else:
-                self._preparing.remove(pod.uid)
-                self._approved.append(placed.decision)
-                return
-        self._take(pod.uid)
-        self._give_up(placed.entry, node_name, now, ())
-        self._approved.append(Unschedulable(pod, rejection.message, rejection.needs_room))
+        pod, answer = placed.decision.pod, self._is_ready(placed)
+        if answer is True:
+            self._preparing.remove(pod.uid)
+            self._approved.append(placed.decision)
+            return
+        if answer is False and now >= placed.until:
+            answer = Rejection("the effect of the writes before binding did not become visible in time")
+        if isinstance(answer, Rejection):
+            self._take(pod.uid)
+            self._give_up(placed.entry, placed.decision.node_name, now, ())
+            self._approved.append(Unschedulable(pod, answer.message, answer.needs_room))
+
+    def _is_ready(self, placed: _Placed) -> bool | Rejection:
+        """Return whether a pod can be bound as far as the PreBind plugins see, or why it cannot."""
+        pod = placed.decision.pod
+        for plugin in self.profiles[pod.scheduler_name].pre_bind:
+            answer = plugin.is_ready(pod, placed.decision.node_name)
+            if answer is not True:
+                return answer
+        return True
 
     def _give_up(self, entry: QueueEntry, node_name: str, now: float, refused_by: tuple[str, ...]) -> None:
         """Stop counting a pod on its node, and take it back into the queue."""

@@ -181,7 +181,9 @@ class StatusWriter:
 
 def _status(decision: Unschedulable) -> _Status:
     reason = UNSCHEDULABLE if decision.needs_room else HELD
-    node_name = decision.pod.nominated_node_name if decision.preemption is None else decision.preemption.node_name
+    node_name = "" if decision.ends_nomination else decision.pod.nominated_node_name
+    if decision.preemption is not None:
+        node_name = decision.preemption.node_name
     return reason, decision.message[:_LONGEST_MESSAGE], node_name
 
 

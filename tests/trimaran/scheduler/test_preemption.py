@@ -122,7 +122,9 @@ def test_pods_of_the_same_or_a_higher_priority_stay() -> None:
     """Without pods of lower priority the message says so."""
     answer = Case(NodeTable([node("n")], [pod("a", 1000, 9, "n")])).preempt(pod("p", 500, 9))
     assert answer == Rejection(
-        "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.", needs_room=True
+        "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.",
+        needs_room=True,
+        ends_nomination=True,
     )
 
 
@@ -132,7 +134,9 @@ def test_nodes_where_preemption_cannot_help_are_no_candidates() -> None:
     assert Case(table).victims(pod("p", 500, 9, node_selector={"zone": "y"})) == ("b", ["w"])
     answer = Case(table).preempt(pod("p", 2000, 9, node_selector={"zone": "y"}))
     assert answer == Rejection(
-        f"preemption: 0/2 nodes are available: 1 {FULL}, 1 Preemption is not helpful for scheduling.", needs_room=True
+        f"preemption: 0/2 nodes are available: 1 {FULL}, 1 Preemption is not helpful for scheduling.",
+        needs_room=True,
+        ends_nomination=True,
     )
 
 

@@ -270,6 +270,36 @@ def test_the_room_of_preemption_is_kept_for_the_pod() -> None:
     assert [decision.pod.name for decision in bound] == ["high"]
 
 
+class NotYet(PostFilterPlugin):
+    """Cannot help; the answer says whether the pod's nomination ends."""
+
+    name = "NotYet"
+
+    def __init__(self, *, ends: bool) -> None:
+        self._ends = ends
+
+    def post_filter(
+        self,
+        pod: Pod,
+        nodes: NodeTable,
+        verdicts: Mapping[str, FilterVerdict],
+        now: float,
+    ) -> Preemption | Rejection:
+        return Rejection("no", ends_nomination=self._ends)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_nomination_lasts_until_preemption_cannot_help(*, ends: bool) -> None:
+    """A pod that waits for its victims keeps the room; one that no preemption can help gives it up."""
+    scheduler = machine(node("a"), post_filters=(NotYet(ends=ends),))
+    scheduler.put_pod(replace(pod("victim", 900, terminating=True), node_name="a"), 0.0)
+    scheduler.put_pod(pod("high", 900, priority=10, nominated_node_name="a"), 0.0)
+    decision = scheduler.next(0.0)
+    assert isinstance(decision, Unschedulable)
+    assert decision.ends_nomination == ends
+    assert scheduler.state.table.nominated_counts.tolist() == [0 if ends else 1]
+
+
 def test_nothing_is_placed_twice_or_lost_in_random_sequences() -> None:
     """Each pending pod is in exactly one state, and no node exceeds its room."""
     dice = random.Random(7)
