@@ -17,14 +17,13 @@ SCREENS = {
     "overview": ("", "#overview-watcher tbody tr"),
     "cluster": ("cluster", ".plane .scatterlayer .point"),
     "nodes": ("nodes", "#nodes-table tbody tr"),
-    "node": ("nodes?node=node-17", "#node-acts p, #node-acts table"),
     "workloads": ("workloads", "#workloads-table tbody tr"),
     "trust": ("trust", "#trust-map .main-svg"),
     "pod": ("pod", "#pod-pod"),
     "decisions": ("decisions", "#decisions-list tbody tr"),
 }
 _NODES, _WORKLOADS = 1500, 400
-_DARK = ("overview", "cluster")
+_DARK = ("overview",)
 _DECIDED = [f"node-{number}" for number in range(1, 201)]
 
 
