@@ -29,8 +29,8 @@ PROMISED = {
     "scoring": """
         CPU_LOAD DISK_LOAD GPU_LOAD INFEASIBLE KUBERNETES_VERSIONS MEMORY_LOAD NETWORK_LOAD PLUGINS ArgumentError
         CachedRequests ConfigNote CongestedResource CongestionCost Container DepartedPod Evidence Explanation
-        FallbackPolicy FallbackScores ImageLocality InterPodAffinity Judgment LoadVariationRiskBalancing LowRiskOverCommitment
-        MeasuredResource MeasuredUse MetricsTable Node NodeAffinity NodeGrade NodePlan NodeResourcesAllocatable
+        FallbackPolicy FallbackScores ImageLocality InterPodAffinity Judgment LoadVariationRiskBalancing
+        LowRiskOverCommitment MeasuredResource MeasuredUse MetricsTable Node NodeAffinity NodeGrade NodePlan NodeResourcesAllocatable
         NodeResourcesBalancedAllocation NodeResourcesFit NodeRequirement NodeRows NodeSelectorTerm NodeTable
         Occupancy OwnedPods Owner OwnerIndex OwnersOnRows PackedScores
         Peaks PlacedPod PluginScores Pod PodState PodTopologySpread PowerModel
@@ -39,7 +39,8 @@ PROMISED = {
         SchedulerConfiguration ScorePlugin Scores ShapePoint Taint TaintToleration TailRisk TargetLoadPacking Terms
         Toleration UseLevels WeightedPlugin Workload fits
         plugin_from_config read_configuration
-        ClusterEvent Dependence FilterPlugin FilterVerdict LabelSelector PlacedRules PlacedTerm PodAffinityTerm PodCriterion SchedulingRules SelectorSources SpreadConstraint
+        ClusterEvent Dependence FilterPlugin FilterVerdict LabelSelector PlacedRules PlacedTerm PodAffinityTerm
+        PodCriterion SchedulingRules SelectorSources SpreadConstraint
     """,
     # Names that docs/extending.md has documented for authors of plugins and providers, now or earlier.
     "scoring.arguments": "Between check_arguments",

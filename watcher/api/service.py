@@ -151,9 +151,11 @@ class WatcherService:
         self._watcher.stop()
 
     def _routes(self) -> "WSGIApplication":
-        # Slow to import. The first three are for requests of histories, which must not import anything themselves.
+        # Slow to import. The first four are for requests of histories and of one workload, which must not import
+        # anything themselves.
         import watcher.store.history
         import watcher.wire.history
+        import watcher.workloads.daily_use
         import watcher.workloads.pod_day  # noqa: F401
         from watcher.api.app import create_routes
         from watcher.doctor import Doctor
