@@ -45,7 +45,7 @@ IN_NOTEBOOKS = {
 # Functions with imports that only the watcher's routes call, whose modules are imported after the first response.
 ROUTES = {
     "watcher.api.node_views.NodeViews.history", "watcher.store.store.Store.history_metrics",
-    "watcher.store.store.Store.load_history",
+    "watcher.store.store.Store.load_history", "watcher.workloads.learning.WorkloadLearning.daily",
 }  # fmt: skip
 # Functions with imports that some services do not call.
 HISTORY = {"client.service.ServiceClient.history"}
