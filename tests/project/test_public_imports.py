@@ -30,8 +30,8 @@ PROMISED = {
         CPU_LOAD DISK_LOAD GPU_LOAD INFEASIBLE KUBERNETES_VERSIONS MEMORY_LOAD NETWORK_LOAD PLUGINS ArgumentError
         CachedRequests ConfigNote CongestedResource CongestionCost Container DepartedPod Evidence Explanation
         FallbackPolicy FallbackScores ImageLocality InterPodAffinity Judgment LoadVariationRiskBalancing
-        LowRiskOverCommitment MeasuredResource MeasuredUse MetricsTable Node NodeAffinity NodeGrade NodePlan NodeResourcesAllocatable
-        NodeResourcesBalancedAllocation NodeResourcesFit NodeRequirement NodeRows NodeSelectorTerm NodeTable
+        LowRiskOverCommitment MeasuredResource MeasuredUse MetricsTable Node NodeAffinity NodeGrade NodePlan
+        NodeResourcesAllocatable NodeResourcesBalancedAllocation NodeResourcesFit NodeRequirement NodeRows NodeSelectorTerm NodeTable
         Occupancy OwnedPods Owner OwnerIndex OwnersOnRows PackedScores
         Peaks PlacedPod PluginScores Pod PodState PodTopologySpread PowerModel
         PreparedPlugin PreparedProfile Profile ProfileExplanation ResourceList ResourceWeight
