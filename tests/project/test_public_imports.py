@@ -31,7 +31,8 @@ PROMISED = {
         CachedRequests ConfigNote CongestedResource CongestionCost Container DepartedPod Evidence Explanation
         FallbackPolicy FallbackScores ImageLocality InterPodAffinity Judgment LoadVariationRiskBalancing
         LowRiskOverCommitment MeasuredResource MeasuredUse MetricsTable Node NodeAffinity NodeGrade NodePlan
-        NodeResourcesAllocatable NodeResourcesBalancedAllocation NodeResourcesFit NodeRequirement NodeRows NodeSelectorTerm NodeTable
+        NodeResourcesAllocatable NodeResourcesBalancedAllocation NodeResourcesFit NodeRequirement NodeRows
+        NodeSelectorTerm NodeTable
         Occupancy OwnedPods Owner OwnerIndex OwnersOnRows PackedScores
         Peaks PlacedPod PluginScores Pod PodState PodTopologySpread PowerModel
         PreparedPlugin PreparedProfile Profile ProfileExplanation ResourceList ResourceWeight
