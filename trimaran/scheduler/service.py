@@ -45,12 +45,12 @@ def setup_of(section: "SchedulerSection") -> "SchedulerSetup":
         if not section.name:
             remedy = "with --config, or only the schedulerName of the pods to place with --name"
             raise SettingsError([f"scheduler.config: no file; name a KubeSchedulerConfiguration {remedy}"])
-        return read_setup(default_document(section.name))
+        return read_setup(default_document(section.name), binds_claims=section.bind_claims)
     if section.name:
         raise SettingsError(["scheduler.name: the names of the schedulers are in the file of scheduler.config"])
     try:
         with scheduler_file(section.config) as file:
-            return read_setup(file.document, section.allow_plugins)
+            return read_setup(file.document, section.allow_plugins, binds_claims=section.bind_claims)
     except ValueError as error:
         raise SettingsError([f"scheduler.config: {error}"]) from error
 

@@ -41,6 +41,9 @@ class SchedulerSection(ClusterSection):
     max_age_seconds: float = Field(
         300, gt=0, le=86400, description="age from which metrics are not used; nodes are then scored by requests"
     )
+    bind_claims: bool = Field(
+        False, description="bind volume claims that wait for their pod; without it such pods stay pending"
+    )
     bind_threads: int = Field(4, ge=1, le=64, description="Bindings that are sent at a time")
     timeout_seconds: float = Field(10, ge=1, le=60, description="time limit of a request that changes something")
     events_per_second: float = Field(200, ge=0, le=10000, description="largest mean rate of Events about pods")

@@ -28,7 +28,7 @@ from trimaran.scheduler.volumes.matching import match_volumes, near
 if TYPE_CHECKING:
     from scoring.table.node_rows import NodeRows
 
-NOT_BOUND_HERE = "pod has unbound PersistentVolumeClaims, which this scheduler is not set to bind"
+NOT_BOUND_HERE = "pod has unbound PersistentVolumeClaims, which this scheduler binds only with scheduler.bind_claims"
 _MERGE_PATCH = "application/merge-patch+json"
 
 
