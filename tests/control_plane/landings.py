@@ -229,7 +229,7 @@ class LandingCluster:
         before: "set[str]",
         state: MoveState = MoveState.LANDED,
         least: int = 0,
-        seconds: float = 90,
+        seconds: float = 240,
     ) -> list[MoveRecord]:
         """Wait until moves of the pods that were there before are in a state, and none in another; return them.
 
