@@ -20,7 +20,7 @@ from scoring.profiles.profile import Profile
 from scoring.profiles.scores import WeightedPlugin
 from trimaran.simulator.cluster import Cluster, node
 from trimaran.simulator.policies.profiles import SPREAD_WEIGHT, extender_profile
-from trimaran.simulator.policies.topology_spread import PodTopologySpread
+from trimaran.simulator.policies.topology_spread import OwnerSpread
 from trimaran.simulator.windows import Windows
 from trimaran.traces.trace import JOB, Trace
 from watcher.model import Metric, NodeColumns, NodeMetrics, WatcherMetrics, Window
@@ -173,7 +173,7 @@ class RecordedInputs:
         known.show(decision, elsewhere or {}, back)
         levels = None if self._change is Change.NO_LEVELS else self._levels.get(decision["levels"])
         judgment = FallbackPolicy().judge(known.table, self._metrics[decision["metrics"]], decision["now"])
-        spread = WeightedPlugin(PodTopologySpread(known.replicas), SPREAD_WEIGHT)
+        spread = WeightedPlugin(OwnerSpread(known.replicas), SPREAD_WEIGHT)
         prepared = Profile((*_PROFILE.plugins, spread)).prepare(known.table, judgment, levels)
         rows = known.table.rows_of(decision["candidates"])
         scores = prepared.score(self._pods[decision["pod"]], among=rows)

@@ -40,7 +40,7 @@ def test_an_upgrade_keeps_the_values_of_the_last_release() -> None:
     """The last release's values are accepted, and render the same with ``--reuse-values``, which adds no new ones."""
     now = yaml.safe_load((CHART / "values.yaml").read_text())
     added = sorted(new_values(now, yaml.safe_load(RELEASED.read_text())))
-    assert added == ["networkPolicy.egress", "nodes.clearOnUninstall", "rebalancer"]
+    assert added == ["networkPolicy.egress", "nodes.clearOnUninstall", "rebalancer", "standalone"]
     renewed = render("--values", RELEASED, "--set", ALL)
     assert ("Job", "trimaran-nodes-clear") in renewed
     reused = render("--values", RELEASED, "--set", ALL, "--set", ",".join(f"{name}=null" for name in added))
