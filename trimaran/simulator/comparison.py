@@ -269,6 +269,7 @@ REPLAY_PACKAGES = (
     "trimaran.extender",
     "trimaran.planning",
     "trimaran.plugins",
+    "trimaran.scheduler",
     "trimaran.simulator",
     "trimaran.soft_taints",
     "trimaran.traces",

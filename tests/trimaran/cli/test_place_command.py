@@ -283,7 +283,14 @@ def test_a_gang_of_two_schedulers_is_left_to_the_scheduler(place) -> None:
             {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
             "podAntiAffinity",
         ),
-        ({"topologySpreadConstraints": [{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]}, "topology"),
+        (
+            {
+                "topologySpreadConstraints": [
+                    {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+                ]
+            },
+            "topology",
+        ),
         ({"schedulingGates": [{"name": "quota"}]}, "schedulingGates"),
         ({"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}, "volume 'data'"),
         ({"containers": [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]}, "hostPort"),
