@@ -153,7 +153,8 @@ def checked_classes():
     chosen = (MeasuredResource, CongestedResource, PowerModel, ResourceWeight, ShapePoint, WeightedPlugin, Profile)
     plugins = [each for each in vars(scoring).values() if isinstance(each, type) and each.__module__ in PLUGIN_MODULES]
     return {each for each in (*plugins, *chosen, FallbackPolicy) if dataclasses.is_dataclass(each)} - {
-        scoring.Explanation
+        scoring.Explanation,
+        scoring.FilterVerdict,
     }
 
 
