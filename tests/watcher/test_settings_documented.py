@@ -8,6 +8,7 @@ import yaml
 
 from runtime.settings.loading import FILE_VARIABLE, display, environment_variable, load, setting_names
 from trimaran.extender.settings import ExtenderSection
+from trimaran.scheduler.settings import SchedulerSection
 from trimaran.soft_taints.settings import NodesSection
 from watcher.settings import UPSTREAM_VARIABLES, WatcherSettings
 
@@ -52,6 +53,7 @@ def test_every_page_names_settings_that_exist() -> None:
         *setting_names(WatcherSettings),
         *(f"extender.{key}" for key in ExtenderSection.model_fields),
         *(f"nodes.{key}" for key in NodesSection.model_fields),
+        *(f"scheduler.{key}" for key in SchedulerSection.model_fields),
         *(f"{part}.{key}" for part, values in CHART.items() if isinstance(values, dict) for key in values),
     }
     sections = {name.partition(".")[0] for name in known}
