@@ -11,10 +11,11 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from runtime.kubernetes.k8s_fields import unix_seconds
 from runtime.kubernetes.reflector import ListWatch, Object, Reflector
+from runtime.kubernetes.reflector_group import ReflectorGroup
 from runtime.kubernetes.workloads import Workload, workload_of
 from scoring import Node, NodeTable, Pod
 from scoring.table.occupancy import DEPARTED_SECONDS
@@ -45,7 +46,7 @@ class ObjectObserver(Protocol[Read_contra]):
         ...
 
 
-class ClusterView:
+class ClusterView(ReflectorGroup):
     """Node table with the nodes and pods of a live cluster, updated in the background.
 
     Threads: all methods are thread-safe; :meth:`reading` gives the table to one thread at a time.
@@ -83,55 +84,12 @@ class ClusterView:
         nodes = _NodeMirror(self._lock, self._state, node_observer)
         pods = _PodMirror(self._lock, self._state, clock, on_bound, name_workload, pod_observer)
         self._readers: tuple[ObjectReader[Any], ...] = (nodes.reader, pods.reader)
-        self._reflectors = (Reflector(api, NODES, nodes), Reflector(api, PODS, pods, fieldSelector=RUNNING))
-
-    def start(self) -> Self:
-        """Start to list and watch in the background; :meth:`wait` waits for the first full lists."""
-        for reflector in self._reflectors:
-            reflector.start()
-        return self
-
-    def close(self) -> None:
-        """Stop, and abort all requests of the API client. The table stays readable."""
-        for reflector in self._reflectors:
-            reflector.stop()
-        for reflector in self._reflectors:
-            reflector.join()
-
-    def wait(self, seconds: float) -> bool:
-        """Wait for the first full lists; return whether both have arrived."""
-        until = time.monotonic() + seconds
-        return all(each.synced.wait(max(0.0, until - time.monotonic())) for each in self._reflectors)
+        super().__init__((Reflector(api, NODES, nodes), Reflector(api, PODS, pods, fieldSelector=RUNNING)))
 
     @property
     def pods(self) -> Reflector:
         """Reflector of all pods that have not finished; observers may be added before :meth:`start`."""
         return self._reflectors[1]
-
-    @property
-    def is_synced(self) -> bool:
-        """True once the first full lists of nodes and pods have arrived."""
-        return all(each.synced.is_set() for each in self._reflectors)
-
-    @property
-    def failures(self) -> tuple[str, ...]:
-        """Reasons why the API server cannot be read now, with the missing RBAC rule after a 403."""
-        return tuple(dict.fromkeys(each.failure for each in self._reflectors if each.failure))
-
-    @property
-    def age_seconds(self) -> float:
-        """Seconds since the API server last reported on nodes or on pods: the longer of the two times."""
-        return max(each.age_seconds for each in self._reflectors)
-
-    @property
-    def was_heard(self) -> bool:
-        """True once the API server has answered, if only with an error."""
-        return any(each.was_heard for each in self._reflectors)
-
-    @property
-    def lists(self) -> int:
-        """Number of full lists read: one of nodes and one of pods, plus one for each relist after a failed watch."""
-        return sum(each.lists for each in self._reflectors)
 
     @property
     def outcomes(self) -> AssumptionOutcomes:

@@ -7,6 +7,7 @@ from typing import Any, Final, Generic, TypeVar
 from runtime.kubernetes.disruption_budgets import DisruptionBudget
 from runtime.kubernetes.objects import Node, Pod
 from runtime.kubernetes.reflector import ListWatch, Object, Reflector
+from runtime.kubernetes.reflector_group import ReflectorGroup
 from runtime.kubernetes.workloads import Workload
 from scoring import NodeTable
 from trimaran.cluster.view import ClusterView
@@ -101,42 +102,36 @@ class ClusterWatch:
         self._view = ClusterView(view_api, node_observer=self._nodes, pod_observer=self._pods)
         self._workloads = {kind: _ListedFacts(WorkloadFacts.from_k8s) for kind in WORKLOADS}
         self._budgets, self._scalers = _ListedFacts(DisruptionBudget.from_k8s), _ListedFacts(ScalerFacts.from_k8s)
-        self._reflectors = [
+        self._others = ReflectorGroup((
             *(Reflector(api, path, self._workloads[kind]) for kind, path in WORKLOADS.items()),
             Reflector(api, BUDGETS, self._budgets),
             Reflector(api, SCALERS, self._scalers),
-        ]
+        ))  # fmt: skip
 
     def start(self) -> None:
         """Start to list and watch in the background."""
         self._view.start()
-        for reflector in self._reflectors:
-            reflector.start()
+        self._others.start()
 
     def close(self) -> None:
         """Stop, and abort all requests of the clients."""
-        for reflector in self._reflectors:
-            reflector.stop()
+        self._others.close()
         self._view.close()
-        for reflector in self._reflectors:
-            reflector.join()
 
     @property
     def is_synced(self) -> bool:
         """True once the first full list of every kind has arrived."""
-        return self._view.is_synced and all(each.synced.is_set() for each in self._reflectors)
+        return self._view.is_synced and self._others.is_synced
 
     @property
     def failures(self) -> tuple[str, ...]:
         """Reasons why the API server cannot be read now, with the missing RBAC rule after a 403."""
-        return tuple(
-            dict.fromkeys((*self._view.failures, *(each.failure for each in self._reflectors if each.failure)))
-        )
+        return tuple(dict.fromkeys((*self._view.failures, *self._others.failures)))
 
     @property
     def age_seconds(self) -> float:
         """Seconds since the API server last reported on some kind of objects: the longest time of all kinds."""
-        return max(self._view.age_seconds, *(each.age_seconds for each in self._reflectors))
+        return max(self._view.age_seconds, self._others.age_seconds)
 
     def node_names(self) -> tuple[str, ...]:
         """Return the names of all nodes."""

@@ -6,6 +6,7 @@ from typing import Final
 
 from runtime.kubernetes.objects import Node, Pod
 from runtime.kubernetes.reflector import ListWatch, Object, Reflector
+from runtime.kubernetes.reflector_group import ReflectorGroup
 from trimaran.cluster.object_reader import RUNNING, ObjectReader, metadata_of, pod_reader
 from trimaran.cluster.view import NODES, PODS
 from trimaran.scheduler.scheduler import Scheduler
@@ -164,7 +165,7 @@ class DocumentFeed:
         self._inbox.post(lambda scheduler, now: scheduler.drop_other(self._kind, deleted, now))
 
 
-class ClusterFeed:
+class ClusterFeed(ReflectorGroup):
     """Reflectors that fill an inbox.
 
     Args:
@@ -184,35 +185,8 @@ class ClusterFeed:
         # Pods are listed last: what they need to be placed is known when the first of them arrives.
         others = [Reflector(api, OTHER_KINDS[kind], DocumentFeed(kind, inbox)) for kind in sorted(kinds)]
         self._nodes, self._pods = NodeFeed(inbox), PodFeed(inbox, on_pod)
-        self.pods = Reflector(api, PODS, self._pods, fieldSelector=RUNNING)
-        self._reflectors = [*others, Reflector(api, NODES, self._nodes), self.pods]
-
-    def start(self) -> None:
-        """Start to list and watch."""
-        for reflector in self._reflectors:
-            reflector.start()
-
-    def close(self) -> None:
-        """Stop, and abort all requests of the client."""
-        for reflector in self._reflectors:
-            reflector.stop()
-        for reflector in self._reflectors:
-            reflector.join()
-
-    @property
-    def is_synced(self) -> bool:
-        """True once the first full list of every kind has been posted."""
-        return all(each.synced.is_set() for each in self._reflectors)
-
-    @property
-    def failures(self) -> tuple[str, ...]:
-        """Reasons why the API server cannot be read now, with the missing RBAC rule after a 403."""
-        return tuple(dict.fromkeys(each.failure for each in self._reflectors if each.failure))
-
-    @property
-    def age_seconds(self) -> float:
-        """Seconds since the API server last reported on some kind of objects: the longest time of all kinds."""
-        return max(each.age_seconds for each in self._reflectors)
+        pods = Reflector(api, PODS, self._pods, fieldSelector=RUNNING)
+        super().__init__((*others, Reflector(api, NODES, self._nodes), pods))
 
     @property
     def unreadable(self) -> Mapping[str, str]:
