@@ -1,30 +1,19 @@
 """Harness that runs the provider contract tests on Kubelet: a fake API server, and a fake kubelet for each node."""
 
-import atexit
 import math
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import cache
 from pathlib import Path
 
 from support.fake_kubelet import run_fake_kubelet, summary
 from support.fake_kubernetes import run_fake_kubernetes
+from support.harness_kubernetes_metrics_server import certificate_folder
 
 from watcher.settings import KubeletSettings, ProviderSettings, Settings
 from watcher.testing import SampledSource, Series
 
 CORES, GIBIBYTES = 64, 512
 UPTIME_SECONDS = 1e6
-
-
-@cache
-def folder() -> Path:
-    """Return the folder of the fakes' certificates, which are created once."""
-    path = Path(tempfile.mkdtemp())
-    atexit.register(shutil.rmtree, path, ignore_errors=True)
-    return path
 
 
 class Harness:
@@ -37,8 +26,8 @@ class Harness:
     def running(self, nodes: Mapping[str, Series], broken: str = "") -> Iterator[SampledSource]:
         """Run the fakes; yield a source that reads every sample."""
         with ExitStack() as stack:
-            fake = stack.enter_context(run_fake_kubernetes(folder()))
-            kubelets = {name: stack.enter_context(run_fake_kubelet(folder())) for name in nodes}
+            fake = stack.enter_context(run_fake_kubernetes(certificate_folder()))
+            kubelets = {name: stack.enter_context(run_fake_kubelet(certificate_folder())) for name in nodes}
             fake.nodes = {name: each.node(name, str(CORES), f"{GIBIBYTES}Gi") for name, each in kubelets.items()}
             counters = dict.fromkeys(nodes, UPTIME_SECONDS)
             seen: dict[str, int] = {}

@@ -18,7 +18,7 @@ CORES, GIBIBYTES = 64, 512
 
 
 @cache
-def _folder() -> Path:
+def certificate_folder() -> Path:
     """Return the folder of the fakes' certificates, which are created once."""
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -34,7 +34,7 @@ class Harness:
     @contextmanager
     def running(self, nodes: Mapping[str, Series], broken: str = "") -> Iterator[SampledSource]:
         """Run the fake; yield a source that reads every sample."""
-        with run_fake_kubernetes(_folder()) as fake:
+        with run_fake_kubernetes(certificate_folder()) as fake:
             fake.nodes = {name: node(name, cpu=str(CORES), memory=f"{GIBIBYTES}Gi") for name in nodes}
 
             def show(at: int, present: Mapping[str, tuple[float, float]]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.fake_kubelet import FakeKubelet, run_fake_kubelet, stats, summary
 from support.fake_kubernetes import TOKEN, FakeKubernetes, make_certificates, run_fake_kubernetes
-from support.harness_kubelet import folder
+from support.harness_kubernetes_metrics_server import certificate_folder
 
 from runtime.http.gather import Deadline
 from watcher.doctor.examination import examine
@@ -37,11 +37,11 @@ class Cluster:
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
-        self.api: FakeKubernetes = stack.enter_context(run_fake_kubernetes(folder()))
+        self.api: FakeKubernetes = stack.enter_context(run_fake_kubernetes(certificate_folder()))
 
     def node(self, name: str = "node-1") -> FakeKubelet:
         """Add a node; return its kubelet."""
-        kubelet = self._stack.enter_context(run_fake_kubelet(folder()))
+        kubelet = self._stack.enter_context(run_fake_kubelet(certificate_folder()))
         self.api.nodes[name] = kubelet.node(name)
         return kubelet
 

@@ -20,6 +20,7 @@ from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
 from runtime.kubernetes.objects import Pod
+from runtime.threads import join_all
 from trimaran.scheduler.decisions import Bind, Prepare
 
 NOT_LEADING = "this process does not hold the Lease"
@@ -90,11 +91,7 @@ class Binder:
         self._stop.set()
         for _ in self._threads:
             self._queue.put(None)
-        until = time.monotonic() + _JOIN_SECONDS
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join(max(0.0, until - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+        return join_all(self._threads, _JOIN_SECONDS)
 
     def _run(self, connection: Sender) -> None:
         while not self._stop.is_set():

@@ -34,7 +34,6 @@ DEFAULT_PLUGINS: Final = (
     "InterPodAffinity", "DynamicResources", "DefaultPreemption", "NodeResourcesBalancedAllocation", "ImageLocality",
     "DefaultBinder", "NodeDeclaredFeatures",
 )  # fmt: skip
-_NOT_FILTERS = frozenset({"PrioritySort", "DefaultBinder", "DefaultPreemption", "SchedulingGates"})
 _POINTS = ("preEnqueue", "queueSort", "filter", "postFilter", "reserve", "preBind", "postBind", "permit", "bind")
 
 
@@ -112,10 +111,7 @@ class ProfileBuilder:
 
     def _check(self, fields: Mapping[str, Any], place: int, scores: Profile) -> None:
         """Check that every enabled plugin is implemented."""
-        known = {
-            *DEFAULT_PLUGINS, *self._factories, *_WITH_ARGUMENTS, *_NOT_FILTERS, *self._allow,
-            *(weighted.plugin.name for weighted in scores.plugins),
-        }  # fmt: skip
+        known = {*DEFAULT_PLUGINS, *self._allow, *(weighted.plugin.name for weighted in scores.plugins)}
         for point, plugin_set in (fields.get("plugins") or {}).items():
             for entry in (plugin_set or {}).get("enabled") or () if point in (*_POINTS, "multiPoint") else ():
                 if entry["name"] not in known:

@@ -58,7 +58,7 @@ class NodeSelector:
         rows = np.flatnonzero(feasibility.feasible)
         if len(rows) == 1 or not profile.scores.plugins:
             return int(self._rng.choice(rows)), None
-        total = self._scores_of(profile).total(pod, among=None if len(rows) == len(self._table) else rows)
+        total = self._totals_of(profile, pod, rows)
         best = np.flatnonzero(total == total.max())
         index = int(best[0] if len(best) == 1 else self._rng.choice(best))
         return int(rows[index]), int(total[index])
@@ -67,8 +67,12 @@ class NodeSelector:
         """Return the score of each feasible node, shape (nodes,); 0 for the others."""
         rows, totals = np.flatnonzero(feasible), np.zeros(len(feasible), np.int64)
         if profile.scores.plugins and len(rows):
-            totals[rows] = self._scores_of(profile).total(pod, among=None if len(rows) == len(self._table) else rows)
+            totals[rows] = self._totals_of(profile, pod, rows)
         return totals
+
+    def _totals_of(self, profile: SchedulerProfile, pod: Pod, rows: Int64s) -> Int64s:
+        """Return the scores of the feasible rows, ascending, shape (k,)."""
+        return self._scores_of(profile).total(pod, among=None if len(rows) == len(self._table) else rows)
 
     def _scores_of(self, profile: SchedulerProfile) -> PreparedProfile:
         prepared = self._prepared.get(profile.scheduler_name)

@@ -49,6 +49,7 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
     ),
 }
 _OWNERS = ("ReplicationController", "ReplicaSet", "StatefulSet")
+_SELECTORS = frozenset({"Namespace", "Service", *_OWNERS})
 _NO_EVENT = frozenset({"PodDisruptionBudget", "Service", *_OWNERS})
 
 
@@ -90,10 +91,10 @@ class ObjectCache:
             ValueError: an object cannot be read; nothing changes.
         """
         listed = {_key(each): _READERS[kind](each) for each in documents}
-        self._forget_sources(kind)
         if listed == self._objects[kind]:
             return None
         self._objects[kind] = listed
+        self._forget_sources(kind)
         for of, key in tuple(self._assumed):
             if of == kind and (
                 key not in listed or listed[key].resource_version != self._assumed[of, key].resource_version
@@ -182,7 +183,7 @@ class ObjectCache:
             del self._assumed[_place(changed)]
 
     def _forget_sources(self, kind: str) -> None:
-        if kind in ("Namespace", "Service", *_OWNERS):
+        if kind in _SELECTORS:
             self._sources = None
 
     def _find(self, kind: str, key: Key, *, assumed: bool) -> Any:

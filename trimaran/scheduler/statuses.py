@@ -22,6 +22,7 @@ from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
 from runtime.kubernetes.objects import Pod
+from runtime.threads import join_all
 from trimaran.scheduler.binder import pod_path
 from trimaran.scheduler.decisions import Unschedulable
 from trimaran.scheduler.extension_points import Preemption
@@ -105,11 +106,7 @@ class StatusWriter:
         with self._changed:
             self._stop = True
             self._changed.notify_all()
-        until = time.monotonic() + _JOIN_SECONDS
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join(max(0.0, until - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+        return join_all(self._threads, _JOIN_SECONDS)
 
     def _run(self, connection: Sender) -> None:
         while True:
