@@ -31,7 +31,8 @@ while True:
 """
 WRITERS = 4
 SPAN_SECONDS = 0.6
-ATTEMPTS = 4  # other programs on this machine may write at the same time
+ATTEMPTS = 8  # other programs on this machine may write or compute at the same time
+MOST_RISE = 30  # percentage points: the writers themselves take some processor time
 
 
 def test_totals_are_seconds_by_type(tmp_path: Path) -> None:
@@ -78,9 +79,10 @@ def loads(provider: HostProvider) -> dict[str, float]:
 
 
 def stands_out(calm: dict[str, float], noisy: dict[str, float]) -> bool:
-    """Return whether I/O pressure has risen by at least 5 points, and by twice as much as CPU and memory."""
-    risen = {type_: noisy[type_] - calm[type_] for type_ in ("CPU", "Memory", "IOPressure")}
-    return risen["IOPressure"] > max(5, 2 * risen["CPU"], 2 * risen["Memory"])
+    """Return whether I/O pressure has doubled and risen by 5 points, while CPU and memory hardly rose."""
+    return noisy["IOPressure"] > max(2 * calm["IOPressure"], calm["IOPressure"] + 5) and all(
+        noisy[type_] < calm[type_] + MOST_RISE for type_ in ("CPU", "Memory")
+    )
 
 
 @contextmanager
@@ -114,4 +116,7 @@ def test_a_noisy_neighbour_shows_in_pressure_and_not_in_utilization() -> None:
             calm = loads(provider)
             with noisy_neighbors():
                 measured.append((calm, loads(provider)))
-        assert stands_out(*measured[-1]), measured
+        assert stands_out(*measured[-1]), [
+            {type_: (round(calm[type_]), round(noisy[type_])) for type_ in ("CPU", "Memory", "IOPressure")}
+            for calm, noisy in measured
+        ]
