@@ -1,0 +1,204 @@
+"""Binding cycle: pods that count on a node and are not known to be bound, from Permit to PostBind.
+
+Source: k8s.io/kubernetes/pkg/scheduler (``bindingCycle``), without its threads: what has to be sent is a decision, and
+the caller reports the outcome.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from runtime.kubernetes.objects import Pod
+from scoring.plugins.filtering import ClusterEvent
+from trimaran.cluster.state import ClusterState
+from trimaran.scheduler.decisions import Bind, Decision, Prepare, Unschedulable, Waiting
+from trimaran.scheduler.extension_points import Rejection, WaitingPods, Write
+from trimaran.scheduler.profile import SchedulerProfile
+from trimaran.scheduler.queue import QueueEntry, SchedulingQueue
+
+_FOREVER = float("inf")
+_PREPARE_SECONDS = 600.0  # kube-scheduler's bindTimeoutSeconds
+
+
+@dataclass
+class _Placed:
+    """Pod that counts on a node and is not known to be bound.
+
+    Attributes:
+        entry: pod with its attempts.
+        decision: its Bind.
+        until: time until which the effect of the writes must be visible, seconds.
+    """
+
+    entry: QueueEntry
+    decision: Bind
+    until: float = _FOREVER
+
+
+class BindingCycle:
+    """Pods that are decided and not known to be bound. For one thread.
+
+    Args:
+        profiles: plugins by scheduler name.
+        state: nodes and pods, in which a decided pod counts on its node.
+        queue: takes back pods that could not be bound.
+
+    Attributes:
+        waiting: pods that wait for Permit plugins.
+    """
+
+    def __init__(self, profiles: Mapping[str, SchedulerProfile], state: ClusterState, queue: SchedulingQueue) -> None:
+        self._profiles, self._state, self._queue = profiles, state, queue
+        self.waiting = WaitingPods()
+        self._placed: dict[str, _Placed] = {}
+        self._preparing: set[str] = set()  # uids of pods whose writes were sent, until their effect is visible
+        self._approved: deque[Decision] = deque()
+
+    @property
+    def uids(self) -> Iterable[str]:
+        """Uids of all pods that are decided and not known to be bound."""
+        return self._placed
+
+    @property
+    def in_flight(self) -> int:
+        """Number of the pods, without those that wait for Permit plugins."""
+        return len(self._placed) - len(self.waiting.by_uid)
+
+    def decision(self, uid: str) -> Bind | None:
+        """Return the Bind of a pod that is decided and not known to be bound; None for others."""
+        placed = self._placed.get(uid)
+        return None if placed is None else placed.decision
+
+    def begin(self, entry: QueueEntry, decision: Bind, waits: Mapping[str, float], now: float) -> Decision:
+        """Take a pod for which a node was chosen; return what to do first.
+
+        Args:
+            entry: pod with its attempts.
+            decision: its Bind.
+            waits: time until which it waits for each Permit plugin, seconds; empty if it does not.
+            now: seconds.
+        """
+        pod = decision.pod
+        self._placed[pod.uid] = _Placed(entry, decision)
+        if not waits:
+            return self._approve(self._placed[pod.uid], now)
+        self.waiting.add(pod, decision.node_name, waits)
+        self._queue.move(ClusterEvent.POD_ASSIGNED, now)
+        return Waiting(pod, decision.node_name)
+
+    def next(self, now: float) -> Decision | None:
+        """Return the next decision on a pod whose wait has ended; None if there is none."""
+        self._settle(now)
+        return self._approved.popleft() if self._approved else None
+
+    def next_at(self) -> float | None:
+        """Return the time at which :meth:`next` may decide without a change, seconds; None if there is none."""
+        if self._approved:
+            return float("-inf")
+        until = min((self._placed[uid].until for uid in self._preparing), default=None)
+        return min((at for at in (self.waiting.next_at(), until) if at is not None), default=None)
+
+    def update(self, pod: Pod) -> bool:
+        """Take a new version of a pod; return whether the pod is decided and not known to be bound."""
+        placed = self._placed.get(pod.uid)
+        if placed is None:
+            return False
+        placed.entry.pod = pod
+        return True
+
+    def drop(self, uid: str) -> None:
+        """Give up a pod that was deleted or that another scheduler bound, if it is decided."""
+        placed = self._take(uid)
+        if placed is not None:
+            self._unreserve(placed.decision.pod, placed.decision.node_name)
+
+    def prepared(self, uid: str, now: float) -> None:
+        """Take note that the writes of a :class:`Prepare` were sent."""
+        if uid in self._placed:
+            self._preparing.add(uid)
+            self._placed[uid].until = now + _PREPARE_SECONDS
+
+    def bound(self, uid: str) -> bool:
+        """Take note that the API server accepted the Binding of a pod; return whether it was decided."""
+        placed = self._take(uid)
+        if placed is None:
+            return False
+        pod = placed.decision.pod
+        for plugin in self._profiles[pod.scheduler_name].post_bind:
+            plugin.post_bind(pod, placed.decision.node_name)
+        return True
+
+    def not_bound(self, uid: str, now: float) -> None:
+        """Take note that the Binding of a pod, or a write before it, failed."""
+        placed = self._take(uid)
+        if placed is not None:
+            self.give_up(placed.entry, placed.decision.node_name, now, ())
+
+    def give_up(self, entry: QueueEntry, node_name: str, now: float, refused_by: tuple[str, ...]) -> None:
+        """Stop counting a pod on its node, and take it back into the queue."""
+        self._unreserve(entry.pod, node_name)
+        self._state.retry(entry.pod.uid)
+        self._queue.retry(entry, now, refused_by)
+        self._queue.move(ClusterEvent.POD_GONE, now, but=entry.pod.uid)
+
+    def _approve(self, placed: _Placed, now: float) -> Decision:
+        """Return the decision for a pod that all Permit plugins allow: bind it, or send the writes before that."""
+        pod, node_name = placed.decision.pod, placed.decision.node_name
+        writes: list[Write] = []
+        for plugin in self._profiles[pod.scheduler_name].pre_bind:
+            answer = plugin.pre_bind(pod, node_name)
+            if isinstance(answer, Rejection):
+                self._take(pod.uid)
+                self.give_up(placed.entry, node_name, now, (plugin.name,))
+                return Unschedulable(pod, answer.message, answer.needs_room)
+            writes += answer
+        self._queue.move(ClusterEvent.POD_ASSIGNED, now)
+        if not writes and self._is_ready(placed) is True:
+            return placed.decision
+        return Prepare(pod, node_name, tuple(writes))
+
+    def _settle(self, now: float) -> None:
+        """Queue the decisions on pods whose wait has ended."""
+        for pod, node_name, plugin, rejection in self.waiting.settle(now) if self.waiting.by_uid else ():
+            placed = self._placed[pod.uid]
+            if rejection is None:
+                self._approved.append(self._approve(placed, now))
+                continue
+            self._take(pod.uid)
+            self.give_up(placed.entry, node_name, now, (plugin,))
+            self._approved.append(Unschedulable(pod, rejection.message, rejection.needs_room))
+        for uid in tuple(self._preparing):
+            self._settle_prepared(self._placed[uid], now)
+
+    def _settle_prepared(self, placed: _Placed, now: float) -> None:
+        """Queue the Bind of a pod once the effect of its writes is visible."""
+        pod, answer = placed.decision.pod, self._is_ready(placed)
+        if answer is True:
+            self._preparing.remove(pod.uid)
+            self._approved.append(placed.decision)
+            return
+        if answer is False and now >= placed.until:
+            answer = Rejection("the effect of the writes before binding did not become visible in time")
+        if isinstance(answer, Rejection):
+            self._take(pod.uid)
+            self.give_up(placed.entry, placed.decision.node_name, now, ())
+            self._approved.append(Unschedulable(pod, answer.message, answer.needs_room))
+
+    def _is_ready(self, placed: _Placed) -> bool | Rejection:
+        """Return whether a pod can be bound as far as the PreBind plugins see, or why it cannot."""
+        pod = placed.decision.pod
+        for plugin in self._profiles[pod.scheduler_name].pre_bind:
+            answer = plugin.is_ready(pod, placed.decision.node_name)
+            if answer is not True:
+                return answer
+        return True
+
+    def _unreserve(self, pod: Pod, node_name: str) -> None:
+        for plugin in reversed(self._profiles[pod.scheduler_name].reserve):
+            plugin.unreserve(pod, node_name)
+
+    def _take(self, uid: str) -> _Placed | None:
+        """Remove and return a pod that is not known to be bound; None if it is not one."""
+        self._preparing.discard(uid)
+        self.waiting.forget(uid)
+        return self._placed.pop(uid, None)

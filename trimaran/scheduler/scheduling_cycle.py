@@ -1,0 +1,106 @@
+"""Scheduling cycle: one attempt to find a node for a pod, from Filter to Permit.
+
+Source: k8s.io/kubernetes/pkg/scheduler (``schedulingCycle``).
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from runtime.kubernetes.objects import Pod
+from scoring.plugins.filtering import count_reasons
+from trimaran.cluster.state import ClusterState
+from trimaran.scheduler.binding_cycle import BindingCycle
+from trimaran.scheduler.decisions import Bind, Decision, Unschedulable
+from trimaran.scheduler.extension_points import Preemption, Rejection, Wait
+from trimaran.scheduler.feasibility import Feasibility
+from trimaran.scheduler.node_selector import NodeSelector
+from trimaran.scheduler.nominations import Nominations
+from trimaran.scheduler.profile import SchedulerProfile
+from trimaran.scheduler.queue import QueueEntry, SchedulingQueue
+
+
+class SchedulingCycle:
+    """Attempts to place pods. For one thread.
+
+    Args:
+        state: nodes and pods.
+        queue: takes back pods that no node can take.
+        selector: chooses among the nodes.
+        nominations: takes note of nodes where preemption makes room.
+        binding: takes the pods that got a node.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        queue: SchedulingQueue,
+        selector: NodeSelector,
+        nominations: Nominations,
+        binding: BindingCycle,
+    ) -> None:
+        self._state, self._queue, self._selector = state, queue, selector
+        self._nominations, self._binding = nominations, binding
+
+    def attempt(self, entry: QueueEntry, profile: SchedulerProfile, now: float) -> Decision:
+        """Try to place a pod by its profile; return the decision."""
+        pod, nodes = entry.pod, self._state.table
+        feasibility = self._selector.feasible(profile, pod)
+        if not feasibility.feasible.any():
+            return self._refuse(entry, profile, feasibility, now)
+        row, total = self._selector.best(profile, pod, feasibility)
+        node_name = nodes.names[row]
+        self._state.assume(pod, node_name, now)
+        decision = Bind(pod, node_name, int(np.count_nonzero(feasibility.feasible)), total)
+        rejection, plugin = _reserve(profile, pod, node_name)
+        if rejection is None:
+            waits, rejection, plugin = self._permit(profile, pod, node_name, now)
+            if rejection is None:
+                return self._binding.begin(entry, decision, waits, now)
+        self._binding.give_up(entry, node_name, now, (plugin,))
+        return Unschedulable(pod, rejection.message, rejection.needs_room)
+
+    def _refuse(
+        self, entry: QueueEntry, profile: SchedulerProfile, feasibility: Feasibility, now: float
+    ) -> Unschedulable:
+        pod, size = entry.pod, len(self._state.table)
+        reasons = count_reasons(feasibility.verdicts)
+        parts = sorted(f"{count} {reason}" for reason, count in reasons.items())
+        message = f"0/{size} nodes are available: {', '.join(parts)}." if parts else f"0/{size} nodes are available."
+        preemption, ends_nomination = None, False
+        for plugin in profile.post_filters if size else ():
+            result = plugin.post_filter(pod, self._state.table, feasibility.verdicts, now)
+            if isinstance(result, Preemption):
+                preemption = result
+                self._nominations.nominate(pod, result)
+                break
+            message += f" {result.message}"
+            ends_nomination |= result.ends_nomination
+        ends_nomination &= preemption is None and bool(pod.nominated_node_name)
+        if ends_nomination:
+            self._nominations.end(pod)
+        refused_by = feasibility.verdicts or [plugin.name for plugin in profile.filters]
+        entry.pod = self._state.pending.get(pod.uid, pod)
+        self._queue.retry(entry, now, refused_by)
+        return Unschedulable(pod, message, True, reasons, preemption, ends_nomination)
+
+    def _permit(
+        self, profile: SchedulerProfile, pod: Pod, node_name: str, now: float
+    ) -> tuple[Mapping[str, float], Rejection | None, str]:
+        """Return the time until which the pod waits for each plugin, or a rejection and its plugin."""
+        waits: dict[str, float] = {}
+        for plugin in profile.permit:
+            answer = plugin.permit(pod, node_name, self._binding.waiting, now)
+            if isinstance(answer, Rejection):
+                return {}, answer, plugin.name
+            if isinstance(answer, Wait):
+                waits[plugin.name] = now + answer.seconds
+        return waits, None, ""
+
+
+def _reserve(profile: SchedulerProfile, pod: Pod, node_name: str) -> tuple[Rejection | None, str]:
+    for plugin in profile.reserve:
+        rejection = plugin.reserve(pod, node_name)
+        if rejection is not None:
+            return rejection, plugin.name
+    return None, ""
