@@ -46,7 +46,11 @@ class SchedulerSetup:
 
 
 def read_setup(
-    document: Mapping[str, Any], allow: Collection[str] = (), *, binds_claims: bool = False
+    document: Mapping[str, Any],
+    allow: Collection[str] = (),
+    *,
+    binds_claims: bool = False,
+    preempts_shared: bool = False,
 ) -> SchedulerSetup:
     """Read a KubeSchedulerConfiguration.
 
@@ -54,6 +58,7 @@ def read_setup(
         document: the parsed file.
         allow: names of plugins that may stand in the file although trimaran does not know them.
         binds_claims: bind volume claims that wait for their pod.
+        preempts_shared: preempt also on nodes that other schedulers use or may use.
 
     Raises:
         ValueError: the document is not valid; the message begins with the key.
@@ -65,7 +70,7 @@ def read_setup(
     )
     objects = ObjectCache()
     dice = random.Random()  # noqa: S311  draws a node, not a secret
-    builder = ProfileBuilder(objects, dice, binds_claims=binds_claims, allow=allow)
+    builder = ProfileBuilder(objects, dice, binds_claims=binds_claims, preempts_shared=preempts_shared, allow=allow)
     profiles = tuple(builder.build(document, place, each) for place, each in enumerate(configuration.profiles))
     return SchedulerSetup(profiles, options, frozenset(OTHER_KINDS), objects)
 

@@ -6,6 +6,7 @@ points as kube-scheduler merges them. Source: ``getDefaultPlugins`` and ``expand
 
 import random
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from scoring.plugins.filtering import FilterPlugin
@@ -45,13 +46,21 @@ class ProfileBuilder:
         dice: draws the node at which preemption starts to search.
         binds_claims: bind volume claims that wait for their pod; see
             :class:`~trimaran.scheduler.volumes.binding.VolumeBinding`.
+        preempts_shared: preempt also on nodes that other schedulers use or may use.
         allow: names of plugins that may stand in a file although they are not implemented.
     """
 
     def __init__(
-        self, objects: ObjectCache, dice: random.Random, *, binds_claims: bool = False, allow: Collection[str] = ()
+        self,
+        objects: ObjectCache,
+        dice: random.Random,
+        *,
+        binds_claims: bool = False,
+        preempts_shared: bool = False,
+        allow: Collection[str] = (),
     ) -> None:
         self._objects, self._dice, self._allow = objects, dice, frozenset(allow)
+        self._preempts_shared = preempts_shared
         self._factories: Mapping[str, Callable[[], FilterPlugin]] = {
             "NodeName": NodeName,
             "NodeUnschedulable": NodeUnschedulable,
@@ -81,7 +90,10 @@ class ProfileBuilder:
         filters = tuple(self._filters(fields, scores, arguments))
         gates = (SchedulingGates(),) if "SchedulingGates" in plugins_at("preEnqueue", fields) else ()
         preempts = "DefaultPreemption" in plugins_at("postFilter", fields)
-        options = _preemption_options(arguments.get("DefaultPreemption") or {}, f"profiles[{place}].pluginConfig")
+        options = replace(
+            _preemption_options(arguments.get("DefaultPreemption") or {}, f"profiles[{place}].pluginConfig"),
+            on_shared_nodes=self._preempts_shared,
+        )
         preemption = DefaultPreemption(filters, lambda: self._objects.budgets, self._dice, options)
         return SchedulerProfile(
             scores,

@@ -17,9 +17,11 @@ from scoring.arrays import Bools
 from scoring.plugins.filtering import FilterPlugin, FilterVerdict
 from scoring.table.node_table import NodeTable
 from trimaran.scheduler.extension_points import PostFilterPlugin, Preemption, Rejection
+from trimaran.scheduler.shared_nodes import OwnNodes
 from trimaran.scheduler.victims import NO_VICTIMS, Candidate, DominatedCandidate, LowestPriorities, VictimSearch
 
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
+_SHARED = "node(s) are shared with other schedulers, where preemption is off"
 
 
 @dataclass(frozen=True)
@@ -32,11 +34,14 @@ class PreemptionOptions:
         min_candidates: ``minCandidateNodesAbsolute``: number of candidates before which the search never ends.
         only_own: take no victim that another scheduler placed, and no node to which another scheduler nominated a pod.
             kube-scheduler does not look at scheduler names.
+        on_shared_nodes: preempt also on nodes that other schedulers use or may use. There, another scheduler may take
+            the room before the pod that preempted gets it.
     """
 
     min_candidate_percent: int = 10
     min_candidates: int = 100
     only_own: bool = True
+    on_shared_nodes: bool = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.min_candidate_percent <= 100:
@@ -75,6 +80,7 @@ class DefaultPreemption(PostFilterPlugin):
     ) -> None:
         self._filters, self._budgets, self._dice, self._options = tuple(filters), budgets, dice, options
         self._lowest = LowestPriorities()
+        self._own = OwnNodes()
 
     def post_filter(
         self,
@@ -134,6 +140,10 @@ class DefaultPreemption(PostFilterPlugin):
         )
         reasons.update({NO_VICTIMS: len(rows) - int(has_victims.sum())} if not has_victims.all() else {})
         rows = rows[has_victims]
+        if not self._options.on_shared_nodes:
+            is_own = (self._own.tainted(nodes) & ~self._lowest.others)[rows]
+            reasons.update({_SHARED: len(rows) - int(is_own.sum())} if not is_own.all() else {})
+            rows = rows[is_own]
         search = VictimSearch(
             self._filters, pod, nodes, rows, self._budgets(), lambda other: self._may_be_victim(other, pod)
         )

@@ -1,6 +1,7 @@
 """Service of ``trimaran scheduler``: it opens the port and runs the worker process."""
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from runtime.errors import SettingsError
@@ -41,16 +42,17 @@ def setup_of(section: "SchedulerSection") -> "SchedulerSetup":
     """
     from trimaran.scheduler.configuration import default_document, read_setup
 
+    read = partial(read_setup, binds_claims=section.bind_claims, preempts_shared=section.preempt_shared)
     if section.config is None:
         if not section.name:
             remedy = "with --config, or only the schedulerName of the pods to place with --name"
             raise SettingsError([f"scheduler.config: no file; name a KubeSchedulerConfiguration {remedy}"])
-        return read_setup(default_document(section.name), binds_claims=section.bind_claims)
+        return read(default_document(section.name))
     if section.name:
         raise SettingsError(["scheduler.name: the names of the schedulers are in the file of scheduler.config"])
     try:
         with scheduler_file(section.config) as file:
-            return read_setup(file.document, section.allow_plugins, binds_claims=section.bind_claims)
+            return read(file.document, section.allow_plugins)
     except ValueError as error:
         raise SettingsError([f"scheduler.config: {error}"]) from error
 

@@ -44,6 +44,10 @@ class SchedulerSection(ClusterSection):
     bind_claims: bool = Field(
         False, description="bind volume claims that wait for their pod; without it such pods stay pending"
     )
+    preempt_shared: bool = Field(
+        False,
+        description="preempt also on nodes that other schedulers use, or may use as they have no NoSchedule taint",
+    )
     bind_threads: int = Field(4, ge=1, le=64, description="Bindings that are sent at a time")
     timeout_seconds: float = Field(10, ge=1, le=60, description="time limit of a request that changes something")
     events_per_second: float = Field(200, ge=0, le=10000, description="largest mean rate of Events about pods")

@@ -7,9 +7,41 @@ Nodes of a scheduler's own have a taint that only its pods tolerate, and a label
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from runtime.kubernetes.objects import Node, Pod
+from scoring.arrays import Bools
+from scoring.table.node_table import NodeTable
 
 _MOST_NAMES = 5
+_KUBERNETES_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+
+
+def is_of_daemon_set(pod: Pod) -> bool:
+    """Return whether a pod belongs to a DaemonSet, which fixes its node."""
+    return pod.owner is not None and pod.owner.kind == "DaemonSet"
+
+
+def keeps_others_away(node: Node) -> bool:
+    """Return whether a node has a taint that excludes pods, other than those that Kubernetes sets for a while."""
+    return any(
+        taint.effect != "PreferNoSchedule" and not taint.key.startswith(_KUBERNETES_TAINTS) for taint in node.taints
+    )
+
+
+class OwnNodes:
+    """Nodes with a taint that keeps other schedulers' pods away; read again when a node changes."""
+
+    def __init__(self) -> None:
+        self._rows: object = None  # nodes that the mask was made of
+        self._tainted: Bools = np.zeros(0, np.bool_)
+
+    def tainted(self, nodes: NodeTable) -> Bools:
+        """Return a mask of the nodes with such a taint, shape (nodes,)."""
+        if nodes.rows is not self._rows:
+            self._rows = nodes.rows
+            self._tainted = np.fromiter(map(keeps_others_away, nodes.nodes), np.bool_, len(nodes))
+        return self._tainted
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +51,15 @@ class NodeSharing:
     Attributes:
         own: nodes with pods of this scheduler only.
         shared: nodes with pods of this and of other schedulers.
-        untainted: nodes among them without a taint that keeps the pods of others away.
+        untainted: nodes with pods of this scheduler and without a taint that keeps the pods of others away.
+        unbounded: pods of this scheduler that may go to an untainted node, since they select no nodes by label;
+            namespace and name. Empty if all nodes are tainted.
     """
 
     own: tuple[str, ...]
     shared: tuple[str, ...]
     untainted: tuple[str, ...]
+    unbounded: tuple[str, ...] = ()
 
     def problems(self) -> list[str]:
         """Return the problems, each with its remedy."""
@@ -38,6 +73,12 @@ class NodeSharing:
             problems.append(
                 f"{len(self.untainted)} nodes with pods of this scheduler have no NoSchedule taint, so others may "
                 f"place pods there ({_some(self.untainted)}): taint them, and let the pods tolerate it"
+            )
+        if self.unbounded:
+            problems.append(
+                f"{len(self.unbounded)} pods of this scheduler have neither nodeSelector nor required node affinity, "
+                f"so they may go to nodes of other schedulers ({_some(self.unbounded)}): label the scheduler's nodes, "
+                "and let its pods select the label"
             )
         if not (self.own or self.shared):
             problems.append("no node has pods of this scheduler yet: run the check again once it has placed some")
@@ -54,11 +95,20 @@ def node_sharing(nodes: Iterable[Node], pods: Iterable[Pod], scheduler_names: Co
     """
     ours: set[str] = set()
     others: set[str] = set()
+    unbounded = []
     for pod in pods:
-        if pod.node_name and not pod.finished and not (pod.owner is not None and pod.owner.kind == "DaemonSet"):
-            (ours if pod.scheduler_name in scheduler_names else others).add(pod.node_name)
-    tainted = {node.name for node in nodes if any(taint.effect != "PreferNoSchedule" for taint in node.taints)}
-    return NodeSharing(tuple(sorted(ours - others)), tuple(sorted(ours & others)), tuple(sorted(ours - tainted)))
+        if pod.node_name and not pod.finished and not is_of_daemon_set(pod):
+            is_ours = pod.scheduler_name in scheduler_names
+            (ours if is_ours else others).add(pod.node_name)
+            if is_ours and not pod.node_selector and pod.required_affinity is None:
+                unbounded.append(f"{pod.namespace}/{pod.name}")
+    open_to_all = {node.name for node in nodes if not keeps_others_away(node)}
+    return NodeSharing(
+        tuple(sorted(ours - others)),
+        tuple(sorted(ours & others)),
+        tuple(sorted(ours & open_to_all)),
+        tuple(sorted(unbounded)) if open_to_all else (),
+    )
 
 
 def _some(names: Collection[str]) -> str:

@@ -23,6 +23,7 @@ from scoring.plugins.filtering import Dependence, FilterPlugin, FilterVerdict
 from scoring.table.node_table import NodeTable
 from scoring.table.occupancy import PlacedPod
 from trimaran.scheduler.feasibility import run_filters
+from trimaran.scheduler.shared_nodes import is_of_daemon_set
 
 _LATEST = float("inf")
 _LEAST_PRIORITY = -(2**31)
@@ -258,6 +259,9 @@ class LowestPriorities:
     """Lowest priority of the pods on each node; after a change of the table only the changed rows are read again.
 
     In a cluster full of pods of one priority, this rules out preemption in microseconds.
+
+    Attributes:
+        others: mask of the nodes with pods that :meth:`of` did not count, without pods of DaemonSets, shape (nodes,).
     """
 
     def __init__(self) -> None:
@@ -266,6 +270,7 @@ class LowestPriorities:
         self._scheduler_name: str | None = None
         self._version = -1
         self._lowest: Int64s = np.zeros(0, np.int64)
+        self.others: Bools = np.zeros(0, np.bool_)
 
     def of(self, nodes: NodeTable, scheduler_name: str | None) -> Int64s:
         """Return the lowest priority on each node, shape (nodes,); the largest int64 for a node without pods.
@@ -279,17 +284,17 @@ class LowestPriorities:
             changed = nodes.changed_rows(self._version)
         else:
             changed = np.arange(len(nodes))
-            self._lowest = np.full(len(nodes), _NO_POD)
+            self._lowest, self.others = np.full(len(nodes), _NO_POD), np.zeros(len(nodes), np.bool_)
             self._table, self._names, self._scheduler_name = ref(nodes), nodes.names, scheduler_name
         for row in changed.tolist():
-            self._lowest[row] = min(
-                (
-                    placed.pod.priority
-                    for placed in nodes.placed_on(row)
-                    if scheduler_name is None or placed.pod.scheduler_name == scheduler_name
-                ),
-                default=_NO_POD,
-            )
+            lowest, has_others = int(_NO_POD), False
+            for placed in nodes.placed_on(row):
+                pod = placed.pod
+                if scheduler_name is None or pod.scheduler_name == scheduler_name:
+                    lowest = min(lowest, pod.priority)
+                elif not is_of_daemon_set(pod):
+                    has_others = True
+            self._lowest[row], self.others[row] = lowest, has_others
         self._version = nodes.version
         return self._lowest
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
+from runtime.kubernetes.constraints import Taint, Toleration
 from runtime.kubernetes.disruption_budgets import DisruptionBudget
-from runtime.kubernetes.objects import Container, Node, Pod, ResourceList
+from runtime.kubernetes.objects import Container, Node, Owner, Pod, ResourceList
 from runtime.kubernetes.scheduling_rules import SchedulingRules
 from scoring.plugins.base import EVERY_ROW, Rows
 from scoring.plugins.filtering import Dependence, FilterPlugin, FilterVerdict, unresolvable_everywhere
@@ -234,6 +235,26 @@ def test_pods_and_nominated_nodes_of_other_schedulers_are_spared_unless_a_settin
     case = Case(NodeTable([node("n")], [pod("a", 1000, 1, "n"), nominated]))
     assert isinstance(case.preempt(pod("p", 500, 9)), Rejection)
     assert replace(case, options=everything).victims(pod("p", 500, 9)) == ("n", ["a"])
+
+
+def test_shared_nodes_are_spared_by_an_option() -> None:
+    """A node is shared if nothing keeps other schedulers' pods away, or if one of them is there."""
+    dedicated, condition = Taint("dedicated", "ours"), Taint("node.kubernetes.io/not-ready")
+    nodes = [replace(node(name), taints=(taint,)) for name, taint in (("n", dedicated), ("m", condition))]
+    tolerations = (Toleration(operator="Exists"),)
+    pending = replace(pod("p", 500, 9), tolerations=tolerations)
+    table = NodeTable(nodes, [pod("a", 1000, 1, "n"), pod("b", 1000, 0, "m")])
+    case = Case(table, options=PreemptionOptions(on_shared_nodes=False))
+    assert Case(table).victims(pending) == ("m", ["b"])
+    assert case.victims(pending) == ("n", ["a"])
+    plugin = DefaultPreemption(case.filters, lambda: (), random.Random(0), case.options)
+    foreign = pod("c", 0, 9, "n", scheduler_name="other")
+    for other, has_room in ((foreign, False), (replace(foreign, owner=Owner("DaemonSet", "d")), True)):
+        table.add(other)
+        answer = plugin.post_filter(pending, table, run_filters(case.filters, pending, table).verdicts, 0.0)
+        assert isinstance(answer, Preemption) == has_room
+        if isinstance(answer, Rejection):
+            assert "2 node(s) are shared with other schedulers, where preemption is off" in answer.message
 
 
 def test_the_search_ends_after_enough_candidates() -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,17 +165,24 @@ def test_shadow_compares_and_sends_nothing() -> None:
 
 
 def test_shared_nodes_are_found() -> None:
-    """Nodes with pods of several schedulers, and nodes without a taint, are problems; DaemonSets are none."""
+    """Nodes with pods of several schedulers, nodes without a taint, and pods without a selector; not DaemonSets."""
     taint = {"taints": [{"key": "dedicated", "value": "ours", "effect": "NoSchedule"}]}
     nodes = [Node.from_k8s({**node(f"node-{number}"), "spec": taint if number else {}}) for number in range(3)]
-    ours = [Pod(f"ours-{number}", node_name=f"node-{number}", scheduler_name="ours") for number in range(3)]
+    ours = [
+        Pod(f"ours-{number}", node_name=f"node-{number}", scheduler_name="ours", node_selector={"dedicated": "ours"})
+        for number in range(3)
+    ]
     daemon = pod("daemon", node_name="node-2")
     daemon["spec"]["schedulerName"] = "default-scheduler"
     daemon["metadata"]["ownerReferences"] = [{"kind": "DaemonSet", "name": "d", "uid": "d", "controller": True}]
     sharing = node_sharing(nodes, [*ours, Pod("other", node_name="node-1"), Pod.from_k8s(daemon)], ["ours"])
     assert (sharing.own, sharing.shared, sharing.untainted) == (("node-0", "node-2"), ("node-1",), ("node-0",))
     assert ["node-1" in sharing.problems()[0], "node-0" in sharing.problems()[1]] == [True, True]
-    assert node_sharing(nodes[1:], ours[1:], ["ours"]).problems() == []
+    assert node_sharing(nodes, ours[1:], ["ours"]).problems() == []
+    anywhere = replace(ours[1], node_selector={})
+    (problem,) = node_sharing(nodes, [anywhere], ["ours"]).problems()
+    assert "default/ours-1" in problem
+    assert node_sharing(nodes[1:], [anywhere], ["ours"]).problems() == []
 
 
 def test_each_setting_is_documented() -> None:
