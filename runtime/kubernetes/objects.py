@@ -149,6 +149,10 @@ class ResourceList(Mapping[str, int]):
         return f"ResourceList({dict(self._amounts)!r})"
 
 
+NOTHING_CLAIMED: Final = ResourceList()
+"""Amounts that the resource claims of most pods hold of their node's CPU and memory."""
+
+
 @dataclass(frozen=True)
 class Container:
     """A container or an init container.
@@ -202,10 +206,16 @@ class CachedRequests:
 
 
 RequestKey = tuple[
-    tuple[Container, ...], tuple[Container, ...], tuple[str, ...], ResourceList, ResourceList, ResourceList
+    tuple[Container, ...],
+    tuple[Container, ...],
+    tuple[str, ...],
+    ResourceList,
+    ResourceList,
+    ResourceList,
+    ResourceList | None,
 ]
 """Everything that determines a pod's requests and images: containers, init containers, image volumes, overhead,
-annotations, pod requests.
+annotations, pod requests, amounts held by resource claims.
 """
 
 
@@ -233,6 +243,9 @@ class Pod:
         preempted: True if a scheduler marked the pod as a victim of preemption, by the condition DisruptionTarget.
         requests: pod-level requests (``spec.resources``), after resizing. kube-scheduler counts them
             instead of the containers' requests; the Trimaran plugins ignore them.
+        claimed: CPU, memory and so on that the pod's resource claims hold of the node (DRA), which kube-scheduler adds
+            to the containers' requests; None if the amounts are in a form that is not known. The Trimaran plugins
+            ignore them.
         labels: labels of the pod.
         owner: controller of the pod; None if it has none.
         workload: workload of the pod, over all its revisions and runs; None if it is not known.
@@ -263,6 +276,7 @@ class Pod:
     started_at: float | None = None
     preempted: bool = False
     requests: ResourceList = field(default_factory=ResourceList)
+    claimed: ResourceList | None = NOTHING_CLAIMED
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     owner: Owner | None = None
     workload: Workload | None = None
@@ -313,6 +327,7 @@ class Pod:
         overhead = ResourceList.from_k8s(get(spec, "overhead"), f"{where}.overhead")
         annotated = _annotated(metadata, f"{title}: metadata")
         requests = _whole_pod(spec, status, containers + init_containers, where)
+        claimed = _claimed(status, f"{title}: status")
         labels, owner = get_texts(metadata, "labels", f"{title}: metadata"), _owner(metadata, title)
         template_owner = owner if pod is given else Owner(kind_of(given), name)
         read = cls(
@@ -333,6 +348,7 @@ class Pod:
             started_at=unix_seconds(get(status, "startTime"), f"{title}: status"),
             preempted=_is_preempted(status),
             requests=requests,
+            claimed=claimed,
             labels=labels,
             owner=owner,
             workload=name_workload(namespace, name, labels, template_owner, generate_name=prefix),
@@ -343,7 +359,7 @@ class Pod:
             scheduling=read_scheduling_rules(spec, namespace, labels, where),
             scheduler_name=get(spec, "schedulerName") or cls.scheduler_name,
             cached_requests=known
-            and known((containers, init_containers, image_volumes, overhead, annotated, requests)),
+            and known((containers, init_containers, image_volumes, overhead, annotated, requests, claimed)),
         )
         _check_sum(read, title)
         return read
@@ -485,6 +501,38 @@ def _resized(wanted: ResourceList, reported: Any, status: Any, path: str) -> Res
     return None if counted == wanted else counted
 
 
+def _claimed(status: Any, where: str) -> ResourceList | None:
+    """Return what the pod's resource claims hold of its node's CPU, memory and so on; None if the form is not known.
+
+    Kubernetes 1.36 reports ``resources`` of each claim, 1.37 ``mapping`` and ``overhead``. The devices of a claim that
+    hold nothing of these, as most GPUs, are not listed.
+    Source: ``addDRANodeAllocatableClaimResources`` of k8s.io/component-helpers/resource 0.37, ``PodRequests`` of 0.36.
+    """
+    key = "nodeAllocatableResourceClaimStatuses"
+    held = get_list(status, key, where)
+    if not held:
+        return NOTHING_CLAIMED
+    sums: dict[str, int] = {}
+
+    def add(name: str, written: Any, times: int = 1) -> None:
+        amounts = ResourceList.from_k8s({name: written}, f"{where}.{key}")
+        sums[name] = sums.get(name, 0) + times * amounts[name]
+
+    for claim in held:
+        forms = [get(claim, form) for form in ("resources", "mapping", "overhead")]
+        if all(form is None for form in forms):
+            return None
+        containers = len(get_list(claim, "containers", f"{where}.{key}"))
+        for name, written in (forms[0] or {}).items():
+            add(name, written)
+        for mapped in forms[1] or ():
+            add(get(mapped, "name"), get(mapped, "quantity"))
+        for overhead in forms[2] or ():
+            add(get(overhead, "name"), get(overhead, "perPod") or 0)
+            add(get(overhead, "name"), get(overhead, "perContainer") or 0, containers)
+    return ResourceList(sums)
+
+
 def _whole_pod(spec: Any, status: Any, containers: tuple[Container, ...], where: str) -> ResourceList:
     """Return the pod-level requests, including those that the API server derives from pod-level limits.
 
@@ -505,7 +553,7 @@ def _whole_pod(spec: Any, status: Any, containers: tuple[Container, ...], where:
 
 
 def _check_sum(pod: Pod, title: str) -> None:
-    lists = [pod.overhead, pod.requests]
+    lists = [pod.overhead, pod.requests, pod.claimed or NOTHING_CLAIMED]
     for container in pod.containers + pod.init_containers:
         lists += (container.requests, container.limits)
     if sum([sum(each._amounts.values()) for each in lists if each._amounts]) > MAX_AMOUNT:  # noqa: SLF001  faster than values()

@@ -111,7 +111,8 @@ def in_tree_requests(pod: Pod, resource: str, *, non_zero: bool = False) -> int:
     Exact amounts are summed, and the result is rounded up. Sidecars (restartable init containers) run at the same time
     as the containers, and an ordinary init container at the same time as the sidecars before it. A request of the pod
     as a whole replaces the sum. During an in-place resize, the maximum of the desired, actual and allocated requests
-    counts. Source: ``PodRequests`` of k8s.io/component-helpers/resource.
+    counts. What resource claims hold of the node is added to the containers. Source: ``PodRequests`` of
+    k8s.io/component-helpers/resource.
 
     Args:
         pod: the pod.
@@ -162,8 +163,8 @@ def filter_requests(pod: Pod) -> tuple[tuple[str, int], ...]:
 
 
 def resource_names(pod: Pod) -> set[str]:
-    """Return the names of all resources in the pod's requests, limits, overhead and annotations."""
-    resources = {*pod.overhead, *pod.annotated, *pod.requests}
+    """Return the names of all resources in the pod's requests, limits, overhead, annotations and resource claims."""
+    resources = {*pod.overhead, *pod.annotated, *pod.requests, *(pod.claimed or ())}
     for container in (*pod.containers, *pod.init_containers):
         resources.update(container.requests, container.limits)
     return resources
@@ -193,7 +194,7 @@ def _containers_nano(pod: Pod, resource: str, default: int) -> int:
             peak = max(peak, sidecars)
         else:
             peak = max(peak, sidecars + nano(container))
-    return max(total + sidecars, peak)
+    return max(total + sidecars, peak) + (0 if pod.claimed is None else pod.claimed.nano(resource))
 
 
 def _with_overhead(pod: Pod, resource: str, total: int) -> int:

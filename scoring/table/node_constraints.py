@@ -1,4 +1,4 @@
-"""Constraints that decide which nodes a pod may use: cordons, taints, node selector, required node affinity.
+"""Constraints that decide which nodes a pod may use: cordons, taints, node selector, node affinity, declared features.
 
 All nodes are scanned once for their taints, and once for each label key that a pod selects by. After that, each pod
 takes a few array operations, or a dictionary lookup if an earlier pod had the same constraints.
@@ -47,11 +47,13 @@ class NodeConstraints:
 
     def applies_to(self, pod: Pod) -> bool:
         """Return whether any constraint could exclude a node for the pod."""
-        return bool(self._rows_by_taints or self._cordoned.size) or selects_nodes(pod)
+        has_rules = selects_nodes(pod) or bool(pod.scheduling.node_features)
+        return has_rules or bool(self._rows_by_taints or self._cordoned.size)
 
     def allows(self, pod: Pod) -> Bools:
         """Return a read-only mask of the nodes that the pod's constraints allow, shape (nodes,)."""
-        key = pod.tolerations, tuple(pod.node_selector.items()), pod.required_affinity
+        features = pod.scheduling.node_features
+        key = pod.tolerations, tuple(pod.node_selector.items()), pod.required_affinity, features
         return self._cached(key, lambda: self._allowed(pod))
 
     def uncordoned(self, pod: Pod) -> Bools | None:
@@ -116,6 +118,9 @@ class NodeConstraints:
         if not _tolerates(pod.tolerations, UNSCHEDULABLE):
             allowed[self._cordoned] = False
         allowed &= self._selected(pod)
+        features = pod.scheduling.node_features
+        if features:
+            allowed &= [node.declared_features.issuperset(features) for node in self._nodes]
         return allowed
 
     def _not_cordoned(self) -> Bools:

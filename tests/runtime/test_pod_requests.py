@@ -77,6 +77,47 @@ def test_a_resized_pod_counts_its_maximum():
     assert pod_demand.in_tree_requests(whole({"requests": {"cpu": "1"}}, {}, status=shrinking), "cpu") == 4000
 
 
+CLAIM_FORMS = {
+    "1.36": [{"resourceClaimName": "c", "resources": {"cpu": "2", "memory": "1Gi"}}],
+    "1.37": [
+        {"resourceClaimName": "c", "mapping": [{"name": "cpu", "quantity": "1500m"}]},
+        {
+            "resourceClaimName": "d",
+            "containers": ["c0", "c1"],
+            "overhead": [
+                {"name": "memory", "perPod": "512Mi", "perContainer": "256Mi"},
+                {"name": "cpu", "perContainer": "250m"},
+            ],
+        },
+    ],
+}
+
+
+@pytest.mark.parametrize("claims", CLAIM_FORMS.values(), ids=CLAIM_FORMS)
+def test_what_resource_claims_hold_of_the_node_is_counted(claims):
+    """CPU and memory of claims are added to the containers, also during a resize; the Trimaran plugins ignore them."""
+    status = {"nodeAllocatableResourceClaimStatuses": claims}
+    pod = whole(None, {"cpu": "1"}, {"cpu": "500m"}, status=status)
+    assert pod.claimed == {"cpu": 2000, "memory": 2**30}
+    assert [pod_demand.in_tree_requests(pod, name) for name in ("cpu", "memory")] == [3500, 2**30]
+    assert pod_demand.requests(pod, "cpu") == 1500
+    table = NodeTable([Node("n1", allocatable=ResourceList({"cpu": 4000, "memory": 2**31}))])
+    table.add(pod, "n1")
+    assert table.in_tree_requests("memory").tolist() == [2**30]  # which no container requests
+    resized = {"containerStatuses": [{"name": "c0", "resources": {"requests": {"cpu": "3"}}}], **status}
+    assert pod_demand.in_tree_requests(whole(None, {"cpu": "1"}, {"cpu": "500m"}, status=resized), "cpu") == 5500
+    whole_pod = whole({"requests": {"cpu": "4"}}, {"cpu": "1"}, status=status)
+    assert pod_demand.in_tree_requests(whole_pod, "cpu") == 4000  # which has to cover the claims
+    assert pod_demand.in_tree_requests(whole_pod, "memory") == 2**30
+
+
+def test_claims_in_an_unknown_form_are_unknown():
+    """Amounts of a claim in none of the known forms are unknown, not zero; what else is known counts."""
+    pod = whole(None, {"cpu": "1"}, status={"nodeAllocatableResourceClaimStatuses": [{"resourceClaimName": "c"}]})
+    assert pod.claimed is None
+    assert pod_demand.in_tree_requests(pod, "cpu") == 1000
+
+
 @pytest.mark.parametrize(
     ("amounts", "message"),
     [

@@ -121,6 +121,15 @@ def test_invalid_affinity_is_refused(requirement, message):
         pod(**affinity({"matchExpressions": [requirement]}))
 
 
+def test_features_must_be_declared():
+    """A pod that needs a feature of the kubelet runs only on nodes that declare it."""
+    declaring = Node("new", declared_features=frozenset({"UserNamespacesHostNetworkSupport", "Other"}))
+    table = NodeTable([Node("old"), declaring])
+    free = {"hostNetwork": True, "containers": []}
+    assert allowed(table, Pod.from_k8s({"spec": free})) == ["old", "new"]
+    assert allowed(table, Pod.from_k8s({"spec": {**free, "hostUsers": False}})) == ["new"]
+
+
 def test_constraints_follow_the_nodes():
     """Nodes that are cordoned, uncordoned, added or removed are reflected in the next result."""
     table = NodeTable([node("a"), node("b")])

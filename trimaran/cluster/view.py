@@ -22,6 +22,7 @@ from scoring.table.occupancy import DEPARTED_SECONDS
 from trimaran.cluster.assumptions import AssumptionOutcomes
 from trimaran.cluster.object_reader import RUNNING, ObjectReader, metadata_of, pod_reader
 from trimaran.cluster.state import ClusterState
+from trimaran.cluster.unknown_requests import UnknownRequests
 
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
 _BATCH_PODS = 200  # pods that are added under one lock; scoring waits for it
@@ -84,6 +85,7 @@ class ClusterView(ReflectorGroup):
         nodes = _NodeMirror(self._lock, self._state, node_observer)
         pods = _PodMirror(self._lock, self._state, clock, on_bound, name_workload, pod_observer)
         self._readers: tuple[ObjectReader[Any], ...] = (nodes.reader, pods.reader)
+        self._unknown = pods.unknown
         super().__init__((Reflector(api, NODES, nodes), Reflector(api, PODS, pods, fieldSelector=RUNNING)))
 
     @property
@@ -107,6 +109,11 @@ class ClusterView(ReflectorGroup):
     def unreadable(self) -> Mapping[str, str]:
         """Errors of the Kubernetes objects that could not be decoded and are therefore ignored, by object name."""
         return {name: why for reader in self._readers for name, why in reader.unreadable.items()}
+
+    @property
+    def unknown_nodes(self) -> Mapping[str, str]:
+        """Reason for each node whose free CPU and memory are not known, because a pod on it cannot be counted."""
+        return self._unknown.by_node()
 
     @contextmanager
     def reading(self, pod: Pod | None = None, *, timeout: float = math.inf) -> Iterator[NodeTable]:
@@ -211,6 +218,7 @@ class _PodMirror:
         self._lock, self._state, self._clock, self._on_bound = lock, state, clock, on_bound
         self._observer = observer
         self.reader = pod_reader(name_workload)
+        self.unknown = UnknownRequests()
 
     def replace(self, objects: Iterable[Object]) -> None:
         """Replace all pods with a full list, in batches.
@@ -219,20 +227,33 @@ class _PodMirror:
         """
         self.reader.unreadable = {}
         there: set[str] = set()
+        unread: set[str] = set()
         objects = iter(objects)
         while some := list(islice(objects, _BATCH_PODS)):
-            read = [(each, pod) for each in some if (pod := self.reader.read(each)) is not None]
+            read = []
+            for each in some:
+                pod = self._read(each)
+                if pod is None:
+                    unread.add(_uid(each))
+                else:
+                    read.append((each, pod))
             there.update(pod.uid for _, pod in read)
             with self._lock:
                 for each, pod in read:
                     self._put(each, pod)
+        self.unknown.keep_only(there | unread)
         if self._observer is not None:
             self._observer.keep_only(there)
         with self._lock:
             self._state.drop_other_pods(there, self._clock())
 
+    def _read(self, each: Object) -> Pod | None:
+        pod = self.reader.read(each)
+        self.unknown.observe(each, pod)
+        return pod
+
     def put(self, changed: Object) -> None:
-        pod = self.reader.read(changed)
+        pod = self._read(changed)
         if pod is None:
             self._forget(changed, None)  # without a time: the pod may still be running
             return
@@ -241,6 +262,7 @@ class _PodMirror:
 
     def drop(self, deleted: Object) -> None:
         self.reader.forget(deleted)
+        self.unknown.forget(_uid(deleted))
         self._forget(deleted, self._clock())
 
     def _put(self, changed: Object, pod: Pod) -> None:
@@ -252,14 +274,19 @@ class _PodMirror:
             self._state.put_pod(pod, refused=_is_refused(changed), at=self._clock())
         except ValueError as error:  # the amounts overflow together with the other pods on the node
             self.reader.refuse(changed, error)
+            self.unknown.observe(changed, None)
             self._state.drop_pod(pod.uid)
 
     def _forget(self, gone: Object, left_at: float | None) -> None:
-        uid = str(metadata_of(gone).get("uid"))
+        uid = _uid(gone)
         if self._observer is not None:
             self._observer.drop(uid)
         with self._lock:
             self._state.drop_pod(uid, left_at)
+
+
+def _uid(each: Object) -> str:
+    return str(metadata_of(each).get("uid"))
 
 
 def _is_refused(pod: Object) -> bool:

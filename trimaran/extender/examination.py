@@ -86,6 +86,11 @@ def _cluster_steps(cluster: Mapping[str, Any]) -> Iterator[Check]:
         details = tuple(masking.to_line(f"{name}: {why}") for name, why in unreadable.items())
         message = f"{len(unreadable)} nodes or pods cannot be read, and are not counted: {details[0]}"
         yield Check("extender: objects", ok=False, message=message, details=details)
+    unknown = cluster.get("unknown_nodes")  # an older extender does not say
+    if unknown:
+        details = tuple(masking.to_line(f"{name}: {why}") for name, why in unknown.items())
+        message = f"the free CPU and memory of {len(unknown)} nodes are not known: {details[0]}"
+        yield Check("extender: free CPU and memory", ok=False, message=message, details=details)
 
 
 def _step(name: str, problem: object, message: str, setting: str = "") -> Check:

@@ -71,6 +71,7 @@ class ExtenderStatus:
                 }
                 for name, profile in self._profiles.by_scheduler.items()
             ],
+            "configuration": self._profiles.scoring_document(),
         }
 
     def _cluster(self) -> dict[str, Any]:
@@ -86,6 +87,7 @@ class ExtenderStatus:
             "in_flight": view.in_flight,
             "failures": view.failures,
             "unreadable": dict(view.unreadable),
+            "unknown_nodes": dict(view.unknown_nodes),
         }
 
     def _measured(self) -> dict[str, Any]:

@@ -166,6 +166,7 @@ class ClusterWatch:
             measured=measured,
             window=window,
             now=now,
+            unknown_nodes=self._view.unknown_nodes,
         )
 
     def _table(self) -> NodeTable:

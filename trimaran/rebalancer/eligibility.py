@@ -87,6 +87,7 @@ _ALWAYS: Final = (
 class NodeRefusal(StrEnum):
     """Reason why a node is not a source, or not a target, from its load."""
 
+    UNKNOWN_REQUESTS = "unknown_requests"
     NOT_MEASURED = "not_measured"
     DISAGREES = "disagrees"
     NOT_HOT = "not_hot"

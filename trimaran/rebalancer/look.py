@@ -7,7 +7,7 @@ target carries its use and its requests. A pod that is being deleted has its req
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
@@ -28,9 +28,6 @@ from trimaran.rebalancer.moves import MoveRecord, MoveState
 from watcher.pod_use_table import HOURS, PERIOD_STEPS, STEP_SECONDS, STEPS, Float16s, PodUseTable
 
 HOUR_STEPS: Final = STEPS // HOURS
-LAST_HOUR_SHARE: Final = 0.75
-"""Share of each past hour's mean use that is replaced by the last hour's mean, as in the simulator."""
-
 NO_USE: Final = PodUseTable(
     0.0, (), (), (), (), (), np.zeros(0), np.zeros(0), np.zeros((0, STEPS), np.float16),
     np.zeros((0, STEPS // PERIOD_STEPS), np.float16), np.zeros((2, 0, HOURS), np.float16),
@@ -52,6 +49,7 @@ class ClusterLook:
         measured: CPU load of each node with fresh metrics, percent.
         window: begin and end of the window that these loads are means of, Unix seconds.
         now: Unix time.
+        unknown_nodes: reason for each node whose free CPU and memory are not known.
     """
 
     table: NodeTable
@@ -63,6 +61,7 @@ class ClusterLook:
     measured: Mapping[str, float]
     window: tuple[float, float]
     now: float
+    unknown_nodes: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def running(self) -> Sequence[tuple[int, Member]]:
@@ -108,21 +107,30 @@ class PlanArrays:
         return int(self.problem.rows.size)
 
 
-def known_steps(use: PodUseTable) -> int:
-    """Return the number of past steps that a plan uses: whole hours, or in the first hour whole quarters."""
+def known_steps(use: PodUseTable, history: float = STEPS * STEP_SECONDS) -> int:
+    """Return the number of past steps that a plan uses: whole hours, or in the first hour whole quarters.
+
+    Args:
+        use: use of the pods.
+        history: largest length of the past, seconds, at most a day.
+    """
     if not len(use):
         return 0
-    steps = min(STEPS, int((use.timestamp - float(use.since.min())) // STEP_SECONDS))
+    steps = int(min(STEPS * STEP_SECONDS, history, use.timestamp - float(use.since.min())) // STEP_SECONDS)
     return steps - steps % (HOUR_STEPS if steps >= HOUR_STEPS else PERIOD_STEPS)
 
 
-def plan_arrays(look: ClusterLook, records: Sequence[MoveRecord], steps: int) -> PlanArrays:
+def plan_arrays(
+    look: ClusterLook, records: Sequence[MoveRecord], steps: int, last_hour_share: float = 0.0, burst_steps: int = 0
+) -> PlanArrays:
     """Return the problem of moves of a cluster.
 
     Args:
         look: the cluster.
         records: moves of the past day.
         steps: number of past steps, from :func:`known_steps`; at least three.
+        last_hour_share: share of each past hour's level that is replaced by the last hour's level.
+        burst_steps: number of steps of an hour that its level leaves out.
     """
     waiting = [record for record in _without_node(records) if record.target in look.table]
     pods = [member.pod for _, member in look.running]
@@ -151,7 +159,7 @@ def plan_arrays(look: ClusterLook, records: Sequence[MoveRecord], steps: int) ->
         free=free.astype(np.float64),
         rows=np.array(rows, np.int64),
         requests=requests,
-        cpu=expected_cpu(cpu, ends_soon, HOUR_STEPS, LAST_HOUR_SHARE),
+        cpu=expected_cpu(cpu, ends_soon, HOUR_STEPS, last_hour_share, burst_steps),
         memory=expected_memory(memory, ends_soon),
         movable=np.zeros(len(cpu), np.bool_),
     )

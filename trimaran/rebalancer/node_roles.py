@@ -69,6 +69,8 @@ class NodeRoles:
         barrier = target_barrier(self._look.nodes[name]) if name in self._look.nodes else NodeBarrier.NOT_READY
         if barrier is not None:
             return barrier
+        if name in self._look.unknown_nodes:
+            return NodeRefusal.UNKNOWN_REQUESTS
         if (refusal := self._measure_refusal(name)) is not None:
             return refusal
         if self._cooldowns.target_until(name) > self._look.now:

@@ -32,6 +32,7 @@ def status_document(rebalancer: Rebalancer, mode: str, *, leads: bool) -> dict[s
         "planned": [_move(move) for move in plan.moves],
         "held": [_move(move) for move in plan.held],
         "hot": sorted(plan.hot),
+        "unknown_nodes": {} if look is None else dict(look.unknown_nodes),
         "stays": dict(counts.stays),
         "gains": {"/".join(key): round(value, 4) for key, value in counts.gains.items()},
         "measured": dict(counts.measured),

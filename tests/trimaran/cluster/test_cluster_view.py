@@ -125,6 +125,22 @@ def test_an_unreadable_object_is_logged_once_and_not_counted(caplog: pytest.LogC
     view.close()
 
 
+def test_nodes_with_pods_that_cannot_be_counted_are_unknown() -> None:
+    """A node is unknown while a pod on it is unreadable or has claims of an unknown form, until the pod finishes."""
+    claiming = bound("claiming", "node-2")
+    claiming["status"] = {"nodeAllocatableResourceClaimStatuses": [{"resourceClaimName": "c"}]}
+    done = {**bound("done", "node-3", "much"), "status": {"phase": "Failed"}}
+    gone = [bound(f"gone-{n}", "node-4", "much") for n in range(2)]
+    events = [WatchEvent("DELETED", gone[0], "2"), WatchEvent("MODIFIED", bound("gone-1", "node-4"), "3")]
+    pods = [bound("bad", "node-1", "much"), claiming, done, *gone, pod("pending", container(requests={"cpu": "much"}))]
+    view = followed(scripted([node(f"node-{n}") for n in range(1, 5)], pods, events=events))
+    assert view.unknown_nodes == {
+        "node-1": "pod default/bad cannot be read",
+        "node-2": "pod default/claiming has resource claims with amounts in an unknown form",
+    }
+    view.close()
+
+
 def test_close_ends_both_watches_without_warnings(caplog: pytest.LogCaptureFixture) -> None:
     """Close ends all threads without a warning, and the table stays readable."""
     view = followed(scripted([node("node-1")], []))
@@ -203,6 +219,7 @@ def test_a_pod_that_overflows_does_not_stop_the_view() -> None:
         counted = {each.name for each in table.pods("node-1")}
     assert "third" in counted
     assert counted | {name.rpartition("/")[2] for name in view.unreadable} == {"one", "two", "third"}
+    assert view.unknown_nodes.keys() == {"node-1"}
     assert view.lists == 2
     view.close()
 

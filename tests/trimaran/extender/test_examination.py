@@ -68,6 +68,11 @@ def test_a_healthy_extender_passes_all_steps(kubernetes: FakeKubernetes, tmp_pat
     with extender(tmp_path, kubernetes, watcher.url, "extender.mode=active", "extender.canary=10") as url:
         result = wait_until(lambda: (done := doctor(url)).exit_code == 0 and done, "all steps pass", 20)
         document = json.loads(doctor(url + "/", "-o", "json").output)
+        bad = pod("bad", "node-2")
+        kubernetes.put("pods", {**bad, "spec": {**bad["spec"], "overhead": {"cpu": "much"}}})
+        unknown = wait_until(lambda: "FAIL" in (text := doctor(url).output) and text, "the pod is known", 20)
+    assert "objects: 1 nodes or pods cannot be read, and are not counted: default/bad: " in unknown
+    assert "free CPU and memory of 1 nodes are not known: node-2: pod default/bad cannot be read" in unknown
     lines = dict(
         line[6:].split(": ", 2)[1:] for line in result.output.splitlines() if line.startswith("ok    extender")
     )

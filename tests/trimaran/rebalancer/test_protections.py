@@ -98,6 +98,16 @@ def test_4_a_node_without_metrics_takes_no_part() -> None:
     assert (found.moves, found.sources["node-hot"]) == ((), NodeRefusal.NOT_MEASURED)
 
 
+def test_4_a_node_with_unknown_requests_is_no_target() -> None:
+    """No pod moves to a node whose free CPU and memory are not known; pods may leave it."""
+    look = hot_and_cold().look()
+    assert plan_moves(look, (), RULES, BadLooks(1, 1)).moves
+    why = dict.fromkeys(("node-hot", "node-cold", "node-idle"), "pod default/bad cannot be read")
+    found = plan_moves(replace(look, unknown_nodes=why), (), RULES, BadLooks(1, 1))
+    assert (found.moves, set(found.targets.values())) == ((), {NodeRefusal.UNKNOWN_REQUESTS})
+    assert "node-hot" not in found.sources
+
+
 @pytest.mark.parametrize("measured", [9.4, 0.0])
 def test_4_a_node_whose_metrics_are_wrong_takes_no_part(measured: float) -> None:
     """A node whose load is a tenth of the sum of its pods, or zero, is neither source nor target."""
