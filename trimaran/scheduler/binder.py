@@ -24,6 +24,7 @@ from runtime.threads import join_all
 from trimaran.scheduler.decisions import Bind, Prepare
 
 NOT_LEADING = "this process does not hold the Lease"
+OUTDATED = "the node has changed since the decision, and the pod no longer fits there"
 _MAX_PAUSE_SECONDS = 5.0
 _JOIN_SECONDS = 3.0
 _log = logging.getLogger(__name__)
@@ -51,6 +52,8 @@ class Binder:
         connections: connections to the API server, one for each thread.
         may_write: returns whether this process leads; asked before every request that changes something.
         timeout_seconds: time limit of a request.
+        is_outdated: returns whether a pod no longer fits on its node, by uid; asked right before a decision is carried
+            out.
     """
 
     def __init__(
@@ -58,8 +61,9 @@ class Binder:
         connections: Sequence[Sender],
         may_write: Callable[[], bool],
         timeout_seconds: float = 10.0,
+        is_outdated: Callable[[str], bool] = lambda _uid: False,
     ) -> None:
-        self._may_write, self._seconds = may_write, timeout_seconds
+        self._may_write, self._seconds, self._is_outdated = may_write, timeout_seconds, is_outdated
         self._queue: queue.SimpleQueue[tuple[Bind | Prepare, float] | None] = queue.SimpleQueue()
         self._stop = threading.Event()
         self._threads = [
@@ -101,7 +105,9 @@ class Binder:
             decision, at = queued
             failure: str | None
             try:
-                if isinstance(decision, Bind):
+                if self._is_outdated(decision.pod.uid):
+                    failure = OUTDATED
+                elif isinstance(decision, Bind):
                     failure = self._bind(connection, decision)
                 else:
                     failure = self._prepare(connection, decision)

@@ -5,14 +5,17 @@ the caller reports the outcome.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from runtime.kubernetes.objects import Pod
 from scoring.plugins.filtering import ClusterEvent
 from trimaran.cluster.state import ClusterState
 from trimaran.scheduler.decisions import Bind, Decision, Prepare, Unschedulable, Waiting
-from trimaran.scheduler.extension_points import Rejection, WaitingPods, Write
+from trimaran.scheduler.extension_points import Rejection, ReservePlugin, WaitingPods, Write
+from trimaran.scheduler.feasibility import run_filters
 from trimaran.scheduler.profile import SchedulerProfile
 from trimaran.scheduler.queue import QueueEntry, SchedulingQueue
 
@@ -45,11 +48,13 @@ class BindingCycle:
 
     Attributes:
         waiting: pods that wait for Permit plugins.
+        outdated: uids of the pods that do not fit on their node any more, which any thread may look up.
     """
 
     def __init__(self, profiles: Mapping[str, SchedulerProfile], state: ClusterState, queue: SchedulingQueue) -> None:
         self._profiles, self._state, self._queue = profiles, state, queue
         self.waiting = WaitingPods()
+        self.outdated: set[str] = set()
         self._placed: dict[str, _Placed] = {}
         self._preparing: set[str] = set()  # uids of pods whose writes were sent, until their effect is visible
         self._approved: deque[Decision] = deque()
@@ -111,6 +116,29 @@ class BindingCycle:
         placed = self._take(uid)
         if placed is not None:
             self._unreserve(placed.decision.pod, placed.decision.node_name)
+
+    def recheck(self, node_names: Collection[str] | None = None) -> None:
+        """Check again whether decided pods fit on their nodes, after others have bound pods or changed the nodes.
+
+        Of the pods of one node the newest decision is given up first. All of them count on the node until their
+        outcome is known, since their Bindings may have been sent.
+
+        Args:
+            node_names: changed nodes; None for all.
+        """
+        removed = []
+        for placed in reversed(self._placed.values()):
+            pod, node_name = placed.entry.pod, placed.decision.node_name
+            if (node_names is not None and node_name not in node_names) or pod.uid not in self._state.pending:
+                continue
+            self._state.retry(pod.uid)
+            if self._fits(pod, node_name):
+                self._state.assume(pod, node_name, 0.0)
+            else:
+                self.outdated.add(pod.uid)
+                removed.append((pod, node_name))
+        for pod, node_name in removed:
+            self._state.assume(pod, node_name, 0.0)
 
     def prepared(self, uid: str, now: float) -> None:
         """Take note that the writes of a :class:`Prepare` were sent."""
@@ -193,6 +221,14 @@ class BindingCycle:
                 return answer
         return True
 
+    def _fits(self, pod: Pod, node_name: str) -> bool:
+        """Return whether a pod passes the filters on a node, without those that have reserved something for it."""
+        row = self._state.table.rows.row_by_name.get(node_name)
+        if row is None:
+            return False
+        filters = [each for each in self._profiles[pod.scheduler_name].filters if not isinstance(each, ReservePlugin)]
+        return bool(run_filters(filters, pod, self._state.table, np.array([row])).feasible[0])
+
     def _unreserve(self, pod: Pod, node_name: str) -> None:
         for plugin in reversed(self._profiles[pod.scheduler_name].reserve):
             plugin.unreserve(pod, node_name)
@@ -200,5 +236,6 @@ class BindingCycle:
     def _take(self, uid: str) -> _Placed | None:
         """Remove and return a pod that is not known to be bound; None if it is not one."""
         self._preparing.discard(uid)
+        self.outdated.discard(uid)
         self.waiting.forget(uid)
         return self._placed.pop(uid, None)

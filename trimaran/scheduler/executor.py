@@ -5,7 +5,7 @@ import time
 from collections.abc import Collection
 
 from runtime.kubernetes.objects import Pod
-from trimaran.scheduler.binder import Binder, BindOutcome
+from trimaran.scheduler.binder import OUTDATED, Binder, BindOutcome
 from trimaran.scheduler.decisions import Bind, Decision, Prepare, Unschedulable
 from trimaran.scheduler.inbox import Inbox
 from trimaran.scheduler.pod_events import PodEvent, PodEventWriter
@@ -97,6 +97,13 @@ class DecisionExecutor:
                 self._statuses.forget(pod.uid)
             self._binder.carry_out(decision)
 
+    def report_rejection(self, node_name: str, reason: str) -> None:
+        """Count a pod that the kubelet of a node rejected, and let the node get no pods for a while. Thread-safe."""
+        self._telemetry.count_rejection(reason)
+        extra = {"node": node_name, "error": reason}
+        _log.warning("a kubelet has rejected a pod; its node gets no pods for a while", extra=extra)
+        self._inbox.post(lambda scheduler, now: scheduler.reject_pod(node_name, now))
+
     def report(self, outcome: BindOutcome) -> None:
         """Take an outcome to the scheduling thread. Thread-safe."""
         self._inbox.post(lambda scheduler, now: self._settle(scheduler, outcome, now))
@@ -106,6 +113,8 @@ class DecisionExecutor:
         seconds = self._cycle_seconds.pop(pod.uid, 0.0) + outcome.seconds
         if outcome.failure:
             scheduler.not_bound(pod.uid, now)
+            if outcome.failure == OUTDATED:
+                self._telemetry.count_outdated()
             self._telemetry.count_attempt(AttemptResult.ERROR, pod.scheduler_name, seconds)
             extra = {"pod": f"{pod.namespace}/{pod.name}", "node": decision.node_name, "error": outcome.failure}
             _log.warning("a pod could not be bound", extra=extra)

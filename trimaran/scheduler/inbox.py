@@ -1,15 +1,18 @@
 """Inbox of the scheduling thread: changes of the cluster, decoded by the reflectors' threads, in their order."""
 
 import queue
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from runtime.kubernetes.objects import Node, Pod
-from runtime.kubernetes.reflector import ListWatch, Object, Reflector
+from runtime.kubernetes.reflector import ListWatch, Object, Reflector, ReflectorStore
 from runtime.kubernetes.reflector_group import ReflectorGroup
 from trimaran.cluster.object_reader import RUNNING, ObjectReader, metadata_of, pod_reader
 from trimaran.cluster.view import NODES, PODS
 from trimaran.scheduler.scheduler import Scheduler
+
+_FAILED: Final = "status.phase=Failed"
 
 Change = Callable[[Scheduler, float], None]
 """Change of the scheduler's state; the second argument is the time, seconds."""
@@ -123,11 +126,11 @@ class PodFeed:
     def drop(self, deleted: Object) -> None:
         """Post a deletion, or the end of a pod."""
         self.reader.forget(deleted)
-        uid = str(metadata_of(deleted).get("uid"))
+        uid, left_at = str(metadata_of(deleted).get("uid")), time.time()
 
         def change(scheduler: Scheduler, now: float) -> None:
             self._on_change(uid, None)
-            scheduler.drop_pod(uid, now)
+            scheduler.drop_pod(uid, now, left_at)
 
         self._inbox.post(change)
 
@@ -173,6 +176,7 @@ class ClusterFeed(ReflectorGroup):
         inbox: where to post.
         kinds: kinds of :data:`OTHER_KINDS` to watch.
         on_pod: called in the scheduling thread with each pod before it is changed, as by :class:`PodFeed`.
+        failed: store of the pods that have failed; None to leave them out.
     """
 
     def __init__(
@@ -181,11 +185,14 @@ class ClusterFeed(ReflectorGroup):
         inbox: Inbox,
         kinds: Iterable[str] = (),
         on_pod: Callable[[str, Pod | None], None] = lambda _uid, _pod: None,
+        failed: ReflectorStore | None = None,
     ) -> None:
         # Pods are listed last: what they need to be placed is known when the first of them arrives.
         others = [Reflector(api, OTHER_KINDS[kind], DocumentFeed(kind, inbox)) for kind in sorted(kinds)]
         self._nodes, self._pods = NodeFeed(inbox), PodFeed(inbox, on_pod)
         pods = Reflector(api, PODS, self._pods, fieldSelector=RUNNING)
+        if failed is not None:
+            others.append(Reflector(api, PODS, failed, fieldSelector=_FAILED))
         super().__init__((*others, Reflector(api, NODES, self._nodes), pods))
 
     @property

@@ -23,6 +23,7 @@ from trimaran.cluster.state import ClusterState
 from trimaran.scheduler.binding_cycle import BindingCycle
 from trimaran.scheduler.decisions import Decision
 from trimaran.scheduler.extension_points import WaitingPods
+from trimaran.scheduler.node_backoff import NodeBackoff
 from trimaran.scheduler.node_selector import NodeSelector
 from trimaran.scheduler.nominations import Nominations
 from trimaran.scheduler.profile import SchedulerProfile
@@ -60,6 +61,7 @@ class Scheduler:
         profiles: profile by scheduler name.
         state: nodes with all pods that are bound to them or decided to be.
         queue: pending pods.
+        node_backoff: nodes that get no pods for a while, because their kubelet rejected one.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Scheduler:
     ) -> None:
         self.profiles = {profile.scheduler_name: profile for profile in profiles}
         self.state = ClusterState(assume_seconds=float("inf"))
+        self.node_backoff = NodeBackoff()
         first = next(iter(self.profiles.values()))
         requeued_by = {name: events for each in self.profiles.values() for name, events in each.requeued_by.items()}
         self.queue = SchedulingQueue(
@@ -91,6 +94,12 @@ class Scheduler:
         return self._binding.in_flight
 
     @property
+    def counts(self) -> Mapping[str, int]:
+        """Number of pods by queue, of pods ``in_flight``, and of ``nodes_in_backoff``."""
+        nodes = len(self.node_backoff.nodes)
+        return {**self.queue.counts, "in_flight": self.in_flight, "nodes_in_backoff": nodes}
+
+    @property
     def waiting(self) -> WaitingPods:
         """Pods that wait for Permit plugins."""
         return self._binding.waiting
@@ -100,18 +109,26 @@ class Scheduler:
     def put_node(self, node: Node, now: float) -> None:
         """Add or update a node."""
         known, before = node.name in self.state.table, self.state.table.version
-        self.state.put_node(node)
+        self.state.put_node(self.node_backoff.mark(node))
         if self.state.table.version != before:
             self.queue.move(ClusterEvent.NODE_CHANGED if known else ClusterEvent.NODE_ADDED, now)
+            self._binding.recheck((node.name,))
 
     def drop_node(self, name: str) -> None:
         """Remove a node."""
         self.state.drop_node(name)
+        self._binding.recheck((name,))
 
     def replace_nodes(self, nodes: Iterable[Node], now: float) -> None:
         """Replace all nodes with a full list."""
-        self.state.replace_nodes(nodes)
+        self.state.replace_nodes(map(self.node_backoff.mark, nodes))
         self.queue.move(ClusterEvent.NODE_ADDED, now)
+        self._binding.recheck()
+
+    def reject_pod(self, node_name: str, now: float) -> None:
+        """Take note that the kubelet of a node rejected a pod: the node gets no pods for a while."""
+        self.node_backoff.reject(node_name, now)
+        self._mark_node(node_name, now)
 
     def put_pod(self, pod: Pod, now: float) -> None:
         """Add or update a pod, bound or pending, of any scheduler."""
@@ -122,13 +139,20 @@ class Scheduler:
         else:
             self._put_pending(pod, now)
 
-    def drop_pod(self, uid: str, now: float) -> None:
-        """Remove a pod that was deleted or has finished."""
+    def drop_pod(self, uid: str, now: float, left_at: float | None = None) -> None:
+        """Remove a pod that was deleted or has finished.
+
+        Args:
+            uid: uid of the pod.
+            now: seconds.
+            left_at: time at which a bound pod stopped running, Unix seconds: scores remember it for a while, because
+                metrics still include its use. None forgets it at once.
+        """
         self.queue.drop(uid)
         self._nominations.forget(uid)
         self._binding.drop(uid)
         before = self.state.table.version
-        self.state.drop_pod(uid)
+        self.state.drop_pod(uid, left_at)
         if self.state.table.version != before:
             self.queue.move(ClusterEvent.POD_GONE, now)
 
@@ -165,12 +189,18 @@ class Scheduler:
 
     # Decisions
 
+    def is_outdated(self, uid: str) -> bool:
+        """Return whether a decided pod no longer fits on its node, so that it should not be bound. Thread-safe."""
+        return uid in self._binding.outdated
+
     def next(self, now: float) -> Decision | None:
         """Run one scheduling cycle; return its decision, or None if nothing is due.
 
         Args:
             now: seconds, on a clock that never goes back.
         """
+        for name in self.node_backoff.end(now):
+            self._mark_node(name, now)
         decision = self._binding.next(now)
         if decision is not None:
             return decision
@@ -183,7 +213,7 @@ class Scheduler:
 
     def next_at(self) -> float | None:
         """Return the time at which :meth:`next` may decide without a change, seconds; None if there is none."""
-        times = (self.queue.next_at(), self._binding.next_at())
+        times = (self.queue.next_at(), self._binding.next_at(), self.node_backoff.next_at())
         return min((at for at in times if at is not None), default=None)
 
     # Outcomes of decisions
@@ -213,6 +243,8 @@ class Scheduler:
             changed = known is not None and known[1].pod != pod
             if known is None or changed:
                 self.queue.move(ClusterEvent.POD_CHANGED if changed else ClusterEvent.POD_ASSIGNED, now)
+            if known is None:
+                self._binding.recheck((pod.node_name,))
 
     def _put_pending(self, pod: Pod, now: float) -> None:
         pod = self._nominations.apply(pod)
@@ -225,6 +257,10 @@ class Scheduler:
             self.queue.drop(pod.uid)
         else:
             self.queue.put(pod, now)
+
+    def _mark_node(self, name: str, now: float) -> None:
+        if name in self.state.table:
+            self.put_node(self.state.table.nodes[self.state.table.row(name)], now)
 
     def _moved(self, event: ClusterEvent | None, now: float) -> None:
         if event is not None:

@@ -8,7 +8,7 @@ decisions: what waits there may have become wrong by the time it is sent.
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from trimaran.scheduler.decisions import Decision
@@ -49,7 +49,7 @@ class SchedulingLoop:
         clock: monotonic clock.
 
     Attributes:
-        counts: number of pods by queue, as of the last cycle; ``in_flight`` counts decided pods that are not bound.
+        counts: the scheduler's counts, as of the last cycle.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class SchedulingLoop:
         self._stop = threading.Event()
         self._ticked_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="scheduling", daemon=True)
-        self.counts: dict[str, int] = {}
+        self.counts: Mapping[str, int] = {}
 
     def start(self) -> None:
         """Start the thread."""
@@ -103,7 +103,7 @@ class SchedulingLoop:
             return changed
         began = time.perf_counter()
         decision = self._scheduler.next(now)
-        self.counts = {**self._scheduler.queue.counts, "in_flight": self._scheduler.in_flight}
+        self.counts = self._scheduler.counts
         if decision is None:
             return changed
         self._handler.handle(decision, time.perf_counter() - began)

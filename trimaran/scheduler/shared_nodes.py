@@ -12,9 +12,10 @@ import numpy as np
 from runtime.kubernetes.objects import Node, Pod
 from scoring.arrays import Bools
 from scoring.table.node_table import NodeTable
+from trimaran.scheduler.node_backoff import REJECTED
 
 _MOST_NAMES = 5
-_KUBERNETES_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+_PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", REJECTED.key)
 
 
 def is_of_daemon_set(pod: Pod) -> bool:
@@ -23,9 +24,9 @@ def is_of_daemon_set(pod: Pod) -> bool:
 
 
 def keeps_others_away(node: Node) -> bool:
-    """Return whether a node has a taint that excludes pods, other than those that Kubernetes sets for a while."""
+    """Return whether a node has a taint that excludes pods, other than those that are set for a while."""
     return any(
-        taint.effect != "PreferNoSchedule" and not taint.key.startswith(_KUBERNETES_TAINTS) for taint in node.taints
+        taint.effect != "PreferNoSchedule" and not taint.key.startswith(_PASSING_TAINTS) for taint in node.taints
     )
 
 

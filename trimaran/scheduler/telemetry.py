@@ -57,6 +57,14 @@ class SchedulerTelemetry:
         )
         self._preemptions = Counter("scheduler_preemption_attempts", "attempts to preempt pods", registry=self.registry)
         self._victims = histogram("scheduler_preemption_victims", "number of victims of a preemption", buckets=_VICTIMS)
+        self._outdated = Counter(
+            "trimaran_scheduler_outdated_decisions", "decisions that were dropped before the Binding was sent, because "
+            "the pod no longer fitted on its node", registry=self.registry,
+        )  # fmt: skip
+        self._rejections = Counter(
+            "trimaran_scheduler_kubelet_rejections", "pods of this scheduler that a kubelet rejected", ["reason"],
+            registry=self.registry,
+        )  # fmt: skip
         self._shadow = Counter(
             "trimaran_scheduler_shadow_pods", "pods that another scheduler has placed, too", ["agreed"],
             registry=self.registry,
@@ -88,6 +96,14 @@ class SchedulerTelemetry:
         self._preemptions.inc()
         self._victims.observe(victims)
 
+    def count_outdated(self) -> None:
+        """Count a decision that was dropped because its pod no longer fits on the node."""
+        self._outdated.inc()
+
+    def count_rejection(self, reason: str) -> None:
+        """Count a pod that a kubelet rejected."""
+        self._rejections.labels(reason).inc()
+
     def count_shadow(self, agreed: bool, regret: int | None) -> None:
         """Count a pod that another scheduler has placed; the regret is None if its node is not feasible for us."""
         self._shadow.labels(str(agreed).lower()).inc()
@@ -100,7 +116,7 @@ class SchedulerTelemetry:
         Args:
             state: returns values by name: ``leads``, ``load_known``, ``api_age_seconds``, ``waiting_writes``, and the
                 counters ``dropped_events`` and ``failed_writes``.
-            counts: returns the number of pods by queue, and ``in_flight``.
+            counts: returns the number of pods by queue, ``in_flight``, and the number of ``nodes_in_backoff``.
         """
         self.registry.register(_StateCollector(state, counts))
 
@@ -123,6 +139,8 @@ class _StateCollector(Collector):
             ("leads", "1 if this replica holds the Lease, or is in shadow", state.get("leads", 0)),
             ("load_known", "1 if nodes are scored by measured load, else 0", state.get("load_known", 0)),
             ("in_flight", "pods that are decided and not known to be bound", counts.get("in_flight", 0)),
+            ("nodes_in_backoff", "nodes that get no pods for a while, because their kubelet rejected one",
+             counts.get("nodes_in_backoff", 0)),
             ("waiting_writes", "decisions and statuses that are not sent yet", state.get("waiting_writes", 0)),
             ("api_age_seconds", "time since the API server last reported on some kind of objects",
              state.get("api_age_seconds", 0)),

@@ -22,6 +22,7 @@ from trimaran.scheduler.binder import Binder
 from trimaran.scheduler.configuration import SchedulerSetup
 from trimaran.scheduler.executor import DecisionExecutor
 from trimaran.scheduler.inbox import ClusterFeed, Inbox
+from trimaran.scheduler.kubelet_rejections import RejectionFeed
 from trimaran.scheduler.load_reader import LoadReader
 from trimaran.scheduler.pod_events import PodEventWriter
 from trimaran.scheduler.scheduling_loop import SchedulingLoop
@@ -69,13 +70,14 @@ class SchedulerWorker:
             section.policy(),
         )  # fmt: skip
         self._closing.callback(load.close)
-        leadership, executor = None, None
+        leadership, executor, rejections = None, None, None
         if section.mode == "bind":
             leadership = self._leadership()
-            executor = self._executor(leadership, inbox, telemetry)
+            executor = self._executor(leadership, inbox, telemetry, scheduler.is_outdated)
+            rejections = RejectionFeed(self._setup.scheduler_names, executor.report_rejection)
         shadow = ShadowRecord(scheduler, telemetry)
         handler = executor or shadow
-        feed = ClusterFeed(self._watch_api, inbox, self._setup.kinds, handler.observe)
+        feed = ClusterFeed(self._watch_api, inbox, self._setup.kinds, handler.observe, rejections)
 
         def leads() -> bool:
             return leadership is None or leadership.may_write()
@@ -134,13 +136,19 @@ class SchedulerWorker:
         lease = Lease(self._api, section.lease_namespace, section.lease_name, identity, section.lease_seconds)
         return Leadership(lease, section.lease_seconds, _end_process)
 
-    def _executor(self, leadership: Leadership, inbox: Inbox, telemetry: SchedulerTelemetry) -> DecisionExecutor:
+    def _executor(
+        self,
+        leadership: Leadership,
+        inbox: Inbox,
+        telemetry: SchedulerTelemetry,
+        is_outdated: Callable[[str], bool],
+    ) -> DecisionExecutor:
         section, names, may_write = self._settings.scheduler, self._setup.scheduler_names, leadership.may_write
         connections = [KeepAliveConnection(self._api) for _ in range(section.bind_threads + _STATUS_THREADS + 1)]
         opened = tuple(connections)
         events = PodEventWriter(connections.pop(), may_write, names[0], section.events_per_second)
         statuses = StatusWriter([connections.pop() for _ in range(_STATUS_THREADS)], may_write, events.write)
-        binder = Binder(connections, may_write, section.timeout_seconds)
+        binder = Binder(connections, may_write, section.timeout_seconds, is_outdated)
         executor = DecisionExecutor(binder, statuses, events, inbox, telemetry, names)
 
         def stop() -> None:

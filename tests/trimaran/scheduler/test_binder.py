@@ -9,7 +9,7 @@ import requests
 from support.binding_api import BindingApi, refusal
 
 from runtime.kubernetes.objects import Pod
-from trimaran.scheduler.binder import NOT_LEADING, Binder, BindOutcome
+from trimaran.scheduler.binder import NOT_LEADING, OUTDATED, Binder, BindOutcome
 from trimaran.scheduler.decisions import Bind, Prepare
 from trimaran.scheduler.extension_points import Write
 
@@ -22,8 +22,11 @@ class Bound:
     def __init__(self) -> None:
         self.api = BindingApi()
         self.leads = True
+        self.outdated: set[str] = set()
         self.outcomes: queue.SimpleQueue[BindOutcome] = queue.SimpleQueue()
-        self.binder = Binder([self.api], lambda: self.leads, timeout_seconds=5)
+        self.binder = Binder(
+            [self.api], lambda: self.leads, timeout_seconds=5, is_outdated=lambda uid: uid in self.outdated
+        )
         self.binder.start(self.outcomes.put)
 
     def carry_out(self, decision: Bind | Prepare) -> str:
@@ -102,6 +105,14 @@ def test_nothing_is_sent_without_the_lease(bound: Bound) -> None:
     for _ in range(200):
         bound.binder.carry_out(decision())
     assert {bound.outcomes.get(timeout=5).failure for _ in range(200)} == {NOT_LEADING}
+    assert bound.api.sent == []
+
+
+def test_an_outdated_decision_sends_nothing(bound: Bound) -> None:
+    """What no longer fits when its turn comes is not sent, neither a Binding nor the writes before it."""
+    bound.outdated = {"uid-1"}
+    assert bound.carry_out(decision()) == OUTDATED
+    assert bound.carry_out(Prepare(Pod("web", uid="uid-1"), "node-1", ())) == OUTDATED
     assert bound.api.sent == []
 
 

@@ -1,5 +1,6 @@
 """Scheduling thread, outcomes, shadow, settings and rights of ``trimaran scheduler``, without a control plane."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -64,7 +65,7 @@ class Live:
     def _executor(self) -> DecisionExecutor:
         events = PodEventWriter(self.api, lambda: self.leads, "ours")
         statuses = StatusWriter([self.api], lambda: self.leads, events.write)
-        binder = Binder([self.api, self.api], lambda: self.leads)
+        binder = Binder([self.api, self.api], lambda: self.leads, is_outdated=self.scheduler.is_outdated)
         executor = DecisionExecutor(binder, statuses, events, self.inbox, self.telemetry, ["ours"])
         executor.start()
         return executor
@@ -123,6 +124,28 @@ def test_a_refused_binding_frees_its_node(live: Live) -> None:
     live.run(lambda: live.value("scheduler_schedule_attempts_total", result="error", profile="ours") == 1)
     live.api.before = lambda _method, _path: None
     live.run(lambda: live.api.pods["default/large"]["spec"])
+
+
+def test_room_that_another_scheduler_takes_first_and_rejections_are_counted(live: Live) -> None:
+    """A decision that waits for the API server is dropped; a rejected pod keeps its node out for a while."""
+    live.nodes.drop(node("node-1"))
+    waiting = threading.Event()
+    live.api.before = lambda _method, _path: None if waiting.wait(5) else refusal(500)
+    for number in range(3):  # more than there are threads to bind
+        live.api.add(f"web-{number}", f"uid-web-{number}")
+        live.pods.put(pod(f"web-{number}"))
+    live.run(lambda: live.scheduler.in_flight == 3)
+    live.pods.put(
+        {**pod("other", "2", "node-0"), "spec": {**pod("other", "2", "node-0")["spec"], "schedulerName": "x"}}
+    )
+    live.run(lambda: live.scheduler.is_outdated("uid-web-2"))
+    waiting.set()
+    live.run(lambda: live.value("trimaran_scheduler_outdated_decisions_total") == 1)
+    assert "nodeName" not in live.api.pods["default/web-2"]["spec"]
+    assert isinstance(live.handler, DecisionExecutor)
+    live.handler.report_rejection("node-0", "OutOfcpu")
+    live.run(lambda: live.loop.counts.get("nodes_in_backoff") == 1)
+    assert live.value("trimaran_scheduler_kubelet_rejections_total", reason="OutOfcpu") == 1
 
 
 def test_a_change_that_cannot_be_applied_stops_no_other(live: Live) -> None:

@@ -1,0 +1,75 @@
+"""Backoff of nodes whose kubelet has rejected a pod of this scheduler.
+
+A kubelet rejects a pod that is bound to its node if the pod does not fit by the kubelet's own count, for example
+because another scheduler has bound a pod there at the same time. The pod then fails, and its controller creates another
+one, which the scheduler would send to the same node again. A node in backoff has a taint in the scheduler's own view of
+the cluster, not in the API, so that all filters see it and its end is an event for unschedulable pods.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from runtime.kubernetes.constraints import Taint
+from runtime.kubernetes.objects import Node
+
+REJECTED: Final = Taint("scheduler.trimaran.io/pods-rejected")
+"""Taint of a node in backoff; only pods that tolerate every taint may still go there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Backoff:
+    seconds: float
+    until: float
+
+
+class NodeBackoff:
+    """Nodes that get no pods for a while, which doubles with each further rejection. For one thread.
+
+    Args:
+        initial_seconds: duration of the first backoff.
+        max_seconds: longest duration, and the time without a rejection after which a node begins at the first one.
+    """
+
+    def __init__(self, initial_seconds: float = 10.0, max_seconds: float = 300.0) -> None:
+        self._initial, self._max = initial_seconds, max_seconds
+        self._last: dict[str, _Backoff] = {}  # newest backoff by node name, also after its end
+        self._active: set[str] = set()
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of the nodes in backoff."""
+        return tuple(sorted(self._active))
+
+    def reject(self, name: str, now: float) -> None:
+        """Take note that a kubelet rejected a pod; rejections of pods that were bound before the backoff do not count.
+
+        Args:
+            name: name of the node.
+            now: seconds.
+        """
+        if name in self._active:
+            return
+        last = self._last.get(name)
+        is_recent = last is not None and now < last.until + self._max
+        seconds = min(2 * last.seconds, self._max) if last is not None and is_recent else self._initial
+        self._last[name] = _Backoff(seconds, now + seconds)
+        self._active.add(name)
+
+    def mark(self, node: Node) -> Node:
+        """Return a node as filters should see it: with the taint during its backoff, without it otherwise."""
+        if (node.name in self._active) == (REJECTED in node.taints):
+            return node
+        taints = tuple(taint for taint in node.taints if taint != REJECTED)
+        return replace(node, taints=(*taints, REJECTED) if node.name in self._active else taints)
+
+    def end(self, now: float) -> list[str]:
+        """End the backoffs that are over; return the names of their nodes."""
+        ended = [name for name in self._active if self._last[name].until <= now]
+        self._active.difference_update(ended)
+        for name in [name for name, last in self._last.items() if last.until + self._max <= now]:
+            del self._last[name]
+        return ended
+
+    def next_at(self) -> float | None:
+        """Return the time at which the next backoff ends, seconds; None if no node is in backoff."""
+        return min((self._last[name].until for name in self._active), default=None)
