@@ -59,7 +59,7 @@ class UseReader:
         except ClientError as error:
             return f"the watcher has no use of pods or nodes: {error}"
         is_fresh = abs(self._clock() - snapshot.timestamp) <= self._max_age
-        self.loads = _cpu_loads(snapshot) if is_fresh else {}
+        self.loads = cpu_loads(snapshot) if is_fresh else {}
         self.window = _window(snapshot)
         return "" if is_fresh else "the metrics of the nodes are too old (rebalance.max_age_seconds)"
 
@@ -79,7 +79,7 @@ def _window(snapshot: WatcherMetrics) -> tuple[float, float]:
     return float(snapshot.window.start), float(snapshot.window.end)
 
 
-def _cpu_loads(snapshot: WatcherMetrics) -> dict[str, float]:
+def cpu_loads(snapshot: WatcherMetrics) -> dict[str, float]:
     """Return the average CPU load of each node that is measured and not suspect, percent."""
     loads = {}
     for name, node in snapshot.data.items():

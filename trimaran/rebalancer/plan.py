@@ -106,7 +106,7 @@ def plan_moves(
         looks.forget()
         known = f"it ended {age:.0f} s ago" if len(look.use) else "nothing is measured"
         return MovePlan(nothing=f"the use of the pods is not up to date: {known} (rebalance.max_age_seconds)")
-    steps = known_steps(look.use)
+    steps = known_steps(look.use, rules.history)
     if not steps:
         return MovePlan(nothing="the use of the pods is known for less than a quarter of an hour")
     return _Search(look, records, rules, looks, costs or MoveCosts(), steps).run()
@@ -125,7 +125,8 @@ class _Search:
         steps: int,
     ) -> None:
         self._look, self._records, self._rules, self._looks, self._steps = look, records, rules, looks, steps
-        self._arrays = plan_arrays(look, records, steps)
+        self._rule = GainRule(startup_seconds=rules.startup)
+        self._arrays = plan_arrays(look, records, steps, rules.last_hour_share, self._rule.burst_steps)
         self._names = look.table.names
         self._costs = costs
         self._caps = Caps(rules.caps, records, len(look.running), look.now)
@@ -196,8 +197,7 @@ class _Search:
 
     def _planner(self, movable: Bools) -> MovePlanner:
         problem = replace(self._arrays.problem, movable=movable, accepts=self._accepts)
-        rule = GainRule(startup_seconds=self._rules.startup)
-        return MovePlanner(problem, self._costs, self._rules.min_gain, _ENOUGH, rule)
+        return MovePlanner(problem, self._costs, self._rules.min_gain, _ENOUGH, self._rule)
 
     def _movable(self, stays: "dict[str, Reason]") -> tuple[Bools, Bools]:
         """Return the pods that may move, and those that are held back, which are added to ``stays``."""

@@ -136,6 +136,8 @@ class MoveRules:
         timeout: time for a replacement to become Ready, seconds.
         measure: time after a move over which its gain is measured, seconds.
         max_age: maximum age of the measured use, seconds.
+        history: length of the past over which cost is averaged, seconds, at most a day.
+        last_hour_share: share of each past hour's level that is replaced by the last hour's level, from 0 to 1.
     """
 
     min_gain: float = 0.01
@@ -144,6 +146,8 @@ class MoveRules:
     timeout: float = 900.0
     measure: float = 7200.0
     max_age: float = 900.0
+    history: float = 86400.0
+    last_hour_share: float = 0.75
     caps: CapLimits = field(default_factory=CapLimits)
     cooldowns: Cooldowns = field(default_factory=Cooldowns)
     pods: PodRules = field(default_factory=PodRules)

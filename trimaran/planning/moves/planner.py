@@ -130,12 +130,17 @@ class MovePlanner:
         return self._pods[candidates[order]].tolist(), self._relief[candidates[order]].tolist()
 
     def _reliefs(self, pods: Int64s) -> Float64s:
-        """Return the reduction of each pod's node's cost without the pod, 0 if it is too uncertain; shape (pods,)."""
-        relief = np.empty(pods.size)
-        for start in range(0, pods.size, _POD_CHUNK):
-            blocks, shares = self._relief_blocks(pods[start : start + _POD_CHUNK])
+        """Return the reduction of each pod's node's cost without the pod, 0 if it is too uncertain; shape (pods,).
+
+        A pod relieves its node by at most the node's cost. So it is 0, too, where that cost is not above ``min_gain``.
+        """
+        relief = np.zeros(pods.size)
+        costly = np.flatnonzero((self._cost.mean(axis=1) > self._min_gain)[self._problem.rows[pods]])
+        for start in range(0, costly.size, _POD_CHUNK):
+            places = costly[start : start + _POD_CHUNK]
+            blocks, shares = self._relief_blocks(pods[places])
             is_sure = self._rule.lower_end(blocks, shares, self._block_steps) > 0
-            relief[start : start + _POD_CHUNK] = np.where(is_sure, blocks.mean(axis=1), 0.0)
+            relief[places] = np.where(is_sure, blocks.mean(axis=1), 0.0)
         return relief
 
     def _relief_blocks(self, pods: Int64s) -> tuple[Float64s, Float64s]:
