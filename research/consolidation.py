@@ -14,7 +14,6 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
-from trimaran.planning.moves import GainRule
 from trimaran.simulator.autoscaling import Autoscaling
 from trimaran.simulator.cluster import PodRun
 from trimaran.simulator.measures import measures
@@ -45,8 +44,8 @@ def replay(trace: Trace, name: str, seed: int, *, moving: bool) -> Result:
     policy = policies(trace)[name]
     assert isinstance(policy, ProfilePolicy)
     assert isinstance(policy.move_policy, CostMovePolicy)
-    rule = GainRule(startup_seconds=_STARTUP_SECONDS)
-    policy = replace(policy, move_policy=replace(policy.move_policy, rule=rule) if moving else None)
+    rules = replace(policy.move_policy.rules, startup=_STARTUP_SECONDS)
+    policy = replace(policy, move_policy=replace(policy.move_policy, rules=rules) if moving else None)
     options = ReplayOptions(seed=seed, autoscaling=Autoscaling(), startup_seconds=_STARTUP_SECONDS)
     outcome = Replay(trace, policy, options).run()
     measured = measures(outcome)

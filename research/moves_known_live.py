@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
-from trimaran.planning.moves import GainRule
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.measures import measures
 from trimaran.simulator.moving.by_cost import CostMovePolicy, CostMover
@@ -42,7 +41,7 @@ class ForgetfulMover(CostMover):
 
     def __init__(self, policy: CostMovePolicy, cluster: Cluster, watcher: SimulatedWatcher) -> None:
         super().__init__(policy, cluster, watcher)
-        self._watcher, self._has_lost = watcher, False
+        self._has_lost = False
 
     def due(self) -> list[tuple[int, int | None]]:
         """Return the moves to make now."""
@@ -74,8 +73,8 @@ class Row:
         """Return the measures of one replay."""
         options = ReplayOptions(seed=seed, windows=self.windows, startup_seconds=self.startup_seconds)
         if isinstance(policy, ProfilePolicy) and isinstance(policy.move_policy, CostMovePolicy):
-            rule = GainRule(startup_seconds=self.startup_seconds)
-            policy = self.change(replace(policy, move_policy=replace(policy.move_policy, rule=rule)))
+            rules = replace(policy.move_policy.rules, startup=self.startup_seconds)
+            policy = self.change(replace(policy, move_policy=replace(policy.move_policy, rules=rules)))
         return measures(Replay(trace, policy, options).run())
 
 

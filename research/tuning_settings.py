@@ -26,6 +26,7 @@ from scoring.profiles.profile import Profile
 from scoring.profiles.scores import WeightedPlugin
 from trimaran.extender.profiles import DEFAULT_SCORE_FACTOR
 from trimaran.planning.moves import MoveCosts
+from trimaran.rebalancer.rules import MoveRules
 from trimaran.simulator.moving.by_cost import CostMovePolicy
 from trimaran.simulator.moving.low_node_utilization import LowNodeUtilization
 from trimaran.simulator.policies.catalogue import CONGESTION, DEFAULT, UniformPowerModels, policies
@@ -132,10 +133,11 @@ def congestion_cost(name, trace, *, cpu_target, cpu_power, memory_target, learnt
     return by_extender(name, trace, plugin)
 
 
-def moves(name, trace, *, placement, percent_per_hour=0.1, cpu_target, **arguments):
+def moves(name, trace, *, placement, percent_per_hour=0.1, cpu_target, history_minutes=1440, **arguments):
     cpu = replace(CONGESTED_CPU_AND_MEMORY[0], target=cpu_target)
     costs = {key: arguments.pop(key) for key in ("memory_target", "memory_power") if key in arguments}
-    moving = CostMovePolicy(percent_per_hour, costs=MoveCosts(cpu, **costs), **arguments)
+    rules = MoveRules(history=60 * history_minutes, **arguments)
+    moving = CostMovePolicy(percent_per_hour, costs=MoveCosts(cpu, **costs), rules=rules)
     return replace(policies(trace)[placement], name=name, move_policy=moving)
 
 

@@ -15,11 +15,19 @@ from trimaran.rebalancer.eligibility import WorkloadState
 from trimaran.rebalancer.facts import NodeFacts, PodFacts, ScalerFacts, WorkloadFacts
 from trimaran.rebalancer.lineage import Member
 from trimaran.rebalancer.look import ClusterLook
+from trimaran.rebalancer.rules import CapLimits, Cooldowns, MoveRules, NodeRules, PodRules
 from watcher.pod_use_table import HOURS, PERIODS, STEPS, PodUseTable
 
 NOW = 1_795_000_200.0
 CORES = 8
 _DAY = 86400.0
+
+#: Rules with the widest limits, for tests of what the plan itself does.
+WIDE_RULES = MoveRules(
+    holdout_percent=0, caps=CapLimits(100, 1000, 1000, 1000, 1000, 1000, 1000), cooldowns=Cooldowns(0, 0, 0, 0),
+    pods=PodRules(min_age=0, min_replicas=1, max_pod_percent=100),
+    nodes=NodeRules(target_percent=79, bad_looks=1, good_looks=1, max_disagreement=1000),
+)  # fmt: skip
 
 
 def rfc3339(seconds: float) -> str:

@@ -6,10 +6,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from support.extending import metrics
+from support.rebalancing import WIDE_RULES
 from support.worlds import GIB, small_world
 
 from scoring import MetricsTable, Node, NodeTable, Pod, Profile, ResourceList
 from trimaran.planning.move_triggers import Trigger
+from trimaran.rebalancer.rules import MoveRules
 from trimaran.simulator.cluster import Cluster, QueuedPod
 from trimaran.simulator.measures import measures
 from trimaran.simulator.moving.base import MoveSchedule
@@ -35,16 +37,20 @@ def crowded() -> Trace:
     return small_world(3, [("Deployment", 1.9)] * 4 + [("Deployment", 0.1)])
 
 
-def moved(trace: Trace, **settings):
-    policy = replace(policies(trace)["most-allocated"], spread=0, move_policy=CostMovePolicy(**settings))
-    return Replay(trace, policy).run()
+def wide(**rules) -> CostMovePolicy:
+    """Return a policy with the widest limits, which moves as soon as an hour of use is known."""
+    return CostMovePolicy(**OFTEN, rules=replace(WIDE_RULES, **rules))
+
+
+def moved(trace: Trace, policy: CostMovePolicy):
+    return Replay(trace, replace(policies(trace)["most-allocated"], spread=0, move_policy=policy)).run()
 
 
 def test_moves_cool_the_hot_node(crowded: Trace) -> None:
     """Moves with a large budget spread the hot pods as soon as an hour is known, and no node stays hot."""
     without_moves = Replay(crowded, replace(policies(crowded)["most-allocated"], spread=0)).run()
     assert measures(without_moves)["hot_minutes_80"] == 180
-    spread = moved(crowded, **OFTEN)
+    spread = moved(crowded, wide())
     assert 0 < spread.moves <= 3
     assert measures(spread)["hot_minutes_80"] == 10  # the warm-up ends in minute 60
     assert measures(spread)["moves"] == spread.moves
@@ -52,7 +58,7 @@ def test_moves_cool_the_hot_node(crowded: Trace) -> None:
 
 def test_the_first_move_relieves_most(crowded: Trace) -> None:
     """The first move takes a hot pod, at the first search with an hour of use."""
-    spread = moved(crowded, **OFTEN)
+    spread = moved(crowded, wide())
     first = next(run for run in spread.cluster.pod_runs if run.start > 0)
     assert first.pod != 4
     assert first.start == 70
@@ -60,16 +66,16 @@ def test_the_first_move_relieves_most(crowded: Trace) -> None:
 
 def test_a_small_gain_is_not_worth_a_move(crowded: Trace) -> None:
     """No pod moves if the average gain over the past is below the limit."""
-    assert moved(crowded, **OFTEN, min_gain=1.0).moves > 0
-    assert moved(crowded, **OFTEN, min_gain=1000.0).moves == 0
+    assert moved(crowded, wide(min_gain=1.0)).moves > 0
+    assert moved(crowded, wide(min_gain=1000.0)).moves == 0
 
 
 def test_queued_pods_get_capacity_that_a_move_frees() -> None:
     """A large queued pod is placed in the minute in which a hot pod leaves the node."""
     trace = small_world(2, [("Deployment", 1.9)] * 4 + [("Deployment", 0.1)] * 2)
     trace = replace(trace, cpu_request_milli=np.array([2000] * 4 + [7000, 4000]))
-    assert moved(trace).unplaced == (5,)
-    spread = moved(trace, **OFTEN)
+    assert moved(trace, CostMovePolicy()).unplaced == (5,)
+    spread = moved(trace, wide())
     assert [run.start for run in spread.cluster.pod_runs if run.pod == 5] == [70]
 
 
@@ -82,7 +88,7 @@ def dense(trace: Trace, percents: np.ndarray) -> Trace:
 @pytest.mark.parametrize(("percent", "moves"), [(80, 0), (100, 1)])
 def test_a_node_that_runs_out_of_memory_loses_a_pod(crowded: Trace, percent: int, moves: int) -> None:
     """No pod leaves a node at 80 percent of its memory; one pod leaves a node at 100 percent."""
-    assert moved(dense(crowded, np.full(crowded.minutes, percent)), **OFTEN).moves == moves
+    assert moved(dense(crowded, np.full(crowded.minutes, percent)), wide()).moves == moves
 
 
 @pytest.mark.parametrize(("hours", "moves"), [((0,), 0), ((0, 1, 2, 3), 1)])
@@ -91,7 +97,7 @@ def test_short_memory_peaks_move_a_pod(crowded: Trace, hours: tuple[int, ...], m
     percents = np.full(crowded.minutes, 60)
     for hour in hours:
         percents[60 * hour + 10 : 60 * hour + 15] = 100
-    assert moved(dense(crowded, percents), **OFTEN).moves == moves
+    assert moved(dense(crowded, percents), wide()).moves == moves
 
 
 def used(trace: Trace, percents: np.ndarray) -> Trace:
@@ -108,7 +114,7 @@ def test_bursts_count(crowded: Trace, percent: int, gain: float, moves: bool) ->
     """
     percents = np.full(crowded.minutes, 40)
     percents[np.arange(crowded.minutes) % 60 < 5] = percent
-    outcome = moved(used(crowded, percents), **OFTEN | {"after_minutes": 180}, min_gain=gain)
+    outcome = moved(used(crowded, percents), replace(wide(min_gain=gain), after_minutes=180))
     assert bool(outcome.moves) == moves
 
 
@@ -117,20 +123,20 @@ def test_the_last_hour_shifts_the_level(crowded: Trace, share: float, moves: boo
     """Only with the level of the last hour does a node that got hot recently lose a pod."""
     percents = np.full(crowded.minutes, 40)
     percents[120:] = 90
-    late = {"percent_per_hour": 2000, "every_minutes": 200, "after_minutes": 200, "min_gain": 0.6}
-    assert bool(moved(used(crowded, percents), **late, last_hour_share=share).moves) == moves
+    late = replace(wide(min_gain=0.6, last_hour_share=share), every_minutes=200, after_minutes=200)
+    assert bool(moved(used(crowded, percents), late).moves) == moves
 
 
 def test_no_pod_is_left_to_move(crowded: Trace) -> None:
     """A budget without running pods moves nothing."""
     gone = replace(crowded, end_minute=np.full(5, 60))
-    assert moved(gone, **OFTEN | {"after_minutes": 90}).moves == 0
+    assert moved(gone, replace(wide(), after_minutes=90)).moves == 0
 
 
 def test_a_short_history_is_enough(crowded: Trace) -> None:
     """A history of an hour is enough for moves; a shorter one says nothing about the spread of a gain."""
-    assert moved(crowded, **OFTEN, history_minutes=60).moves > 0
-    assert moved(crowded, **OFTEN, history_minutes=59).moves == 0
+    assert moved(crowded, wide(history=3600)).moves > 0
+    assert moved(crowded, wide(history=3599)).moves == 0
 
 
 @pytest.fixture(scope="module")
@@ -139,10 +145,26 @@ def drawn() -> Trace:
     return Synthetic(seed=5, nodes=8, minutes=300, warm_up_minutes=60).trace()
 
 
+@pytest.mark.parametrize(
+    ("rules", "first"),
+    [
+        (WIDE_RULES, 70),
+        (replace(WIDE_RULES, nodes=replace(WIDE_RULES.nodes, bad_looks=3)), 90),
+        (replace(WIDE_RULES, nodes=replace(WIDE_RULES.nodes, source_percent=96)), 0),
+        (replace(WIDE_RULES, pods=replace(WIDE_RULES.pods, min_replicas=2)), 0),
+        (replace(WIDE_RULES, pods=replace(WIDE_RULES.pods, min_age=6000)), 100),
+    ],
+)
+def test_a_replay_has_the_protections_of_the_rebalancer(crowded: Trace, rules: MoveRules, first: int) -> None:
+    """A replay waits for the third look and for the pods' age, and moves nothing that the rebalancer would not."""
+    outcome = moved(used(crowded, np.full(crowded.minutes, 95)), CostMovePolicy(**OFTEN, rules=rules))
+    assert min((run.start for run in outcome.cluster.pod_runs if run.start > 0), default=0) == first
+
+
 @pytest.mark.parametrize("percent", [5.0, 10.0, 40.0])
 def test_moves_stay_within_the_budget(drawn: Trace, percent: float) -> None:
     """At most the budgeted percentage of the running pods moves per hour."""
-    outcome = moved(drawn, percent_per_hour=percent, every_minutes=5, after_minutes=10, min_gain=0.001)
+    outcome = moved(drawn, CostMovePolicy(percent, after_minutes=10, rules=replace(WIDE_RULES, min_gain=0.001)))
     assert outcome.moves > 0
     assert measures(outcome)["moves_percent_per_hour"] <= percent
 
@@ -150,12 +172,12 @@ def test_moves_stay_within_the_budget(drawn: Trace, percent: float) -> None:
 def test_jobs_are_not_moved(crowded: Trace) -> None:
     """A job never moves, because it would start over."""
     jobs = replace(crowded, owner_kinds=("Job",) * 5)
-    assert moved(jobs, **OFTEN).moves == 0
+    assert moved(jobs, wide()).moves == 0
 
 
 def test_a_moved_pod_continues(crowded: Trace) -> None:
     """A moved pod is on one node in every minute, and its use counts once."""
-    outcome = moved(crowded, **OFTEN)
+    outcome = moved(crowded, wide())
     total = outcome.cluster.ledger.cpu_milli.sum(axis=0)
     assert total == pytest.approx(np.full(240, 4 * 3800 + 200), rel=1e-3)
     for pod in range(5):
@@ -167,7 +189,7 @@ def test_a_moved_pod_continues(crowded: Trace) -> None:
 @pytest.mark.parametrize("seconds", [30, 120, 600])
 def test_a_moved_pod_starts_up(crowded: Trace, seconds: int) -> None:
     """A moved pod uses nothing in the whole minutes of its start-up, which count, and then continues."""
-    policy = replace(policies(crowded)["most-allocated"], spread=0, move_policy=CostMovePolicy(**OFTEN))
+    policy = replace(policies(crowded)["most-allocated"], spread=0, move_policy=wide())
     outcome = Replay(crowded, policy, ReplayOptions(startup_seconds=seconds)).run()
     assert measures(outcome)["starting_pod_minutes"] == outcome.moves * seconds / 60 > 0
     cluster, minutes = outcome.cluster, seconds // 60
@@ -184,7 +206,7 @@ def test_a_moved_pod_starts_up(crowded: Trace, seconds: int) -> None:
 def test_a_pod_moves_only_to_a_node_with_room(crowded: Trace) -> None:
     """No node gets more requests than its allocatable."""
     full = small_world(2, [("Deployment", 2.0)] * 4 + [("Deployment", 0.0)] * 6)
-    outcome = moved(full, **OFTEN)
+    outcome = moved(full, wide())
     nodes = outcome.cluster.nodes
     assert (nodes.in_tree_requests("cpu") <= nodes.allocatable("cpu")).all()
 
@@ -269,7 +291,7 @@ def test_options_of_overcommit_and_events_follow_the_nodes() -> None:
 
 def first_move(trace: Trace, trigger: Trigger, **settings) -> int:
     """Return the minute of the first move, or 0 without any."""
-    outcome = moved(trace, **OFTEN, triggers=(trigger,), **settings)
+    outcome = moved(trace, replace(wide(), triggers=(trigger,), **settings))
     return min((run.start for run in outcome.cluster.pod_runs if run.start > 0), default=0)
 
 
@@ -300,9 +322,9 @@ def test_a_change_of_the_pods_is_a_trigger(crowded: Trace) -> None:
     for cluster.minute in range(200):
         if cluster.minute == 99:
             cluster.end(4)
-        if schedule.budget():
+        if schedule.is_due():
             due.append(cluster.minute)
-    assert due == [1, 99]  # the budget has a whole pod after a minute
+    assert due == [0, 99]
 
 
 def test_fragmentation_is_a_trigger() -> None:
@@ -403,6 +425,6 @@ def test_soft_taints_keep_pods_off_hot_nodes() -> None:
 
 def test_triggers_in_the_options_replace_the_policys(crowded: Trace) -> None:
     """The triggers in a replay's options replace those of the policy."""
-    policy = replace(policies(crowded)["most-allocated"], spread=0, move_policy=CostMovePolicy(1000.0, 10, 30))
+    policy = replace(policies(crowded)["most-allocated"], spread=0, move_policy=wide())
     assert Replay(crowded, policy).run().moves > 0
     assert Replay(crowded, policy, ReplayOptions(move_triggers=(Trigger.NODES,))).run().moves == 0

@@ -1,7 +1,7 @@
-"""Move policies: the triggers of a search for moves (:mod:`trimaran.planning.move_triggers`), and their budget.
+"""Move policies: the triggers of a search for moves (:mod:`trimaran.planning.move_triggers`), and a budget.
 
 The budget is a token bucket. From the first allowed minute it fills with a percentage of the running pods per hour. It
-holds at most an hour's share, or one pod.
+holds at most an hour's share, or one pod. Moves by cost have the caps of the rebalancer instead.
 """
 
 from abc import ABC, abstractmethod
@@ -13,6 +13,7 @@ from trimaran.planning.move_triggers import ClusterSigns, Trigger, TriggerWatch
 from trimaran.planning.moves.correction import RecentMove, corrected_loads
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
+from trimaran.simulator.windows import unix_seconds
 
 
 class Mover(Protocol):
@@ -32,7 +33,7 @@ class MovePolicy(ABC):
     """Base of move policies: schedule and budget of the moves.
 
     Attributes:
-        percent_per_hour: percentage of the running pods that may be moved per hour, on average.
+        percent_per_hour: percentage of the running pods that may be moved per hour.
         every_minutes: minimum time between two searches.
         after_minutes: first minute in which a move is allowed, and from which the budget fills.
         triggers: triggers, any of which starts a search.
@@ -66,6 +67,18 @@ class MoveSchedule:
         self._triggers = TriggerWatch(policy.triggers, policy.hot_percent, cluster.nodes.names)
         self._recent: list[RecentMove] = []
 
+    def is_due(self) -> bool:
+        """Return whether to search for moves now; call it once a minute."""
+        policy, cluster = self._policy, self._cluster
+        if cluster.minute < max(policy.after_minutes, self._last_search + policy.every_minutes):
+            return False
+        signs = self._signs()
+        if self._triggers.fired(signs) is None:
+            return False
+        self._last_search = cluster.minute
+        self._triggers.searched(signs)
+        return True
+
     def budget(self) -> int:
         """Add a minute's share to the budget and return the number of moves allowed now.
 
@@ -76,21 +89,15 @@ class MoveSchedule:
             return 0
         hourly = policy.percent_per_hour / 100 * len(cluster.running)
         self._budget = min(self._budget + hourly / 60, max(hourly, 1.0))
-        too_soon = cluster.minute < self._last_search + policy.every_minutes
-        signs = self._signs()
-        if self._budget < 1 or too_soon or self._triggers.fired(signs) is None:
-            return 0
-        self._last_search = cluster.minute
-        self._triggers.searched(signs)
-        return int(self._budget)
+        return int(self._budget) if self._budget >= 1 and self.is_due() else 0
 
     def charge(self, moves: int) -> None:
         """Subtract a number of moves from the budget."""
         self._budget -= moves
 
     def note(self, moves: Iterable[RecentMove]) -> None:
-        """Remember moves that are made now, at minutes of the replay, by which measured loads are corrected."""
-        self._recent += moves
+        """Set the moves, at Unix times, by which measured loads are corrected."""
+        self._recent = list(moves)
 
     def _signs(self) -> ClusterSigns:
         """Return the state that the triggers look at; a failed node counts as not measured."""
@@ -107,7 +114,6 @@ class MoveSchedule:
         """Return the measured loads of the present nodes, corrected for recent moves, percent."""
         windows = self._watcher.windows
         end = windows.window_end(self._cluster.minute)
-        begin = max(end - windows.window_minutes, 0)
-        self._recent = [move for move in self._recent if move.at > begin]
-        loads = corrected_loads(self._watcher.loads(), (begin, end), self._recent)
+        window = (float(unix_seconds(max(end - windows.window_minutes, 0))), float(unix_seconds(end)))
+        loads = corrected_loads(self._watcher.loads(), window, self._recent)
         return [loads[name] for name in self._cluster.nodes.names if name in loads]

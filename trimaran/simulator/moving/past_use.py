@@ -10,7 +10,6 @@ from collections.abc import Iterable
 import numpy as np
 
 from scoring.arrays import Float64s
-from trimaran.planning.moves.past import begin_with_course
 from trimaran.simulator.cluster import Cluster, PodRun
 from trimaran.simulator.learning import UseHistory
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
@@ -19,6 +18,7 @@ from trimaran.simulator.windows import BEGIN_SECONDS
 from watcher.pod_use_table import PERIOD_STEPS, STEP_SECONDS, STEPS, Float16s
 from watcher.workloads.pod_history import PodHistory
 
+DAY_MINUTES = ROUND_MINUTES * STEPS
 _HOUR = 60 // ROUND_MINUTES
 _GIB = 1024**3
 _FIRST_STEP = BEGIN_SECONDS // STEP_SECONDS
@@ -59,16 +59,10 @@ class PastUse:
         steps = min(minutes // ROUND_MINUTES, known, STEPS)
         return steps - steps % (_HOUR if steps >= _HOUR else PERIOD_STEPS)
 
-    def known(self, runs: list[PodRun], steps: int) -> tuple[Float16s, Float16s]:
-        """Return the past of running pods; the steps before a pod's first one have the course of its workload.
-
-        Args:
-            runs: runs of pods.
-            steps: length of the past, as :meth:`known_steps` returns it.
-        """
-        cpu, memory = self.measured(runs, steps)
-        begin_with_course(cpu, memory, self.courses(runs), _FIRST_STEP + self._history.newest)
-        return cpu, memory
+    @property
+    def known_until(self) -> int:
+        """End of the newest step with known use, Unix seconds."""
+        return (_FIRST_STEP + self._history.newest + 1) * STEP_SECONDS
 
     def courses(self, runs: list[PodRun]) -> Float64s:
         """Return the course of the workload of each run, cores and GiB, shape (2, runs, 24); NaN for jobs."""
