@@ -66,17 +66,33 @@ class JsonService:
         Raises:
             ServiceUnavailable: the service refuses the request, or is unreachable.
         """
-        shown = masking.without_credentials(self.address)
+        status, content = self._send(path, query)
+        try:
+            document: dict[str, Any] = orjson.loads(content)
+            if status != 200:
+                raise ServiceUnavailable(str(document["error"]["message"]), status)
+        except (ValueError, KeyError, TypeError):
+            raise self._unexpected(status) from None
+        return document
+
+    def text(self, path: str) -> str:
+        """Send a GET request to a route of the service, and return the text of the response, such as its metrics.
+
+        Raises the same error as :meth:`get`.
+        """
+        status, content = self._send(path, {})
+        if status != 200:
+            raise self._unexpected(status)
+        return content.decode("utf-8", "replace")
+
+    def _send(self, path: str, query: dict[str, str]) -> tuple[int, bytes]:
         try:
             response = self._session.get(self.address.rstrip("/") + path, params=query, timeout=_TIMEOUT_SECONDS)
-            document: dict[str, Any] = orjson.loads(response.content)
-            if response.status_code != 200:
-                raise ServiceUnavailable(str(document["error"]["message"]), response.status_code)
         except (requests.RequestException, UnusableToken) as error:
+            shown = masking.without_credentials(self.address)
             raise ServiceUnavailable(f"the {self.name} at {shown}: {describe(error).reason}") from None
-        except (ValueError, KeyError, TypeError):
-            article = "an" if self.name[0] in "aeiou" else "a"
-            raise ServiceUnavailable(
-                f"{shown} is not {article} {self.name}: it answers {response.status_code} with unexpected content"
-            ) from None
-        return document
+        return response.status_code, response.content
+
+    def _unexpected(self, status: int) -> ServiceUnavailable:
+        shown, article = masking.without_credentials(self.address), "an" if self.name[0] in "aeiou" else "a"
+        return ServiceUnavailable(f"{shown} is not {article} {self.name}: it answers {status} with unexpected content")

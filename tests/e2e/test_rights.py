@@ -22,7 +22,7 @@ from control_plane.processes import Process
 from control_plane.usage import CPU_ANNOTATION, Kwok, MetricsServer
 from support.servers import free_port, wait_until
 
-from trimaran.dashboard.page_context import open_labels
+from trimaran.dashboard.page_context import open_cluster
 from watcher.model import WatcherMetrics, Window
 
 pytestmark = pytest.mark.e2e
@@ -271,7 +271,7 @@ def test_the_dashboard_may_only_list_nodes(cluster: ControlPlane) -> None:
     nothing = WatcherMetrics(0, Window("15m", 0, 0), "", {})
 
     def labels() -> dict[str, str]:
-        read = open_labels(cluster=True, kube_config=cluster.kubeconfig("dashboard", token=account.token))
+        read = open_cluster(cluster.kubeconfig("dashboard", token=account.token))[0]
         return dict(read.by_node(nothing).get("node-0", {}))
 
     wait_until(lambda: labels().get("zone") == "a", "the dashboard has labels", 30)

@@ -1,14 +1,16 @@
 """``trimaran dashboard``: serve the dashboard of a watcher in a process of its own."""
 
 import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
 from client.connecting import WatcherCredentials
 from runtime import logs
 from runtime.settings.fields import http_address
-from trimaran.cli.options import credential_options, fail, option, path_option
+from trimaran.cli.options import Decorator, credential_options, fail, option, path_option
 from watcher.commands import exit_early
 from watcher.errors import WatcherError
 
@@ -18,6 +20,22 @@ def _http_address(_context: click.Context, _option: click.Parameter, address: st
         return address and http_address(address)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def _service_options(name: str, text: str) -> Decorator:
+    """Return a decorator that adds the options for the address and the credentials of a service to a command."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        address = click.option(
+            f"--{name}",
+            envvar=f"TRIMARAN_{name.upper()}_ADDRESS",
+            show_envvar=True,
+            callback=_http_address,
+            help=f"Address of {text}.",
+        )
+        return address(credential_options(name, f"{name}-", f"{name}_access")(command))
+
+    return decorate
 
 
 @click.command()
@@ -33,23 +51,15 @@ def _http_address(_context: click.Context, _option: click.Parameter, address: st
 @option("--port", default=2022, help="Port to listen on.")
 @path_option("--nodes", "nodes_file", help="Output of kubectl get nodes -o yaml, for the Pod page and the node labels.")
 @path_option("--pods", "pods_file", help="Output of kubectl get pods -A -o yaml, for the Pod page.")
-@click.option("--cluster", is_flag=True, help="Read node labels from the API server, with kubectl's configuration.")
 @click.option(
-    "--extender",
-    envvar="TRIMARAN_EXTENDER_ADDRESS",
-    show_envvar=True,
-    callback=_http_address,
-    help="Address of an extender, to show its decisions.",
+    "--cluster",
+    is_flag=True,
+    help="Read labels, nodes and pods from the API server, with kubectl's configuration.",
 )
-@credential_options("extender", "extender-", "extender_access")
-@click.option(
-    "--rebalancer",
-    envvar="TRIMARAN_REBALANCER_ADDRESS",
-    show_envvar=True,
-    callback=_http_address,
-    help="Address of a rebalancer, to show its moves.",
-)
-@credential_options("rebalancer", "rebalancer-", "rebalancer_access")
+@_service_options("extender", "an extender, to show its decisions")
+@_service_options("rebalancer", "a rebalancer, to show its moves")
+@_service_options("scheduler", "trimaran scheduler, to show what it places")
+@_service_options("alerts", "a Prometheus with trimaran's rules, to show their alerts")
 @click.option(
     "--secure-cookie", is_flag=True, help="Mark the cookie as HTTPS-only; for use behind a proxy that terminates TLS."
 )
@@ -60,20 +70,17 @@ def dashboard(
     port: int,
     nodes_file: Path | None,
     pods_file: Path | None,
-    extender: str | None,
-    extender_access: dict[str, Path | None],
-    rebalancer: str | None,
-    rebalancer_access: dict[str, Path | None],
     access: WatcherCredentials,
     *,
     cluster: bool,
     secure_cookie: bool,
+    **services: Any,
 ) -> None:
     """Serve the dashboard: all nodes over a day, the quality of their data, and scores for a pod.
 
     If the watcher needs a token, each viewer signs in with it once. With --token-file nobody has to: anyone who can
-    reach the dashboard can read everything. Labels, decisions and moves are read with the credentials given here, for
-    all viewers.
+    reach the dashboard can read everything. The cluster, decisions, moves and alerts are read for all viewers with the
+    credentials given here.
 
     \b
     Example: trimaran dashboard --watcher http://127.0.0.1:2020     # then open http://127.0.0.1:2022
@@ -86,18 +93,25 @@ def dashboard(
         from runtime.http.credentials import InvalidApiServerConfig
         from runtime.http.json_service import JsonService
         from trimaran.dashboard import service  # an extra
-        from trimaran.dashboard.extender import Decisions
-        from trimaran.dashboard.page_context import PageContext, open_labels
-        from trimaran.dashboard.rebalancer import RebalancerState
+        from trimaran.dashboard.page_context import (
+            SERVICES,
+            PageContext,
+            labels_of_file,
+            open_cluster,
+            open_services,
+        )
     except ImportError as error:
         fail(f"the dashboard needs {error.name}: pip install 'trimaran[dashboard]'", status=2)
     logs.configure()
     try:
         viewers = service.open_access(address, access)
-        decisions = Decisions(JsonService("extender", extender, **extender_access)) if extender else None
-        labels = open_labels(cluster=cluster, nodes_file=nodes_file)
-        moves = RebalancerState(JsonService("rebalancer", rebalancer, **rebalancer_access)) if rebalancer else None
-        context = PageContext(nodes_file, pods_file, labels, decisions, moves)
+
+        def client(name: str) -> JsonService | None:
+            address = services[name]
+            return JsonService(SERVICES[name], address, **services[f"{name}_access"]) if address else None
+
+        labels, live = open_cluster() if cluster else (labels_of_file(nodes_file), None)
+        context = PageContext(nodes_file, pods_file, labels, live, **open_services(client))
         service.serve(viewers, context, host, port, secure=secure_cookie)
     except (ValueError, InvalidApiServerConfig) as error:
         fail(error, status=2)

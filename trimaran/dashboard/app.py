@@ -32,7 +32,7 @@ def create_app(
     """
     context = context or PageContext()
     pages: list[Any] = [overview, plane, nodes, workloads, moves, trust, pod] + (
-        [decisions] if context.decisions else []
+        [decisions] if context.decisions or context.scheduler else []
     )
     server = Flask("dashboard", static_folder=None)
     untyped_server: Any = server  # Dash accepts a Flask application, but its type hints do not

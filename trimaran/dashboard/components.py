@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 from urllib.parse import urlencode
 
@@ -91,6 +92,26 @@ def _cell(content: Any) -> html.Td:
     return html.Td(content, title=content) if isinstance(content, str) and len(content) > _LONG else html.Td(content)
 
 
+class Tone(StrEnum):
+    """Color and sign of a tile; the sign is not for the color-blind alone, but also for print."""
+
+    GOOD = "good"
+    WARNING = "warning"
+    BAD = "bad"
+    NONE = "none"
+
+
+_SIGNS = {Tone.GOOD: "✓", Tone.WARNING: "▲", Tone.BAD: "✕", Tone.NONE: "-"}
+
+
+def tile(title: str, word: Any, details: Sequence[Any], href: str | None, tone: Tone) -> html.Div:
+    """Return a tile: a title that leads to a page, the state in a few words, and a line for each detail."""
+    head = dcc.Link(title, href=href) if href else html.Span(title)
+    sign: Any = {"aria-hidden": "true"}  # Dash's component types do not declare aria attributes
+    state = html.P([html.Span(_SIGNS[tone], className="sign", **sign), " ", word], className="word")
+    return html.Div([html.H2(head), state, *(html.P(detail) for detail in details)], className=f"tile {tone}")
+
+
 def node_link(name: str) -> dcc.Link:
     """Return a link to the page of a node."""
     return dcc.Link(name, href=f"nodes?{urlencode({'node': name})}")
@@ -145,6 +166,18 @@ def load_legend() -> html.P:
         for level, text in enumerate(texts)
     ]
     return html.P(["Load: ", *marks], className="hint")
+
+
+def history_alert(data: DashboardData, *metrics: tuple[str, str]) -> list[html.P]:
+    """Return a message if a history cannot be read, else nothing: without it, pages would look as if there is none.
+
+    Args:
+        data: data of the viewer.
+        metrics: metric type and operator of each history that the page shows; by default the mean CPU load.
+    """
+    reasons = dict.fromkeys(data.history_failure(*metric) for metric in metrics or (("CPU", "AVG"),))
+    text = "The history of the last day cannot be read, so past values are missing: "
+    return [html.P(text + reason, role="alert") for reason in reasons if reason]
 
 
 def age_seconds(snapshot: WatcherMetrics, node: NodeMetrics, now: float) -> float:

@@ -18,7 +18,9 @@ from watcher.pod_use_table import PodUseTable
 from watcher.workload_table import ClusterTotals
 
 _FRESH_SECONDS = 10.0
-_HISTORY_SECONDS = 60.0
+_HISTORY_SECONDS, _STALE_SECONDS = 60.0, 120.0
+_NO_HISTORY = History((), Steps(0, 60, 1), ())
+_RETRY_SECONDS = 20.0  # until a failed read of the history is tried again: it may have taken as long as a time limit
 
 
 class WatcherReader(Protocol):
@@ -94,15 +96,15 @@ class DashboardData:
         return self._cached("windows", _FRESH_SECONDS, self._read_windows)
 
     def history(self, type_: str, operator: str) -> History:
-        """Return the history of all nodes over one day, for a metric type and an operator; empty without a history."""
+        """Return the history of all nodes over one day, for a metric type and an operator.
 
-        def read() -> History:
-            try:
-                return self._client.history(type=type_, operator=operator)
-            except (ClientError, ValueError):  # an older watcher, or load-watcher in Go, has no /history
-                return History((), Steps(0, 60, 1), ())
+        It is empty if the watcher has none, and if it cannot be read; see :meth:`history_failure`.
+        """
+        return self._read_history(type_, operator)[0]
 
-        return self._cached(("history", type_, operator), _HISTORY_SECONDS, read)
+    def history_failure(self, type_: str, operator: str) -> str:
+        """Return the reason why a history cannot be read, in one line; empty if it can, or the watcher has none."""
+        return self._read_history(type_, operator)[1]
 
     def findings(self) -> list[dict[str, Any]]:
         """Return the watcher's findings (problems of the metrics) as JSON objects; empty without a findings API."""
@@ -151,6 +153,22 @@ class DashboardData:
             ClientError: the use of no pod is known, or the viewer may not see it.
         """
         return self._client.pod_history(nodes)
+
+    def _read_history(self, type_: str, operator: str) -> tuple[History, str]:
+        def read() -> History:
+            try:
+                return self._client.history(type=type_, operator=operator)
+            except (NoMetrics, ValueError):  # an older watcher, or load-watcher in Go, has no /history
+                return _NO_HISTORY
+
+        def read_or_fail() -> tuple[History, str]:
+            try:
+                key = "history", type_, operator
+                return self._cached(key, _HISTORY_SECONDS, read, _STALE_SECONDS), ""
+            except ClientError as error:
+                return _NO_HISTORY, str(error)
+
+        return self._cached(("history or failure", type_, operator), _RETRY_SECONDS, read_or_fail)
 
     def _read_workloads(self) -> WorkloadList:
         return WorkloadList.read(self._client.workload_document())

@@ -1,4 +1,4 @@
-"""Decisions page: for each pod the extender's best node and the node that it was bound to, with the loads of both."""
+"""Decisions page: the extender's best node of each pod and the node it was bound to; what the scheduler did."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +24,7 @@ from trimaran.dashboard.components import (
 from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.extender import MAX_DECISIONS, Decisions
 from trimaran.dashboard.page_context import PageContext
+from trimaran.dashboard.scheduler_decisions import scheduler_part
 from trimaran.extender.decisions.regret_table import regret_rows
 
 PATH, TITLE = "/decisions", "Decisions"
@@ -36,7 +37,9 @@ _NONE = "-"
 
 def layout(_data: DashboardData, query: Query, context: PageContext) -> list[Any]:
     """Return the content of the Decisions page."""
-    decisions = _decisions(context)
+    if context.decisions is None:
+        return scheduler_part(context)
+    decisions = context.decisions
     explanation = _explanation(decisions, query["pod"]) if query.get("pod") else []
     return [
         html.P(
@@ -58,11 +61,14 @@ def layout(_data: DashboardData, query: Query, context: PageContext) -> list[Any
         ),
         html.P("", id="decisions-status", role="status"),
         html.Div(id="decisions-list"),
+        *scheduler_part(context),
     ]  # fmt: skip
 
 
 def register(app: Dash, _current: CurrentData, context: PageContext) -> None:
     """Register the callbacks of the Decisions page."""
+    if (extender := context.decisions) is None:
+        return
 
     @app.callback(
         Output("decisions-list", "children"),
@@ -73,7 +79,7 @@ def register(app: Dash, _current: CurrentData, context: PageContext) -> None:
     @validate_call
     def show(mode: str, search: str | None) -> tuple[Any, str]:
         try:
-            matches = matching_decisions(_decisions(context).recent(), mode, search or "")
+            matches = matching_decisions(extender.recent(), mode, search or "")
         except ServiceUnavailable as error:
             return None, str(error)
         placed = sum(decision.get("chosen") is not None for decision in matches)
@@ -95,11 +101,6 @@ def rank_counts(decisions: Iterable[Mapping[str, Any]]) -> dict[str, Counter[str
         if rank is not None:
             counts.setdefault(decision["mode"], Counter())[next(text for limit, text in _RANKS if rank <= limit)] += 1
     return counts
-
-
-def _decisions(context: PageContext) -> Decisions:
-    assert context.decisions is not None  # noqa: S101  the page exists only with an extender
-    return context.decisions
 
 
 def _or_alert(render: Any) -> Any:

@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Collection
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -15,10 +16,8 @@ from runtime.kubernetes.workloads import Workload
 from runtime.server.access import AccessCheck, Verdict
 from trimaran.dashboard.app import create_app
 from trimaran.dashboard.data import DashboardData
-from trimaran.dashboard.extender import Decisions
 from trimaran.dashboard.labels import NodeLabels
-from trimaran.dashboard.page_context import PageContext, open_labels
-from trimaran.dashboard.rebalancer import RebalancerState
+from trimaran.dashboard.page_context import SERVICES, PageContext, open_cluster, open_services
 from watcher.api.page import PAGE_PATH
 from watcher.api.service import MAX_BODY_BYTES
 from watcher.errors import NotServed
@@ -46,18 +45,14 @@ def page(watcher: Watcher, access: AccessCheck, settings: Settings) -> "WSGIAppl
         access: access rules of the watcher's server.
         settings: settings of the watcher; the section ``dashboard`` names further data sources.
     """
-    section, labels = settings.dashboard, NodeLabels()
+    section, labels, cluster = settings.dashboard, NodeLabels(), None
     try:
-        labels = open_labels(cluster=section.cluster, kube_config=settings.provider.kube_config)
+        if section.cluster:
+            labels, cluster = open_cluster(settings.provider.kube_config)
     except InvalidApiServerConfig as error:
-        _log.warning("cannot read node labels from the cluster (dashboard.cluster)", extra={"reason": str(error)})
-    extender, rebalancer = (_open_service(section, name) for name in ("extender", "rebalancer"))
-    context = PageContext(
-        labels=labels,
-        decisions=Decisions(extender) if extender else None,
-        rebalancer=RebalancerState(rebalancer) if rebalancer else None,
-        max_request_bytes=MAX_BODY_BYTES,
-    )
+        _log.warning("cannot read the cluster (dashboard.cluster)", extra={"reason": str(error)})
+    services = open_services(partial(_open_service, section))
+    context = PageContext(labels=labels, cluster=cluster, max_request_bytes=MAX_BODY_BYTES, **services)
     # With a token of the watcher's own a viewer sees everything; a Kubernetes token would have to be reviewed.
     is_reviewed = settings.workloads.access == "review" and not access.requires_token
     viewers = _EmbeddedAccess(watcher, access, is_reviewed=is_reviewed)
@@ -65,12 +60,12 @@ def page(watcher: Watcher, access: AccessCheck, settings: Settings) -> "WSGIAppl
 
 
 def _open_service(section: DashboardSettings, name: str) -> JsonService | None:
-    """Return a client of the extender or the rebalancer that the settings name; None without an address."""
+    """Return a client of the service that the settings name; None without an address."""
     address = getattr(section, name)
     if not address:
         return None
     files = ("token_file", "ca_file", "client_certificate")
-    return JsonService(name, address, **{each: getattr(section, f"{name}_{each}") for each in files})
+    return JsonService(SERVICES[name], address, **{each: getattr(section, f"{name}_{each}") for each in files})
 
 
 class _EmbeddedAccess:

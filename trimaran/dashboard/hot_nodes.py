@@ -11,7 +11,8 @@ from trimaran.dashboard.data import DashboardData, aligned_values
 from watcher.history import History
 from watcher.model import MetricType, WatcherMetrics
 
-_TYPES = (MetricType.CPU, MetricType.MEMORY)
+#: Metric types whose load makes a node hot.
+HOT_TYPES = (MetricType.CPU, MetricType.MEMORY)
 _DEVIATIONS = 2.0  # a load that varies as a normal distribution is above this in one of 44 moments
 
 Values = NDArray[np.float64]
@@ -52,7 +53,7 @@ def _ranked(snapshot: WatcherMetrics) -> RankedNodes:
     names = np.array(list(snapshot.data), object)
     values = np.full((2, 2, len(names)), np.nan)  # load and deviation, of CPU and memory
     for row, node in enumerate(snapshot.data.values()):
-        for number, type_ in enumerate(_TYPES):
+        for number, type_ in enumerate(HOT_TYPES):
             load = node.load(type_)
             values[:, number, row] = [np.nan if value is None else value for value in (load.avg, load.std)]
     loads, deviations = values
@@ -72,7 +73,7 @@ def hot_since(data: DashboardData, names: Sequence[str]) -> Mapping[str, float]:
     A node that is not hot at the end of the history is left out. A node that was hot in all of it has its start.
     """
     since: dict[str, float] = {}
-    for type_ in _TYPES:
+    for type_ in HOT_TYPES:
         history = data.history(type_, "AVG")
         for name, start in zip(names, _run_starts(history, names, type_), strict=True):
             if not np.isnan(start):

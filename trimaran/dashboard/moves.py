@@ -11,6 +11,7 @@ from runtime.http.json_service import ServiceUnavailable
 from trimaran.dashboard.components import (
     CurrentData,
     Query,
+    history_alert,
     load_bar,
     load_legend,
     node_link,
@@ -78,9 +79,13 @@ def mode_text(state: Mapping[str, Any]) -> str:
     doing = "moves pods" if state["acts"] else "plans only, and writes nothing"
     if state["mode"] == "act" and not state["acts"]:
         doing = "does not move pods now"
+    return f"mode {state['mode']}: {doing}{used_text(state)}"
+
+
+def used_text(state: Mapping[str, Any]) -> str:
+    """Return how much of a rebalancer's hourly cap is used, after a semicolon; empty without a cap."""
     used, most = state["caps"].get("hour", (0, 0))
-    share = f"; {used} of {most} moves of this hour used ({100 * used / most:.0f} %)" if most else ""
-    return f"mode {state['mode']}: {doing}{share}"
+    return f"; {used} of {most} moves of this hour used ({100 * used / most:.0f} %)" if most else ""
 
 
 def brake_text(brake: Mapping[str, Any]) -> str:
@@ -167,7 +172,7 @@ def _present_loads(data: DashboardData) -> Mapping[str, float]:
 def _made(moves: Sequence[Mapping[str, Any]], data: DashboardData) -> Any:
     if not moves:
         return html.P("No pod was moved in the last day.")
-    return table("Moves, the newest first", MOVE_HEADER, move_rows(moves, data))
+    return html.Div([*history_alert(data), table("Moves, the newest first", MOVE_HEADER, move_rows(moves, data))])
 
 
 def _planned(moves: Sequence[Mapping[str, Any]]) -> list[Any]:

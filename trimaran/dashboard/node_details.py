@@ -7,16 +7,15 @@ from urllib.parse import urlencode
 
 import numpy as np
 from dash import Dash, Input, Output, dcc, html
-from plotly import graph_objects as go
 from pydantic import validate_call
 
 from client.errors import ClientError
 from runtime.http.json_service import ServiceUnavailable
 from trimaran.dashboard.components import (
-    GRID_COLOR,
     HOT_PERCENT,
     age_seconds,
     duration_text,
+    history_alert,
     load_bar,
     load_legend,
     table,
@@ -25,13 +24,14 @@ from trimaran.dashboard.components import (
 )
 from trimaran.dashboard.data import DashboardData, aligned_values
 from trimaran.dashboard.hot_nodes import hot_since
+from trimaran.dashboard.line_chart import Line, line_chart
 from trimaran.dashboard.moves import MOVE_HEADER, move_rows
 from trimaran.dashboard.node_pods import workloads_by_node
 from trimaran.dashboard.page_context import PageContext
 from trimaran.dashboard.trust import related_settings
 from watcher.model import MetricType, grades
 
-_LINES = ((MetricType.CPU, "#2f6fde", "solid"), (MetricType.MEMORY, "#c77700", "dash"))
+_LINES = ((MetricType.CPU, "#2f6fde", False), (MetricType.MEMORY, "#c77700", True))
 _DECISIONS = 20
 
 
@@ -106,31 +106,23 @@ def window_rows(data: DashboardData, name: str) -> list[list[Any]]:
 
 
 def _day(data: DashboardData, name: str) -> Any:
-    figure, texts = go.Figure(), []
-    for type_, color, dash in _LINES:
+    lines, texts, times = list[Line](), [], np.zeros(0)
+    for type_, color, is_dashed in _LINES:
         history = data.history(type_, "AVG")
-        values = aligned_values((name,), history, type_, "AVG")[0]
+        values = aligned_values((name,), history, type_, "AVG")[0].astype(np.float64)
         if not np.isfinite(values).any():
             continue
-        times = history.steps.start + history.steps.seconds * np.arange(history.steps.count)
-        figure.add_scatter(
-            x=(times * 1000).astype("datetime64[ms]").astype(str).tolist(),
-            y=[None if np.isnan(value) else round(float(value), 1) for value in values],
-            name=str(type_), mode="lines", hoverinfo="skip", line={"color": color, "dash": dash, "width": 2},
-        )  # fmt: skip
+        times = history.times.astype(np.float64)
+        lines.append(Line(f"{type_}, % of capacity", color, is_dashed, values))
         texts.append(
             f"{type_}: {np.nanmin(values):.0f} to {np.nanmax(values):.0f} %, {np.nanmean(values):.0f} % on average"
         )
     if not texts:
-        return html.P("The watcher has no history of this node.")
-    figure.update_layout(
-        paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", font={"color": "#7a808a"}, height=240,
-        margin={"l": 60, "r": 10, "t": 10, "b": 45}, showlegend=True, legend={"orientation": "h", "y": 1.15},
-        xaxis={"gridcolor": GRID_COLOR, "tickformat": "%H:%M", "title": {"text": "UTC"}},
-        yaxis={"title": {"text": "% of capacity"}, "range": [0, 100], "gridcolor": GRID_COLOR},
-    )  # fmt: skip
-    graph = dcc.Graph(figure=figure, config={"displayModeBar": False, "staticPlot": True}, id="node-day")
-    return html.Div([graph, html.P("; ".join(texts), className="hint")])
+        alerts = history_alert(data, *((type_, "AVG") for type_, _, _ in _LINES))
+        return html.Div(alerts or html.P("The watcher has no history of this node."))
+    text = "; ".join(texts)
+    lines = [line for line in lines if len(line.values) == len(times)]  # a new step may begin between two requests
+    return html.Div([line_chart(times, lines, text, "node-day", top=100.0), html.P(text, className="hint")])
 
 
 def _pods(data: DashboardData, name: str) -> Any:

@@ -17,6 +17,7 @@ from trimaran.dashboard.components import (
     Query,
     age_seconds,
     duration_text,
+    history_alert,
     label_input,
     labeled_control,
     link_choice,
@@ -136,7 +137,7 @@ def _table(data: DashboardData, names: list[str]) -> Any:
         rows.append(
             [node_link(name), *loads, _sparkline(name, day[row]), by_name[name], age, coverage, str(counts[name])]
         )
-    return [load_legend(), table("Nodes", [*header, "Coverage", "Findings"], rows)]
+    return [*history_alert(data), load_legend(), table("Nodes", [*header, "Coverage", "Findings"], rows)]
 
 
 def _load_cell(node: NodeMetrics | None, type_: str, *, is_bar: bool) -> Any:

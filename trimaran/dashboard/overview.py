@@ -2,28 +2,34 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 from dash import Dash, Input, Output, dcc, html
 from pydantic import validate_call
 
 from client.errors import ClientError
 from runtime.http.json_service import ServiceUnavailable
+from trimaran.dashboard.actors import actor_tiles
+from trimaran.dashboard.alerts import Alert
 from trimaran.dashboard.components import (
     HOT_PERCENT,
     CurrentData,
     Query,
+    Tone,
     duration_text,
+    history_alert,
     load_bar,
     load_legend,
     node_link,
     table,
+    tile,
     time_ago,
     workload_link,
 )
 from trimaran.dashboard.data import DashboardData
-from trimaran.dashboard.hot_nodes import RankedNodes, hot_since, ranked_nodes
-from trimaran.dashboard.moves import brake_text, mode_text
+from trimaran.dashboard.hot_nodes import HOT_TYPES, RankedNodes, hot_since, ranked_nodes
 from trimaran.dashboard.node_pods import WorkloadOnNode, workloads_by_node
 from trimaran.dashboard.page_context import PageContext
 from trimaran.dashboard.totals import totals_charts
@@ -32,25 +38,36 @@ from watcher.model import grades
 
 PATH, TITLE = "/", "Overview"
 _SECONDS = 30
-_NODES, _FINDINGS, _WORKLOADS = 10, 8, 3
+_NODES, _FINDINGS, _WORKLOADS, _REASONS = 10, 8, 3, 3
 _NOTHING = "-"
 
 
 def layout(_data: DashboardData, _query: Query, _context: PageContext) -> list[Any]:
     """Return the content of the Overview page; its blocks are filled by callbacks, and again every 30 seconds."""
     return [
-        html.Div(id="overview-data"),
-        html.Div(id="overview-actors"),
+        html.Div(
+            [html.Div(id="overview-data"), html.Div(id="overview-worst"), html.Div(id="overview-actors")],
+            className="tiles",
+        ),
         html.Div(id="overview-watcher"),
+        html.Div(id="overview-alerts"),
         dcc.Interval(id="overview-tick", interval=1000 * _SECONDS),
     ]
 
 
 def register(app: Dash, current: CurrentData, context: PageContext) -> None:
-    """Register the callbacks of the Overview page. An extender that does not answer delays its own block only."""
+    """Register the callbacks of the Overview page. A service that does not answer delays its own block only."""
+
+    @app.callback([Output("overview-data", "children")], Input("overview-tick", "n_intervals"))
+    @validate_call
+    def show_data(_turn: int | None) -> tuple[Any]:
+        try:
+            return (data_tile(current(), time.time()),)
+        except ClientError as error:
+            return (tile("Data", "none", [html.Span(str(error), role="alert")], "trust", Tone.BAD),)
 
     @app.callback(
-        Output("overview-data", "children"),
+        Output("overview-worst", "children"),
         Output("overview-watcher", "children"),
         Input("overview-tick", "n_intervals"),
     )
@@ -58,33 +75,57 @@ def register(app: Dash, current: CurrentData, context: PageContext) -> None:
     def show_watcher(_turn: int | None) -> tuple[Any, Any]:
         data = current()
         try:
-            return _data_state(data), [*_hot_nodes(data, context), *_cluster(data), *_findings(data)]
-        except ClientError as error:
-            return html.P(str(error), role="alert"), None
+            blocks = [*_hot_nodes(data, context), *_cluster(data), *_findings(data)]
+            return worst_tile(data, time.time()), blocks
+        except ClientError:  # the first tile has the reason
+            return None, None
 
     @app.callback([Output("overview-actors", "children")], Input("overview-tick", "n_intervals"))
     @validate_call
     def show_actors(_turn: int | None) -> tuple[Any]:
-        return (table("What acts on the cluster", ["Part", "State", "Details"], actor_rows(context), wraps=True),)
+        return (actor_tiles(context),)
+
+    @app.callback([Output("overview-alerts", "children")], Input("overview-tick", "n_intervals"))
+    @validate_call
+    def show_alerts(_turn: int | None) -> tuple[Any]:
+        return (_alerts(context),)
 
 
-def data_text(data: DashboardData, now: float) -> str:
-    """Return whether the data is good, and how old it is, in one line."""
+def data_tile(data: DashboardData, now: float) -> html.Div:
+    """Return whether the data is good, and how old it is."""
     snapshot, reasons = data.snapshot(), data.health()
     others = sum(grade != "measured" for grade in grades(snapshot).values())
-    word = "NOT GOOD" if reasons else f"good, but {others} nodes have no values of their own" if others else "good"
-    return (
-        f"Data: {word}. {len(snapshot.data)} nodes, {duration_text(now - snapshot.window.end)} old "
-        f"({snapshot.window.duration} window of {snapshot.source})"
-    )
+    age = duration_text(now - snapshot.window.end)
+    source = f"{len(snapshot.data)} nodes, {snapshot.window.duration} window of {snapshot.source}"
+    if reasons:
+        return tile("Data", f"not good, {age} old", [*reasons[:_REASONS], source], "trust", Tone.BAD)
+    details = [f"{others} nodes have no values of their own", source] if others else [source]
+    return tile("Data", f"good, {age} old", details, "trust", Tone.WARNING if others else Tone.GOOD)
 
 
-def _data_state(data: DashboardData) -> list[Any]:
-    reasons = data.health()
-    line = html.P(
-        [data_text(data, time.time()), ". ", dcc.Link("Trust", href="trust")], role="status", className="line"
-    )
-    return [line, html.Ul([html.Li(reason) for reason in reasons])] if reasons else [line]
+def worst_tile(data: DashboardData, now: float) -> html.Div:
+    """Return the hottest node, its load, and since when it is hot; and the number of the others."""
+    ranked = ranked_nodes(data)
+    if not ranked.names:
+        return tile("Hottest node", "none", ["the watcher knows no node"], "nodes", Tone.BAD)
+    name, (cpu, memory) = ranked.names[0], ranked.loads[:, 0].tolist()
+    type_, load = ("Memory", memory) if np.isnan(cpu) or memory > cpu else ("CPU", cpu)
+    others = f"in all {ranked.hot} hot nodes; {ranked.warm} more may become hot"
+    at = f"{type_} {load:.0f} %" if np.isfinite(load) else "load unknown"
+    if not ranked.hot:
+        details = [f"{at}: no node is hot, {ranked.warm} may become hot"]
+        return tile("Hottest node", node_link(name), details, "nodes", Tone.WARNING if ranked.warm else Tone.GOOD)
+    since = hot_since(data, [name]).get(name)
+    begun: list[Any] = ["since when is unknown"]
+    if since is not None:
+        begun = [f"hot for {duration_text(now - since)}, since ", _clock(since)]
+    return tile("Hottest node", node_link(name), [[at, ", ", *begun], others], "nodes", Tone.BAD)
+
+
+def _clock(at: float) -> html.Time:
+    """Return the time of a moment of the last day, UTC."""
+    moment = datetime.fromtimestamp(at, UTC)
+    return html.Time(f"{moment:%H:%M} UTC", dateTime=moment.isoformat(), title=f"{moment:%Y-%m-%d %H:%M:%S} UTC")
 
 
 def _hot_nodes(data: DashboardData, context: PageContext) -> list[Any]:
@@ -102,6 +143,7 @@ def _hot_nodes(data: DashboardData, context: PageContext) -> list[Any]:
     rows = hot_node_rows(data, context, ranked, runs, time.time())
     return [
         html.H2(title),
+        *history_alert(data, *((type_, "AVG") for type_ in HOT_TYPES)),
         table(f"The {len(rows)} hottest of {len(ranked.names)} nodes", header, rows),
         load_legend(),
         html.P(
@@ -199,39 +241,24 @@ def finding_rows(findings: Iterable[Mapping[str, Any]], now: float) -> list[list
     ]
 
 
-def actor_rows(context: PageContext) -> list[list[Any]]:
-    """Return a row for the extender and one for the rebalancer: mode, percent, and what needs attention."""
-    return [_extender_row(context), _rebalancer_row(context)]
-
-
-def _extender_row(context: PageContext) -> list[Any]:
-    if context.decisions is None:
-        return [
-            "Extender",
-            "not configured",
-            "--extender URL, in a watcher dashboard.extender",
-        ]
-    link = dcc.Link("Extender", href="decisions")
+def _alerts(context: PageContext) -> list[Any]:
+    head = html.H2("Alerts")
+    if context.alerts is None:
+        text = "No Prometheus with trimaran's rules is configured: --alerts URL (in a watcher: dashboard.alerts)."
+        return [head, html.P(text, className="hint")]
     try:
-        state = context.decisions.status()
+        alerts = context.alerts.read()
     except ServiceUnavailable as error:
-        return [link, "does not answer", str(error)]
-    reason = state["reason"] or ("the metrics are out" if state["outage"] else "")
+        return [head, html.P(str(error), role="alert")]
+    if not alerts:
+        return [head, html.P("None.")]
+    header = ["Alert", "Severity", "State", "Since", "Problem", "Cause and remedy"]
+    return [head, table(f"{len(alerts)} alerts", header, alert_rows(alerts, time.time()))]
+
+
+def alert_rows(alerts: Iterable[Alert], now: float) -> list[list[Any]]:
+    """Return a row for each alert: name, severity, state, start, problem, and what mends it."""
     return [
-        link,
-        f"mode {state['mode']}, for {state['percent']:g} % of the pods" if state["ready"] else "cannot score pods",
-        reason or f"scores {state['cluster']['nodes']} nodes",
+        [each.name, each.severity, each.state, time_ago(each.since, now), each.summary, each.description]
+        for each in alerts
     ]
-
-
-def _rebalancer_row(context: PageContext) -> list[Any]:
-    if context.rebalancer is None:
-        return ["Rebalancer", "not configured", dcc.Link("how to begin", href="moves")]
-    link = dcc.Link("Rebalancer", href="moves")
-    try:
-        state = context.rebalancer.read()
-    except ServiceUnavailable as error:
-        return [link, "does not answer", str(error)]
-    made = sum(move["state"] != "held" for move in state["moves"])
-    details = f"{made} moves in the last day, {len(state['planned'])} planned"
-    return [link, mode_text(state), brake_text(state["brake"]) if state["brake"] else state["nothing"] or details]

@@ -1,14 +1,23 @@
-"""Data sources that the dashboard reads in addition to the watcher: files, the API server, extender, rebalancer."""
+"""Data sources that the dashboard reads in addition to the watcher: files, the API server, and other services."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from runtime.http.json_service import JsonService
 from runtime.kubernetes.api import ApiServerConfig, KubernetesApi, default_kubeconfig
 from runtime.server.serving import MAX_BODY_BYTES
 from trimaran.dashboard import labels
+from trimaran.dashboard.alerts import Alerts
 from trimaran.dashboard.extender import Decisions
 from trimaran.dashboard.labels import NodeLabels
+from trimaran.dashboard.live_cluster import LiveCluster
 from trimaran.dashboard.rebalancer import RebalancerState
+from trimaran.dashboard.scheduler_state import SchedulerState
+
+#: Services that a dashboard can show: the option and the setting with the address, and the service's name in messages.
+SERVICES = {"extender": "extender", "rebalancer": "rebalancer", "scheduler": "scheduler", "alerts": "Prometheus"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,32 +28,54 @@ class PageContext:
         nodes_file: file with the cluster's nodes, for the Pod page.
         pods_file: file with the cluster's pods, for the Pod page.
         labels: labels of the cluster's nodes.
+        cluster: nodes and pods of the live cluster, for the Pod page; None if the API server is not read.
         decisions: decisions of an extender; None if no extender is configured.
         rebalancer: state of a rebalancer; None if no rebalancer is configured.
+        scheduler: state of ``trimaran scheduler``; None if none is configured.
+        alerts: alerts of a Prometheus; None if none is configured.
         max_request_bytes: largest request body that the dashboard's server accepts.
     """
 
     nodes_file: Path | None = None
     pods_file: Path | None = None
     labels: NodeLabels = field(default_factory=NodeLabels)
+    cluster: LiveCluster | None = None
     decisions: Decisions | None = None
     rebalancer: RebalancerState | None = None
+    scheduler: SchedulerState | None = None
+    alerts: Alerts | None = None
     max_request_bytes: int = MAX_BODY_BYTES
 
 
-def open_labels(*, cluster: bool, kube_config: Path | None = None, nodes_file: Path | None = None) -> NodeLabels:
-    """Return the node labels from the API server or a file; without both, from the watcher's metadata alone.
+def open_services(client: Callable[[str], JsonService | None]) -> dict[str, Any]:
+    """Return the readers of the configured services, as keyword arguments of :class:`PageContext`.
 
     Args:
-        cluster: read the labels from the API server.
+        client: returns the client of a key of :data:`SERVICES`; None if its address is not configured.
+    """
+    extender, rebalancer, scheduler, alerts = map(client, SERVICES)
+    return {
+        "decisions": Decisions(extender) if extender else None,
+        "rebalancer": RebalancerState(rebalancer) if rebalancer else None,
+        "scheduler": SchedulerState(scheduler) if scheduler else None,
+        "alerts": Alerts(alerts) if alerts else None,
+    }
+
+
+def open_cluster(kube_config: Path | None = None) -> tuple[NodeLabels, LiveCluster]:
+    """Return the labels of the nodes and the live cluster, both read from the API server.
+
+    Args:
         kube_config: kubeconfig file; None for kubectl's, or else the pod's service account.
-        nodes_file: file with the nodes, if ``cluster`` is not set.
 
     Raises:
         InvalidApiServerConfig: neither a kubeconfig nor a service account is available.
     """
-    if cluster:
-        names = {"kube_config": "--cluster needs a kubeconfig, KUBECONFIG"}
-        api = KubernetesApi(ApiServerConfig(kube_config=kube_config or default_kubeconfig(), option_names=names))
-        return NodeLabels(labels.nodes_from_cluster(api))
+    names = {"kube_config": "--cluster needs a kubeconfig, KUBECONFIG"}
+    api = KubernetesApi(ApiServerConfig(kube_config=kube_config or default_kubeconfig(), option_names=names))
+    return NodeLabels(labels.nodes_from_cluster(api)), LiveCluster(api)
+
+
+def labels_of_file(nodes_file: Path | None) -> NodeLabels:
+    """Return the node labels of a file with nodes; without one, of the watcher's metadata alone."""
     return NodeLabels(labels.nodes_from_file(nodes_file)) if nodes_file else NodeLabels()

@@ -13,6 +13,7 @@ from trimaran.dashboard.components import (
     GRID_COLOR,
     CurrentData,
     Query,
+    history_alert,
     label_input,
     labeled_control,
     link_choice,
@@ -41,7 +42,8 @@ def layout(data: DashboardData, query: Query, context: PageContext) -> list[Any]
     """Return the content of the Cluster page."""
     snapshot = data.snapshot()
     types = _types(snapshot)
-    newest = resource_loads(data, selected_option(query, "type", types, "CPU")).steps.count
+    type_ = selected_option(query, "type", types, "CPU")
+    newest = resource_loads(data, type_).steps.count
     return [
         html.P(
             "Each dot is a node, placed by the mean and the standard deviation of its load. Dotted lines connect "
@@ -62,6 +64,7 @@ def layout(data: DashboardData, query: Query, context: PageContext) -> list[Any]
             "Time, over the last 24 hours",
             dcc.Input(id="plane-time", type="range", min=0, max=newest, step=1, value=newest),
         ),
+        *history_alert(data, (type_, "AVG"), (type_, "STD")),
         html.P("", id="plane-status", role="status"),
         dcc.Graph(id="plane", figure=_empty(), config={"displaylogo": False}, className="plane", style=_SIZE),
         html.P("The Nodes page has the same values as a sortable, searchable table.", className="hint"),

@@ -1,7 +1,6 @@
 """Pod page: rank the nodes for a pod, with the terms of each score, under any plugin arguments and weights."""
 
 import time
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -19,11 +18,11 @@ from trimaran.dashboard.components import CurrentData, Query, labeled_control, n
 from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.extender import Decisions
 from trimaran.dashboard.page_context import PageContext
+from trimaran.extender.decisions.manifest import pod_manifest
 from trimaran.plugins import read_scheduler_file
 
 PATH, TITLE = "/pod", "Pod"
 _ROWS = 25
-_NO_PODS = "Pod of a decision: the extender has not scored any pod yet"
 _POD = """kind: Pod
 metadata: {name: web}
 spec:
@@ -50,23 +49,30 @@ profiles:
 
 
 def layout(_data: DashboardData, query: Query, context: PageContext) -> list[Any]:
-    """Return the content of the Pod page; if the URL names a pod that the extender has scored, with its manifest."""
+    """Return the content of the Pod page, with the manifest of the pod that the URL names.
+
+    The configuration is the extender's own if there is one.
+    """
     manifest, status = _POD, ""
-    if context.decisions and query.get("pod"):
-        manifest, status = manifest_text(context.decisions, query["pod"])
-    nodes_hint = (
-        f"leave empty for {context.nodes_file.name}" if context.nodes_file else "output of kubectl get nodes -o yaml"
-    )
+    if is_filled(context) and query.get("pod"):
+        manifest, status = manifest_text(context, query["pod"])
+    configuration, note = configuration_text(context)
+    if context.nodes_file:
+        nodes_hint = f"leave empty for {context.nodes_file.name}"
+    elif context.cluster:
+        nodes_hint = "leave empty for those of the cluster, with the pods on them"
+    else:
+        nodes_hint = "output of kubectl get nodes -o yaml"
     return [
         html.P(
             "Change weights and arguments and score again to see their effect. Nothing is sent to the cluster. "
             f"The three texts may have at most {context.max_request_bytes >> 10:,} KB in total."
         ),
-        *([_pod_input(context.decisions, query.get("pod", ""))] if context.decisions else []),
+        *([_pod_input(context, query.get("pod", ""))] if is_filled(context) else []),
         html.Div(
             [
                 _text_area("pod-pod", "Pod or workload, such as a Deployment", manifest or _POD),
-                _text_area("pod-configuration", "KubeSchedulerConfiguration", _CONFIGURATION),
+                _text_area("pod-configuration", f"KubeSchedulerConfiguration{note}", configuration),
                 _text_area("pod-nodes", f"Nodes ({nodes_hint})", ""),
             ],
             className="controls",
@@ -93,16 +99,14 @@ def register(app: Dash, current: CurrentData, context: PageContext) -> None:
     def show(clicks: int | None, pod: str | None, configuration: str | None, nodes: str | None) -> tuple[Any, str]:
         del clicks
         try:
-            scores = score_pod(
-                current(), pod or "", configuration or "", nodes or "", context.nodes_file, context.pods_file
-            )
+            scores = score_pod(current(), pod or "", configuration or "", nodes or "", context)
         except (ClientError, ValueError, KeyError) as error:
             return None, str(error.args[0] if isinstance(error, KeyError) and error.args else error)
         feasible = int((scores.total != INFEASIBLE).sum())
         name = f"{scores.pod.namespace}/{scores.pod.name}"
         return _ranking(scores), f"{name}: {feasible} of {len(scores.names)} nodes are feasible; pods count by requests"
 
-    if (decisions := context.decisions) is None:
+    if not is_filled(context):
         return
 
     @app.callback(
@@ -113,26 +117,45 @@ def register(app: Dash, current: CurrentData, context: PageContext) -> None:
     )
     @validate_call
     def pick(name: str | None) -> tuple[Any, str]:
-        try:
-            if not name or name not in _pod_names(decisions):  # a name that is still being typed
-                raise PreventUpdate
-        except ServiceUnavailable as error:
-            return no_update, str(error)
-        manifest, status = manifest_text(decisions, name)
+        if not name or name not in pod_names(context)[0]:  # a name that is still being typed
+            raise PreventUpdate
+        manifest, status = manifest_text(context, name)
         return manifest or no_update, status
 
 
-def manifest_text(decisions: Decisions, name: str) -> tuple[str, str]:
-    """Return the manifest of a pod from the extender's last decisions as YAML, and a status message.
+def is_filled(context: PageContext) -> bool:
+    """Return whether the page can fill in pods: those of an extender's decisions, or those of the cluster."""
+    return context.decisions is not None or context.cluster is not None
 
-    The manifest has the fields that scores depend on; it is empty if the pod is unknown.
 
-    Args:
-        decisions: decisions of the extender.
-        name: ``namespace/name`` of the pod.
+def configuration_text(context: PageContext) -> tuple[str, str]:
+    """Return the KubeSchedulerConfiguration to begin with as YAML, and a note on its origin.
+
+    It is the one that the extender scores by; without an extender, or with an older one, an example.
     """
     try:
-        decision = decisions.explain(name)
+        own = context.decisions.status().get("configuration") if context.decisions else None
+    except ServiceUnavailable:
+        own = None
+    if not own:
+        return _CONFIGURATION, ""
+    return yaml.safe_dump(own, sort_keys=False), " of the extender"
+
+
+def manifest_text(context: PageContext, name: str) -> tuple[str, str]:
+    """Return the manifest of a pod as YAML, and a status message.
+
+    The manifest has the fields that scores depend on; it is empty if the pod is unknown. It is that of the extender's
+    last decision about the pod, or else the present one from the API server.
+
+    Args:
+        context: data sources.
+        name: ``namespace/name`` of the pod.
+    """
+    if context.decisions is None or (context.cluster and name not in _decided_pods(context.decisions)):
+        return _live_manifest(context, name)
+    try:
+        decision = context.decisions.explain(name)
     except ServiceUnavailable as error:
         return "", str(error)
     if not decision.get("manifest"):
@@ -144,49 +167,78 @@ def manifest_text(decisions: Decisions, name: str) -> tuple[str, str]:
     return manifest, status
 
 
-def _pod_input(decisions: Decisions, selected: str) -> html.Div:
-    """Return a text field that suggests the pods of the extender's last decisions."""
+def _live_manifest(context: PageContext, name: str) -> tuple[str, str]:
     try:
-        names = _pod_names(decisions)
+        pod = context.cluster.pod(name) if context.cluster else None
+    except ValueError as error:
+        return "", str(error)
+    if pod is None:
+        return "", ""
+    manifest = yaml.safe_dump(pod_manifest(pod), sort_keys=False)
+    return manifest, f"{name} from the cluster, with the fields that scores depend on."
+
+
+def _pod_input(context: PageContext, selected: str) -> html.Div:
+    """Return a text field that suggests pods: those of the extender's decisions, and those that wait for a node."""
+    names, failures = pod_names(context)
+    control = suggested_input("pod-pick", f"Pod to fill in ({len(names)} pods are suggested)", names, selected)
+    return html.Div([control, *(html.P(failure, role="alert") for failure in failures)])
+
+
+def pod_names(context: PageContext) -> tuple[list[str], list[str]]:
+    """Return the pods of the extender's last decisions and the pending pods of the cluster, and why some are missing.
+
+    Pods are named ``namespace/name``, those without a node first.
+    """
+    names, failures = list[str](), []
+    try:
+        names += context.cluster.pending_pods() if context.cluster else []
+    except ValueError as error:
+        failures.append(str(error))
+    try:
+        names += _decided_pods(context.decisions) if context.decisions else []
     except ServiceUnavailable as error:
-        return html.Div(html.P(str(error), role="alert"))
-    text = f"Pod of a decision of the extender ({len(names)} pods)" if names else _NO_PODS
-    return suggested_input("pod-pick", text, names, selected)
+        failures.append(str(error))
+    return list(dict.fromkeys(names)), failures
 
 
-def _pod_names(decisions: Decisions) -> list[str]:
-    return list(dict.fromkeys(decision["pod"] for decision in decisions.recent()))
+def _decided_pods(decisions: Decisions) -> list[str]:
+    return [decision["pod"] for decision in decisions.recent()]
 
 
-def score_pod(
-    data: DashboardData, pod: str, configuration: str, nodes: str, nodes_file: Path | None, pods_file: Path | None
-) -> Scores:
+def score_pod(data: DashboardData, pod: str, configuration: str, nodes: str, context: PageContext) -> Scores:
     """Score the nodes for a pod, and return the scores of all nodes.
 
     Args:
         data: metrics that the viewer may see.
         pod: pod or workload, as YAML.
         configuration: KubeSchedulerConfiguration, as YAML.
-        nodes: nodes, as YAML; empty to read ``nodes_file``.
-        nodes_file: file with the nodes.
-        pods_file: file with the running pods; None if unknown.
+        nodes: nodes, as YAML; empty to take those of the context: of its file, or else of the cluster.
+        context: data sources.
 
     Raises:
         ValueError, KeyError: an input is invalid; the message names it.
         ClientError: no metrics are available.
     """
-    if nodes.strip():
-        manifests = parse_objects(nodes, "Node", "Nodes")
-    elif nodes_file is not None:
-        manifests = read_objects(nodes_file, "Node")
-    else:
-        raise ValueError("paste the nodes (output of kubectl get nodes -o yaml), or start the dashboard with --nodes")
-    running = read_objects(pods_file, "Pod") if pods_file else []
-    table_ = NodeTable.from_k8s(manifests, running)
+    table_ = _node_table(nodes, context)
     wanted = Pod.from_k8s(parse_pods(pod, "Pod")[0])
     profile = read_scheduler_file(parse_yaml(configuration)).profile()
     judged = FallbackPolicy("open").judge(table_, data.snapshot(), time.time())
     return profile.prepare(table_, judged).score(wanted, table_.feasible(wanted))
+
+
+def _node_table(nodes: str, context: PageContext) -> NodeTable:
+    if nodes.strip():
+        manifests = parse_objects(nodes, "Node", "Nodes")
+    elif context.nodes_file is not None:
+        manifests = read_objects(context.nodes_file, "Node")
+    elif context.cluster is not None:
+        return context.cluster.table()
+    else:
+        raise ValueError(
+            "paste the nodes (output of kubectl get nodes -o yaml), or start the dashboard with --cluster or --nodes"
+        )
+    return NodeTable.from_k8s(manifests, read_objects(context.pods_file, "Pod") if context.pods_file else [])
 
 
 def _ranking(scores: Scores) -> Any:

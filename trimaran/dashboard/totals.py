@@ -3,44 +3,25 @@
 from typing import Any
 
 import numpy as np
-from dash import dcc, html
-from plotly import graph_objects as go
+from dash import html
 
-from trimaran.dashboard.components import GRID_COLOR
+from trimaran.dashboard.line_chart import Line, line_chart
 from watcher.workload_table import ClusterTotals
 
-#: Name, color and dash of each line.
-_LINES = (("capacity", "#8a8f98", "dash"), ("requested", "#c77700", "solid"), ("used", "#2f6fde", "solid"))
+#: Name, color of each line, and whether it is dashed.
+_LINES = (("capacity", "#8a8f98", True), ("requested", "#c77700", False), ("used", "#2f6fde", False))
 _RESOURCES = (("CPU", "cores", 1.0), ("Memory", "GiB", 2.0**30))
 
 
 def totals_charts(totals: ClusterTotals) -> html.Div:
     """Return a chart of capacity, requests and use over the last day for each resource, with a text of its end."""
-    times = (totals.times * 1000).astype("datetime64[ms]").astype(str).tolist()
     blocks = []
     for resource, (name, unit, scale) in enumerate(_RESOURCES):
         values = {line: getattr(totals, line)[resource] / scale for line, _, _ in _LINES}
-        figure = go.Figure([
-            go.Scatter(
-                x=times, y=np.round(values[line], 2).tolist(), name=line, mode="lines", hoverinfo="skip",
-                line={"color": color, "dash": dash, "width": 2},
-            )
-            for line, color, dash in _LINES
-            if np.isfinite(values[line]).any()
-        ])  # fmt: skip
-        figure.update_layout(
-            paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", font={"color": "#7a808a"}, height=220,
-            margin={"l": 60, "r": 10, "t": 10, "b": 45}, showlegend=True, legend={"orientation": "h", "y": 1.15},
-            xaxis={"gridcolor": GRID_COLOR, "tickformat": "%H:%M", "title": {"text": "UTC"}},
-            yaxis={
-                "title": {"text": f"{name}, {unit}"}, "rangemode": "tozero", "gridcolor": GRID_COLOR,
-                "zerolinecolor": GRID_COLOR,
-            },
-        )  # fmt: skip
-        graph = dcc.Graph(
-            figure=figure, config={"displayModeBar": False, "staticPlot": True}, id=f"totals-{name.lower()}"
-        )
-        blocks.append(html.Div([graph, html.P(totals_text(name, unit, values), className="hint")], className="chart"))
+        text = totals_text(name, unit, values)
+        lines = [Line(f"{line}, {unit}", color, is_dashed, values[line]) for line, color, is_dashed in _LINES]
+        chart = line_chart(totals.times, lines, text, f"totals-{name.lower()}")
+        blocks.append(html.Div([chart, html.P(text, className="hint")], className="chart"))
     return html.Div(blocks, className="charts")
 
 

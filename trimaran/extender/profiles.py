@@ -21,6 +21,7 @@ import numpy as np
 from scoring import PLUGINS, Profile, SchedulerConfiguration
 from scoring.arrays import Int64s
 from scoring.kubernetes_version import LATEST_VERSION
+from scoring.profiles.configuration.installed import WATCHER_KEYS
 from scoring.profiles.configuration.plugins import RENAMED
 from trimaran.plugins import installed_plugins, read_scheduler_file
 
@@ -78,6 +79,11 @@ class Profiles:
     by_scheduler: Mapping[str, ExtenderProfile]
     document: Mapping[str, Any]
 
+    def scoring_document(self) -> dict[str, Any]:
+        """Return the part of the file that scores depend on, without addresses and tokens of the watcher."""
+        kept = {key: self.document[key] for key in ("apiVersion", "kind") if key in self.document}
+        return kept | {"profiles": [_without_watcher(each) for each in self.document.get("profiles") or []]}
+
     @classmethod
     def read(
         cls,
@@ -110,6 +116,15 @@ class Profiles:
         if not by_scheduler:
             raise ValueError(f"no profile enables a plugin that the extender scores: {', '.join(sorted(names))}")
         return cls(configuration, by_scheduler, document)
+
+
+def _without_watcher(profile: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = [
+        {**each, "args": {key: value for key, value in (each.get("args") or {}).items() if key not in WATCHER_KEYS}}
+        for each in profile.get("pluginConfig") or []
+    ]
+    kept = {key: profile[key] for key in ("schedulerName", "percentageOfNodesToScore", "plugins") if key in profile}
+    return kept | ({"pluginConfig": arguments} if arguments else {})
 
 
 def _counting_recent_pods(document: Mapping[str, Any], configuration: SchedulerConfiguration) -> dict[str, Any]:

@@ -330,8 +330,8 @@ class DashboardSettings(Section):
     )
     cluster: bool = Field(
         False,
-        description="read node labels from the Kubernetes API for the node filter; otherwise only the "
-        "watcher's metadata",
+        description="read node labels from the Kubernetes API for the node filter, and nodes and pods for the Pod page; "
+        "otherwise only the watcher's metadata",
     )
     extender: Annotated[str, AfterValidator(http_address)] | None = Field(
         None, description="the address of an extender; the dashboard shows its decisions"
@@ -352,6 +352,27 @@ class DashboardSettings(Section):
     )
     rebalancer_client_certificate: Path | None = Field(
         None, description="PEM file with the client certificate for the rebalancer and its private key"
+    )
+    scheduler: Annotated[str, AfterValidator(http_address)] | None = Field(
+        None, description="the address of trimaran scheduler; the dashboard shows what it places"
+    )
+    scheduler_token_file: Path | None = Field(None, description="file with the bearer token for the scheduler")
+    scheduler_ca_file: Path | None = Field(
+        None, description="PEM file with the certificate authorities to trust for the scheduler"
+    )
+    scheduler_client_certificate: Path | None = Field(
+        None, description="PEM file with the client certificate for the scheduler and its private key"
+    )
+    alerts: Annotated[str, AfterValidator(http_address)] | None = Field(
+        None,
+        description="the address of a Prometheus that has trimaran's alert rules; the dashboard shows their alerts",
+    )
+    alerts_token_file: Path | None = Field(None, description="file with the bearer token for this Prometheus")
+    alerts_ca_file: Path | None = Field(
+        None, description="PEM file with the certificate authorities to trust for this Prometheus"
+    )
+    alerts_client_certificate: Path | None = Field(
+        None, description="PEM file with the client certificate for this Prometheus and its private key"
     )
 
 

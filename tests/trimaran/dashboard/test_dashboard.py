@@ -4,6 +4,7 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -30,6 +31,7 @@ from trimaran.dashboard.app import create_app
 from trimaran.dashboard.components import matching_nodes
 from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.loads import resource_loads
+from trimaran.dashboard.page_context import PageContext
 from trimaran.dashboard.remote import RemoteAccess
 from trimaran.dashboard.sessions import Sessions
 from trimaran.dashboard.ttl_cache import TTLCache
@@ -227,8 +229,8 @@ def test_a_pod_is_scored_as_on_the_command_line(watched, data, tmp_path):
     texts = {"nodes": json.dumps({"kind": "List", "items": items}), "pod": pod._POD, "config": pod._CONFIGURATION}
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
-    scores = pod.score_pod(data, texts["pod"], texts["config"], "", tmp_path / "nodes", None)
-    pasted = pod.score_pod(data, texts["pod"], texts["config"], texts["nodes"], None, None)
+    scores = pod.score_pod(data, texts["pod"], texts["config"], "", PageContext(nodes_file=tmp_path / "nodes"))
+    pasted = pod.score_pod(data, texts["pod"], texts["config"], texts["nodes"], PageContext())
     assert scores.ranking() == pasted.ranking()
     files = [f"--{name}={tmp_path / name}" for name in texts]
     result = CliRunner().invoke(main, ["score", "--watcher", watched[0].url, *files, "-o", "json"])
@@ -236,7 +238,7 @@ def test_a_pod_is_scored_as_on_the_command_line(watched, data, tmp_path):
     assert [(each["name"], each["score"]) for each in ranked] == scores.ranking()
     for bad in (("", texts["config"], texts["nodes"]), (texts["pod"], "a: [", texts["nodes"]), (texts["pod"], "", "")):
         with pytest.raises(ValueError):  # noqa: PT011  the page shows it, whatever its text
-            pod.score_pod(data, *bad, None, None)
+            pod.score_pod(data, *bad, PageContext())
 
 
 @pytest.mark.parametrize("place", range(3))
@@ -246,7 +248,7 @@ def test_yaml_that_expands_is_refused(data, place):
     texts = [pod._POD, pod._CONFIGURATION, "kind: Node\nmetadata: {name: a}"]
     texts[place] = f"a: &a [x, x]\n{grows}"
     with pytest.raises(ValueError, match="aliases"):
-        pod.score_pod(data, *texts, None, None)
+        pod.score_pod(data, *texts, PageContext())
 
 
 @pytest.mark.parametrize("place", range(3))
@@ -255,7 +257,7 @@ def test_deep_yaml_is_refused(data, place):
     texts = [pod._POD, pod._CONFIGURATION, "kind: Node\nmetadata: {name: a}"]
     texts[place] = "- " * 32_000
     with pytest.raises(ValueError, match="nested levels"):
-        pod.score_pod(data, *texts, None, None)
+        pod.score_pod(data, *texts, PageContext())
 
 
 def test_the_content_security_policy_is_strict(watched):
@@ -327,11 +329,38 @@ def test_concurrent_callers_share_a_failed_load():
         wait_until(lambda: len(entered) == 3, "the others wait")
         raise ValueError("down")
 
-    cache._lock = Lock(cache._lock)
+    cache._locks["key"] = Lock(cache._locks["key"])
     with ThreadPoolExecutor(3) as pool:
         calls = [pool.submit(cache.get, "key", 60, fail) for _ in range(3)]
     assert ([str(call.exception()) for call in calls], len(attempts)) == (["down"] * 3, 1)
     assert cache.get("key", 60, lambda: "up") == "up"
+
+
+def test_an_old_value_is_returned_while_a_new_one_is_loaded():
+    """In the stale time callers get the old value at once, and one thread loads; a failure there is raised later."""
+    now, entered, go_on = [0.0], threading.Event(), threading.Event()
+    cache = TTLCache(lambda: now[0])
+
+    def slow():
+        entered.set()
+        assert go_on.wait(10)
+        return "new"
+
+    def fail():
+        raise ValueError("down")
+
+    assert cache.get("key", 60, lambda: "old", 120) == "old"
+    now[0] = 61.0
+    assert [cache.get("key", 60, slow, 120) for _ in range(3)] == ["old"] * 3
+    assert entered.wait(10)
+    assert cache.get("other", 60, lambda: "not delayed") == "not delayed"
+    go_on.set()
+    wait_until(lambda: cache.get("key", 60, slow, 120) == "new", "the new value is there")
+    now[0] = 130.0
+    assert cache.get("key", 60, fail, 120) == "new"
+    now[0] = 300.0
+    with pytest.raises(ValueError, match="down"):
+        cache.get("key", 60, fail, 120)
 
 
 def test_made_up_tokens_take_no_memory(watched):

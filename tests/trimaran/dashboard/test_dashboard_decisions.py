@@ -1,11 +1,13 @@
 """Decisions page with a real extender, and node labels with a fake API server."""
 
 import json
+from copy import deepcopy
 
 import pytest
 import requests
 import yaml
 from support.deciding import cluster, decide, extender
+from support.extending import CONFIGURATION
 from support.fake_kubernetes import run_fake_kubernetes
 from support.page import SCREEN, callback, callback_request, dashboard, watched_day
 from support.servers import free_port, wait_until
@@ -21,8 +23,9 @@ from trimaran.dashboard.components import matching_nodes
 from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.extender import Decisions
 from trimaran.dashboard.labels import NodeLabels, common_labels, nodes_from_file, parse_selector
-from trimaran.dashboard.page_context import PageContext, open_labels
+from trimaran.dashboard.page_context import PageContext, labels_of_file, open_cluster
 from trimaran.dashboard.remote import RemoteAccess
+from trimaran.extender.profiles import Profiles
 
 NAMES = [f"node-{number}" for number in range(1, 31)]
 PODS = 40
@@ -151,12 +154,56 @@ def test_a_pod_of_a_decision_is_picked(running):
 def test_a_pod_that_cannot_be_picked_is_reported(running):
     """An unknown pod and an extender that is down are error messages; the pod's text does not change."""
     decided = Decisions(JsonService("extender", running[1]))
-    manifest, status = pod.manifest_text(decided, "default/nobody")
+    manifest, status = pod.manifest_text(PageContext(decisions=decided), "default/nobody")
     assert (manifest, "pod default/nobody has no recorded decision" in status) == ("", True)
     down = PageContext(decisions=Decisions(JsonService("extender", f"http://127.0.0.1:{free_port()}")))
     page = pod.layout(None, {"pod": "default/web-7"}, down)
     assert each_of(page, "pod-pod")[0].value == pod._POD
     assert any("the extender at" in text for text in texts(page))
+
+
+def test_the_page_begins_with_the_extenders_configuration(running):
+    """The configuration is the one that the extender scores by, without tokens; without an extender, an example."""
+    decided = PageContext(decisions=Decisions(JsonService("extender", running[1])))
+    (box,) = each_of(pod.layout(None, {}, decided), "pod-configuration")
+    assert yaml.safe_load(box.value)["profiles"][0]["plugins"] == CONFIGURATION["profiles"][0]["plugins"]
+    (example,) = each_of(pod.layout(None, {}, PageContext()), "pod-configuration")
+    assert example.value == pod._CONFIGURATION
+    arguments = [
+        {"name": "TargetLoadPacking", "args": {"metricProvider": {"token": "secret"}, "targetUtilization": 60}}
+    ]
+    document = {"profiles": [{**CONFIGURATION["profiles"][0], "pluginConfig": arguments}], "clientConnection": {}}
+    shown = Profiles.read({**CONFIGURATION, **document}, allow=None).scoring_document()
+    assert shown["profiles"][0]["pluginConfig"] == [{"name": "TargetLoadPacking", "args": {"targetUtilization": 60}}]
+    assert "clientConnection" not in shown
+
+
+def test_a_pod_is_scored_on_the_live_cluster(running):
+    """Pods that wait are suggested and filled in; nodes and pods come from the API server; a refusal has the remedy."""
+    _, live = open_cluster(running[2].kube_config())
+    context = PageContext(cluster=live)
+    waiting = {
+        **deepcopy(running[2].pods["default/web-3"]),
+        "metadata": {"name": "waits", "namespace": "default", "uid": "w"},
+    }
+    waiting["spec"] = {key: value for key, value in waiting["spec"].items() if key != "nodeName"}
+    running[2].put("pods", waiting)
+    try:
+        assert "default/waits" in pod.pod_names(context)[0]
+        manifest, status = pod.manifest_text(context, "default/web-3")
+        assert (yaml.safe_load(manifest)["metadata"]["name"], "from the cluster, with" in status) == ("web-3", True)
+        assert "nodeName" not in manifest
+        with ServiceClient(running[0]) as client:
+            scores = pod.score_pod(DashboardData(client), manifest, pod._CONFIGURATION, "", context)
+        assert set(scores.names) == set(NAMES)
+        assert pod.manifest_text(context, "default/none") == ("", "the API server has no pod default/none")
+        running[2].forbidden.add(("", "pods", "list"))
+        _, refused = open_cluster(running[2].kube_config())
+        with pytest.raises(ValueError, match="needs the right to list pods"):
+            refused.table()
+    finally:
+        running[2].forbidden.clear()
+        running[2].delete("pods", waiting)
 
 
 def test_the_size_limit_is_shown():
@@ -194,7 +241,7 @@ def test_nodes_are_filtered_by_labels_of_the_cluster(running):
     """A selector matches the labels of the API server; labels of several nodes are suggested."""
     with ServiceClient(running[0]) as client:
         snapshot = DashboardData(client).snapshot()
-        labels = open_labels(cluster=True, kube_config=running[2].kube_config()).by_node(snapshot)
+        labels = open_cluster(running[2].kube_config())[0].by_node(snapshot)
     selected = matching_nodes(snapshot, labels, "", "", "pool=batch,topology.kubernetes.io/zone!=zone-0")
     assert (
         set(selected)
@@ -216,7 +263,7 @@ def test_labels_stay_when_the_cluster_is_gone(tmp_path, kubernetes_folder, caplo
         with ServiceClient(service.url) as client:
             data = DashboardData(client)
             kubernetes.put("nodes", {"metadata": {"name": "node-1", "labels": {"disk": "ssd"}}})
-            labels = open_labels(cluster=True, kube_config=kubernetes.kube_config())
+            labels = open_cluster(kubernetes.kube_config())[0]
             assert labels.by_node(data.snapshot())["node-1"]["disk"] == "ssd"
             kubernetes.tokens.clear()
             labels._cache._values.clear()
@@ -231,7 +278,7 @@ def test_labels_of_a_file_and_of_the_watcher(running, tmp_path):
     with ServiceClient(running[0]) as client:
         snapshot = DashboardData(client).snapshot()
     assert matching_nodes(snapshot, NodeLabels(nodes_from_file(file)).by_node(snapshot), "", "", "disk") == ("node-2",)
-    assert open_labels(cluster=False, nodes_file=file).by_node(snapshot)["node-2"]["disk"] == "ssd"
+    assert labels_of_file(file).by_node(snapshot)["node-2"]["disk"] == "ssd"
     assert matching_nodes(snapshot, NodeLabels().by_node(snapshot), "", "", "disk") == ()
 
 
@@ -239,7 +286,7 @@ def test_missing_cluster_credentials_are_reported(monkeypatch, tmp_path):
     """Without a kubeconfig and outside a pod, ``--cluster`` is an error that names KUBECONFIG."""
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     with pytest.raises(InvalidApiServerConfig, match="KUBECONFIG"):
-        open_labels(cluster=True)
+        open_cluster()
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,17 @@ import pytest
 
 pytest.importorskip("dash")
 
-from client.errors import NoMetrics
+from client.errors import NoMetrics, WatcherUnavailable
 from runtime.http.json_service import ServiceUnavailable
 from runtime.kubernetes.workloads import Workload
 from trimaran.dashboard import node_details, nodes, overview
+from trimaran.dashboard.actors import actor_tiles
 from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.hot_nodes import hot_since, ranked_nodes
 from trimaran.dashboard.labels import NodeLabels
 from trimaran.dashboard.node_pods import workloads_by_node
 from trimaran.dashboard.page_context import PageContext
+from trimaran.dashboard.scheduler_state import SchedulerStatus
 from watcher.history import History, HistorySeries, Steps
 from watcher.pod_use_table import HOURS, PERIODS, STEPS, PodUseTable
 from watcher.wire import decode
@@ -158,12 +160,47 @@ def test_the_hottest_nodes_have_time_taint_and_workloads(data: DashboardData) ->
     assert [row[3] for row in rows[3:]] == ["normal", "normal"]
 
 
-def test_the_first_line_says_whether_the_data_is_good(data: DashboardData, watcher: Watcher) -> None:
-    """Age, number of nodes and source are in the line; an unhealthy watcher is named as such."""
-    assert overview.data_text(data, NOW) == "Data: good. 5 nodes, 1 min old (15m window of Prometheus)"
+def test_the_first_tiles_say_whether_the_data_is_good_and_what_is_hottest(
+    data: DashboardData, watcher: Watcher
+) -> None:
+    """Age, number of nodes and source; the hottest node, its load and since when; an unhealthy watcher is named so."""
+    good = texts(overview.data_tile(data, NOW))
+    for text in ("good, 1 min old", "5 nodes, 15m window of Prometheus", "tile good"):
+        assert text in good
+    worst = texts(overview.worst_tile(data, NOW))
+    for text in ("hot-cpu", "CPU 95 %", "hot for ", "in all 2 hot nodes; 1 more may become hot"):
+        assert text in worst
     watcher.reasons = ("no fetch succeeded",)
-    unhealthy = DashboardData(watcher)  # type: ignore[arg-type]
-    assert overview.data_text(unhealthy, NOW).startswith("Data: NOT GOOD. ")
+    unhealthy = texts(overview.data_tile(DashboardData(watcher), NOW))  # type: ignore[arg-type]
+    assert "not good, 1 min old" in unhealthy
+    assert "no fetch succeeded" in unhealthy
+
+
+def test_a_history_that_cannot_be_read_is_shown(watcher: Watcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A timeout is named on each page that needs the past, and tried again soon; an older watcher has no history."""
+    now, answers = [0.0], [WatcherUnavailable("no answer within 10 s"), NoMetrics("404")]
+    read = watcher.history
+
+    def history(**query: str) -> History:
+        if answers:
+            raise answers[0]
+        return read(**query)
+
+    monkeypatch.setattr(watcher, "history", history)
+    data = DashboardData(watcher, lambda: now[0])  # type: ignore[arg-type]
+
+    def pages() -> list[str]:
+        parts = overview._hot_nodes(data, PageContext()), nodes._table(data, ["cool"]), node_details._day(data, "cool")
+        return [texts(part) for part in parts]
+
+    assert ["no answer within 10 s" in page for page in pages()] == [True] * 3
+    assert "since when is unknown" in texts(overview.worst_tile(data, NOW))
+    answers.pop(0)
+    now[0] = 21.0
+    assert ["cannot be read" in page for page in pages()] == [False] * 3
+    answers.pop(0)
+    now[0] = 300.0
+    assert "hot for " in texts(overview.worst_tile(data, NOW))
 
 
 def test_findings_are_grouped_with_what_mends_them() -> None:
@@ -181,26 +218,40 @@ def test_findings_are_grouped_with_what_mends_them() -> None:
 
 
 def test_actors_have_mode_and_percent() -> None:
-    """Extender and rebalancer each have one row: not configured, not answering, or mode with percent."""
-    assert [row[1] for row in overview.actor_rows(PageContext())] == ["not configured"] * 2
-    state = {"ready": True, "reason": "", "outage": False, "mode": "active", "percent": 25.0, "cluster": {"nodes": 9}}
+    """Each part has one tile: not configured, not answering, or its mode with percent and what it did."""
+    assert ["not configured" in texts(tile) for tile in actor_tiles(PageContext())] == [True] * 3
+    state = {"ready": True, "reason": "", "outage": "", "mode": "active", "percent": 25.0, "cluster": {"nodes": 9}}
     moving = {
         "mode": "act", "acts": True, "caps": {"hour": [3, 12]}, "brake": None, "nothing": "", "planned": [],
         "moves": [{"state": "landed"}, {"state": "held"}],
     }  # fmt: skip
-    context = PageContext(decisions=fake(status=lambda: state), rebalancer=fake(read=lambda: moving))
-    extender, rebalancer = overview.actor_rows(context)
-    assert extender[1:] == ["mode active, for 25 % of the pods", "scores 9 nodes"]
-    assert rebalancer[1:] == ["mode act: moves pods; 3 of 12 moves of this hour used (25 %)",
-                              "1 moves in the last day, 0 planned"]  # fmt: skip
+    recent = [{"at": time.time() - age} for age in (60, 120, 9000)]
+    context = PageContext(
+        decisions=fake(status=lambda: state, recent=lambda: recent),
+        rebalancer=fake(read=lambda: moving),
+        scheduler=fake(read=lambda: SchedulerStatus(True, True, {"scheduled": 3, "error": 1}, {"active": 2}, None)),
+    )
+    extender, rebalancer, scheduler = map(texts, actor_tiles(context))
+    for tile, parts in (
+        (
+            extender,
+            ("acts on 25 % of pods", "mode active, scores 9 nodes", "2 pods scored in the last hour, the last "),
+        ),
+        (rebalancer, ("moves pods", "3 of 12 moves of this hour used (25 %)", "1 moves in the last day, 0 planned")),
+        (scheduler, ("placed 3 pods", "mode bind", "75 % of its attempts", "2 pods wait")),
+    ):
+        assert [part for part in parts if part not in tile] == []
     state["ready"], state["reason"] = False, "no nodes"
-    assert overview.actor_rows(context)[0][1:] == ["cannot score pods", "no nodes"]
+    moving["brake"] = {"reason": "loop", "text": "a pod came back", "at": 1.0}
+    extender, rebalancer, _ = map(texts, actor_tiles(context))
+    assert ("cannot score pods" in extender, "no nodes" in extender) == (True, True)
+    assert ("stopped by its brake" in rebalancer, "trimaran rebalance resume" in rebalancer) == (True, True)
 
     def fail() -> Any:
         raise ServiceUnavailable("refused")
 
-    down = PageContext(decisions=fake(status=fail), rebalancer=fake(read=fail))
-    assert [row[1:] for row in overview.actor_rows(down)] == [["does not answer", "refused"]] * 2
+    down = PageContext(decisions=fake(status=fail), rebalancer=fake(read=fail), scheduler=fake(read=fail))
+    assert ["refused" in texts(tile) and "does not answer" in texts(tile) for tile in actor_tiles(down)] == [True] * 3
 
 
 def test_a_node_has_a_page(data: DashboardData, watcher: Watcher) -> None:
