@@ -9,20 +9,22 @@ import yaml
 from control_plane.builds import binary
 from control_plane.cluster import ControlPlane
 
-from watcher.api.prometheus_api import LOAD
-
-_PAGE = Path(__file__).parents[2] / "docs/nodes.md"
+_DOCS = Path(__file__).parents[2] / "docs"
 
 
-def documented_policy(address: str) -> dict[str, Any]:
-    """Return the policy in docs/nodes.md with another Prometheus address."""
-    text = _PAGE.read_text().partition("```yaml\n")[2].partition("```")[0]
+def documented_policy(address: str, page: str = "nodes.md") -> dict[str, Any]:
+    """Return the first policy in a page of docs/ with another Prometheus address."""
+    text = (_DOCS / page).read_text().partition("```yaml\n")[2].partition("```")[0]
     document: dict[str, Any] = yaml.safe_load(text)
     (provider,) = document["metricsProviders"]
     provider["prometheus"]["url"] = address
-    (arguments,) = (each["args"] for each in document["profiles"][0]["pluginConfig"])
-    assert arguments["metricsUtilization"]["prometheus"]["query"] == LOAD
     return document
+
+
+def queries(policy: Mapping[str, Any]) -> list[str]:
+    """Return the Prometheus queries of a policy."""
+    arguments = [each["args"] for profile in policy["profiles"] for each in profile["pluginConfig"]]
+    return [each["metricsUtilization"]["prometheus"]["query"] for each in arguments]
 
 
 def descheduler_command(

@@ -11,11 +11,11 @@ import pytest
 import requests
 import yaml
 from control_plane.cluster import ControlPlane
-from control_plane.descheduler import descheduler_command, documented_policy
+from control_plane.descheduler import descheduler_command, documented_policy, queries
 from control_plane.manifests import container, node, pod
 from support.servers import Service, start_prometheus, wait_until
 
-from watcher.api.prometheus_api import LOAD
+from watcher.api.prometheus_api import LOAD, RESOURCE_LOAD
 
 pytestmark = pytest.mark.e2e
 
@@ -32,13 +32,15 @@ def owned(name: str, node_name: str) -> dict[str, Any]:
     return {**plain, "metadata": {**plain["metadata"], "ownerReferences": [owner]}}
 
 
-@pytest.mark.parametrize("through", ["the watcher itself", "a Prometheus that scrapes it"])
+@pytest.mark.parametrize("through", ["the watcher itself", "a Prometheus that scrapes it", "one query a resource"])
 def test_the_descheduler_evicts_only_from_hot_nodes(
     tmp_path: Path, watch: Callable[..., Service], through: str
 ) -> None:
-    """With the documented policy pods are evicted from each hot node and from no other node."""
+    """With the documented policies pods are evicted from each hot node and from no other node."""
     file = tmp_path / "loads.json"
     loads = {name: {"cpu": {"average": load}, "memory": {"average": 5}} for name, load in LOADS.items()}
+    if through == "one query a resource":
+        loads["hot-2"] = {"cpu": {"average": 5}, "memory": {"average": LOADS["hot-2"]}}
     file.write_text(json.dumps(loads))
     service = watch("--provider", "Fake", "--interval", "1", TRIMARAN_FAKE__FILE=str(file))
     service.wait_for("/readyz")
@@ -51,6 +53,8 @@ def test_the_descheduler_evicts_only_from_hot_nodes(
                 cluster.api.patch(f"/api/v1/namespaces/default/pods/{name}-{n}/status", running)
         if through == "the watcher itself":
             deschedule(cluster, service.url)
+        elif through == "one query a resource":
+            deschedule(cluster, service.url, "descheduler.md")
         else:
             scrape = {"job_name": "nodes", "honor_labels": True, "scrape_interval": "1s",
                       "metrics_path": "/metrics/nodes",
@@ -72,11 +76,14 @@ def query(address: str) -> dict[str, float]:
     return {each["metric"]["instance"]: float(each["value"][1]) for each in result}
 
 
-def deschedule(cluster: ControlPlane, address: str) -> None:
-    """Run the descheduler once, with the documented policy."""
-    policy = documented_policy(address)
-    (arguments,) = (each["args"] for each in policy["profiles"][0]["pluginConfig"])
-    assert arguments["targetThresholds"] == {"MetricResource": HOT_PERCENT - 1}
+def deschedule(cluster: ControlPlane, address: str, page: str = "nodes.md") -> None:
+    """Run the descheduler once, with the policy of a page."""
+    policy = documented_policy(address, page)
+    expected = [LOAD] if page == "nodes.md" else [f'{RESOURCE_LOAD}{{resource="{each}"}}' for each in ("cpu", "memory")]
+    assert queries(policy) == expected
+    for profile in policy["profiles"]:
+        (arguments,) = (each["args"] for each in profile["pluginConfig"])
+        assert arguments["targetThresholds"] == {"MetricResource": HOT_PERCENT - 1}
     command, environment = descheduler_command(cluster, policy, "0")
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
     (cluster.folder / "descheduler.log").write_text(done.stderr)

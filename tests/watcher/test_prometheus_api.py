@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.bench import Api
 from support.servers import Service, wait_until
 
-from watcher.api.prometheus_api import LOAD, METRIC, BadQuery, exposition, parse, samples
+from watcher.api.prometheus_api import LOAD, METRIC, RESOURCE_LOAD, BadQuery, exposition, parse, samples
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
 
@@ -25,11 +25,13 @@ def snapshot(**loads: tuple[float, float]) -> WatcherMetrics:
 def test_scrape_is_parsed_by_prometheus() -> None:
     """Prometheus' own parser reads each node's load, and each value by type and operator."""
     families = list(text_string_to_metric_families(exposition(snapshot(a=(20.5, 80.25), b=(1.0, 0.5))).decode()))
-    assert [family.name for family in families] == [LOAD, METRIC]
+    assert [family.name for family in families] == [LOAD, RESOURCE_LOAD, METRIC]
+    by_resource = {(each.labels["instance"], each.labels["resource"]): each.value for each in families[1].samples}
+    assert by_resource == {("a", "cpu"): 0.205, ("a", "memory"): 0.8025, ("b", "cpu"): 0.01, ("b", "memory"): 0.005}
     assert {sample.labels["instance"]: sample.value for sample in families[0].samples} == {"a": 0.8025, "b": 0.01}
     values = {
         (sample.labels["instance"], sample.labels["type"], sample.labels["operator"]): sample.value
-        for sample in families[1].samples
+        for sample in families[2].samples
     }
     assert values["a", "CPU", "AVG"] == 20.5
     assert values["b", "Memory", "STD"] == 1.5
@@ -39,7 +41,7 @@ def test_scrape_is_parsed_by_prometheus() -> None:
 def test_node_names_are_escaped() -> None:
     """Quotes, backslashes and newlines in a node's name are escaped in its label."""
     name = 'x"} 1\nevil{a="\\'
-    (family, _) = text_string_to_metric_families(exposition(snapshot(**{name: (10.0, 20.0)})).decode())
+    family, *_ = text_string_to_metric_families(exposition(snapshot(**{name: (10.0, 20.0)})).decode())
     assert [sample.labels["instance"] for sample in family.samples] == [name]
 
 
@@ -48,7 +50,10 @@ def test_loads_are_clamped_and_suspect_nodes_left_out() -> None:
     metrics = snapshot(a=(104.0, 1.0), b=(1.0, 2.0))
     suspect = NodeMetrics(metrics.data["b"].metrics, {}, {"suspect": "frozen"})
     data = {**metrics.data, "b": suspect, "c": NodeMetrics(())}
-    assert list(samples(WatcherMetrics(0, metrics.window, "", data), LOAD)) == [({"instance": "a"}, 1.0)]
+    known = WatcherMetrics(0, metrics.window, "", data)
+    assert list(samples(known, LOAD)) == [({"instance": "a"}, 1.0)]
+    ratios = [value for _, value in samples(known, RESOURCE_LOAD)]
+    assert ratios == [1.0, 0.01]
 
 
 @pytest.mark.parametrize(

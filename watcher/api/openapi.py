@@ -365,10 +365,13 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                     "name": "query",
                     "in": "query",
                     "required": True,
-                    "description": "trimaran_node_load_ratio or trimaran_node_metric_percent, optionally with "
-                    "label matchers, "
+                    "description": "trimaran_node_load_ratio, trimaran_node_resource_load_ratio or "
+                    "trimaran_node_metric_percent, optionally with label matchers, "
                     'such as {type="CPU"}.',
-                    "schema": {"type": "string", "pattern": "^trimaran_node_(load_ratio|metric_percent)$"},
+                    "schema": {
+                        "type": "string",
+                        "pattern": "^trimaran_node_(load_ratio|resource_load_ratio|metric_percent)$",
+                    },
                 },
                 "time": {
                     "name": "time",

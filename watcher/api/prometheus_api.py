@@ -1,7 +1,7 @@
 """Prometheus interface to the load of nodes: a scrape target with all nodes, and a subset of instant queries.
 
 The Kubernetes descheduler queries the load of nodes from a Prometheus; the watcher can take its place. Queries support
-two metric names, and label matchers with ``=`` only.
+three metric names, and label matchers with ``=`` only.
 """
 
 import re
@@ -20,8 +20,11 @@ from watcher.pipeline.watcher import Watcher
 
 SCRAPE, QUERY = "/metrics/nodes", "/api/v1/query"
 LOAD, METRIC = "trimaran_node_load_ratio", "trimaran_node_metric_percent"
+RESOURCE_LOAD = "trimaran_node_resource_load_ratio"
+_RESOURCES = {"CPU": "cpu", "Memory": "memory"}
 _HELP = {
     LOAD: "the larger of a node's average CPU and memory load over the default window, 0 to 1",
+    RESOURCE_LOAD: "a node's average CPU or memory load over the default window, 0 to 1",
     METRIC: "one metric of a node over the default window, percent of the node's capacity",
 }
 _PARAMETERS = ("query", "time", "timeout", "limit", "lookback_delta", "stats")  # only the first one has an effect
@@ -79,14 +82,20 @@ def samples(metrics: WatcherMetrics, name: str) -> Iterator[tuple[Labels, float]
     Args:
         metrics: the snapshot.
         name: ``METRIC`` for every metric of every node, in percent of its capacity. ``LOAD`` for one value per node:
-            the larger of its average CPU and memory load, 0 to 1. Nodes whose values are suspect have no ``LOAD``.
+            the larger of its average CPU and memory load, 0 to 1. ``RESOURCE_LOAD`` for one value per node and
+            resource, 0 to 1. Nodes whose values are suspect have no load.
     """
     for node_name, node in metrics.data.items():
         if name == METRIC:
             for metric in node.metrics:
                 yield {"instance": node_name, "type": metric.type, "operator": metric.operator}, metric.value
-        elif (use := averages(node)) and not node.metadata.get("suspect"):
+        elif not (use := averages(node)) or node.metadata.get("suspect"):
+            continue
+        elif name == LOAD:
             yield {"instance": node_name}, min(max(use.values()) / 100, 1.0)
+        else:
+            for kind, percent in use.items():
+                yield {"instance": node_name, "resource": _RESOURCES[kind]}, min(percent / 100, 1.0)
 
 
 def parse(query: str) -> tuple[str, Labels]:
@@ -97,7 +106,7 @@ def parse(query: str) -> tuple[str, Labels]:
     """
     selector = _SELECTOR.fullmatch(query)
     if selector is None or selector[1] not in _HELP:
-        raise BadQuery(f'only the queries {" and ".join(_HELP)} are supported, optionally with {{label="value"}}')
+        raise BadQuery(f'only the queries {", ".join(_HELP)} are supported, optionally with {{label="value"}}')
     rest, matchers = (selector[2] or "").strip(), dict[str, str]()
     while rest:
         matcher = _MATCHER.match(rest)
