@@ -20,15 +20,16 @@ from control_plane.controllers import ControllerManager
 from control_plane.extender import Extender
 from control_plane.manifests import container, node, pod
 from control_plane.moving import (
+    MANIFESTS,
     NODE_CORES,
     PODS,
     PodUse,
     RebalancerProcess,
     deployment,
-    grant_rights,
     ledger,
     ready,
 )
+from control_plane.rights import grant_rights
 from control_plane.scheduler import Scheduler
 from control_plane.usage import CPU_ANNOTATION, Kwok
 from support.servers import wait_until
@@ -267,7 +268,7 @@ def landing_cluster(folder: Path, hot: int, cold: int, workloads: int) -> Iterat
     """
     names = [f"node-{number:04d}" for number in range(hot + cold)]
     with ControlPlane(folder) as cluster, PodUse(cluster) as watcher:
-        grant_rights(cluster)
+        grant_rights(cluster, *MANIFESTS)
         kwok = Kwok(cluster, leases=False)
         cluster.api.create(*(kwok.for_kwok(node(name, str(NODE_CORES), "32Gi")) for name in names[:hot]))
         extender = Extender(

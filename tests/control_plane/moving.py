@@ -13,11 +13,11 @@ from urllib.parse import parse_qs
 import numpy as np
 import orjson
 import requests
-import yaml
 from control_plane.cluster import ControlPlane
 from control_plane.controllers import ControllerManager
 from control_plane.manifests import container, node
 from control_plane.processes import Process
+from control_plane.rights import grant_rights
 from control_plane.scheduler import Scheduler
 from control_plane.usage import CPU_ANNOTATION, Kwok
 from support.extending import snapshot_of
@@ -38,7 +38,6 @@ MANIFESTS = [
 HOT, COLD = "node-0", ("node-1", "node-2")
 APPS = tuple(f"app-{letter}" for letter in "abcde")
 CORES, NODE_CORES = 0.75, 8
-_RIGHTS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 _QUICK = {
     "search_seconds": 1, "interval_seconds": 0.3, "bad_looks": 1, "min_age_seconds": 0, "percent_per_hour": 100,
     "moves_per_hour": 3, "node_moves_per_hour": 10, "workload_cooldown_seconds": 0, "node_cooldown_seconds": 0,
@@ -65,21 +64,12 @@ def budget(name: str, least: int) -> dict[str, Any]:
             "spec": {"minAvailable": least, "selector": {"matchLabels": {"app": name}}}}  # fmt: skip
 
 
-def grant_rights(cluster: ControlPlane) -> None:
-    """Create the rebalancer's namespace, its account and the roles of the shipped manifests."""
-    cluster.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "trimaran"}})
-    manifests = [each for file in MANIFESTS for each in yaml.safe_load_all(file.read_text())]
-    for manifest in manifests:
-        if manifest["kind"] in _RIGHTS:
-            cluster.api.create(manifest)
-
-
 @contextmanager
 def hot_cluster(folder: Path) -> Iterator[ControlPlane]:
     """Run a cluster whose ten pods of five Deployments all run on one of three nodes; app-a may lose no pod."""
     with ControlPlane(folder) as cluster:
         kwok = Kwok(cluster)
-        grant_rights(cluster)
+        grant_rights(cluster, *MANIFESTS)
         cluster.api.create(*(kwok.for_kwok(node(name, str(NODE_CORES), "32Gi")) for name in (HOT, *COLD)))
         for name in COLD:
             cluster.api.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": True}})

@@ -8,24 +8,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import requests
-import yaml
 from control_plane.cluster import ControlPlane
 from control_plane.manifests import node
 from control_plane.processes import Process
+from control_plane.rights import grant_rights
 from support.servers import Service, free_port
 
 MANIFEST = Path(__file__).parents[2] / "deploy/kubernetes/nodes.yaml"
 NODES = 12
 HOT = ("node-3", "node-7")
-_RIGHTS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 
 
 def create_account_and_nodes(cluster: ControlPlane) -> None:
     """Create the service account of the shipped manifest with its rights, and nodes."""
-    cluster.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "trimaran"}})
-    for manifest in yaml.safe_load_all(MANIFEST.read_text()):
-        if manifest["kind"] in _RIGHTS:
-            cluster.api.create(manifest)
+    grant_rights(cluster, MANIFEST)
     create_nodes(cluster)
 
 

@@ -1,0 +1,53 @@
+{{/* A policy that limits what a part's account may change, and its binding. */}}
+{{- define "trimaran.guard" }}
+{{- $ := index .part 0 }}
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: {{ .name }}
+  labels:
+    {{- include "trimaran.labels" .part | nindent 4 }}
+spec:
+  failurePolicy: Fail # of requests by this account; no other request gets as far as the rules
+  matchConstraints:
+    resourceRules:
+      - apiGroups: [""]
+        apiVersions: [v1]
+        operations: [{{ eq .resource "pods/eviction" | ternary "CREATE" "UPDATE" }}]
+        resources: [{{ .resource }}]
+  matchConditions:
+    - name: account
+      expression: request.userInfo.username == 'system:serviceaccount:{{ $.Release.Namespace }}:{{ include "trimaran.name" .part }}'
+  validations:
+    {{- .rules | nindent 4 }}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ .name }}
+  labels:
+    {{- include "trimaran.labels" .part | nindent 4 }}
+spec:
+  policyName: {{ .name }}
+  validationActions: [Deny]
+{{- end -}}
+
+{{- define "trimaran.guardAnnotations" -}}
+- expression: >-
+    object.metadata.?annotations.orValue({}).all(k, k.startsWith('{{ . }}') ||
+    oldObject.metadata.?annotations[?k] == object.metadata.?annotations[?k])
+    && oldObject.metadata.?annotations.orValue({}).all(k, k.startsWith('{{ . }}') ||
+    object.metadata.?annotations[?k].hasValue())
+  message: the account may change only annotations that begin with {{ . }}
+{{- end -}}
+
+{{- define "trimaran.guardNode" -}}
+- expression: >-
+    object.spec.?unschedulable == oldObject.spec.?unschedulable &&
+    object.spec.?providerID == oldObject.spec.?providerID &&
+    object.spec.?podCIDRs == oldObject.spec.?podCIDRs &&
+    object.metadata.?labels == oldObject.metadata.?labels &&
+    object.metadata.?finalizers == oldObject.metadata.?finalizers &&
+    object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences
+  message: the account may change nothing else of a node
+{{- end -}}
