@@ -11,11 +11,12 @@ from typing import Any, Final
 import numpy as np
 
 from runtime.kubernetes import pod_demand
+from runtime.kubernetes.gangs import gang_of
 from runtime.kubernetes.k8s_fields import get, get_list
 from runtime.kubernetes.objects import CPU, DISK, MEMORY, NETWORK
+from runtime.kubernetes.scheduling_rules import SchedulingRules
 from scoring import MetricsTable, NodeTable, Pod
 from scoring.arrays import Bools, Float64s, Int64s
-from trimaran.planning.gangs import gang_of
 from trimaran.planning.problem import Problem
 from watcher.model import MetricType, Operator, WatcherMetrics
 
@@ -88,7 +89,8 @@ def read_pending_pods(
         pod, error = _read(manifest) if skip_unreadable else (Pod.from_k8s(manifest), "")
         if pod.node_name or pod.finished or pod.terminating:
             continue
-        gang = gang_of(manifest, pod)
+        ref = gang_of(pod)
+        gang = "" if ref is None else str(ref)
         candidate = PendingPod(pod, gang)
         if scheduler_name not in {"", pod.scheduler_name}:
             if gang:
@@ -123,6 +125,7 @@ def _read(manifest: Any) -> tuple[Pod, str]:
             labels=get(metadata, "labels") or {},
             terminating=bool(get(metadata, "deletionTimestamp")),
             scheduler_name=get(spec, "schedulerName"),
+            scheduling=SchedulingRules(pod_group=get(get(spec, "schedulingGroup"), "podGroupName") or ""),
         )
         return outline, str(error)
 

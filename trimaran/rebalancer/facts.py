@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from runtime.kubernetes.gangs import gang_of
 from runtime.kubernetes.k8s_fields import unix_seconds
 from runtime.kubernetes.objects import Pod
 from runtime.kubernetes.workloads import Workload
 from trimaran.cluster.target_note import is_noted
 from trimaran.planning.cluster import unsupported_requirement
-from trimaran.planning.gangs import gang_of
 
 Object = Mapping[str, Any]
 
@@ -98,14 +98,14 @@ class PodFacts:
             scheduled_at=_since(scheduled, "True"),
             unschedulable_at=_since(scheduled, "False") if scheduled.get("reason") == "Unschedulable" else None,
             restarts=sum(int(of.get("restartCount") or 0) for of in status.get("containerStatuses") or ()),
-            barriers=frozenset(_barriers(each, spec, annotations, conditions, pod)),
+            barriers=frozenset(_barriers(spec, annotations, conditions, pod)),
             opted_in=annotations.get(MOVE_ANNOTATION) == "true" or _DESCHEDULER_EVICT in annotations,
             is_noted=is_noted(annotations),
         )
 
 
 def _barriers(
-    each: Object, spec: Object, annotations: Mapping[str, str], conditions: Mapping[str, Object], pod: Pod
+    spec: Object, annotations: Mapping[str, str], conditions: Mapping[str, Object], pod: Pod
 ) -> "set[PodBarrier]":
     """Return the reasons in a pod itself against a move."""
     kind = pod.owner.kind if pod.owner is not None else ""
@@ -120,7 +120,7 @@ def _barriers(
         PodBarrier.CONTROLLER: bool(kind) and kind not in {"DaemonSet", "Node"}
         and workload_kind not in _FOLLOWED | _JOBS,
         PodBarrier.SYSTEM_CRITICAL: pod.priority >= SYSTEM_PRIORITY,
-        PodBarrier.GANG: bool(gang_of(each, pod)),
+        PodBarrier.GANG: gang_of(pod) is not None,
         PodBarrier.RESIZE: bool({"PodResizePending", "PodResizeInProgress"} & conditions.keys())
         or any(container.resized is not None for container in pod.containers),
         PodBarrier.OPTED_OUT: annotations.get(MOVE_ANNOTATION) == "false"

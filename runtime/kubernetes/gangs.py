@@ -1,0 +1,140 @@
+"""Gangs: pods that run all together or not at all. The one reader of all ways to name a gang and to describe it.
+
+Three generations are in use. Kubernetes itself has ``PodGroup`` of ``scheduling.k8s.io`` (v1alpha2 in 1.36, v1beta1 in
+1.37), which pods name in ``spec.schedulingGroup``. The coscheduling plugin of kubernetes-sigs/scheduler-plugins has
+``PodGroup`` of ``scheduling.x-k8s.io/v1alpha1``, which pods name by a label. Its first version had only labels of pods.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from runtime.kubernetes.k8s_fields import get, unix_seconds
+from runtime.kubernetes.objects import Pod, ResourceList
+
+POD_GROUP_LABEL: Final = "scheduling.x-k8s.io/pod-group"
+"""Label that names a PodGroup of ``scheduling.x-k8s.io``."""
+NAME_LABEL: Final = "pod-group.scheduling.sigs.k8s.io/name"
+"""Label that names a gang without an object."""
+MIN_AVAILABLE_LABEL: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
+"""Label with the least number of pods of a gang without an object."""
+_OLD_GROUP_LABEL: Final = "pod-group.scheduling.sigs.k8s.io"
+_COSCHEDULING_GROUP: Final = "scheduling.x-k8s.io/"
+
+
+class GangForm(StrEnum):
+    """Generation of the API that names a gang."""
+
+    IN_TREE = "scheduling.k8s.io"
+    COSCHEDULING = "scheduling.x-k8s.io"
+    LABELS = "labels"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GangRef:
+    """Identity of a gang.
+
+    Attributes:
+        form: generation of the API; gangs of different generations are never the same gang.
+        namespace: namespace of the gang and its pods.
+        name: name of the gang.
+    """
+
+    form: GangForm
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        """Return namespace and name."""
+        return f"{self.namespace}/{self.name}"
+
+
+def gang_of(pod: Pod) -> GangRef | None:
+    """Return the gang of a pod; None without one. The newest generation decides if a pod has several."""
+    if pod.scheduling.pod_group:
+        return GangRef(GangForm.IN_TREE, pod.namespace, pod.scheduling.pod_group)
+    labels = pod.labels
+    if not labels:
+        return None
+    name = labels.get(POD_GROUP_LABEL) or labels.get(_OLD_GROUP_LABEL)
+    if name:
+        return GangRef(GangForm.COSCHEDULING, pod.namespace, name)
+    name = labels.get(NAME_LABEL)
+    return GangRef(GangForm.LABELS, pod.namespace, name) if name else None
+
+
+@dataclass(frozen=True)
+class PodGroup:
+    """Description of a gang.
+
+    Attributes:
+        ref: identity of the gang.
+        min_members: least number of pods that run together; 0 if the pods are placed one by one (policy ``basic``).
+        min_resources: resources that the cluster must have free before a pod is placed; empty for no check.
+        timeout_seconds: longest wait of a placed pod for the others, seconds; None for the plugin's default.
+        created_at: time of the creation, Unix seconds; None if unknown.
+        uid: uid of the object; empty without an object.
+        status: ``status`` of the object as the API server has it.
+    """
+
+    ref: GangRef
+    min_members: int
+    min_resources: ResourceList = field(default_factory=ResourceList)
+    timeout_seconds: int | None = None
+    created_at: float | None = None
+    uid: str = ""
+    status: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_k8s(cls, document: Mapping[str, Any]) -> "PodGroup":
+        """Read a PodGroup of either API group; ``apiVersion``, or else the form of the spec, says which one.
+
+        Raises:
+            ValueError: a field has no valid value; the message names the object and the field.
+        """
+        metadata, spec = get(document, "metadata"), get(document, "spec")
+        namespace, name = str(get(metadata, "namespace") or "default"), str(get(metadata, "name") or "")
+        where = f"pod group {namespace}/{name}: spec"
+        policy, version = get(spec, "schedulingPolicy"), str(get(document, "apiVersion") or "")
+        created_at = unix_seconds(get(metadata, "creationTimestamp"), f"pod group {namespace}/{name}: metadata")
+        uid, status = str(get(metadata, "uid") or ""), get(document, "status") or {}
+        if policy is not None and not version.startswith(_COSCHEDULING_GROUP):
+            gang = get(policy, "gang")
+            path = f"{where}.schedulingPolicy.gang.minCount"
+            least = 0 if gang is None else _whole(get(gang, "minCount"), path, 1)
+            ref = GangRef(GangForm.IN_TREE, namespace, name)
+            return cls(ref, least, created_at=created_at, uid=uid, status=status)
+        timeout = get(spec, "scheduleTimeoutSeconds")
+        least = get(spec, "minMember")
+        return cls(
+            GangRef(GangForm.COSCHEDULING, namespace, name),
+            1 if least is None else _whole(least, f"{where}.minMember", 1),
+            ResourceList.from_k8s(get(spec, "minResources"), f"{where}.minResources"),
+            None if timeout is None else _whole(timeout, f"{where}.scheduleTimeoutSeconds", 0),
+            created_at,
+            uid,
+            status,
+        )
+
+
+def labelled_group(pod: Pod) -> PodGroup | None:
+    """Return the description of a gang that only labels describe, from one of its pods; None for other pods.
+
+    Raises:
+        ValueError: the label with the least number of pods has no valid value.
+    """
+    ref = gang_of(pod)
+    if ref is None or ref.form is not GangForm.LABELS:
+        return None
+    text = pod.labels.get(MIN_AVAILABLE_LABEL, "")
+    if not text.isdecimal() or int(text) < 1:
+        label = f"label {MIN_AVAILABLE_LABEL}"
+        raise ValueError(f"pod {pod.namespace}/{pod.name}: {label}: must be a number of at least 1, got {text!r}")
+    return PodGroup(ref, int(text), created_at=pod.created_at)
+
+
+def _whole(value: Any, path: str, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{path}: must be a whole number of at least {least}, got {value!r}")
+    return value
