@@ -3,6 +3,10 @@
 Regret is the score of our choice minus that of the node where the other scheduler has bound the pod, both by our own
 scores at the time of our decision. It is 0 where both agree, and is not counted where the node is not feasible by our
 filters: then one of the two schedulers sees the pod or the node otherwise, which is counted apart.
+
+A pod that would have to wait before it is bound, for its volumes or for other pods, is compared by the node that was
+chosen for it. A pod that needs preemption is compared by its nominated node, without a regret: before the victims are
+gone, no node is feasible.
 """
 
 from collections import OrderedDict
@@ -12,7 +16,7 @@ import numpy as np
 
 from runtime.kubernetes.objects import Pod
 from scoring.arrays import Bools, Int64s
-from trimaran.scheduler.decisions import Bind, Decision
+from trimaran.scheduler.decisions import Decision, Unschedulable
 from trimaran.scheduler.feasibility import run_filters
 from trimaran.scheduler.scheduler import Scheduler
 from trimaran.scheduler.telemetry import SchedulerTelemetry
@@ -27,15 +31,22 @@ class _Choice:
 
     Attributes:
         node_name: our node.
-        rows: row of each node by name.
+        names: names of the nodes.
         feasible: mask of the nodes that pass our filters, shape (nodes,).
         totals: weighted scores, shape (nodes,).
     """
 
     node_name: str
-    rows: dict[str, int]
+    names: tuple[str, ...]
     feasible: Bools
     totals: Int64s
+
+    def regret(self, node_name: str) -> int | None:
+        """Return the points of our node above another one; None if that is not feasible."""
+        if node_name not in self.names:
+            return None
+        row = self.names.index(node_name)
+        return int(self.totals[self.names.index(self.node_name)] - self.totals[row]) if self.feasible[row] else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,34 +78,43 @@ class ShadowRecord:
         agreed: number of pods for which both schedulers chose the same node.
         total: number of compared pods.
         missed: number of pods that the other scheduler bound before our decision.
+        nominated: number of compared pods for which our decision was a preemption.
     """
 
     def __init__(self, scheduler: Scheduler, telemetry: SchedulerTelemetry) -> None:
         self._scheduler, self._telemetry = scheduler, telemetry
-        self._open: OrderedDict[str, _Choice] = OrderedDict()
+        self._open: OrderedDict[str, _Choice | str] = OrderedDict()  # a nominated node's name after a preemption
         self._pending: set[str] = set()
         self.compared: tuple[Comparison, ...] = ()
-        self.agreed = self.total = self.missed = 0
+        self.agreed = self.total = self.missed = self.nominated = 0
 
     def is_busy(self) -> bool:
         """Return False: nothing is sent."""
         return False
 
     def handle(self, decision: Decision, seconds: float) -> None:
-        """Record a decision to bind, and the scores of all nodes for the pod."""
+        """Record the node of a decision, and the scores of all nodes for the pod."""
         self._telemetry.count_cycle(seconds)
-        if not isinstance(decision, Bind):
-            return
-        pod, state = decision.pod, self._scheduler.state
+        uid = decision.pod.uid
+        if isinstance(decision, Unschedulable):
+            if decision.preemption is not None:
+                self._remember(uid, decision.preemption.node_name)
+        elif not isinstance(self._open.get(uid), _Choice):  # after a wait the first decision counts
+            self._remember(uid, self._choice(decision.pod, decision.node_name))
+
+    def _choice(self, pod: Pod, node_name: str) -> _Choice:
+        state = self._scheduler.state
         profile = self._scheduler.profiles[pod.scheduler_name]
         state.retry(pod.uid)  # the pod must not count on its node when the nodes are scored
         try:
             feasible = run_filters(profile.filters, pod, state.table).feasible
             totals = self._scheduler.totals(pod, feasible)
         finally:
-            state.assume(pod, decision.node_name, 0.0)
-        rows = {name: row for row, name in enumerate(state.table.names)}
-        self._open[pod.uid] = _Choice(decision.node_name, rows, feasible, totals)
+            state.assume(pod, node_name, 0.0)
+        return _Choice(node_name, state.table.names, feasible, totals)
+
+    def _remember(self, uid: str, choice: _Choice | str) -> None:
+        self._open[uid] = choice
         if len(self._open) > _MOST_OPEN:
             self._open.popitem(last=False)
 
@@ -114,16 +134,18 @@ class ShadowRecord:
             else:
                 self._compare(pod, choice)
 
-    def _compare(self, pod: Pod, choice: _Choice) -> None:
-        row = choice.rows.get(pod.node_name)
-        regret = None
-        if row is not None and choice.feasible[row]:
-            regret = int(choice.totals[choice.rows[choice.node_name]] - choice.totals[row])
+    def _compare(self, pod: Pod, choice: _Choice | str) -> None:
         self.total += 1
-        self.agreed += pod.node_name == choice.node_name
+        if isinstance(choice, str):
+            self.nominated += 1
+            self.agreed += pod.node_name == choice
+            self._telemetry.count_shadow(pod.node_name == choice, None)
+            return
+        regret, agrees = choice.regret(pod.node_name), pod.node_name == choice.node_name
+        self.agreed += agrees
         comparison = Comparison(f"{pod.namespace}/{pod.name}", choice.node_name, pod.node_name, regret)
         self.compared = (*self.compared[-_MOST_COMPARED + 1 :], comparison)
-        self._telemetry.count_shadow(pod.node_name == choice.node_name, regret)
+        self._telemetry.count_shadow(agrees, regret)
 
     def report(self) -> dict[str, object]:
         """Return agreement and regret, for people and programs."""
@@ -132,6 +154,7 @@ class ShadowRecord:
             "compared": self.total,
             "agreed": self.agreed,
             "missed": self.missed,
+            "nominated": self.nominated,
             "infeasible": sum(each.regret is None for each in self.compared),
             "regret": {
                 "mean": float(regrets.mean()) if regrets.size else None,

@@ -18,7 +18,9 @@ from runtime.settings.loading import load
 from trimaran.cluster.view import NODES, PODS
 from trimaran.scheduler.binder import Binder
 from trimaran.scheduler.configuration import default_document, read_setup
+from trimaran.scheduler.decisions import Bind, Prepare, Unschedulable
 from trimaran.scheduler.executor import DecisionExecutor
+from trimaran.scheduler.extension_points import Preemption
 from trimaran.scheduler.inbox import OTHER_KINDS, Inbox, NodeFeed, PodFeed
 from trimaran.scheduler.pod_events import PodEventWriter
 from trimaran.scheduler.scheduling_loop import DecisionHandler, SchedulingLoop
@@ -185,6 +187,26 @@ def test_shadow_compares_and_sends_nothing() -> None:
         "filler", "web-0", "web-1", "large",
     }  # fmt: skip
     assert live.api.sent == []
+
+
+def test_shadow_compares_pods_that_would_wait_and_preemptions() -> None:
+    """The first decision on a pod that waits counts; a preemption is compared by its nominated node, without regret."""
+    live = Live(ShadowRecord)
+    record, table = live.handler, live.scheduler.state
+    assert isinstance(record, ShadowRecord)
+    live.run(lambda: len(table.table) == 2)
+    waiting, preempting = Pod.from_k8s(pod("waits")), Pod.from_k8s(pod("preempts"))
+    for each in (waiting, preempting):
+        record.observe(each.uid, each)
+    record.handle(Prepare(waiting, "node-0", ()), 0.0)
+    record.handle(Bind(waiting, "node-1", 2), 0.0)
+    record.handle(Unschedulable(preempting, "full", preemption=Preemption("node-1", ())), 0.0)
+    for each, node_name in ((waiting, "node-0"), (preempting, "node-1")):
+        record.observe(each.uid, replace(each, node_name=node_name))
+    assert (record.total, record.agreed, record.missed, record.nominated) == (2, 2, 0, 1)
+    assert [(each.ours, each.regret) for each in record.compared] == [("node-0", 0)]
+    report: Any = record.report()
+    assert (report["infeasible"], report["nominated"]) == (0, 1)
 
 
 def test_shared_nodes_are_found() -> None:
