@@ -1,8 +1,8 @@
 """Binder: sends the Bindings of decided pods, and the writes before them, in a few threads; reports each outcome.
 
-Each request is sent once. A Binding has the pod's UID, so that the API server refuses it if the name belongs to another
-pod; it also refuses a pod that has a node. After a time-out or a lost connection it is unknown whether the Binding was
-executed. Then the pod is read, as often as it takes, and until then it counts on its node.
+A Binding has the pod's UID, so that the API server refuses it if the name belongs to another pod; it also refuses a pod
+that has a node. After a time-out or a lost connection it is unknown whether the Binding was executed. Then the pod is
+read, as often as it takes, and until then it counts on its node; only if it has no node, the Binding is sent again.
 """
 
 import http
@@ -25,6 +25,8 @@ from trimaran.scheduler.decisions import Bind, Prepare
 
 NOT_LEADING = "this process does not hold the Lease"
 OUTDATED = "the node has changed since the decision, and the pod no longer fits there"
+_UNBOUND = "the pod has no node"
+_MOST_BINDINGS = 3  # of one decision; 30 s with the default time limit
 _MAX_PAUSE_SECONDS = 5.0
 _JOIN_SECONDS = 3.0
 _log = logging.getLogger(__name__)
@@ -129,22 +131,35 @@ class Binder:
         return ""
 
     def _bind(self, connection: Sender, decision: Bind) -> str | None:
-        """Bind a pod; return why it is not bound, empty if it is, and None if that is unknown at the end."""
-        if not self._may_write():
-            return NOT_LEADING
-        path = f"{pod_path(decision.pod)}/binding"
-        try:
-            connection.send("POST", path, self._deadline(), binding(decision.pod, decision.node_name))
-        except REQUEST_FAILURES as error:
-            if not _may_have_been_executed(error):
-                return describe(error).reason
-            return self._read_outcome(connection, decision, error)
-        return ""
+        """Bind a pod; return why it is not bound, empty if it is, and None if that is unknown at the end.
 
-    def _read_outcome(self, connection: Sender, decision: Bind, cause: Exception) -> str | None:
-        """Read a pod whose Binding may or may not have been executed; return as :meth:`_bind`."""
+        A Binding without an answer may still be executed later, for example when a proxy holds it. So it is repeated
+        for the same node, where the pod counts: whichever arrives first, the pod gets this node.
+        """
+        path, body = f"{pod_path(decision.pod)}/binding", binding(decision.pod, decision.node_name)
+        cause = ""
+        for number in range(_MOST_BINDINGS):
+            if not self._may_write():
+                return NOT_LEADING
+            try:
+                connection.send("POST", path, self._deadline(), body)
+            except REQUEST_FAILURES as error:
+                cause, is_refused = describe(error).reason, not _may_have_been_executed(error)
+                if is_refused and not number:
+                    return cause
+                outcome = self._read_outcome(connection, decision, cause)
+                if outcome != _UNBOUND:
+                    return outcome
+                if is_refused:
+                    return cause
+            else:
+                return ""
+        return f"the Binding got no answer: {cause}"
+
+    def _read_outcome(self, connection: Sender, decision: Bind, cause: str) -> str | None:
+        """Read a pod whose Binding may or may not have been executed; return as :meth:`_bind`, or ``_UNBOUND``."""
         pod, pause = decision.pod, 0.1
-        _log.info("reading a pod whose Binding got no answer", extra={"pod": _name(pod), "error": str(cause)})
+        _log.info("reading a pod whose Binding got no answer", extra={"pod": _name(pod), "error": cause})
         while True:
             try:
                 found = connection.send("GET", pod_path(pod), self._deadline())
@@ -162,7 +177,7 @@ class Binder:
         node_name = found["spec"].get("nodeName") or ""
         if node_name == decision.node_name:
             return ""
-        return f"it is bound to {node_name}" if node_name else f"the Binding got no answer: {describe(cause).reason}"
+        return f"it is bound to {node_name}" if node_name else _UNBOUND
 
     def _deadline(self) -> Deadline:
         return Deadline.after(self._seconds)

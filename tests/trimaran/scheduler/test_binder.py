@@ -71,13 +71,38 @@ def test_a_refused_binding_is_reported_without_a_read(bound: Bound, status: int)
 
 @pytest.mark.parametrize("cause", [LOST, TimeoutError("late"), refusal(500), refusal(504)])
 def test_a_binding_without_an_answer_is_read(bound: Bound, cause: Exception) -> None:
-    """If it was executed, the pod is bound; if not, it is not; no Binding is sent again."""
+    """If it was executed, the pod is bound; if it never is, it is sent three times, and reported as not bound."""
     bound.api.after = lambda method, _path: cause if method == "POST" else None
     assert bound.carry_out(decision()) == ""
     bound.api.add("web", "uid-1")
     bound.api.before = lambda method, _path: cause if method == "POST" else None
     assert "no answer" in bound.carry_out(decision())
-    assert [each.partition(" ")[0] for each in bound.api.sent] == ["POST", "GET", "POST", "GET"]
+    assert [each.partition(" ")[0] for each in bound.api.sent] == ["POST", "GET"] * 4
+
+
+@pytest.mark.parametrize("arrives", ["before the second", "after the second"])
+def test_a_late_binding_changes_no_node(bound: Bound, arrives: str) -> None:
+    """A first Binding that is executed after the pod was read has the same node as the second."""
+    seen: list[str] = []
+
+    def fault(method: str, _path: str) -> Exception | None:
+        seen.append(method)
+        if len(seen) == 3 and arrives == "before the second":
+            bound.api.pods["default/web"]["spec"]["nodeName"] = "node-1"
+        return LOST if len(seen) == 1 else None
+
+    bound.api.before = fault
+    assert bound.carry_out(decision()) == ""
+    assert bound.api.pods["default/web"]["spec"]["nodeName"] == "node-1"
+    assert seen == ["POST", "GET", "POST", *(["GET"] if arrives == "before the second" else [])]
+    assert {each["target"]["name"] for each in bound.api.bodies if each} == {"node-1"}
+
+
+def test_a_repeated_binding_may_be_refused(bound: Bound) -> None:
+    """A refusal of the second Binding is the reason, if the pod still has no node."""
+    answers = [LOST, None, refusal(403, "no")]
+    bound.api.before = lambda _method, _path: answers.pop(0) if answers else None
+    assert bound.carry_out(decision()).startswith("403")
 
 
 def test_the_pod_is_read_until_the_api_server_answers(bound: Bound) -> None:
@@ -109,7 +134,7 @@ def test_nothing_is_sent_without_the_lease(bound: Bound) -> None:
 
 
 def test_an_outdated_decision_sends_nothing(bound: Bound) -> None:
-    """What no longer fits when its turn comes is not sent, neither a Binding nor the writes before it."""
+    """Neither a Binding nor the writes before it are sent once the pod no longer fits."""
     bound.outdated = {"uid-1"}
     assert bound.carry_out(decision()) == OUTDATED
     assert bound.carry_out(Prepare(Pod("web", uid="uid-1"), "node-1", ())) == OUTDATED
