@@ -1,4 +1,4 @@
-"""``trimaran doctor``: step-by-step checks of the metrics providers, of a running watcher, or of a running extender."""
+"""``trimaran doctor``: step-by-step checks of the metrics providers, or of a running watcher, extender or scheduler."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     "--watcher", "running", metavar="URL", help="Check the running watcher at this URL instead of the providers."
 )
 @click.option("--extender", metavar="URL", help="Check the running extender at this URL instead of the providers.")
+@click.option("--scheduler", metavar="URL", help="Check the running trimaran scheduler at this URL, and its nodes.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="File with the bearer token for the service.")
 @click.option(
     "--ca-file",
@@ -60,6 +61,7 @@ def doctor(
     nodes_file: Path | None,
     running: str | None,
     extender: str | None,
+    scheduler: str | None,
     token_file: Path | None,
     ca_file: Path | None,
     client_certificate: Path | None,
@@ -71,7 +73,7 @@ def doctor(
     worth_it: bool,
     verbose: bool,
 ) -> None:
-    """Check the metrics provider, its fallbacks and the store step by step, or a running watcher or extender.
+    """Check the metrics provider, its fallbacks and the store step by step, or a running service.
 
     For each problem, names the setting that fixes it.
 
@@ -79,15 +81,19 @@ def doctor(
     Example: trimaran doctor --provider Prometheus --address http://prometheus:9090 --cluster --verbose
              trimaran doctor --watcher http://trimaran:2020 --cluster
              trimaran doctor --extender https://trimaran-extender:2021 --ca-file ca.crt --client-certificate client.pem
+             trimaran doctor --scheduler http://trimaran-standalone:2025
              trimaran doctor --worth-it --watcher http://trimaran:2020
 
     Exit status: 0 if all checks pass, 1 if a check fails, 2 if the settings are invalid. With --worth-it: 0 if a gain
     is likely, 3 if none is, 4 if harm is, 1 if the cluster or its load cannot be read.
     """
-    if worth_it and (extender or nodes_file):
-        raise click.UsageError("--worth-it reads the cluster: leave out --extender and --nodes")
-    if extender and (running or nodes_file or cluster):
-        raise click.UsageError("--extender checks an extender alone: leave out --watcher, --nodes and --cluster")
+    if worth_it and (extender or scheduler or nodes_file):
+        raise click.UsageError("--worth-it reads the cluster: leave out --extender, --scheduler and --nodes")
+    if (extender or scheduler) and (running or nodes_file or cluster or (extender and scheduler)):
+        option, others = ("--extender", "--scheduler") if extender else ("--scheduler", "--extender")
+        raise click.UsageError(
+            f"{option} checks one service alone: leave out {others}, --watcher, --nodes and --cluster"
+        )
     flags = {"provider.name": provider, "provider.address": address}
     settings = load_or_exit(WatcherSettings, file, assignments, flags).settings
     if worth_it:
@@ -96,7 +102,10 @@ def doctor(
         raise SystemExit(report_benefit(settings, running, (token_file, ca_file, client_certificate), output))
     nodes = _node_names(nodes_file, settings if cluster else None)
     access = (token_file, ca_file, client_certificate)
-    steps = _running(extender, running, access, nodes) if extender or running else _providers(settings, nodes)
+    if scheduler:
+        steps = _scheduler(scheduler, access)
+    else:
+        steps = _running(extender, running, access, nodes) if extender or running else _providers(settings, nodes)
     checks = []
     for check in steps:
         checks.append(check)
@@ -112,6 +121,13 @@ def doctor(
         echo()
         echo(f"{'all steps passed' if not failed else f'{failed} of {len(checks)} steps failed'}")
     raise SystemExit(1 if failed else 0)
+
+
+def _scheduler(address: str, access: tuple[Path | None, ...]) -> "Iterator[Check]":
+    from trimaran.scheduler.examination import examine_scheduler  # only this command needs it
+    from watcher.doctor.remote_service import ServiceConnection
+
+    return examine_scheduler(ServiceConnection(address, *access))
 
 
 def _running(

@@ -1,18 +1,22 @@
 """Checks of a running extender over HTTP, for ``trimaran doctor --extender``."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
-import requests
-
 from runtime import masking
-from runtime.http.failures import describe
-from runtime.http.session import BoundedSession
 from trimaran.extender import STATUS
-from watcher.doctor.remote_service import REQUEST_SECONDS, ServiceConnection, examine_access, examine_service
+from watcher.doctor.remote_service import (
+    ServiceConnection,
+    cluster_step,
+    examine_service,
+    examine_status,
+    step,
+    unreadable_steps,
+)
 from watcher.providers.base import Check
 
-_OLD_VIEW_SECONDS = 60.0  # the API server ends each watch after 15 seconds, which is news
+_step = partial(step, "extender")
 
 
 def examine_extender(connection: ServiceConnection) -> Iterator[Check]:
@@ -21,27 +25,9 @@ def examine_extender(connection: ServiceConnection) -> Iterator[Check]:
     Args:
         connection: address and credentials.
     """
-    return examine_service(connection, "extender", "https://trimaran-extender:2021", _examine)
-
-
-def _examine(session: BoundedSession, base: str) -> Iterator[Check]:
-    response = session.get(base + STATUS, timeout=REQUEST_SECONDS)
-    refusals = list(examine_access("extender", response))
-    if refusals:
-        yield from refusals
-        return
-    if not response.ok:
-        reason = describe(requests.HTTPError(response=response)).reason
-        message = f"{STATUS} answers {reason}: another service, or an older extender"
-        yield Check("extender", ok=False, message=message, setting="--extender")
-        return
-    try:
-        steps = list(_steps(response.json()))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        message = f"the response of {STATUS} is not an extender's"
-        yield Check("extender", ok=False, message=message, setting="--extender")
-        return
-    yield from steps
+    return examine_service(
+        connection, "extender", "https://trimaran-extender:2021", examine_status("extender", STATUS, _steps)
+    )
 
 
 def _steps(status: Mapping[str, Any]) -> Iterator[Check]:
@@ -76,24 +62,11 @@ def _cluster_steps(cluster: Mapping[str, Any]) -> Iterator[Check]:
     is_heard = cluster.get("heard", True)  # an older extender does not say
     heard = "was heard" if is_heard else "has never been heard since the start,"
     message = f"{seen}; the API server {heard} {cluster['age_seconds']} s ago"
-    problems = [] if cluster["synced"] else ["the first full lists have not arrived"]
-    problems += map(str, cluster["failures"])
-    if not problems and cluster["age_seconds"] > _OLD_VIEW_SECONDS:
-        problems = ["the API server is silent"]
-    yield _step("cluster", f"{message}: {'; '.join(problems)}" if problems else "", message, "extender.kube_config")
-    unreadable = cluster["unreadable"]
-    if unreadable:
-        details = tuple(masking.to_line(f"{name}: {why}") for name, why in unreadable.items())
-        message = f"{len(unreadable)} nodes or pods cannot be read, and are not counted: {details[0]}"
-        yield Check("extender: objects", ok=False, message=message, details=details)
+    failures = [*([] if cluster["synced"] else ["the first full lists have not arrived"]), *cluster["failures"]]
+    yield cluster_step("extender", message, failures, cluster["age_seconds"], "extender.kube_config")
+    yield from unreadable_steps("extender", cluster["unreadable"])
     unknown = cluster.get("unknown_nodes")  # an older extender does not say
     if unknown:
         details = tuple(masking.to_line(f"{name}: {why}") for name, why in unknown.items())
         message = f"the free CPU and memory of {len(unknown)} nodes are not known: {details[0]}"
         yield Check("extender: free CPU and memory", ok=False, message=message, details=details)
-
-
-def _step(name: str, problem: object, message: str, setting: str = "") -> Check:
-    """Return a step, which fails if there is a problem."""
-    text = masking.to_line(problem or message)
-    return Check(f"extender: {name}", ok=not problem, message=text, setting=setting if problem else "")

@@ -1,4 +1,4 @@
-"""HTTP server of ``trimaran scheduler``: probes, Prometheus metrics, and the comparison in shadow."""
+"""HTTP server of ``trimaran scheduler``: probes, metrics, its state, and the comparison in shadow."""
 
 from collections.abc import Callable
 
@@ -9,6 +9,7 @@ from runtime.server.access import AccessCheck
 from runtime.server.fast_path import FastPath
 from runtime.server.flask_app import flask_response, probe_routes, register_error_handlers, require_access
 from runtime.server.request_metrics import CONTENT_TYPE
+from trimaran.scheduler import STATUS
 from trimaran.scheduler.telemetry import SchedulerTelemetry
 
 
@@ -16,6 +17,7 @@ def create_app(
     telemetry: SchedulerTelemetry,
     is_alive: Callable[[], bool],
     why_not_ready: Callable[[], str],
+    status: Callable[[], dict[str, object]],
     shadow: Callable[[], dict[str, object]] | None,
     access: AccessCheck,
 ) -> FastPath:
@@ -25,6 +27,7 @@ def create_app(
         telemetry: metrics.
         is_alive: returns whether the threads make progress.
         why_not_ready: returns the reason why the cluster is not known yet; empty if it is.
+        status: returns the state, for ``trimaran doctor``.
         shadow: returns the comparison with the other scheduler; None if this scheduler binds.
         access: access check of the requests.
     """
@@ -33,6 +36,10 @@ def create_app(
     require_access(app, access)
     register_error_handlers(app)
     app.register_blueprint(probe_routes(is_alive, why_not_ready, telemetry.exposition, CONTENT_TYPE))
+
+    @app.get(STATUS)
+    def show_status() -> Response:
+        return flask_response(responses.json_response(status()))
 
     @app.get("/shadow")
     def show_shadow() -> Response:

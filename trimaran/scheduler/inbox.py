@@ -3,7 +3,7 @@
 import queue
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from runtime.kubernetes.objects import Node, Pod
 from runtime.kubernetes.reflector import ListWatch, Object, Reflector, ReflectorStore
@@ -14,6 +14,7 @@ from trimaran.scheduler.scheduler import Scheduler
 
 _FAILED: Final = "status.phase=Failed"
 
+Answer = TypeVar("Answer")
 Change = Callable[[Scheduler, float], None]
 """Change of the scheduler's state; the second argument is the time, seconds."""
 
@@ -47,6 +48,23 @@ class Inbox:
     def post(self, change: Change) -> None:
         """Add a change, and wake the scheduling thread."""
         self._changes.put(change)
+
+    def ask(self, question: Callable[[Scheduler], Answer], seconds: float) -> Answer:
+        """Let the scheduling thread answer a question; return the answer.
+
+        Args:
+            question: reads the scheduler, and must return soon.
+            seconds: longest time to wait.
+
+        Raises:
+            TimeoutError: there was no answer in time.
+        """
+        answer: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        self.post(lambda scheduler, _now: answer.put(question(scheduler)))
+        try:
+            return answer.get(timeout=seconds)
+        except queue.Empty:
+            raise TimeoutError("the scheduling thread did not answer in time") from None
 
     def take(self, seconds: float = 0.0) -> Change | None:
         """Remove and return the oldest change; None if there is none within some seconds."""

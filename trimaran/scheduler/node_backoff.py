@@ -22,7 +22,7 @@ class _Backoff:
     until: float
 
 
-class NodeBackoff:
+class RejectingNodes:
     """Nodes that get no pods for a while, which doubles with each further rejection. For one thread.
 
     Args:

@@ -23,7 +23,7 @@ from trimaran.cluster.state import ClusterState
 from trimaran.scheduler.binding_cycle import BindingCycle
 from trimaran.scheduler.decisions import Decision
 from trimaran.scheduler.extension_points import WaitingPods
-from trimaran.scheduler.node_backoff import NodeBackoff
+from trimaran.scheduler.node_backoff import RejectingNodes
 from trimaran.scheduler.node_selector import NodeSelector
 from trimaran.scheduler.nominations import Nominations
 from trimaran.scheduler.profile import SchedulerProfile
@@ -73,7 +73,7 @@ class Scheduler:
     ) -> None:
         self.profiles = {profile.scheduler_name: profile for profile in profiles}
         self.state = ClusterState(assume_seconds=float("inf"))
-        self.node_backoff = NodeBackoff()
+        self.node_backoff = RejectingNodes()
         first = next(iter(self.profiles.values()))
         requeued_by = {name: events for each in self.profiles.values() for name, events in each.requeued_by.items()}
         self.queue = SchedulingQueue(

@@ -28,6 +28,7 @@ from trimaran.scheduler.pod_events import PodEventWriter
 from trimaran.scheduler.scheduling_loop import SchedulingLoop
 from trimaran.scheduler.settings import SchedulerSettings
 from trimaran.scheduler.shadow import ShadowRecord
+from trimaran.scheduler.status import LiveStatus
 from trimaran.scheduler.statuses import StatusWriter
 from trimaran.scheduler.telemetry import SchedulerTelemetry
 
@@ -115,9 +116,10 @@ class SchedulerWorker:
             return f"the cluster is not known: {'; '.join(feed.failures) or 'the first full lists have not arrived'}"
 
         telemetry.watch(state, lambda: loop.counts)
-        return create_app(
-            telemetry, is_alive, why_not_ready, shadow.report if leadership is None else None, self._access
-        )
+        names = self._setup.scheduler_names
+        status = LiveStatus(section.mode, names, inbox, feed, load, leads, why_not_ready)
+        report = shadow.report if leadership is None else None
+        return create_app(telemetry, is_alive, why_not_ready, status.document, report, self._access)
 
     def close(self) -> None:
         """Stop the threads, and release the Lease once the last request has ended."""

@@ -1,12 +1,14 @@
 """Checks of the connection to a running service over HTTP: address, port, certificate and access."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import requests
 
+from runtime import masking
 from runtime.http.credentials import UnusableToken, bearer, read_token
 from runtime.http.failures import FailureKind, describe
 from runtime.http.session import BoundedSession
@@ -16,6 +18,7 @@ from watcher.providers.session import client_certificate
 from watcher.settings import ProviderSettings
 
 REQUEST_SECONDS = 30.0
+_OLD_VIEW_SECONDS = 60.0  # the API server ends each watch after 15 seconds, which is news
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ def examine_service(
     base = connection.address.rstrip("/").removesuffix(f"/{service}")
     address = urlsplit(base)
     if address.scheme not in {"http", "https"} or not address.hostname:
-        message = f"the address of {'an' if service[0] in 'aeiou' else 'a'} {service} looks like {example}"
+        message = f"the address of {_article(service)} {service} looks like {example}"
         yield Check(service, ok=False, message=message, setting=option)
         return
     tls_settings = ProviderSettings(ca_file=connection.ca_file, client_certificate=connection.certificate)
@@ -87,3 +90,71 @@ def examine_access(service: str, response: requests.Response) -> Iterator[Check]
         message = f"access denied: {describe(requests.HTTPError(response=response)).reason}"
         option = "--token-file" if response.status_code == requests.codes.unauthorized else "--client-certificate"
         yield Check(f"{service}: access", ok=False, message=message, setting=option)
+
+
+def examine_status(
+    service: str, path: str, steps: Callable[[Mapping[str, Any]], Iterator[Check]]
+) -> Callable[[BoundedSession, str], Iterator[Check]]:
+    """Return a function for :func:`examine_service` that yields the steps about the state that a service reports.
+
+    Args:
+        service: name of the service.
+        path: path of its state, a JSON object.
+        steps: yields the steps about a state; may raise what a JSON document of another form leads to.
+    """
+
+    def examine(session: BoundedSession, base: str) -> Iterator[Check]:
+        response = session.get(base + path, timeout=REQUEST_SECONDS)
+        refusals = list(examine_access(service, response))
+        if refusals:
+            yield from refusals
+            return
+        message = ""
+        if not response.ok:
+            reason = describe(requests.HTTPError(response=response)).reason
+            message = f"{path} answers {reason}: another service, or an older {service}"
+        else:
+            try:
+                found = list(steps(response.json()))
+            except (ValueError, KeyError, TypeError, AttributeError):
+                message = f"the response of {path} is not {_article(service)} {service}'s"
+        if message:
+            yield Check(service, ok=False, message=message, setting=f"--{service}")
+            return
+        yield from found
+
+    return examine
+
+
+def step(service: str, name: str, problem: object, message: str, setting: str = "") -> Check:
+    """Return a step about a service's state, which fails if there is a problem."""
+    text = masking.to_line(problem or message)
+    return Check(f"{service}: {name}", ok=not problem, message=text, setting=setting if problem else "")
+
+
+def cluster_step(service: str, message: str, failures: Sequence[object], age_seconds: float, setting: str) -> Check:
+    """Return the step about a service's view of the cluster.
+
+    Args:
+        service: name of the service.
+        message: what it sees.
+        failures: why the API server cannot be read now.
+        age_seconds: time since the API server was heard.
+        setting: setting of the access to the API server.
+    """
+    problems = [str(each) for each in failures]
+    if not problems and age_seconds > _OLD_VIEW_SECONDS:
+        problems = ["the API server is silent"]
+    return step(service, "cluster", f"{message}: {'; '.join(problems)}" if problems else "", message, setting)
+
+
+def unreadable_steps(service: str, unreadable: Mapping[str, object]) -> Iterator[Check]:
+    """Yield a failed step about objects that a service cannot read, by name; no step without any."""
+    if unreadable:
+        details = tuple(masking.to_line(f"{name}: {why}") for name, why in unreadable.items())
+        message = f"{len(unreadable)} nodes or pods cannot be read, and are not counted: {details[0]}"
+        yield Check(f"{service}: objects", ok=False, message=message, details=details)
+
+
+def _article(noun: str) -> str:
+    return "an" if noun[0] in "aeiou" else "a"

@@ -81,7 +81,7 @@ def test_a_decision_is_outdated_once_its_node_has_changed(scheduler: Scheduler, 
 
 
 def test_a_node_that_rejects_pods_gets_none_for_a_growing_time(scheduler: Scheduler) -> None:
-    """10, 20, ... 300 seconds; rejections within a backoff do not count; after a quiet time it begins anew."""
+    """10, 20, ... 300 seconds; rejections within a backoff do not count; after a quiet time it begins with 10 again."""
     lengths, now = [], 0.0
     for number in range(7):
         scheduler.reject_pod("a", now)

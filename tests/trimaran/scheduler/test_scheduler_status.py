@@ -1,0 +1,109 @@
+"""State of a scheduler, as ``trimaran doctor --scheduler`` reads it."""
+
+import json
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from support.servers import reply, serving
+
+from runtime.kubernetes.constraints import Taint
+from runtime.kubernetes.objects import Node, Pod
+from trimaran.cli.main import main
+from trimaran.scheduler.configuration import default_document, read_setup
+from trimaran.scheduler.inbox import Inbox
+from trimaran.scheduler.status import LiveStatus
+
+
+class Running:
+    """A scheduler with two nodes, whose thread only answers questions.
+
+    Attributes:
+        feed: view of the cluster, as :class:`trimaran.scheduler.inbox.ClusterFeed` has it.
+        load: source of the load.
+    """
+
+    def __init__(self) -> None:
+        self.inbox, self.scheduler = Inbox(), read_setup(default_document("ours")).scheduler(seed=0)
+        self.feed = SimpleNamespace(is_synced=True, age_seconds=0.5, failures=(), unreadable={})
+        self.load, self.leads, self.mode, self.stop = SimpleNamespace(why_unknown=""), True, "bind", False
+        self.scheduler.replace_nodes([Node("a", taints=(Taint("dedicated", "ours"),)), Node("b")], 0.0)
+        self.thread = threading.Thread(target=self._answer)
+        self.thread.start()
+
+    def put(self, name: str, on: str, *, owner: str = "ours", selects: bool = True) -> None:
+        selector = {"dedicated": "ours"} if selects else {}
+        bound = Pod(name, uid=name, node_name=on, scheduler_name=owner, node_selector=selector)
+        self.scheduler.put_pod(bound, 0.0)
+
+    def doctor(self) -> tuple[int, dict[str, dict[str, Any]]]:
+        """Return exit status and steps of the command for this state."""
+        feed: Any = self.feed
+        load: Any = self.load
+        status = LiveStatus(self.mode, ["ours"], self.inbox, feed, load, lambda: self.leads, lambda: "")
+        with serving(lambda handler: reply(handler, status.document())) as server:
+            result = CliRunner().invoke(main, ["doctor", "--scheduler", server.url, "-o", "json"])
+        return result.exit_code, {each["step"].removeprefix("scheduler: "): each for each in json.loads(result.output)}
+
+    def _answer(self) -> None:
+        while not self.stop:
+            change = self.inbox.take(0.01)
+            if change is not None:
+                change(self.scheduler, 0.0)
+
+
+@pytest.fixture
+def running() -> Iterator[Running]:
+    running = Running()
+    yield running
+    running.stop = True
+    running.thread.join()
+
+
+def test_nodes_of_its_own_pass(running: Running) -> None:
+    """A tainted node whose pods select it is the scheduler's own; pods elsewhere do not matter."""
+    running.put("web", "a")
+    running.put("other", "b", owner="default-scheduler")
+    status, steps = running.doctor()
+    assert (status, {step["ok"] for step in steps.values()}) == (0, {True})
+    assert steps["ready"]["message"] == "mode bind, for the pods of ours"
+    assert steps["nodes"]["message"] == "1 nodes have pods of this scheduler only, and a NoSchedule taint"
+
+
+@pytest.mark.parametrize(
+    ("problem", "step", "words"),
+    [
+        ("shared", "nodes", "a NoSchedule taint that only its pods tolerate"), ("open", "nodes", "(b)"),
+        ("anywhere", "nodes", "select the label"), ("rejecting", "kubelets", "get none for a while: a"),
+        ("load", "load", "no metrics"), ("api", "cluster", "Connection refused"),
+    ],
+)  # fmt: skip
+def test_each_problem_fails_its_step(running: Running, problem: str, step: str, words: str) -> None:
+    """Shared and untainted nodes, pods without a selector, rejections, no load, no API server."""
+    running.put("web", "b" if problem == "open" else "a", selects=problem != "anywhere")
+    if problem == "shared":
+        running.put("other", "a", owner="default-scheduler")
+    elif problem == "rejecting":
+        running.scheduler.reject_pod("a", 0.0)
+    elif problem == "load":
+        running.load.why_unknown = "no metrics"
+    elif problem == "api":
+        running.feed.failures = ("Connection refused",)
+    status, steps = running.doctor()
+    assert status == 1
+    assert [name for name, each in steps.items() if not each["ok"]] == [step]
+    assert words in steps[step]["message"]
+
+
+def test_a_waiting_replica_and_shadow_have_no_nodes(running: Running) -> None:
+    """A replica without the Lease knows nothing of the cluster; in shadow nothing is placed."""
+    running.feed.is_synced = running.leads = False
+    status, steps = running.doctor()
+    assert (status, list(steps)[-1]) == (0, "Lease")
+    running.feed.is_synced = running.leads = True
+    running.mode = "shadow"
+    status, steps = running.doctor()
+    assert (status, list(steps)[-1]) == (0, "load")

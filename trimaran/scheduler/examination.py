@@ -1,0 +1,54 @@
+"""Checks of a running scheduler over HTTP, for ``trimaran doctor --scheduler``."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from trimaran.scheduler import STATUS
+from watcher.doctor.remote_service import (
+    ServiceConnection,
+    cluster_step,
+    examine_service,
+    examine_status,
+    step,
+    unreadable_steps,
+)
+from watcher.providers.base import Check
+
+_step = partial(step, "scheduler")
+
+
+def examine_scheduler(connection: ServiceConnection) -> Iterator[Check]:
+    """Yield the steps in order; stop after a failed step that rules out the next.
+
+    Args:
+        connection: address and credentials.
+    """
+    return examine_service(
+        connection, "scheduler", "http://trimaran-standalone:2025", examine_status("scheduler", STATUS, _steps)
+    )
+
+
+def _steps(status: Mapping[str, Any]) -> Iterator[Check]:
+    """Yield the steps about the state that a scheduler reports."""
+    names = ", ".join(status["schedulers"])
+    yield _step("ready", status["reason"], f"mode {status['mode']}, for the pods of {names}")
+    if not status["leads"]:
+        yield _step("Lease", "", "another replica places pods; check that one for its nodes")
+        return
+    yield _step("Lease", "", "not needed in shadow" if status["mode"] == "shadow" else "this replica places pods")
+    cluster = status["cluster"]
+    message = f"{cluster['nodes']} nodes; the API server was heard {cluster['age_seconds']} s ago"
+    yield cluster_step("scheduler", message, cluster["failures"], cluster["age_seconds"], "scheduler.kube_config")
+    yield from unreadable_steps("scheduler", cluster["unreadable"])
+    yield _step("load", status["load_problem"], "nodes are scored by measured load", "scheduler.watcher")
+    sharing = status["sharing"]
+    if status["mode"] == "shadow" or sharing is None:
+        return
+    for problem in sharing["problems"]:
+        yield _step("nodes", problem, "")
+    if not sharing["problems"]:
+        yield _step("nodes", "", f"{sharing['own']} nodes have pods of this scheduler only, and a NoSchedule taint")
+    rejecting = status["rejecting"]
+    problem = f"kubelets have rejected pods, and get none for a while: {', '.join(rejecting)}" if rejecting else ""
+    yield _step("kubelets", problem, "no kubelet has rejected a pod of this scheduler just now")

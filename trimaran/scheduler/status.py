@@ -1,0 +1,72 @@
+"""State of a running scheduler for ``trimaran doctor``: what it knows, and whether its nodes are its own."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from scoring.table.node_table import NodeTable
+from trimaran.scheduler.inbox import ClusterFeed, Inbox
+from trimaran.scheduler.load_reader import LoadReader
+from trimaran.scheduler.shared_nodes import node_sharing
+
+_ASK_SECONDS = 10.0
+
+
+class LiveStatus:
+    """State of the components of a scheduler. Thread-safe.
+
+    Args:
+        mode: ``bind`` or ``shadow``.
+        scheduler_names: names of the scheduler's profiles.
+        inbox: way to the scheduling thread.
+        feed: the live cluster.
+        load: source of the load.
+        leads: returns whether this replica decides.
+        why_not_ready: returns the reason why the cluster is not known yet; empty if it is.
+    """
+
+    def __init__(
+        self,
+        mode: str,
+        scheduler_names: Sequence[str],
+        inbox: Inbox,
+        feed: ClusterFeed,
+        load: LoadReader,
+        leads: Callable[[], bool],
+        why_not_ready: Callable[[], str],
+    ) -> None:
+        self._mode, self._names, self._inbox = mode, tuple(scheduler_names), inbox
+        self._feed, self._load, self._leads, self._why_not_ready = feed, load, leads, why_not_ready
+
+    def document(self) -> dict[str, Any]:
+        """Return the state as a JSON object.
+
+        Raises:
+            TimeoutError: the scheduling thread did not answer in time.
+        """
+        reason, feed = self._why_not_ready(), self._feed
+        known = None
+        if feed.is_synced:
+            known = self._inbox.ask(
+                lambda scheduler: (scheduler.state.table.copy(), scheduler.node_backoff.nodes), _ASK_SECONDS
+            )
+        return {
+            "ready": not reason,
+            "reason": reason,
+            "mode": self._mode,
+            "leads": self._leads(),
+            "schedulers": list(self._names),
+            "cluster": {
+                "nodes": 0 if known is None else len(known[0]),
+                "age_seconds": round(feed.age_seconds, 1),
+                "failures": list(feed.failures),
+                "unreadable": dict(feed.unreadable),
+            },
+            "load_problem": self._load.why_unknown,
+            "sharing": None if known is None else self._sharing(known[0]),
+            "rejecting": [] if known is None else list(known[1]),
+        }
+
+    def _sharing(self, nodes: NodeTable) -> dict[str, Any]:
+        sharing = node_sharing(nodes.nodes, (placed.pod for _, placed in nodes.placed_pods()), self._names)
+        problems = sharing.problems() if sharing.own or sharing.shared else []
+        return {"own": len(sharing.own), "shared": len(sharing.shared), "problems": problems}
