@@ -57,7 +57,14 @@ class Controlled:
         rebalancer: the controller.
     """
 
-    def __init__(self, world: World, mode: str = "act", api: MovingApi | None = None, rules: MoveRules = RULES) -> None:
+    def __init__(
+        self,
+        world: World,
+        mode: str = "act",
+        api: MovingApi | None = None,
+        rules: MoveRules = RULES,
+        trigger: Trigger = Trigger.TIME,
+    ) -> None:
         self.world, self.api, self.rules = world, api or MovingApi(world), rules
         self.now, self.jump = world.now, 0.0
         self.term: int | None = 1
@@ -70,7 +77,7 @@ class Controlled:
             evictor = Evictor(self.api, 5)
             return PodMover(evictor, store, reporter, counts, rules, look, leads, lambda: self.now + self.jump)
 
-        schedule = SearchSchedule(acts, (Trigger.TIME,), 80.0, 60.0)
+        schedule = SearchSchedule(acts, (trigger,), 80.0, 60.0)
         use = UseReader(self, rules.max_age, lambda: self.now)
         self.watch = Watch(world)
         self.rebalancer = Rebalancer(

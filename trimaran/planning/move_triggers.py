@@ -2,7 +2,7 @@
 
 time            an interval has passed
 load            a node's CPU or memory load, as the watcher serves it, is at or above the hot percentage
-nodes           a node failed, left or joined
+nodes           a node failed, left, joined or is Ready again
 pods            the number of running pods changed by more than a tenth since the last search
 fragmentation   a queued pod would fit the free capacity of all nodes together, but fits no single node
 """
@@ -29,7 +29,7 @@ class ClusterSigns(NamedTuple):
 
     Attributes:
         interval_passed: whether a search is due by time.
-        names: names of the nodes.
+        names: names of the nodes that work.
         running: number of running pods.
         loads: returns the loads of the measured nodes, percent.
         is_fragmented: returns whether a queued pod fits all nodes together, but no single node.

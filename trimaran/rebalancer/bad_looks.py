@@ -27,6 +27,11 @@ class BadLooks:
                 counts[name] = found if found >= self._bad else 0, without + 1
         self._counts = counts
 
+    @property
+    def is_counting(self) -> bool:
+        """True while a node was found, but not often enough: only further searches can tell."""
+        return any(0 < found < self._bad for found, _ in self._counts.values())
+
     def is_confirmed(self, name: str) -> bool:
         """Return whether enough searches in a row found a node."""
         return self._counts.get(name, (0, 0))[0] >= self._bad

@@ -17,6 +17,7 @@ from trimaran.rebalancer.bad_looks import BadLooks
 from trimaran.rebalancer.brake import brake_reason, pending_wait
 from trimaran.rebalancer.caps import HOUR, Caps
 from trimaran.rebalancer.cluster_watch import ClusterWatch
+from trimaran.rebalancer.facts import NodeBarrier
 from trimaran.rebalancer.ledger import Brake, Ledger
 from trimaran.rebalancer.ledger_store import LedgerConflict, LedgerStore, UnreadableLedger
 from trimaran.rebalancer.lineage import CooldownClock, replacements
@@ -190,7 +191,7 @@ class Rebalancer:
         if passed < self._schedule.seconds:
             return
         signs = self._signs(ledger)
-        if self._triggers.fired(signs) is None:
+        if self._triggers.fired(signs) is None and not self._looks.is_counting:
             return
         self._triggers.searched(signs)
         self._searched_at = self._uptime()
@@ -276,7 +277,7 @@ class Rebalancer:
         look = self._look()
         return ClusterSigns(
             interval_passed=True,
-            names=look.table.names,
+            names=tuple(name for name, facts in look.nodes.items() if NodeBarrier.NOT_READY not in facts.barriers),
             running=len(look.running),
             loads=lambda: self._use.node_loads(recent_moves(look.table, ledger.records)),
             is_fragmented=lambda: is_fragmented(look),

@@ -9,15 +9,16 @@ import pytest
 import requests
 from support.controlling import RULES, Controlled
 from support.moving_api import Answer, MovingApi
-from support.rebalancing import NOW, World, hot_and_cold, pod, rfc3339
+from support.rebalancing import NOW, World, hot_and_cold, node, pod, rfc3339
 
 from trimaran.cli.rebalance import status_lines
 from trimaran.cluster.target_note import TargetNote
+from trimaran.planning.move_triggers import Trigger
 from trimaran.rebalancer.brake import BrakeReason
 from trimaran.rebalancer.ledger import Brake, Ledger
 from trimaran.rebalancer.measured_use import is_fragmented
 from trimaran.rebalancer.moves import MoveState
-from trimaran.rebalancer.rules import CapLimits, PodRules
+from trimaran.rebalancer.rules import CapLimits, NodeRules, PodRules
 from trimaran.rebalancer.status import explanation, status_document
 
 BUDGET = {"details": {"causes": [{"reason": "DisruptionBudget"}]}, "message": "the budget"}
@@ -103,6 +104,21 @@ def test_two_leaders_evict_no_more_than_the_caps_allow() -> None:
         first.run()
         second.run()
     assert len(first.api.evicted) == 1
+
+
+def test_a_node_that_is_ready_again_starts_searches_until_one_is_confirmed() -> None:
+    """The trigger nodes starts as many searches as must find a node, then none until a failed node is Ready again."""
+    world, rules = hot_and_cold(), replace(RULES, nodes=NodeRules(bad_looks=3))
+    world.nodes[2] = node("node-idle", status={"conditions": [{"type": "Ready", "status": "False"}]})
+    controlled = Controlled(world, rules=rules, trigger=Trigger.NODES)
+    controlled.run(cycles=3)
+    assert (controlled.rebalancer.counts.searches, len(controlled.api.evicted) > 0) == (3, True)
+    assert {move.record.target for move in controlled.rebalancer.published.plan.moves} == {"node-cold"}
+    controlled.run(cycles=3)
+    assert controlled.rebalancer.counts.searches == 3
+    world.nodes[2] = node("node-idle")
+    controlled.run()
+    assert controlled.rebalancer.counts.searches == 4
 
 
 def test_without_the_lease_nothing_moves() -> None:

@@ -67,13 +67,17 @@ class MoveSchedule:
         self._triggers = TriggerWatch(policy.triggers, policy.hot_percent, cluster.nodes.names)
         self._recent: list[RecentMove] = []
 
-    def is_due(self) -> bool:
-        """Return whether to search for moves now; call it once a minute."""
+    def is_due(self, *, goes_on: bool = False) -> bool:
+        """Return whether to search for moves now; call it once a minute.
+
+        Args:
+            goes_on: whether to search without a trigger, too, because the last search is to be confirmed.
+        """
         policy, cluster = self._policy, self._cluster
         if cluster.minute < max(policy.after_minutes, self._last_search + policy.every_minutes):
             return False
         signs = self._signs()
-        if self._triggers.fired(signs) is None:
+        if self._triggers.fired(signs) is None and not goes_on:
             return False
         self._last_search = cluster.minute
         self._triggers.searched(signs)

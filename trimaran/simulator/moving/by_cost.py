@@ -67,7 +67,7 @@ class CostMover:
 
         Each move is the number of a pod, and the row of its new node in the cluster's node table.
         """
-        if not self._schedule.is_due():
+        if not self._schedule.is_due(goes_on=self._looks.is_counting):
             return []
         cluster, metrics = self._cluster, self._watcher.snapshot()
         if metrics is None or not self._past.known_steps(DAY_MINUTES):
