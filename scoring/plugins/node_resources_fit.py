@@ -89,7 +89,7 @@ DistinctWeights = Annotated[ResourceWeights, Distinct(attrgetter("name"))]
 """The same, none listed twice."""
 
 
-def _ascending(shape: tuple[ShapePoint, ...]) -> Problems:
+def ascending(shape: tuple[ShapePoint, ...]) -> Problems:
     """Constraint: the points of a shape are in the order of their utilization."""
     for index, (left, right) in enumerate(pairwise(shape), 1):
         if left.utilization >= right.utilization:
@@ -110,7 +110,7 @@ class NodeResourcesFit(ScorePlugin, FilterPlugin):
 
     strategy: Strategy = "LeastAllocated"
     resources: ResourceWeights = EQUAL_CPU_AND_MEMORY
-    shape: Annotated[tuple[ShapePoint, ...], not_empty, _ascending] = (ShapePoint(0, 0), ShapePoint(100, 10))
+    shape: Annotated[tuple[ShapePoint, ...], not_empty, ascending] = (ShapePoint(0, 0), ShapePoint(100, 10))
     ignored_resources: tuple[str, ...] = ()
     ignored_resource_groups: tuple[str, ...] = ()
 

@@ -14,8 +14,10 @@ from scoring.plugins.node_declared_features import NodeDeclaredFeatures
 from scoring.plugins.node_name import NodeName
 from scoring.plugins.node_ports import NodePorts
 from scoring.plugins.node_unschedulable import NodeUnschedulable
-from scoring.profiles.configuration.plugins import plugin_from_config
+from scoring.profiles.configuration.fields import FieldReader
+from scoring.profiles.configuration.plugins import plugin_from_config, read_shape
 from scoring.profiles.profile import Profile
+from scoring.profiles.scores import WeightedPlugin
 from trimaran.scheduler.extension_points import PostBindPlugin, PreBindPlugin, ReservePlugin
 from trimaran.scheduler.node_sampling import sample_percent
 from trimaran.scheduler.other_objects import ObjectCache
@@ -23,6 +25,7 @@ from trimaran.scheduler.preemption import DefaultPreemption, PreemptionOptions
 from trimaran.scheduler.profile import SchedulerProfile, SchedulingGates
 from trimaran.scheduler.resource_claims import DynamicResources
 from trimaran.scheduler.volumes.binding import VolumeBinding
+from trimaran.scheduler.volumes.capacity_score import VolumeCapacityScore
 from trimaran.scheduler.volumes.limits import NodeVolumeLimits
 from trimaran.scheduler.volumes.restrictions import VolumeRestrictions
 from trimaran.scheduler.volumes.zone import VolumeZone
@@ -79,7 +82,7 @@ class ProfileBuilder:
         Args:
             document: the parsed KubeSchedulerConfiguration, which has been read for its scores without an error.
             place: index of the profile.
-            scores: the score plugins of the profile.
+            scores: the score plugins of the profile, without that of VolumeBinding.
 
         Raises:
             ValueError: the profile enables a plugin that is not implemented, or an argument is invalid.
@@ -95,6 +98,10 @@ class ProfileBuilder:
             on_shared_nodes=self._preempts_shared,
         )
         preemption = DefaultPreemption(filters, lambda: self._objects.budgets, self._dice, options)
+        weight = _score_weight(VolumeCapacityScore.name, fields)
+        if weight:
+            score = self._volume_score(arguments.get(VolumeCapacityScore.name) or {})
+            scores = replace(scores, plugins=(*scores.plugins, WeightedPlugin(score, weight)))
         return SchedulerProfile(
             scores,
             filters,
@@ -120,6 +127,10 @@ class ProfileBuilder:
             if isinstance(plugin, FilterPlugin):
                 filters.append(plugin)
         return filters
+
+    def _volume_score(self, arguments: Mapping[str, Any]) -> VolumeCapacityScore:
+        shape = read_shape(FieldReader("VolumeBindingArgs", arguments, []))
+        return VolumeCapacityScore(self._objects, shape) if shape else VolumeCapacityScore(self._objects)
 
     def _check(self, fields: Mapping[str, Any], place: int, scores: Profile) -> None:
         """Check that every enabled plugin is implemented."""
@@ -147,6 +158,18 @@ def plugins_at(point: str, fields: Mapping[str, Any]) -> list[str]:
         names = [] if "*" in disabled else [name for name in names if name not in disabled]
         names += [entry["name"] for entry in plugin_set.get("enabled") or () if entry["name"] not in names]
     return names
+
+
+def _score_weight(name: str, fields: Mapping[str, Any]) -> int:
+    """Return the weight of a plugin of kube-scheduler's default that scores with weight 1; 0 if it is disabled."""
+    if name not in plugins_at("score", fields):
+        return 0
+    weight = 1
+    for point in ("multiPoint", "score"):
+        for entry in ((fields.get("plugins") or {}).get(point) or {}).get("enabled") or ():
+            if entry["name"] == name:
+                weight = entry.get("weight") or 1
+    return weight
 
 
 def _preemption_options(arguments: Mapping[str, Any], where: str) -> PreemptionOptions:

@@ -261,20 +261,24 @@ class StorageCapacity:
         storage_class: name of the StorageClass.
         nodes: labels of the nodes; None for no node.
         limit: size of the largest volume in bytes; None if it is unknown.
+        free: free space in bytes; 0 if it is unknown.
     """
 
     storage_class: str
     nodes: LabelSelector | None = None
     limit: int | None = None
+    free: int = 0
 
     @classmethod
     def from_k8s(cls, each: Mapping[str, Any]) -> "StorageCapacity":
         """Read a storage.k8s.io/v1 CSIStorageCapacity."""
         where = f"csistoragecapacity {get(get(each, 'metadata'), 'name')}"
-        stated = get(each, "maximumVolumeSize")
-        stated = get(each, "capacity") if stated is None else stated
-        limit = None if stated is None else _bytes(stated, where)
-        return cls(get(each, "storageClassName") or "", read_label_selector(each, "nodeTopology", where), limit)
+        largest, free = (
+            None if stated is None else _bytes(stated, where)
+            for stated in (get(each, "maximumVolumeSize"), get(each, "capacity"))
+        )
+        nodes = read_label_selector(each, "nodeTopology", where)
+        return cls(get(each, "storageClassName") or "", nodes, free if largest is None else largest, free or 0)
 
 
 @dataclass(frozen=True, slots=True)

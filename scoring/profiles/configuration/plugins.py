@@ -300,7 +300,7 @@ def _node_resources_fit(reader: FieldReader) -> NodeResourcesFit:
     shape = NodeResourcesFit.shape
     if ratio is not None:
         strategy.honored("requestedToCapacityRatio", None)
-        shape = _shape(ratio)
+        shape = read_shape(ratio)
         ratio.finish()
     keys = {"strategy": "type", "shape": "requestedToCapacityRatio.shape"}
     plugin = strategy.build(NodeResourcesFit, keys, strategy=kind, resources=resources, shape=shape, **ignored)
@@ -326,7 +326,7 @@ def _names(reader: FieldReader, key: str) -> tuple[str, ...]:
 def _renamed(strategy: Strategy) -> Callable[[FieldReader], NodeResourcesFit]:
     def read(reader: FieldReader) -> NodeResourcesFit:
         resources = _weights(reader, EQUAL_CPU_AND_MEMORY)
-        shape = _shape(reader) if strategy == "RequestedToCapacityRatio" else NodeResourcesFit.shape
+        shape = read_shape(reader) if strategy == "RequestedToCapacityRatio" else NodeResourcesFit.shape
         return reader.build(NodeResourcesFit, strategy=strategy, resources=resources, shape=shape)
 
     return read
@@ -398,7 +398,8 @@ def _weights(
     return tuple(weights) or default
 
 
-def _shape(reader: FieldReader) -> tuple[ShapePoint, ...]:
+def read_shape(reader: FieldReader) -> tuple[ShapePoint, ...]:
+    """Read the argument ``shape`` of a plugin: points of a piecewise linear function; empty if there is none."""
     points: list[ShapePoint] = []
     for entry in reader.entries("shape"):
         utilization, score = entry.value("utilization", 0), entry.value("score", 0)

@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 
 from runtime.kubernetes.objects import Node, Pod
+from scoring.load.metrics_table import MetricsTable
 from scoring.plugins.filtering import ClusterEvent, FilterPlugin
 from scoring.table.node_table import NodeTable
+from trimaran.scheduler.configuration import default_document, read_setup
 from trimaran.scheduler.extension_points import Rejection
 from trimaran.scheduler.inbox import OTHER_KINDS
 from trimaran.scheduler.other_objects import ObjectCache
 from trimaran.scheduler.resource_claims import DynamicResources
 from trimaran.scheduler.volumes.binding import NOT_BOUND_HERE, VolumeBinding
+from trimaran.scheduler.volumes.capacity_score import VolumeCapacityScore
 from trimaran.scheduler.volumes.limits import TOO_MANY, NodeVolumeLimits
 from trimaran.scheduler.volumes.matching import BIND_CONFLICT, NO_VOLUME, NODE_CONFLICT, NOT_ENOUGH_SPACE
 from trimaran.scheduler.volumes.restrictions import DISK_CONFLICT, IN_USE, VolumeRestrictions
@@ -103,9 +106,6 @@ def test_every_kind_that_is_watched_can_be_stored_and_dropped() -> None:
         assert objects.put(kind, document) is None  # no change
         assert objects.drop(kind, document) == event
         assert objects.drop(kind, document) is None
-        assert objects.replace(kind, [document]) == event
-        assert objects.replace(kind, [document]) is None
-        assert objects.replace(kind, []) == event
 
 
 def test_pods_without_volumes_skip_all_filters() -> None:
@@ -221,6 +221,29 @@ def test_a_volume_is_made_where_the_class_and_the_free_space_allow_it() -> None:
     assert storage.binding(pod("data")) == ("b", [(NOT_ENOUGH_SPACE,), (BIND_CONFLICT,)])
 
 
+def test_nodes_with_more_room_in_the_storage_score_higher() -> None:
+    """Existing volumes are scored by their size, new ones by the free space that the driver reports."""
+    capacities = [
+        {
+            "metadata": {"name": zone}, "storageClassName": "late", "capacity": free,
+            "nodeTopology": {"matchLabels": {ZONE: zone}},
+        }
+        for zone, free in (("a", "10Gi"), ("b", "10Gi"), ("c", "8Gi"))
+    ]  # fmt: skip
+    driver = {"metadata": {"name": "csi.example"}, "spec": {"storageCapacity": True}}
+    storage = Storage().put(StorageClass=storage_class(), CSIDriver=driver, CSIStorageCapacity=capacities)
+    storage.put(PersistentVolumeClaim=[claim("data"), claim("more", "3Gi")])
+    storage.put(PersistentVolume=[volume("tight", "1Gi", "a"), volume("roomy", "4Gi", "b")])
+    plugin, empty = VolumeCapacityScore(storage.objects), MetricsTable.empty(storage.nodes)
+    assert plugin.score(pod("data"), storage.nodes, empty).tolist() == [0, 75, 88]
+    assert plugin.score(pod("more"), storage.nodes, empty).tolist() == [70, 25, 63]
+    # Both claims: one existing volume on node a and on node b, whose other claim is not counted; two new ones on node c.
+    assert plugin.score(pod("data", "more"), storage.nodes, empty).tolist() == [0, 75, 50]
+    with_profile = read_setup(default_document("x")).profiles[0].scores.plugins[-1]
+    assert (with_profile.plugin.name, with_profile.weight) == ("VolumeBinding", 1)
+    assert plugin.equal_score(pod(), storage.nodes) == 0
+
+
 def test_a_claim_with_a_selected_node_keeps_it() -> None:
     """A claim that is being provisioned fixes the node."""
     storage = Storage().put(PersistentVolumeClaim=claim("data", node="node-c"), StorageClass=storage_class())
@@ -314,7 +337,7 @@ def test_a_change_by_others_ends_an_assumption() -> None:
     plugin.filter(pod("data"), storage.nodes)
     plugin.reserve(pod("data"), "node-a")
     assert storage.objects.volume("v").claim is not None
-    storage.objects.replace("PersistentVolume", [volume("v", size="3Gi")])  # the same version: still assumed
+    storage.put(PersistentVolume=volume("v", size="3Gi"))  # the same version: still assumed
     assert storage.objects.volume("v").claim is not None
     theirs = {"claimRef": {"namespace": "default", "name": "theirs", "uid": "x"}}
     storage.put(PersistentVolume=volume("v", version="2", spec=theirs))

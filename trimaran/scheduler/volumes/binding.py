@@ -5,8 +5,9 @@ an existing volume is reserved for the claim, or the claim is marked with the no
 waits until the claim is bound. Each write names the version of the object that the decision is based on, so that of two
 schedulers that choose the same volume the API server refuses one, whose pod is tried again.
 
-Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins/volumebinding, without its score. Volumes of former in-tree
-plugins are not translated to CSI: their own node affinity counts.
+Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins/volumebinding; its score is in
+:mod:`~trimaran.scheduler.volumes.capacity_score`. Volumes of former in-tree plugins are not translated to CSI: their
+own node affinity counts.
 """
 
 from collections.abc import Sequence

@@ -30,11 +30,20 @@ class ClaimMatches:
         claim: the claim.
         volumes: volumes among which ``chosen`` chooses.
         chosen: index of the volume on each node, shape (nodes,); -1 where a volume has to be made.
+        free_space: free space in bytes for a new volume on each node, as its CSI driver reports it, shape (nodes,); -1
+            where it is not known or too small.
     """
 
     claim: Claim
     volumes: Sequence[Volume]
     chosen: Int64s
+    free_space: Int64s
+
+    @property
+    def exists(self) -> Bools:
+        """Mask of the nodes with an existing volume for the claim, shape (nodes,)."""
+        mask: Bools = self.chosen != _NONE
+        return mask
 
     def on(self, row: int) -> Volume | None:
         """Return the volume for the node of a row; None if one has to be made."""
@@ -85,10 +94,10 @@ def match_volumes(
         else:
             chosen = _choose(claim, volumes, taken, rows)
         to_make = chosen == _NONE
-        can_make, has_room = _provisioning(claim, rows, objects)
+        can_make, has_room, free_space = _provisioning(claim, rows, objects)
         served &= ~to_make | can_make
         roomy &= ~to_make | ~can_make | has_room
-        matches.append(ClaimMatches(claim, volumes, chosen))
+        matches.append(ClaimMatches(claim, volumes, chosen, free_space))
     refusals = [(NODE_CONFLICT, ~reachable), (BIND_CONFLICT, ~served), (NOT_ENOUGH_SPACE, ~roomy)]
     if not exist:
         refusals.append((NO_VOLUME, np.ones(len(rows), np.bool_)))
@@ -114,22 +123,27 @@ def _choose(claim: Claim, volumes: Sequence[Volume], taken: Bools, rows: NodeRow
     return chosen
 
 
-def _provisioning(claim: Claim, rows: NodeRows, objects: ObjectCache) -> tuple[Bools, Bools]:
-    """Return masks of the nodes for which the volume of a claim can be made, and for which there is room for it."""
+def _provisioning(claim: Claim, rows: NodeRows, objects: ObjectCache) -> tuple[Bools, Bools, Int64s]:
+    """Return masks of the nodes for which a claim's volume can be made, and with room for it, and the free space.
+
+    Free space of -1 is not known, or too small.
+    """
     everywhere: Bools = np.ones(len(rows), np.bool_)
+    free_space = np.full(len(rows), _NONE)
     storage_class = objects.storage_class(claim.storage_class)
     if storage_class is None or storage_class.provisioner in _NO_PROVISIONER:
-        return ~everywhere, everywhere
+        return ~everywhere, everywhere, free_space
     topologies = storage_class.topologies
     allowed = rows.constraints.matching_any(topologies) if topologies else everywhere
     if claim.request is None or not objects.tracks_capacity(storage_class.provisioner):
-        return allowed, everywhere
+        return allowed, everywhere, free_space
     has_room = ~everywhere
     for capacity in objects.capacities():
         if capacity.storage_class != storage_class.name or (capacity.limit or 0) < max(claim.request, 1):
             continue
-        if capacity.nodes is not None and not capacity.nodes.requirements:
-            return allowed, everywhere
         if capacity.nodes is not None:
-            has_room |= rows.constraints.matching_any([NodeSelectorTerm(capacity.nodes.requirements)])
-    return allowed, has_room
+            requirements = capacity.nodes.requirements
+            near_it = rows.constraints.matching_any([NodeSelectorTerm(requirements)]) if requirements else everywhere
+            free_space[near_it & ~has_room] = capacity.free  # of several, kube-scheduler takes any
+            has_room = has_room | near_it
+    return allowed, has_room, free_space
