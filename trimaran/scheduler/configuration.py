@@ -40,8 +40,8 @@ class SchedulerSetup:
         """Scheduler names of the profiles."""
         return tuple(profile.scheduler_name for profile in self.profiles)
 
-    def scheduler(self, seed: int | None = None) -> Scheduler:
-        """Return a new scheduler; the seed makes ties between equal nodes repeatable."""
+    def scheduler(self, seed: int | np.random.Generator | None = None) -> Scheduler:
+        """Return a new scheduler; the seed, or a generator, makes ties between equal nodes repeatable."""
         return Scheduler(self.profiles, np.random.default_rng(seed), self.options, self.others)
 
 
@@ -51,6 +51,7 @@ def read_setup(
     *,
     binds_claims: bool = False,
     preempts_shared: bool = False,
+    seed: int | None = None,
 ) -> SchedulerSetup:
     """Read a KubeSchedulerConfiguration.
 
@@ -59,6 +60,7 @@ def read_setup(
         allow: names of plugins that may stand in the file although trimaran does not know them.
         binds_claims: bind volume claims that wait for their pod.
         preempts_shared: preempt also on nodes that other schedulers use or may use.
+        seed: seed of the node at which preemption starts to search; by default random.
 
     Raises:
         ValueError: the document is not valid; the message begins with the key.
@@ -69,7 +71,7 @@ def read_setup(
         max_backoff_seconds=_seconds(document, "podMaxBackoffSeconds", 10.0),
     )
     objects = ObjectCache()
-    dice = random.Random()  # noqa: S311  draws a node, not a secret
+    dice = random.Random(seed)  # noqa: S311  draws a node, not a secret
     builder = ProfileBuilder(objects, dice, binds_claims=binds_claims, preempts_shared=preempts_shared, allow=allow)
     profiles = tuple(builder.build(document, place, each) for place, each in enumerate(configuration.profiles))
     return SchedulerSetup(profiles, options, frozenset(OTHER_KINDS), objects)

@@ -11,6 +11,7 @@ from runtime.kubernetes.objects import CPU, MEMORY, CachedRequests, Container, N
 from runtime.kubernetes.workloads import Workload
 from scoring.arrays import Bools, Float64s, Int64s
 from scoring.table.node_table import NodeTable
+from trimaran.simulator.cluster_observer import ClusterObserver
 from trimaran.simulator.ledger import UseLedger
 from trimaran.simulator.windows import unix_seconds
 from trimaran.traces.events import Amounts
@@ -76,6 +77,7 @@ class Cluster:
         replicas: number of an owner's pods on each node, by owner and node name; zeros are left out.
         jobs: mask of the trace's pods that run to completion however late they start, shape (pods,). The other pods
             are services, which end by the clock.
+        observer: receives each change of nodes and pods.
         first_start: minute in which each of the trace's pods first got a node, -1 before that, shape (pods,).
     """
 
@@ -85,6 +87,7 @@ class Cluster:
         self.minute = 0
         capacity = np.array([trace.cpu_capacity_milli, trace.memory_capacity_bytes], np.float64)
         self.ledger = UseLedger(capacity, trace.minutes)
+        self.observer = ClusterObserver()
         self.running: dict[int, PodRun] = {}
         self.pod_runs: list[PodRun] = []
         self.pods: dict[int, Pod] = {}
@@ -235,6 +238,7 @@ class Cluster:
         if pod.owner is not None:
             self.replicas[pod.owner][self.nodes.names[row]] += 1
         self.pod_runs.append(run)
+        self.observer.placed(number, pod, self.nodes.names[row])
         return run
 
     def end(self, number: int) -> None:
@@ -247,6 +251,7 @@ class Cluster:
             if not on_nodes[name]:
                 del on_nodes[name]
         self.nodes.remove(pod, left_at=self.now)
+        self.observer.ended(number, pod)
         if run.end > self.minute:
             rest = self.series(number, run.start)[:, self.minute - run.start :]
             rest[:, : max(run.works - self.minute, 0)] = 0
@@ -265,7 +270,9 @@ class Cluster:
             amounts = (cpu, memory)
         self._numbers[name] = self.ledger.join(self.minute, *amounts)
         self._names.append(name)
-        self.nodes.add_nodes([node(name, *amounts, created_at=self.now)])
+        joined = node(name, *amounts, created_at=self.now)
+        self.nodes.add_nodes([joined])
+        self.observer.joined(joined)
 
     def pods_on(self, name: str) -> list[int]:
         """Return the numbers of the pods that run on a node, in the order of their start."""
@@ -279,6 +286,7 @@ class Cluster:
             self.end(pod)
         self.nodes.remove_nodes([name])
         self.ledger.leave(self._numbers[name], self.minute)
+        self.observer.left(name)
         return pods
 
     def _follow_nodes(self) -> None:

@@ -1,5 +1,8 @@
-"""Interface of placement policies: a policy begins a replay and then chooses a node for each pod."""
+"""Interface of placement policies: a policy begins a replay, then chooses a node for each pod or places all pods."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -29,6 +32,47 @@ class Chooser(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Queued pod that gets a node.
+
+    Attributes:
+        number: the pod's number in the trace.
+        row: row of the node.
+    """
+
+    number: int
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """Running pod, given by its number in the trace, that is preempted; its replacement is queued at once."""
+
+    number: int
+
+
+class Placing(ABC):
+    """Scheduling of the queued pods in one replay."""
+
+    @abstractmethod
+    def admit(self, number: int) -> Pod:
+        """Return a new pod as it enters the queue."""
+
+    @abstractmethod
+    def has_news(self) -> bool:
+        """Return whether queued pods may get a node now although no capacity was freed."""
+
+    @abstractmethod
+    def place(self, numbers: Sequence[int]) -> Iterator[Placement | Victim]:
+        """Yield the placements of queued pods; the caller carries out each one before the next.
+
+        Args:
+            numbers: numbers of pods in :attr:`~trimaran.simulator.cluster.Cluster.queue`, in the order of their
+                arrival.
+        """
+
+
 class Policy(Protocol):
     """Placement policy, as a Protocol. Policies are immutable: one policy serves many replays.
 
@@ -42,8 +86,8 @@ class Policy(Protocol):
     @property
     def move_policy(self) -> MovePolicy | None: ...  # noqa: D102  documented above
 
-    def begin(self, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> Chooser:
-        """Return a chooser for one replay.
+    def begin(self, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> Chooser | Placing:
+        """Return a chooser for one replay, or what places its pods altogether.
 
         Args:
             cluster: the simulated cluster; the chooser must not change it.

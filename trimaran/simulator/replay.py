@@ -4,19 +4,18 @@ The steps of each minute, in this order:
 
 1. Pods whose time is over end.
 2. Nodes fail and join.
-3. If capacity was freed, queued pods are scheduled again, oldest first.
-4. Arriving pods are scheduled in the order of their arrival.
-5. Pods are moved, and the freed capacity goes to queued pods.
-6. The autoscaler orders and removes nodes.
+3. Pods are scheduled in the order of their arrival: those that arrive, and if capacity was freed, queued ones before.
+4. Pods are moved, and the freed capacity goes to queued pods.
+5. The autoscaler orders and removes nodes.
 
-The scheduling of a pod uses the library's filter with node sampling, and the policy chooses among the feasible nodes.
+Pods are scheduled by the library's filter with node sampling, and the policy chooses among the feasible nodes; or the
+policy places them altogether, as a scheduler with a queue of its own does.
 
 A replay is deterministic. The seed determines tie-breaks among nodes of equal score, as in kube-scheduler, and the
 choices of the random policy. It changes neither the pods nor their use.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -24,17 +23,17 @@ import numpy as np
 from runtime.kubernetes.objects import Pod
 from scoring.arrays import Bools
 from trimaran.planning.move_triggers import Trigger
-from trimaran.scheduler.node_sampling import NodeSampling
 from trimaran.simulator.absent_resources import warn_of_absent_resources
 from trimaran.simulator.autoscaling import Autoscaler, Autoscaling
 from trimaran.simulator.cluster import Cluster, PodRun, QueuedPod, requested
 from trimaran.simulator.faults import Fault
 from trimaran.simulator.moving.base import Mover
 from trimaran.simulator.peak_admission import PeakAdmission, PeakPredictor
-from trimaran.simulator.policy import Chooser, Policy
+from trimaran.simulator.placing_by_choice import PlacingByChoice
+from trimaran.simulator.policy import Placing, Policy, Victim
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
 from trimaran.simulator.windows import Windows
-from trimaran.traces.events import Amounts, EventKind, NodeEvent, check_events
+from trimaran.traces.events import EventKind, NodeEvent, check_events
 from trimaran.traces.trace import Trace
 
 
@@ -116,10 +115,7 @@ class Replay:
         rng = np.random.default_rng(self.options.seed)
         self._watcher = SimulatedWatcher(self.options.windows, self.cluster, self.options.faults)
         warn_of_absent_resources(policy)
-        self._chooser: Chooser = policy.begin(self.cluster, self._watcher, rng)
-        self._sampling = NodeSampling(self.options.percent_of_nodes)
-        predictor = self.options.peak_predictor
-        self._admission = None if predictor is None else PeakAdmission(self.cluster, self._watcher, predictor)
+        self._placing = self._begin(rng)
         self._ends: dict[int, list[PodRun]] = defaultdict(list)
         self._queue = self.cluster.queue
         events = trace.events if self.options.events is None else self.options.events
@@ -149,15 +145,14 @@ class Replay:
 
             # Queued pods are tried again only if capacity was freed or one of them has become ready.
             retry = self._end_pods()
-            retry |= self._admission is not None and self._admission.refresh()
+            retry |= self._placing.has_news()
             retry |= self._change_nodes()
             retry |= any(queued.ready == minute for queued in self._queue.values())
-            if self._queue and retry:
-                self._schedule(list(self._queue))
-
-            for number in arrivals.pop(minute, ()):
+            waiting = list(self._queue) if retry else []
+            arriving = arrivals.pop(minute, [])
+            for number in arriving:
                 self._enqueue(number, minute)
-                self._schedule([number])
+            self._schedule([*waiting, *arriving])
 
             if mover is not None and self._move(mover):
                 self._schedule(list(self._queue))
@@ -171,6 +166,14 @@ class Replay:
         return ReplayOutcome(
             cluster, self._policy.name, self._decisions, unplaced, self._moved, self._displaced, self._waited, starting
         )
+
+    def _begin(self, rng: np.random.Generator) -> Placing:
+        cluster, watcher, predictor = self.cluster, self._watcher, self.options.peak_predictor
+        begun = self._policy.begin(cluster, watcher, rng)
+        if isinstance(begun, Placing):
+            return begun
+        admission = None if predictor is None else PeakAdmission(cluster, watcher, predictor)
+        return PlacingByChoice(cluster, begun, self.options.percent_of_nodes, admission)
 
     def _end_pods(self) -> bool:
         """End the pods whose time is over and drop queued pods that give up.
@@ -222,33 +225,20 @@ class Replay:
 
     def _enqueue(self, number: int, ready: int) -> None:
         """Queue a pod that may be placed from a minute on."""
-        cluster, pod = self.cluster, self._chooser.admit(number)
+        cluster, pod = self.cluster, self._placing.admit(number)
         until = cluster.trace.minutes if cluster.is_job(number) else int(cluster.trace.end_minute[number])
         self._queue[number] = QueuedPod(pod, requested(pod), ready, until)
 
     def _schedule(self, numbers: list[int]) -> None:
-        """Try to place queued pods in the given order."""
-        cluster = self.cluster
-        # Nodes only fill up during this loop, so a pod with requests at least as large as a failed pod's cannot fit.
-        too_large: list[Amounts] = []
-        for number in numbers:
-            queued = self._queue[number]
-            if queued.ready > cluster.minute or _is_at_least(queued.requests, too_large):
+        """Try to place queued pods."""
+        for step in self._placing.place(numbers):
+            if isinstance(step, Victim):
+                self.cluster.end(step.number)
+                self._displace([step.number], 0)
                 continue
-            pod = queued.pod
-            candidates = self._sampling.candidates(self._feasible(pod, queued.requests))
-            if not candidates.size:
-                # Keep only the smallest failed requests.
-                smaller = [amounts for amounts in too_large if not _is_at_least(amounts, [queued.requests])]
-                too_large = [*smaller, queued.requests]
-                continue
-            self._place(number, pod, self._chooser.choose(number, pod, candidates))
-            del self._queue[number]
+            self._place(step.number, self._queue[step.number].pod, step.row)
+            del self._queue[step.number]
             self._decisions += 1
-
-    def _feasible(self, pod: Pod, requests: Amounts) -> Bools:
-        """Return a mask of the nodes that have room for a pod, by their requests or by their predicted peaks."""
-        return self.cluster.nodes.feasible(pod) if self._admission is None else self._admission.feasible(requests)
 
     def _mover(self) -> Mover | None:
         move_policy, triggers = self._policy.move_policy, self.options.move_triggers
@@ -282,12 +272,3 @@ class Replay:
             startup = int(self.options.startup_seconds // 60)
         run = self.cluster.place(number, pod, row, startup)
         self._ends[run.end].append(run)
-
-
-def _is_at_least(requests: Amounts, others: Iterable[Amounts]) -> bool:
-    """Return whether requests are at least as large as any one of some other requests, in both CPU and memory."""
-    cpu, memory = requests
-    for other in others:  # noqa: SIM110  a generator would cost more than the comparisons
-        if cpu >= other[0] and memory >= other[1]:
-            return True
-    return False

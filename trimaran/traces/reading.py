@@ -29,6 +29,7 @@ from trimaran.traces.trace import (
     NODES,
     POD_COLUMNS,
     PODS,
+    PRIORITY_COLUMN,
     RESOURCES,
     USAGE,
     WORLD,
@@ -39,6 +40,7 @@ from trimaran.traces.trace import (
 
 _KEYS = ("overcommit", "warm_up_minutes", "minutes")
 _HIGH_OVERCOMMIT = 10.0
+_MAX_PRIORITY = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def examine_trace(folder: Path) -> tuple[Trace | None, TraceProblems]:
         return None, problems
     world = _read_world(folder / WORLD, problems)
     nodes = read_table(folder / NODES, NODE_COLUMNS, problems=problems)
-    pods = read_table(folder / PODS, POD_COLUMNS, LIMIT_COLUMNS, problems=problems)
+    pods = read_table(folder / PODS, POD_COLUMNS, (*LIMIT_COLUMNS, PRIORITY_COLUMN), problems=problems)
     use = _read_use(folder / USAGE, None if pods is None else pods["pod"], problems)
     # A link to a missing file does not exist, but somebody wanted its events.
     events = read_events(folder / EVENTS, problems) if os.path.lexists(folder / EVENTS) else ()
@@ -198,11 +200,18 @@ def _pod_columns(table: Table) -> dict[str, Any]:
     names = table.names("pod")
     numbers = {name: table.whole_numbers(name) for name in POD_COLUMNS[3:]}
     numbers |= {name: table.whole_numbers(name, empty=NO_LIMIT) for name in LIMIT_COLUMNS}
+    priority = table.whole_numbers(PRIORITY_COLUMN, minimum=-_MAX_PRIORITY, maximum=_MAX_PRIORITY, empty=0)
     checks.check_lifetimes(table, numbers)
     checks.check_kinds(table)
     checks.check_limits(table, numbers)
     owners = tuple(owner or pod for owner, pod in zip(table["owner"], names, strict=True))
-    return {"pods": names, "owner_kinds": tuple(table["owner_kind"]), "owners": owners, **numbers}
+    return {
+        "pods": names,
+        "owner_kinds": tuple(table["owner_kind"]),
+        "owners": owners,
+        "priority": priority if priority.any() else None,
+        **numbers,
+    }
 
 
 def _read_use(path: Path, pods: Sequence[str] | None, problems: TraceProblems) -> PodUse | None:

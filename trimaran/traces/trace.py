@@ -5,7 +5,8 @@ On disk a trace is a folder:
     world.json   overcommit (cpu, memory; or one number for both; default 1), warm_up_minutes (default 0), minutes
     nodes.csv    node, cpu_capacity_milli, memory_capacity_bytes; allocatable equals capacity
     pods.csv     pod, owner_kind, owner (may be empty), arrival_minute, end_minute (exclusive), cpu_request_milli,
-                 memory_request_bytes, cpu_limit_milli, memory_limit_bytes (no limit if empty or without the column)
+                 memory_request_bytes, cpu_limit_milli, memory_limit_bytes (no limit if empty or without the column),
+                 priority (0 if empty or without the column)
     events.csv   nodes that fail and join, see :mod:`trimaran.traces.events`; optional
     usage.npz    offsets, shape (pods + 1,); cpu and memory: use as a share of the request, minute by minute from the
                  arrival on; pod i has the values from offsets[i] to offsets[i + 1]
@@ -32,6 +33,7 @@ POD_COLUMNS = (
     "pod", "owner_kind", "owner", "arrival_minute", "end_minute", "cpu_request_milli", "memory_request_bytes",
 )  # fmt: skip
 LIMIT_COLUMNS = ("cpu_limit_milli", "memory_limit_bytes")
+PRIORITY_COLUMN = "priority"
 RESOURCES = ("cpu", "memory")
 NO_LIMIT = -1
 #: Kind of owner whose pods run to their end; pods of all other owners are services.
@@ -80,6 +82,7 @@ class Trace:
         warm_up_minutes: first part of the trace, which is not measured.
         minutes: length of the trace.
         events: nodes that fail and join, in the order of their minutes.
+        priority: priorities of the pods; None if all are 0.
     """
 
     name: str
@@ -100,6 +103,7 @@ class Trace:
     warm_up_minutes: int
     minutes: int
     events: tuple[NodeEvent, ...] = ()
+    priority: Int64s | None = None
 
     def amounts(self) -> dict[str, Amounts]:
         """Return millicores and bytes of each node at the start of the trace."""
@@ -150,7 +154,10 @@ def write_trace(trace: Trace, folder: Path) -> None:
         trace.pods, trace.owner_kinds, trace.owners, trace.arrival_minute, trace.end_minute, trace.cpu_request_milli,
         trace.memory_request_bytes, *limits,
     )  # fmt: skip
-    write_table(folder / PODS, (*POD_COLUMNS, *LIMIT_COLUMNS), pods)
+    priority = () if trace.priority is None else (PRIORITY_COLUMN,)
+    write_table(
+        folder / PODS, (*POD_COLUMNS, *LIMIT_COLUMNS, *priority), (*pods, *([trace.priority] if priority else ()))
+    )
     if trace.events:
         write_events(trace.events, folder / EVENTS)
     use = trace.use

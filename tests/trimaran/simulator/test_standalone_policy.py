@@ -1,0 +1,118 @@
+"""Replays that trimaran scheduler places as a whole: its queue, priorities, backoff and sampling."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from trimaran.scheduler.configuration import default_document
+from trimaran.simulator.policies.catalogue import policies
+from trimaran.simulator.policies.standalone import standalone_policy
+from trimaran.simulator.replay import Replay, ReplayOptions, ReplayOutcome
+from trimaran.traces.synthetic import Synthetic
+from trimaran.traces.trace import PodUse, Trace
+
+IN_TREE = {
+    "apiVersion": "kubescheduler.config.k8s.io/v1",
+    "kind": "KubeSchedulerConfiguration",
+    "profiles": [{"schedulerName": "default-scheduler"}],
+}
+
+
+def world(*pods: tuple[int, int, int, int], nodes: int = 1, minutes: int = 12) -> Trace:
+    """Return a trace of nodes with 1000 millicores, and pods given by arrival, end, millicores and priority."""
+    arrival, end, cpu, priority = (np.array(column, np.int64) for column in zip(*pods, strict=True))
+    unlimited = np.full(len(pods), -1)
+    return Trace(
+        name="world",
+        nodes=tuple(f"node-{number}" for number in range(nodes)),
+        cpu_capacity_milli=np.full(nodes, 1000),
+        memory_capacity_bytes=np.full(nodes, 1 << 30),
+        pods=tuple(f"pod-{number}" for number in range(len(pods))),
+        owner_kinds=("Deployment",) * len(pods),
+        owners=("web",) * len(pods),
+        arrival_minute=arrival,
+        end_minute=end,
+        cpu_request_milli=cpu,
+        memory_request_bytes=np.full(len(pods), 1 << 20),
+        cpu_limit_milli=unlimited,
+        memory_limit_bytes=unlimited,
+        use=PodUse(np.concatenate([[0], np.cumsum(end - arrival)]), *(np.full(int((end - arrival).sum()), 0.5),) * 2),
+        overcommit=(1.0, 1.0),
+        warm_up_minutes=0,
+        minutes=minutes,
+        priority=priority,
+    )
+
+
+def starts(outcome: ReplayOutcome) -> list[tuple[int, int]]:
+    """Return the pod and the minute of each placement."""
+    return [(run.pod, run.start) for run in outcome.cluster.pod_runs]
+
+
+def replay(trace: Trace, document: dict = IN_TREE) -> ReplayOutcome:
+    return Replay(trace, standalone_policy("mine", document)).run()
+
+
+def synthetic(minutes: int) -> Trace:
+    whole = Synthetic(seed=3, nodes=12, minutes=120, warm_up_minutes=30).trace()
+    return replace(whole, minutes=minutes, end_minute=np.minimum(whole.end_minute, minutes))
+
+
+def test_in_tree_plugins_decide_as_the_plain_replay() -> None:
+    """With kube-scheduler's plugins every pod has the node and the minute of the policy default, ties included."""
+    trace, options = synthetic(60), ReplayOptions(seed=4)
+    plain = Replay(trace, policies(trace)["default"], options).run()
+    ours = Replay(trace, standalone_policy("mine", IN_TREE), options).run()
+    runs, expected = (
+        [(run.pod, run.node, run.start, run.end) for run in each.cluster.pod_runs] for each in (ours, plain)
+    )
+    assert runs == expected
+    assert len(runs) > 150
+    assert ours.unplaced == plain.unplaced
+
+
+def test_the_default_profile_learns_and_scores_by_load() -> None:
+    """With CongestionCost the choices differ from those by requests, and a replay can be repeated exactly."""
+    trace = synthetic(40)
+    documents = (default_document("mine"), default_document("mine"), IN_TREE)
+    nodes = [[run.node for run in replay(trace, document).cluster.pod_runs] for document in documents]
+    assert nodes[0] == nodes[1]
+    assert nodes[0] != nodes[2]
+
+
+def test_priorities_order_the_queue_and_preempt() -> None:
+    """Of pods that arrive together the most important is first; a later one evicts, and the victim is placed again."""
+    together = world((0, 6, 800, 0), (0, 6, 800, 5))
+    assert starts(replay(together)) == [(1, 0)]
+    later = world((0, 12, 800, 0), (2, 5, 800, 5))
+    outcome = replay(later)
+    assert starts(outcome) == [(0, 0), (1, 2), (0, 5)]
+    assert outcome.displaced == 1
+    disabled = {"postFilter": {"disabled": [{"name": "*"}]}}
+    never = {**IN_TREE, "profiles": [{"schedulerName": "default-scheduler", "plugins": disabled}]}
+    assert starts(replay(later, never)) == [(0, 0)]
+
+
+def test_a_pod_in_backoff_is_passed_by_another() -> None:
+    """Room that comes during a long backoff goes to a pod that arrives, and otherwise to the one that waited."""
+    trace = world((0, 2, 800, 0), (1, 12, 800, 0), (2, 12, 800, 0))
+    slow = {**IN_TREE, "podInitialBackoffSeconds": 90, "podMaxBackoffSeconds": 90}
+    assert starts(replay(trace, slow)) == [(0, 0), (2, 2)]
+    assert starts(replay(trace)) == [(0, 0), (1, 2)]
+
+
+def test_sampling_looks_at_a_part_of_the_nodes() -> None:
+    """With percentageOfNodesToScore the first search ends before the node that scores best, the largest one."""
+    trace = world((0, 4, 200, 0), nodes=130, minutes=4)
+    trace = replace(trace, cpu_capacity_milli=np.where(np.arange(130) == 120, 4000, 1000))
+    best, sampled = (replay(trace, {**IN_TREE, **percent}) for percent in ({}, {"percentageOfNodesToScore": 10}))
+    assert best.cluster.pod_runs[0].node == 120
+    assert sampled.cluster.pod_runs[0].node < 100
+
+
+def test_a_file_with_several_profiles_is_refused() -> None:
+    """A policy has one profile."""
+    several = {**IN_TREE, "profiles": [{"schedulerName": "a"}, {"schedulerName": "b"}]}
+    with pytest.raises(ValueError, match="profiles: a policy has one profile, and the file has several: a, b"):
+        standalone_policy("mine", several)

@@ -1,0 +1,19 @@
+"""Observer of a simulated cluster: receives each change of its nodes and pods, as a watch does in a real cluster."""
+
+from runtime.kubernetes.objects import Node, Pod
+
+
+class ClusterObserver:
+    """Base class of observers, which ignores every change."""
+
+    def joined(self, node: Node) -> None:
+        """Take note of a node that was added."""
+
+    def left(self, node_name: str) -> None:
+        """Take note of a node that was removed; its pods have ended before."""
+
+    def placed(self, number: int, pod: Pod, node_name: str) -> None:
+        """Take note of a pod, given by its number in the trace, that was bound to a node."""
+
+    def ended(self, number: int, pod: Pod) -> None:
+        """Take note of a bound pod that ended."""
