@@ -33,12 +33,18 @@ class Binder:
 
     def __init__(self, api: Api) -> None:
         self._api, self._objects = api, ObjectCache()
+        self._seen: dict[str, dict[str, Object]] = {kind: {} for kind in _KINDS}
         self.plugin = VolumeBinding(self._objects, binds_claims=True)
 
     def look(self) -> None:
         """Read all objects, as a watch would."""
-        for kind in _KINDS:
-            self._objects.replace(kind, self._api.items(OTHER_KINDS[kind]))
+        for kind, seen in self._seen.items():
+            listed = {each["metadata"]["uid"]: each for each in self._api.items(OTHER_KINDS[kind])}
+            for uid in seen.keys() - listed.keys():
+                self._objects.drop(kind, seen[uid])
+            for each in listed.values():
+                self._objects.put(kind, each)
+            self._seen[kind] = listed
 
     def choose(self, pod: Pod) -> list[str]:
         """Return the nodes that the pod's volumes allow, and reserve the volumes on the first of them."""

@@ -6,7 +6,7 @@ the decision is taken back; without this, the next pod would choose the same vol
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from runtime.kubernetes.disruption_budgets import DisruptionBudget
@@ -83,24 +83,6 @@ class ObjectCache:
         self._assumed.pop((kind, key), None)
         self._forget_sources(kind)
         return None if self._objects[kind].pop(key, None) is None else _event(kind)
-
-    def replace(self, kind: str, documents: Iterable[Mapping[str, Any]]) -> ClusterEvent | None:
-        """Replace all objects of a kind with a full list; return the event for unschedulable pods, or None.
-
-        Raises:
-            ValueError: an object cannot be read; nothing changes.
-        """
-        listed = {_key(each): _READERS[kind](each) for each in documents}
-        if listed == self._objects[kind]:
-            return None
-        self._objects[kind] = listed
-        self._forget_sources(kind)
-        for of, key in tuple(self._assumed):
-            if of == kind and (
-                key not in listed or listed[key].resource_version != self._assumed[of, key].resource_version
-            ):
-                del self._assumed[of, key]
-        return _event(kind)
 
     @property
     def budgets(self) -> Collection[DisruptionBudget]:
