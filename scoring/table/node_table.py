@@ -320,12 +320,13 @@ class NodeTable:
         """
         row = self.row(pod.node_name if node_name is None else node_name)
         self.occupancy.end_nomination(pod.uid)
-        self.occupancy.drop(pod.uid)
-        if pod.finished:
-            return
         if placed_at is None:
             placed_at = float("-inf") if pod.scheduled_at is None else pod.scheduled_at
-        self.occupancy.put(row, pod, placed_at)
+        if not pod.finished and self.occupancy.replace(row, pod, placed_at):
+            return
+        self.occupancy.drop(pod.uid)
+        if not pod.finished:
+            self.occupancy.put(row, pod, placed_at)
 
     def assume(self, pod: Pod, node_name: str) -> None:
         """Count a pod on a node before it is bound there; its placement time is infinity, later than every measurement.

@@ -1,12 +1,16 @@
 """Tables of nodes: columns, pods that come and go, transactions."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from runtime.kubernetes.constraints import NodeRequirement
 from runtime.kubernetes.objects import CachedRequests
+from runtime.kubernetes.scheduling_rules import LabelSelector
 from scoring import Container, Node, NodeTable, Pod, ResourceList
+from scoring.table.placed_rules import PodCriterion
 
 
 def node(name, cpu=4000, **more):
@@ -126,6 +130,29 @@ def test_a_cached_change_of_another_table_is_not_used():
     ours.add(Pod(name="one", cached_requests=shared), "a")
     ours.add(Pod(name="two", cached_requests=shared), "a")
     assert ours.pod_counts.item() == 2
+
+
+def test_a_bound_pod_replaces_its_assumption_as_if_it_had_been_added_at_once():
+    """Sums, order, newest placement and label index equal those of a table without the assumption."""
+    shared, app = CachedRequests(), LabelSelector((NodeRequirement("app", "In", ("web",)),))
+    pods = [
+        pod(name, cached_requests=shared, labels={"app": "web"}, node_name="a", scheduled_at=at)
+        for name, at in (("late", 9.0), ("first", 5.0), ("second", 5.0), ("unknown", None))
+    ]
+    assumed, plain = NodeTable([node("a")]), NodeTable([node("a")])
+    for each in pods:
+        assumed.assume(replace(each, node_name=""), "a")
+    assert assumed.placed_rules.pods_matching([PodCriterion(app, None)]).tolist() == [4]
+    for each in pods:
+        assumed.add(each)
+        plain.add(each)
+    assert assumed.pods("a") == plain.pods("a")
+    assert assumed.newest.tolist() == plain.newest.tolist() == [9.0]
+    assert np.array_equal(sums(assumed), sums(plain))
+    assumed.add(replace(pods[0], labels={"app": "db"}))
+    assert assumed.placed_rules.pods_matching([PodCriterion(app, None)]).tolist() == [3]
+    assumed.add(replace(pods[1], terminating=True))
+    assert assumed.terminating_counts.tolist() == [1]
 
 
 def test_a_pod_counts_once(nodes):

@@ -128,8 +128,7 @@ class VictimSearch:
                 self._filters.append(each)
 
         self._by_requests = [each for each in self._filters if each.depends_on is Dependence.REQUESTS]
-
-        self._by_requests = [each for each in self._filters if each.depends_on is Dependence.REQUESTS]
+        self._plan: NodeTable | None = None  # copy of the table, on which nodes are tried one after the other
         self._best: tuple[float, ...] = (_MOST,)  # least beginning of a cost without violations
 
     def search(self, rows: Int64s, at_once: int) -> Iterator[Candidate | DominatedCandidate | tuple[str, ...]]:
@@ -188,9 +187,23 @@ class VictimSearch:
                 filters also comes back in spite of these, as long as the pods before it are the same; so the real
                 victims are not less important than the most important of these.
         """
-        plan, rows, name = self._nodes.copy(), np.array([pods.row]), self._nodes.names[pods.row]
+        if self._plan is None:
+            self._plan = self._nodes.copy()
+        plan, name = self._plan, self._nodes.names[pods.row]
         for placed in pods.placed:
             plan.remove(placed.pod)
+        try:
+            return self._bring_back(plan, pods, by_requests)
+        finally:
+            for placed in pods.placed:
+                if plan.find(placed.pod) is None:
+                    plan.add(placed.pod, name, placed.placed_at)
+
+    def _bring_back(
+        self, plan: NodeTable, pods: _Removable, by_requests: Candidate | tuple[str, ...]
+    ) -> Candidate | DominatedCandidate | tuple[str, ...]:
+        """Return the result of a node whose removable pods are gone from the plan; bring some of them back there."""
+        rows, name = np.array([pods.row]), self._nodes.names[pods.row]
         result = run_filters(self._filters, self._pod, plan, rows)
         if not result.feasible[0]:
             return next(iter(result.verdicts.values())).reasons(0)
