@@ -144,6 +144,17 @@ class ScorePlugin(ABC):
         """Convert the raw scores of all feasible nodes to 0 to 100, shape (nodes,); unchanged for most plugins."""
         return scores
 
+    def equal_score(self, pod: Pod, nodes: NodeTable) -> int | None:  # noqa: ARG002  unused by default
+        """Return the normalized score of a pod if it is equal on all nodes; None if it is not, or not known to be.
+
+        A total score then needs no array of this plugin. The method must take less time than the scores.
+
+        Args:
+            pod: pending pod.
+            nodes: whole node table.
+        """
+        return None
+
     def skips(self, pod: Pod) -> bool:  # noqa: ARG002  unused by default
         """Return whether kube-scheduler would skip this plugin for the pod (PreScore status Skip)."""
         return False

@@ -79,6 +79,8 @@ _MIN_DEVIATION = 0.05
 _MIN_DEVIATION_OF_MEMORY = 0.03
 # Density of the standard normal distribution at 0.
 _DENSITY = 1 / math.sqrt(2 * math.pi)
+# Up to this number of rows, looking at each row takes less time than the index of all nodes of an owner.
+_FEW_ROWS = 16
 # Marks unmeasured nodes until normalization; below the score of any rise.
 _UNMEASURED = np.iinfo(np.int64).min
 
@@ -219,9 +221,11 @@ class CongestionCost(ScorePlugin):
             rows = [None] * len(known) if variance is None else list(variance)
             variances = [row if is_known else None for row, is_known in zip(rows, known, strict=True)]
             return np.array([_cost(*each) for each in zip(self.resources, level, variances, divisor, strict=True)])
-        parameters = np.array([(each.target, each.power, _min_deviation(each)) for each in self.resources])
-        target, power, min_deviation = parameters.T[:, :, None]
-        return _uncertain_cost(level, np.hypot(np.sqrt(variance) / divisor, min_deviation), target, power)
+        parameters = np.array([(each.target, _min_deviation(each)) for each in self.resources])
+        target, min_deviation = parameters.T[:, :, None]
+        deviation = np.hypot(np.sqrt(variance) / divisor, min_deviation)
+        powers = [_raised(row, congested.power) for row, congested in zip(level, self.resources, strict=True)]
+        return _uncertain_cost(level, deviation, target, np.array(powers))
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:
         """Return the pod's expected use and the rise in cost of each resource, and the node's raw score."""
@@ -260,8 +264,7 @@ class CongestionCost(ScorePlugin):
             rise = rise * terms["crowding"]
         terms["rise"] = rise
         score = -_STEPS * np.log2(np.maximum(rise, _SMALLEST))
-        terms["score"] = np.where(node["measured"], score, 0.0).astype(np.int64)
-        terms["score"] = np.where(node["measured"], terms["score"], _UNMEASURED)
+        terms["score"] = np.where(node["measured"], score, float(_UNMEASURED)).astype(np.int64)
         return terms
 
     def _more_variance(self, pods: Sequence[Pod], name: str, kin: Sequence[_KinOnNodes], size: int) -> Float64s:
@@ -309,13 +312,11 @@ class CongestionCost(ScorePlugin):
 
         Nodes without metrics get 0.
         """
+        if scores.min(initial=0) != _UNMEASURED:
+            return _between_extremes(scores)
         known = scores != _UNMEASURED
         result = np.zeros_like(scores)
-        if known.any():
-            measured = scores[known]
-            lowest = measured.min()
-            spread = measured.max() - lowest
-            result[known] = (measured - lowest) * MAX_NODE_SCORE // spread if spread else MAX_NODE_SCORE
+        result[known] = _between_extremes(scores[known])
         return result
 
     def line(self, terms: Mapping[str, Any]) -> str:
@@ -343,7 +344,7 @@ def cost_of_mean(levels: Float64s, resource: CongestedResource) -> Float64s:
         levels: mean use, in parts of the target.
         resource: resource in use.
     """
-    return _uncertain_cost(levels, _min_deviation(resource), resource.target, resource.power)
+    return _uncertain_cost(levels, _min_deviation(resource), resource.target, _raised(levels, resource.power))
 
 
 def _level(use: Float64s, divisor: Float64s) -> Float64s:
@@ -362,17 +363,20 @@ def _cost(congested: CongestedResource, level: Float64s, variance: Float64s | No
         variance: variance of the use, in the square of the unit of requests; None if it is not known.
         divisor: use at the target, in the unit of requests.
     """
+    power = _raised(level, congested.power)
     if variance is None:
-        cost: Float64s = np.power(level, congested.power)
-        return cost
+        return power
     deviation = np.hypot(np.sqrt(variance) / divisor, _min_deviation(congested))
-    return _uncertain_cost(level, deviation, congested.target, congested.power)
+    return _uncertain_cost(level, deviation, congested.target, power)
 
 
 def _uncertain_cost(
-    level: Float64s, deviation: Float64s | float, target_percent: Float64s | float, exponent: Float64s | float
+    level: Float64s, deviation: Float64s | float, target_percent: Float64s | float, power: Float64s
 ) -> Float64s:
-    """Return the cost of normally distributed use, with mean ``level`` and deviation in parts of the target."""
+    """Return the cost of normally distributed use, with mean ``level`` and deviation in parts of the target.
+
+    ``power`` is the power of the mean, the cost of use that is known exactly.
+    """
     from scipy.special import ndtr  # importing scipy takes 0.1 s that most importers never need
 
     # The expected excess of a normal distribution over the capacity has a closed form.
@@ -380,9 +384,29 @@ def _uncertain_cost(
     beyond = (level - 1 / target) / deviation
     density = _DENSITY * np.exp(-0.5 * (beyond * beyond))
     excess = deviation * (beyond * ndtr(beyond) + density)
-    power = np.power(level, exponent)
     total: Float64s = ndtr((level - 1) / deviation) + (_EXCESS_SHARE * target) * excess + _POWER_SHARE * power
     return total
+
+
+def _raised(level: Float64s, power: float) -> Float64s:
+    """Return a power of levels; for a power of two by squaring, as ``np.power`` takes a hundred times as long."""
+    exponent = math.frexp(power)[1] - 1
+    if power != 2.0**exponent:
+        return np.asarray(np.power(level, power))
+    for _ in range(exponent):
+        level = level * level
+    return level
+
+
+def _between_extremes(scores: Int64s) -> Int64s:
+    """Return 100 for the highest score and 0 for the lowest; 100 for all if all are equal."""
+    if not scores.size:
+        return scores
+    lowest = scores.min()
+    spread = scores.max() - lowest
+    if not spread:
+        return np.full_like(scores, MAX_NODE_SCORE)
+    return np.asarray((scores - lowest) * MAX_NODE_SCORE // spread)
 
 
 def _min_deviation(congested: CongestedResource) -> float:
@@ -401,6 +425,12 @@ def _kin_on(kin: Kin | None, nodes: NodeTable, rows: Rows) -> _KinOnNodes:
     """Return the pods of a workload or owner on some rows of a node table."""
     if kin is None:
         return _NO_KIN
+    if not isinstance(rows, slice) and len(rows) <= _FEW_ROWS:
+        owned = [nodes.owners_on(row).get(kin) for row in rows.tolist()]
+        return _KinOnNodes(
+            np.array([place for place, sums in enumerate(owned) if sums is not None], np.int64),
+            [sums for sums in owned if sums is not None],
+        )
     found = nodes.rows_with(kin)
     if not found.size:
         return _NO_KIN

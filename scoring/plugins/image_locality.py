@@ -46,6 +46,11 @@ class ImageLocality(WithoutNodeTerms):
     def __post_init__(self) -> None:
         object.__setattr__(self, "kubernetes_version", known_version(self.kubernetes_version))
 
+    def equal_score(self, pod: Pod, nodes: NodeTable) -> int | None:
+        """Return 0 if no node has an image of the pod."""
+        images = (*[container.image for container in (*pod.init_containers, *pod.containers)], *pod.image_volumes)
+        return None if any(nodes.image(normalized_image_name(image))[0].size for image in images) else 0
+
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
         """Return the bytes of the pod's images on each node, scaled as in the formula of the module, and the score."""
         volumes_count, volumes_limit = (at_least(self.kubernetes_version, version) for version in ("1.36", "1.37"))

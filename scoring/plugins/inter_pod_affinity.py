@@ -28,6 +28,7 @@ from scoring.normalization import MAX_NODE_SCORE
 from scoring.plugins.base import EVERY_ROW, Rows, Terms, WithoutNodeTerms
 from scoring.plugins.filtering import ClusterEvent, FilterPlugin, FilterVerdict
 from scoring.table.node_table import NodeTable
+from scoring.table.placed_rules import PlacedTerm
 
 _NO_AFFINITY = "node(s) didn't match pod affinity rules"
 _ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
@@ -90,6 +91,10 @@ class InterPodAffinity(WithoutNodeTerms, FilterPlugin):
         """Return true if the terms of placed pods are ignored and the pod has no preferred terms."""
         return self.ignore_preferred_terms_of_existing_pods and not _has_preferred_terms(pod)
 
+    def equal_score(self, pod: Pod, nodes: NodeTable) -> int | None:
+        """Return 0 if the pod has no preferred terms, and no placed pod has a term that counts for it."""
+        return None if _has_preferred_terms(pod) or any(self._placed_terms(pod, nodes)) else 0
+
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
         """Return the sum of the weights of the terms that hold for each pod and node."""
         sums = np.zeros((len(pods), len(nodes)), np.int64)
@@ -120,12 +125,17 @@ class InterPodAffinity(WithoutNodeTerms, FilterPlugin):
         for sign, terms in ((1, rules.preferred_affinity_terms), (-1, rules.preferred_anti_affinity_terms)):
             for weight, term in terms:
                 yield sign * weight, term.topology_key, placed.pods_matching([sources.criterion(term)])
-        for each in placed.terms_matching(pod, sources.namespace_labels):
+        for weight, each in self._placed_terms(pod, nodes):
+            yield weight, each.term.topology_key, placed.pods_with(each)
+
+    def _placed_terms(self, pod: Pod, nodes: NodeTable) -> Iterator[tuple[int, PlacedTerm]]:
+        """Yield the weight of every term of placed pods that selects the pod and counts for its score."""
+        for each in nodes.placed_rules.terms_matching(pod, nodes.selector_sources.namespace_labels):
             weight = {
                 "required": self.hard_pod_affinity_weight, "preferred": each.weight, "preferred_anti": -each.weight,
             }.get(each.role, 0)  # fmt: skip
             if weight:
-                yield weight, each.term.topology_key, placed.pods_with(each)
+                yield weight, each
 
 
 def _has_preferred_terms(pod: Pod) -> bool:

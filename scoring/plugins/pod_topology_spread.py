@@ -32,7 +32,6 @@ from scoring.plugins.base import EVERY_ROW, Rows, Terms, WithoutNodeTerms
 from scoring.plugins.filtering import ClusterEvent, FilterPlugin, FilterVerdict
 from scoring.table.node_table import NodeTable
 from scoring.table.placed_rules import PodCriterion, SelectorSources
-from scoring.table.topology import Topology
 
 HOSTNAME = "kubernetes.io/hostname"
 SYSTEM_DEFAULTS = (
@@ -42,6 +41,7 @@ SYSTEM_DEFAULTS = (
 _TOO_SKEWED = "node(s) didn't match pod topology spread constraints"
 _NO_LABEL = f"{_TOO_SKEWED} (missing required label)"
 _IGNORED = -1
+_MAX_CACHED_CONSTRAINTS = 10_000
 _SELECTING_OWNERS = frozenset({"ReplicationController", "ReplicaSet", "StatefulSet"})
 # Labels that differ between the pods of one owner, so no selector of an owner has them.
 _LABELS_OF_ONE_POD = frozenset({
@@ -86,7 +86,7 @@ class PodTopologySpread(WithoutNodeTerms, FilterPlugin):
             counts = _matching(pod, nodes, constraint)
             counted = _both(eligible, _included(pod, nodes, constraint))
             in_domain = topology.on_nodes(counts if counted is None else np.where(counted, counts, 0))
-            domains = _domains(topology, topology.codes if counted is None else topology.codes[counted])
+            domains = topology.domains(topology.codes if counted is None else topology.codes[counted])
             # The fewest pods in a domain: every domain that counts has a node that counts.
             fewest = (
                 0
@@ -112,26 +112,22 @@ class PodTopologySpread(WithoutNodeTerms, FilterPlugin):
             return all(constraint.required for constraint in pod.scheduling.spread)
         return all(constraint.required for constraint in self._defaults)
 
+    def equal_score(self, pod: Pod, nodes: NodeTable) -> int | None:
+        """Return 0 for a pod without constraints."""
+        return None if self._constraints(pod, nodes.selector_sources, required=False) else 0
+
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
         """Return the weighted number of pods in the domains of each node, and -1 for nodes that are not scored."""
         return {"score": np.array([self._raw(pod, nodes, rows) for pod in pods])}
 
     def normalize(self, scores: Int64s) -> Int64s:
         """Return scores from 0 to 100, shape (nodes,)."""
+        if scores.size and scores.min() != _IGNORED:
+            return _normalized(scores)
         scored = scores != _IGNORED
-        counted = scores[scored]
         normalized = np.zeros_like(scores)
-        if not counted.size:
-            return normalized
-        highest = counted.max()
-        lowest = counted.min()
-        if highest == 0:
-            normalized[scored] = MAX_NODE_SCORE
-        elif highest < counted.size:  # one division for each raw score, not for each node
-            by_raw = MAX_NODE_SCORE * (highest + lowest - np.arange(highest + 1)) // highest
-            normalized[scored] = by_raw.take(counted)
-        else:
-            normalized[scored] = MAX_NODE_SCORE * (highest + lowest - counted) // highest
+        if scored.any():
+            normalized[scored] = _normalized(scores[scored])
         return normalized
 
     def line(self, terms: Mapping[str, Any]) -> str:
@@ -149,11 +145,19 @@ class PodTopologySpread(WithoutNodeTerms, FilterPlugin):
         own = pod.scheduling.spread
         if own:
             return tuple([constraint for constraint in own if constraint.required == required])
-        defaults = [constraint for constraint in self._defaults if constraint.required == required]
-        selector = default_selector(pod, sources) if defaults else None
-        if selector is None:
+        defaults = tuple([constraint for constraint in self._defaults if constraint.required == required])
+        if not defaults:
             return ()
-        return tuple(replace(constraint, selector=selector) for constraint in defaults)
+        key = defaults, pod.namespace, tuple(pod.labels.items()), pod.owner
+        known = sources.default_constraints.get(key)
+        if known is None:
+            if len(sources.default_constraints) >= _MAX_CACHED_CONSTRAINTS:
+                sources.default_constraints.clear()
+            selector = default_selector(pod, sources)
+            chosen = () if selector is None else defaults
+            known = tuple([replace(constraint, selector=selector) for constraint in chosen])
+            sources.default_constraints[key] = known
+        return known
 
     def _raw(self, pod: Pod, nodes: NodeTable, rows: Rows) -> Int64s:
         constraints = self._constraints(pod, nodes.selector_sources, required=False)
@@ -165,14 +169,17 @@ class PodTopologySpread(WithoutNodeTerms, FilterPlugin):
         complete = _with_all_keys(nodes, constraints) if needs_all_keys else None
         scored = None if complete is None else complete[rows]
         total: Float64s = np.zeros(size)
+        matching: dict[int, Int64s] = {}  # by the identity of the selector, which default constraints share
         for constraint in constraints:
             topology = nodes.rows.topology(constraint.topology_key)
-            counts = _matching(pod, nodes, constraint)
+            counts = matching.get(id(constraint.selector))
+            if counts is None:
+                counts = matching[id(constraint.selector)] = _matching(pod, nodes, constraint)
             if constraint.topology_key == HOSTNAME:
                 domains = size if scored is None else int(np.count_nonzero(scored))
             else:
-                codes = topology.codes[rows]
-                domains = _domains(topology, codes if scored is None else codes[scored])
+                codes = topology.codes if isinstance(rows, slice) else topology.codes.take(rows)
+                domains = topology.domains(codes if scored is None else codes[scored])
                 counted = _both(complete, _included(pod, nodes, constraint))
                 counts = topology.on_nodes(counts if counted is None else np.where(counted, counts, 0))
             # In the order of kube-scheduler's floating-point operations.
@@ -182,6 +189,17 @@ class PodTopologySpread(WithoutNodeTerms, FilterPlugin):
             total += part
         raw = rounded_score(total)
         return raw if scored is None else np.where(scored, raw, _IGNORED)
+
+
+def _normalized(raw: Int64s) -> Int64s:
+    """Return 100 * (highest + lowest - raw) // highest; 100 if every raw score is 0."""
+    highest, lowest = raw.max(), raw.min()
+    if highest == 0:
+        return np.full_like(raw, MAX_NODE_SCORE)
+    if highest < raw.size:  # one division for each raw score, not for each node
+        by_raw: Int64s = MAX_NODE_SCORE * (highest + lowest - np.arange(highest + 1)) // highest
+        return by_raw.take(raw)
+    return np.asarray(MAX_NODE_SCORE * (highest + lowest - raw) // highest)
 
 
 def default_selector(pod: Pod, sources: SelectorSources) -> LabelSelector | None:
@@ -226,15 +244,6 @@ def _with_all_keys(nodes: NodeTable, constraints: Sequence[SpreadConstraint]) ->
         if not topology.is_complete:
             has_all = _both(has_all, topology.has_label)
     return has_all
-
-
-def _domains(topology: Topology, codes: Int64s) -> int:
-    """Return the number of domains of some nodes; those without the label are one more domain."""
-    if topology.is_one_node_each:
-        return len(codes)
-    present = np.zeros(topology.missing + 1, np.bool_)
-    present[codes] = True
-    return int(np.count_nonzero(present))
 
 
 def _both(mask: Bools | None, other: Bools | None) -> Bools | None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from runtime.kubernetes.objects import Pod
 from scoring.arrays import Int64s
-from scoring.normalization import inverted
+from scoring.normalization import MAX_NODE_SCORE, inverted
 from scoring.plugins.base import EVERY_ROW, Rows, Terms, WithoutNodeTerms
 from scoring.plugins.filtering import (
     ClusterEvent,
@@ -43,6 +43,10 @@ class TaintToleration(WithoutNodeTerms, FilterPlugin):
         """Return which nodes have no taints that the pod does not tolerate; None if no node has taints."""
         allowed = nodes.rows.constraints.tolerated(pod)
         return None if allowed is None else unresolvable_everywhere(allowed[rows], "node(s) had untolerated taint(s)")
+
+    def equal_score(self, pod: Pod, nodes: NodeTable) -> int | None:
+        """Return 100 if no node has soft taints."""
+        return None if nodes.rows.constraints.soft_taint_counts(pod.tolerations) is not None else MAX_NODE_SCORE
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
         """Return the number of soft taints that each pod does not tolerate."""

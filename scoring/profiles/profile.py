@@ -178,11 +178,16 @@ class PreparedProfile:
         total = np.zeros(size, np.int64)
         feasible = self._allowed(None if feasible is None else as_mask(feasible, (size,)), rows)
         replacement = self._replacement(pod, rows)
+        equal = 0  # sum of the scores that are equal on all nodes
         for weighted, prepared in self._prepared:
             plugin = weighted.plugin
             if plugin.skips(pod):
                 if parts is not None:
                     parts[plugin.name] = PluginScores(weighted, np.zeros_like(total), np.zeros_like(total), None)
+                continue
+            score = None if parts is not None or plugin.reads_metrics else plugin.equal_score(pod, self.nodes)
+            if score is not None:
+                equal += weighted.weight * score
                 continue
             prepared.follow(slices=self._slices)
             # Without parts, compute the raw scores only.
@@ -193,6 +198,8 @@ class PreparedProfile:
             total += normalized if weighted.weight == 1 else weighted.weight * normalized
             if parts is not None:
                 parts[plugin.name] = PluginScores(weighted, raw, normalized, terms)
+        if equal:
+            total += equal
         if feasible is not None:
             total[~feasible] = INFEASIBLE
         return total

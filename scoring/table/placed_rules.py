@@ -5,7 +5,7 @@ on the changes, not on the number of nodes or pods. Pods with the same namespace
 which a selector is compared with once.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -19,6 +19,7 @@ from runtime.kubernetes.scheduling_rules import (
     LabelSelector,
     PodAffinityTerm,
     SchedulingRules,
+    SpreadConstraint,
 )
 from scoring.arrays import Bools, Int64s
 from scoring.table.node_rows import NodeRows
@@ -79,11 +80,15 @@ class SelectorSources:
         namespace_labels: labels of each namespace.
         service_selectors: selectors of the Services of each namespace, without those that have none.
         owner_selectors: selectors of ReplicationControllers, ReplicaSets and StatefulSets, by namespace, kind and name.
+        default_constraints: cache of the default spread constraints by the properties of pods that determine them.
     """
 
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     service_selectors: Mapping[str, Collection[Mapping[str, str]]] = field(default_factory=dict)
     owner_selectors: Mapping[tuple[str, str, str], LabelSelector] = field(default_factory=dict)
+    default_constraints: dict[Hashable, tuple[SpreadConstraint, ...]] = field(
+        init=False, default_factory=dict, repr=False
+    )
 
     def criterion(self, term: PodAffinityTerm) -> PodCriterion:
         """Return the condition of a pending pod's term, with the namespaces that its namespace selector selects."""
@@ -217,10 +222,10 @@ class PlacedRules:
                 continue
             # Add before removing, so that a replaced pod does not remove the last count of a key.
             for uid, placed in now.items():
-                if before.get(uid) is not placed:
+                if not _counts_alike(placed, before.get(uid)):
                     self._count(placed.pod, ids.item(row), row, 1)
             for uid, placed in before.items():
-                if now.get(uid) is not placed:
+                if not _counts_alike(placed, now.get(uid)):
                     self._count(placed.pod, ids.item(row), row, -1)
             self._seen[row] = now
         self._version = occupancy.version
@@ -261,6 +266,19 @@ class PlacedRules:
                 self._terms_of.clear()
             known = self._terms_of[id(rules)] = rules, tuple(_terms_of(rules))
         return known[1]
+
+
+def _counts_alike(placed: "PlacedPod", other: "PlacedPod | None") -> bool:
+    """Return whether the index has the same entries for two versions of a pod, as when an assumed pod is bound."""
+    if placed is other or other is None:
+        return other is not None
+    pod, before = placed.pod, other.pod
+    return (
+        pod.scheduling is before.scheduling
+        and pod.terminating == before.terminating
+        and pod.labels == before.labels
+        and pod.namespace == before.namespace
+    )
 
 
 def _terms_of(rules: SchedulingRules) -> Iterator[PlacedTerm]:

@@ -56,6 +56,25 @@ class Topology:
         """True if every node is a domain of its own, as with host names."""
         return self.is_complete and self.missing == len(self.codes)
 
+    def domains(self, codes: Int64s) -> int:
+        """Return the number of domains of some nodes; those without the label are one more domain.
+
+        Args:
+            codes: values of :attr:`codes` of the nodes; the array itself for all nodes, whose result is cached.
+        """
+        if self.is_one_node_each:
+            return len(codes)
+        return self._domains if codes is self.codes else self._count(codes)
+
+    @cached_property
+    def _domains(self) -> int:
+        return self._count(self.codes)
+
+    def _count(self, codes: Int64s) -> int:
+        present = np.zeros(self.missing + 1, np.bool_)
+        present[codes] = True
+        return int(np.count_nonzero(present))
+
     def sums(self, counts: Int64s) -> Int64s:
         """Return the sum over each domain, shape (domains + 1,); the last, for nodes without the label, is 0.
 

@@ -75,6 +75,14 @@ class PluginContract:
         assert some.tolist() == prepared.score(pod)[rows].tolist()
 
     @pytest.mark.parametrize("seed", _SEEDS)
+    def test_an_equal_score_is_that_of_every_node(self, seed: int) -> None:
+        """A score that ``equal_score`` returns is that of every node after normalization."""
+        table, metrics, pod = _cluster(seed)
+        equal = self.plugin.equal_score(pod, table)
+        scores = set(self.plugin.normalize(self.plugin.score(pod, table, metrics)).tolist())
+        assert equal is None or scores == {equal}
+
+    @pytest.mark.parametrize("seed", _SEEDS)
     def test_follows_changes_of_the_pods(self, seed: int) -> None:
         """After a pod is placed, the scores equal those of a plugin that is prepared again (``reads_pods``)."""
         table, metrics, pod = _cluster(seed)

@@ -57,10 +57,10 @@ class NodeSelector:
         """Return the row of the best feasible node and its score, which is None for an only feasible node."""
         rows = np.flatnonzero(feasibility.feasible)
         if len(rows) == 1 or not profile.scores.plugins:
-            return int(self._rng.choice(rows)), None
+            return int(rows[self._rng.integers(len(rows))]), None
         total = self._totals_of(profile, pod, rows)
         best = np.flatnonzero(total == total.max())
-        index = int(best[0] if len(best) == 1 else self._rng.choice(best))
+        index = int(best[0 if len(best) == 1 else self._rng.integers(len(best))])
         return int(rows[index]), int(total[index])
 
     def totals(self, profile: SchedulerProfile, pod: Pod, feasible: Bools) -> Int64s:
