@@ -29,6 +29,8 @@ from runtime.server.access import AccessCheck
 from runtime.settings.loading import load
 from trimaran.rebalancer.settings import RebalanceSettings
 from trimaran.rebalancer.worker import RebalancerWorker
+from trimaran.scheduler.app import create_app
+from trimaran.scheduler.telemetry import SchedulerTelemetry
 from trimaran.soft_taints.settings import NodesSettings
 from trimaran.soft_taints.worker import SoftTaintsWorker
 
@@ -118,6 +120,15 @@ def rebalancer(watcher: str, token_file: Path) -> Iterator[str]:
     worker.close()
 
 
+@contextmanager
+def standalone() -> Iterator[str]:
+    """Serve the metrics of a ``trimaran scheduler`` that leads; yield its address."""
+    telemetry = SchedulerTelemetry()
+    telemetry.watch(lambda: {"leads": 1.0, "load_known": 1.0}, dict)
+    with served(create_app(telemetry, lambda: True, str, dict, None, AccessCheck())) as url:
+        yield url
+
+
 def schedule(url: str, kubernetes: FakeKubernetes, stop: threading.Event) -> None:
     """Ask for scores as kube-scheduler does, and bind each pod to the best node, until the end."""
     number = 0
@@ -156,11 +167,12 @@ def services(folder: Path) -> Iterator[dict[str, str]]:
             extender(folder, kubernetes, service.url, *settings) as url,
             node_writer(service.url, token_file) as writer,
             rebalancer(service.url, token_file) as mover,
+            standalone() as placer,
         ):
             pods = threading.Thread(target=schedule, args=(url, kubernetes, stop), daemon=True)
             pods.start()
             yield {"trimaran": service.url, "trimaran-extender": url, "trimaran-writer": writer,
-                   "trimaran-rebalancer": mover}  # fmt: skip
+                   "trimaran-rebalancer": mover, "trimaran-standalone": placer}  # fmt: skip
             stop.set()
             pods.join(20)
     finally:
@@ -214,7 +226,9 @@ def names(expression: str) -> set[str]:
 # -- metrics ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("job", ["trimaran", "trimaran-extender", "trimaran-writer", "trimaran-rebalancer"])
+@pytest.mark.parametrize(
+    "job", ["trimaran", "trimaran-extender", "trimaran-writer", "trimaran-rebalancer", "trimaran-standalone"]
+)
 def test_every_metric_is_documented(scraped: Scraped, job: str) -> None:
     """Each metric of each service has a row in the docs."""
     exposed = {name for name in scraped.families(job) if not name.endswith("_created")}
@@ -229,8 +243,8 @@ def test_documented_metrics_exist(scraped: Scraped) -> None:
 
 def rows(text: str) -> set[str]:
     """Return the metrics in the first column of tables, without the suffix of counters."""
-    cells = re.findall(r"^\| (`(?:trimaran|process)_[^|]+) \|", text, re.MULTILINE)
-    found = [name for cell in cells for name in re.findall(r"`((?:trimaran|process)_[a-z_]+)", cell)]
+    cells = re.findall(r"^\| (`(?:trimaran|process|scheduler)_[^|]+) \|", text, re.MULTILINE)
+    found = [name for cell in cells for name in re.findall(r"`((?:trimaran|process|scheduler)_[a-z_]+)", cell)]
     return {re.sub(r"_total$", "", name) for name in found}
 
 
@@ -253,7 +267,7 @@ def test_number_of_series_does_not_grow_with_nodes(watch: Any, tmp_path: Path) -
 def test_scrapes_authenticate_with_a_token(scraped: Scraped) -> None:
     """Prometheus scrapes /metrics with a credentials file, and the target is up."""
     up = "count(max_over_time(up[30s]) == 1)"  # single scrapes of a quarter of a second may fail on a busy machine
-    assert [result["value"][1] for result in query(scraped.prometheus, up)] == ["5"]
+    assert [result["value"][1] for result in query(scraped.prometheus, up)] == ["6"]
 
 
 # -- alerts -------------------------------------------------------------------------------------------------------
