@@ -31,6 +31,13 @@ class GangForm(StrEnum):
     LABELS = "labels"
 
 
+POD_GROUP_KINDS: Final[Mapping[str, GangForm]] = {
+    "PodGroup": GangForm.IN_TREE,
+    "PodGroup.scheduling.x-k8s.io": GangForm.COSCHEDULING,
+}
+"""Generations of PodGroups by kind, with the API group for the second kind of this name."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class GangRef:
     """Identity of a gang.
@@ -94,7 +101,7 @@ class PodGroup:
             ValueError: a field has no valid value; the message names the object and the field.
         """
         metadata, spec = get(document, "metadata"), get(document, "spec")
-        namespace, name = str(get(metadata, "namespace") or "default"), str(get(metadata, "name") or "")
+        namespace, name = _names(document)
         where = f"pod group {namespace}/{name}: spec"
         policy, version = get(spec, "schedulingPolicy"), str(get(document, "apiVersion") or "")
         created_at = unix_seconds(get(metadata, "creationTimestamp"), f"pod group {namespace}/{name}: metadata")
@@ -116,6 +123,16 @@ class PodGroup:
             uid,
             status,
         )
+
+
+def group_ref(kind: str, document: Mapping[str, Any]) -> GangRef:
+    """Return the gang that a PodGroup describes, from its name alone; ``kind`` is of :data:`POD_GROUP_KINDS`."""
+    return GangRef(POD_GROUP_KINDS[kind], *_names(document))
+
+
+def _names(document: Mapping[str, Any]) -> tuple[str, str]:
+    metadata = get(document, "metadata")
+    return str(get(metadata, "namespace") or "default"), str(get(metadata, "name") or "")
 
 
 def labelled_group(pod: Pod) -> PodGroup | None:

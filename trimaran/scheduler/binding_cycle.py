@@ -91,6 +91,10 @@ class BindingCycle:
         self._queue.move(ClusterEvent.POD_ASSIGNED, now)
         return Waiting(pod, decision.node_name)
 
+    def announce(self, decisions: Iterable[Decision]) -> None:
+        """Let :meth:`next` return further decisions that were made together."""
+        self._approved.extend(decisions)
+
     def next(self, now: float) -> Decision | None:
         """Return the next decision on a pod whose wait has ended; None if there is none."""
         self._settle(now)
@@ -164,10 +168,14 @@ class BindingCycle:
 
     def give_up(self, entry: QueueEntry, node_name: str, now: float, refused_by: tuple[str, ...]) -> None:
         """Stop counting a pod on its node, and take it back into the queue."""
-        self._unreserve(entry.pod, node_name)
-        self._state.retry(entry.pod.uid)
+        self.withdraw(entry.pod, node_name)
         self._queue.retry(entry, now, refused_by)
         self._queue.move(ClusterEvent.POD_GONE, now, but=entry.pod.uid)
+
+    def withdraw(self, pod: Pod, node_name: str) -> None:
+        """Stop counting a pod on its node, without a trace."""
+        self._unreserve(pod, node_name)
+        self._state.retry(pod.uid)
 
     def _approve(self, placed: _Placed, now: float) -> Decision:
         """Return the decision for a pod that all Permit plugins allow: bind it, or send the writes before that."""

@@ -2,16 +2,16 @@
 
 A plugin is an object that inherits from one or more of these classes. Filter and Score look at all nodes at once and
 are pure functions of the pod and the node table: :class:`scoring.plugins.filtering.FilterPlugin` and
-:class:`scoring.ScorePlugin`. kube-scheduler's PreFilter and PreScore exist to share work between nodes, which arrays do
-not need: a filter that returns None, or a score that skips the pod, is its status Skip. NormalizeScore is
-``ScorePlugin.normalize``.
+:class:`scoring.ScorePlugin`. kube-scheduler's PreFilter and PreScore also share work between nodes, which arrays do
+not need: a filter that returns None, or a score that skips the pod, is its status Skip; PreFilter only refuses pods
+here. NormalizeScore is ``ScorePlugin.normalize``.
 
 The plugins here may keep state, since one scheduler owns them. They send no requests and read no clock: what has to be
 written is part of a decision, and the time is an argument. Source: k8s.io/kube-scheduler/framework.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -67,18 +67,23 @@ class Wait:
 
 @dataclass(frozen=True)
 class Rejection:
-    """Answer of a PreEnqueue, Reserve, Permit or PreBind plugin that stops a pod.
+    """Answer of a PreEnqueue, PreFilter, Reserve, Permit or PreBind plugin that stops a pod.
 
     Attributes:
         message: reason, for the pod's status.
         needs_room: true if a new node could help, so that cluster autoscalers may act; the status then has the reason
             ``Unschedulable``.
         ends_nomination: true if the pod's nomination to a node ends, because preemption cannot help it any more.
+        refused_by: plugins whose events requeue a pod that PreFilter refuses; empty for the plugin that answers.
+        retry_at: time at which a pod that PreFilter refuses is tried again without an event, seconds; None for the
+            queue's own times.
     """
 
     message: str
     needs_room: bool = False
     ends_nomination: bool = False
+    refused_by: frozenset[str] = frozenset()
+    retry_at: float | None = None
 
 
 class SchedulerPlugin:
@@ -91,6 +96,9 @@ class SchedulerPlugin:
 
     name: ClassVar[str]
     requeued_by: ClassVar[frozenset[ClusterEvent]] = frozenset(ClusterEvent)
+
+    def attach(self, handle: "SchedulerHandle") -> None:  # noqa: B027  most plugins need no handle
+        """Take the handle of the scheduler that uses the plugin; called once before any other method."""
 
 
 class PreEnqueuePlugin(SchedulerPlugin, ABC):
@@ -111,6 +119,20 @@ class QueueSortPlugin(SchedulerPlugin, ABC):
         Args:
             pod: pending pod.
             queued_at: time when the pod was first queued, seconds.
+        """
+
+
+class PreFilterPlugin(SchedulerPlugin, ABC):
+    """Plugin that refuses a pod before any node is looked at."""
+
+    @abstractmethod
+    def pre_filter(self, pod: Pod, nodes: NodeTable, now: float) -> Rejection | None:
+        """Return why the pod is not tried now; None if it is. PostFilter plugins do not run for a refused pod.
+
+        Args:
+            pod: pending pod.
+            nodes: node table with all bound and assumed pods.
+            now: seconds on the scheduler's clock.
         """
 
 
@@ -194,6 +216,13 @@ class WaitingPods:
         if uid in self.by_uid:
             self.by_uid[uid][2].pop(plugin, None)
 
+    def limit(self, uid: str, plugin: str, until: float) -> None:
+        """Let a pod wait for a plugin no longer than until a time, seconds."""
+        if uid in self.by_uid:
+            times = self.by_uid[uid][2]
+            if plugin in times:
+                times[plugin] = min(times[plugin], until)
+
     def reject(self, uid: str, plugin: str, refusal: Rejection) -> None:
         """Record that a plugin rejects a pod."""
         if uid in self.by_uid:
@@ -223,3 +252,22 @@ class WaitingPods:
     def next_at(self) -> float | None:
         """Return the time of the next time-out, seconds; None if no pod waits."""
         return min((at for _, _, until in self.by_uid.values() for at in until.values()), default=None)
+
+
+@dataclass
+class SchedulerHandle:
+    """Part of a scheduler that plugins may use. kube-scheduler calls it ``framework.Handle``.
+
+    Attributes:
+        waiting: pods that wait for Permit plugins.
+        is_assumed: returns whether a pod, given by its uid, counts on a node and is not known to be bound.
+        is_active: returns whether a pod, given by its uid, is due for an attempt.
+        activate: tries pods, given by their uids, as soon as possible, without their backoff.
+        now: time of the current cycle, seconds on the scheduler's clock.
+    """
+
+    waiting: WaitingPods
+    is_assumed: Callable[[str], bool]
+    is_active: Callable[[str], bool]
+    activate: Callable[[Iterable[str]], None]
+    now: float = 0.0

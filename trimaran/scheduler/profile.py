@@ -14,6 +14,7 @@ from trimaran.scheduler.extension_points import (
     PostFilterPlugin,
     PreBindPlugin,
     PreEnqueuePlugin,
+    PreFilterPlugin,
     QueueSortPlugin,
     Rejection,
     ReservePlugin,
@@ -52,6 +53,8 @@ class SchedulerProfile:
         filters: filter plugins, in the order in which they run.
         queue_sort: order of the queue, the same in all profiles of a scheduler.
         pre_enqueue: plugins that gate pods.
+        pre_filters: plugins that refuse pods before any node is looked at.
+        places_groups: place the pods of a PodGroup of Kubernetes in one cycle; without it they are placed one by one.
         post_filters: plugins that may make room, in order.
         reserve: plugins that keep account of pods on nodes.
         permit: plugins that let pods wait.
@@ -65,6 +68,8 @@ class SchedulerProfile:
     filters: tuple[FilterPlugin, ...] = ()
     queue_sort: QueueSortPlugin = field(default_factory=PrioritySort)
     pre_enqueue: tuple[PreEnqueuePlugin, ...] = (SchedulingGates(),)
+    pre_filters: tuple[PreFilterPlugin, ...] = ()
+    places_groups: bool = False
     post_filters: tuple[PostFilterPlugin, ...] = ()
     reserve: tuple[ReservePlugin, ...] = ()
     permit: tuple[PermitPlugin, ...] = ()
@@ -81,9 +86,18 @@ class SchedulerProfile:
     def requeued_by(self) -> Mapping[str, frozenset[ClusterEvent]]:
         """Events that requeue a pod, by the name of the plugin that refused it."""
         plugins: Iterable[FilterPlugin | SchedulerPlugin] = (
-            *self.filters, *self.post_filters, *self.reserve, *self.permit, *self.pre_bind,
+            *self.filters, *self.pre_filters, *self.post_filters, *self.reserve, *self.permit, *self.pre_bind,
         )  # fmt: skip
         return {plugin.name: plugin.requeued_by for plugin in plugins}
+
+    @property
+    def stateful(self) -> Iterable[SchedulerPlugin]:
+        """Plugins that may use the scheduler's handle, each once."""
+        plugins: Iterable[SchedulerPlugin] = (
+            self.queue_sort, *self.pre_enqueue, *self.pre_filters, *self.post_filters, *self.reserve, *self.permit,
+            *self.pre_bind, *self.post_bind,
+        )  # fmt: skip
+        return {id(plugin): plugin for plugin in plugins}.values()
 
     def gate(self, pod: Pod) -> Rejection | None:
         """Return why a pod must not be scheduled yet; None if it may be."""

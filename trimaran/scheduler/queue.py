@@ -5,7 +5,7 @@ Source: k8s.io/kubernetes/pkg/scheduler/backend/queue. Pure: the caller passes t
 
 import heapq
 import itertools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -196,7 +196,32 @@ class SchedulingQueue:
         entry.begun = self._events
         return entry
 
-    def retry(self, entry: QueueEntry, now: float, refused_by: Collection[str] = ()) -> None:
+    def is_active(self, uid: str) -> bool:
+        """Return whether a pod is due for an attempt."""
+        return uid in self._active.by_uid
+
+    def take(self, uid: str) -> QueueEntry | None:
+        """Remove and return a pod, due or not, with one more attempt; None if it is gated or not in the queue."""
+        entry = self._entries.get(uid)
+        if entry is None or uid in self._gated:
+            return None
+        self.drop(uid)
+        entry.attempts += 1
+        entry.begun = self._events
+        return entry
+
+    def activate(self, uids: Iterable[str], now: float) -> None:
+        """Try pods as soon as possible, without their backoff; gates are checked again. Others are ignored."""
+        for uid in uids:
+            entry = self._entries.get(uid)
+            if entry is not None:
+                self.drop(uid)
+                entry.ready_at = now
+                self._enqueue(entry, now)
+
+    def retry(
+        self, entry: QueueEntry, now: float, refused_by: Collection[str] = (), retry_at: float | None = None
+    ) -> None:
         """Take back a pod after a failed attempt.
 
         Args:
@@ -204,10 +229,11 @@ class SchedulingQueue:
             now: seconds.
             refused_by: plugins that refused the pod: it then waits for an event that may change that, unless one came
                 during the attempt. Empty after an error: the pod then waits for its backoff only.
+            retry_at: time at which the pod is tried again in place of the end of its backoff, seconds.
         """
         options = self._options
         doubled = options.initial_backoff_seconds * 2.0 ** min(entry.attempts - 1, 60)
-        entry.ready_at = now + min(doubled, options.max_backoff_seconds)
+        entry.ready_at = now + min(doubled, options.max_backoff_seconds) if retry_at is None else retry_at
         entry.refused_by = frozenset(refused_by)
         missed = any(
             self._last_event.get(event, 0) > entry.begun for name in refused_by for event in self._requeued_by(name)

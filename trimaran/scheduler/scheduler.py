@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from runtime.kubernetes.gangs import POD_GROUP_KINDS, PodGroup, group_ref
 from runtime.kubernetes.objects import Node, Pod
 from scoring.arrays import Bools, Int64s
 from scoring.load.metrics_table import MetricsTable
@@ -22,12 +23,14 @@ from scoring.table.placed_rules import SelectorSources
 from trimaran.cluster.state import ClusterState
 from trimaran.scheduler.binding_cycle import BindingCycle
 from trimaran.scheduler.decisions import Decision
-from trimaran.scheduler.extension_points import WaitingPods
+from trimaran.scheduler.extension_points import SchedulerHandle, WaitingPods
+from trimaran.scheduler.gang_directory import HELD, GangDirectory
+from trimaran.scheduler.group_cycle import GroupCycle
 from trimaran.scheduler.node_backoff import RejectingNodes
 from trimaran.scheduler.node_selector import NodeSelector
 from trimaran.scheduler.nominations import Nominations
 from trimaran.scheduler.profile import SchedulerProfile
-from trimaran.scheduler.queue import QueueOptions, SchedulingQueue
+from trimaran.scheduler.queue import QueueEntry, QueueOptions, SchedulingQueue
 from trimaran.scheduler.scheduling_cycle import SchedulingCycle
 
 
@@ -56,6 +59,7 @@ class Scheduler:
         rng: breaks ties between nodes with equal scores, as kube-scheduler does.
         options: times of the queue.
         others: store of the other objects, which the profiles' plugins read.
+        gangs: gangs, which the profiles' plugins read.
 
     Attributes:
         profiles: profile by scheduler name.
@@ -70,12 +74,14 @@ class Scheduler:
         rng: np.random.Generator,
         options: QueueOptions = QueueOptions(),  # noqa: B008  immutable
         others: OtherObjects | None = None,
+        gangs: GangDirectory | None = None,
     ) -> None:
         self.profiles = {profile.scheduler_name: profile for profile in profiles}
         self.state = ClusterState(assume_seconds=float("inf"))
         self.node_backoff = RejectingNodes()
         first = next(iter(self.profiles.values()))
         requeued_by = {name: events for each in self.profiles.values() for name, events in each.requeued_by.items()}
+        requeued_by[HELD] = frozenset()
         self.queue = SchedulingQueue(
             first.queue_sort.sort_key,
             lambda pod: self.profiles[pod.scheduler_name].gate(pod),
@@ -87,6 +93,16 @@ class Scheduler:
         self._nominations = Nominations(self.state)
         self._binding = BindingCycle(self.profiles, self.state, self.queue)
         self._cycle = SchedulingCycle(self.state, self.queue, self._selector, self._nominations, self._binding)
+        self._gangs = GangDirectory() if gangs is None else gangs
+        self._groups = GroupCycle(self._gangs, self.state, self.queue, self._cycle, self._binding)
+        self._handle = SchedulerHandle(
+            self.waiting,
+            self.state.assumptions.__contains__,
+            self.queue.is_active,
+            lambda uids: self.queue.activate(uids, self._handle.now),
+        )
+        for plugin in {id(plugin): plugin for each in self.profiles.values() for plugin in each.stateful}.values():
+            plugin.attach(self._handle)
 
     @property
     def in_flight(self) -> int:
@@ -134,10 +150,13 @@ class Scheduler:
         """Add or update a pod, bound or pending, of any scheduler."""
         if pod.finished:
             self.drop_pod(pod.uid, now)
-        elif pod.node_name:
+            return
+        self._gangs.put_pod(pod)
+        if pod.node_name:
             self._put_bound(pod, now)
         else:
             self._put_pending(pod, now)
+        self.queue.activate(self._gangs.take_changed(), now)
 
     def drop_pod(self, uid: str, now: float, left_at: float | None = None) -> None:
         """Remove a pod that was deleted or has finished.
@@ -151,6 +170,7 @@ class Scheduler:
         self.queue.drop(uid)
         self._nominations.forget(uid)
         self._binding.drop(uid)
+        self._gangs.drop_pod(uid)
         before = self.state.table.version
         self.state.drop_pod(uid, left_at)
         if self.state.table.version != before:
@@ -166,12 +186,17 @@ class Scheduler:
 
     def put_other(self, kind: str, document: Mapping[str, Any], now: float) -> None:
         """Add or update an object of another kind."""
-        if self._others is not None:
+        if kind in POD_GROUP_KINDS:
+            self._gangs.put_group(PodGroup.from_k8s(document))
+            self.queue.activate(self._gangs.take_changed(), now)
+        elif self._others is not None:
             self._moved(self._others.put(kind, document), now)
 
     def drop_other(self, kind: str, document: Mapping[str, Any], now: float) -> None:
         """Remove an object of another kind."""
-        if self._others is not None:
+        if kind in POD_GROUP_KINDS:
+            self._gangs.drop_group(group_ref(kind, document))
+        elif self._others is not None:
             self._moved(self._others.drop(kind, document), now)
 
     def use_load(self, metrics: MetricsTable | Judgment, levels: UseLevels | None = None) -> None:
@@ -199,6 +224,7 @@ class Scheduler:
         Args:
             now: seconds, on a clock that never goes back.
         """
+        self._handle.now = now
         for name in self.node_backoff.end(now):
             self._mark_node(name, now)
         decision = self._binding.next(now)
@@ -208,7 +234,7 @@ class Scheduler:
             if not entry.pod.terminating:
                 if self._others is not None:
                     self.state.table.selector_sources = self._others.selector_sources
-                return self._cycle.attempt(entry, self.profiles[entry.pod.scheduler_name], now)
+                return self._attempt(entry, now)
         return None
 
     def next_at(self) -> float | None:
@@ -230,6 +256,13 @@ class Scheduler:
     def not_bound(self, uid: str, now: float) -> None:
         """Take note that the Binding of a pod, or a write before it, failed; the pod is tried again after a backoff."""
         self._binding.not_bound(uid, now)
+
+    def _attempt(self, entry: QueueEntry, now: float) -> Decision:
+        profile = self.profiles[entry.pod.scheduler_name]
+        gang = self._groups.gang_of(entry.pod) if profile.places_groups else None
+        if gang is not None:
+            return self._groups.attempt(entry, gang, profile, now)
+        return self._cycle.attempt(entry, profile, now)
 
     def _put_bound(self, pod: Pod, now: float) -> None:
         self.queue.drop(pod.uid)

@@ -1,4 +1,4 @@
-"""Scheduling cycle: one attempt to find a node for a pod, from Filter to Permit.
+"""Scheduling cycle: one attempt to find a node for a pod, from PreFilter to Permit.
 
 Source: k8s.io/kubernetes/pkg/scheduler (``schedulingCycle``).
 """
@@ -44,25 +44,63 @@ class SchedulingCycle:
 
     def attempt(self, entry: QueueEntry, profile: SchedulerProfile, now: float) -> Decision:
         """Try to place a pod by its profile; return the decision."""
-        pod, nodes = entry.pod, self._state.table
-        feasibility = self._selector.feasible(profile, pod)
+        rejection, plugin = self.pre_filter(profile, entry.pod, now)
+        if rejection is not None:
+            refused_by = () if rejection.retry_at is not None else rejection.refused_by or (plugin,)
+            self._queue.retry(entry, now, refused_by, rejection.retry_at)
+            return Unschedulable(entry.pod, rejection.message, rejection.needs_room)
+        feasibility = self.feasible(profile, entry.pod)
         if not feasibility.feasible.any():
-            return self._refuse(entry, profile, feasibility, now)
+            return self.refuse(entry, profile, feasibility, now)
+        decision, rejection, plugin = self.reserve(profile, entry.pod, feasibility, now)
+        if rejection is None:
+            return self.submit(entry, profile, decision, now)
+        self._binding.give_up(entry, decision.node_name, now, (plugin,))
+        return Unschedulable(entry.pod, rejection.message, rejection.needs_room)
+
+    def pre_filter(self, profile: SchedulerProfile, pod: Pod, now: float) -> tuple[Rejection | None, str]:
+        """Return why a pod is not tried now and the plugin that refuses it; None and "" if it is tried."""
+        for plugin in profile.pre_filters:
+            rejection = plugin.pre_filter(pod, self._state.table, now)
+            if rejection is not None:
+                return rejection, plugin.name
+        return None, ""
+
+    def feasible(self, profile: SchedulerProfile, pod: Pod) -> Feasibility:
+        """Return the nodes that can take a pod."""
+        return self._selector.feasible(profile, pod)
+
+    def reserve(
+        self, profile: SchedulerProfile, pod: Pod, feasibility: Feasibility, now: float
+    ) -> tuple[Bind, Rejection | None, str]:
+        """Let a pod count on the best of its feasible nodes.
+
+        Returns:
+            The decision, and for a pod that a Reserve plugin refuses the reason and the plugin. The caller submits the
+            decision, or takes the pod back.
+        """
         row, total = self._selector.best(profile, pod, feasibility)
-        node_name = nodes.names[row]
+        node_name = self._state.table.names[row]
         self._state.assume(pod, node_name, now)
         decision = Bind(pod, node_name, int(np.count_nonzero(feasibility.feasible)), total)
-        rejection, plugin = _reserve(profile, pod, node_name)
-        if rejection is None:
-            waits, rejection, plugin = self._permit(profile, pod, node_name, now)
-            if rejection is None:
-                return self._binding.begin(entry, decision, waits, now)
-        self._binding.give_up(entry, node_name, now, (plugin,))
-        return Unschedulable(pod, rejection.message, rejection.needs_room)
+        for plugin in profile.reserve:
+            rejection = plugin.reserve(pod, node_name)
+            if rejection is not None:
+                return decision, rejection, plugin.name
+        return decision, None, ""
 
-    def _refuse(
+    def submit(self, entry: QueueEntry, profile: SchedulerProfile, decision: Bind, now: float) -> Decision:
+        """Ask the Permit plugins about a pod that counts on its node, and hand it to the binding cycle."""
+        waits, rejection, plugin = self._permit(profile, decision.pod, decision.node_name, now)
+        if rejection is None:
+            return self._binding.begin(entry, decision, waits, now)
+        self._binding.give_up(entry, decision.node_name, now, (plugin,))
+        return Unschedulable(decision.pod, rejection.message, rejection.needs_room)
+
+    def refuse(
         self, entry: QueueEntry, profile: SchedulerProfile, feasibility: Feasibility, now: float
     ) -> Unschedulable:
+        """Take back a pod that no node can take; return the reasons, and a preemption if that helps."""
         pod, size = entry.pod, len(self._state.table)
         reasons = count_reasons(feasibility.verdicts)
         parts = sorted(f"{count} {reason}" for reason, count in reasons.items())
@@ -74,7 +112,7 @@ class SchedulingCycle:
                 preemption = result
                 self._nominations.nominate(pod, result)
                 break
-            message += f" {result.message}"
+            message += f" {result.message}" if result.message else ""
             ends_nomination |= result.ends_nomination
         ends_nomination &= preemption is None and bool(pod.nominated_node_name)
         if ends_nomination:
@@ -96,11 +134,3 @@ class SchedulingCycle:
             if isinstance(answer, Wait):
                 waits[plugin.name] = now + answer.seconds
         return waits, None, ""
-
-
-def _reserve(profile: SchedulerProfile, pod: Pod, node_name: str) -> tuple[Rejection | None, str]:
-    for plugin in profile.reserve:
-        rejection = plugin.reserve(pod, node_name)
-        if rejection is not None:
-            return rejection, plugin.name
-    return None, ""
