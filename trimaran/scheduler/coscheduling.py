@@ -128,7 +128,13 @@ class Coscheduling(QueueSortPlugin, PreFilterPlugin, PostFilterPlugin, ReservePl
             return Rejection(f"gang {gang.ref} needs more {', '.join(lacking)} than is free", needs_room=True)
         return None
 
-    def post_filter(self, pod: Pod, nodes: NodeTable, verdicts: Mapping[str, FilterVerdict], now: float) -> Rejection:
+    def post_filter(
+        self,
+        pod: Pod,
+        nodes: NodeTable,  # noqa: ARG002  the verdicts say enough
+        verdicts: Mapping[str, FilterVerdict],
+        now: float,
+    ) -> Rejection:
         """Give up the nodes of a gang that cannot come whole, unless few of its pods are missing."""
         gang = self._gang(pod)
         if gang is None or not gang.min_members:
@@ -176,9 +182,9 @@ class Coscheduling(QueueSortPlugin, PreFilterPlugin, PostFilterPlugin, ReservePl
     def permit(
         self,
         pod: Pod,
-        node_name: str,
+        node_name: str,  # noqa: ARG002  any node counts
         waiting: WaitingPods,
-        now: float,  # noqa: ARG002  any node counts
+        now: float,
     ) -> Wait | Rejection | None:
         """Let a pod wait until enough pods of its gang have a node, then let all of them be bound."""
         gang = self._gang(pod)

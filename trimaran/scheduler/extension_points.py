@@ -97,7 +97,7 @@ class SchedulerPlugin:
     name: ClassVar[str]
     requeued_by: ClassVar[frozenset[ClusterEvent]] = frozenset(ClusterEvent)
 
-    def attach(self, handle: "SchedulerHandle") -> None:  # noqa: B027  most plugins need no handle
+    def attach(self, handle: "SchedulerHandle") -> None:
         """Take the handle of the scheduler that uses the plugin; called once before any other method."""
 
 

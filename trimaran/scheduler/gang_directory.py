@@ -19,7 +19,7 @@ class Gang:
 
     Attributes:
         ref: identity.
-        group: description; None as long as it is not known.
+        group: description; None if it is not known.
         problem: why the description cannot be read; empty if it can be or is missing.
         pods: pods that have not ended, bound and pending, of any scheduler, by uid.
         queued_at: time at which the first pod came or the gang last failed, seconds; None before.

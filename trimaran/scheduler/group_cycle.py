@@ -72,7 +72,7 @@ class GroupCycle:
         return None if gang.group is not None and not gang.min_members else gang
 
     def attempt(self, entry: QueueEntry, gang: Gang, profile: SchedulerProfile, now: float) -> Decision:
-        """Try to place the pending pods of a gang; return the first decision, and leave the others to the binding cycle.
+        """Try to place the pending pods of a gang; return the first decision. The binding cycle returns the others.
 
         Args:
             entry: pod of the gang that is due.

@@ -156,7 +156,7 @@ def test_a_gang_that_does_not_fit_gives_its_room_to_the_next() -> None:
 
 
 def test_a_time_out_rejects_the_whole_gang() -> None:
-    """When the first pod has waited too long, all pods of the gang lose their nodes, and none is Unschedulable."""
+    """All pods of a gang lose their nodes once the first has waited too long, and are held, not Unschedulable."""
     scheduler = machine([2], pod_group_reject_percentage=100)
     scheduler.put_other(COSCHEDULING, group("a", 3, scheduleTimeoutSeconds=7), 0.0)
     for number in range(3):
