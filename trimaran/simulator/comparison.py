@@ -24,6 +24,7 @@ from trimaran.simulator.heat_map import HeatMap, heat_map
 from trimaran.simulator.measures import measures
 from trimaran.simulator.policies.catalogue import DEFAULT, policies
 from trimaran.simulator.policies.profiles import configured_policy
+from trimaran.simulator.policies.standalone import standalone_policy
 from trimaran.simulator.replay import Replay, ReplayOptions
 from trimaran.simulator.saving import nodes_saved
 from trimaran.traces.events import EVENTS
@@ -54,6 +55,7 @@ class ReplayTask:
         nodes_saved: also measure the number of nodes that the policy saves.
         heat: also return a heat map of the nodes.
         configuration: KubeSchedulerConfiguration of the policy, as JSON; empty for a policy of the catalogue.
+        standalone: ``trimaran scheduler`` carries the configuration out, not kube-scheduler with the extender.
     """
 
     folder: Path
@@ -62,6 +64,7 @@ class ReplayTask:
     nodes_saved: bool = False
     heat: bool = False
     configuration: str = ""
+    standalone: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,8 @@ def run_replay(task: ReplayTask) -> ReplayResult:
     catalogue, options = policies(trace), task.options
     if task.configuration:
         document = json.loads(task.configuration)
-        catalogue[task.policy] = configured_policy(task.policy, document)
+        read = standalone_policy if task.standalone else configured_policy
+        catalogue[task.policy] = read(task.policy, document)
         options = replace(options, percent_of_nodes=sample_percent(document, default=options.percent_of_nodes))
     policy = catalogue[task.policy]
     outcome = Replay(trace, policy, options).run()
@@ -254,6 +258,7 @@ class ResultStore:
                 self._digests[folder],
                 task.policy,
                 task.configuration,
+                task.standalone,
                 asdict(task.options),
                 task.nodes_saved,
             ],

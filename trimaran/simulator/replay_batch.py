@@ -57,6 +57,7 @@ class ReplayBatch:
         configurations: KubeSchedulerConfigurations of the policies that are not in the catalogue, as JSON, by policy.
         html: file of the report; None writes none, and then no heat maps are computed.
         seeds: number of replays of each policy in each world, with successive seeds from that of the options.
+        standalone: names of the configured policies that ``trimaran scheduler`` carries out.
     """
 
     folders: tuple[Path, ...]
@@ -69,6 +70,7 @@ class ReplayBatch:
     configurations: Mapping[str, str] = field(default_factory=dict)
     html: Path | None = None
     seeds: int = 1
+    standalone: frozenset[str] = frozenset()
 
     def run(self, factors: Sequence[Factor] = (None,)) -> list[ReportSection]:
         """Run every replay without a stored result, at each overcommit.
@@ -109,6 +111,7 @@ class ReplayBatch:
                     self.nodes_saved,
                     self._wants_heat_map(folder, options),
                     self.configurations.get(policy, ""),
+                    policy in self.standalone,
                 )
                 for folder in self.folders
                 for policy in variant.policies

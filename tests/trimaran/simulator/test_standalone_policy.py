@@ -1,16 +1,20 @@
 """Replays that trimaran scheduler places as a whole: its queue, priorities, backoff and sampling."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from trimaran.cli import main
 from trimaran.scheduler.configuration import default_document
 from trimaran.simulator.policies.catalogue import policies
 from trimaran.simulator.policies.standalone import standalone_policy
 from trimaran.simulator.replay import Replay, ReplayOptions, ReplayOutcome
 from trimaran.traces.synthetic import Synthetic
-from trimaran.traces.trace import PodUse, Trace
+from trimaran.traces.trace import PodUse, Trace, write_trace
 
 IN_TREE = {
     "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -116,3 +120,18 @@ def test_a_file_with_several_profiles_is_refused() -> None:
     several = {**IN_TREE, "profiles": [{"schedulerName": "a"}, {"schedulerName": "b"}]}
     with pytest.raises(ValueError, match="profiles: a policy has one profile, and the file has several: a, b"):
         standalone_policy("mine", several)
+
+
+def test_the_command_replays_a_file_by_the_scheduler(tmp_path: Path) -> None:
+    """NAME=standalone:FILE has priorities and preemption, which NAME=FILE has not; both are stored apart."""
+    write_trace(world((0, 12, 800, 0), (2, 5, 800, 5)), tmp_path / "world")
+    (tmp_path / "file.yaml").write_text(json.dumps(IN_TREE))
+    folder, done = str(tmp_path / "world"), tmp_path / "done"
+    command = ["simulate", "run", "--trace", folder, "-o", "json", "--resume-file", str(done)]
+    displaced = []
+    for source in ("", "standalone:", "standalone:"):
+        answered = CliRunner().invoke(main, [*command, "--policy", f"mine={source}{tmp_path / 'file.yaml'}"])
+        assert answered.exit_code == 0, answered.stderr
+        displaced.append(json.loads(answered.stdout)["world"]["mine"]["displaced_pods"])
+    assert displaced == [0, 1, 1]
+    assert len(done.read_text().splitlines()) == 2

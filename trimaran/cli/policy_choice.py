@@ -1,0 +1,69 @@
+"""Policies that the commands of ``trimaran simulate`` replay: of the catalogue, or of KubeSchedulerConfigurations."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+
+from trimaran.cli.options import fail, scheduler_file_or_exit
+from trimaran.simulator.policies.catalogue import policy_names
+from trimaran.simulator.policies.profiles import configured_policy
+from trimaran.simulator.policies.standalone import standalone_policy
+
+_STANDALONE = "standalone:"
+
+
+@dataclass
+class PolicyChoice:
+    """Policies to replay.
+
+    Attributes:
+        configurations: KubeSchedulerConfiguration of each policy as JSON, by name; empty for a policy of the catalogue.
+        standalone: names of the policies that ``trimaran scheduler`` carries out, instead of kube-scheduler and the
+            extender.
+    """
+
+    configurations: dict[str, str] = field(default_factory=dict)
+    standalone: set[str] = field(default_factory=set)
+
+
+def known_policies() -> list[str]:
+    """Return the names of the policies in the catalogue; exit with status 2 if an installed plugin cannot be loaded."""
+    try:
+        return policy_names()
+    except ValueError as error:
+        fail(error, 2)
+
+
+def chosen_policies(written: Sequence[str]) -> PolicyChoice:
+    """Return the policies to replay; exit with status 2 if one is unknown or cannot be replayed.
+
+    Args:
+        written: values of ``--policy``: the name of a policy in the catalogue, ``NAME=FILE``, or
+            ``NAME=standalone:FILE``.
+    """
+    known, choice = known_policies(), PolicyChoice()
+    for text in written:
+        name, has_file, file = text.partition("=")
+        if has_file and (not name or name in known or name in choice.configurations):
+            problem = "is taken; choose another name" if name else "is empty; write NAME=FILE"
+            raise click.UsageError(f"--policy {text}: the name {f'{name} ' if name else ''}{problem}")
+        if not has_file and name not in known:
+            raise click.UsageError(
+                f"unknown policy {name}; policies are: {', '.join(known)}; NAME=FILE reads a KubeSchedulerConfiguration"
+            )
+        is_standalone = file.startswith(_STANDALONE)
+        if is_standalone:
+            choice.standalone.add(name)
+        path = Path(file.removeprefix(_STANDALONE))
+        choice.configurations[name] = _read_configuration(name, path, is_standalone) if has_file else ""
+    return choice
+
+
+def _read_configuration(name: str, file: Path, is_standalone: bool) -> str:
+    """Return a KubeSchedulerConfiguration as JSON; exit with status 2 if it cannot be replayed."""
+    with scheduler_file_or_exit(file) as read:
+        (standalone_policy if is_standalone else configured_policy)(name, read.document)
+    return json.dumps(read.document)
