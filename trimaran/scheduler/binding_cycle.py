@@ -56,6 +56,7 @@ class BindingCycle:
         self.waiting = WaitingPods()
         self.outdated: set[str] = set()
         self._placed: dict[str, _Placed] = {}
+        self._on_node: dict[str, dict[str, _Placed]] = {}  # the same by node name and uid, oldest first
         self._preparing: set[str] = set()  # uids of pods whose writes were sent, until their effect is visible
         self._approved: deque[Decision] = deque()
 
@@ -84,9 +85,10 @@ class BindingCycle:
             now: seconds.
         """
         pod = decision.pod
-        self._placed[pod.uid] = _Placed(entry, decision)
+        placed = self._placed[pod.uid] = _Placed(entry, decision)
+        self._on_node.setdefault(decision.node_name, {})[pod.uid] = placed
         if not waits:
-            return self._approve(self._placed[pod.uid], now)
+            return self._approve(placed, now)
         self.waiting.add(pod, decision.node_name, waits)
         self._queue.move(ClusterEvent.POD_ASSIGNED, now)
         return Waiting(pod, decision.node_name)
@@ -130,19 +132,20 @@ class BindingCycle:
         Args:
             node_names: changed nodes; None for all.
         """
-        removed = []
-        for placed in reversed(self._placed.values()):
-            pod, node_name = placed.entry.pod, placed.decision.node_name
-            if (node_names is not None and node_name not in node_names) or pod.uid not in self._state.pending:
-                continue
-            self._state.retry(pod.uid)
-            if self._fits(pod, node_name):
+        for node_name in tuple(self._on_node) if node_names is None else node_names:
+            placed_there = tuple(self._on_node.get(node_name, {}).values())
+            removed = []
+            for pod in [placed.entry.pod for placed in reversed(placed_there)]:
+                if pod.uid not in self._state.pending:
+                    continue  # its Binding was executed
+                self._state.retry(pod.uid)
+                if self._fits(pod, node_name):
+                    self._state.assume(pod, node_name, 0.0)
+                else:
+                    self.outdated.add(pod.uid)
+                    removed.append(pod)
+            for pod in removed:
                 self._state.assume(pod, node_name, 0.0)
-            else:
-                self.outdated.add(pod.uid)
-                removed.append((pod, node_name))
-        for pod, node_name in removed:
-            self._state.assume(pod, node_name, 0.0)
 
     def prepared(self, uid: str, now: float) -> None:
         """Take note that the writes of a :class:`Prepare` were sent."""
@@ -246,4 +249,10 @@ class BindingCycle:
         self._preparing.discard(uid)
         self.outdated.discard(uid)
         self.waiting.forget(uid)
-        return self._placed.pop(uid, None)
+        placed = self._placed.pop(uid, None)
+        if placed is not None:
+            there = self._on_node[placed.decision.node_name]
+            del there[uid]
+            if not there:
+                del self._on_node[placed.decision.node_name]
+        return placed
