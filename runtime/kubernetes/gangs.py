@@ -82,7 +82,6 @@ class PodGroup:
         timeout_seconds: longest wait of a placed pod for the others, seconds; None for the plugin's default.
         created_at: time of the creation, Unix seconds; None if unknown.
         uid: uid of the object; empty without an object.
-        status: ``status`` of the object as the API server has it.
     """
 
     ref: GangRef
@@ -91,7 +90,6 @@ class PodGroup:
     timeout_seconds: int | None = None
     created_at: float | None = None
     uid: str = ""
-    status: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_k8s(cls, document: Mapping[str, Any]) -> "PodGroup":
@@ -105,13 +103,13 @@ class PodGroup:
         where = f"pod group {namespace}/{name}: spec"
         policy, version = get(spec, "schedulingPolicy"), str(get(document, "apiVersion") or "")
         created_at = unix_seconds(get(metadata, "creationTimestamp"), f"pod group {namespace}/{name}: metadata")
-        uid, status = str(get(metadata, "uid") or ""), get(document, "status") or {}
+        uid = str(get(metadata, "uid") or "")
         if policy is not None and not version.startswith(_COSCHEDULING_GROUP):
             gang = get(policy, "gang")
             path = f"{where}.schedulingPolicy.gang.minCount"
             least = 0 if gang is None else _whole(get(gang, "minCount"), path, 1)
             ref = GangRef(GangForm.IN_TREE, namespace, name)
-            return cls(ref, least, created_at=created_at, uid=uid, status=status)
+            return cls(ref, least, created_at=created_at, uid=uid)
         timeout = get(spec, "scheduleTimeoutSeconds")
         least = get(spec, "minMember")
         return cls(
@@ -121,7 +119,6 @@ class PodGroup:
             None if timeout is None else _whole(timeout, f"{where}.scheduleTimeoutSeconds", 0),
             created_at,
             uid,
-            status,
         )
 
 

@@ -8,8 +8,9 @@ from typing import Any, Final
 import numpy as np
 
 from trimaran.plugins import read_scheduler_file
+from trimaran.scheduler.gang_directory import GangDirectory
 from trimaran.scheduler.in_tree import ProfileBuilder
-from trimaran.scheduler.inbox import OTHER_KINDS
+from trimaran.scheduler.inbox import OTHER_KINDS, pod_group_kinds
 from trimaran.scheduler.other_objects import ObjectCache
 from trimaran.scheduler.profile import SchedulerProfile
 from trimaran.scheduler.queue import QueueOptions
@@ -26,14 +27,17 @@ class SchedulerSetup:
     Attributes:
         profiles: profiles, by which the pods of each scheduler name are placed.
         options: times of the queue.
-        kinds: kinds of objects to watch besides nodes and pods, of :data:`~trimaran.scheduler.inbox.OTHER_KINDS`.
+        kinds: kinds of objects to watch besides nodes and pods, of :data:`~trimaran.scheduler.inbox.OTHER_KINDS` and
+            :data:`~trimaran.scheduler.inbox.POD_GROUP_PATHS`.
         others: store of these objects; None if there are none.
+        gangs: gangs, for the profiles that place them.
     """
 
     profiles: tuple[SchedulerProfile, ...]
     options: QueueOptions = field(default_factory=QueueOptions)
     kinds: frozenset[str] = frozenset()
     others: OtherObjects | None = None
+    gangs: GangDirectory | None = None
 
     @property
     def scheduler_names(self) -> tuple[str, ...]:
@@ -42,7 +46,7 @@ class SchedulerSetup:
 
     def scheduler(self, seed: int | np.random.Generator | None = None) -> Scheduler:
         """Return a new scheduler; the seed, or a generator, makes ties between equal nodes repeatable."""
-        return Scheduler(self.profiles, np.random.default_rng(seed), self.options, self.others)
+        return Scheduler(self.profiles, np.random.default_rng(seed), self.options, self.others, self.gangs)
 
 
 def read_setup(
@@ -70,11 +74,15 @@ def read_setup(
         initial_backoff_seconds=_seconds(document, "podInitialBackoffSeconds", 1.0),
         max_backoff_seconds=_seconds(document, "podMaxBackoffSeconds", 10.0),
     )
-    objects = ObjectCache()
+    objects, gangs = ObjectCache(), GangDirectory()
     dice = random.Random(seed)  # noqa: S311  draws a node, not a secret
-    builder = ProfileBuilder(objects, dice, binds_claims=binds_claims, preempts_shared=preempts_shared, allow=allow)
+    builder = ProfileBuilder(
+        objects, dice, binds_claims=binds_claims, preempts_shared=preempts_shared, allow=allow, gangs=gangs
+    )
     profiles = tuple(builder.build(document, place, each) for place, each in enumerate(configuration.profiles))
-    return SchedulerSetup(profiles, options, frozenset(OTHER_KINDS), objects)
+    if len({profile.queue_sort.name for profile in profiles}) > 1:
+        raise ValueError("profiles: one plugin must order the queue in all profiles; enable it at queueSort in each")
+    return SchedulerSetup(profiles, options, frozenset(OTHER_KINDS) | pod_group_kinds(profiles), objects, gangs)
 
 
 def default_document(scheduler_name: str) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """Gangs of the cluster with their pods, for the plugins that place them. Pure: no clock, no requests."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-from runtime.kubernetes.gangs import GangForm, GangRef, PodGroup, gang_of, labelled_group
+from runtime.kubernetes.gangs import GangForm, GangRef, PodGroup, gang_of, group_ref, labelled_group
 from runtime.kubernetes.objects import Pod
 
 HELD: Final = "Gang"
@@ -73,17 +73,28 @@ class GangDirectory:
         ref = self._ref_of.get(pod.uid)
         return None if ref is None else self._gangs[ref]
 
-    def put_group(self, group: PodGroup) -> None:
-        """Add or update the description of a gang."""
-        gang = self._gang(group.ref)
-        if gang.group != group:
-            gang.group = group
+    def put_group(self, kind: str, document: Mapping[str, Any]) -> None:
+        """Add or update the description of a gang; an invalid one counts as missing, with the reason.
+
+        Args:
+            kind: kind of :data:`~runtime.kubernetes.gangs.POD_GROUP_KINDS`.
+            document: the object.
+        """
+        gang = self._gang(group_ref(kind, document))
+        group, problem = None, ""
+        try:
+            group = PodGroup.from_k8s(document)
+        except ValueError as error:
+            problem = str(error)
+        if (gang.group, gang.problem) != (group, problem):
+            gang.group, gang.problem = group, problem
             self._changed.update(dict.fromkeys(gang.pods))
 
-    def drop_group(self, ref: GangRef) -> None:
-        """Remove the description of a gang."""
+    def drop_group(self, kind: str, document: Mapping[str, Any]) -> None:
+        """Remove the description of a gang; arguments as for :meth:`put_group`."""
+        ref = group_ref(kind, document)
         if ref in self._gangs:
-            self._gangs[ref].group = None
+            self._gangs[ref].group, self._gangs[ref].problem = None, ""
             self._tidy(ref)
 
     def put_pod(self, pod: Pod) -> None:

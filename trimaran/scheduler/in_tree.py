@@ -18,11 +18,14 @@ from scoring.profiles.configuration.fields import FieldReader
 from scoring.profiles.configuration.plugins import plugin_from_config, read_shape
 from scoring.profiles.profile import Profile
 from scoring.profiles.scores import WeightedPlugin
-from trimaran.scheduler.extension_points import PostBindPlugin, PreBindPlugin, ReservePlugin
+from trimaran.scheduler.coscheduling import Coscheduling, CoschedulingArgs
+from trimaran.scheduler.extension_points import PostBindPlugin, PreBindPlugin, QueueSortPlugin, ReservePlugin
+from trimaran.scheduler.gang_directory import GangDirectory
+from trimaran.scheduler.group_cycle import GANG_SCHEDULING
 from trimaran.scheduler.node_sampling import sample_percent
 from trimaran.scheduler.other_objects import ObjectCache
 from trimaran.scheduler.preemption import DefaultPreemption, PreemptionOptions
-from trimaran.scheduler.profile import SchedulerProfile, SchedulingGates
+from trimaran.scheduler.profile import PrioritySort, SchedulerProfile, SchedulingGates
 from trimaran.scheduler.resource_claims import DynamicResources
 from trimaran.scheduler.volumes.binding import VolumeBinding
 from trimaran.scheduler.volumes.capacity_score import VolumeCapacityScore
@@ -38,7 +41,19 @@ DEFAULT_PLUGINS: Final = (
     "InterPodAffinity", "DynamicResources", "DefaultPreemption", "NodeResourcesBalancedAllocation", "ImageLocality",
     "DefaultBinder", "NodeDeclaredFeatures",
 )  # fmt: skip
-_POINTS = ("preEnqueue", "queueSort", "filter", "postFilter", "reserve", "preBind", "postBind", "permit", "bind")
+_GANG_PLUGINS = (Coscheduling.name, GANG_SCHEDULING)
+_POINTS = (
+    "preEnqueue",
+    "queueSort",
+    "preFilter",
+    "filter",
+    "postFilter",
+    "reserve",
+    "preBind",
+    "postBind",
+    "permit",
+    "bind",
+)
 
 
 class ProfileBuilder:
@@ -51,6 +66,7 @@ class ProfileBuilder:
             :class:`~trimaran.scheduler.volumes.binding.VolumeBinding`.
         preempts_shared: preempt also on nodes that other schedulers use or may use.
         allow: names of plugins that may stand in a file although they are not implemented.
+        gangs: gangs, for the profiles that place them.
     """
 
     def __init__(
@@ -61,7 +77,9 @@ class ProfileBuilder:
         binds_claims: bool = False,
         preempts_shared: bool = False,
         allow: Collection[str] = (),
+        gangs: GangDirectory | None = None,
     ) -> None:
+        self._gangs = GangDirectory() if gangs is None else gangs
         self._objects, self._dice, self._allow = objects, dice, frozenset(allow)
         self._preempts_shared = preempts_shared
         self._factories: Mapping[str, Callable[[], FilterPlugin]] = {
@@ -102,12 +120,20 @@ class ProfileBuilder:
         if weight:
             score = self._volume_score(arguments.get(VolumeCapacityScore.name) or {})
             scores = replace(scores, plugins=(*scores.plugins, WeightedPlugin(score, weight)))
+        gangs = self._coscheduling(fields, arguments, place)
         return SchedulerProfile(
             scores,
             filters,
+            _queue_sort(gangs, fields, place),
             pre_enqueue=gates,
-            post_filters=(preemption,) if preempts else (),
-            reserve=tuple(each for each in filters if isinstance(each, ReservePlugin)),
+            pre_filters=_at("preFilter", gangs, fields),
+            places_groups=GANG_SCHEDULING in plugins_at("preEnqueue", fields),
+            post_filters=(*((preemption,) if preempts else ()), *_at("postFilter", gangs, fields)),
+            reserve=(
+                *(each for each in filters if isinstance(each, ReservePlugin)),
+                *_at("reserve", gangs, fields),
+            ),
+            permit=_at("permit", gangs, fields),
             pre_bind=tuple(each for each in filters if isinstance(each, PreBindPlugin)),
             post_bind=tuple(each for each in filters if isinstance(each, PostBindPlugin)),
             sample_percent=sample_percent(document, place),
@@ -128,13 +154,19 @@ class ProfileBuilder:
                 filters.append(plugin)
         return filters
 
+    def _coscheduling(self, fields: Mapping[str, Any], arguments: Mapping[str, Any], place: int) -> Coscheduling | None:
+        if not any(Coscheduling.name in plugins_at(point, fields) for point in _POINTS):
+            return None
+        where = f"profiles[{place}].pluginConfig"
+        return Coscheduling(self._gangs, CoschedulingArgs.from_config(arguments.get(Coscheduling.name) or {}, where))
+
     def _volume_score(self, arguments: Mapping[str, Any]) -> VolumeCapacityScore:
         shape = read_shape(FieldReader("VolumeBindingArgs", arguments, []))
         return VolumeCapacityScore(self._objects, shape) if shape else VolumeCapacityScore(self._objects)
 
     def _check(self, fields: Mapping[str, Any], place: int, scores: Profile) -> None:
         """Check that every enabled plugin is implemented."""
-        known = {*DEFAULT_PLUGINS, *self._allow, *(weighted.plugin.name for weighted in scores.plugins)}
+        known = {*DEFAULT_PLUGINS, *_GANG_PLUGINS, *self._allow, *(weighted.plugin.name for weighted in scores.plugins)}
         for point, plugin_set in (fields.get("plugins") or {}).items():
             for entry in (plugin_set or {}).get("enabled") or () if point in (*_POINTS, "multiPoint") else ():
                 if entry["name"] not in known:
@@ -170,6 +202,23 @@ def _score_weight(name: str, fields: Mapping[str, Any]) -> int:
             if entry["name"] == name:
                 weight = entry.get("weight") or 1
     return weight
+
+
+def _at(point: str, gangs: Coscheduling | None, fields: Mapping[str, Any]) -> tuple[Coscheduling, ...]:
+    """Return the plugin if there is one and it is enabled at an extension point."""
+    return (gangs,) if gangs is not None and gangs.name in plugins_at(point, fields) else ()
+
+
+def _queue_sort(gangs: Coscheduling | None, fields: Mapping[str, Any], place: int) -> QueueSortPlugin:
+    names = plugins_at("queueSort", fields)
+    if gangs is None or gangs.name not in names:
+        return PrioritySort()
+    if PrioritySort.name in names:
+        raise ValueError(
+            f"profiles[{place}].plugins.queueSort: PrioritySort and {gangs.name} are both enabled, and only one plugin "
+            "can order the queue; add disabled: [{name: PrioritySort}]"
+        )
+    return gangs
 
 
 def _preemption_options(arguments: Mapping[str, Any], where: str) -> PreemptionOptions:

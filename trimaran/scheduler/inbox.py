@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from runtime.kubernetes.objects import Node, Pod
+from runtime.kubernetes.optional_lists import OptionalLists
 from runtime.kubernetes.reflector import ListWatch, Object, Reflector, ReflectorStore
 from runtime.kubernetes.reflector_group import ReflectorGroup
 from trimaran.cluster.object_reader import RUNNING, ObjectReader, metadata_of, pod_reader
 from trimaran.cluster.view import NODES, PODS
+from trimaran.scheduler.coscheduling import Coscheduling
+from trimaran.scheduler.profile import SchedulerProfile
 from trimaran.scheduler.scheduler import Scheduler
 
 _FAILED: Final = "status.phase=Failed"
@@ -34,6 +37,23 @@ OTHER_KINDS: Final[Mapping[str, str]] = {
     "VolumeAttachment": "/apis/storage.k8s.io/v1/volumeattachments",
 }
 """Paths of the lists of objects other than nodes and pods, by kind."""
+
+POD_GROUP_PATHS: Final[Mapping[str, tuple[str, ...]]] = {
+    "PodGroup": ("/apis/scheduling.k8s.io/v1beta1/podgroups", "/apis/scheduling.k8s.io/v1alpha2/podgroups"),
+    "PodGroup.scheduling.x-k8s.io": ("/apis/scheduling.x-k8s.io/v1alpha1/podgroups",),
+}
+"""Paths of the lists of PodGroups by version, by kind as in :data:`~runtime.kubernetes.gangs.POD_GROUP_KINDS`."""
+
+
+def pod_group_kinds(profiles: Iterable[SchedulerProfile]) -> frozenset[str]:
+    """Return the kinds of PodGroups that the plugins of some profiles read."""
+    kinds = set()
+    for profile in profiles:
+        if profile.places_groups:
+            kinds.add("PodGroup")
+        if any(isinstance(plugin, Coscheduling) for plugin in profile.stateful):
+            kinds.add("PodGroup.scheduling.x-k8s.io")
+    return frozenset(kinds)
 
 
 class Inbox:
@@ -192,7 +212,7 @@ class ClusterFeed(ReflectorGroup):
     Args:
         api: client of the Kubernetes API for these watches alone; :meth:`close` aborts its requests.
         inbox: where to post.
-        kinds: kinds of :data:`OTHER_KINDS` to watch.
+        kinds: kinds of :data:`OTHER_KINDS` and :data:`POD_GROUP_PATHS` to watch. PodGroups may not be served.
         on_pod: called in the scheduling thread with each pod before it is changed, as by :class:`PodFeed`.
         failed: store of the pods that have failed; None to leave them out.
     """
@@ -206,7 +226,7 @@ class ClusterFeed(ReflectorGroup):
         failed: ReflectorStore | None = None,
     ) -> None:
         # Pods are listed last: what they need to be placed is known when the first of them arrives.
-        others = [Reflector(api, OTHER_KINDS[kind], DocumentFeed(kind, inbox)) for kind in sorted(kinds)]
+        others = [_reflector(api, kind, DocumentFeed(kind, inbox)) for kind in sorted(kinds)]
         self._nodes, self._pods = NodeFeed(inbox), PodFeed(inbox, on_pod)
         pods = Reflector(api, PODS, self._pods, fieldSelector=RUNNING)
         if failed is not None:
@@ -217,3 +237,10 @@ class ClusterFeed(ReflectorGroup):
     def unreadable(self) -> Mapping[str, str]:
         """Errors of the nodes and pods that cannot be decoded, by name."""
         return {**self._nodes.reader.unreadable, **self._pods.reader.unreadable}
+
+
+def _reflector(api: ListWatch, kind: str, store: ReflectorStore) -> Reflector:
+    if kind in POD_GROUP_PATHS:
+        path, *older_paths = POD_GROUP_PATHS[kind]
+        return Reflector(OptionalLists(api, older_paths), path, store)
+    return Reflector(api, OTHER_KINDS[kind], store)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from runtime.kubernetes.gangs import POD_GROUP_KINDS, PodGroup, group_ref
+from runtime.kubernetes.gangs import POD_GROUP_KINDS
 from runtime.kubernetes.objects import Node, Pod
 from scoring.arrays import Bools, Int64s
 from scoring.load.metrics_table import MetricsTable
@@ -187,7 +187,7 @@ class Scheduler:
     def put_other(self, kind: str, document: Mapping[str, Any], now: float) -> None:
         """Add or update an object of another kind."""
         if kind in POD_GROUP_KINDS:
-            self._gangs.put_group(PodGroup.from_k8s(document))
+            self._gangs.put_group(kind, document)
             self.queue.activate(self._gangs.take_changed(), now)
         elif self._others is not None:
             self._moved(self._others.put(kind, document), now)
@@ -195,7 +195,7 @@ class Scheduler:
     def drop_other(self, kind: str, document: Mapping[str, Any], now: float) -> None:
         """Remove an object of another kind."""
         if kind in POD_GROUP_KINDS:
-            self._gangs.drop_group(group_ref(kind, document))
+            self._gangs.drop_group(kind, document)
         elif self._others is not None:
             self._moved(self._others.drop(kind, document), now)
 

@@ -14,6 +14,7 @@ from runtime.kubernetes.scheduling_rules import SchedulingRules
 from scoring import NodeResourcesFit, NodeTable, Profile
 from scoring.plugins.base import EVERY_ROW, Rows
 from scoring.plugins.filtering import FilterPlugin, FilterVerdict
+from trimaran.scheduler.configuration import read_setup
 from trimaran.scheduler.coscheduling import Coscheduling, CoschedulingArgs
 from trimaran.scheduler.decisions import Bind, Decision, Unschedulable, Waiting
 from trimaran.scheduler.gang_directory import GangDirectory
@@ -123,6 +124,8 @@ def test_a_label_without_a_group_holds_the_pod_until_the_group_exists() -> None:
     scheduler.put_pod(pod("a0", "a"), 0.0)
     held = refusals(decisions(scheduler, 0.0))["a0"]
     assert (held.message, held.needs_room) == ("PodGroup default/a does not exist", False)
+    scheduler.put_other(COSCHEDULING, group("a", -1), 0.5)
+    assert "spec.minMember: must be" in refusals(decisions(scheduler, 0.5))["a0"].message
     scheduler.put_other(COSCHEDULING, group("a", 1), 1.0)
     assert bound(decisions(scheduler, 1.0)) == ["a0"]
 
@@ -365,3 +368,38 @@ def test_arguments_have_upstream_names_and_defaults() -> None:
     """The arguments of upstream are read by their names."""
     read = CoschedulingArgs.from_config({"kind": "CoschedulingArgs", "podGroupBackoffSeconds": 5}, "profiles[0]")
     assert read == CoschedulingArgs(60, 5, 10, 60)
+
+
+def configuration(**plugins: object) -> dict[str, object]:
+    arguments = {"name": "Coscheduling", "args": {"permitWaitingTimeSeconds": 5}}
+    profile = {"schedulerName": "ours", "plugins": plugins, "pluginConfig": [arguments]}
+    version = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    return {**version, "profiles": [profile]}
+
+
+MULTI_POINT = {"enabled": [{"name": "Coscheduling"}, {"name": "GangScheduling"}]}
+
+
+def test_upstreams_configuration_enables_both_plugins() -> None:
+    """The configuration of upstream's documentation works, and both kinds of PodGroups are watched only then."""
+    sort = {"enabled": [{"name": "Coscheduling"}], "disabled": [{"name": "*"}]}
+    setup = read_setup(configuration(multiPoint=MULTI_POINT, queueSort=sort))
+    (profile,) = setup.profiles
+    points = (profile.pre_filters, profile.permit, (profile.post_filters[-1],), (profile.reserve[-1],))
+    assert all(plugins == (profile.queue_sort,) for plugins in points)
+    assert profile.places_groups
+    assert {IN_TREE, COSCHEDULING} <= setup.kinds
+    assert not {IN_TREE, COSCHEDULING} & read_setup(configuration()).kinds
+
+    scheduler = setup.scheduler(0)
+    scheduler.put_node(node("n0", 4000), 0.0)
+    scheduler.put_other(COSCHEDULING, group("a", 2), 0.0)
+    for number in range(2):
+        scheduler.put_pod(pod(f"a{number}", "a"), 0.0)
+    assert bound(decisions(scheduler, 0.0)) == ["a0", "a1"]
+
+
+def test_two_orders_of_the_queue_are_refused() -> None:
+    """Only one plugin can order the queue; the message has the remedy."""
+    with pytest.raises(ValueError, match=r"^profiles\[0\]\.plugins\.queueSort: PrioritySort and Coscheduling are both"):
+        read_setup(configuration(multiPoint=MULTI_POINT))

@@ -1,0 +1,64 @@
+"""Lists and watches of a kind that the cluster may not have, or that has another version, as a ListWatch.
+
+A kind that is not served has no objects. It is looked for again once a minute, so that a CustomResourceDefinition that
+is installed later takes effect without a restart.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import requests
+
+from runtime.http.failures import describe
+from runtime.http.gather import Deadline
+from runtime.kubernetes.api import ListPage, ResourceExpired, WatchEvent
+from runtime.kubernetes.reflector import ListWatch
+
+_ABSENT: Final = "not served"  # resource version of the empty list
+_LOOK_SECONDS = 60.0
+_BOOKMARK_SECONDS = 10.0
+
+
+class OptionalLists:
+    """Part of an API client that reads the first of some lists that is served.
+
+    Args:
+        api: client of the API server.
+        older_paths: paths of the list in other versions, which are read if the newest one is not served.
+        look_seconds: time after which a kind that is not served is looked for again.
+    """
+
+    def __init__(self, api: ListWatch, older_paths: Sequence[str] = (), look_seconds: float = _LOOK_SECONDS) -> None:
+        self._api, self._older_paths, self._seconds = api, tuple(older_paths), look_seconds
+        self._served = ""
+        self._aborted = threading.Event()
+
+    def pages(self, path: str, deadline: Deadline, *, page_seconds: float, **query: str) -> Iterator[ListPage]:
+        """Yield a list page by page; one empty page if it is not served in any version."""
+        for each in (path, *self._older_paths):
+            try:
+                yield from self._api.pages(each, deadline, page_seconds=page_seconds, **query)
+            except requests.HTTPError as error:
+                if describe(error).status == requests.codes.not_found:
+                    continue
+                raise
+            self._served = each
+            return
+        yield ListPage([], _ABSENT)
+
+    def watch(self, path: str, resource_version: str, idle_seconds: float, **query: str) -> Iterator[WatchEvent]:
+        """Yield the events since a resource version; bookmarks while the kind is not served."""
+        if resource_version != _ABSENT:
+            yield from self._api.watch(self._served or path, resource_version, idle_seconds, **query)
+            return
+        waited = 0.0
+        while waited < self._seconds and not self._aborted.wait(min(_BOOKMARK_SECONDS, self._seconds)):
+            waited += _BOOKMARK_SECONDS
+            yield WatchEvent("BOOKMARK", {}, _ABSENT)
+        raise ResourceExpired(f"{path} was not served; looking for it again")
+
+    def abort(self) -> None:
+        """Cancel all current requests and watches of the client."""
+        self._aborted.set()
+        self._api.abort()
