@@ -63,11 +63,13 @@ def test_the_policies_leave_the_writers_only_what_they_write(cluster: ControlPla
     ):
         assert message in refusal(writer, NODE, change), change
     annotations = {"load.trimaran.io/15m": "cpu=95,memory=5"}
-    for hot in (True, False):  # as the writer sends it
+    for hot in (True, False):  # as the writer sends it, with both levels
         state = NodeState.from_k8s(cluster.api.get(NODE))
         ours = annotations if hot else dict.fromkeys(annotations)
-        changed = writer.patch(NODE, state.patch(HOT["key"], hot=hot, annotations=ours, now=1e9))
-        assert [each["key"] for each in changed["spec"]["taints"]] == ["spot", "trimaran.io/hot"][: 1 + hot]
+        changed = writer.patch(NODE, state.patch({HOT["key"]: hot, "trimaran.io/warm": hot}, annotations=ours, now=1e9))
+        assert [each["key"] for each in changed["spec"]["taints"]] == ["spot", "trimaran.io/hot", "trimaran.io/warm"][
+            : 1 + 2 * hot
+        ]
 
     foreign = {"metadata": {"annotations": {"team": "b"}}}
     wait_until(lambda: "annotations" in refusal(mover, POD, foreign), "an annotation of others", 20)

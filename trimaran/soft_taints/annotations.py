@@ -2,6 +2,8 @@
 
     load.trimaran.io/15m: "cpu=40,memory=55,at=2026-11-25T13:50:00Z"    percent of capacity; RFC 3339
 
+    load.trimaran.io/15m-permille: "550"    the higher of both, for schedulers that read one whole number
+
 Annotated loads are multiples of a step, such as 5 percent. An annotated load stays until the measured load differs
 from it by more than one step, so that a load that varies around the middle between two steps causes no writes. The time
 of an unchanged load is renewed now and then, so that readers can tell a steady load from an old number.
@@ -13,6 +15,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 PREFIX = "load.trimaran.io/"
+WHOLE_NUMBER = "-permille"
+"""Suffix of the key of a whole number."""
 _NAMES = {"CPU": "cpu", "Memory": "memory"}
 _TIME = "at"
 
@@ -83,6 +87,11 @@ def desired_annotation(
     return str(AnnotatedLoad(loads, measured_at))
 
 
+def whole_number(text: str) -> str:
+    """Return the higher load of an annotation's text as a whole number, per mille."""
+    return str(round(10 * max(AnnotatedLoad.parse(text).loads.values())))
+
+
 def largest_change(change: Mapping[str, str | None], written: Mapping[str, str]) -> float:
     """Return the largest difference between new and annotated loads, percentage points.
 
@@ -94,6 +103,9 @@ def largest_change(change: Mapping[str, str | None], written: Mapping[str, str])
     """
     largest = 0.0
     for key, text in change.items():
+        if key.endswith(WHOLE_NUMBER):
+            largest = max(largest, 0.0 if text and key in written else 100.0)
+            continue
         after, before = AnnotatedLoad.parse(text or "").loads, AnnotatedLoad.parse(written.get(key, "")).loads
         if after.keys() != before.keys() or (text is None and key in written):
             return 100.0
@@ -103,7 +115,8 @@ def largest_change(change: Mapping[str, str | None], written: Mapping[str, str])
 
 def oldest_time(written: Mapping[str, str]) -> float:
     """Return the earliest Unix time of a node's annotations; 0 without annotations."""
-    return min((AnnotatedLoad.parse(text).measured_at for text in written.values()), default=0.0)
+    texts = [text for key, text in written.items() if not key.endswith(WHOLE_NUMBER)]
+    return min((AnnotatedLoad.parse(text).measured_at for text in texts), default=0.0)
 
 
 def _nearest(value: float, step: float) -> float:

@@ -6,6 +6,7 @@ success, because replicas that are being stopped must not write again.
 
 import logging
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import requests
@@ -40,7 +41,7 @@ class ClearedNodes:
 
     Attributes:
         read: all nodes.
-        taints: nodes whose taint was removed.
+        taints: nodes whose taints were removed.
         annotations: nodes whose load annotations were removed.
     """
 
@@ -54,10 +55,10 @@ class ClearedNodes:
 
 
 def clear(settings: NodesSettings, *, force: bool = False) -> ClearedNodes:
-    """Remove the taint and the annotations of ``trimaran nodes`` from all nodes; return the numbers of nodes.
+    """Remove the taints and the annotations of ``trimaran nodes`` from all nodes; return the numbers of nodes.
 
     Args:
-        settings: settings of ``trimaran nodes``; the taint's key and the Lease must be those of the writer.
+        settings: settings of ``trimaran nodes``; the taints' keys and the Lease must be those of the writer.
         force: whether to write without the Lease, even while a replica holds it.
 
     Raises:
@@ -70,7 +71,8 @@ def clear(settings: NodesSettings, *, force: bool = False) -> ClearedNodes:
     lease = Lease(api, section.lease_namespace, section.lease_name, _IDENTITY, seconds)
     try:
         is_taken = not force and _take(api, lease, section)
-        return _NodeCleaner(api, section.taint_key, lease if is_taken else None).run()
+        keys = section.taint_key, section.warm_taint_key
+        return _NodeCleaner(api, keys, lease if is_taken else None).run()
     except TrimaranError:
         lease.release()
         raise
@@ -126,16 +128,16 @@ def _api_error(api: KubernetesApi, problem: str, failure: Failure) -> TrimaranEr
 
 
 class _NodeCleaner:
-    """Removal of the taint and the annotations from all nodes, with an Event for each taint.
+    """Removal of the taints and the annotations from all nodes, with an Event for each node that had a taint.
 
     Args:
         api: Kubernetes API.
-        taint_key: key of the taint.
+        taint_keys: keys of the taints.
         lease: Lease to renew meanwhile; None to write without one.
     """
 
-    def __init__(self, api: KubernetesApi, taint_key: str, lease: Lease | None) -> None:
-        self._api, self._key, self._lease = api, taint_key, lease
+    def __init__(self, api: KubernetesApi, taint_keys: Iterable[str], lease: Lease | None) -> None:
+        self._api, self._keys, self._lease = api, tuple(taint_keys), lease
         self._renew_at = time.monotonic() + _RENEW_SECONDS
         self._events = EventWriter(api, COMPONENT)
         self._cleared = ClearedNodes()
@@ -152,7 +154,8 @@ class _NodeCleaner:
             states = self._read()
             self._cleared.read = len(states)
             for name, state in states.items():
-                patch = state.patch(self._key, hot=False, annotations=dict.fromkeys(state.annotations))
+                unwanted = dict.fromkeys(self._keys, False)
+                patch = state.patch(unwanted, annotations=dict.fromkeys(state.annotations))
                 if patch and (reason := self._write(name, state, patch)):
                     failed[name] = reason
             if not failed:
@@ -189,7 +192,8 @@ class _NodeCleaner:
         if "spec" in patch:
             self._cleared.taints += 1
             _log.info("taint removed", extra={"node": name, "why": "trimaran nodes --clear"})
-            message = f"Taint {self._key} removed: trimaran nodes --clear"
+            keys = ", ".join(key for key in self._keys if state.is_tainted(key))
+            message = f"Taint {keys} removed: trimaran nodes --clear"
             subject = node_reference(name, state.uid)
             self._events.write(subject, "NodeNotHot", message, Deadline.after(WRITE_SECONDS))
         return ""

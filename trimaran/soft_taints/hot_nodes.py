@@ -1,4 +1,4 @@
-"""Memory of the hot nodes between cycles, and the reasons for taints that logs and Events give."""
+"""Memory of the hot or warm nodes between cycles, and the reasons for taints that logs and Events give."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -18,33 +18,46 @@ class TaintReason:
         load: load of the node, percent; None if it is not measured.
         threshold: the limit that the load has reached or fallen below, percent.
         since: Unix time from which the load has been at the limit, or at which the node became hot; None if unknown.
+        level: ``hot`` or ``warm``.
     """
 
     hot: bool
     load: float | None
     threshold: float
     since: float | None
+    level: str = "hot"
+
+    @property
+    def event(self) -> str:
+        """Reason of the Event about the taint."""
+        return f"Node{'' if self.hot else 'Not'}{self.level.title()}"
 
     def __str__(self) -> str:
         since = "" if self.since is None else timestamp(self.since)
         if self.hot:
-            return f"load {self.load or 0:.0f} %, at or above nodes.hot_percent ({self.threshold:g} %) since {since}"
+            limit = f"nodes.{self.level}_percent ({self.threshold:g} %)"
+            return f"load {self.load or 0:.0f} %, at or above {limit} since {since}"
         load = "no load is measured" if self.load is None else f"load {self.load:.0f} %"
-        below = "" if self.load is None else f", below nodes.cool_percent ({self.threshold:g} %)"
-        return f"{load}{below}; hot since {since or 'before this replica wrote'}"
+        setting = "nodes.cool_percent" if self.level == "hot" else "nodes.warm_percent less its gap"
+        below = "" if self.load is None else f", below {setting} ({self.threshold:g} %)"
+        return f"{load}{below}; {self.level} since {since or 'before this replica wrote'}"
 
 
 @dataclass(slots=True)
 class HotNodes:
-    """Nodes that are hot, decided once a cycle by the rule.
+    """Nodes that are hot, or warm, decided once a cycle by the rule.
 
     Attributes:
         rule: limits that decide when a node is hot.
         taint_key: key of the taint.
+        level: ``hot`` or ``warm``.
+        off: reason why no node gets the taint, whatever its load; "" if the level is on.
     """
 
     rule: HotNodeRule
     taint_key: str
+    level: str = "hot"
+    off: str = ""
     _hot: dict[str, float] | None = None  # None: unknown, at the start and after another replica wrote
     _became_hot: dict[str, float] = field(default_factory=dict)  # Unix time; without nodes found tainted
     _above: dict[str, float] = field(default_factory=dict)  # Unix time since which the load has been at the limit
@@ -52,6 +65,9 @@ class HotNodes:
 
     def __len__(self) -> int:
         return len(self._hot or ())
+
+    def __contains__(self, name: str) -> bool:
+        return name in (self._hot or ())
 
     def forget(self) -> None:
         """Forget which nodes are hot, as another replica may have changed that."""
@@ -68,6 +84,8 @@ class HotNodes:
             waiting: nodes that cannot be written yet.
             now: current time in seconds, always of the same clock.
         """
+        if self.off:
+            return ()
         tainted = {name for name, state in states.items() if state.is_tainted(self.taint_key)}
         if self._hot is None:  # the age of found taints is unknown: treat it as long enough, so that nodes may cool
             self._hot = dict.fromkeys(tainted, now - self.rule.min_hot_seconds)
@@ -96,5 +114,5 @@ class HotNodes:
         load = self._loads.get(name)
         if hot:
             self._became_hot[name] = wall_clock
-            return TaintReason(hot, load, self.rule.hot_percent, self._above.get(name, wall_clock))
-        return TaintReason(hot, load, self.rule.cool_percent, self._became_hot.pop(name, None))
+            return TaintReason(hot, load, self.rule.hot_percent, self._above.get(name, wall_clock), self.level)
+        return TaintReason(hot, load, self.rule.cool_percent, self._became_hot.pop(name, None), self.level)

@@ -11,7 +11,8 @@ would not help a scheduler to choose.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from watcher.model import WatcherMetrics, averages
 
@@ -38,6 +39,14 @@ class HotNodeRule:
     def __post_init__(self) -> None:
         if self.cool_percent > self.hot_percent:
             raise ValueError(f"cool_percent {self.cool_percent:g} is above hot_percent {self.hot_percent:g}")
+
+    def warm(self, percent: float) -> Self:
+        """Return the rule of warm nodes, which hot nodes are, too: the same gap and time, and twice the fraction."""
+        gap = self.hot_percent - self.cool_percent
+        return replace(
+            self, hot_percent=percent, cool_percent=max(0.0, percent - gap),
+            max_hot_fraction=min(1.0, 2 * self.max_hot_fraction),
+        )  # fmt: skip
 
     def hot_nodes(
         self, names: Iterable[str], loads: Mapping[str, float], before: Mapping[str, float], now: float

@@ -40,23 +40,27 @@ class NodeState:
         """Return whether the node has a PreferNoSchedule taint with this key."""
         return any(_is_ours(taint, key) for taint in self.taints)
 
-    def patch(self, key: str, *, hot: bool, annotations: Mapping[str, str | None], now: float = 0.0) -> Object:
-        """Return the merge patch that sets the taint and the annotations; empty if nothing changes.
+    def patch(self, taints: Mapping[str, bool], *, annotations: Mapping[str, str | None], now: float = 0.0) -> Object:
+        """Return the merge patch that sets the taints and the annotations; empty if nothing changes.
 
         A patch replaces the whole list of taints. It carries the resource version, so that the API server refuses it if
         another client has changed the node meanwhile, such as the replica that took over from a suspended one.
 
         Args:
-            key: key of our taint.
-            hot: whether the node is to have the taint.
+            taints: keys of our taints, and whether the node is to have each.
             annotations: text by annotation key; None removes the annotation.
             now: Unix time, which a taint that is set carries as its ``timeAdded``.
         """
         change: Object = {}
-        if hot != self.is_tainted(key):
-            others = [dict(taint) for taint in self.taints if not _is_ours(taint, key)]
-            ours = [{"key": key, "value": "true", "effect": TAINT_EFFECT, "timeAdded": timestamp(now)}] if hot else []
-            change["spec"] = {"taints": others + ours}
+        changing = {key: wanted for key, wanted in taints.items() if wanted != self.is_tainted(key)}
+        if changing:
+            kept = [dict(taint) for taint in self.taints if not any(_is_ours(taint, key) for key in changing)]
+            added = [
+                {"key": key, "value": "true", "effect": TAINT_EFFECT, "timeAdded": timestamp(now)}
+                for key, wanted in changing.items()
+                if wanted
+            ]
+            change["spec"] = {"taints": kept + added}
         differing = {name: text for name, text in annotations.items() if self.annotations.get(name) != text}
         if differing:
             change["metadata"] = {"annotations": differing}

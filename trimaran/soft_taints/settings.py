@@ -47,6 +47,15 @@ class NodesSection(ClusterSection):
     taint_key: str = Field(
         "trimaran.io/hot", pattern=r"^[a-z0-9][-a-z0-9./]{0,120}$", description="key of the taint on hot nodes"
     )
+    warm_percent: float = Field(
+        0, ge=0, le=100, description="load in percent at which a node gets the taint of warm nodes; 0 for no such taint"
+    )
+    warm_taint_key: str = Field(
+        "trimaran.io/warm", pattern=r"^[a-z0-9][-a-z0-9./]{0,120}$", description="key of the taint on warm nodes"
+    )
+    whole_number: bool = Field(
+        False, description="also annotate the higher load of each window as one whole number, per mille"
+    )
     step_percent: float = Field(5, gt=0, le=50, description="step in percent to which annotated loads are rounded")
     refresh_seconds: float = Field(
         600, ge=1, le=86400, description="age in seconds from which the time of an unchanged annotation is renewed"
@@ -70,12 +79,17 @@ class NodesSection(ClusterSection):
     def plan(self) -> WritePlan:
         """Return the options of the node writer that these settings describe."""
         rule = HotNodeRule(self.hot_percent, self.cool_percent, self.min_hot_seconds, self.max_hot_fraction)
+        if self.warm_percent >= self.hot_percent:
+            raise ValueError(f"warm_percent {self.warm_percent:g} is not below hot_percent {self.hot_percent:g}")
+        if self.warm_taint_key == self.taint_key:
+            raise ValueError(f"warm_taint_key is {self.taint_key}, the key of the taint on hot nodes")
         windows = tuple(dict.fromkeys(self.windows))
         # A term is two thirds of the Lease's duration: a write that begins at its end ends before another term begins.
         seconds = min(WRITE_SECONDS, self.lease_seconds / 3)
         return WritePlan(
             self.taints, rule, self.taint_key, windows, self.step_percent, self.refresh_seconds, self.writes_per_minute,
-            self.max_age_seconds, seconds,
+            self.max_age_seconds, seconds, rule.warm(self.warm_percent) if self.warm_percent else None,
+            self.warm_taint_key, self.whole_number,
         )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ and an Event on the node; Events are written after all patches of a cycle, so th
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -58,6 +58,9 @@ class WritePlan:
         writes_per_minute: budget of writes for all nodes together.
         max_age_seconds: maximum age of the metrics; older metrics count as missing.
         write_seconds: time limit of a write.
+        warm_rule: limits that decide when a node is warm; None for no taint on warm nodes.
+        warm_taint_key: key of the taint on warm nodes.
+        whole_number: whether the higher load of each window is annotated as one whole number, too.
     """
 
     taints: bool = True
@@ -69,6 +72,19 @@ class WritePlan:
     writes_per_minute: float = 60.0
     max_age_seconds: float = 300.0
     write_seconds: float = WRITE_SECONDS
+    warm_rule: HotNodeRule | None = None
+    warm_taint_key: str = "trimaran.io/warm"
+    whole_number: bool = False
+
+    def levels(self) -> tuple[HotNodes, HotNodes]:
+        """Return the levels of taints: hot nodes and warm nodes."""
+        return (
+            HotNodes(self.rule, self.taint_key, "hot", off="" if self.taints else "nodes.taints is off"),
+            HotNodes(
+                self.warm_rule or self.rule, self.warm_taint_key, "warm",
+                off="" if self.taints and self.warm_rule else "nodes.warm_percent is 0 or nodes.taints is off",
+            ),
+        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -79,7 +95,7 @@ class WriterCounts:
         taints, annotations: patches that changed taints and annotations; a patch can count as both.
         conflicts: patches refused because the node had changed meanwhile.
         failures: patches that failed otherwise.
-        hot: nodes that are hot now.
+        hot, warm: nodes that are hot or warm now; hot nodes are warm, too.
         deferred: nodes whose write was over budget in the last cycle.
         failing: nodes whose last patch failed.
         cycles: finished cycles.
@@ -92,6 +108,7 @@ class WriterCounts:
     conflicts: int = 0
     failures: int = 0
     hot: int = 0
+    warm: int = 0
     deferred: int = 0
     failing: int = 0
     cycles: int = 0
@@ -125,7 +142,7 @@ class NodeWriter:
     ) -> None:
         self._api, self._nodes, self._watcher, self._plan, self._term = api, nodes, watcher, plan, term
         self._clock, self._monotonic = clock, monotonic
-        self._hot = HotNodes(plan.rule, plan.taint_key)
+        self._levels = plan.levels()
         self._hot_in: int | None = None  # the term in which the hot nodes were decided
         self._measured_at: dict[str, float] = {}  # Unix time of the last fresh metrics, by window
         self._events = EventWriter(api, COMPONENT)
@@ -140,7 +157,8 @@ class NodeWriter:
         """Read the metrics, decide which nodes are hot, and patch nodes within the budget. No-op without the Lease."""
         term = self._term()
         if term != self._hot_in:
-            self._hot.forget()
+            for level in self._levels:
+                level.forget()
             self._hot_in = term
         if term is None:
             return
@@ -166,37 +184,43 @@ class NodeWriter:
 
     def _report_taints(self, before: Mapping[str, NodeState], names: list[str]) -> None:
         """Log the taints that were set or removed, and write Events about them."""
-        key, deadline = self._plan.taint_key, Deadline.after(_EVENTS_SECONDS)
-        for name in names:
-            reason = self._hot.record_write(name, self._clock(), hot=not before[name].is_tainted(key))
-            why = reason if self._plan.taints else "nodes.taints is off"
+        deadline = Deadline.after(_EVENTS_SECONDS)
+        written = ((name, level) for name in names for level in self._levels)
+        for name, level in written:
+            was_tainted = before[name].is_tainted(level.taint_key)
+            if was_tainted == (name in level):
+                continue
+            reason = level.record_write(name, self._clock(), hot=not was_tainted)
+            why = level.off or reason
             since = None if reason.since is None else annotations.timestamp(reason.since)
             _log.info(
                 "node tainted" if reason.hot else "taint removed",
                 extra={
-                    "node": name, "load_percent": reason.load, "threshold_percent": reason.threshold, "since": since,
+                    "node": name, "level": level.level, "load_percent": reason.load,
+                    "threshold_percent": reason.threshold, "since": since,
                 },
             )  # fmt: skip
             if deadline.remaining_seconds():
-                message = f"Taint {key} {'set' if reason.hot else 'removed'}: {why}"
+                message = f"Taint {level.taint_key} {'set' if reason.hot else 'removed'}: {why}"
                 subject = node_reference(name, before[name].uid)
-                self._events.write(subject, "NodeHot" if reason.hot else "NodeNotHot", message, deadline)
+                self._events.write(subject, reason.event, message, deadline)
 
     def _due_patches(self, states: Mapping[str, NodeState]) -> Iterator[tuple[tuple[Any, ...], str, Object]]:
         """Yield sort key, node name and patch of each node that needs a patch; the lowest key is written first."""
         now = self._monotonic()
         waiting = {name for name in states if self._backoff.is_waiting(name, now)}
-        hot: Collection[str] = ()
-        if self._plan.taints:
-            hot = self._hot.decide(states, self._fresh_snapshot(None), waiting, now)
-            self.counts.hot = len(hot)
+        snapshot = self._fresh_snapshot(None) if self._plan.taints else None
+        for level in self._levels:
+            level.decide(states, snapshot, waiting, now)
+        self.counts.hot, self.counts.warm = map(len, self._levels)
         snapshots = {window: self._fresh_snapshot(window) for window in self._plan.windows}
         self._measured_at |= {window: each.timestamp for window, each in snapshots.items() if each is not None}
         for name, state in states.items():
             if name in waiting:
                 continue
             change = self._changed_annotations(name, state.annotations, snapshots)
-            patch = state.patch(self._plan.taint_key, hot=name in hot, annotations=change, now=self._clock())
+            taints = {level.taint_key: name in level for level in self._levels}
+            patch = state.patch(taints, annotations=change, now=self._clock())
             if patch:
                 urgency = -1000.0 if "spec" in patch else -annotations.largest_change(change, state.annotations)
                 age = annotations.oldest_time(state.annotations)
@@ -212,7 +236,9 @@ class NodeWriter:
         """
         plan, now = self._plan, self._clock()
         change: dict[str, str | None] = dict.fromkeys(
-            written.keys() - {annotations.PREFIX + window for window in plan.windows}
+            written.keys()
+            - {annotations.PREFIX + window for window in plan.windows}
+            - {annotations.PREFIX + window + annotations.WHOLE_NUMBER for window in plan.windows if plan.whole_number}
         )
         for window, snapshot in snapshots.items():
             key = annotations.PREFIX + window
@@ -222,14 +248,17 @@ class NodeWriter:
                 desired = annotations.desired_annotation(
                     averages(node), written.get(key, ""), snapshot.timestamp, plan.step_percent, plan.refresh_seconds
                 )
+            number_key = key + annotations.WHOLE_NUMBER
             if desired is not None:
                 change[key] = desired
+                if plan.whole_number:
+                    change[number_key] = annotations.whole_number(desired)
             elif key in written:
                 # In an outage, the load of a node with an older time has been measured until the outage began.
                 confirmed_at = self._measured_at.get(window, 0.0) if snapshot is None else 0.0
                 measured_at = max(annotations.AnnotatedLoad.parse(written[key]).measured_at, confirmed_at)
                 if abs(now - measured_at) > plan.max_age_seconds:
-                    change[key] = None
+                    change |= {name: None for name in (key, number_key) if name in written}
         return change
 
     def _fresh_snapshot(self, window: str | None) -> WatcherMetrics | None:

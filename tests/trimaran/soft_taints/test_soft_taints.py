@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -137,15 +138,15 @@ def test_a_patch_keeps_foreign_taints() -> None:
     """A patch only adds or removes our taint, with its time, and has the version; it is empty for an unchanged node."""
     node = {"metadata": {"name": "a", "resourceVersion": "7", "annotations": {"x": "y"}}, "spec": {"taints": [FOREIGN]}}
     state = NodeState.from_k8s(node)
-    patch = state.patch("trimaran.io/hot", hot=True, annotations={}, now=1_600_000_000)
+    patch = state.patch({"trimaran.io/hot": True}, annotations={}, now=1_600_000_000)
     ours = {
         "key": "trimaran.io/hot", "value": "true", "effect": "PreferNoSchedule", "timeAdded": "2020-09-13T12:26:40Z",
     }  # fmt: skip
     assert patch == {"spec": {"taints": [FOREIGN, ours]}, "metadata": {"resourceVersion": "7"}}
-    assert state.patch("trimaran.io/hot", hot=False, annotations={}) == {}
+    assert state.patch({"trimaran.io/hot": False}, annotations={}) == {}
     tainted = NodeState.from_k8s({**node, "spec": {"taints": [ours, FOREIGN]}})
-    assert tainted.patch("trimaran.io/hot", hot=True, annotations={}) == {}
-    assert tainted.patch("trimaran.io/hot", hot=False, annotations={})["spec"] == {"taints": [FOREIGN]}
+    assert tainted.patch({"trimaran.io/hot": True}, annotations={}) == {}
+    assert tainted.patch({"trimaran.io/hot": False}, annotations={})["spec"] == {"taints": [FOREIGN]}
     assert NodeState.from_k8s({"metadata": {"name": "a"}}) == NodeState()
 
 
@@ -481,6 +482,52 @@ def test_a_writer_without_taints_removes_them() -> None:
     assert second.api.events[-1]["message"] == "Taint trimaran.io/hot removed: nodes.taints is off"
 
 
+def test_a_whole_number_goes_with_the_annotation_of_its_window() -> None:
+    """The number is the higher load per mille, in the same write; it goes with its setting, window or measurement."""
+    plan = WritePlan(taints=False, windows=("15m",), whole_number=True, max_age_seconds=300)
+    bench = Bench(plan=plan)
+    bench.run_cycle({"a": 42.0})
+    assert annotated(bench)["load.trimaran.io/15m-permille"] == "400"
+    bench.run_cycle({"a": 42.0})
+    assert len(bench.api.writes) == 1
+    bench.run_cycle({"a": 56.4})
+    assert annotated(bench)["load.trimaran.io/15m-permille"] == "550"
+    without = Bench(plan=replace(plan, whole_number=False), api=bench.api)
+    without.run_cycle({"a": 56.4})
+    assert annotated(without).keys() == {"load.trimaran.io/15m"}
+    again = Bench(plan=plan, api=bench.api)
+    again.run_cycle({"a": 56.4})
+    assert annotated(again)["load.trimaran.io/15m-permille"] == "550"
+    again.run_cycle(None, 400)
+    assert annotated(again) == {}
+
+
+def test_hot_nodes_have_two_taints_and_warm_nodes_one() -> None:
+    """Both levels have limits of their own; a writer without the level of warm nodes removes its taint."""
+    plan = WritePlan(rule=RULE, warm_rule=RULE.warm(60))
+    bench = Bench(plan=plan)
+
+    def levels(bench: Bench) -> dict[str, list[str]]:
+        return {
+            name: [taint["key"].partition("/")[2] for taint in node["spec"].get("taints") or ()]
+            for name, node in bench.api.nodes.items()
+        }
+
+    bench.run_cycle({"a": 90.0, "b": 65.0, "c": 50.0})
+    assert levels(bench) == {"a": ["hot", "warm"], "b": ["warm"], "c": [], "d": []}
+    assert [each["reason"] for each in bench.api.events] == ["NodeHot", "NodeWarm", "NodeWarm"]
+    assert len(bench.api.writes) == 2  # both taints of a node in one
+    bench.run_cycle({"a": 65.0, "b": 51.0, "c": 50.0}, 400)
+    assert levels(bench) == {"a": ["warm"], "b": ["warm"], "c": [], "d": []}
+    bench.run_cycle({"a": 65.0, "b": 49.0, "c": 50.0}, 400)
+    assert levels(bench) == {"a": ["warm"], "b": [], "c": [], "d": []}
+    assert bench.api.events[-1]["reason"] == "NodeNotWarm"
+    assert "load 49 %, below nodes.warm_percent less its gap (50 %)" in bench.api.events[-1]["message"]
+    without = Bench(plan=WritePlan(rule=RULE), api=bench.api)
+    without.run_cycle({"a": 65.0})
+    assert levels(without) == {"a": [], "b": [], "c": [], "d": []}
+
+
 # -- Events -------------------------------------------------------------------------------------------------------
 
 
@@ -592,6 +639,8 @@ def test_each_setting_is_documented() -> None:
         (("--taints", "--set", "nodes.most_share=0.5"), "nodes.most_share (command line): renamed to nodes.max_hot"),
         (("--taints", "--set", "nodes.hold_seconds=60"), "nodes.hold_seconds (command line): renamed to nodes.min_hot"),
         (("--taints", "--set", "nodes.lease_name=../x"), "nodes.lease_name"),
+        (("--taints", "--set", "nodes.warm_percent=80"), "warm_percent 80 is not below hot_percent 80"),
+        (("--taints", "--set", "nodes.warm_taint_key=trimaran.io/hot"), "warm_taint_key is trimaran.io/hot"),
     ],
 )
 def test_unusable_settings_are_reported(arguments: tuple[str, ...], why: str) -> None:
