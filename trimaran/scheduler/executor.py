@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from runtime.kubernetes.objects import Pod
 from trimaran.scheduler.binder import OUTDATED, Binder, BindOutcome
-from trimaran.scheduler.decisions import Bind, Decision, Prepare, Unschedulable
+from trimaran.scheduler.decisions import Bind, Decision, Prepare, Unschedulable, Waiting
 from trimaran.scheduler.inbox import Inbox
 from trimaran.scheduler.pod_events import PodEvent, PodEventWriter
 from trimaran.scheduler.scheduler import Scheduler
@@ -90,7 +90,9 @@ class DecisionExecutor:
                 self._telemetry.count_preemption(len(decision.preemption.victims))
             self._statuses.report(decision)
             self._events.write(PodEvent(pod, "FailedScheduling", "Scheduling", decision.message, "Warning"))
-        elif isinstance(decision, Bind | Prepare):
+        elif isinstance(decision, Waiting):
+            self._statuses.hold(pod, decision.node_name)
+        else:
             if isinstance(decision, Bind):
                 self._pending[pod.uid] = since, attempts + 1
                 self._cycle_seconds[pod.uid] = seconds

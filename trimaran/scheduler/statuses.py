@@ -86,6 +86,17 @@ class StatusWriter:
             self._due[uid] = decision
             self._changed.notify()
 
+    def hold(self, pod: Pod, node_name: str) -> None:
+        """Correct the status of a pod that waits on a node, if it says that the pod needs room.
+
+        Other pods that wait are mostly bound at once, and a status that arrives after that would be wrong.
+        """
+        with self._changed:
+            due, written = self._due.get(pod.uid), self._written.get(pod.uid)
+        if due.needs_room if due is not None else written is not None and written[0] == UNSCHEDULABLE:
+            message = f"it has node {node_name} and waits for approval, for example for the rest of its gang"
+            self.report(Unschedulable(pod, message, needs_room=False))
+
     def forget(self, uid: str) -> None:
         """Forget a pod that was bound or deleted."""
         with self._changed:

@@ -66,6 +66,19 @@ def test_an_unchanged_status_is_written_once(written: Written) -> None:
     assert len(written.api.sent) == 3
 
 
+def test_a_pod_that_waits_on_a_node_is_no_longer_unschedulable(written: Written) -> None:
+    """An autoscaler buys no node for a pod that has one; a pod that never was Unschedulable needs no request."""
+    written.writer.hold(POD, "n1")
+    written.writer.report(Unschedulable(POD, "0/3 nodes are available."))
+    written.wait(lambda: bool(written.api.bodies) and not written.writer.waiting)
+    written.wait(lambda: written.condition()["reason"] == "Unschedulable")
+    written.wait(lambda: "uid-1" in written.writer._written)
+    written.writer.hold(POD, "n1")
+    written.wait(lambda: written.condition()["reason"] == "Held")
+    assert written.condition()["message"].startswith("it has node n1 and waits for approval")
+    assert len(written.api.sent) == 2
+
+
 def test_a_bound_pod_loses_its_queued_status(written: Written) -> None:
     """A status that waits when the pod is bound would be wrong."""
     written.writer.stop()
