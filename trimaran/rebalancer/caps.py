@@ -67,11 +67,12 @@ class Caps:
 
     def allows_workload(self, workload: Workload) -> bool:
         """Return whether one more pod of a workload, and of its namespace, may move."""
-        limits = self._limits
-        return (
-            self._workloads[workload] < limits.workload_per_hour
-            and self._namespaces[workload.namespace] < limits.namespace_per_hour
-        )
+        is_below = self._workloads[workload] < self._limits.workload_per_hour
+        return is_below and self.allows_namespace(workload.namespace)
+
+    def allows_namespace(self, namespace: str) -> bool:
+        """Return whether one more pod of a namespace may move."""
+        return self._namespaces[namespace] < self._limits.namespace_per_hour
 
     def usage(self) -> dict[str, tuple[int, int]]:
         """Return the number of moves and its limit, by cap."""

@@ -132,10 +132,9 @@ class _Search:
         self._caps = Caps(rules.caps, records, len(look.running), look.now)
         self._cooldowns = CooldownClock(rules.cooldowns, records)
         self._lineages: dict[str, str] = {}
-        numbers: dict[Workload, int] = {}
+        numbers = self._numbers = dict[Workload, int]()
         of_pods = [each.pod.workload or _NO_WORKLOAD for each in self._arrays.members]
         self._workload_number = np.array([numbers.setdefault(each, len(numbers)) for each in of_pods], np.int64)
-        self._workloads = list(numbers)
         use, capacity = self._arrays.problem.node_use(), self._arrays.problem.capacity
         measured = corrected_loads(look.measured, look.window, recent_moves(look.table, records))
         cpu, memory = percents(use, capacity, HOUR_STEPS)
@@ -279,9 +278,12 @@ class _Search:
 
     def _spent(self, record: MoveRecord) -> Bools:
         """Return the pods that may not move after a move in this plan: its workload's, and where caps are reached."""
-        spent_workloads = np.array([of == record.of or not self._caps.allows_workload(of) for of in self._workloads])
+        workloads = np.zeros(len(self._numbers), np.bool_)
+        workloads[self._numbers[record.of]] = True
+        if not self._caps.allows_namespace(record.namespace):
+            workloads |= np.array([of.namespace == record.namespace for of in self._numbers])
         spent = np.zeros(self._arrays.pods, np.bool_)
-        spent[: self._workload_number.size] = spent_workloads[self._workload_number]
+        spent[: self._workload_number.size] = workloads[self._workload_number]
         if self._cooldowns.source_until(record.source) > self._look.now or not self._caps.allows_source(record.source):
             spent |= self._on([record.source])
         return spent

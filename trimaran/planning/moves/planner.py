@@ -89,6 +89,7 @@ class MovePlanner:
         """Move none of these pods from now on, shape (pods,)."""
         kept = ~pods[self._pods]
         self._pods, self._relief = self._pods[kept], self._relief[kept]
+        self._rises = {pod: rise for pod, rise in self._rises.items() if not pods[pod]}
 
     def close(self, row: int) -> None:
         """Move no pod to this node from now on."""
@@ -203,5 +204,10 @@ class MovePlanner:
         self._pods, self._relief = self._pods[remaining], self._relief[remaining]
         changed = np.flatnonzero(np.isin(problem.rows[self._pods], nodes))
         self._relief[changed] = self._reliefs(self._pods[changed])
-        for pod, rise in self._rises.items():
-            rise[nodes] = self._rise_on(pod, nodes)
+        tried = np.fromiter(self._rises, np.int64)
+        with_pods = tuple(
+            use + pods[tried, None] for use, pods in zip(changed_use, (problem.cpu, problem.memory), strict=True)
+        )
+        rises = self._costs.mean((with_pods[0], with_pods[1]), self._scale[:, nodes]) - self._cost[nodes].mean(axis=1)
+        for rise, on_nodes in zip(self._rises.values(), rises, strict=True):
+            rise[nodes] = on_nodes
