@@ -21,7 +21,7 @@ from trimaran.scheduler.configuration import default_document, read_setup
 from trimaran.scheduler.decisions import Bind, Prepare, Unschedulable
 from trimaran.scheduler.executor import DecisionExecutor
 from trimaran.scheduler.extension_points import Preemption
-from trimaran.scheduler.inbox import OTHER_KINDS, Inbox, NodeFeed, PodFeed
+from trimaran.scheduler.inbox import OTHER_KINDS, POD_GROUP_PATHS, Inbox, NodeFeed, PodFeed
 from trimaran.scheduler.pod_events import PodEventWriter
 from trimaran.scheduler.scheduling_loop import DecisionHandler, SchedulingLoop
 from trimaran.scheduler.service import setup_of
@@ -257,7 +257,8 @@ def test_the_manifest_grants_what_is_asked() -> None:
         for rule in documents["ClusterRole"]["rules"]
         for group in rule["apiGroups"] for resource in rule["resources"] for verb in rule["verbs"]
     }  # fmt: skip
-    paths = [path.split("/") for path in (NODES, PODS, *OTHER_KINDS.values())]
+    groups = [path for paths in POD_GROUP_PATHS.values() for path in paths]
+    paths = [path.split("/") for path in (NODES, PODS, *OTHER_KINDS.values(), *groups)]
     watched = {("" if parts[1] == "api" else parts[2], parts[-1]) for parts in paths}
     assert granted == {
         *((*each, verb) for each in watched for verb in ("list", "watch")),
