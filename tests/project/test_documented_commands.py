@@ -210,6 +210,7 @@ ONCE = {"top", "score", "compare", "doctor", "config", "place", "workloads"}
 ELSEWHERE = {
     "--cluster",
     "--kube-config",
+    "--scheduler",
     "--worth-it",
     "--nodes=-",
     "--ca-file",
