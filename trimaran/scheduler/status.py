@@ -8,8 +8,6 @@ from trimaran.scheduler.inbox import ClusterFeed, Inbox
 from trimaran.scheduler.load_reader import LoadReader
 from trimaran.scheduler.shared_nodes import node_sharing
 
-_ASK_SECONDS = 10.0
-
 
 class LiveStatus:
     """State of the components of a scheduler. Thread-safe.
@@ -22,6 +20,7 @@ class LiveStatus:
         load: source of the load.
         leads: returns whether this replica decides.
         why_not_ready: returns the reason why the cluster is not known yet; empty if it is.
+        ask_seconds: longest time to wait for the scheduling thread.
     """
 
     def __init__(
@@ -33,22 +32,23 @@ class LiveStatus:
         load: LoadReader,
         leads: Callable[[], bool],
         why_not_ready: Callable[[], str],
+        ask_seconds: float = 10.0,
     ) -> None:
         self._mode, self._names, self._inbox = mode, tuple(scheduler_names), inbox
         self._feed, self._load, self._leads, self._why_not_ready = feed, load, leads, why_not_ready
+        self._ask_seconds = ask_seconds
 
     def document(self) -> dict[str, Any]:
-        """Return the state as a JSON object.
-
-        Raises:
-            TimeoutError: the scheduling thread did not answer in time.
-        """
+        """Return the state as a JSON object."""
         reason, feed = self._why_not_ready(), self._feed
         known = None
         if feed.is_synced:
-            known = self._inbox.ask(
-                lambda scheduler: (scheduler.state.table.copy(), scheduler.node_backoff.nodes), _ASK_SECONDS
-            )
+            try:
+                known = self._inbox.ask(
+                    lambda scheduler: (scheduler.state.table.copy(), scheduler.node_backoff.nodes), self._ask_seconds
+                )
+            except TimeoutError as error:
+                reason = str(error)
         return {
             "ready": not reason,
             "reason": reason,

@@ -43,7 +43,7 @@ class Running:
         """Return exit status and steps of the command for this state."""
         feed: Any = self.feed
         load: Any = self.load
-        status = LiveStatus(self.mode, ["ours"], self.inbox, feed, load, lambda: self.leads, lambda: "")
+        status = LiveStatus(self.mode, ["ours"], self.inbox, feed, load, lambda: self.leads, lambda: "", 1.0)
         with serving(lambda handler: reply(handler, status.document())) as server:
             result = CliRunner().invoke(main, ["doctor", "--scheduler", server.url, "-o", "json"])
         return result.exit_code, {each["step"].removeprefix("scheduler: "): each for each in json.loads(result.output)}
@@ -96,6 +96,15 @@ def test_each_problem_fails_its_step(running: Running, problem: str, step: str, 
     assert status == 1
     assert [name for name, each in steps.items() if not each["ok"]] == [step]
     assert words in steps[step]["message"]
+
+
+def test_a_scheduling_thread_that_does_not_answer_is_a_problem(running: Running) -> None:
+    """The state is served all the same, and says so."""
+    running.stop = True
+    running.thread.join()
+    status, steps = running.doctor()
+    assert (status, steps["ready"]["ok"]) == (1, False)
+    assert "scheduling thread" in steps["ready"]["message"]
 
 
 def test_a_waiting_replica_and_shadow_have_no_nodes(running: Running) -> None:
