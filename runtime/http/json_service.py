@@ -1,7 +1,8 @@
 """HTTP client of the JSON routes of another service of ours, such as an extender or a rebalancer."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 import requests
@@ -12,6 +13,8 @@ from runtime.http.failures import describe
 from runtime.http.session import BoundedSession
 
 _TIMEOUT_SECONDS = 15.0
+_TRIES = 6  # with two replicas, all of them miss the leader once in 64 times
+T = TypeVar("T")
 
 
 class ServiceUnavailable(Exception):
@@ -84,6 +87,23 @@ class JsonService:
         if status != 200:
             raise self._unexpected(status)
         return content.decode("utf-8", "replace")
+
+    def ask_leader(self, read: Callable[[], T], leads: Callable[[T], bool]) -> T:
+        """Read the state of the replica that leads, or of another one if that is not found.
+
+        A Kubernetes Service chooses a replica for each connection, so a connection is opened for each try.
+
+        Args:
+            read: reads the state of a replica.
+            leads: returns whether a state is that of the leader.
+        """
+        state = read()
+        for _ in range(_TRIES - 1):
+            if leads(state):
+                break
+            self._session.reconnect()
+            state = read()
+        return state
 
     def _send(self, path: str, query: dict[str, str]) -> tuple[int, bytes]:
         try:

@@ -7,7 +7,7 @@ from dash import html
 
 from runtime.http.json_service import ServiceUnavailable
 from trimaran.dashboard.components import Tone, tile, time_ago
-from trimaran.dashboard.extender import Decisions
+from trimaran.dashboard.extender import MAX_DECISIONS, Decisions
 from trimaran.dashboard.moves import brake_text, used_text
 from trimaran.dashboard.page_context import PageContext
 
@@ -49,7 +49,7 @@ def _recent_decisions(decisions: Decisions) -> list[Any]:
     if not recent:
         return ["no pod scored yet"]
     number = sum(each["at"] > time.time() - _HOUR for each in recent)
-    more = "+" if number == len(recent) > 1 else ""
+    more = "+" if number == MAX_DECISIONS else ""
     return [[f"{number}{more} pods scored in the last hour, the last ", time_ago(recent[0]["at"])]]
 
 

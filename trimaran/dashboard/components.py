@@ -12,6 +12,7 @@ from dash import dcc, html
 
 from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.labels import LabelsByNode, common_labels, parse_selector
+from trimaran.dashboard.markup import MarkupDiv
 from watcher.model import NodeMetrics, WatcherMetrics
 
 #: Query parameters of the page's URL.
@@ -85,7 +86,7 @@ def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[Any]], *,
     region: Any = {"aria-label": caption}  # Dash's component types do not declare aria attributes
     content = html.Table([html.Caption(caption), html.Thead(head), html.Tbody(body)])
     name = "scrolls wraps" if wraps else "scrolls"
-    return html.Div(content, className=name, tabIndex=0, role="region", **region)
+    return MarkupDiv(content, className=name, tabIndex=0, role="region", **region)
 
 
 def _cell(content: Any) -> html.Td:

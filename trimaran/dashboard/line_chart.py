@@ -80,7 +80,7 @@ def _ticks(highest: float) -> list[float]:
 
 def _level(value: float, y: float) -> list[str]:
     line = f'<path stroke="{_GRID}" d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}"/>'
-    return [line, _label(_LEFT - 6, y + 4, f"{value:g}", "end")]
+    return [line, _label(_LEFT - 6, y + 4, f"{value:,g}", "end")]
 
 
 def _hours(begin: float, span: float, bottom: float) -> list[str]:

@@ -46,7 +46,10 @@ def layout(data: DashboardData, name: str, context: PageContext) -> list[Any]:
     facts = [f"{grades(snapshot)[name]}, {duration_text(age_seconds(snapshot, node, now))} old"]
     if since := hot_since(data, [name]):
         facts.append(f"hot ({HOT_PERCENT} % or more) for {duration_text(now - since[name])}")
-    facts += [f"tainted {key}" for key in context.labels.soft_taints().get(name, {})]
+    facts += [
+        f"tainted {key}{f' for {duration_text(now - at)}' if at else ''}"
+        for key, at in context.labels.soft_taints().get(name, {}).items()
+    ]
     findings = [each for each in data.findings() if each.get("node") == name]
     return [
         html.H2(name),

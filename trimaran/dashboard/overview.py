@@ -38,7 +38,7 @@ from watcher.model import grades
 
 PATH, TITLE = "/", "Overview"
 _SECONDS = 30
-_NODES, _FINDINGS, _WORKLOADS, _REASONS = 10, 8, 3, 3
+_NODES, _FINDINGS, _WORKLOADS, _REASONS = 10, 8, 2, 3
 _NOTHING = "-"
 
 
@@ -99,7 +99,7 @@ def data_tile(data: DashboardData, now: float) -> html.Div:
     source = f"{len(snapshot.data)} nodes, {snapshot.window.duration} window of {snapshot.source}"
     if reasons:
         return tile("Data", f"not good, {age} old", [*reasons[:_REASONS], source], "trust", Tone.BAD)
-    details = [f"{others} nodes have no values of their own", source] if others else [source]
+    details = [source, f"{others} of them without values of their own"] if others else [source]
     return tile("Data", f"good, {age} old", details, "trust", Tone.WARNING if others else Tone.GOOD)
 
 

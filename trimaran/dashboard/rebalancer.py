@@ -26,4 +26,7 @@ class RebalancerState:
         Raises:
             ServiceUnavailable: the rebalancer refuses the request or cannot be reached.
         """
-        return self._cache.get("status", _SECONDS, lambda: self._rebalancer.get("/status"))
+        return self._cache.get("status", _SECONDS, self._read)
+
+    def _read(self) -> dict[str, Any]:
+        return self._rebalancer.ask_leader(lambda: self._rebalancer.get("/status"), lambda state: bool(state["leads"]))

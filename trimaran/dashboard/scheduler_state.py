@@ -56,7 +56,9 @@ class SchedulerState:
         Raises:
             ServiceUnavailable: the scheduler refuses the request or cannot be reached.
         """
-        return self._cache.get("status", _SECONDS, self._read)
+        return self._cache.get(
+            "status", _SECONDS, lambda: self._scheduler.ask_leader(self._read, lambda state: state.leads)
+        )
 
     def _read(self) -> SchedulerStatus:
         samples = _samples(self._scheduler.text("/metrics"))

@@ -10,6 +10,7 @@ from watcher.workload_table import ClusterTotals
 
 #: Name, color of each line, and whether it is dashed.
 _LINES = (("capacity", "#8a8f98", True), ("requested", "#c77700", False), ("used", "#2f6fde", False))
+_LARGE = 1000.0  # from which amounts have no decimals
 _RESOURCES = (("CPU", "cores", 1.0), ("Memory", "GiB", 2.0**30))
 
 
@@ -35,7 +36,11 @@ def totals_text(name: str, unit: str, values: dict[str, Any]) -> str:
     """
     capacity, requested, used = (float(values[line][-1]) for line, _, _ in _LINES)
     if np.isfinite(capacity) and capacity > 0:
-        shares = [f"{each:.1f} ({100 * each / capacity:.0f} %)" for each in (requested, used)]
-        return f"{name}: of {capacity:.1f} {unit} that pods may request, {shares[0]} requested, {shares[1]} used"
+        shares = [f"{_amount(each)} ({100 * each / capacity:.0f} %)" for each in (requested, used)]
+        return f"{name}: of {_amount(capacity)} {unit} that pods may request, {shares[0]} requested, {shares[1]} used"
     why = "capacity unknown: the watcher cannot list nodes, and has no kube-state-metrics"
-    return f"{name}: {requested:.1f} {unit} requested, {used:.1f} used ({why})"
+    return f"{name}: {_amount(requested)} {unit} requested, {_amount(used)} used ({why})"
+
+
+def _amount(value: float) -> str:
+    return f"{value:.1f}" if abs(value) < _LARGE else f"{value:,.0f}"

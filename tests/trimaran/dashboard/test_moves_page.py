@@ -1,7 +1,6 @@
 """Moves page: what a rebalancer moves and why, read over HTTP from its own routes, with a real controller."""
 
 import json
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ import pytest
 from support.controlling import Controlled
 from support.rebalancing import hot_and_cold
 from support.servers import free_port
-from werkzeug.serving import WSGIRequestHandler, make_server
+from support.shown_services import served_app
 
 pytest.importorskip("dash")
 
@@ -29,13 +28,6 @@ from trimaran.rebalancer.status import status_document
 from watcher.history import History, HistorySeries, Steps
 
 NOW = 1_795_000_000.0
-
-
-class Silent(WSGIRequestHandler):
-    """Request handler without a log."""
-
-    def log(self, *arguments: Any) -> None:
-        del arguments
 
 
 class Watcher:
@@ -63,17 +55,8 @@ def served(controlled: Controlled, mode: str) -> Iterator[PageContext]:
         lambda: True,
         AccessCheck(),
     )
-    server = make_server("127.0.0.1", 0, app, request_handler=Silent)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield PageContext(
-            rebalancer=RebalancerState(JsonService("rebalancer", f"http://127.0.0.1:{server.server_port}"))
-        )
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with served_app(app) as url:
+        yield PageContext(rebalancer=RebalancerState(JsonService("rebalancer", url)))
 
 
 def texts(content: Any) -> str:
@@ -125,9 +108,9 @@ def test_moves_have_state_caps_and_worth() -> None:
     used, most = state["caps"]["hour"]
     assert used == made
     assert f"mode act: moves pods; {used} of {most} moves of this hour used ({100 * used / most:.0f} %)" in content
-    assert content.count('"evicted"') == made
+    assert content.count("<td>evicted</td>") == made
     for number in state["stays"].values():
-        assert f'"{number}"' in content
+        assert f"<td>{number}</td>" in content
     assert "its node is not a source of moves now" in content
 
 

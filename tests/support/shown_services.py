@@ -1,0 +1,59 @@
+"""Services that the dashboard shows next to the watcher, served over HTTP in this process."""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import orjson
+from werkzeug.serving import WSGIRequestHandler, make_server
+from werkzeug.wrappers import Request, Response
+
+from runtime.server.access import AccessCheck
+from trimaran.scheduler.app import create_app
+from trimaran.scheduler.telemetry import AttemptResult, SchedulerTelemetry
+
+
+class Silent(WSGIRequestHandler):
+    """Request handler without a log."""
+
+    def log(self, *arguments: Any) -> None:
+        del arguments
+
+
+@contextmanager
+def served_app(app: Any) -> Iterator[str]:
+    """Serve a WSGI application; yield its address."""
+    server = make_server("127.0.0.1", 0, app, request_handler=Silent)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def scheduler_app(
+    attempts: Mapping[AttemptResult, int], shadow: Mapping[str, Any] | None = None, *, leads: bool = True
+) -> Any:
+    """Return the application of a scheduler that binds, or compares in shadow; five pods wait."""
+    telemetry = SchedulerTelemetry()
+    for result, number in attempts.items():
+        for _ in range(number):
+            telemetry.count_attempt(result, "default", 0.01)
+    telemetry.watch(lambda: {"leads": float(leads), "load_known": 1}, lambda: {"unschedulable": 4, "backoff": 1})
+    report = None if shadow is None else lambda: dict(shadow)
+    return create_app(telemetry, lambda: True, str, dict, report, AccessCheck())
+
+
+def prometheus_app(alerts: Sequence[Mapping[str, Any]] | str) -> Any:
+    """Return an application that answers as Prometheus' API of alerts does."""
+
+    @Request.application
+    def app(request: Request) -> Response:
+        assert request.path == "/api/v1/alerts"
+        return Response(orjson.dumps({"status": "success", "data": {"alerts": alerts}}), mimetype="application/json")
+
+    return app
