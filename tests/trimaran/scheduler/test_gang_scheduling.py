@@ -158,6 +158,20 @@ def test_a_gang_that_does_not_fit_gives_its_room_to_the_next() -> None:
     assert "Gang default/large gives up the nodes of 3 pods." in refused["l3"].message
 
 
+def test_pods_share_the_failure_of_one_of_their_gang() -> None:
+    """Once a pod of a gang has no node, the others are not tried one by one, and wait for the same events."""
+    scheduler = machine([1])
+    scheduler.put_other(COSCHEDULING, group("a", 4), 0.0)
+    for number in range(4):
+        scheduler.put_pod(pod(f"a{number}", "a"), 0.0)
+    made = decisions(scheduler, 0.0)
+    assert [type(each) for each in made] == [Waiting] + [Unschedulable] * 4
+    shared = "gang default/a does not fit as a whole: default/a1 has no node"
+    assert [refusals(made)[name].message for name in ("a0", "a2", "a3")] == [shared] * 3
+    scheduler.put_node(node("n1", 3000), 20.0)
+    assert bound(decisions(scheduler, 20.0)) == ["a0", "a1", "a2", "a3"]
+
+
 def test_a_time_out_rejects_the_whole_gang() -> None:
     """All pods of a gang lose their nodes once the first has waited too long, and are held, not Unschedulable."""
     scheduler = machine([2], pod_group_reject_percentage=100)
