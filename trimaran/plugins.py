@@ -1,4 +1,7 @@
-"""Score plugins of other packages, which register them as entry points; see docs/extending.md."""
+"""Plugins of other packages, which register them as entry points; see docs/extending.md.
+
+Each is a score plugin; it may also filter nodes, for ``trimaran scheduler``.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import is_dataclass
@@ -6,7 +9,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from scoring import SchedulerConfiguration, ScorePlugin, read_configuration
+from scoring import FilterPlugin, SchedulerConfiguration, ScorePlugin, read_configuration
 from scoring.kubernetes_version import LATEST_VERSION
 
 ENTRY_POINT_GROUP = "trimaran.plugins"
@@ -20,6 +23,15 @@ def installed_plugins() -> tuple[type[ScorePlugin], ...]:
         ValueError: a plugin cannot be loaded, or is not a score plugin; the message names its package.
     """
     return tuple(_load(entry) for entry in entry_points(group=ENTRY_POINT_GROUP))
+
+
+def installed_filters() -> frozenset[str]:
+    """Return the names of the installed plugins that also filter nodes.
+
+    Raises:
+        ValueError: a plugin cannot be loaded, or is not a score plugin; the message names its package.
+    """
+    return frozenset(plugin.name for plugin in installed_plugins() if issubclass(plugin, FilterPlugin))
 
 
 def plugin_packages() -> dict[str, str]:

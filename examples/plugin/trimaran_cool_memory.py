@@ -1,4 +1,4 @@
-"""CoolMemory: prefer nodes that use little of their memory, and avoid those above a target."""
+"""CoolMemory: prefer nodes that use little of their memory, and keep a share of each node unrequested."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,15 +6,20 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from scoring import MetricsTable, NodeTable, Pod, Rows, ScorePlugin, Terms
+from runtime.kubernetes.pod_demand import in_tree_requests
+from scoring import FilterPlugin, FilterVerdict, MetricsTable, NodeTable, Pod, Rows, ScorePlugin, Terms
 from scoring.arguments import Between
 
 
 @dataclass(frozen=True)
-class CoolMemory(ScorePlugin):
-    """Score: 100 minus the percent of memory in use, 0 above ``target_percent`` and for unmeasured nodes."""
+class CoolMemory(ScorePlugin, FilterPlugin):
+    """Score: 100 minus the percent of memory in use, 0 above ``target_percent`` and for unmeasured nodes.
+
+    Filter: nodes on which less than ``spare_percent`` of the memory would stay unrequested.
+    """
 
     target_percent: Annotated[float, Between(0, 100)] = 80.0
+    spare_percent: Annotated[float, Between(0, 100)] = 0.0
 
     name: ClassVar[str] = "CoolMemory"
     reads_metrics: ClassVar[bool] = True
@@ -29,6 +34,13 @@ class CoolMemory(ScorePlugin):
         """Return the scores, which are the same for every pod."""
         cool = node["used"] <= self.target_percent
         return {"score": np.where(cool, 100 - node["used"], 0).astype(np.int64)}
+
+    def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = slice(None)) -> FilterVerdict | None:
+        """Return which nodes keep enough memory; None (skip) without ``spare_percent``."""
+        if not self.spare_percent:
+            return None
+        left = nodes.allocatable("memory") - nodes.in_tree_requests("memory") - in_tree_requests(pod, "memory")
+        return FilterVerdict((100 * left >= self.spare_percent * nodes.allocatable("memory"))[rows], "Spare memory")
 
     def line(self, terms: Mapping[str, Any]) -> str:
         """Return the memory use and the target."""

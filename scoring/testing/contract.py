@@ -51,7 +51,7 @@ class PluginContract:
     @pytest.mark.parametrize("seed", _SEEDS)
     def test_scores_are_from_0_to_100(self, seed: int) -> None:
         """Scores after normalization are integers from 0 to 100, with and without metrics."""
-        table, metrics, pod = _cluster(seed)
+        table, metrics, pod = random_cluster(seed)
         for known in (MetricsTable.align(metrics, table), MetricsTable.empty(table)):
             total = Profile.of(self.plugin).score(pod, table, known).total
             assert total.min() >= 0
@@ -60,15 +60,15 @@ class PluginContract:
     @pytest.mark.parametrize("seed", _SEEDS)
     def test_pods_are_scored_independently(self, seed: int) -> None:
         """Several pods at once have the same scores as one after the other; no pod counts for another."""
-        table, metrics, pod = _cluster(seed)
-        pods = [pod, _pod(np.random.default_rng(seed + 100), "other")]
+        table, metrics, pod = random_cluster(seed)
+        pods = [pod, random_pod(np.random.default_rng(seed + 100), "other")]
         prepared = self.plugin.prepare(table, metrics)
         assert prepared.score_many(pods).tolist() == [prepared.score(each).tolist() for each in pods]
 
     @pytest.mark.parametrize("seed", _SEEDS)
     def test_selected_rows_have_the_same_scores(self, seed: int) -> None:
         """Scores of some rows are those of the whole table."""
-        table, metrics, pod = _cluster(seed)
+        table, metrics, pod = random_cluster(seed)
         rows = np.random.default_rng(seed).permutation(_NODES)[: _NODES // 2]
         prepared = self.plugin.prepare(table, metrics)
         some = np.broadcast_to(prepared.raw(pod, rows), (1, len(rows)))[0]
@@ -77,7 +77,7 @@ class PluginContract:
     @pytest.mark.parametrize("seed", _SEEDS)
     def test_an_equal_score_is_that_of_every_node(self, seed: int) -> None:
         """A score that ``equal_score`` returns is that of every node after normalization."""
-        table, metrics, pod = _cluster(seed)
+        table, metrics, pod = random_cluster(seed)
         equal = self.plugin.equal_score(pod, table)
         scores = set(self.plugin.normalize(self.plugin.score(pod, table, metrics)).tolist())
         assert equal is None or scores == {equal}
@@ -85,16 +85,16 @@ class PluginContract:
     @pytest.mark.parametrize("seed", _SEEDS)
     def test_follows_changes_of_the_pods(self, seed: int) -> None:
         """After a pod is placed, the scores equal those of a plugin that is prepared again (``reads_pods``)."""
-        table, metrics, pod = _cluster(seed)
+        table, metrics, pod = random_cluster(seed)
         prepared = self.plugin.prepare(table, metrics)
         prepared.score(pod)
-        table.assume(_pod(np.random.default_rng(seed + 200), "placed"), table.names[seed])
+        table.assume(random_pod(np.random.default_rng(seed + 200), "placed"), table.names[seed])
         assert prepared.score(pod).tolist() == self.plugin.prepare(table, metrics).score(pod).tolist()
 
     @pytest.mark.parametrize("seed", _SEEDS)
     def test_explains_its_scores(self, seed: int) -> None:
         """The explanation of a node has its score and a line of text."""
-        table, metrics, pod = _cluster(seed)
+        table, metrics, pod = random_cluster(seed)
         prepared = self.plugin.prepare(table, metrics)
         scores = prepared.score(pod)
         for row in (0, _NODES - 1):
@@ -104,7 +104,7 @@ class PluginContract:
 
     def test_a_cluster_without_nodes(self) -> None:
         """A table without nodes gives no scores."""
-        _, metrics, pod = _cluster(0)
+        _, metrics, pod = random_cluster(0)
         assert self.plugin.score(pod, NodeTable([]), metrics).tolist() == []
 
 
@@ -117,7 +117,7 @@ def _arguments(plugin: ScorePlugin) -> dict[str, Any]:
     return {field.name: getattr(plugin, field.name) for field in fields(plugin)}  # type: ignore[arg-type]
 
 
-def _cluster(seed: int) -> tuple[NodeTable, WatcherMetrics, Pod]:
+def random_cluster(seed: int) -> tuple[NodeTable, WatcherMetrics, Pod]:
     """Return random nodes with pods, metrics of most of them, and a pending pod."""
     rng = np.random.default_rng(seed)
     sizes = [
@@ -126,16 +126,17 @@ def _cluster(seed: int) -> tuple[NodeTable, WatcherMetrics, Pod]:
     nodes = [Node(f"node-{number}", allocatable=size, capacity=size) for number, size in enumerate(sizes)]
     table = NodeTable(nodes)
     for number in range(_NODES):
-        table.assume(_pod(rng, f"running-{number}"), str(rng.choice(table.names)))
+        table.assume(random_pod(rng, f"running-{number}"), str(rng.choice(table.names)))
     measured = [name for name in table.names if rng.random() < 0.8]
     return (
         table,
         WatcherMetrics(1500, _WINDOW, "contract", {name: _load(rng) for name in measured}),
-        _pod(rng, "pending"),
+        random_pod(rng, "pending"),
     )
 
 
-def _pod(rng: np.random.Generator, name: str) -> Pod:
+def random_pod(rng: np.random.Generator, name: str) -> Pod:
+    """Return a pod with random requests, which may be 0."""
     requests = {"cpu": int(rng.choice([0, 100, 2000])), "memory": int(rng.choice([0, 2**28, 2**31]))}
     return Pod(name=name, containers=(Container(ResourceList(requests), ResourceList()),), scheduled_at=1000.0)
 

@@ -45,7 +45,8 @@ PROMISED = {
     """,
     # Names that docs/extending.md has documented for authors of plugins and providers, now or earlier.
     "scoring.arguments": "Between check_arguments",
-    "scoring.testing": "PluginContract",
+    "runtime.kubernetes.pod_demand": "in_tree_requests",
+    "scoring.testing": "FilterContract PluginContract",
     "trimaran.plugins": "installed_plugins",
     "trimaran.simulator": "Interval PolicyComparison Trace compare policy_names read_trace",
     "watcher.errors": "ProviderAnswerError ProviderError ProviderRefused ProviderUnavailable SettingsError",

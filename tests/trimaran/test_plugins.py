@@ -13,12 +13,16 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from support.plugin_packages import EXAMPLE, install_example, register
+from support.worlds import small_world
 
 from scoring import PLUGINS, PodState, Profile, plugin_from_config, read_configuration
 from trimaran.cli.main import main
 from trimaran.extender.kube_scheduler import ExtenderEndpoint, in_tree_by_scheduler, render_config, validate_config
 from trimaran.extender.profiles import Profiles, our_plugins
 from trimaran.plugins import installed_plugins
+from trimaran.scheduler.configuration import read_setup
+from trimaran.simulator.policies.standalone import standalone_policy
+from trimaran.simulator.replay import Replay
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import write_trace
 
@@ -289,6 +293,22 @@ def test_a_configuration_is_replayed_as_a_policy(site):
     with (site / "trimaran_cool_memory.py").open("a") as plugin:
         plugin.write("# changed\n")
     assert trimaran(site, *command).stderr.count(" s\n") == 3
+
+
+@pytest.mark.parametrize("point", ["multiPoint", "filter"])
+def test_a_plugin_filters_in_the_scheduler_and_its_replays(site, point):
+    """A plugin with ``filter`` refuses nodes where a file enables it; at ``filter`` alone it does not score."""
+    install_example(site)
+    document = yaml.safe_load(yaml.safe_dump(CONFIGURATION))
+    arguments = [{"name": "CoolMemory", "args": {"sparePercent": 97}}]
+    plugins = {point: {"enabled": [{"name": "CoolMemory"}]}}
+    document["profiles"] = [{"schedulerName": "mine", "plugins": plugins, "pluginConfig": arguments}]
+    (profile,) = read_setup(document).profiles
+    assert profile.filters[-1].spare_percent == 97
+    assert ("CoolMemory" in {each.plugin.name for each in profile.scores.plugins}) == (point == "multiPoint")
+    outcome = Replay(small_world(2, [("Deployment", 0.5)] * 5), standalone_policy("mine", document)).run()
+    assert sorted(run.node for run in outcome.cluster.pod_runs) == [0, 1]  # 1 of 64 GiB each
+    assert len(outcome.unplaced) == 3
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from scoring.profiles.configuration.fields import FieldReader
 from scoring.profiles.configuration.plugins import plugin_from_config, read_shape
 from scoring.profiles.profile import Profile
 from scoring.profiles.scores import WeightedPlugin
+from trimaran.plugins import installed_filters, installed_plugins
 from trimaran.scheduler.coscheduling import Coscheduling, CoschedulingArgs
 from trimaran.scheduler.extension_points import PostBindPlugin, PreBindPlugin, QueueSortPlugin, ReservePlugin
 from trimaran.scheduler.gang_directory import GangDirectory
@@ -148,8 +149,8 @@ class ProfileBuilder:
             plugin: object = scored.get(name)
             if plugin is None and name in self._factories:
                 plugin = self._factories[name]()
-            elif plugin is None and name in _WITH_ARGUMENTS:
-                plugin = plugin_from_config(name, arguments.get(name))
+            elif plugin is None and (name in _WITH_ARGUMENTS or name in installed_filters()):
+                plugin = plugin_from_config(name, arguments.get(name), plugins=installed_plugins())
             if isinstance(plugin, FilterPlugin):
                 filters.append(plugin)
         return filters
@@ -166,7 +167,8 @@ class ProfileBuilder:
 
     def _check(self, fields: Mapping[str, Any], place: int, scores: Profile) -> None:
         """Check that every enabled plugin is implemented."""
-        known = {*DEFAULT_PLUGINS, *_GANG_PLUGINS, *self._allow, *(weighted.plugin.name for weighted in scores.plugins)}
+        scored = {weighted.plugin.name for weighted in scores.plugins}
+        known = {*DEFAULT_PLUGINS, *_GANG_PLUGINS, *self._allow, *scored, *installed_filters()}
         for point, plugin_set in (fields.get("plugins") or {}).items():
             for entry in (plugin_set or {}).get("enabled") or () if point in (*_POINTS, "multiPoint") else ():
                 if entry["name"] not in known:

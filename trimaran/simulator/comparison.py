@@ -268,12 +268,14 @@ class ResultStore:
 
 
 REPLAY_PACKAGES = (
+    "client",
     "runtime",
     "scoring",
     "trimaran.cluster",
     "trimaran.extender",
     "trimaran.planning",
     "trimaran.plugins",
+    "trimaran.rebalancer",
     "trimaran.scheduler",
     "trimaran.simulator",
     "trimaran.soft_taints",
