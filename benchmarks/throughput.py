@@ -14,7 +14,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -79,15 +79,21 @@ def pods_a_second(cluster: ControlPlane, extender: Extender, run: str, pods: int
 
     with starting as scheduler, requests.Session() as session:
         wait_until(all_placed, "all pods are placed", 120)
-    cluster.api.delete(PODS)
-    wait_until(lambda: not cluster.api.items(PODS), "no pod is left", 60)
+    delete_pods(cluster)
     running = [reading for reading in readings if 0 < reading[1] < pods]
     (start, first), (end, last) = running[0], running[-1]
     return (last - first) / (end - start)
 
 
-def run_rounds(nodes: int, pods: int, rounds: int) -> Iterator[tuple[str, float]]:
-    """Yield the name and the pods per second of each run, in turn, for some rounds."""
+def delete_pods(cluster: ControlPlane) -> None:
+    """Delete all pods, and wait until they are gone."""
+    cluster.api.delete(PODS)
+    wait_until(lambda: not cluster.api.items(PODS), "no pod is left", 60)
+
+
+@contextmanager
+def cluster_with_extender(nodes: int) -> Iterator[tuple[ControlPlane, Extender]]:
+    """Run a control plane with empty nodes of the same load, and the extender; print its answers at the end."""
     loads = {f"node-{number}": 30.0 for number in range(nodes)}
     with ExitStack() as stack:
         watcher = stack.enter_context(
@@ -96,11 +102,17 @@ def run_rounds(nodes: int, pods: int, rounds: int) -> Iterator[tuple[str, float]
         cluster = stack.enter_context(ControlPlane(Path(stack.enter_context(tempfile.TemporaryDirectory()))))
         cluster.api.create(*(node(name, "32", "128Gi") for name in loads))
         extender = stack.enter_context(Extender(cluster, LOAD_AWARE, watcher.url, extender__deadline_seconds=0.3))
+        yield cluster, extender
+        counts = {name: extender.outcome(name) for name in PrioritizeOutcome}
+        print("answers: " + ", ".join(f"{count:.0f} {name}" for name, count in counts.items() if count), end="\n\n")
+
+
+def run_rounds(nodes: int, pods: int, rounds: int) -> Iterator[tuple[str, float]]:
+    """Yield the name and the pods per second of each run, in turn, for some rounds."""
+    with cluster_with_extender(nodes) as (cluster, extender):
         for _ in range(rounds):
             for run in RUNS:
                 yield run, pods_a_second(cluster, extender, run, pods)
-        counts = {name: extender.outcome(name) for name in PrioritizeOutcome}
-        print("answers: " + ", ".join(f"{count:.0f} {name}" for name, count in counts.items() if count), end="\n\n")
 
 
 def main() -> None:
