@@ -222,7 +222,10 @@ def score_pod(data: DashboardData, pod: str, configuration: str, nodes: str, con
     """
     table_ = _node_table(nodes, context)
     wanted = Pod.from_k8s(parse_pods(pod, "Pod")[0])
-    profile = read_scheduler_file(parse_yaml(configuration)).profile()
+    read = read_scheduler_file(parse_yaml(configuration))
+    names = [each.scheduler_name for each in read.profiles]
+    # As kube-scheduler does, by the pod's schedulerName; a pod of another scheduler is scored by the first profile.
+    profile = read.profile(wanted.scheduler_name if wanted.scheduler_name in names else next(iter(names), None))
     judged = FallbackPolicy("open").judge(table_, data.snapshot(), time.time())
     return profile.prepare(table_, judged).score(wanted, table_.feasible(wanted))
 

@@ -196,6 +196,10 @@ def test_a_pod_is_scored_on_the_live_cluster(running):
         with ServiceClient(running[0]) as client:
             scores = pod.score_pod(DashboardData(client), manifest, pod._CONFIGURATION, "", context)
         assert set(scores.names) == set(NAMES)
+        assert list(scores.plugins) == ["LoadVariationRiskBalancing", "TargetLoadPacking"]
+        with ServiceClient(running[0]) as client:  # a file with several profiles: that of the pod's scheduler
+            scores = pod.score_pod(DashboardData(client), manifest, json.dumps(CONFIGURATION), "", context)
+        assert scores.plugins["LoadVariationRiskBalancing"].weighted.weight == 1
         assert pod.manifest_text(context, "default/none") == ("", "the API server has no pod default/none")
         running[2].forbidden.add(("", "pods", "list"))
         _, refused = open_cluster(running[2].kube_config())
