@@ -48,6 +48,10 @@ class SchedulerSection(ClusterSection):
         False,
         description="preempt also on nodes that other schedulers use, or may use as they have no NoSchedule taint",
     )
+    pod_group_status: bool = Field(
+        False,
+        description="write the status of PodGroups of scheduling.x-k8s.io, in place of the controller of scheduler-plugins",
+    )
     bind_threads: int = Field(4, ge=1, le=64, description="Bindings that are sent at a time")
     timeout_seconds: float = Field(10, ge=1, le=60, description="time limit of a request that changes something")
     events_per_second: float = Field(200, ge=0, le=10000, description="largest mean rate of Events about pods")

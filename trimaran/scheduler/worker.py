@@ -12,11 +12,16 @@ from uuid import uuid4
 import scipy.special  # noqa: F401  scoring imports it inside functions, and no cycle may wait for an import
 
 from runtime.kubernetes.api import KubernetesApi
+from runtime.kubernetes.gangs import POD_GROUP_LABEL
 from runtime.kubernetes.keep_alive import KeepAliveConnection
 from runtime.kubernetes.leader_election import Lease
 from runtime.kubernetes.leadership import Leadership
+from runtime.kubernetes.optional_lists import OptionalLists
+from runtime.kubernetes.reflector import Reflector
+from runtime.kubernetes.reflector_group import ReflectorGroup
 from runtime.server.access import AccessCheck
 from runtime.server.fast_path import FastPath
+from trimaran.cluster.view import PODS
 from trimaran.scheduler.app import create_app
 from trimaran.scheduler.binder import Binder
 from trimaran.scheduler.configuration import SchedulerSetup
@@ -25,6 +30,7 @@ from trimaran.scheduler.inbox import ClusterFeed, Inbox
 from trimaran.scheduler.kubelet_rejections import RejectionFeed
 from trimaran.scheduler.load_reader import LoadReader
 from trimaran.scheduler.pod_events import PodEventWriter
+from trimaran.scheduler.pod_group_statuses import POD_GROUPS, PodGroupStatusWriter
 from trimaran.scheduler.scheduling_loop import SchedulingLoop
 from trimaran.scheduler.settings import SchedulerSettings
 from trimaran.scheduler.shadow import ShadowRecord
@@ -58,6 +64,7 @@ class SchedulerWorker:
         self._watch_api, self._api = apis
         self._closing = contextlib.ExitStack()
         self._stop = threading.Event()
+        self._group_statuses: PodGroupStatusWriter | None = None
 
     def start(self) -> FastPath:
         """Start the threads, and return the WSGI application without waiting for the Lease or the cluster."""
@@ -87,7 +94,9 @@ class SchedulerWorker:
             scheduler, inbox, handler, lambda: feed.is_synced and leads(), lambda: load.update(scheduler),
             decides_early=leadership is None,
         )  # fmt: skip
-        self._closing.callback(feed.close)
+        feeds = self._feeds(feed, leadership)
+        for each in feeds:
+            self._closing.callback(each.close)
         self._closing.callback(loop.stop)
         self._closing.callback(self._stop.set)
         load.start()
@@ -96,7 +105,7 @@ class SchedulerWorker:
         loop.start()
         if leadership is not None:
             leadership.start()
-        threading.Thread(target=self._begin, args=(feed, leads), name="begin", daemon=True).start()
+        threading.Thread(target=self._begin, args=(feeds, leads), name="begin", daemon=True).start()
 
         def state() -> dict[str, float]:
             return {
@@ -107,7 +116,7 @@ class SchedulerWorker:
             }
 
         def is_alive() -> bool:
-            parts = (loop, executor, leadership)
+            parts = (loop, executor, leadership, self._group_statuses)
             return all(part is None or part.is_alive() for part in parts)
 
         def why_not_ready() -> str:
@@ -125,18 +134,32 @@ class SchedulerWorker:
         """Stop the threads, and release the Lease once the last request has ended."""
         self._closing.close()
 
-    def _begin(self, feed: ClusterFeed, leads: Callable[[], bool]) -> None:
+    def _begin(self, feeds: Sequence[ReflectorGroup], leads: Callable[[], bool]) -> None:
         """Read the cluster once this process leads: what was read before could lack the last leader's writes."""
         while not leads():
             if self._stop.wait(0.1):
                 return
-        feed.start()
+        for feed in feeds:
+            feed.start()
 
     def _leadership(self) -> Leadership:
         section = self._settings.scheduler
         identity = f"{socket.gethostname()}_{uuid4().hex[:8]}"
         lease = Lease(self._api, section.lease_namespace, section.lease_name, identity, section.lease_seconds)
         return Leadership(lease, section.lease_seconds, _end_process)
+
+    def _feeds(self, feed: ClusterFeed, leadership: Leadership | None) -> tuple[ReflectorGroup, ...]:
+        """Return all watches; start the writer of PodGroups' statuses, which has some of its own, if it is enabled."""
+        if leadership is None or not self._settings.scheduler.pod_group_status:
+            return (feed,)
+        connection = KeepAliveConnection(self._api)
+        self._group_statuses = PodGroupStatusWriter(connection, leadership.may_write)
+        groups = Reflector(OptionalLists(self._watch_api), POD_GROUPS, self._group_statuses.groups)
+        pods = Reflector(self._watch_api, PODS, self._group_statuses.pods, labelSelector=POD_GROUP_LABEL)
+        self._closing.callback(connection.close)
+        self._closing.callback(self._group_statuses.stop)
+        self._group_statuses.start()
+        return feed, ReflectorGroup((groups, pods))
 
     def _executor(
         self,
