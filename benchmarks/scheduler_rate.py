@@ -9,6 +9,7 @@ The rate comes from each program's own metrics. Processor time is that of the sc
     python benchmarks/scheduler_rate.py [--nodes 5000] [--pods 2000] [--rounds 1]
 """
 
+import math
 import multiprocessing
 import random
 import re
@@ -46,16 +47,24 @@ PODS = "/api/v1/namespaces/default/pods"
 BETWEEN_READS = 0.2  # seconds
 THREADS = 4
 PLACED = re.compile(r'^scheduler_schedule_attempts_total\{[^}]*result="scheduled"[^}]*\} (\S+)$', re.MULTILINE)
+CYCLES = re.compile(r'^scheduler_scheduling_algorithm_duration_seconds_bucket\{le="([^"]+)"\} (\S+)$', re.MULTILINE)
 SHAPES = ("identical", "different", "spread")
 TICKS_A_SECOND = 100
 
 
 @dataclass
 class Measurement:
-    """Rate of one run, pods per second, and processor time of the scheduler, milliseconds per pod."""
+    """Result of one run.
+
+    Attributes:
+        rate: pods per second.
+        processor_ms: processor time of the scheduler, milliseconds per pod.
+        cycle_ms: 99th percentile of the time of a scheduling cycle, milliseconds; NaN without cycles.
+    """
 
     rate: float
     processor_ms: float
+    cycle_ms: float = math.nan
 
 
 def pods_of(shape: str, count: int) -> Iterator[Object]:
@@ -89,6 +98,17 @@ def processor_seconds(pids: list[int]) -> float:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         total += int(fields[11]) + int(fields[12])
     return total / TICKS_A_SECOND
+
+
+def percentile_ms(metrics: str, share: float = 0.99) -> float:
+    """Return a percentile of the time of a scheduling cycle, milliseconds, as Prometheus' histogram_quantile does."""
+    buckets = sorted((float(bound), float(count)) for bound, count in CYCLES.findall(metrics))
+    wanted, lower, below = share * buckets[-1][1], 0.0, 0.0
+    for bound, count in buckets:
+        if count >= wanted and count > below:
+            return 1000 * (lower + (min(bound, 2 * lower or bound) - lower) * (wanted - below) / (count - below))
+        lower, below = bound, count
+    return math.nan
 
 
 class Bench:
@@ -135,8 +155,10 @@ class Bench:
 
     def _watch(self, process: Process, url: str, **options: Any) -> Measurement:
         readings: list[tuple[float, float, float]] = []
+        text = ""
 
         def all_placed() -> bool:
+            nonlocal text
             time.sleep(BETWEEN_READS)
             try:
                 text = session.get(url, timeout=10, **options).text
@@ -150,7 +172,8 @@ class Bench:
             process.wait_until(all_placed, "all pods are placed", 300)
         running = [reading for reading in readings if reading[1] > 0]
         (start, first, before), (end, last, after) = running[0], running[-1]
-        return Measurement((last - first) / (end - start), 1000 * (after - before) / (last - first))
+        placed = last - first
+        return Measurement(placed / (end - start), 1000 * (after - before) / placed, percentile_ms(text))
 
     def _bind_only(self) -> Measurement:
         spawn = multiprocessing.get_context("spawn")
@@ -197,12 +220,21 @@ def main() -> None:
         bench = Bench(cluster, watcher.url, size.pods)
         for shape in SHAPES:
             title = f"{shape} pods: {size.nodes:,} nodes, {size.pods:,} pods, median of {size.rounds} rounds"
-            table = Table(title, ("run", "pods a second", "times kube-scheduler", "its processor time, ms a pod"))
+            columns = (
+                "times kube-scheduler",
+                "share of only binds",
+                "its processor time, ms a pod",
+                "p99 of a cycle, ms",
+            )
+            table = Table(title, ("run", "pods a second", *columns))
             results = {run: [bench.measure(run, shape) for _ in range(size.rounds)] for run in bench.runs}
             rates = {run: statistics.median(result.rate for result in each) for run, each in results.items()}
             for run, each in results.items():
+                ratios = [f"{rates[run] / rates[base]:.2f}" for base in ("kube-scheduler", "only binds")]
                 processor = statistics.median(result.processor_ms for result in each)
-                table.row(run, f"{rates[run]:.0f}", f"{rates[run] / rates['kube-scheduler']:.2f}", f"{processor:.2f}")
+                cycle = statistics.median(result.cycle_ms for result in each)
+                shown = "" if math.isnan(cycle) else f"{cycle:.1f}"
+                table.row(run, f"{rates[run]:.0f}", *ratios, f"{processor:.2f}", shown)
 
 
 if __name__ == "__main__":
