@@ -1,4 +1,4 @@
-"""Draw the screenshots of the dashboard in ``images/``: python docs/draw_dashboard.py (needs chromium, playwright)."""
+"""Draw the screenshots of the dashboard in ``images/``: python docs/draw_dashboard.py (needs chromium, pillow)."""
 
 import json
 import sys
@@ -6,10 +6,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))
@@ -41,6 +43,7 @@ SCREENS = {
     "decisions": ("decisions", "#decisions-list tbody tr"),
 }
 _NODES, _WORKLOADS, _MINUTES = 1500, 400, 1440
+_COLORS = 128
 _DARK = ("overview",)
 _DECIDED = [f"node-{number}" for number in range(1, 301)]
 #: Number, CPU load in percent and minutes at this load of each hot node; a soft taint follows after ten minutes.
@@ -144,7 +147,8 @@ def draw(page: Any, url: str, shown: str, file: Path) -> None:
         for _ in range(40):
             page.keyboard.press("ArrowLeft")
         page.wait_for_timeout(5000)
-    page.screenshot(path=file)
+    picture = Image.open(BytesIO(page.screenshot())).convert("RGB")
+    picture.quantize(_COLORS, dither=Image.Dither.NONE).save(file, optimize=True)  # a third of the size
 
 
 if __name__ == "__main__":

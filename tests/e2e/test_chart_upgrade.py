@@ -40,7 +40,10 @@ def test_an_upgrade_keeps_the_values_of_the_last_release() -> None:
     """The last release's values are accepted, and render the same with ``--reuse-values``, which adds no new ones."""
     now = yaml.safe_load((CHART / "values.yaml").read_text())
     added = sorted(new_values(now, yaml.safe_load(RELEASED.read_text())))
-    assert added == ["networkPolicy.egress", "nodes.clearOnUninstall", "rebalancer", "standalone"]
+    assert added == [
+        "dashboard.alerts", "dashboard.pods", "dashboard.rebalancer", "dashboard.scheduler", "guards",
+        "networkPolicy.egress", "nodes.clearOnUninstall", "rebalancer", "standalone",
+    ]  # fmt: skip
     renewed = render("--values", RELEASED, "--set", ALL)
     assert ("Job", "trimaran-nodes-clear") in renewed
     reused = render("--values", RELEASED, "--set", ALL, "--set", ",".join(f"{name}=null" for name in added))
@@ -88,6 +91,8 @@ def test_each_part_may_connect_to_what_it_needs() -> None:
         ("provider.name=Prometheus,provider.address=http://prometheus", "watcher", 80),
         ("dashboard.extender.address=https://extender:2021", "watcher", 2021),
         ("dashboard.extender.address=https://extender:2021", "dashboard", 2021),
+        ("dashboard.rebalancer.address=http://rebalancer:2024", "watcher", 2024),
+        ("dashboard.alerts.address=http://prometheus:9090", "dashboard", 9090),
         ("networkPolicy.egress.watcher[0].ports[0].port=5000", "watcher", 5000),
         ("extender.settings.extender\\.trial_prometheus=http://p:9090", "extender", 9090),
         ("networkPolicy.egress.apiServerPorts={16443}", "watcher", 16443),

@@ -94,3 +94,11 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: {{ include "tri
   resources: [nodes]
   verbs: [patch]
 {{- end -}}
+
+{{/* The pods of all namespaces, for the dashboard's Pod page. */}}
+{{- define "trimaran.podPageRule" -}}
+# Reads pods for the Pod page.
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [list]
+{{- end -}}

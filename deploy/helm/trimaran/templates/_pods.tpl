@@ -144,27 +144,41 @@ readinessProbe:
 {{- end }}
 {{- end -}}
 
-{{/* The dashboard's credentials for an extender, as files of one folder by their purpose. Argument: the root. */}}
-{{- define "trimaran.decisionsFiles" -}}
-{{- $extender := .Values.dashboard.extender -}}
+{{/* Names of the services that the dashboard shows, as a YAML list: keys of .Values.dashboard. */}}
+{{- define "trimaran.shownServices" -}}
+[extender, rebalancer, scheduler, alerts]
+{{- end -}}
+
+{{/* The addresses of the services that the dashboard shows, by service. Argument: the root. */}}
+{{- define "trimaran.shownAddresses" -}}
+{{- $addresses := dict -}}
+{{- range $service := include "trimaran.shownServices" . | fromYamlArray -}}
+{{- with (index $.Values.dashboard $service | default dict).address }}{{ $_ := set $addresses $service . }}{{ end -}}
+{{- end -}}
+{{- toYaml $addresses -}}
+{{- end -}}
+
+{{/* The dashboard's credentials for these services, as files of one folder by service and purpose. Argument: the root. */}}
+{{- define "trimaran.dashboardFiles" -}}
 {{- $files := dict -}}
-{{- if $extender.address -}}
-{{- range $name, $secret := dict "token_file" $extender.tokenSecret "ca_file" $extender.caSecret "client_certificate" $extender.certificateSecret -}}
-{{- if $secret.name }}{{ $_ := set $files $name $secret }}{{ end -}}
+{{- range $service, $_ := include "trimaran.shownAddresses" . | fromYaml -}}
+{{- $own := index $.Values.dashboard $service -}}
+{{- range $name, $secret := dict "token_file" $own.tokenSecret "ca_file" $own.caSecret "client_certificate" $own.certificateSecret -}}
+{{- if ($secret | default dict).name }}{{ $_ := set $files (printf "%s_%s" $service $name) $secret }}{{ end -}}
 {{- end -}}
 {{- end -}}
 {{- toYaml $files -}}
 {{- end -}}
 
-{{- define "trimaran.decisionsMount" -}}
-{{- if include "trimaran.decisionsFiles" . | fromYaml }}
-- {name: decisions, mountPath: /run/extender, readOnly: true}
+{{- define "trimaran.dashboardMount" -}}
+{{- if include "trimaran.dashboardFiles" . | fromYaml }}
+- {name: services, mountPath: /run/dashboard, readOnly: true}
 {{- end }}
 {{- end -}}
 
-{{- define "trimaran.decisionsVolume" -}}
-{{- with include "trimaran.decisionsFiles" . | fromYaml }}
-- name: decisions
+{{- define "trimaran.dashboardVolume" -}}
+{{- with include "trimaran.dashboardFiles" . | fromYaml }}
+- name: services
   projected:
     defaultMode: 0440
     sources:
