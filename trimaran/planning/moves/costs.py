@@ -70,6 +70,10 @@ class MoveCosts:
         )
         return np.asarray(cpu + memory)
 
+    def cpu_cost(self, use: Float64s, scale: Float64s) -> Float64s:
+        """Return the cost of CPU use in each step, in the shape of ``use``; ``scale`` is a row of :meth:`scale`."""
+        return np.asarray(np.take(self._tables[0], (use * scale).astype(np.int32), mode="clip"))
+
     def _looked_up(self, use: tuple[Float64s, Float64s], scale: Float64s) -> Iterator[Float64s]:
         for table, of_resource, steps in zip(self._tables, use, scale, strict=True):
             yield np.take(table, (of_resource * steps).astype(np.int32), mode="clip")

@@ -5,8 +5,9 @@ Each step picks the best move among the pods with the largest relief and all nod
 bursts of a few minutes, which recur at any time and which a longer mean hides.
 
 A move changes two nodes only. So the reliefs of all pods and the rises of tried pods on all nodes are kept from one
-step to the next, and only the terms of these two nodes are computed again. The plan equals that of a search that
-computes everything in every step.
+step to the next, and only the terms of these two nodes are computed again. The cost never falls as use rises, so a
+part of the past gives a lower bound of a node's rise. A node whose bound is above the lowest rise of another node needs
+no more. The plan equals that of a search that computes everything in every step.
 
 A pod moves only if the gain is worth it (:class:`~trimaran.planning.moves.gains.GainRule`).
 """
@@ -22,7 +23,9 @@ from trimaran.planning.moves.problem import MoveProblem
 
 _TRIED_PODS = 40
 _POD_CHUNK = 2048  # pods whose relief is computed at once: 5 MB for each resource
-_NODE_CHUNK = 1024
+_FEW_NODES = 64  # nodes whose rise is computed at once first; doubled as long as more are needed
+_BOUND_STEPS = 8  # every so many steps count for the lower bound
+_ROUNDING = 1e-12  # of rises, far above the error of their sums
 _SMALLEST_USE = 1e-9
 
 
@@ -43,6 +46,18 @@ class Move(NamedTuple):
     target: int
     gain: float
     low: float
+
+
+class _Rises(NamedTuple):
+    """Increases of the nodes' costs with a pod.
+
+    Attributes:
+        lowest: increase of each node's cost, or a lower bound, shape (nodes,).
+        is_exact: whether it is the increase, shape (nodes,).
+    """
+
+    lowest: Float64s
+    is_exact: Bools
 
 
 class MovePlanner:
@@ -77,7 +92,7 @@ class MovePlanner:
         self._cost = costs.blocks(self.use, self._scale, self._blocks)
         self._pods = np.flatnonzero(problem.movable)  # candidates; a pod moves at most once
         self._relief = self._reliefs(self._pods)
-        self._rises: dict[int, Float64s] = {}  # of tried pods on each node, by pod
+        self._rises: dict[int, _Rises] = {}  # of tried pods, by pod
         self._accepted: dict[int, Bools] = {}
         self._open = np.ones(len(self._cost), np.bool_)  # nodes that take pods
 
@@ -114,11 +129,10 @@ class MovePlanner:
             least = max(self._min_gain, self._enough * most)
             if relief <= least:
                 break  # the cost of the target never falls, so neither this pod nor a later one gains enough
-            gain = np.where(self._fits(pod), relief - self._rise(pod), -np.inf)
-            target = int(gain.argmax())
-            if gain[target] > least and (low := self._low(pod, target)) > 0:
-                most = max(most, float(gain[target]))
-                found.append(Move(pod, int(self._problem.rows[pod]), target, float(gain[target]), low))
+            target, gain = self._best_target(pod, relief, least)
+            if gain > least and (low := self._low(pod, target)) > 0:
+                most = max(most, gain)
+                found.append(Move(pod, int(self._problem.rows[pod]), target, gain, low))
         sufficient = [move for move in found if move.gain >= self._enough * most]
         return min(sufficient, key=lambda move: self._problem.cpu[move.pod].mean(dtype=np.float64), default=None)
 
@@ -159,16 +173,32 @@ class MovePlanner:
         rise = self._costs.blocks(with_pod, self._scale[:, target], self._blocks) - self._cost[target]
         return float(self._rule.lower_end(relief - rise, share, self._block_steps)[0])
 
-    def _rise(self, pod: int) -> Float64s:
-        """Return the increase of each node's cost with a pod, shape (nodes,)."""
-        rise = self._rises.get(pod)
-        if rise is None:
-            rise = np.empty(len(self._cost))
-            for start in range(0, rise.size, _NODE_CHUNK):
-                rows = np.arange(start, min(start + _NODE_CHUNK, rise.size))
-                rise[rows] = self._rise_on(pod, rows)
-            self._rises[pod] = rise
-        return rise
+    def _best_target(self, pod: int, relief: float, least: float) -> tuple[int, float]:
+        """Return the node on which a pod gains most, and the gain; -infinity if no gain is above ``least``."""
+        if pod not in self._rises:
+            self._rises[pod] = _Rises(self._least_rises(pod), np.zeros(len(self._cost), np.bool_))
+        rises, rows, few = self._rises[pod], np.flatnonzero(self._fits(pod)), _FEW_NODES
+        while True:
+            is_exact, of_rows = rises.is_exact[rows], rises.lowest[rows]
+            highest = min(of_rows[is_exact].min(initial=np.inf), relief - least) + _ROUNDING
+            missing = rows[~is_exact & (of_rows <= highest)]
+            if not missing.size:
+                break
+            first = missing[np.argsort(rises.lowest[missing], kind="stable")[:few]]
+            rises.lowest[first], rises.is_exact[first] = self._rise_on(pod, first), True
+            few *= 2
+        if not is_exact.any():
+            return -1, -np.inf
+        gain = np.where(is_exact, relief - of_rows, -np.inf)
+        best = int(gain.argmax())
+        return int(rows[best]), float(gain[best])
+
+    def _least_rises(self, pod: int) -> Float64s:
+        """Return a lower bound of the increase of each node's cost with a pod, from a part of the steps."""
+        use, cpu = self.use[0][:, ::_BOUND_STEPS], self._problem.cpu[pod, ::_BOUND_STEPS]
+        scale, steps = self._scale[0], self._problem.cpu.shape[1]
+        with_pod, without = (self._costs.cpu_cost(each, scale) for each in (use + cpu, use))
+        return np.asarray((with_pod - without).sum(axis=1) / steps)
 
     def _rise_on(self, pod: int, rows: Int64s) -> Float64s:
         """Return the increase of the cost of some nodes with a pod, shape (rows,)."""
@@ -209,5 +239,5 @@ class MovePlanner:
             use + pods[tried, None] for use, pods in zip(changed_use, (problem.cpu, problem.memory), strict=True)
         )
         rises = self._costs.mean((with_pods[0], with_pods[1]), self._scale[:, nodes]) - self._cost[nodes].mean(axis=1)
-        for rise, on_nodes in zip(self._rises.values(), rises, strict=True):
-            rise[nodes] = on_nodes
+        for known, on_nodes in zip(self._rises.values(), rises, strict=True):
+            known.lowest[nodes], known.is_exact[nodes] = on_nodes, True
