@@ -1,18 +1,22 @@
 """Share of the replacements of moved pods that land on the planned node, on a real control plane of 5,000 nodes.
 
-50 nodes are full of pods, which then use 95 % of them, and all other nodes are empty. ``trimaran rebalance`` moves some
-pods off each full node; kube-scheduler places the replacements with our extender. It runs three times: with its own
-sample of the nodes (a tenth of 5,000), with percentageOfNodesToScore 100, and with the sample while this process
+50 nodes are full of pods, which then use 82 % of them, and all other nodes are empty. ``trimaran rebalance`` moves some
+pods off each full node; kube-scheduler places the replacements with two replicas of our extender. It runs with its own
+sample of the nodes (a tenth of 5,000), and with percentageOfNodesToScore 100; with this also while one Deployment after
+the other gets one more pod, and while one replica of the extender is killed amid the moves. Last, this process
 nominates the planned node of each replacement (``nominatedNodeName``) as soon as its own watch shows the pod.
 
     python benchmarks/planned_nodes.py [--nodes 5000] [--hot 50]
 """
 
+import itertools
 import re
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +24,7 @@ import requests
 from common import Table, options
 from control_plane.cluster import ControlPlane
 from control_plane.landings import MOST, LandingCluster, MoveShares, landing_cluster
-from control_plane.moving import PODS, RebalancerProcess
+from control_plane.moving import PODS, RebalancerProcess, ledger
 from control_plane.scheduler import Scheduler
 
 from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
@@ -28,8 +32,53 @@ from runtime.kubernetes.objects import Pod
 from trimaran.cluster.planned_targets import PlannedTargets
 from trimaran.cluster.view import ClusterView
 
-RUNS = {"sample": (0, False), "all nodes": (100, False), "sample, nominated": (0, True)}
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+_SCALING_SECONDS = 1.0
 SECONDS = re.compile(r"^scheduler_scheduling_attempt_duration_seconds_(sum|count)\{[^}]*\} (\S+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A run of the benchmark.
+
+    Attributes:
+        title: name of the row.
+        percent: percentageOfNodesToScore; 0 for kube-scheduler's own choice.
+        nominates: whether this process nominates the planned nodes.
+        disturbs: runs next to the moves, until the event is set; None for nothing.
+    """
+
+    title: str
+    percent: int = 0
+    nominates: bool = False
+    disturbs: Callable[[LandingCluster, threading.Event], None] | None = None
+
+
+def scale_up(parts: LandingCluster, over: threading.Event) -> None:
+    """Add a pod to one Deployment after the other, as a HorizontalPodAutoscaler does, until the moves are over."""
+    replicas = {each["metadata"]["name"]: each["spec"]["replicas"] for each in parts.cluster.api.items(DEPLOYMENTS)}
+    for name in itertools.cycle(sorted(replicas)):
+        if over.wait(_SCALING_SECONDS):
+            return
+        replicas[name] += 1
+        parts.cluster.api.patch(f"{DEPLOYMENTS}/{name}", {"spec": {"replicas": replicas[name]}})
+
+
+def restart_a_replica(parts: LandingCluster, over: threading.Event) -> None:
+    """Kill one replica of the extender once moves are under way, and start it again."""
+    while not over.wait(0.1):
+        if any(record.is_open for record in ledger(parts.cluster)):
+            parts.extenders[0].restart()
+            return
+
+
+RUNS = (
+    Scenario("sample"),
+    Scenario("all nodes", 100),
+    Scenario("all nodes, scaled up", 100, disturbs=scale_up),
+    Scenario("all nodes, a replica restarts", 100, disturbs=restart_a_replica),
+    Scenario("sample, nominated", nominates=True),
+)
 
 
 class Nominator:
@@ -96,13 +145,29 @@ def attempt_seconds(cluster: ControlPlane, scheduler: Scheduler) -> float:
     return sums["sum"] / max(sums["count"], 1)
 
 
-def run(parts: LandingCluster, percent: int, *, nominates: bool) -> tuple[MoveShares, float, str]:
+@contextmanager
+def disturbing(parts: LandingCluster, scenario: Scenario) -> Iterator[None]:
+    """Run what disturbs the moves in a thread during the block."""
+    over = threading.Event()
+    with ThreadPoolExecutor(1) as executor:
+        ended = None if scenario.disturbs is None else executor.submit(scenario.disturbs, parts, over)
+        try:
+            yield
+        finally:
+            over.set()
+        if ended is not None:
+            ended.result()
+
+
+def run(parts: LandingCluster, scenario: Scenario) -> tuple[MoveShares, float, str]:
     """Heat the full nodes, and move pods until none is hot; return the shares, the attempts' seconds, and a note."""
     cluster, before = parts.cluster, parts.heat()
-    with parts.scheduler(percent) as scheduler, nominating(cluster) if nominates else nullcontext() as nominator:
+    nominated = nominating(cluster) if scenario.nominates else nullcontext()
+    with parts.scheduler(scenario.percent) as scheduler, nominated as nominator:
         rebalancer = RebalancerProcess(cluster, parts.watcher.url, "act", **{**MOST, "search_seconds": 5})
         try:
-            moves = parts.wait_for_moves(rebalancer, before, seconds=900)
+            with disturbing(parts, scenario):
+                moves = parts.wait_for_moves(rebalancer, before, seconds=900)
             seconds = attempt_seconds(cluster, scheduler)
         finally:
             rebalancer.process.terminate()
@@ -119,17 +184,18 @@ def main() -> None:
     )
     notes = []
     with tempfile.TemporaryDirectory() as folder, landing_cluster(
-        Path(folder), size.hot, size.nodes - size.hot, size.hot
+        Path(folder), size.hot, size.nodes - size.hot, size.hot, 2
     ) as parts:  # fmt: skip
-        for name, (percent, nominates) in RUNS.items():
-            shares, seconds, note = run(parts, percent, nominates=nominates)
+        for scenario in RUNS:
+            shares, seconds, note = run(parts, scenario)
             of_offered, of_all = (f"{shares.landed / max(of, 1):.1%}" for of in (shares.offered, shares.moves))
             table.row(
-                name, f"{shares.moves}", f"{shares.offered / max(shares.moves, 1):.1%}", f"{shares.landed}",
+                scenario.title, f"{shares.moves}", f"{shares.offered / max(shares.moves, 1):.1%}", f"{shares.landed}",
                 of_offered, of_all, f"{1000 * seconds:.0f}",
             )  # fmt: skip
             notes += [note, *shares.astray]
-        answers = {name: value for name, value in parts.extender.metrics().items() if "answers_total" in name and value}
+        metrics = parts.extenders[-1].metrics()
+        answers = {name: value for name, value in metrics.items() if "answers_total" in name and value}
     print(*filter(None, notes), f"answers: {answers}", sep="\n")
 
 

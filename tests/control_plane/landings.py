@@ -4,7 +4,9 @@ kube-scheduler calls the extender through the proxy, so that each node offered f
 are interchangeable: a move has landed if any new pod of the workload is on its target, each pod for one move.
 """
 
+import contextlib
 import http.client
+import itertools
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +42,7 @@ from trimaran.rebalancer.moves import MoveRecord, MoveState
 PODS_A_NODE = 20
 REQUEST = "400m"  # so many such pods fill a node of eight cores, so that the scheduler puts as many on each hot node
 USE = 0.1  # cores, until a node is heated
-HOT_LOAD = 0.95
+HOT_LOAD = 0.82
 LEAST_MOVES = 2  # from a heated node, even if it has only six pods left
 MOST: Mapping[str, object] = {
     "moves_per_hour": 1000, "moves_per_day": 1000, "open_moves": 100, "namespace_moves_per_hour": 1000,
@@ -60,10 +62,12 @@ CONFIGURATION: Mapping[str, Any] = {
 
 
 class OfferLog(ThreadingHTTPServer):
-    """A proxy before an extender that records the request bodies. Use it as a context manager.
+    """A proxy before the replicas of an extender that records the request bodies. Use it as a context manager.
+
+    As a Service does, it takes the replicas in turn, and none that is down.
 
     Args:
-        extender: address of the extender, such as ``http://127.0.0.1:2021``.
+        extenders: addresses of the replicas, such as ``http://127.0.0.1:2021``.
 
     Attributes:
         url: address of the proxy.
@@ -72,10 +76,17 @@ class OfferLog(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, extender: str) -> None:
+    def __init__(self, *extenders: str) -> None:
         super().__init__(("127.0.0.1", 0), _ProxyHandler)
-        self.extender, self.url = extender.removeprefix("http://"), f"http://127.0.0.1:{self.server_port}"
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self._extenders = [each.removeprefix("http://") for each in extenders]
+        self._turn = itertools.count()
         self.bodies: list[bytes] = []
+
+    def in_turn(self) -> list[str]:
+        """Return the hosts and ports of the replicas, another one first in each call."""
+        first = next(self._turn) % len(self._extenders)
+        return [*self._extenders[first:], *self._extenders[:first]]
 
     def __enter__(self) -> Self:
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
@@ -98,23 +109,17 @@ class _ProxyHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: OfferLog
 
-    def setup(self) -> None:
-        super().setup()
-        self._connection = http.client.HTTPConnection(self.server.extender, timeout=10)
-
-    def finish(self) -> None:
-        self._connection.close()
-        super().finish()
-
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        try:
-            self._connection.request("POST", self.path, body, {"Content-Type": "application/json"})
-            answer = self._connection.getresponse()
-            status, content = answer.status, answer.read()
-        except (OSError, http.client.HTTPException):  # the extender restarts: kube-scheduler goes on without it
-            self._connection.close()
-            status, content = 503, b""
+        status, content = 503, b""  # if all replicas restart: kube-scheduler goes on without them
+        for extender in self.server.in_turn():
+            connection = http.client.HTTPConnection(extender, timeout=10)
+            with contextlib.suppress(OSError, http.client.HTTPException), contextlib.closing(connection):
+                connection.request("POST", self.path, body, {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                status, content = answer.status, answer.read()
+            if status != 503:
+                break
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
@@ -186,15 +191,15 @@ class LandingCluster:
         cluster: the control plane.
         hot: names of the full nodes.
         watcher: the made-up watcher.
-        extender: the extender.
-        offers: proxy between kube-scheduler and the extender.
+        extenders: replicas of the extender.
+        offers: proxy between kube-scheduler and the replicas.
         kwok: simulated kubelets.
     """
 
     cluster: ControlPlane
     hot: Sequence[str]
     watcher: PodUse
-    extender: Extender
+    extenders: Sequence[Extender]
     offers: OfferLog
     kwok: Kwok
 
@@ -212,7 +217,7 @@ class LandingCluster:
         )  # fmt: skip
 
     def heat(self) -> set[str]:
-        """Let the pods on each hot node use 95 % of it; return the UIDs of all pods before the moves that follow."""
+        """Let the pods on each hot node use 82 % of it; return the UIDs of all pods before the moves that follow."""
         pods = self.cluster.api.items(PODS)
         of_node: dict[str, list[str]] = defaultdict(list)
         for each in pods:
@@ -257,7 +262,7 @@ class LandingCluster:
 
 
 @contextmanager
-def landing_cluster(folder: Path, hot: int, cold: int, workloads: int) -> Iterator[LandingCluster]:
+def landing_cluster(folder: Path, hot: int, cold: int, workloads: int, replicas: int = 1) -> Iterator[LandingCluster]:
     """Run a cluster with full nodes, to be heated, and empty nodes; no scheduler runs in the block.
 
     Args:
@@ -265,27 +270,34 @@ def landing_cluster(folder: Path, hot: int, cold: int, workloads: int) -> Iterat
         hot: number of full nodes.
         cold: number of empty nodes.
         workloads: number of Deployments, which have the same number of pods.
+        replicas: number of replicas of the extender.
     """
     names = [f"node-{number:04d}" for number in range(hot + cold)]
     with ControlPlane(folder) as cluster, PodUse(cluster) as watcher:
         grant_rights(cluster, *MANIFESTS)
         kwok = Kwok(cluster, leases=False)
         cluster.api.create(*(kwok.for_kwok(node(name, str(NODE_CORES), "32Gi")) for name in names[:hot]))
-        extender = Extender(
-            cluster, CONFIGURATION, watcher.url, extender__deadline_seconds=2, extender__refresh_seconds=5
-        )  # fmt: skip
-        with kwok, ControllerManager(cluster), extender, OfferLog(extender.url) as offers:
-            parts = LandingCluster(cluster, names[:hot], watcher, extender, offers, kwok)
-            replicas = hot * PODS_A_NODE // workloads
+        extenders = [
+            Extender(cluster, CONFIGURATION, watcher.url, extender__deadline_seconds=2, extender__refresh_seconds=5)
+            for _ in range(replicas)
+        ]
+        with contextlib.ExitStack() as stack:
+            for each in (kwok, ControllerManager(cluster), *extenders):
+                stack.enter_context(each)
+            offers = stack.enter_context(OfferLog(*(each.url for each in extenders)))
+            parts = LandingCluster(cluster, names[:hot], watcher, extenders, offers, kwok)
+            pods = hot * PODS_A_NODE // workloads
             with parts.scheduler():
-                cluster.api.create(*(deployment(f"app-{n:03d}", replicas, REQUEST, USE) for n in range(workloads)))
-                wait_until(lambda: len(ready(cluster)) == replicas * workloads, "all pods are ready", 120)
+                cluster.api.create(*(deployment(f"app-{n:03d}", pods, REQUEST, USE) for n in range(workloads)))
+                wait_until(lambda: len(ready(cluster)) == pods * workloads, "all pods are ready", 120)
             # Only now, so that all pods are on the hot nodes.
             cluster.api.create(*(kwok.for_kwok(node(name, str(NODE_CORES), "32Gi")) for name in names[hot:]))
             probe = pod("probe", container(requests={"cpu": "1m"}))
             probe["metadata"]["uid"] = "probe"
             full_and_empty = [names[0], names[-1]]
             wait_until(
-                lambda: len(set(extender.scores(probe, full_and_empty).values())) == 2, "the new nodes are measured", 90
+                lambda: all(len(set(each.scores(probe, full_and_empty).values())) == 2 for each in extenders),
+                "the new nodes are measured",
+                180,
             )
             yield parts
