@@ -109,7 +109,7 @@ def without_others(*parts: str) -> list[str]:
     return [f"without-{part}" for part in PARTS if part not in parts]
 
 
-@pytest.mark.parametrize("part", ["watcher", *PARTS])
+@pytest.mark.parametrize("part", ["watcher", *PARTS, "standalone"])
 def test_each_overlay_equals_the_chart_with_one_component(part: str) -> None:
     """Overlay and chart contain the same objects with the same contents."""
     values = [] if part == "watcher" else [f"{part}.enabled=true"]

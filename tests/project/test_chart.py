@@ -109,6 +109,12 @@ def test_the_charts_alerts_and_dashboard_equal_the_shared_files():
         assert (CHART / "files" / name).read_bytes() == (ROOT / "deploy" / home).read_bytes()
 
 
+def test_the_kustomize_component_of_the_scheduler_equals_its_manifest():
+    """The component has a copy, because Kustomize reads no file outside the folder; the base must not have it."""
+    copy = ROOT / "deploy/kustomize/components/standalone/standalone-scheduler.yaml"
+    assert copy.read_bytes() == (ROOT / "deploy/kubernetes/standalone-scheduler.yaml").read_bytes()
+
+
 def test_the_prometheus_rule_equals_the_alerts():
     """The PrometheusRule equals the alerts file, from which Kustomize cannot generate it."""
     rule = yaml.safe_load((ROOT / "deploy/prometheus/prometheus-rule.yaml").read_text())
