@@ -4,13 +4,19 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from support.page import watched_day
+from support.worlds import small_world
 
-from client import connect
+from client import StaleMetrics, connect
 from scoring import NodeTable, Pod
+from trimaran.simulator.policies.standalone import StandalonePolicy
+from trimaran.simulator.replay import Replay
 from watcher.settings import FakeSettings, ProviderSettings, Settings
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -116,3 +122,24 @@ def test_notebooks_are_committed_without_output():
     code = [cell for cell in cells if cell["cell_type"] == "code"]
     assert code
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
+
+
+def test_the_plugin_of_the_scheduler_keeps_pods_off_hot_nodes(monkeypatch):
+    """In a replay CoolNodes refuses the node that is measured hot, and without fresh metrics it allows every node."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.delitem(sys.modules, "scheduler", raising=False)
+    from scheduler import CoolNodes, with_plugin
+
+    # By requests the last pod goes to the first node, which has more room and is hot.
+    trace = small_world(2, [("Deployment", 1.9), ("Deployment", 1.9), ("Deployment", 0.1), ("Deployment", 0.1)], 60)
+    trace = replace(trace, arrival_minute=np.array([0, 0, 0, 30]), cpu_capacity_milli=np.array([5000, 1900]))
+    trace = replace(trace, cpu_request_milli=np.array([2000, 2000, 1700, 100]))
+    document = {"kind": "KubeSchedulerConfiguration", "apiVersion": "kubescheduler.config.k8s.io/v1"}
+    policies = [StandalonePolicy("mine", document, adapt=adapt) for adapt in (None, with_plugin)]
+    placed = [[run.node for run in Replay(trace, policy).run().cluster.pod_runs] for policy in policies]
+    assert placed == [[0, 0, 1, 0], [0, 0, 1, 1]]
+
+    def stale():
+        raise StaleMetrics("too old")
+
+    assert CoolNodes(SimpleNamespace(snapshot=stale)).filter(Pod("web"), NodeTable([])) is None

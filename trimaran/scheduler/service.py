@@ -10,6 +10,8 @@ from runtime.server.access import AccessCheck
 from trimaran.scheduler_file import scheduler_file
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from runtime.server.fast_path import FastPath
     from trimaran.scheduler.configuration import SchedulerSetup
     from trimaran.scheduler.settings import SchedulerSection, SchedulerSettings
@@ -18,8 +20,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def serve(settings: "SchedulerSettings") -> None:
+def serve(settings: "SchedulerSettings", adapt: "Callable[[SchedulerSetup], SchedulerSetup] | None" = None) -> None:
     """Serve until SIGTERM or SIGINT. Never returns: gunicorn ends the process.
+
+    Args:
+        settings: settings of ``trimaran scheduler``.
+        adapt: returns the configuration with plugins of your own. Called in the worker process, so that it may start
+            threads; see examples/scheduler.py.
 
     Raises:
         ServerError: the address is in use, or is not an address of this machine.
@@ -27,7 +34,7 @@ def serve(settings: "SchedulerSettings") -> None:
             used.
     """
     setup = setup_of(settings.scheduler)
-    scheduler = SchedulerService(settings, setup, service.open_access(settings.server))
+    scheduler = SchedulerService(settings, setup, service.open_access(settings.server), adapt)
     listener = service.open_listener(settings.server)
     extra = {"url": service.url_of(listener), "schedulers": ",".join(setup.scheduler_names)}
     _log.info("serving in mode %s", settings.scheduler.mode, extra=extra)
@@ -64,21 +71,29 @@ class SchedulerService:
         settings: settings of ``trimaran scheduler``.
         setup: configuration of the scheduler.
         access: access check of the HTTP routes.
+        adapt: changes the configuration in the worker process; None leaves it.
 
     Raises:
         SettingsError: the settings give no access to the Kubernetes API.
     """
 
-    def __init__(self, settings: "SchedulerSettings", setup: "SchedulerSetup", access: AccessCheck) -> None:
+    def __init__(
+        self,
+        settings: "SchedulerSettings",
+        setup: "SchedulerSetup",
+        access: AccessCheck,
+        adapt: "Callable[[SchedulerSetup], SchedulerSetup] | None" = None,
+    ) -> None:
         self._apis = [settings.scheduler.open_api("scheduler") for _ in range(2)]
-        self._settings, self._setup, self._access = settings, setup, access
+        self._settings, self._setup, self._access, self._adapt = settings, setup, access, adapt
         self._worker: SchedulerWorker | None = None
 
     def start(self) -> "FastPath":
         """Start the worker, and return its WSGI application."""
         from trimaran.scheduler.worker import SchedulerWorker  # the master needs none of its imports
 
-        self._worker = SchedulerWorker(self._settings, self._setup, self._apis, self._access)
+        setup = self._setup if self._adapt is None else self._adapt(self._setup)
+        self._worker = SchedulerWorker(self._settings, setup, self._apis, self._access)
         return self._worker.start()
 
     def stop(self) -> None:

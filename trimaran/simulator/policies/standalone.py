@@ -5,7 +5,7 @@ are its objects, and its clock is the replay's. Within a minute the clock goes o
 that backoffs of seconds pass.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -37,11 +37,13 @@ class StandalonePolicy:
         name: the policy's name in reports.
         document: the parsed file, with one profile; see :func:`standalone_policy`.
         fallback: rule for nodes without metrics.
+        adapt: returns the configuration with plugins of your own, which may read the metrics; None leaves it.
     """
 
     name: str
     document: Mapping[str, Any] = field(hash=False)
     fallback: FallbackPolicy = field(default_factory=FallbackPolicy)
+    adapt: Callable[[SchedulerSetup, SimulatedWatcher], SchedulerSetup] | None = None
 
     move_policy: ClassVar[None] = None
 
@@ -49,6 +51,8 @@ class StandalonePolicy:
         """Return a new scheduler for one replay."""
         seed = int(rng.spawn(1)[0].integers(2**63))  # so that preemption does not change the tie-breaks
         setup = read_setup(self.document, preempts_shared=True, seed=seed)
+        if self.adapt is not None:
+            setup = self.adapt(setup, watcher)
         return SchedulerPlacing(setup, self.fallback, cluster, watcher, rng)
 
 
