@@ -15,7 +15,7 @@ also if the pod does not request it. Source: k8s.io/kubernetes/pkg/scheduler/fra
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from operator import attrgetter
 from typing import Annotated, Any, ClassVar, Literal
@@ -136,12 +136,18 @@ class NodeResourcesFit(ScorePlugin, FilterPlugin):
         allowed = fitting(pod, occupancy, wanted)[rows]
         if allowed.all():
             return FilterVerdict(allowed, "")
-        numbers = np.arange(len(nodes))[rows]
+
+        @cache  # only for messages
+        def lacking() -> Mapping[str, Bools]:
+            return {reason: mask[rows] for reason, mask in shortages(pod, occupancy, wanted).items()}
 
         def why(index: int) -> tuple[str, ...]:
-            return shortages(pod, occupancy, int(numbers[index]), wanted)
+            return tuple(reason for reason, mask in lacking().items() if mask[index])
 
-        return FilterVerdict(allowed, why, too_small(occupancy, wanted)[rows])
+        def counts(refused: Bools) -> Mapping[str, int]:
+            return {reason: int(np.count_nonzero(mask & refused)) for reason, mask in lacking().items()}
+
+        return FilterVerdict(allowed, why, too_small(occupancy, wanted)[rows], counts)
 
     def _compared(self, requests: Requests) -> Requests:
         if not self.ignored_resources and not self.ignored_resource_groups:

@@ -5,6 +5,8 @@ Source: the filters NodeResourcesFit, NodeUnschedulable, TaintToleration and Nod
 not checked.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from runtime.kubernetes import pod_demand
@@ -68,29 +70,35 @@ def too_small(occupancy: Occupancy, wanted: Requests) -> Bools:
     return small
 
 
-def shortages(pod: Pod, occupancy: Occupancy, row: int, wanted: Requests) -> tuple[str, ...]:
-    """Return what a node lacks for a pod, as kube-scheduler words it.
+def shortages(pod: Pod, occupancy: Occupancy, wanted: Requests) -> Mapping[str, Bools]:
+    """Return the nodes that lack something for a pod, by what they lack as kube-scheduler words it.
 
     Args:
         pod: pending pod.
         occupancy: nodes and the pods on them.
-        row: row of the node.
         wanted: requests to compare.
+
+    Returns:
+        Masks of the nodes, shape (nodes,).
     """
-    rows, sums = occupancy.rows, occupancy.sums
-    nominated = [other for other_row, other in _nominated(pod, occupancy) if other_row == row]
-    lacking = []
+    rows, sums, nominated = occupancy.rows, occupancy.sums, _nominated(pod, occupancy)
+    lacking: dict[str, Bools] = {}
     place = rows.column.get("pods")
-    if place is not None and sums.pods[row] + len(nominated) >= rows.allocatable[place, row]:
-        lacking.append("Too many pods")
+    if place is not None:
+        count = sums.pods.copy()
+        for row, _ in nominated:
+            count[row] += 1
+        lacking["Too many pods"] = count >= rows.allocatable[place]
     for name, request in _native_first(wanted):
         place = rows.column.get(name)
-        if place is not None:
-            requested = sums.in_tree_requests[place, row] + request
-            requested += sum(pod_demand.in_tree_requests(other, name) for other in nominated)
-        if place is None or requested > rows.allocatable[place, row]:
-            lacking.append(f"Insufficient {name}")
-    return tuple(lacking)
+        if place is None:
+            lacking[f"Insufficient {name}"] = np.ones(len(rows), np.bool_)
+            continue
+        requested = sums.in_tree_requests[place] + request
+        for row, other in nominated:
+            requested[row] += pod_demand.in_tree_requests(other, name)
+        lacking[f"Insufficient {name}"] = requested > rows.allocatable[place]
+    return lacking
 
 
 def _nominated(pod: Pod, occupancy: Occupancy) -> list[tuple[int, Pod]]:
