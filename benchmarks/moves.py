@@ -1,4 +1,4 @@
-"""Past use of pods and moves of a large cluster: keeping a round, serving it by node, and a plan of 100 moves.
+"""Past use of pods and moves of a large cluster: keeping a round, serving it by node, a plan of 100 moves, and a look.
 
 There are 5,000 nodes of 8 cores and 100,000 pods of 8,000 workloads, with a day of use. Each part is a process of its
 own; memory is the highest of its whole life, with the interpreter and its imports. The baseline is the copy of a round
@@ -8,6 +8,7 @@ into an index by pod, which is plain Python.
 """
 
 import argparse
+import gc
 import json
 import subprocess
 import sys
@@ -18,10 +19,18 @@ from pathlib import Path
 import numpy as np
 from common import NOW, Table, options
 
+from runtime.kubernetes.objects import Container, Node, Pod, ResourceList
 from runtime.kubernetes.workloads import Workload
+from scoring import NodeTable
 from trimaran.planning.moves import MoveCosts, MovePlanner, MoveProblem
 from trimaran.planning.moves.past import expected_cpu, expected_memory
-from watcher.pod_use_table import PERIODS, STEPS
+from trimaran.rebalancer.bad_looks import BadLooks
+from trimaran.rebalancer.eligibility import WorkloadState
+from trimaran.rebalancer.facts import NodeFacts, PodFacts, WorkloadFacts
+from trimaran.rebalancer.look import ClusterLook
+from trimaran.rebalancer.plan import plan_moves
+from trimaran.rebalancer.rules import CapLimits, MoveRules, NodeRules
+from watcher.pod_use_table import HOURS, PERIODS, STEPS, PodUseTable
 from watcher.store import Store
 from watcher.windows.container_use import ContainerUse
 from watcher.wire.pod_use import decode_pod_use, encode_pod_use
@@ -31,7 +40,7 @@ from watcher.workloads.pods import PodKey, PodTemplate, RunningPod
 GIB, WORKLOADS, ROUNDS, NODES_PER_REQUEST = 2**30, 8_000, 5, 100
 
 
-def keep(pods: int, nodes: int) -> dict[str, float]:
+def keep(pods: int, nodes: int, _moves: int) -> dict[str, float]:
     """Return the processor seconds of keeping a round, of a restart and of serving nodes."""
     templates = [
         PodTemplate(Workload(f"ns-{number % 200}", "Deployment", f"web-{number}"), "5d4f", ())
@@ -100,17 +109,55 @@ def plan(pods: int, nodes: int, moves: int) -> dict[str, float]:
     return {"expect use": expected - start, f"plan {len(found)} moves": planned - expected}
 
 
+def look(pods: int, nodes: int, moves: int) -> dict[str, float]:
+    """Return the processor seconds of a look of the rebalancer, with a plan of that many moves under all limits."""
+    gc.set_threshold(100_000)  # as in every command
+    dice = np.random.default_rng(1)
+    amounts = ResourceList({"cpu": 8000, "memory": 32 * GIB})
+    names, rows = [f"node-{number}" for number in range(nodes)], dice.integers(nodes, size=pods)
+    table = NodeTable(Node(name, amounts, amounts) for name in names)
+    workloads = [Workload(f"ns-{number % 200}", "Deployment", f"web-{number}") for number in range(WORKLOADS)]
+    of_pods = [workloads[number % WORKLOADS] for number in range(pods)]
+    facts = {f"uid-{number}": PodFacts(created_at=1.0, ready_at=10.0) for number in range(pods)}
+    shares = dice.uniform([0.1, 0.1], [1.0, 3.0], (pods, 2)) * 8 * nodes / pods
+    for number, (cores, gib) in enumerate(shares.tolist()):
+        requests = ResourceList({"cpu": round(1000 * cores), "memory": round(gib * GIB)})
+        workload, on = of_pods[number], names[rows[number]]
+        table.add(Pod(f"web-{number}", workload.namespace, f"uid-{number}", (Container(requests=requests),),
+                      node_name=on, workload=workload), on, placed_at=0.0)  # fmt: skip
+    cpu, memory = np.empty((pods, STEPS), np.float16), np.empty((pods, PERIODS), np.float16)
+    for chunk in np.array_split(np.arange(pods), 100):
+        mean = dice.gamma(1.0, 8 * nodes * 0.6 / pods, chunk.size)[:, None]
+        cpu[chunk] = mean * dice.gamma(2.0, 0.5, (chunk.size, STEPS))
+        memory[chunk] = dice.gamma(2.0, 32 * nodes * 0.25 / pods, chunk.size)[:, None]
+    loads = 100 / 8 * np.bincount(rows, cpu[:, -3:].mean(axis=1, dtype=np.float64), nodes)
+    use = PodUseTable(
+        NOW, tuple(facts), ("",) * pods, ("",) * pods, of_pods, ("",) * pods, np.full(pods, NOW - 86400.0),
+        np.full(pods, float(NOW)), cpu, memory, np.zeros((2, pods, HOURS), np.float16),
+    )  # fmt: skip
+    state = WorkloadState({workload: WorkloadFacts(pods // WORKLOADS) for workload in workloads})
+    seen = ClusterLook(table, facts, dict.fromkeys(names, NodeFacts()), (), state, use,
+                       dict(zip(names, loads.tolist(), strict=True)), (NOW - 900.0, NOW), NOW)  # fmt: skip
+    rules = MoveRules(caps=CapLimits(100, moves, moves, moves, 100, moves, 100), nodes=NodeRules(bad_looks=1))
+    start = time.process_time()
+    found = plan_moves(seen, (), rules, BadLooks(1, 1)).moves
+    return {f"whole look, {len(found)} moves": time.process_time() - start}
+
+
 def peak_megabytes() -> float:
     """Return the highest memory of this process."""
     status = Path("/proc/self/status").read_text()
     return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
 
 
+PARTS = {"keep": keep, "plan": plan, "look": look}
+
+
 def main() -> None:
     """Run each part in a process of its own and print the table."""
     size = options(__doc__, pods=100_000, nodes=5_000, moves=100)
     table = Table(f"{size.nodes:,} nodes, {size.pods:,} pods", ("step", "processor, s", "peak MB of the process"))
-    for part in ("keep", "plan"):
+    for part in PARTS:
         command = [sys.executable, __file__, "--part", part, str(size.pods), str(size.nodes), str(size.moves)]
         output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
         steps, megabytes = json.loads(output.splitlines()[-1])
@@ -125,7 +172,7 @@ if __name__ == "__main__":
         parser.add_argument("sizes", nargs=3, type=int)
         given = parser.parse_args()
         pods, nodes, moves = given.sizes
-        steps = keep(pods, nodes) if given.part == "keep" else plan(pods, nodes, moves)
+        steps = PARTS[given.part](pods, nodes, moves)
         print(json.dumps([steps, peak_megabytes()]))
     else:
         main()

@@ -43,7 +43,7 @@ PODS_A_NODE = 20
 REQUEST = "400m"  # so many such pods fill a node of eight cores, so that the scheduler puts as many on each hot node
 USE = 0.1  # cores, until a node is heated
 HOT_LOAD = 0.82
-LEAST_MOVES = 2  # from a heated node, even if it has only six pods left
+LEAST_MOVES = 1  # from a heated node, even if it has few pods left
 MOST: Mapping[str, object] = {
     "moves_per_hour": 1000, "moves_per_day": 1000, "open_moves": 100, "namespace_moves_per_hour": 1000,
     "workload_moves_per_hour": 100, "node_moves_per_hour": 100, "lease_seconds": 60, "brake_factor": 100,
@@ -243,7 +243,7 @@ class LandingCluster:
             rebalancer: the rebalancer.
             before: UIDs of the pods.
             state: the state.
-            least: number of moves; by default two for each hot node.
+            least: number of moves; by default one for each hot node.
             seconds: time limit.
         """
         least = least or LEAST_MOVES * len(self.hot)
