@@ -1,7 +1,8 @@
 """Tiles of the Overview page about what acts on the cluster: extender, rebalancer and scheduler."""
 
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from dash import html
 
@@ -10,34 +11,48 @@ from trimaran.dashboard.components import Tone, tile, time_ago
 from trimaran.dashboard.extender import MAX_DECISIONS, Decisions
 from trimaran.dashboard.moves import brake_text, used_text
 from trimaran.dashboard.page_context import PageContext
+from trimaran.dashboard.rebalancer import RebalancerState
+from trimaran.dashboard.scheduler_state import SchedulerState
 
 _HOUR = 3600.0
-_NO_ANSWER = "does not answer"
+#: State in a few words, details, and tone of a tile.
+Content = tuple[str, list[Any], Tone]
+Source = TypeVar("Source")
 
 
 def actor_tiles(context: PageContext) -> list[html.Div]:
     """Return a tile for the extender, the rebalancer and the scheduler: what it does now, and what it did."""
-    return [_extender_tile(context), _rebalancer_tile(context), _scheduler_tile(context)]
+    return [
+        _tile_of("Extender", "decisions", context.decisions, _extender_tile),
+        _tile_of("Rebalancer", "moves", context.rebalancer, _rebalancer_tile),
+        _tile_of("Scheduler", "decisions", context.scheduler, _scheduler_tile),
+    ]
 
 
-def _extender_tile(context: PageContext) -> html.Div:
-    title = "Extender"
-    if context.decisions is None:
-        return _missing(title, "extender")
+def _tile_of(title: str, page: str, source: Source | None, show: Callable[[Source], Content]) -> html.Div:
+    """Return the tile of a part, also if it is not configured or does not answer."""
+    if source is None:
+        option = title.lower()
+        return tile(title, "not configured", [f"--{option} URL, in a watcher dashboard.{option}"], None, Tone.NONE)
     try:
-        state = context.decisions.status()
+        word, details, tone = show(source)
     except ServiceUnavailable as error:
-        return tile(title, _NO_ANSWER, [str(error)], "decisions", Tone.BAD)
-    did = _recent_decisions(context.decisions)
+        return tile(title, "does not answer", [str(error)], page, Tone.BAD)
+    return tile(title, word, details, page, tone)
+
+
+def _extender_tile(decisions: Decisions) -> Content:
+    state = decisions.status()
+    did = _recent_decisions(decisions)
     if not state["ready"]:
-        return tile(title, "cannot score pods", [state["reason"], *did], "decisions", Tone.BAD)
+        return "cannot score pods", [state["reason"], *did], Tone.BAD
     outage = [f"the metrics are out: {state['outage']}"] if state["outage"] else []
     mode = f"mode {state['mode']}, scores {state['cluster']['nodes']} nodes"
     if state["mode"] == "active" and state["percent"]:
         word = f"acts on {state['percent']:g} % of pods"
     else:
         word = "does not act, only compares"
-    return tile(title, word, [*outage, mode, *did], "decisions", Tone.BAD if outage else Tone.GOOD)
+    return word, [*outage, mode, *did], Tone.BAD if outage else Tone.GOOD
 
 
 def _recent_decisions(decisions: Decisions) -> list[Any]:
@@ -53,14 +68,8 @@ def _recent_decisions(decisions: Decisions) -> list[Any]:
     return [[f"{number}{more} pods scored in the last hour, the last ", time_ago(recent[0]["at"])]]
 
 
-def _rebalancer_tile(context: PageContext) -> html.Div:
-    title = "Rebalancer"
-    if context.rebalancer is None:
-        return _missing(title, "rebalancer")
-    try:
-        state = context.rebalancer.read()
-    except ServiceUnavailable as error:
-        return tile(title, _NO_ANSWER, [str(error)], "moves", Tone.BAD)
+def _rebalancer_tile(rebalancer: RebalancerState) -> Content:
+    state = rebalancer.read()
     made = sum(move["state"] != "held" for move in state["moves"])
     details = [
         f"mode {state['mode']}{used_text(state)}",
@@ -69,36 +78,24 @@ def _rebalancer_tile(context: PageContext) -> html.Div:
     if state["nothing"]:
         details.insert(0, state["nothing"])
     if state["brake"]:
-        return tile(title, "stopped by its brake", [brake_text(state["brake"]), *details], "moves", Tone.BAD)
+        return "stopped by its brake", [brake_text(state["brake"]), *details], Tone.BAD
     if state["acts"]:
-        return tile(title, "moves pods", details, "moves", Tone.GOOD)
+        return "moves pods", details, Tone.GOOD
     word = "does not move pods now" if state["mode"] == "act" else "plans only, moves nothing"
-    return tile(title, word, details, "moves", Tone.GOOD)
+    return word, details, Tone.GOOD
 
 
-def _scheduler_tile(context: PageContext) -> html.Div:
-    title = "Scheduler"
-    if context.scheduler is None:
-        return _missing(title, "scheduler")
-    try:
-        state = context.scheduler.read()
-    except ServiceUnavailable as error:
-        return tile(title, _NO_ANSWER, [str(error)], "decisions", Tone.BAD)
+def _scheduler_tile(scheduler: SchedulerState) -> Content:
+    state = scheduler.read()
     load = "scores by measured load" if state.knows_load else "scores by requests: no load is known"
     tone = Tone.GOOD if state.knows_load else Tone.BAD
     pending = f"{sum(state.pending.values())} pods wait, {state.pending.get('unschedulable', 0)} of them fit no node"
     if state.shadow is not None:
         compared, agreed = int(state.shadow["compared"]), int(state.shadow["agreed"])
         did = f"{compared} pods compared" + (f", {100 * agreed / compared:.0f} % on the same node" if compared else "")
-        return tile(title, "does not act, only compares", [f"mode shadow, {load}", did], "decisions", tone)
+        return "does not act, only compares", [f"mode shadow, {load}", did], tone
     if not state.leads:
-        return tile(title, "waits for the Lease", ["another replica places the pods"], "decisions", Tone.GOOD)
+        return "waits for the Lease", ["another replica places the pods"], Tone.GOOD
     attempts, placed = sum(state.attempts.values()), state.attempts.get("scheduled", 0)
     share = f", {100 * placed / attempts:.0f} % of its attempts" if attempts else ""
-    return tile(
-        title, f"placed {placed} pods", [f"mode bind, {load}", f"since its start{share}", pending], "decisions", tone
-    )
-
-
-def _missing(title: str, option: str) -> html.Div:
-    return tile(title, "not configured", [f"--{option} URL, in a watcher dashboard.{option}"], None, Tone.NONE)
+    return f"placed {placed} pods", [f"mode bind, {load}", f"since its start{share}", pending], tone
