@@ -30,7 +30,7 @@ from trimaran.rebalancer.facts import NodeFacts, PodFacts, WorkloadFacts
 from trimaran.rebalancer.look import ClusterLook
 from trimaran.rebalancer.plan import plan_moves
 from trimaran.rebalancer.rules import CapLimits, MoveRules, NodeRules
-from watcher.pod_use_table import HOURS, PERIODS, STEPS, PodUseTable
+from watcher.pod_use_table import HOURS, PERIODS, STEPS, Float16s, PodUseTable
 from watcher.store import Store
 from watcher.windows.container_use import ContainerUse
 from watcher.wire.pod_use import decode_pod_use, encode_pod_use
@@ -87,6 +87,16 @@ def keep(pods: int, nodes: int, _moves: int) -> dict[str, float]:
     return {name: float(np.median(took)) for name, took in times.items()}
 
 
+def drawn_use(dice: np.random.Generator, pods: int, nodes: int) -> tuple[Float16s, Float16s]:
+    """Return the use of pods over a day, which is 60 % of the nodes' CPU and 50 % of their memory."""
+    cpu, memory = np.empty((pods, STEPS), np.float16), np.empty((pods, PERIODS), np.float16)
+    for chunk in np.array_split(np.arange(pods), 100):
+        mean = dice.gamma(1.0, 8 * nodes * 0.6 / pods, chunk.size)[:, None]
+        cpu[chunk] = mean * dice.gamma(2.0, 0.5, (chunk.size, STEPS))
+        memory[chunk] = dice.gamma(2.0, 32 * nodes * 0.25 / pods, chunk.size)[:, None]
+    return cpu, memory
+
+
 def plan(pods: int, nodes: int, moves: int) -> dict[str, float]:
     """Return the processor seconds of the expectation and of the plan, with the intervals of all gains."""
     dice = np.random.default_rng(1)
@@ -94,11 +104,7 @@ def plan(pods: int, nodes: int, moves: int) -> dict[str, float]:
     rows = dice.integers(nodes, size=pods)
     requests = np.array([dice.uniform(0.1, 1.0, pods), dice.uniform(0.1, 3.0, pods)]) * 8 * nodes / pods
     free = capacity - np.array([np.bincount(rows, request, nodes) for request in requests])
-    cpu, memory = np.empty((pods, STEPS), np.float16), np.empty((pods, PERIODS), np.float16)
-    for chunk in np.array_split(np.arange(pods), 100):
-        mean = dice.gamma(1.0, 8 * nodes * 0.6 / pods, chunk.size)[:, None]
-        cpu[chunk] = mean * dice.gamma(2.0, 0.5, (chunk.size, STEPS))
-        memory[chunk] = dice.gamma(2.0, 32 * nodes * 0.25 / pods, chunk.size)[:, None]
+    cpu, memory = drawn_use(dice, pods, nodes)
     services = np.zeros(pods, np.bool_)
     start = time.process_time()
     cpu, memory = expected_cpu(cpu, services, 12, 0.75), expected_memory(memory, services)
@@ -125,11 +131,7 @@ def look(pods: int, nodes: int, moves: int) -> dict[str, float]:
         workload, on = of_pods[number], names[rows[number]]
         table.add(Pod(f"web-{number}", workload.namespace, f"uid-{number}", (Container(requests=requests),),
                       node_name=on, workload=workload), on, placed_at=0.0)  # fmt: skip
-    cpu, memory = np.empty((pods, STEPS), np.float16), np.empty((pods, PERIODS), np.float16)
-    for chunk in np.array_split(np.arange(pods), 100):
-        mean = dice.gamma(1.0, 8 * nodes * 0.6 / pods, chunk.size)[:, None]
-        cpu[chunk] = mean * dice.gamma(2.0, 0.5, (chunk.size, STEPS))
-        memory[chunk] = dice.gamma(2.0, 32 * nodes * 0.25 / pods, chunk.size)[:, None]
+    cpu, memory = drawn_use(dice, pods, nodes)
     loads = 100 / 8 * np.bincount(rows, cpu[:, -3:].mean(axis=1, dtype=np.float64), nodes)
     use = PodUseTable(
         NOW, tuple(facts), ("",) * pods, ("",) * pods, of_pods, ("",) * pods, np.full(pods, NOW - 86400.0),
