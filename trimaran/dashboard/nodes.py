@@ -159,9 +159,11 @@ def _sparkline(name: str, values: NDArray[np.float32]) -> Any:
     known = np.flatnonzero(~np.isnan(values))
     if not known.size:
         return "-"
-    x = known * (_WIDTH / max(1, len(values) - 1))
-    y = _HEIGHT - values[known] * (_HEIGHT / 100)
-    points = " ".join(f"{left:.0f},{top:.1f}" for left, top in zip(x.tolist(), y.tolist(), strict=True))
+    # One point for each pixel, the highest of its values: three times as many take the browser three times as long.
+    pixels = np.rint(known * (_WIDTH / max(1, len(values) - 1))).astype(np.intp)
+    starts = np.flatnonzero(np.diff(pixels, prepend=-1))
+    y = _HEIGHT - np.maximum.reduceat(values[known], starts) * (_HEIGHT / 100)
+    points = " ".join(f"{left},{top:.1f}" for left, top in zip(pixels[starts].tolist(), y.tolist(), strict=True))
     svg = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}">'
         f'<polyline fill="none" stroke="#2f6fde" points="{points}"/></svg>'
