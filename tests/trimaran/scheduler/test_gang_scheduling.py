@@ -6,14 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.scheduler_rooms import Room, decisions
 
 from runtime.kubernetes.gangs import MIN_AVAILABLE_LABEL, NAME_LABEL, POD_GROUP_LABEL
 from runtime.kubernetes.objects import Container as PodContainer
 from runtime.kubernetes.objects import Node, Pod, ResourceList
 from runtime.kubernetes.scheduling_rules import SchedulingRules
-from scoring import NodeResourcesFit, NodeTable, Profile
-from scoring.plugins.base import EVERY_ROW, Rows
-from scoring.plugins.filtering import FilterPlugin, FilterVerdict
+from scoring import NodeResourcesFit, Profile
 from trimaran.scheduler.configuration import read_setup
 from trimaran.scheduler.coscheduling import Coscheduling, CoschedulingArgs
 from trimaran.scheduler.decisions import Bind, Decision, Unschedulable, Waiting
@@ -22,16 +21,6 @@ from trimaran.scheduler.profile import PrioritySort, SchedulerProfile
 from trimaran.scheduler.scheduler import Scheduler
 
 COSCHEDULING, IN_TREE = "PodGroup.scheduling.x-k8s.io", "PodGroup"
-
-
-class Room(FilterPlugin):
-    """Free resources, by the table."""
-
-    name = "Room"
-    counts_nominated = True
-
-    def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict:
-        return FilterVerdict(nodes.feasible(pod)[rows], "Insufficient cpu")
 
 
 def node(name: str, millicores: int) -> Node:
@@ -71,13 +60,6 @@ def machine(cores: Iterable[int], *, in_order_of_pods: bool = False, **arguments
     scheduler = Scheduler([profile], np.random.default_rng(0), gangs=gangs)
     scheduler.replace_nodes([node(f"n{number}", 1000 * each) for number, each in enumerate(cores)], 0.0)
     return scheduler
-
-
-def decisions(scheduler: Scheduler, now: float) -> list[Decision]:
-    made = []
-    while (decision := scheduler.next(now)) is not None:
-        made.append(decision)
-    return made
 
 
 def bound(made: Iterable[Decision]) -> list[str]:

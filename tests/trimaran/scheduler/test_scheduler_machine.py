@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.scheduler_rooms import Room, decisions
 
 from runtime.kubernetes.objects import Container as PodContainer
 from runtime.kubernetes.objects import Node, Pod, ResourceList
 from scoring import FallbackPolicy, NodeResourcesFit, NodeTable, Profile
-from scoring.plugins.base import EVERY_ROW, Rows
-from scoring.plugins.filtering import FilterPlugin, FilterVerdict
+from scoring.plugins.filtering import FilterVerdict
 from trimaran.scheduler.decisions import Bind, Decision, Prepare, Unschedulable, Waiting
 from trimaran.scheduler.extension_points import (
     PermitPlugin,
@@ -26,16 +26,6 @@ from trimaran.scheduler.extension_points import (
 )
 from trimaran.scheduler.profile import SchedulerProfile
 from trimaran.scheduler.scheduler import Scheduler
-
-
-class Room(FilterPlugin):
-    """Free resources, by the table."""
-
-    name = "Room"
-    counts_nominated = True
-
-    def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict:
-        return FilterVerdict(nodes.feasible(pod)[rows], "Insufficient cpu")
 
 
 def node(name: str, millicores: int = 1000) -> Node:
@@ -54,13 +44,6 @@ def machine(*nodes: Node, **plugins: object) -> Scheduler:
     scheduler = Scheduler([profile], np.random.default_rng(0))
     scheduler.replace_nodes(nodes, 0.0)
     return scheduler
-
-
-def decisions(scheduler: Scheduler, now: float) -> list[Decision]:
-    made = []
-    while (decision := scheduler.next(now)) is not None:
-        made.append(decision)
-    return made
 
 
 def test_decided_pods_count_at_once_and_the_rest_gets_a_reason() -> None:
