@@ -29,7 +29,7 @@ from control_plane.extender import LOAD_AWARE, Extender
 from control_plane.manifests import container, pod
 from control_plane.scheduler import Scheduler
 from support.servers import wait_until
-from throughput import BETWEEN_READS, cluster_with_extender, delete_pods
+from throughput import BETWEEN_READS, cluster_with_extender, delete_pods, metrics_text
 
 from trimaran.extender.kube_scheduler import ExtenderEndpoint, render_config
 
@@ -53,14 +53,8 @@ class Reading:
 
 def read(session: requests.Session, cluster: ControlPlane, scheduler: Scheduler) -> Reading:
     """Read kube-scheduler's metrics."""
-    text = session.get(
-        f"{scheduler.url}/metrics",
-        headers={"Authorization": f"Bearer {cluster.api.token}"},
-        verify=str(cluster.certificates.certificate),
-        timeout=30,
-    ).text
     sums: dict[str, float] = defaultdict(float)
-    for name, labels, value in _SAMPLE.findall(text):
+    for name, labels, value in _SAMPLE.findall(metrics_text(session, cluster, scheduler)):
         if name == "scheduler_schedule_attempts_total" and 'result="scheduled"' in labels:
             sums["placed"] += float(value)
         elif name == "scheduler_batch_attempts_total" and 'result="hint_used"' in labels:

@@ -54,15 +54,19 @@ def scheduler_of(cluster: ControlPlane, extender: Extender, run: str) -> tuple[S
     return Scheduler(cluster, profiles, verbosity=2, **sampled, **extenders), name
 
 
-def placed(session: requests.Session, cluster: ControlPlane, scheduler: Scheduler) -> float:
-    """Return the number of pods that kube-scheduler has placed, by its metrics."""
-    text = session.get(
+def metrics_text(session: requests.Session, cluster: ControlPlane, scheduler: Scheduler) -> str:
+    """Return kube-scheduler's metrics in Prometheus' text format."""
+    return session.get(
         f"{scheduler.url}/metrics",
         headers={"Authorization": f"Bearer {cluster.api.token}"},
         verify=str(cluster.certificates.certificate),
-        timeout=10,
+        timeout=30,
     ).text
-    return sum(map(float, PLACED.findall(text)))
+
+
+def placed(session: requests.Session, cluster: ControlPlane, scheduler: Scheduler) -> float:
+    """Return the number of pods that kube-scheduler has placed, by its metrics."""
+    return sum(map(float, PLACED.findall(metrics_text(session, cluster, scheduler))))
 
 
 def pods_a_second(cluster: ControlPlane, extender: Extender, run: str, pods: int) -> float:
