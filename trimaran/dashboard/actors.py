@@ -89,7 +89,8 @@ def _scheduler_tile(scheduler: SchedulerState) -> Content:
     state = scheduler.read()
     load = "scores by measured load" if state.knows_load else "scores by requests: no load is known"
     tone = Tone.GOOD if state.knows_load else Tone.BAD
-    pending = f"{sum(state.pending.values())} pods wait, {state.pending.get('unschedulable', 0)} of them fit no node"
+    unschedulable = state.pending.get("unschedulable", 0)
+    pending = f"{sum(state.pending.values())} pods wait, {unschedulable} of them fit no node"
     if state.shadow is not None:
         compared, agreed = int(state.shadow["compared"]), int(state.shadow["agreed"])
         did = f"{compared} pods compared" + (f", {100 * agreed / compared:.0f} % on the same node" if compared else "")
@@ -97,5 +98,7 @@ def _scheduler_tile(scheduler: SchedulerState) -> Content:
     if not state.leads:
         return "waits for the Lease", ["another replica places the pods"], Tone.GOOD
     attempts, placed = sum(state.attempts.values()), state.attempts.get("scheduled", 0)
-    share = f", {100 * placed / attempts:.0f} % of its attempts" if attempts else ""
-    return f"placed {placed} pods", [f"mode bind, {load}", f"since its start{share}", pending], tone
+    share = f"since its start, in {100 * placed / attempts:.0f} % of its attempts" if attempts else "since its start"
+    if tone is Tone.GOOD and unschedulable:
+        tone = Tone.WARNING
+    return f"placed {placed} pods", [share, f"mode bind, {load}", pending], tone

@@ -85,7 +85,8 @@ def mode_text(state: Mapping[str, Any]) -> str:
 def used_text(state: Mapping[str, Any]) -> str:
     """Return how much of a rebalancer's hourly cap is used, after a semicolon; empty without a cap."""
     used, most = state["caps"].get("hour", (0, 0))
-    return f"; {used} of {most} moves of this hour used ({100 * used / most:.0f} %)" if most else ""
+    kind = "moves" if state["mode"] == "act" else "planned moves"
+    return f"; {used} of {most} {kind} of this hour used ({100 * used / most:.0f} %)" if most else ""
 
 
 def brake_text(brake: Mapping[str, Any]) -> str:

@@ -110,7 +110,7 @@ def worst_tile(data: DashboardData, now: float) -> html.Div:
         return tile("Hottest node", "none", ["the watcher knows no node"], "nodes", Tone.BAD)
     name, (cpu, memory) = ranked.names[0], ranked.loads[:, 0].tolist()
     type_, load = ("Memory", memory) if np.isnan(cpu) or memory > cpu else ("CPU", cpu)
-    others = f"in all {ranked.hot} hot nodes; {ranked.warm} more may become hot"
+    others = f"hot nodes in all: {ranked.hot}; {ranked.warm} more may become hot"
     at = f"{type_} {load:.0f} %" if np.isfinite(load) else "load unknown"
     if not ranked.hot:
         details = [f"{at}: no node is hot, {ranked.warm} may become hot"]

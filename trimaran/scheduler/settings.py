@@ -50,7 +50,7 @@ class SchedulerSection(ClusterSection):
     )
     pod_group_status: bool = Field(
         False,
-        description="write the status of PodGroups of scheduling.x-k8s.io, in place of the controller of scheduler-plugins",
+        description="write the status of PodGroups of scheduling.x-k8s.io, as the controller of scheduler-plugins does",
     )
     bind_threads: int = Field(4, ge=1, le=64, description="Bindings that are sent at a time")
     timeout_seconds: float = Field(10, ge=1, le=60, description="time limit of a request that changes something")

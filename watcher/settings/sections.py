@@ -330,8 +330,8 @@ class DashboardSettings(Section):
     )
     cluster: bool = Field(
         False,
-        description="read node labels from the Kubernetes API for the node filter, and nodes and pods for the Pod page; "
-        "otherwise only the watcher's metadata",
+        description="read node labels from the Kubernetes API for the filter of nodes, and nodes and pods for the Pod "
+        "page; otherwise only the watcher's metadata",
     )
     extender: Annotated[str, AfterValidator(http_address)] | None = Field(
         None, description="the address of an extender; the dashboard shows its decisions"

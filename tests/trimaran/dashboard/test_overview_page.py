@@ -168,7 +168,7 @@ def test_the_first_tiles_say_whether_the_data_is_good_and_what_is_hottest(
     for text in ("good, 1 min old", "5 nodes, 15m window of Prometheus", "tile good"):
         assert text in good
     worst = texts(overview.worst_tile(data, NOW))
-    for text in ("hot-cpu", "CPU 95 %", "hot for ", "in all 2 hot nodes; 1 more may become hot"):
+    for text in ("hot-cpu", "CPU 95 %", "hot for ", "hot nodes in all: 2; 1 more may become hot"):
         assert text in worst
     watcher.reasons = ("no fetch succeeded",)
     unhealthy = texts(overview.data_tile(DashboardData(watcher), NOW))  # type: ignore[arg-type]

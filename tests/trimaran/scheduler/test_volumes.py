@@ -237,7 +237,7 @@ def test_nodes_with_more_room_in_the_storage_score_higher() -> None:
     plugin, empty = VolumeCapacityScore(storage.objects), MetricsTable.empty(storage.nodes)
     assert plugin.score(pod("data"), storage.nodes, empty).tolist() == [0, 75, 88]
     assert plugin.score(pod("more"), storage.nodes, empty).tolist() == [70, 25, 63]
-    # Both claims: one existing volume on node a and on node b, whose other claim is not counted; two new ones on node c.
+    # Both claims: an existing volume on nodes a and b, whose other claim is not counted; two new ones on node c.
     assert plugin.score(pod("data", "more"), storage.nodes, empty).tolist() == [0, 75, 50]
     with_profile = read_setup(default_document("x")).profiles[0].scores.plugins[-1]
     assert (with_profile.plugin.name, with_profile.weight) == ("VolumeBinding", 1)
