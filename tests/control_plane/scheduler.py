@@ -15,9 +15,10 @@ from support.servers import free_port
 
 _VERBOSE = 10  # log level that includes every plugin's score for every node
 _LINE = re.compile(
-    r'"(?P<event>Attempting to schedule pod|Plugin scored node for pod|Extender scored node for pod|'
-    r'Calculated node\'s final score for pod)" pod="(?P<pod>[^"]+)"'
+    r'"(?P<event>Attempting to schedule pod|OpportunisticBatch provided node hint|Plugin scored node for pod|'
+    r'Extender scored node for pod|Calculated node\'s final score for pod)" pod="(?P<pod>[^"]+)"'
     r'(?: (?:plugin|extender)="(?P<plugin>[^"]+)")?(?: node="(?P<node>[^"]+)" score=(?P<score>-?\d+))?'
+    r'(?: profile="[^"]+" cycleCount=\d+ hint="(?P<hint>[^"]+)")?'
 )
 
 
@@ -31,12 +32,15 @@ class Attempt:
             nodes were feasible, because the scheduler then scores no node.
         extenders: URL of the extender to node to score, as the extender returned it.
         totals: node to its final score, the sum that decides.
+        hint: node that an earlier attempt found best for equal pods, tried first and without scores; "" if there is
+            none (feature gate OpportunisticBatching).
     """
 
     pod: str
     scores: dict[str, dict[str, int]] = field(default_factory=dict)
     extenders: dict[str, dict[str, int]] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
+    hint: str = ""
 
 
 class Scheduler:
@@ -115,7 +119,7 @@ def read_attempts(log: Path) -> Iterator[Attempt]:
             match = _LINE.search(line)
             if match is None:
                 continue
-            event, pod, plugin, node, score = match.groups()
+            event, pod, plugin, node, score, hint = match.groups()
             if event == "Attempting to schedule pod":
                 if attempt.pod:
                     yield attempt
@@ -123,7 +127,9 @@ def read_attempts(log: Path) -> Iterator[Attempt]:
                 continue
             if pod != attempt.pod:
                 raise ValueError(f"{log}: {pod} is scored while {attempt.pod} is being placed")
-            if event.startswith("Calculated"):
+            if hint:
+                attempt.hint = hint
+            elif event.startswith("Calculated"):
                 attempt.totals[node] = int(score)
             else:
                 scores = attempt.scores if event.startswith("Plugin") else attempt.extenders

@@ -1,7 +1,9 @@
 """Our scheduler against a real kube-scheduler: feasible nodes, every score, every sum and the reasons of every refusal.
 
 kube-scheduler places pods of every shape; each attempt in its log is made again by our node selector, in the log's
-order, on the nodes and pods of that moment.
+order, on the nodes, pods and volumes of that moment. kube-scheduler batches equal pods: the node that it found best for
+one of them is taken for the next ones without a look at other nodes. It does not batch pods with default topology
+spread constraints, so the equal pods have a profile without them.
 """
 
 import random
@@ -14,25 +16,44 @@ import numpy as np
 import pytest
 from control_plane.api import Object
 from control_plane.cluster import ControlPlane
+from control_plane.controllers import ControllerManager
+from control_plane.manifests import container, pod
 from control_plane.rule_shapes import NAMESPACES, RULE_SHAPES, zoned_nodes
 from control_plane.scheduler import Attempt, Scheduler
 from control_plane.shapes import RUNTIME_CLASS, SHAPES, pod_level
+from control_plane.volume_shapes import VOLUME_SHAPES, late_claims, storage
 from support.servers import wait_until
 
 from scoring import MetricsTable, NodeTable, Pod
 from scoring.plugins.filtering import count_reasons
 from trimaran.scheduler.configuration import read_setup
+from trimaran.scheduler.extension_points import Rejection
 from trimaran.scheduler.feasibility import run_filters
+from trimaran.scheduler.inbox import OTHER_KINDS
+from trimaran.scheduler.profile import SchedulerProfile
+from trimaran.scheduler.scheduler import OtherObjects
+from trimaran.scheduler.volumes.binding import VolumeBinding
 
 pytestmark = pytest.mark.e2e
 
 NODES = 100
 PODS = 500
+WITH_VOLUMES = 80
+EQUAL = 60
 CONFIGURATION: Mapping[str, Any] = {
     "apiVersion": "kubescheduler.config.k8s.io/v1",
     "kind": "KubeSchedulerConfiguration",
-    "profiles": [{"schedulerName": "default-scheduler"}],
+    "profiles": [
+        {"schedulerName": "default-scheduler"},
+        {
+            "schedulerName": "batching",
+            "pluginConfig": [{"name": "PodTopologySpread", "args": {"defaultingType": "List"}}],
+        },
+    ],
 }
+_PODS, _VOLUMES, _CLAIMS = (f"/api/v1/{kind}" for kind in ("pods", "persistentvolumes", "persistentvolumeclaims"))
+_FREE = ("Available", "Pending")
+_BINDER = ("persistentvolume-binder-controller",)
 _REASONS = re.compile(r"0/\d+ nodes are available: (.*?)\. (?:no new claims|preemption:)")
 
 
@@ -58,6 +79,9 @@ class Run:
     pods: Mapping[str, Object] = field(repr=False)
     namespaces: Mapping[str, Mapping[str, str]] = field(repr=False)
     attempts: list[Attempt] = field(repr=False)
+    storage: Mapping[str, list[Object]] = field(repr=False)
+    claims: Mapping[str, Object] = field(repr=False)
+    volumes: Mapping[str, Object] = field(repr=False)
 
     def compare(self) -> Comparison:
         """Make every attempt again, and compare."""
@@ -65,17 +89,27 @@ class Run:
         last = {attempt.pod: number for number, attempt in enumerate(self.attempts)}
         table = NodeTable.from_k8s(self.nodes)
         table.namespace_labels = self.namespaces
-        (profile,) = read_setup(CONFIGURATION).profiles
-        scores = profile.scores.prepare(table, MetricsTable.empty(table))
+        setup = read_setup(CONFIGURATION, binds_claims=True)
+        assert setup.others is not None
+        for kind, objects in self.storage.items():
+            for each in objects:
+                setup.others.put(kind, each)
+        profiles = {profile.scheduler_name: profile for profile in setup.profiles}
+        prepared = {name: each.scores.prepare(table, MetricsTable.empty(table)) for name, each in profiles.items()}
         for number, attempt in enumerate(self.attempts):
             document = self.pods[attempt.pod]
             pod = Pod.from_k8s({**document, "spec": {**document["spec"], "nodeName": ""}})
+            profile, scores = profiles[pod.scheduler_name], prepared[pod.scheduler_name]
             feasible = run_filters(profile.filters, pod, table)
             names = {table.names[row] for row in np.flatnonzero(feasible.feasible)}
             is_last = number == last[attempt.pod]
             node_name = document["spec"].get("nodeName", "")
             if attempt.totals:
                 result.check("feasible nodes", attempt.pod, set(attempt.totals), names)
+            elif is_last and attempt.hint == node_name != "":
+                totals = scores.total(pod, feasible.feasible)
+                best = {table.names[row] for row in np.flatnonzero(totals == totals.max())}
+                result.check("choice in a batch", attempt.pod, True, node_name in best)
             elif is_last and node_name:
                 result.check("only feasible node", attempt.pod, {node_name}, names)
             if attempt.totals and names == set(attempt.totals):
@@ -85,8 +119,30 @@ class Run:
             if is_last and not node_name:
                 result.check("reasons", attempt.pod, _reasons(document), dict(count_reasons(feasible.verdicts)))
             if is_last and node_name:
+                self._bind_claims(result, profile, pod, node_name, setup.others)
                 table.add(Pod.from_k8s(document))
         return result
+
+    def _bind_claims(
+        self, result: Comparison, profile: SchedulerProfile, pod: Pod, node_name: str, objects: OtherObjects
+    ) -> None:
+        """Compare the volumes for a placed pod's claims, and let the claims have their volumes."""
+        (plugin,) = (each for each in profile.pre_bind if isinstance(each, VolumeBinding))
+        assert plugin.reserve(pod, node_name) is None
+        writes = plugin.pre_bind(pod, node_name)
+        assert not isinstance(writes, Rejection)
+        claims = [self.claims[name] for name in pod.scheduling.claims]
+        late = [each["spec"]["volumeName"] for each in claims if each["spec"]["storageClassName"]]
+        if late:  # of volumes of one size on a node, kube-scheduler takes any
+            chosen = [write.path.rpartition("/")[2] for write in writes]
+            sizes = [
+                sorted(self.volumes[name]["spec"]["capacity"]["storage"] for name in some) for some in (late, chosen)
+            ]
+            result.check("sizes of volumes", pod.name, *sizes)
+        plugin.unreserve(pod, node_name)
+        for each in claims:
+            objects.put("PersistentVolumeClaim", each)
+            objects.put("PersistentVolume", self.volumes[each["spec"]["volumeName"]])
 
     def _compare_scores(self, result: Comparison, attempt: Attempt, scores: Any) -> None:
         for index, name in enumerate(scores.names):
@@ -111,19 +167,42 @@ def _reasons(document: Object) -> dict[str, int]:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """Results of a kube-scheduler's run over pods of all shapes."""
     dice = random.Random(37)
-    with ControlPlane(tmp_path_factory.mktemp("cluster")) as cluster:
-        cluster.api.create(RUNTIME_CLASS, *NAMESPACES)
-        cluster.api.create(*zoned_nodes(dice, NODES))
+    with ControlPlane(tmp_path_factory.mktemp("cluster")) as cluster, ControllerManager(cluster, _BINDER):
+        api = cluster.api
+        api.create(RUNTIME_CLASS, *NAMESPACES)
+        api.create(*zoned_nodes(dice, NODES))
+        api.create(*storage(dice, NODES))
         shapes = (*RULE_SHAPES, *RULE_SHAPES, *SHAPES, pod_level)
         pods = [shapes[number % len(shapes)](dice, f"pod-{number}") for number in range(PODS)]
+        pods += [VOLUME_SHAPES[number % 2](dice, f"with-volume-{number}") for number in range(WITH_VOLUMES)]
+        api.create(*late_claims(dice, pods))
+        wait_until(lambda: _are_settled([*api.items(_VOLUMES), *api.items(_CLAIMS)]), "volumes are bound", 60)
+        kinds = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode")
+        stored = {kind: api.items(OTHER_KINDS[kind]) for kind in kinds}
         with Scheduler(cluster, CONFIGURATION["profiles"]) as scheduler:
-            cluster.api.create(*pods)
-            wait_until(lambda: all(map(_is_decided, cluster.api.items("/api/v1/pods"))), "all pods are decided", 120)
-        listed = cluster.api.items("/api/v1/pods")
-        by_name = {f"{each['metadata']['namespace']}/{each['metadata']['name']}": each for each in listed}
-        namespaces = cluster.api.items("/api/v1/namespaces")
+            for some in (pods, [_equal(f"equal-{number}") for number in range(EQUAL)]):
+                api.create(*some)
+                wait_until(lambda: all(map(_is_decided, api.items(_PODS))), "all pods are decided", 120)
+        by_name = {f"{each['metadata']['namespace']}/{each['metadata']['name']}": each for each in api.items(_PODS)}
+        namespaces = api.items("/api/v1/namespaces")
         labels = {each["metadata"]["name"]: each["metadata"].get("labels", {}) for each in namespaces}
-        yield Run(cluster.api.items("/api/v1/nodes"), by_name, labels, scheduler.attempts())
+        claims, volumes = ({each["metadata"]["name"]: each for each in api.items(path)} for path in (_CLAIMS, _VOLUMES))
+        nodes = api.items("/api/v1/nodes")
+        yield Run(nodes, by_name, labels, scheduler.attempts(), stored, claims, volumes)
+
+
+def _equal(name: str) -> Object:
+    """Return a pod that equals others but for its name, and is placed before all other pods."""
+    requests = {"cpu": "1500m", "memory": "1Gi"}
+    return pod(name, container(requests=requests), schedulerName="batching", priority=5000, preemptionPolicy="Never")
+
+
+def _are_settled(volumes_and_claims: list[Object]) -> bool:
+    """Return whether all volumes and claims that name each other are bound, and the other volumes are available."""
+    return all(
+        each["status"].get("phase") in (("Bound",) if {"claimRef", "volumeName"} & each["spec"].keys() else _FREE)
+        for each in volumes_and_claims
+    )
 
 
 def _is_decided(pod: Object) -> bool:
@@ -137,5 +216,8 @@ def test_every_attempt_is_decided_as_by_kube_scheduler(run: Run) -> None:
     kinds = comparison.compared
     assert kinds["feasible nodes"] + kinds.get("only feasible node", 0) > PODS * 0.7
     assert kinds["reasons"] > 10
+    assert kinds["choice in a batch"] > 5
+    assert kinds["sizes of volumes"] > 20
     for plugin in ("PodTopologySpread", "InterPodAffinity", "NodeAffinity", "TaintToleration", "ImageLocality"):
         assert kinds[plugin] > NODES, plugin
+    assert kinds["VolumeBinding"] > 10
