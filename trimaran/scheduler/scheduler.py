@@ -8,6 +8,7 @@ bound, or until its binding failed. Source: k8s.io/kubernetes/pkg/scheduler (``s
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -273,11 +274,11 @@ class Scheduler:
         known = self.state.table.find(pod)
         self.state.put_pod(pod)
         if decision is None:
-            changed = known is not None and known[1].pod != pod
-            if known is None or changed:
-                self.queue.move(ClusterEvent.POD_CHANGED if changed else ClusterEvent.POD_ASSIGNED, now)
             if known is None:
+                self.queue.move(ClusterEvent.POD_ASSIGNED, now)
                 self._binding.recheck((pod.node_name,))
+            elif _changed(known[1].pod, pod):
+                self.queue.move(ClusterEvent.POD_CHANGED, now)
 
     def _put_pending(self, pod: Pod, now: float) -> None:
         pod = self._nominations.apply(pod)
@@ -298,3 +299,16 @@ class Scheduler:
     def _moved(self, event: ClusterEvent | None, now: float) -> None:
         if event is not None:
             self.queue.move(event, now)
+
+
+def _changed(before: Pod, after: Pod) -> bool:
+    """Return whether a pod has changed in more than its binding and its status, which make no room for other pods."""
+    same_binding = replace(
+        before,
+        node_name=after.node_name,
+        nominated_node_name=after.nominated_node_name,
+        scheduled_at=after.scheduled_at,
+        started_at=after.started_at,
+        preempted=after.preempted,
+    )
+    return same_binding != after

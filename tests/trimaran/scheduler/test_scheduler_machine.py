@@ -100,6 +100,21 @@ def test_a_bound_pod_counts_until_it_is_deleted() -> None:
     assert second.pod.name == "q"
 
 
+def test_a_seen_binding_requeues_no_pod_that_lacks_room() -> None:
+    """The watch event of our own Binding and a new status make no room; smaller requests do."""
+    scheduler = machine(node("a"))
+    scheduler.put_pod(pod("p", 900), 0.0)
+    scheduler.put_pod(pod("q", 900), 0.1)
+    assert [type(decision) for decision in decisions(scheduler, 0.2)] == [Bind, Unschedulable]
+    bound = replace(pod("p", 900), node_name="a", scheduled_at=1.0)
+    scheduler.bound(bound.uid)
+    for seen in (bound, replace(bound, started_at=2.0)):
+        scheduler.put_pod(seen, 20.0)
+        assert decisions(scheduler, 20.0) == []
+    scheduler.put_pod(replace(pod("p", 100), node_name="a", scheduled_at=1.0, started_at=2.0), 20.0)
+    assert [type(decision) for decision in decisions(scheduler, 20.0)] == [Bind]
+
+
 def test_a_pod_that_somebody_else_bound_is_not_bound_again() -> None:
     """A pod that another scheduler bound leaves the queue and our account."""
     scheduler = machine(node("a"), node("b", 2000))
