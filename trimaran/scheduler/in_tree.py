@@ -5,7 +5,7 @@ points as kube-scheduler merges them. Source: ``getDefaultPlugins`` and ``expand
 """
 
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -109,7 +109,7 @@ class ProfileBuilder:
         fields = (document.get("profiles") or [{}])[place]
         arguments = {entry["name"]: entry.get("args") for entry in fields.get("pluginConfig") or ()}
         self._check(fields, place, scores)
-        filters = tuple(self._filters(fields, scores, arguments))
+        filters = tuple(self._filters(fields, place, scores, arguments))
         gates = (SchedulingGates(),) if "SchedulingGates" in plugins_at("preEnqueue", fields) else ()
         preempts = "DefaultPreemption" in plugins_at("postFilter", fields)
         options = replace(
@@ -141,9 +141,10 @@ class ProfileBuilder:
         )
 
     def _filters(
-        self, fields: Mapping[str, Any], scores: Profile, arguments: Mapping[str, Any]
+        self, fields: Mapping[str, Any], place: int, scores: Profile, arguments: Mapping[str, Any]
     ) -> "list[FilterPlugin]":
         scored = {weighted.plugin.name: weighted.plugin for weighted in scores.plugins}
+        at_filter = {entry["name"] for entry in _enabled("filter", fields)}
         filters = []
         for name in plugins_at("filter", fields):
             plugin: object = scored.get(name)
@@ -153,6 +154,10 @@ class ProfileBuilder:
                 plugin = plugin_from_config(name, arguments.get(name), plugins=installed_plugins())
             if isinstance(plugin, FilterPlugin):
                 filters.append(plugin)
+            elif plugin is not None and name in at_filter:
+                raise ValueError(
+                    f"profiles[{place}].plugins.filter: {name} does not filter nodes; enable it at score or multiPoint"
+                )
         return filters
 
     def _coscheduling(self, fields: Mapping[str, Any], arguments: Mapping[str, Any], place: int) -> Coscheduling | None:
@@ -194,13 +199,19 @@ def plugins_at(point: str, fields: Mapping[str, Any]) -> list[str]:
     return names
 
 
+def _enabled(point: str, fields: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the plugins that a profile names at an extension point."""
+    plugin_set = (fields.get("plugins") or {}).get(point) or {}
+    return plugin_set.get("enabled") or ()
+
+
 def _score_weight(name: str, fields: Mapping[str, Any]) -> int:
     """Return the weight of a plugin of kube-scheduler's default that scores with weight 1; 0 if it is disabled."""
     if name not in plugins_at("score", fields):
         return 0
     weight = 1
     for point in ("multiPoint", "score"):
-        for entry in ((fields.get("plugins") or {}).get(point) or {}).get("enabled") or ():
+        for entry in _enabled(point, fields):
             if entry["name"] == name:
                 weight = entry.get("weight") or 1
     return weight
