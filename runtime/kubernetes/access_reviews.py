@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Mapping
 from enum import Enum
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
 from runtime.kubernetes.rbac import needed_rule
@@ -100,7 +101,7 @@ class AccessReviews:
             # Another request may have reviewed the same meanwhile.
             return self._cached(digest, namespace) or self._review(token, digest, namespace)
         except REQUEST_FAILURES as error:
-            _log.warning("the access of a caller could not be reviewed", extra={"error": str(error)})
+            _log.warning("the access of a caller could not be reviewed", extra={"error": describe(error).reason})
             self._verdicts.put((digest, namespace), AccessVerdict.UNDECIDED, _WAIT_SECONDS)
             return AccessVerdict.UNDECIDED
         finally:

@@ -14,6 +14,7 @@ from typing import Any
 
 import requests
 
+from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.http.session import UnexpectedResponse
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
@@ -97,7 +98,7 @@ class Lease:
         try:
             return self.acquire()
         except REQUEST_FAILURES as error:
-            _log.warning("the Lease cannot be renewed", extra={"lease": self._path, "error": str(error)})
+            _log.warning("the Lease cannot be renewed", extra={"lease": self._path, "error": describe(error).reason})
             return self.is_held
 
     def acquire(self) -> bool:
@@ -126,7 +127,7 @@ class Lease:
             if spec.get("holderIdentity") == self._identity:
                 self._put(lease, {**spec, "holderIdentity": "", "leaseDurationSeconds": 1})
         except REQUEST_FAILURES as error:
-            _log.info("the Lease cannot be released; it will expire", extra={"error": str(error)})
+            _log.info("the Lease cannot be released; it will expire", extra={"error": describe(error).reason})
 
     def _renewed(self) -> bool:
         """Acquire or renew the Lease; return False if another process holds it."""

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from runtime.http.failures import describe
 from runtime.kubernetes.api import REQUEST_FAILURES
 from runtime.kubernetes.leader_election import Lease, uptime
 
@@ -75,7 +76,7 @@ class Leadership:
         try:
             self._lease.acquire()
         except REQUEST_FAILURES as error:
-            _log.warning("the Lease cannot be renewed", extra={"error": str(error)})
+            _log.warning("the Lease cannot be renewed", extra={"error": describe(error).reason})
             pause = self._seconds / 15  # several attempts fit into the time that is left
         term = self._lease.term
         if self._term is not None and term != self._term:

@@ -10,6 +10,7 @@ import threading
 import time
 from datetime import UTC, datetime
 
+from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
 from trimaran.extender.filtering import NodeFilter
@@ -81,7 +82,7 @@ class Requeuer:
         except REQUEST_FAILURES as error:
             _log.warning(
                 "waiting pods cannot be requeued by a patch of the node; kube-scheduler retries them after 5 minutes",
-                extra={"node": node, "error": str(error)},
+                extra={"node": node, "error": describe(error).reason},
             )
 
     def _run(self) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import requests
 
 from client import ClientError
+from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.http.session import UnexpectedResponse
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
@@ -290,7 +291,7 @@ class NodeWriter:
                 counts.conflicts += 1  # succeeds once the watch has delivered the change
             else:
                 counts.failures += 1
-                _log.warning("node could not be patched", extra={"node": name, "error": str(error)})
+                _log.warning("node could not be patched", extra={"node": name, "error": describe(error).reason})
             return False
         self._backoff.record_success(name)
         counts.taints += "spec" in patch
