@@ -68,6 +68,11 @@ class ApiServerConfig:
         """Return an attribute's name for error messages."""
         return self.option_names.get(option, option)
 
+    def alternative(self, *options: str) -> str:
+        """Return the end of a message that names attributes to set instead; empty if the user cannot set them."""
+        names = [self.option_names[each] for each in options if each in self.option_names]
+        return f", or set {' and '.join(names)}" if names else ""
+
 
 class ResourceExpired(requests.HTTPError):
     """The resource version or list position is too old for the API server: list again."""
@@ -432,7 +437,7 @@ def _in_cluster_config(config: ApiServerConfig) -> ApiServerConfig:
     if not host:
         raise InvalidApiServerConfig(
             f"no Kubernetes API server is known outside of a pod: set {config.option_name('kube_config')}, for example "
-            f"to ~/.kube/config, or {config.option_name('address')}"
+            f"to ~/.kube/config{config.alternative('address')}"
         )
     defaults: dict[str, Any] = {}
     if not config.token and config.token_file is None and config.certificate is None:
@@ -442,8 +447,7 @@ def _in_cluster_config(config: ApiServerConfig) -> ApiServerConfig:
     if not all(file.exists() for file in defaults.values()):
         raise InvalidApiServerConfig(
             f"the pod has no service account in {SERVICE_ACCOUNT}: remove automountServiceAccountToken: false from the "
-            f"pod and its service account, or set {config.option_name('token_file')} and "
-            f"{config.option_name('ca_file')}"
+            f"pod and its service account{config.alternative('token_file', 'ca_file')}"
         )
     host = f"[{host}]" if ":" in host and not host.startswith("[") else host
     return replace(config, address=f"https://{host}:{port}", **defaults)

@@ -96,6 +96,7 @@ def dashboard(
         from trimaran.dashboard.page_context import (
             SERVICES,
             PageContext,
+            check_files,
             labels_of_file,
             open_cluster,
             open_services,
@@ -105,6 +106,7 @@ def dashboard(
     logs.configure()
     try:
         viewers = service.open_access(address, access)
+        check_files(nodes_file, pods_file)
 
         def client(name: str) -> JsonService | None:
             address = services[name]

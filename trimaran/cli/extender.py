@@ -73,7 +73,6 @@ def extender(
     settings = loaded.settings
     logs.configure(settings.log.level, settings.log.format)
     from trimaran.extender import service  # Flask and gunicorn are only needed here
-    from watcher.providers.base import check_providers
 
     with errors_or_exit(settings.log.format):
         section, problems = settings.extender, SettingsProblems()
@@ -82,8 +81,7 @@ def extender(
                 raise SettingsError(["extender.config: no file; name a KubeSchedulerConfiguration with --config"])
             profiles = service.read_profiles(section.config, section.score_factor, section.allow_plugins)
         with problems.collect():
-            if section.watcher is None:
-                check_providers(settings)  # fail here, not in a worker process
+            section.check_watcher(settings, "extender")  # fail here, not in a worker process
         problems.raise_any()
         service.serve(loaded, profiles)
 

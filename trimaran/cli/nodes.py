@@ -58,7 +58,6 @@ def nodes(
     settings = load_or_exit(NodesSettings, file, assignments, flags, is_service=True).settings
     logs.configure(settings.log.level, settings.log.format)
     from trimaran.soft_taints import clearing, service  # Flask and gunicorn are only needed here
-    from watcher.providers.base import check_providers
 
     with errors_or_exit(settings.log.format):
         if clear:
@@ -69,7 +68,6 @@ def nodes(
             if not (settings.nodes.taints or settings.nodes.windows):
                 raise SettingsError(["nodes.taints, nodes.windows: nothing to write; give --taints or --windows"])
         with problems.collect():
-            if settings.nodes.watcher is None:
-                check_providers(settings)  # fail here, not in a worker process
+            settings.nodes.check_watcher(settings, "nodes")  # fail here, not in a worker process
         problems.raise_any()
         service.serve(settings)

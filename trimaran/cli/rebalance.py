@@ -59,13 +59,11 @@ def rebalance(
     settings = load_or_exit(RebalanceSettings, file, assignments, flags, is_service=True).settings
     logs.configure(settings.log.level, settings.log.format)
     from trimaran.rebalancer import service  # Flask and gunicorn are only needed here
-    from watcher.providers.base import check_providers
 
     with errors_or_exit(settings.log.format):
         problems = SettingsProblems()
         with problems.collect():
-            if settings.rebalance.watcher is None:
-                check_providers(settings)  # fail here, not in a worker process
+            settings.rebalance.check_watcher(settings, "rebalance")  # fail here, not in a worker process
         problems.raise_any()
         service.serve(settings)
 

@@ -66,15 +66,14 @@ def scheduler(
     settings = load_or_exit(SchedulerSettings, file, assignments, flags, is_service=True).settings
     logs.configure(settings.log.level, settings.log.format)
     from trimaran.scheduler import service  # Flask and gunicorn are only needed here
-    from watcher.providers.base import check_providers
 
     with errors_or_exit(settings.log.format):
         problems = SettingsProblems()
         with problems.collect():
             setup = service.setup_of(settings.scheduler)
         with problems.collect():
-            if settings.scheduler.watcher is None and not check:
-                check_providers(settings)  # fail here, not in a worker process
+            if not check:
+                settings.scheduler.check_watcher(settings, "scheduler")  # fail here, not in a worker process
         problems.raise_any()
         if check:
             _check(settings.scheduler, setup.scheduler_names)

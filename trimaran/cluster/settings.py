@@ -43,13 +43,40 @@ class ClusterSection(Section):
         from runtime.http.credentials import InvalidApiServerConfig  # not needed for a command's options
         from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
 
-        names = {"kube_config": f"{section}.kube_config", "context": f"{section}.kube_context"}
+        names = {"kube_config": f"{section}.kube_config (--kube-config)", "context": f"{section}.kube_context"}
         try:
             return KubernetesApi(
                 ApiServerConfig(kube_config=self.kube_config, context=self.kube_context, option_names=names)
             )
         except InvalidApiServerConfig as error:
             raise SettingsError([str(error)]) from error
+
+    def check_watcher(self, settings: Settings, section: str) -> None:
+        """Check the access to the watcher at the start, before a worker process opens it; send nothing.
+
+        Args:
+            settings: all settings, for an embedded watcher.
+            section: name of this section in the settings, for error messages.
+
+        Raises:
+            SettingsError: the token file or CA file cannot be used, or a provider of an embedded watcher.
+        """
+        from runtime.http.credentials import UnusableToken, read_token  # not needed for a command's options
+        from watcher.providers.base import check_providers
+
+        if self.watcher is None:
+            check_providers(settings)
+            return
+        problems = []
+        try:
+            if self.watcher_token_file is not None:
+                read_token(self.watcher_token_file)
+        except UnusableToken as error:
+            problems.append(f"{section}.watcher_token_file: {error}")
+        if self.watcher_ca_file is not None and not self.watcher_ca_file.exists():
+            problems.append(f"{section}.watcher_ca_file: {self.watcher_ca_file} does not exist")
+        if problems:
+            raise SettingsError(problems)
 
     def open_watcher(self, settings: Settings, pods: "ApiPods | None" = None) -> "WatcherClient":
         """Return a client of the watcher; if no URL is set, a client that embeds a watcher with these settings.

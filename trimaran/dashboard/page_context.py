@@ -7,7 +7,9 @@ from typing import Any
 
 from runtime.http.json_service import JsonService
 from runtime.kubernetes.api import ApiServerConfig, KubernetesApi, default_kubeconfig
+from runtime.kubernetes.manifests import ManifestError, read_objects
 from runtime.server.serving import MAX_BODY_BYTES
+from scoring import NodeTable
 from trimaran.dashboard import labels
 from trimaran.dashboard.alerts import Alerts
 from trimaran.dashboard.extender import Decisions
@@ -71,9 +73,25 @@ def open_cluster(kube_config: Path | None = None) -> tuple[NodeLabels, LiveClust
     Raises:
         InvalidApiServerConfig: neither a kubeconfig nor a service account is available.
     """
-    names = {"kube_config": "--cluster needs a kubeconfig, KUBECONFIG"}
+    names = {"kube_config": "provider.kube_config" if kube_config else "KUBECONFIG"}
     api = KubernetesApi(ApiServerConfig(kube_config=kube_config or default_kubeconfig(), option_names=names))
     return NodeLabels(labels.nodes_from_cluster(api)), LiveCluster(api)
+
+
+def check_files(nodes_file: Path | None, pods_file: Path | None) -> None:
+    """Read the files once, so that a wrong file is an error at the start. Pages read them again when they need them.
+
+    Raises:
+        ManifestError: a file cannot be read, or does not hold nodes or pods.
+    """
+    if nodes_file is not None:
+        nodes = read_objects(nodes_file, "Node")
+        try:
+            NodeTable.from_k8s(nodes)
+        except ValueError as error:
+            raise ManifestError(f"{nodes_file}: {error}") from error
+    if pods_file is not None:
+        read_objects(pods_file, "Pod")
 
 
 def labels_of_file(nodes_file: Path | None) -> NodeLabels:

@@ -31,7 +31,7 @@ from trimaran.dashboard.app import create_app
 from trimaran.dashboard.components import matching_nodes
 from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.loads import resource_loads
-from trimaran.dashboard.page_context import PageContext
+from trimaran.dashboard.page_context import PageContext, check_files
 from trimaran.dashboard.remote import RemoteAccess
 from trimaran.dashboard.sessions import Sessions
 from trimaran.dashboard.ttl_cache import TTLCache
@@ -417,6 +417,25 @@ def test_bad_options_are_one_line_and_status_2():
     command = [sys.executable, "-c", program, "dashboard", "--watcher", "http://127.0.0.1:1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, "the dashboard needs dash: pip install 'trimaran[dashboard]'" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("option", ["--nodes", "--pods"])
+@pytest.mark.parametrize("content", [None, "a: [1\nb: }", "{kind: Service, metadata: {name: a}}"])
+def test_a_wrong_file_is_one_line_and_status_2(tmp_path, option, content):
+    """A file that is missing, is broken or holds other objects is an error at the start that names the file."""
+    file = tmp_path / "objects.yaml"
+    if content:
+        file.write_text(content)
+    result = CliRunner().invoke(main, ["dashboard", "--watcher", "http://127.0.0.1:1", option, str(file)])
+    assert (result.exit_code, str(file) in result.output, result.output.count("\n")) == (2, True, 1)
+
+
+def test_a_node_without_a_name_is_refused_at_the_start(tmp_path):
+    """The error names the file and the field."""
+    file = tmp_path / "nodes.yaml"
+    file.write_text("{kind: Node, metadata: {}}")
+    with pytest.raises(ValueError, match=r"nodes\.yaml: node: metadata\.name"):
+        check_files(file, None)
 
 
 def test_a_watcher_that_is_down_is_reported(tmp_path: Path):

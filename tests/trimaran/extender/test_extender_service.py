@@ -202,10 +202,10 @@ def test_unusable_settings_are_reported(arguments: tuple[str, ...], why: str) ->
 
 
 def test_a_missing_kubeconfig_is_reported(files: tuple[Path, Path]) -> None:
-    """Outside a cluster the error names the missing setting."""
+    """Outside a cluster the error names the missing setting with its option, and nothing that cannot be set."""
     done = CliRunner().invoke(main, ["extender", "--config", str(files[0]), "--watcher", "http://127.0.0.1:9"])
     assert done.exit_code == 2
-    assert "extender.kube_config" in done.output
+    assert done.output.endswith("set extender.kube_config (--kube-config), for example to ~/.kube/config\n")
 
 
 class Refusing:
