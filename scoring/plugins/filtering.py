@@ -64,6 +64,10 @@ class FilterVerdict:
         return (self.why,) if isinstance(self.why, str) else self.why(index)
 
 
+class PluginResultError(ValueError):
+    """A plugin returned something that its base class does not allow."""
+
+
 class FilterPlugin(ABC):
     """Base class of the filter plugins. A plugin may be a filter and a :class:`~scoring.plugins.base.ScorePlugin`.
 
@@ -89,6 +93,19 @@ class FilterPlugin(ABC):
             nodes: whole node table.
             rows: rows to decide on, in the order of the result; by default all.
         """
+
+
+def verdict_of(plugin: FilterPlugin, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict | None:
+    """Return the verdict of a filter plugin, which may be from another package.
+
+    Raises:
+        PluginResultError: the result is not a verdict; the message names the plugin.
+    """
+    verdict: object = plugin.filter(pod, nodes, rows)
+    if verdict is None or isinstance(verdict, FilterVerdict):
+        return verdict
+    kind = type(verdict).__name__
+    raise PluginResultError(f"{plugin.name}.filter: must return a FilterVerdict or None, got {kind}")
 
 
 def unresolvable_everywhere(allowed: Bools, why: str) -> FilterVerdict:

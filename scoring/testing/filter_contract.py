@@ -7,7 +7,7 @@ import pytest
 
 from runtime.kubernetes.objects import Pod
 from scoring.plugins.base import EVERY_ROW, Rows
-from scoring.plugins.filtering import FilterPlugin, FilterVerdict
+from scoring.plugins.filtering import FilterPlugin, FilterVerdict, verdict_of
 from scoring.table.node_table import NodeTable
 from scoring.testing.contract import random_cluster, random_pod
 
@@ -81,6 +81,6 @@ def _cluster(seed: int) -> tuple[NodeTable, list[Pod]]:
 
 def _verdict(plugin: FilterPlugin, pod: Pod, table: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict:
     """Return the verdict of a filter; one that allows every node if it skips the pod."""
-    verdict = plugin.filter(pod, table, rows)
+    verdict = verdict_of(plugin, pod, table, rows)
     size = len(np.arange(len(table))[rows])
     return FilterVerdict(np.ones(size, np.bool_), "") if verdict is None else verdict

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from runtime.terminal import echo, echo_document, echo_lines, echo_table
+from scoring.plugins.filtering import PluginResultError
 from trimaran.cli.check_trace import check
 from trimaran.cli.import_traces import import_
 from trimaran.cli.options import fail, option
@@ -257,7 +258,7 @@ def _replay(shared: Mapping[str, Any], run_batch: Callable[[ReplayBatch], list[R
                 write_trace(Synthetic().trace(), folder)
                 batch = replace(batch, folders=(folder,))
             sections = run_batch(batch)
-    except (TraceError, WorkerError) as error:
+    except (TraceError, WorkerError, PluginResultError) as error:
         fail(error, 2)
     except MemoryError as error:
         fail(f"not enough memory: {error}; replay fewer at once (--jobs), or a shorter trace", 2)

@@ -19,7 +19,7 @@ import numpy as np
 from runtime.kubernetes.disruption_budgets import DisruptionBudget, violations
 from runtime.kubernetes.objects import Pod
 from scoring.arrays import Bools, Int64s
-from scoring.plugins.filtering import Dependence, FilterPlugin, FilterVerdict
+from scoring.plugins.filtering import Dependence, FilterPlugin, FilterVerdict, verdict_of
 from scoring.table.node_table import NodeTable
 from scoring.table.occupancy import PlacedPod
 from trimaran.scheduler.feasibility import run_filters
@@ -119,7 +119,7 @@ class VictimSearch:
         self._refused: dict[int, tuple[str, ...]] = {}
         self._filters: list[FilterPlugin] = []
         for each in filters:
-            verdict = each.filter(pod, nodes, rows)
+            verdict = verdict_of(each, pod, nodes, rows)
             if verdict is None:
                 continue  # as in kube-scheduler, a filter that skips the pod is not asked again
             if each.depends_on is Dependence.NODES:
