@@ -4,7 +4,7 @@ An error names the file and, if the file has the key, the line: ``scheduler.yaml
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from runtime.parsing import parse_yaml, read_bounded
+from scoring.profiles.configuration.fields import ConfigNote, UnknownPlugin
 from trimaran.yaml_lines import KeyLines
+
+_NO_NAME = 'in "<byte string>", '  # libyaml's name of a text that is not a file
 
 
 @dataclass(frozen=True)
@@ -20,10 +23,12 @@ class SchedulerFile:
     """Content of a KubeSchedulerConfiguration file.
 
     Attributes:
+        path: path of the file.
         document: the parsed file.
         text: the file's text.
     """
 
+    path: Path
     document: Mapping[str, Any]
     text: bytes
 
@@ -32,12 +37,25 @@ class SchedulerFile:
         """Line numbers of the keys."""
         return KeyLines.of(self.text, self.document)
 
+    def unknown_keys(self, notes: Iterable[ConfigNote]) -> list[str]:
+        """Return a warning for each note about an unknown key, in the form of the errors."""
+        return [
+            f"{self.path}{f', line {line}' if line else ''}: {note.path} is ignored: {note.detail}"
+            for note, line in self.lines.located(notes)
+            if note.status == "unknown"
+        ]
+
 
 @contextmanager
-def scheduler_file(path: Path) -> Iterator[SchedulerFile]:
+def scheduler_file(path: Path, allow_with: str = "") -> Iterator[SchedulerFile]:
     """Yield the content of a KubeSchedulerConfiguration file; ``-`` is standard input.
 
     A ValueError that the ``with`` block raises about a key gets the file's name and the line of the key.
+
+    Args:
+        path: the file.
+        allow_with: the caller's option that allows a plugin, such as ``--allow``, for errors about an unknown one; ""
+            if there is none.
 
     Raises:
         ValueError: the file cannot be read, is not a mapping in YAML, or the ``with`` block refuses its content.
@@ -46,8 +64,9 @@ def scheduler_file(path: Path) -> Iterator[SchedulerFile]:
     try:
         yield file
     except ValueError as error:
+        message = error.with_remedy(allow_with) if isinstance(error, UnknownPlugin) else error
         line = file.lines.line_of(str(error).partition(":")[0])
-        raise ValueError(f"{path}{f', line {line}' if line else ''}: {error}") from error
+        raise ValueError(f"{path}{f', line {line}' if line else ''}: {message}") from error
 
 
 def _read(path: Path) -> SchedulerFile:
@@ -58,7 +77,7 @@ def _read(path: Path) -> SchedulerFile:
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise ValueError(f"{path}: {str(error).replace(_NO_NAME, 'at ')}") from error
     if not isinstance(document, dict):
         raise ValueError(f"{path}: is not a KubeSchedulerConfiguration")  # noqa: TRY004  a user's mistake
-    return SchedulerFile(document, text)
+    return SchedulerFile(path, document, text)

@@ -1,12 +1,13 @@
 """Line numbers of keys in a KubeSchedulerConfiguration."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 import yaml
 
 from runtime.parsing import compose_yaml
+from scoring.profiles.configuration.fields import ConfigNote
 
 _ROOT = "KubeSchedulerConfiguration."
 _ARGUMENTS = "Args"
@@ -41,19 +42,31 @@ class KeyLines:
         path = path.partition(":")[0].removeprefix(_ROOT)
         plugin, _, key = path.partition(".")
         if plugin.endswith(_ARGUMENTS):
-            path = f"{self._arguments(plugin.removesuffix(_ARGUMENTS), profile)}.{key}"
+            path = self._argument(plugin.removesuffix(_ARGUMENTS), key, profile)
         while path:
             if path in self.lines:
                 return self.lines[path]
             path = path[: max(path.rfind("."), path.rfind("["), 0)]
         return None
 
-    def _arguments(self, plugin: str, profile: int | None) -> str:
+    def located(self, notes: Iterable[ConfigNote]) -> Iterator[tuple[ConfigNote, int | None]]:
+        """Yield each note with the line of its key; the first note of each profile has the profile's index."""
+        profile = 0
+        for note in notes:
+            if note.path.startswith("profiles["):
+                profile = int(note.path[len("profiles[") :].partition("]")[0])
+            yield note, self.line_of(note.path, profile)
+
+    def _argument(self, plugin: str, key: str, profile: int | None) -> str:
+        """Return the path of a plugin's argument, in the first profile that has it."""
+        paths = [f"{arguments}.{key}" for arguments in self._arguments(plugin, profile)]
+        return next((path for path in paths if path in self.lines), paths[0] if paths else "")
+
+    def _arguments(self, plugin: str, profile: int | None) -> Iterator[str]:
         prefix = "profiles[" if profile is None else f"profiles[{profile}].pluginConfig["
         for path, value in self.values.items():
             if value == plugin and path.startswith(prefix) and ".pluginConfig[" in path and path.endswith("].name"):
-                return path.removesuffix("name") + "args"
-        return ""
+                yield path.removesuffix("name") + "args"
 
 
 def _walk(node: yaml.Node, path: str, seen: set[int]) -> Iterator[tuple[str, int, str]]:

@@ -1,11 +1,14 @@
 """KubeSchedulerConfiguration files: every command reports the same problems in the same form."""
 
 import pytest
+import yaml
 from click.testing import CliRunner
 from support.plugin_packages import EXAMPLE
 
 from runtime.parsing import MAX_CONFIGURATION_BYTES
 from trimaran.cli.main import main
+from trimaran.extender.service import read_profiles
+from trimaran.yaml_lines import KeyLines
 
 VALID = (EXAMPLE / "scheduler.yaml").read_text().replace("CoolMemory", "TailRisk").partition("  pluginConfig")[0]
 COMMANDS = (
@@ -40,3 +43,65 @@ def test_every_command_names_file_and_line(tmp_path, command, content, problem):
     assert done.exit_code == 2, done.stderr
     assert done.stderr.startswith("trimaran: ")
     assert f"{file}{problem}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "remedy"),
+    [
+        (
+            "config check {file} --kubernetes-version 1.37",
+            "accepted with --allow Mine",
+        ),
+        ("extender --config {file} --watcher http://127.0.0.1:9", "accepted with --set extender.allow_plugins=Mine"),
+        ("scheduler --config {file} --watcher http://127.0.0.1:9", "accepted with --set scheduler.allow_plugins=Mine"),
+        ("simulate compare --policy mine={file}", "no plugin named 'Mine' is known."),
+        ("simulate compare --policy mine=standalone:{file}", "no plugin named 'Mine' is known."),
+    ],
+)
+def test_an_unknown_plugin_has_the_commands_own_remedy(tmp_path, command, remedy):
+    """The error about an unknown plugin ends with the option that the command has, or without one."""
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(VALID.replace("TailRisk", "Mine"))
+    done = CliRunner().invoke(main, command.format(file=file).split())
+    assert done.exit_code == 2
+    assert done.stderr.strip().endswith(remedy)
+
+
+TYPO = VALID + "  pluginConfig:\n  - name: TailRisk\n    args:\n      foo: 1\n"
+UNKNOWN = f", line {TYPO.count(chr(10))}: TailRiskArgs.foo"
+
+
+@pytest.mark.parametrize("command", ["scheduler --config {file}", "simulate compare --policy mine=standalone:{file}"])
+def test_the_scheduler_refuses_an_unknown_argument(tmp_path, command):
+    """``trimaran scheduler`` and its replays refuse a typo, as kube-scheduler does, with the line of the argument."""
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(TYPO)
+    done = CliRunner().invoke(main, command.format(file=file).split())
+    assert done.exit_code == 2
+    assert f"{file}{UNKNOWN}: there is no such key" in done.stderr
+
+
+def test_others_warn_of_an_unknown_argument(tmp_path, caplog):
+    """The extender and replays of kube-scheduler warn of a typo, with its line, and go on."""
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(TYPO)
+    read_profiles(file, 1)
+    assert caplog.messages == [f"{file}{UNKNOWN} is ignored: there is no such key"]
+    done = CliRunner().invoke(main, f"simulate compare --policy mine={file} --policy nosuch".split())
+    assert done.stderr.startswith(f"trimaran: warning: {file}{UNKNOWN} is ignored: there is no such key\n")
+
+
+def test_errors_in_yaml_name_the_file(tmp_path):
+    """The file's name stands before the error, not libyaml's name of a text without one."""
+    file = tmp_path / "scheduler.yaml"
+    file.write_text("a: [")
+    done = CliRunner().invoke(main, ["config", "check", str(file), "--kubernetes-version", "1.37"])
+    assert done.stderr.startswith(
+        f"trimaran: {file}: while parsing a flow node did not find expected node content at line 2"
+    )
+
+
+def test_lines_are_those_of_the_profile_with_the_key():
+    """Without a profile's index, an argument's line is that in the first profile that has the argument."""
+    text = TYPO + TYPO[TYPO.index("- ") :].replace("foo", "bar")
+    assert KeyLines.of(text.encode(), yaml.safe_load(text)).line_of("TailRiskArgs.bar") == text.count("\n")

@@ -1,13 +1,15 @@
 """``trimaran config``: show the watcher's settings. ``trimaran config check FILE``: check a scheduler configuration."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from runtime.terminal import colorize, echo, echo_table
 from scoring import SchedulerConfiguration
 from scoring.kubernetes_version import LATEST_VERSION, in_tree_plugins, known_version
+from scoring.profiles.configuration.fields import UnknownPlugin
 from scoring.profiles.configuration.plugins import OWN_OPTIONS, UPSTREAM_PLUGINS
 from trimaran.cli.options import allow_option, kubernetes_version_option, report_newest_version, scheduler_file_or_exit
 from trimaran.plugins import read_scheduler_file
@@ -37,8 +39,9 @@ def check(file: Path, kubernetes_version: str | None, allow: tuple[str, ...], *,
     \b
     Example: kubectl -n kube-system get cm scheduler -o jsonpath='{.data.config}' | trimaran config check -
 
-    Exit status: 0 if the file is valid, 1 if it has unknown keys or a watcher address that the Go plugins cannot use, 2
-    if it is not valid.
+    Exit status: 0 if the file is valid; 1 if it has problems, which the last line counts: unknown keys, arguments or
+    combinations of plugins that trimaran scheduler refuses as kube-scheduler does, or a watcher address that the Go
+    plugins cannot use; 2 if it cannot be read.
     """
     if kubernetes_version is None:
         report_newest_version()
@@ -47,17 +50,40 @@ def check(file: Path, kubernetes_version: str | None, allow: tuple[str, ...], *,
         configuration = read_scheduler_file(read.document, kubernetes_version=rules, allow=allow)
     unknown = _show_notes(configuration, read.lines, show_all=show_all)
     addresses = _show_addresses(read.lines)
-    echo_table(["CAN BE USED BY", ""], list(_users(configuration, rules, frozenset(allow))))
+    problem, is_wrong = _scheduler_problem(read.document, configuration, allow)
+    users = [*_users(configuration, rules, frozenset(allow)), ["trimaran scheduler", problem or "yes"]]
+    echo_table(["CAN BE USED BY", ""], users)
     for profile in configuration.profiles:
         weights = (
             ", ".join(f"{each.weight} x {each.plugin.name}" for each in profile.plugins) or "no known score plugin"
         )
         echo(f"{profile.scheduler_name}: {weights}")
-    warnings = [unknown] if unknown else []
-    warnings += [f"{addresses} without /compat"] if addresses else []
-    verdict = f"is valid, with warnings: {', '.join(warnings)}" if warnings else "is valid"
-    echo(colorize(f"{file} {verdict}", "yellow" if warnings else "green"))
-    raise SystemExit(1 if warnings else 0)
+    problems = [unknown] if unknown else []
+    problems += [f"{addresses} without /compat"] if addresses else []
+    problems += ["trimaran scheduler refuses it"] if is_wrong else []
+    verdict = f"has problems: {', '.join(problems)}" if problems else "is valid"
+    echo(colorize(f"{file} {verdict}", "yellow" if problems else "green"))
+    raise SystemExit(1 if problems else 0)
+
+
+def _scheduler_problem(
+    document: Mapping[str, Any], configuration: SchedulerConfiguration, allow: Collection[str]
+) -> tuple[str, bool]:
+    """Return why ``trimaran scheduler`` does not take a file, "" if it does, and whether the file's values are wrong.
+
+    A plugin that it does not have does not make a file wrong, nor do unknown keys, which are counted already.
+    """
+    from trimaran.scheduler.configuration import read_setup  # slow to import
+
+    if unknown := _unknown(configuration):
+        return _usable(unknown, ()), False
+    try:
+        read_setup(document, allow)
+    except UnknownPlugin as error:
+        return f"no: {error}", False
+    except ValueError as error:
+        return f"no: {error}", True
+    return "", False
 
 
 def _users(configuration: SchedulerConfiguration, version: str, allow: frozenset[str]) -> Iterator[list[str]]:
@@ -74,18 +100,30 @@ def _users(configuration: SchedulerConfiguration, version: str, allow: frozenset
     enabled = configuration.enabled - allow
     notes = configuration.notes
     old = [note.path for note in notes if note.status == "changed" and note.path.endswith(".apiVersion")]
-    refused = old + [note.path for note in notes if note.status == "unknown"]
+    unknown = _unknown(configuration)
+    refused = old + unknown
     options = sorted({note.path for note in notes if note.path in OWN_OPTIONS})
     scored = sorted({each.plugin.name for profile in configuration.profiles for each in profile.plugins})
     yield ["kube-scheduler", _usable(refused, enabled - stock)]
     if enabled - stock:
         yield ["kube-scheduler with the Go plugins", _usable(refused + options, enabled - stock - UPSTREAM_PLUGINS)]
-    extender = "yes, converted by trimaran extender config"
+    # kube-scheduler does not see the arguments of our plugins, and the extender warns of those that it does not know.
+    ignored = [path for path in unknown if path.partition("Args.")[0] in ours]
+    extender = f"yes, converted by trimaran extender config{_ignoring(ignored)}"
     if not ours.intersection(scored):
         extender = f"no: it enables none of {', '.join(sorted(ours))}"
-    problem = _usable(refused, enabled - stock - ours)
+    problem = _usable([path for path in refused if path not in ignored], enabled - stock - ours)
     yield ["kube-scheduler with trimaran's extender", extender if problem == "yes" else problem]
-    yield ["trimaran score", "yes" if scored else "no: it enables no score that is implemented"]
+    score = f"yes{_ignoring(unknown)}"
+    yield ["trimaran score", score if scored else "no: it enables no score that is implemented"]
+
+
+def _unknown(configuration: SchedulerConfiguration) -> list[str]:
+    return [note.path for note in configuration.notes if note.status == "unknown"]
+
+
+def _ignoring(keys: Sequence[str]) -> str:
+    return f"; it ignores {', '.join(keys)}" if keys else ""
 
 
 def _usable(refused_keys: Sequence[str], missing_plugins: Collection[str]) -> str:
@@ -96,14 +134,10 @@ def _usable(refused_keys: Sequence[str], missing_plugins: Collection[str]) -> st
 
 def _show_notes(configuration: SchedulerConfiguration, lines: KeyLines, *, show_all: bool) -> str:
     """Print the notes about the keys; return the number of unknown keys as text, "" if there are none."""
-    profile = 0
-    for note in configuration.notes:
-        if note.path.startswith("profiles["):
-            profile = int(note.path[len("profiles[") :].partition("]")[0])
+    for note, line in lines.located(configuration.notes):
         if show_all or note.status != "honored":
-            line = lines.line_of(note.path, profile)
             _print_note(note.status, f"{note.path}{f' (line {line})' if line else ''}", note.detail)
-    count = sum(note.status == "unknown" for note in configuration.notes)
+    count = len(_unknown(configuration))
     return "" if not count else "1 unknown key" if count == 1 else f"{count} unknown keys"
 
 

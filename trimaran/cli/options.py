@@ -183,12 +183,17 @@ def kubernetes_api(kube_config: Path | None, context: str) -> Iterator["Kubernet
 
 
 @contextlib.contextmanager
-def scheduler_file_or_exit(path: Path) -> "Iterator[SchedulerFile]":
-    """Yield a KubeSchedulerConfiguration file; exit with status 2 if it, or the ``with`` block, has a ValueError."""
+def scheduler_file_or_exit(path: Path, allow_with: str = "--allow ") -> "Iterator[SchedulerFile]":
+    """Yield a KubeSchedulerConfiguration file; exit with status 2 if it, or the ``with`` block, has a ValueError.
+
+    Args:
+        path: the file.
+        allow_with: the command's option that allows a plugin, for errors about an unknown one; "" if there is none.
+    """
     from trimaran.scheduler_file import scheduler_file
 
     try:
-        with scheduler_file(path) as file:
+        with scheduler_file(path, allow_with) as file:
             yield file
     except ValueError as error:
         fail(error, 2)

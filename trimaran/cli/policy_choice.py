@@ -7,7 +7,9 @@ from pathlib import Path
 
 import click
 
+from runtime.terminal import echo
 from trimaran.cli.options import fail, scheduler_file_or_exit
+from trimaran.plugins import read_scheduler_file
 from trimaran.simulator.policies.catalogue import policy_names
 from trimaran.simulator.policies.profiles import configured_policy
 from trimaran.simulator.policies.standalone import standalone_policy
@@ -57,13 +59,17 @@ def chosen_policies(written: Sequence[str]) -> PolicyChoice:
         is_standalone = file.startswith(_STANDALONE)
         if is_standalone:
             choice.standalone.add(name)
-        path = Path(file.removeprefix(_STANDALONE))
-        choice.configurations[name] = _read_configuration(name, path, is_standalone) if has_file else ""
+        file = file.removeprefix(_STANDALONE)
+        if has_file and not file:
+            raise click.UsageError(f"--policy {text}: the name of the file is missing")
+        choice.configurations[name] = _read_configuration(name, Path(file), is_standalone) if has_file else ""
     return choice
 
 
 def _read_configuration(name: str, file: Path, is_standalone: bool) -> str:
     """Return a KubeSchedulerConfiguration as JSON; exit with status 2 if it cannot be replayed."""
-    with scheduler_file_or_exit(file) as read:
+    with scheduler_file_or_exit(file, allow_with="") as read:
         (standalone_policy if is_standalone else configured_policy)(name, read.document)
+        for warning in read.unknown_keys(read_scheduler_file(read.document).notes):
+            echo(f"trimaran: warning: {warning}", err=True)
     return json.dumps(read.document)

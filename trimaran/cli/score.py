@@ -185,7 +185,7 @@ def _profile(
     _check_names(plugin_names)
     if config_file is None:
         return _of_plugins(plugin_names or _DEFAULT_PLUGINS, kubernetes_version)
-    with scheduler_file(config_file) as file:
+    with scheduler_file(config_file, "--allow ") as file:
         configuration = read_scheduler_file(file.document, kubernetes_version=kubernetes_version, allow=allow)
         if plugin_names:
             only = _with_plugins(file.document, plugin_names)

@@ -89,7 +89,7 @@ class ExtenderService:
 
 
 def read_profiles(file: Path, factor: int, allow: Collection[str] = ()) -> Profiles:
-    """Read the KubeSchedulerConfiguration to score by.
+    """Read the KubeSchedulerConfiguration to score by; warn of its unknown keys.
 
     Args:
         file: the KubeSchedulerConfiguration.
@@ -100,7 +100,10 @@ def read_profiles(file: Path, factor: int, allow: Collection[str] = ()) -> Profi
         SettingsError: the file cannot be read, or is not valid.
     """
     try:
-        with scheduler_file(file) as read:
-            return Profiles.read(read.document, factor, allow)
+        with scheduler_file(file, "--set extender.allow_plugins=") as read:
+            profiles = Profiles.read(read.document, factor, allow)
+            for warning in read.unknown_keys(profiles.configuration.notes):
+                _log.warning("%s", warning)
+            return profiles
     except ValueError as error:
         raise SettingsError([f"extender.config: {error}"]) from error

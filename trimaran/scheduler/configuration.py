@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from scoring.profiles.configuration.fields import UnknownPlugin, refuse_unknown
 from trimaran.plugins import read_scheduler_file
 from trimaran.scheduler.gang_directory import GangDirectory
 from trimaran.scheduler.in_tree import ProfileBuilder
@@ -56,8 +57,9 @@ def read_setup(
     binds_claims: bool = False,
     preempts_shared: bool = False,
     seed: int | None = None,
+    allow_with: str = "--set scheduler.allow_plugins=",
 ) -> SchedulerSetup:
-    """Read a KubeSchedulerConfiguration.
+    """Read a KubeSchedulerConfiguration, and refuse unknown keys as kube-scheduler does.
 
     Args:
         document: the parsed file.
@@ -65,11 +67,23 @@ def read_setup(
         binds_claims: bind volume claims that wait for their pod.
         preempts_shared: preempt also on nodes that other schedulers use or may use.
         seed: seed of the node at which preemption starts to search; by default random.
+        allow_with: option that allows a plugin, for errors about an unknown one; "" if there is none.
 
     Raises:
         ValueError: the document is not valid; the message begins with the key.
+        UnknownPlugin: a plugin is not known, or not implemented.
     """
+    try:
+        return _read_setup(document, allow, binds_claims=binds_claims, preempts_shared=preempts_shared, seed=seed)
+    except UnknownPlugin as error:
+        raise error.with_remedy(allow_with) from None
+
+
+def _read_setup(
+    document: Mapping[str, Any], allow: Collection[str], *, binds_claims: bool, preempts_shared: bool, seed: int | None
+) -> SchedulerSetup:
     configuration = read_scheduler_file(document, allow=allow)
+    refuse_unknown(configuration.notes)
     options = QueueOptions(
         initial_backoff_seconds=_seconds(document, "podInitialBackoffSeconds", 1.0),
         max_backoff_seconds=_seconds(document, "podMaxBackoffSeconds", 10.0),

@@ -15,6 +15,7 @@ from runtime.kubernetes import pod_demand
 from runtime.kubernetes.gangs import GangForm
 from runtime.kubernetes.objects import Pod
 from scoring.plugins.filtering import ClusterEvent, FilterVerdict
+from scoring.profiles.configuration.fields import FieldReader, camel
 from scoring.table.node_table import NodeTable
 from trimaran.scheduler.extension_points import (
     PermitPlugin,
@@ -30,6 +31,7 @@ from trimaran.scheduler.extension_points import (
 from trimaran.scheduler.gang_directory import HELD, Gang, GangDirectory, placed_pods
 
 _PAUSE_SECONDS = 1.0  # of a gang that lost its nodes; kube-scheduler's first backoff of a pod
+_TYPE_KEYS = ("apiVersion", "kind")
 _ROOM_EVENTS = frozenset({ClusterEvent.NODE_ADDED, ClusterEvent.NODE_CHANGED, ClusterEvent.POD_GONE})
 
 
@@ -55,21 +57,28 @@ class CoschedulingArgs:
     def from_config(cls, arguments: Mapping[str, Any], where: str) -> Self:
         """Read ``CoschedulingArgs`` of a KubeSchedulerConfiguration.
 
+        Args:
+            arguments: the arguments.
+            where: their path in the file.
+
         Raises:
-            ValueError: an argument is unknown or out of range; the message names all of them.
+            ValueError: the arguments are not a mapping, or one is unknown or out of range; the message names all that
+                are, each by its path.
         """
-        names = {_camel(each.name): each.name for each in fields(cls)}
-        given = {key: value for key, value in arguments.items() if key not in {"apiVersion", "kind"}}
-        problems = [f"{key}: unknown argument" for key in given if key not in names]
-        for key in names.keys() & given.keys():
+        reader = FieldReader(where, arguments)
+        names = {camel(each.name): each.name for each in fields(cls)}
+        given = {key: reader.raw(key) for key in (*names, *_TYPE_KEYS)}
+        reader.finish()
+        given = {key: value for key, value in given.items() if value is not None and key in names}
+        problems = [f"{note.path}: {note.detail}" for note in reader.notes]
+        for key, value in given.items():
             most = 100 if key == "podGroupRejectPercentage" else None
-            value = given[key]
             is_whole = isinstance(value, int) and not isinstance(value, bool)
             if not is_whole or value < 0 or (most is not None and value > most):
                 bounds = "of at least 0" if most is None else f"between 0 and {most}"
-                problems.append(f"{key}: must be a whole number {bounds}, got {value!r}")
+                problems.append(f"{where}.{key}: must be a whole number {bounds}, got {value!r}")
         if problems:
-            raise ValueError(f"{where}: Coscheduling: {'; '.join(sorted(problems))}")
+            raise ValueError("; ".join(sorted(problems)))
         return cls(**{names[key]: value for key, value in given.items()})
 
 
@@ -268,8 +277,3 @@ class Coscheduling(QueueSortPlugin, PreFilterPlugin, PostFilterPlugin, ReservePl
 
 def _held(reason: str) -> Rejection:
     return Rejection(reason, refused_by=frozenset({HELD}))
-
-
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(other.capitalize() for other in others)

@@ -14,7 +14,7 @@ from scoring.plugins.node_declared_features import NodeDeclaredFeatures
 from scoring.plugins.node_name import NodeName
 from scoring.plugins.node_ports import NodePorts
 from scoring.plugins.node_unschedulable import NodeUnschedulable
-from scoring.profiles.configuration.fields import FieldReader
+from scoring.profiles.configuration.fields import ConfigNote, FieldReader, UnknownPlugin, refuse_unknown
 from scoring.profiles.configuration.plugins import plugin_from_config, read_shape
 from scoring.profiles.profile import Profile
 from scoring.profiles.scores import WeightedPlugin
@@ -104,7 +104,8 @@ class ProfileBuilder:
             scores: the score plugins of the profile, without that of VolumeBinding.
 
         Raises:
-            ValueError: the profile enables a plugin that is not implemented, or an argument is invalid.
+            ValueError: the profile enables a plugin that is not implemented (:class:`UnknownPlugin`), or an argument is
+                invalid or unknown.
         """
         fields = (document.get("profiles") or [{}])[place]
         arguments = {entry["name"]: entry.get("args") for entry in fields.get("pluginConfig") or ()}
@@ -113,15 +114,15 @@ class ProfileBuilder:
         gates = (SchedulingGates(),) if "SchedulingGates" in plugins_at("preEnqueue", fields) else ()
         preempts = "DefaultPreemption" in plugins_at("postFilter", fields)
         options = replace(
-            _preemption_options(arguments.get("DefaultPreemption") or {}, f"profiles[{place}].pluginConfig"),
+            _preemption_options(_arguments("DefaultPreemption", fields, place)),
             on_shared_nodes=self._preempts_shared,
         )
         preemption = DefaultPreemption(filters, lambda: self._objects.budgets, self._dice, options)
         weight = _score_weight(VolumeCapacityScore.name, fields)
+        score = self._volume_score(_arguments(VolumeCapacityScore.name, fields, place))
         if weight:
-            score = self._volume_score(arguments.get(VolumeCapacityScore.name) or {})
             scores = replace(scores, plugins=(*scores.plugins, WeightedPlugin(score, weight)))
-        gangs = self._coscheduling(fields, arguments, place)
+        gangs = self._coscheduling(fields, place)
         return SchedulerProfile(
             scores,
             filters,
@@ -151,7 +152,9 @@ class ProfileBuilder:
             if plugin is None and name in self._factories:
                 plugin = self._factories[name]()
             elif plugin is None and (name in _WITH_ARGUMENTS or name in installed_filters()):
-                plugin = plugin_from_config(name, arguments.get(name), plugins=installed_plugins())
+                notes: list[ConfigNote] = []
+                plugin = plugin_from_config(name, arguments.get(name), notes, plugins=installed_plugins())
+                refuse_unknown(notes)
             if isinstance(plugin, FilterPlugin):
                 filters.append(plugin)
             elif plugin is not None and name in at_filter:
@@ -160,14 +163,15 @@ class ProfileBuilder:
                 )
         return filters
 
-    def _coscheduling(self, fields: Mapping[str, Any], arguments: Mapping[str, Any], place: int) -> Coscheduling | None:
+    def _coscheduling(self, fields: Mapping[str, Any], place: int) -> Coscheduling | None:
         if not any(Coscheduling.name in plugins_at(point, fields) for point in _POINTS):
             return None
-        where = f"profiles[{place}].pluginConfig"
-        return Coscheduling(self._gangs, CoschedulingArgs.from_config(arguments.get(Coscheduling.name) or {}, where))
+        reader = _arguments(Coscheduling.name, fields, place)
+        return Coscheduling(self._gangs, CoschedulingArgs.from_config(reader.fields, reader.path))
 
-    def _volume_score(self, arguments: Mapping[str, Any]) -> VolumeCapacityScore:
-        shape = read_shape(FieldReader("VolumeBindingArgs", arguments, []))
+    def _volume_score(self, reader: FieldReader) -> VolumeCapacityScore:
+        shape = read_shape(reader)
+        _finish(reader, "bindTimeoutSeconds")
         return VolumeCapacityScore(self._objects, shape) if shape else VolumeCapacityScore(self._objects)
 
     def _check(self, fields: Mapping[str, Any], place: int, scores: Profile) -> None:
@@ -177,10 +181,9 @@ class ProfileBuilder:
         for point, plugin_set in (fields.get("plugins") or {}).items():
             for entry in (plugin_set or {}).get("enabled") or () if point in (*_POINTS, "multiPoint") else ():
                 if entry["name"] not in known:
-                    raise ValueError(
-                        f"profiles[{place}].plugins.{point}: {entry['name']} is not implemented by trimaran scheduler; "
-                        "remove it, or allow it to be left out with --set scheduler.allow_plugins"
-                    )
+                    where = f"profiles[{place}].plugins.{point}"
+                    problem = f"{entry['name']} is not implemented by trimaran scheduler; remove it"
+                    raise UnknownPlugin(f"{where}: {problem}", entry["name"])
 
 
 def plugins_at(point: str, fields: Mapping[str, Any]) -> list[str]:
@@ -234,12 +237,35 @@ def _queue_sort(gangs: Coscheduling | None, fields: Mapping[str, Any], place: in
     return gangs
 
 
-def _preemption_options(arguments: Mapping[str, Any], where: str) -> PreemptionOptions:
+def _arguments(name: str, fields: Mapping[str, Any], place: int) -> FieldReader:
+    """Return a reader of a plugin's arguments in a profile; it has no fields if the plugin is not configured.
+
+    Raises:
+        ValueError: the arguments are not a mapping.
+    """
+    for number, entry in enumerate(fields.get("pluginConfig") or ()):
+        if entry["name"] == name and entry.get("args") is not None:
+            return FieldReader(f"profiles[{place}].pluginConfig[{number}].args", entry["args"])
+    return FieldReader(f"profiles[{place}].pluginConfig", {})
+
+
+def _finish(reader: FieldReader, *others: str) -> None:
+    """Refuse the keys that were not read, but for some others that have no effect."""
+    for key in ("apiVersion", "kind", *others):
+        reader.raw(key)
+    reader.finish()
+    refuse_unknown(reader.notes)
+
+
+def _preemption_options(reader: FieldReader) -> PreemptionOptions:
     defaults = PreemptionOptions()
+    percent = reader.value("minCandidateNodesPercentage", defaults.min_candidate_percent)
+    least = reader.value("minCandidateNodesAbsolute", defaults.min_candidates)
+    _finish(reader)
+    for key, value in (("minCandidateNodesPercentage", percent), ("minCandidateNodesAbsolute", least)):
+        if type(value) is not int:
+            raise reader.error(key, f"must be a whole number, got {value!r}")
     try:
-        return PreemptionOptions(
-            arguments.get("minCandidateNodesPercentage", defaults.min_candidate_percent),
-            arguments.get("minCandidateNodesAbsolute", defaults.min_candidates),
-        )
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{where}: DefaultPreemption: {error}") from None
+        return PreemptionOptions(percent, least)
+    except ValueError as error:
+        raise ValueError(f"{reader.path}.{error}") from None

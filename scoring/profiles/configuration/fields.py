@@ -32,6 +32,38 @@ class ConfigNote:
         return f"{self.status:8} {self.path}" + (f": {self.detail}" if self.detail else "")
 
 
+class UnknownPlugin(ValueError):
+    """A configuration names a plugin that its reader does not have.
+
+    Attributes:
+        name: name of the plugin.
+    """
+
+    def __init__(self, message: str, name: str = "") -> None:
+        super().__init__(message)
+        self.name = name
+
+    def with_remedy(self, allow_with: str) -> "UnknownPlugin":
+        """Return the error with the option that accepts the plugin, such as ``--allow``; "" if there is none."""
+        if not allow_with:
+            return self
+        remedy = f"A plugin of your own scheduler is accepted with {allow_with}{self.name}"
+        return UnknownPlugin(
+            f"{str(self).removesuffix('.')}{'' if str(self).endswith('?') else '.'} {remedy}", self.name
+        )
+
+
+def refuse_unknown(notes: Iterable[ConfigNote]) -> None:
+    """Refuse unknown keys, as kube-scheduler does.
+
+    Raises:
+        ValueError: a note is about an unknown key; the message begins with its path.
+    """
+    for note in notes:
+        if note.status == "unknown":
+            raise ValueError(f"{note.path}: {note.detail}")
+
+
 def is_list(value: Any) -> TypeGuard[Sequence[Any]]:
     """Return whether a value is a list, as YAML and JSON have it."""
     return isinstance(value, Sequence) and not isinstance(value, str)

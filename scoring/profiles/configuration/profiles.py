@@ -12,7 +12,7 @@ from typing import Any
 
 from scoring.kubernetes_version import LATEST_VERSION, default_score_weights, has_score, in_tree_plugins, known_version
 from scoring.plugins.base import ScorePlugin
-from scoring.profiles.configuration.fields import ConfigNote, FieldReader, did_you_mean, is_list
+from scoring.profiles.configuration.fields import ConfigNote, FieldReader, UnknownPlugin, did_you_mean, is_list
 from scoring.profiles.configuration.plugins import RENAMED, UPSTREAM_PLUGINS, plugin_from_config, plugin_names
 from scoring.profiles.profile import Profile
 from scoring.profiles.scores import Weight, WeightedPlugin
@@ -48,15 +48,24 @@ _OLD_PLUGINS = frozenset({
     "AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits", "NodeLabel", "NodePreferAvoidPods", "SelectorSpread",
     "ServiceAffinity",
 })  # fmt: skip
-_OTHER_KEYS = (
-    "clientConnection", "delayCacheUntilActive", "enableContentionProfiling", "enableProfiling", "extenders",
-    "healthzBindAddress", "leaderElection", "metricsBindAddress", "parallelism", "podInitialBackoffSeconds",
-    "podMaxBackoffSeconds",
-)  # fmt: skip
-_OTHER_POINTS = (
-    "bind", "filter", "permit", "placementGenerate", "placementScore", "podGroupPostFilter", "postBind", "postFilter",
-    "preBind", "preEnqueue", "preFilter", "preScore", "queueSort", "reserve",
-)  # fmt: skip
+_NO_SCORE = "not about scores"
+_FOR_SCHEDULER = "not about scores; trimaran scheduler reads it"
+_SAMPLED = "every node is scored; trimaran scheduler reads it"
+_OTHER_KEYS = {
+    **dict.fromkeys((
+        "clientConnection", "delayCacheUntilActive", "enableContentionProfiling", "enableProfiling", "extenders",
+        "healthzBindAddress", "leaderElection", "metricsBindAddress", "parallelism",
+    ), _NO_SCORE),
+    **dict.fromkeys(("podInitialBackoffSeconds", "podMaxBackoffSeconds"), _FOR_SCHEDULER),
+}  # fmt: skip
+_OTHER_POINTS = {
+    **dict.fromkeys(("placementGenerate", "placementScore", "podGroupPostFilter", "preScore"), _NO_SCORE),
+    **dict.fromkeys((
+        "bind", "filter", "permit", "postBind", "postFilter", "preBind", "preEnqueue", "preFilter", "queueSort",
+        "reserve",
+    ), _FOR_SCHEDULER),
+}  # fmt: skip
+_OTHER_ARGUMENTS = frozenset({"Coscheduling", "DefaultPreemption", "VolumeBinding"})  # read by trimaran scheduler
 
 
 @dataclass(frozen=True)
@@ -116,8 +125,8 @@ def read_configuration(
 
     Raises:
         ValueError: the file is not a KubeSchedulerConfiguration of a known version, a value is invalid, or the
-            Kubernetes version or the name of a plugin is unknown. For an invalid value the message starts with the path
-            of the key.
+            Kubernetes version or the name of a plugin is unknown (:class:`UnknownPlugin`). For an invalid value the
+            message starts with the path of the key.
     """
     rules = known_version(kubernetes_version)
     notes: list[ConfigNote] = []
@@ -128,9 +137,9 @@ def read_configuration(
         listed = [{}]
     if not is_list(listed) or not listed:
         raise reader.error("profiles", f"must be a list of profiles, got {listed!r}")
-    reader.ignored("percentageOfNodesToScore", "every node is scored")
-    for key in _OTHER_KEYS:
-        reader.ignored(key, "not about scores")
+    reader.ignored("percentageOfNodesToScore", _SAMPLED)
+    for key, why in _OTHER_KEYS.items():
+        reader.ignored(key, why)
     reader.finish()
     names_of_plugins = None if allow is None else _PluginNames(version, rules, {*plugin_names(plugins), *allow})
     readers = [
@@ -186,10 +195,7 @@ class _PluginNames:
             return ""
         if name in in_tree_plugins(LATEST_VERSION):
             return f"kube-scheduler {self._kubernetes_version} has no plugin {name}"
-        return (
-            f"no plugin named {name!r} is known{did_you_mean(name, self._known)} A plugin of your own scheduler is "
-            f"accepted with --allow {name}"
-        )
+        return f"no plugin named {name!r} is known{did_you_mean(name, self._known)}"
 
 
 class _ProfileReader:
@@ -217,7 +223,7 @@ class _ProfileReader:
         name = reader.raw("schedulerName")
         if name is not None:
             reader.honored("schedulerName", None)
-        reader.ignored("percentageOfNodesToScore", "every node is scored")
+        reader.ignored("percentageOfNodesToScore", _SAMPLED)
         weights = self.weights = self._weights()
         arguments = self._arguments(weights)
         reader.finish()
@@ -251,10 +257,10 @@ class _ProfileReader:
         self.reader.honored("plugins", None)
         score_enabled, score_disabled = self._plugin_set(plugins, "score")
         multi_enabled, multi_disabled = self._plugin_set(plugins, "multiPoint")
-        for point in _OTHER_POINTS:
+        for point, why in _OTHER_POINTS.items():
             if plugins.raw(point) is not None:
                 self._plugin_set(FieldReader(plugins.path, plugins.fields), point)  # checks the names
-            plugins.ignored(point, "not about scores")
+            plugins.ignored(point, why)
         plugins.finish()
         # multiPoint modifies the defaults; score then modifies the result and takes precedence.
         merged = {} if "*" in multi_disabled else {n: w for n, w in defaults.items() if n not in multi_disabled}
@@ -295,7 +301,8 @@ class _ProfileReader:
                 raise entry.error("name", f"{name} is configured twice")
             arguments[name] = entry.raw("args")
             if name not in self.scored:
-                entry.ignored("args", f"the score of {name} is not implemented")
+                why = f"the score of {name} is not implemented"
+                entry.ignored("args", _FOR_SCHEDULER if name in _OTHER_ARGUMENTS else why)
             elif name not in weights:
                 entry.ignored("args", f"{name} is not enabled for scoring")
             else:
@@ -308,7 +315,7 @@ class _ProfileReader:
         if not isinstance(name, str) or not name:
             raise entry.error("name", f"must be a plugin's name, got {name!r}")
         if self.names is not None and (problem := self.names.problem(name)):
-            raise entry.error("name", problem)
+            raise UnknownPlugin(str(entry.error("name", problem)), name)
         return entry.honored("name", name)
 
     def _note(self, status: Any, key: str, detail: str) -> None:

@@ -55,7 +55,16 @@ def test_a_misspelled_key_is_a_warning(tmp_path):
     assert "did you mean targetUtilization?" in result.output
     assert "TargetLoadPackingArgs.targetUtilisation (line 13): " in result.output
     assert result.output.splitlines()[-2] == "trimaran: 3 x TargetLoadPacking"
-    assert result.output.splitlines()[-1].endswith("is valid, with warnings: 1 unknown key")
+    assert result.output.splitlines()[-1].endswith("has problems: 1 unknown key")
+    ours = users(check(tmp_path, GOOD.replace("targetUtilization", "targetUtilisation")))
+    ignored = "it ignores TargetLoadPackingArgs.targetUtilisation"
+    assert ours["kube-scheduler with trimaran's extender"] == f"yes, converted by trimaran extender config; {ignored}"
+    assert ours["trimaran score"] == f"yes; {ignored}"
+    assert ours["trimaran scheduler"] == "no: it refuses TargetLoadPackingArgs.targetUtilisation"
+    in_tree = GOOD.replace("TargetLoadPacking\n    args: {", "NodeResourcesFit\n    args: {foo: 1}\n    #")
+    in_tree = in_tree.replace('disabled: [{name: "*"}]', "disabled: []")
+    refused = users(check(tmp_path, in_tree))["kube-scheduler with trimaran's extender"]
+    assert refused == "no: it refuses NodeResourcesFitArgs.foo"
 
 
 def test_an_address_without_compat_is_a_warning(tmp_path):
@@ -142,7 +151,8 @@ def test_a_misspelt_plugin_is_refused(tmp_path):
     result = check(tmp_path, wrong)
     assert result.exit_code == 2
     assert ", line 10: profiles[0].plugins.score.enabled[0].name: no plugin named 'TargetLoadPackng'" in result.output
-    assert "did you mean TargetLoadPacking? A plugin of your own scheduler is accepted with --allow" in result.output
+    remedy = "A plugin of your own scheduler is accepted with --allow TargetLoadPackng\n"
+    assert f"did you mean TargetLoadPacking? {remedy}" in result.output
     assert check(tmp_path, wrong, "--allow", "TargetLoadPackng").exit_code == 0
 
 
@@ -160,6 +170,7 @@ def test_a_file_has_its_users(tmp_path):
         go: "yes",
         extender: "yes, converted by trimaran extender config",
         score: "yes",
+        "trimaran scheduler": "yes",
     }
     ours = users(check(tmp_path, GOOD.replace("{targetUtilization: 60", "{targetUtilization: 60, percentile: P95")))
     assert ours == {**upstream, go: "no: it refuses TargetLoadPackingArgs.percentile"}
@@ -171,3 +182,40 @@ def test_a_file_has_its_users(tmp_path):
     assert users(check(tmp_path, other, "--allow", "Coscheduling")) == upstream
     in_tree = users(check(tmp_path, GOOD[: GOOD.index("  plugins:")]))
     assert (in_tree[stock], in_tree[extender].partition(":")[0], go in in_tree) == ("yes", "no", False)
+
+
+GANGS = """apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: trimaran
+  plugins:
+    multiPoint: {enabled: [{name: Coscheduling}]}
+    queueSort: {disabled: [{name: PrioritySort}]}
+  pluginConfig:
+  - name: Coscheduling
+    args:
+      permitWaitingTimeSeconds: 10
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("Seconds: 10", "Seconds: -1", "args.permitWaitingTimeSeconds: must be a whole number of at least 0, got -1"),
+        (
+            "Seconds: 10",
+            "Seconds: true",
+            "TimeSeconds: must be a whole number of at least 0, got True",
+        ),
+        ("Seconds: 10", "Second: 10", "args.permitWaitingTimeSecond: there is no such key; did you mean permitWaiting"),
+        ("\n      permitWaitingTimeSeconds: 10", " [1]", "args: must be a mapping, got '[1]'"),
+        ("    queueSort: {disabled: [{name: PrioritySort}]}\n", "", "profiles[0].plugins.queueSort: PrioritySort and"),
+    ],
+)
+def test_what_trimaran_scheduler_refuses_is_a_problem(tmp_path, old, new, problem):
+    """The file is read as trimaran scheduler reads it: its row has the error, and the status is 1."""
+    assert users(check(tmp_path, GANGS))["trimaran scheduler"] == "yes"
+    result = check(tmp_path, GANGS.replace(old, new))
+    assert problem in users(result)["trimaran scheduler"]
+    assert result.output.splitlines()[-1].endswith("has problems: trimaran scheduler refuses it")
+    assert result.exit_code == 1

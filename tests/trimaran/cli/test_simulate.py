@@ -15,7 +15,9 @@ from typing import NoReturn
 import pytest
 from click.testing import CliRunner, Result
 
+from scoring.plugins.node_name import NodeName
 from trimaran.cli.main import main
+from trimaran.scheduler.configuration import default_document
 from trimaran.simulator import comparison, replay_batch
 from trimaran.simulator.comparison import REPLAY_PACKAGES, ReplayTask, ResultStore, program_version, run_replay
 from trimaran.simulator.measures import measures
@@ -319,6 +321,8 @@ def test_saved_nodes_are_measured_on_request(worlds: list[Path]) -> None:
         (["compare", "--trace", "/nowhere"], "trimaran: /nowhere: is not a folder"),
         (["compare", "--policy", "magic"], "unknown policy magic; policies are: default"),
         (["run", "--policy", "magic"], "unknown policy magic; policies are: default"),
+        (["compare", "--policy", "mine=standalone:"], "--policy mine=standalone:: the name of the file is missing"),
+        (["compare", "--policy", "mine="], "--policy mine=: the name of the file is missing"),
         (["compare", "--overcommit", "0"], "one number from 0.01 to 1000, or two"),
         (["compare", "--overcommit", "nan"], "one number from 0.01 to 1000, or two"),
         (["compare", "--overcommit", "1e308"], "one number from 0.01 to 1000, or two"),
@@ -342,6 +346,18 @@ def test_a_mistake_is_one_line_and_status_2(arguments: list[str], message: str) 
     assert answered.exit_code == 2
     assert message in answered.stderr
     assert "Traceback" not in answered.stderr
+
+
+def test_a_plugin_with_a_wrong_result_is_one_line(
+    worlds: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A filter that returns no verdict ends the command with one line that names the plugin."""
+    monkeypatch.setattr(NodeName, "filter", lambda *_: [True])
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(json.dumps(default_document("ours")))
+    answered = run("run", "--trace", worlds[0], "--policy", f"mine=standalone:{file}")
+    assert answered.exit_code == 2
+    assert answered.stderr.endswith("trimaran: NodeName.filter: must return a FilterVerdict or None, got list\n")
 
 
 def test_the_documentation_is_correct() -> None:

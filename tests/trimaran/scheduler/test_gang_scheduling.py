@@ -351,13 +351,14 @@ def test_no_gang_is_placed_in_part_in_random_sequences(*, in_tree: bool) -> None
     [
         ({"podGroupRejectPercentage": 101}, "podGroupRejectPercentage: must be a whole number between 0 and 100, .*"),
         ({"permitWaitingTimeSeconds": -1}, "permitWaitingTimeSeconds: must be a whole number of at least 0, got -1"),
-        ({"kubeMaster": "x"}, "kubeMaster: unknown argument"),
+        ({"kubeMaster": "x"}, "kubeMaster: there is no such key"),
+        ({"maxHoldSecond": 1}, r"maxHoldSecond: there is no such key; did you mean maxHoldSeconds\?"),
     ],
 )
 def test_invalid_arguments_are_refused(arguments: dict[str, object], problem: str) -> None:
-    """Arguments are checked as upstream checks them, and the message names the profile."""
-    with pytest.raises(ValueError, match=rf"^profiles\[0\]: Coscheduling: {problem}$"):
-        CoschedulingArgs.from_config(arguments, "profiles[0]")
+    """Arguments are checked as upstream checks them, and the message begins with the argument's path."""
+    with pytest.raises(ValueError, match=rf"^args\.{problem}$"):
+        CoschedulingArgs.from_config(arguments, "args")
 
 
 def test_arguments_have_upstream_names_and_defaults() -> None:

@@ -2,9 +2,15 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+from runtime.kubernetes.objects import Node, Pod
+from scoring import NodeTable
+from scoring.plugins.base import EVERY_ROW, Rows
+from scoring.plugins.filtering import FilterPlugin, FilterVerdict, PluginResultError
 from trimaran.scheduler.configuration import read_setup
+from trimaran.scheduler.feasibility import run_filters
 
 
 def document(**plugins: list[str]) -> dict[str, Any]:
@@ -31,6 +37,42 @@ def test_a_plugin_that_cannot_run_there_is_refused(plugins: dict[str, list[str]]
     with pytest.raises(ValueError, match=r"^profiles\[0\]") as error:
         read_setup(document(**plugins))
     assert message in str(error.value)
+
+
+def test_an_unknown_argument_is_refused() -> None:
+    """A typo in an argument is an error that begins with its path, also of plugins that only filter or preempt."""
+    typo = document(score=["CongestionCost"])
+    typo["profiles"][0]["pluginConfig"] = [{"name": "CongestionCost", "args": {"exponents": 2}}]
+    with pytest.raises(ValueError, match=r"^CongestionCostArgs\.exponents: there is no such key"):
+        read_setup(typo)
+    preemption = {"name": "DefaultPreemption", "args": {"minCandidateNodesPercent": 2}}
+    typo["profiles"][0]["pluginConfig"] = [{"name": "NodeName"}, preemption]
+    known = r"did you mean minCandidateNodesPercentage\?"
+    with pytest.raises(ValueError, match=rf"^profiles\[0\]\.pluginConfig\[1\]\.args\.minCandidate.*{known}"):
+        read_setup(typo)
+
+
+@pytest.mark.parametrize(("allow_with", "remedy"), [("--let ", " A plugin .* is accepted with --let Mine$"), ("", "$")])
+def test_an_unknown_plugin_has_the_callers_way_out(allow_with: str, remedy: str) -> None:
+    """The error about an unknown plugin names the option of the caller that allows it, if there is one."""
+    with pytest.raises(ValueError, match=rf"no plugin named 'Mine' is known\.{remedy}"):
+        read_setup(document(permit=["Mine"]), allow_with=allow_with)
+
+
+def test_a_filter_that_returns_an_array_is_named() -> None:
+    """A plugin that returns a mask instead of a verdict is one error with its name."""
+
+    class Mask(FilterPlugin):
+        """Filter of the wrong form."""
+
+        name = "Mask"
+
+        def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict | None:
+            """Return an array."""
+            return np.ones(1, np.bool_)  # type: ignore[return-value]
+
+    with pytest.raises(PluginResultError, match=r"^Mask\.filter: must return a FilterVerdict or None, got ndarray$"):
+        run_filters([Mask()], Pod("a"), NodeTable([Node("n")]))
 
 
 def test_plugins_may_be_left_out_by_name() -> None:

@@ -66,7 +66,7 @@ def standalone_policy(name: str, document: Mapping[str, Any]) -> StandalonePolic
     Raises:
         ValueError: the document is not a valid configuration of the scheduler, or has several profiles.
     """
-    names = read_setup(document).scheduler_names
+    names = read_setup(document, allow_with="").scheduler_names
     if len(names) > 1:
         raise ValueError(f"profiles: a policy has one profile, and the file has several: {', '.join(names)}")
     return StandalonePolicy(name, document)
