@@ -93,7 +93,7 @@ $(BIN)/python:
 # Install the build tools first, so that source-only packages are built with the pinned versions of them.
 INSTALL = sh requirements/install.sh $(BIN)/python --require-hashes
 $(VENV)/.run: $(BIN)/python requirements/build.txt requirements/run.txt pyproject.toml
-	@echo "installing the dependencies of trimaran into $(VENV), once; this takes half a minute"
+	@echo "installing the dependencies of trimaran into $(VENV), once; this takes a minute or more"
 	@$(INSTALL) -r requirements/build.txt
 	@$(INSTALL) --no-build-isolation -r requirements/run.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
