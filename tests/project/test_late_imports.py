@@ -22,6 +22,7 @@ STARTING = {
     "client.__getattr__", "client.connecting.connect", "runtime.kubernetes.kubeconfig.KubeConfig.read",
     "runtime.parsing._check_limits", "runtime.parsing.compose_yaml", "runtime.parsing.parse_documents",
     "watcher.api.service.WatcherService._routes", "watcher.pipeline.origins._origin",
+    "trimaran.cluster.settings.ClusterSection.check_watcher",
 }  # fmt: skip
 FETCHING = {
     "runtime.http.budget.Budget.charge_bytes", "watcher.pipeline.watcher._detector",
