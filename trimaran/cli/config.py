@@ -1,8 +1,7 @@
 """``trimaran config``: show the watcher's settings. ``trimaran config check FILE``: check a scheduler configuration."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -13,6 +12,7 @@ from scoring.profiles.configuration.fields import UnknownPlugin
 from scoring.profiles.configuration.plugins import OWN_OPTIONS, UPSTREAM_PLUGINS
 from trimaran.cli.options import allow_option, kubernetes_version_option, report_newest_version, scheduler_file_or_exit
 from trimaran.plugins import read_scheduler_file
+from trimaran.scheduler_file import SchedulerFile
 from trimaran.yaml_lines import KeyLines
 from watcher.commands import setting_options, show_settings
 
@@ -41,7 +41,7 @@ def check(file: Path, kubernetes_version: str | None, allow: tuple[str, ...], *,
 
     Exit status: 0 if the file is valid; 1 if it has problems, which the last line counts: unknown keys, arguments or
     combinations of plugins that trimaran scheduler refuses as kube-scheduler does, or a watcher address that the Go
-    plugins cannot use; 2 if it cannot be read.
+    plugins cannot use; 2 if it cannot be read, or has an unknown plugin or an invalid argument of a score.
     """
     if kubernetes_version is None:
         report_newest_version()
@@ -50,7 +50,7 @@ def check(file: Path, kubernetes_version: str | None, allow: tuple[str, ...], *,
         configuration = read_scheduler_file(read.document, kubernetes_version=rules, allow=allow)
     unknown = _show_notes(configuration, read.lines, show_all=show_all)
     addresses = _show_addresses(read.lines)
-    problem, is_wrong = _scheduler_problem(read.document, configuration, allow)
+    problem, is_wrong = _scheduler_problem(read, configuration, allow)
     users = [*_users(configuration, rules, frozenset(allow)), ["trimaran scheduler", problem or "yes"]]
     echo_table(["CAN BE USED BY", ""], users)
     for profile in configuration.profiles:
@@ -67,7 +67,7 @@ def check(file: Path, kubernetes_version: str | None, allow: tuple[str, ...], *,
 
 
 def _scheduler_problem(
-    document: Mapping[str, Any], configuration: SchedulerConfiguration, allow: Collection[str]
+    file: SchedulerFile, configuration: SchedulerConfiguration, allow: Collection[str]
 ) -> tuple[str, bool]:
     """Return why ``trimaran scheduler`` does not take a file, "" if it does, and whether the file's values are wrong.
 
@@ -78,11 +78,12 @@ def _scheduler_problem(
     if unknown := _unknown(configuration):
         return _usable(unknown, ()), False
     try:
-        read_setup(document, allow)
+        read_setup(file.document, allow)
     except UnknownPlugin as error:
         return f"no: {error}", False
     except ValueError as error:
-        return f"no: {error}", True
+        line = file.lines.line_of(str(error))
+        return f"no: {f'line {line}: ' if line else ''}{error}", True
     return "", False
 
 

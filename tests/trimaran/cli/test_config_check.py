@@ -201,7 +201,11 @@ profiles:
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ("Seconds: 10", "Seconds: -1", "args.permitWaitingTimeSeconds: must be a whole number of at least 0, got -1"),
+        (
+            "Seconds: 10",
+            "Seconds: -1",
+            "no: line 11: profiles[0].pluginConfig[0].args.permitWaitingTimeSeconds: must be",
+        ),
         (
             "Seconds: 10",
             "Seconds: true",

@@ -97,15 +97,17 @@ def test_a_list_of_in_tree_plugins_is_kept(document) -> None:
     ("name", "error"),
     [
         ("TargetLoadPackng", "did you mean TargetLoadPacking?"),
-        ("Coscheduling", "a stock kube-scheduler has no plugin Coscheduling and does not start"),
+        (
+            "Coscheduling",
+            "has no plugin Coscheduling and does not start; if yours has it, add --allow Coscheduling",
+        ),
     ],
 )
 def test_a_file_that_stops_kube_scheduler_is_not_written(document, name, error) -> None:
     """A misspelt plugin, and one that only another kube-scheduler has, are refused unless they are allowed."""
     document["profiles"][1]["plugins"]["multiPoint"] = {"enabled": [{"name": name}]}
-    with pytest.raises(ValueError, match=re.escape(error)) as refused:
+    with pytest.raises(ValueError, match=re.escape(error)):
         render_config(document, ExtenderEndpoint(URL))
-    assert f"--allow {name}" in str(refused.value)
     rendered = render_config(document, ExtenderEndpoint(URL), allow=[name])
     assert rendered["profiles"][1]["plugins"]["multiPoint"]["enabled"] == [{"name": name, "weight": 10}]
     assert list(validate_config(rendered, allow=[name])) == []
