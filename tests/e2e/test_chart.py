@@ -142,10 +142,10 @@ def test_environment_variables_are_valid_settings():
 
 
 def files_of(objects: dict[tuple[str, str], dict], part: str) -> dict[str, tuple[str, str]]:
-    """Return a component's credentials for the extender: path to the name and key of its secret."""
+    """Return a component's credentials for the services that it shows: path to the name and key of its secret."""
     spec = objects["Deployment", f"trimaran-{part}"]["spec"]["template"]["spec"]
-    (volume,) = (each for each in spec["volumes"] if each["name"] == "decisions")
-    (mount,) = (each for each in spec["containers"][0]["volumeMounts"] if each["name"] == "decisions")
+    (volume,) = (each for each in spec["volumes"] if each["name"] == "services")
+    (mount,) = (each for each in spec["containers"][0]["volumeMounts"] if each["name"] == "services")
     return {
         f"{mount['mountPath']}/{item['path']}": (source["secret"]["name"], item["key"])
         for source in volume["projected"]["sources"]
@@ -174,7 +174,7 @@ def test_the_watcher_can_run_without_the_dashboard():
     watcher = render("--set", f"{ALL},{PARTS},dashboard.inWatcher=false")["Deployment", "trimaran-watcher"]
     spec = watcher["spec"]["template"]["spec"]
     assert settings_of(spec["containers"][0])["dashboard"] == {"enabled": "false"}
-    assert "decisions" not in str(spec["volumes"])
+    assert "services" not in str(spec["volumes"])
 
 
 @pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
