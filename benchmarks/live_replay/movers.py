@@ -13,8 +13,9 @@ from typing import Any
 import requests
 from control_plane.cluster import ControlPlane
 from control_plane.descheduler import descheduler_command, documented_policy
-from control_plane.moving import grant_rights
+from control_plane.moving import MANIFESTS
 from control_plane.processes import Process
+from control_plane.rights import grant_rights
 from divided import SPEED_VARIABLE
 from support.servers import free_port
 
@@ -52,7 +53,7 @@ def moving(
         finally:
             process.kill()
         return
-    grant_rights(cluster)
+    grant_rights(cluster, *MANIFESTS)
     url = f"http://127.0.0.1:{(port := free_port())}"
     token = cluster.service_account("trimaran", "trimaran-rebalancer").token
     command = [

@@ -91,6 +91,7 @@ def test_a_missing_right_is_named(kubernetes: FakeKubernetes, tmp_path: Path) ->
     kubernetes.forbidden.add(("", "pods", "list"))
     with extender(tmp_path, kubernetes, "http://127.0.0.1:9") as url:
         wait_until(lambda: "403" in requests.get(f"{url}/readyz", timeout=20).text, "it was refused")
+        wait_until(lambda: requests.get(f"{url}/status", timeout=20).json()["kubernetes"]["server"], "it has a version")
         response = requests.get(f"{url}/readyz", timeout=20)
         result = doctor(url)
         message = check_error(response, 503, "not_ready")
