@@ -87,7 +87,7 @@ def _check(section: "SchedulerSection", names: tuple[str, ...]) -> NoReturn:
     from runtime.kubernetes.api import REQUEST_FAILURES
     from runtime.kubernetes.objects import Node, Pod
     from trimaran.cluster.view import NODES, PODS
-    from trimaran.scheduler.shared_nodes import node_sharing
+    from trimaran.scheduler.preemption.shared_nodes import node_sharing
 
     api, deadline = section.open_api("scheduler"), Deadline.after(_LIST_SECONDS)
     try:

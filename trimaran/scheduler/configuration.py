@@ -9,12 +9,13 @@ import numpy as np
 
 from scoring.profiles.configuration.fields import UnknownPlugin, refuse_unknown
 from trimaran.plugins import read_scheduler_file
-from trimaran.scheduler.gang_directory import GangDirectory
+from trimaran.scheduler.gangs.directory import GangDirectory
 from trimaran.scheduler.in_tree import ProfileBuilder
-from trimaran.scheduler.inbox import OTHER_KINDS, pod_group_kinds
+from trimaran.scheduler.inbox import OTHER_KINDS
 from trimaran.scheduler.other_objects import ObjectCache
 from trimaran.scheduler.profile import SchedulerProfile
 from trimaran.scheduler.queue import QueueOptions
+from trimaran.scheduler.registry import PluginContext
 from trimaran.scheduler.scheduler import OtherObjects, Scheduler
 
 CONGESTION_WEIGHT: Final = 5
@@ -29,7 +30,7 @@ class SchedulerSetup:
         profiles: profiles, by which the pods of each scheduler name are placed.
         options: times of the queue.
         kinds: kinds of objects to watch besides nodes and pods, of :data:`~trimaran.scheduler.inbox.OTHER_KINDS` and
-            :data:`~trimaran.scheduler.inbox.POD_GROUP_PATHS`.
+            :data:`~trimaran.scheduler.inbox.OPTIONAL_KINDS`.
         others: store of these objects; None if there are none.
         gangs: gangs, for the profiles that place them.
     """
@@ -90,13 +91,12 @@ def _read_setup(
     )
     objects, gangs = ObjectCache(), GangDirectory()
     dice = random.Random(seed)  # noqa: S311  draws a node, not a secret
-    builder = ProfileBuilder(
-        objects, dice, binds_claims=binds_claims, preempts_shared=preempts_shared, allow=allow, gangs=gangs
-    )
+    context = PluginContext(objects, gangs, dice, preempts_shared)
+    builder = ProfileBuilder(context, binds_claims=binds_claims, allow=allow)
     profiles = tuple(builder.build(document, place, each) for place, each in enumerate(configuration.profiles))
     if len({profile.queue_sort.name for profile in profiles}) > 1:
         raise ValueError("profiles: one plugin must order the queue in all profiles; enable it at queueSort in each")
-    return SchedulerSetup(profiles, options, frozenset(OTHER_KINDS) | pod_group_kinds(profiles), objects, gangs)
+    return SchedulerSetup(profiles, options, frozenset(OTHER_KINDS) | builder.kinds, objects, gangs)
 
 
 def default_document(scheduler_name: str) -> dict[str, Any]:

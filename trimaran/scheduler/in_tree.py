@@ -4,11 +4,11 @@ Which plugins run where is kube-scheduler's default, merged with ``plugins.multi
 points as kube-scheduler merges them. Source: ``getDefaultPlugins`` and ``expandMultiPointPlugins`` of kube-scheduler.
 """
 
-import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from scoring.plugins.base import ScorePlugin
 from scoring.plugins.filtering import FilterPlugin
 from scoring.plugins.node_declared_features import NodeDeclaredFeatures
 from scoring.plugins.node_name import NodeName
@@ -19,14 +19,21 @@ from scoring.profiles.configuration.plugins import plugin_from_config, read_shap
 from scoring.profiles.profile import Profile
 from scoring.profiles.scores import WeightedPlugin
 from trimaran.plugins import installed_filters, installed_plugins
-from trimaran.scheduler.coscheduling import Coscheduling, CoschedulingArgs
-from trimaran.scheduler.extension_points import PostBindPlugin, PreBindPlugin, QueueSortPlugin, ReservePlugin
-from trimaran.scheduler.gang_directory import GangDirectory
-from trimaran.scheduler.group_cycle import GANG_SCHEDULING
+from trimaran.scheduler.extension_points import (
+    PermitPlugin,
+    PostBindPlugin,
+    PostFilterPlugin,
+    PreBindPlugin,
+    PreEnqueuePlugin,
+    PreFilterPlugin,
+    QueueSortPlugin,
+    ReservePlugin,
+)
+from trimaran.scheduler.gangs.group_cycle import GANG_SCHEDULING
 from trimaran.scheduler.node_sampling import sample_percent
-from trimaran.scheduler.other_objects import ObjectCache
-from trimaran.scheduler.preemption import DefaultPreemption, PreemptionOptions
+from trimaran.scheduler.preemption.default_preemption import DefaultPreemption, PreemptionOptions
 from trimaran.scheduler.profile import PrioritySort, SchedulerProfile, SchedulingGates
+from trimaran.scheduler.registry import PLUGINS, PluginContext
 from trimaran.scheduler.resource_claims import DynamicResources
 from trimaran.scheduler.volumes.binding import VolumeBinding
 from trimaran.scheduler.volumes.capacity_score import VolumeCapacityScore
@@ -42,7 +49,6 @@ DEFAULT_PLUGINS: Final = (
     "InterPodAffinity", "DynamicResources", "DefaultPreemption", "NodeResourcesBalancedAllocation", "ImageLocality",
     "DefaultBinder", "NodeDeclaredFeatures",
 )  # fmt: skip
-_GANG_PLUGINS = (Coscheduling.name, GANG_SCHEDULING)
 _POINTS = (
     "preEnqueue",
     "queueSort",
@@ -55,34 +61,27 @@ _POINTS = (
     "permit",
     "bind",
 )
+Plugin = TypeVar("Plugin")
 
 
 class ProfileBuilder:
     """Builder of the profiles of one scheduler.
 
     Args:
-        objects: objects that plugins read.
-        dice: draws the node at which preemption starts to search.
+        context: parts of the scheduler that plugins may use.
         binds_claims: bind volume claims that wait for their pod; see
             :class:`~trimaran.scheduler.volumes.binding.VolumeBinding`.
-        preempts_shared: preempt also on nodes that other schedulers use or may use.
         allow: names of plugins that may stand in a file although they are not implemented.
-        gangs: gangs, for the profiles that place them.
+
+    Attributes:
+        kinds: kinds of objects to watch for the plugins that were built, of
+            :data:`~trimaran.scheduler.inbox.OPTIONAL_KINDS`.
     """
 
-    def __init__(
-        self,
-        objects: ObjectCache,
-        dice: random.Random,
-        *,
-        binds_claims: bool = False,
-        preempts_shared: bool = False,
-        allow: Collection[str] = (),
-        gangs: GangDirectory | None = None,
-    ) -> None:
-        self._gangs = GangDirectory() if gangs is None else gangs
-        self._objects, self._dice, self._allow = objects, dice, frozenset(allow)
-        self._preempts_shared = preempts_shared
+    def __init__(self, context: PluginContext, *, binds_claims: bool = False, allow: Collection[str] = ()) -> None:
+        self._context, self._allow = context, frozenset(allow)
+        self.kinds: frozenset[str] = frozenset()
+        objects = context.objects
         self._factories: Mapping[str, Callable[[], FilterPlugin]] = {
             "NodeName": NodeName,
             "NodeUnschedulable": NodeUnschedulable,
@@ -101,54 +100,59 @@ class ProfileBuilder:
         Args:
             document: the parsed KubeSchedulerConfiguration, which has been read for its scores without an error.
             place: index of the profile.
-            scores: the score plugins of the profile, without that of VolumeBinding.
+            scores: the score plugins of the profile that need no objects but nodes and pods.
 
         Raises:
             ValueError: the profile enables a plugin that is not implemented (:class:`UnknownPlugin`), or an argument is
                 invalid or unknown.
         """
         fields = (document.get("profiles") or [{}])[place]
-        arguments = {entry["name"]: entry.get("args") for entry in fields.get("pluginConfig") or ()}
         self._check(fields, place, scores)
-        filters = tuple(self._filters(fields, place, scores, arguments))
-        gates = (SchedulingGates(),) if "SchedulingGates" in plugins_at("preEnqueue", fields) else ()
-        preempts = "DefaultPreemption" in plugins_at("postFilter", fields)
-        options = replace(
-            _preemption_options(_arguments("DefaultPreemption", fields, place)),
-            on_shared_nodes=self._preempts_shared,
-        )
-        preemption = DefaultPreemption(filters, lambda: self._objects.budgets, self._dice, options)
-        weight = _score_weight(VolumeCapacityScore.name, fields)
-        score = self._volume_score(_arguments(VolumeCapacityScore.name, fields, place))
-        if weight:
-            scores = replace(scores, plugins=(*scores.plugins, WeightedPlugin(score, weight)))
-        gangs = self._coscheduling(fields, place)
+        filters: list[FilterPlugin] = []
+        registered = self._registered(fields, place, replace(self._context, filters=filters))
+        filters.extend(self._filters(fields, place, scores, registered))
+        if "DefaultPreemption" in plugins_at("postFilter", fields):
+            options = _preemption_options(_arguments("DefaultPreemption", fields, place))
+            options = replace(options, on_shared_nodes=self._context.preempts_shared)
+            objects = self._context.objects
+            registered = {
+                "DefaultPreemption": DefaultPreemption(filters, lambda: objects.budgets, self._context.dice, options),
+                **registered,
+            }
+        names = plugins_at("preEnqueue", fields)
         return SchedulerProfile(
-            scores,
-            filters,
-            _queue_sort(gangs, fields, place),
-            pre_enqueue=gates,
-            pre_filters=_at("preFilter", gangs, fields),
-            places_groups=GANG_SCHEDULING in plugins_at("preEnqueue", fields),
-            post_filters=(*((preemption,) if preempts else ()), *_at("postFilter", gangs, fields)),
-            reserve=(
-                *(each for each in filters if isinstance(each, ReservePlugin)),
-                *_at("reserve", gangs, fields),
+            self._with_scores(scores, registered, fields, place),
+            tuple(filters),
+            _queue_sort(registered, fields, place),
+            pre_enqueue=(
+                *((SchedulingGates(),) if "SchedulingGates" in names else ()),
+                *_at("preEnqueue", PreEnqueuePlugin, registered, fields),
             ),
-            permit=_at("permit", gangs, fields),
-            pre_bind=tuple(each for each in filters if isinstance(each, PreBindPlugin)),
-            post_bind=tuple(each for each in filters if isinstance(each, PostBindPlugin)),
+            pre_filters=_at("preFilter", PreFilterPlugin, registered, fields),
+            places_groups=GANG_SCHEDULING in names,
+            post_filters=_at("postFilter", PostFilterPlugin, registered, fields),
+            reserve=_unique(_of(ReservePlugin, filters), _at("reserve", ReservePlugin, registered, fields)),
+            permit=_at("permit", PermitPlugin, registered, fields),
+            pre_bind=_unique(_of(PreBindPlugin, filters), _at("preBind", PreBindPlugin, registered, fields)),
+            post_bind=_unique(_of(PostBindPlugin, filters), _at("postBind", PostBindPlugin, registered, fields)),
             sample_percent=sample_percent(document, place),
         )
 
+    def _registered(self, fields: Mapping[str, Any], place: int, context: PluginContext) -> Mapping[str, object]:
+        """Return the enabled plugins of :data:`~trimaran.scheduler.registry.PLUGINS`, by name in the file's order."""
+        names = dict.fromkeys(name for point in _POINTS for name in plugins_at(point, fields) if name in PLUGINS)
+        self.kinds = self.kinds.union(*(PLUGINS[name].reads for name in names))
+        return {name: PLUGINS[name].build(_arguments(name, fields, place), context) for name in names}
+
     def _filters(
-        self, fields: Mapping[str, Any], place: int, scores: Profile, arguments: Mapping[str, Any]
-    ) -> "list[FilterPlugin]":
-        scored = {weighted.plugin.name: weighted.plugin for weighted in scores.plugins}
+        self, fields: Mapping[str, Any], place: int, scores: Profile, registered: Mapping[str, object]
+    ) -> list[FilterPlugin]:
+        arguments = {entry["name"]: entry.get("args") for entry in fields.get("pluginConfig") or ()}
+        known: Mapping[str, object] = {**{each.plugin.name: each.plugin for each in scores.plugins}, **registered}
         at_filter = {entry["name"] for entry in _enabled("filter", fields)}
         filters = []
         for name in plugins_at("filter", fields):
-            plugin: object = scored.get(name)
+            plugin = known.get(name)
             if plugin is None and name in self._factories:
                 plugin = self._factories[name]()
             elif plugin is None and (name in _WITH_ARGUMENTS or name in installed_filters()):
@@ -163,21 +167,25 @@ class ProfileBuilder:
                 )
         return filters
 
-    def _coscheduling(self, fields: Mapping[str, Any], place: int) -> Coscheduling | None:
-        if not any(Coscheduling.name in plugins_at(point, fields) for point in _POINTS):
-            return None
-        reader = _arguments(Coscheduling.name, fields, place)
-        return Coscheduling(self._gangs, CoschedulingArgs.from_config(reader.fields, reader.path))
+    def _with_scores(
+        self, scores: Profile, registered: Mapping[str, object], fields: Mapping[str, Any], place: int
+    ) -> Profile:
+        """Return the score plugins with those that read other objects than nodes and pods."""
+        volumes = self._volume_score(_arguments(VolumeCapacityScore.name, fields, place))
+        plugins = [*_of(ScorePlugin, registered.values()), volumes]
+        added = ((plugin, _score_weight(plugin.name, fields)) for plugin in plugins)
+        weighted = (WeightedPlugin(plugin, weight) for plugin, weight in added if weight)
+        return replace(scores, plugins=(*scores.plugins, *weighted))
 
     def _volume_score(self, reader: FieldReader) -> VolumeCapacityScore:
-        shape = read_shape(reader)
+        shape, objects = read_shape(reader), self._context.objects
         _finish(reader, "bindTimeoutSeconds")
-        return VolumeCapacityScore(self._objects, shape) if shape else VolumeCapacityScore(self._objects)
+        return VolumeCapacityScore(objects, shape) if shape else VolumeCapacityScore(objects)
 
     def _check(self, fields: Mapping[str, Any], place: int, scores: Profile) -> None:
         """Check that every enabled plugin is implemented."""
         scored = {weighted.plugin.name for weighted in scores.plugins}
-        known = {*DEFAULT_PLUGINS, *_GANG_PLUGINS, *self._allow, *scored, *installed_filters()}
+        known = {*DEFAULT_PLUGINS, *PLUGINS, *self._allow, *scored, *installed_filters()}
         for point, plugin_set in (fields.get("plugins") or {}).items():
             for entry in (plugin_set or {}).get("enabled") or () if point in (*_POINTS, "multiPoint") else ():
                 if entry["name"] not in known:
@@ -220,21 +228,31 @@ def _score_weight(name: str, fields: Mapping[str, Any]) -> int:
     return weight
 
 
-def _at(point: str, gangs: Coscheduling | None, fields: Mapping[str, Any]) -> tuple[Coscheduling, ...]:
-    """Return the plugin if there is one and it is enabled at an extension point."""
-    return (gangs,) if gangs is not None and gangs.name in plugins_at(point, fields) else ()
+def _at(
+    point: str, kind: type[Plugin], registered: Mapping[str, object], fields: Mapping[str, Any]
+) -> tuple[Plugin, ...]:
+    """Return the plugins that implement an extension point and are enabled there, in order."""
+    return _of(kind, (registered[name] for name in plugins_at(point, fields) if name in registered))
 
 
-def _queue_sort(gangs: Coscheduling | None, fields: Mapping[str, Any], place: int) -> QueueSortPlugin:
-    names = plugins_at("queueSort", fields)
-    if gangs is None or gangs.name not in names:
-        return PrioritySort()
-    if PrioritySort.name in names:
+def _of(kind: type[Plugin], plugins: Iterable[object]) -> tuple[Plugin, ...]:
+    return tuple(plugin for plugin in plugins if isinstance(plugin, kind))
+
+
+def _unique(*parts: Iterable[Plugin]) -> tuple[Plugin, ...]:
+    return tuple({id(plugin): plugin for part in parts for plugin in part}.values())
+
+
+def _queue_sort(registered: Mapping[str, object], fields: Mapping[str, Any], place: int) -> QueueSortPlugin:
+    plugins: Mapping[str, object] = {PrioritySort.name: PrioritySort(), **registered}
+    orders = _at("queueSort", QueueSortPlugin, plugins, fields)
+    if len(orders) > 1:
+        first, second = orders[0].name, orders[1].name
         raise ValueError(
-            f"profiles[{place}].plugins.queueSort: PrioritySort and {gangs.name} are both enabled, and only one plugin "
-            "can order the queue; add disabled: [{name: PrioritySort}]"
+            f"profiles[{place}].plugins.queueSort: {first} and {second} are both enabled, and only one plugin can order "
+            f"the queue; add disabled: [{{name: {first}}}]"
         )
-    return gangs
+    return orders[0] if orders else PrioritySort()
 
 
 def _arguments(name: str, fields: Mapping[str, Any], place: int) -> FieldReader:

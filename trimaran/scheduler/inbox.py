@@ -11,8 +11,6 @@ from runtime.kubernetes.reflector import ListWatch, Object, Reflector, Reflector
 from runtime.kubernetes.reflector_group import ReflectorGroup
 from trimaran.cluster.object_reader import RUNNING, ObjectReader, metadata_of, pod_reader
 from trimaran.cluster.view import NODES, PODS
-from trimaran.scheduler.coscheduling import Coscheduling
-from trimaran.scheduler.profile import SchedulerProfile
 from trimaran.scheduler.scheduler import Scheduler
 
 _FAILED: Final = "status.phase=Failed"
@@ -38,22 +36,15 @@ OTHER_KINDS: Final[Mapping[str, str]] = {
 }
 """Paths of the lists of objects other than nodes and pods, by kind."""
 
-POD_GROUP_PATHS: Final[Mapping[str, tuple[str, ...]]] = {
+OPTIONAL_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "PodGroup": ("/apis/scheduling.k8s.io/v1beta1/podgroups", "/apis/scheduling.k8s.io/v1alpha2/podgroups"),
     "PodGroup.scheduling.x-k8s.io": ("/apis/scheduling.x-k8s.io/v1alpha1/podgroups",),
 }
-"""Paths of the lists of PodGroups by version, by kind as in :data:`~runtime.kubernetes.gangs.POD_GROUP_KINDS`."""
+"""Paths of the lists of objects that a cluster may not have, newest version first, by kind.
 
-
-def pod_group_kinds(profiles: Iterable[SchedulerProfile]) -> frozenset[str]:
-    """Return the kinds of PodGroups that the plugins of some profiles read."""
-    kinds = set()
-    for profile in profiles:
-        if profile.places_groups:
-            kinds.add("PodGroup")
-        if any(isinstance(plugin, Coscheduling) for plugin in profile.stateful):
-            kinds.add("PodGroup.scheduling.x-k8s.io")
-    return frozenset(kinds)
+They are watched for the plugins that read them. The kinds of PodGroups are those of
+:data:`~runtime.kubernetes.gangs.POD_GROUP_KINDS`.
+"""
 
 
 class Inbox:
@@ -212,7 +203,7 @@ class ClusterFeed(ReflectorGroup):
     Args:
         api: client of the Kubernetes API for these watches alone; :meth:`close` aborts its requests.
         inbox: where to post.
-        kinds: kinds of :data:`OTHER_KINDS` and :data:`POD_GROUP_PATHS` to watch. PodGroups may not be served.
+        kinds: kinds of :data:`OTHER_KINDS` and :data:`OPTIONAL_KINDS` to watch.
         on_pod: called in the scheduling thread with each pod before it is changed, as by :class:`PodFeed`.
         failed: store of the pods that have failed; None to leave them out.
     """
@@ -240,7 +231,7 @@ class ClusterFeed(ReflectorGroup):
 
 
 def _reflector(api: ListWatch, kind: str, store: ReflectorStore) -> Reflector:
-    if kind in POD_GROUP_PATHS:
-        path, *older_paths = POD_GROUP_PATHS[kind]
+    if kind in OPTIONAL_KINDS:
+        path, *older_paths = OPTIONAL_KINDS[kind]
         return Reflector(OptionalLists(api, older_paths), path, store)
     return Reflector(api, OTHER_KINDS[kind], store)

@@ -25,8 +25,8 @@ from trimaran.cluster.state import ClusterState
 from trimaran.scheduler.binding_cycle import BindingCycle
 from trimaran.scheduler.decisions import Decision
 from trimaran.scheduler.extension_points import SchedulerHandle, WaitingPods
-from trimaran.scheduler.gang_directory import HELD, GangDirectory
-from trimaran.scheduler.group_cycle import GroupCycle
+from trimaran.scheduler.gangs.directory import HELD, GangDirectory
+from trimaran.scheduler.gangs.group_cycle import GroupCycle
 from trimaran.scheduler.node_backoff import RejectingNodes
 from trimaran.scheduler.node_selector import NodeSelector
 from trimaran.scheduler.nominations import Nominations

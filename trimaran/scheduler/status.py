@@ -6,7 +6,7 @@ from typing import Any
 from scoring.table.node_table import NodeTable
 from trimaran.scheduler.inbox import ClusterFeed, Inbox
 from trimaran.scheduler.load_reader import LoadReader
-from trimaran.scheduler.shared_nodes import node_sharing
+from trimaran.scheduler.preemption.shared_nodes import node_sharing
 
 
 class LiveStatus:

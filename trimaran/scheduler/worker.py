@@ -26,11 +26,11 @@ from trimaran.scheduler.app import create_app
 from trimaran.scheduler.binder import Binder
 from trimaran.scheduler.configuration import SchedulerSetup
 from trimaran.scheduler.executor import DecisionExecutor
+from trimaran.scheduler.gangs.statuses import POD_GROUPS, PodGroupStatusWriter
 from trimaran.scheduler.inbox import ClusterFeed, Inbox
 from trimaran.scheduler.kubelet_rejections import RejectionFeed
 from trimaran.scheduler.load_reader import LoadReader
 from trimaran.scheduler.pod_events import PodEventWriter
-from trimaran.scheduler.pod_group_statuses import POD_GROUPS, PodGroupStatusWriter
 from trimaran.scheduler.scheduling_loop import SchedulingLoop
 from trimaran.scheduler.settings import SchedulerSettings
 from trimaran.scheduler.shadow import ShadowRecord

@@ -56,11 +56,11 @@ RENAMED: Mapping[str, tuple[str, Strategy]] = {
     "RequestedToCapacityRatio": (NodeResourcesFit.name, "RequestedToCapacityRatio"),
 }
 
-# Plugins of sigs.k8s.io/scheduler-plugins: cmd/scheduler/main.go.
+# Plugins of sigs.k8s.io/scheduler-plugins: cmd/scheduler/main.go, and those that are only in its folders or its KEPs.
 UPSTREAM_PLUGINS = frozenset({
-    "CapacityScheduling", "Coscheduling", "LoadVariationRiskBalancing", "LowRiskOverCommitment", "NetworkOverhead",
-    "NodeResourceTopologyMatch", "NodeResourcesAllocatable", "Peaks", "PodState", "PreemptionToleration", "QOSSort",
-    "SySched", "TargetLoadPacking", "TopologicalSort",
+    "CapacityScheduling", "Coscheduling", "CrossNodePreemption", "LoadVariationRiskBalancing", "LowRiskOverCommitment",
+    "NetworkOverhead", "NodeDiskIO", "NodeMetadata", "NodeResourceTopologyMatch", "NodeResourcesAllocatable", "Peaks",
+    "PodState", "PreemptionToleration", "QOSSort", "SySched", "TargetLoadPacking", "TopologicalSort",
 })  # fmt: skip
 _OWN_KEYS: Mapping[str, tuple[str, ...]] = {
     TargetLoadPacking.name: ("resources", "resource", "predictFrom", "percentile", _RECENT_PODS_KEY),

@@ -14,9 +14,9 @@ from runtime.kubernetes.objects import Node, Pod, ResourceList
 from runtime.kubernetes.scheduling_rules import SchedulingRules
 from scoring import NodeResourcesFit, Profile
 from trimaran.scheduler.configuration import read_setup
-from trimaran.scheduler.coscheduling import Coscheduling, CoschedulingArgs
 from trimaran.scheduler.decisions import Bind, Decision, Unschedulable, Waiting
-from trimaran.scheduler.gang_directory import GangDirectory
+from trimaran.scheduler.gangs.coscheduling import Coscheduling, CoschedulingArgs
+from trimaran.scheduler.gangs.directory import GangDirectory
 from trimaran.scheduler.profile import PrioritySort, SchedulerProfile
 from trimaran.scheduler.scheduler import Scheduler
 

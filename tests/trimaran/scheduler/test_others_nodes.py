@@ -12,9 +12,9 @@ from scoring.plugins.taint_toleration import TaintToleration
 from trimaran.scheduler.decisions import Bind, Unschedulable
 from trimaran.scheduler.kubelet_rejections import RejectionFeed, rejection_reason
 from trimaran.scheduler.node_backoff import REJECTED
+from trimaran.scheduler.preemption.shared_nodes import keeps_others_away
 from trimaran.scheduler.profile import SchedulerProfile
 from trimaran.scheduler.scheduler import Scheduler
-from trimaran.scheduler.shared_nodes import keeps_others_away
 
 
 def node(name: str, millicores: int = 1000, **fields: object) -> Node:

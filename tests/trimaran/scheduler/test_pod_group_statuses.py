@@ -8,7 +8,7 @@ import pytest
 from support.binding_api import refusal
 
 from runtime.kubernetes.gangs import POD_GROUP_LABEL
-from trimaran.scheduler.pod_group_statuses import PodGroupStatusWriter, next_status
+from trimaran.scheduler.gangs.statuses import PodGroupStatusWriter, next_status
 
 PATH = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/ml/podgroups/a/status"
 

@@ -17,7 +17,7 @@ from scoring.table.feasibility import fitting
 from scoring.table.node_table import NodeTable
 from trimaran.scheduler.extension_points import Preemption, Rejection
 from trimaran.scheduler.feasibility import run_filters
-from trimaran.scheduler.preemption import DefaultPreemption, PreemptionOptions
+from trimaran.scheduler.preemption.default_preemption import DefaultPreemption, PreemptionOptions
 
 FULL = "Insufficient cpu"
 

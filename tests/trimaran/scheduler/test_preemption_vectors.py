@@ -27,7 +27,7 @@ from scoring.plugins.taint_toleration import TaintToleration
 from scoring.table.node_table import NodeTable
 from trimaran.scheduler.extension_points import Preemption, Rejection
 from trimaran.scheduler.feasibility import run_filters
-from trimaran.scheduler.preemption import DefaultPreemption
+from trimaran.scheduler.preemption.default_preemption import DefaultPreemption
 
 VECTORS = Path(__file__).parents[2] / "data" / "preemption.jsonl"
 FILTERS = (

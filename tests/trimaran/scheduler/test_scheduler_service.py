@@ -21,13 +21,13 @@ from trimaran.scheduler.configuration import default_document, read_setup
 from trimaran.scheduler.decisions import Bind, Prepare, Unschedulable
 from trimaran.scheduler.executor import DecisionExecutor
 from trimaran.scheduler.extension_points import Preemption
-from trimaran.scheduler.inbox import OTHER_KINDS, POD_GROUP_PATHS, Inbox, NodeFeed, PodFeed
+from trimaran.scheduler.inbox import OPTIONAL_KINDS, OTHER_KINDS, Inbox, NodeFeed, PodFeed
 from trimaran.scheduler.pod_events import PodEventWriter
+from trimaran.scheduler.preemption.shared_nodes import node_sharing
 from trimaran.scheduler.scheduling_loop import DecisionHandler, SchedulingLoop
 from trimaran.scheduler.service import setup_of
 from trimaran.scheduler.settings import SchedulerSettings
 from trimaran.scheduler.shadow import ShadowRecord
-from trimaran.scheduler.shared_nodes import node_sharing
 from trimaran.scheduler.statuses import StatusWriter
 from trimaran.scheduler.telemetry import SchedulerTelemetry
 
@@ -257,7 +257,7 @@ def test_the_manifest_grants_what_is_asked() -> None:
         for rule in documents["ClusterRole"]["rules"]
         for group in rule["apiGroups"] for resource in rule["resources"] for verb in rule["verbs"]
     }  # fmt: skip
-    groups = [path for paths in POD_GROUP_PATHS.values() for path in paths]
+    groups = [path for paths in OPTIONAL_KINDS.values() for path in paths]
     paths = [path.split("/") for path in (NODES, PODS, *OTHER_KINDS.values(), *groups)]
     watched = {("" if parts[1] == "api" else parts[2], parts[-1]) for parts in paths}
     assert granted == {

@@ -2,7 +2,7 @@
 
 The plugin of kubernetes-sigs/scheduler-plugins by its extension points; docs/gangs.md lists the differences. It places
 gangs of ``scheduling.x-k8s.io`` and of labels; those of Kubernetes itself are placed by
-:mod:`trimaran.scheduler.group_cycle`.
+:mod:`trimaran.scheduler.gangs.group_cycle`.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ from trimaran.scheduler.extension_points import (
     Wait,
     WaitingPods,
 )
-from trimaran.scheduler.gang_directory import HELD, Gang, GangDirectory, placed_pods
+from trimaran.scheduler.gangs.directory import HELD, Gang, GangDirectory, placed_pods
 
 _PAUSE_SECONDS = 1.0  # of a gang that lost its nodes; kube-scheduler's first backoff of a pod
 _TYPE_KEYS = ("apiVersion", "kind")

@@ -15,7 +15,7 @@ from trimaran.cluster.state import ClusterState
 from trimaran.scheduler.binding_cycle import BindingCycle
 from trimaran.scheduler.decisions import Bind, Decision, Unschedulable
 from trimaran.scheduler.feasibility import Feasibility
-from trimaran.scheduler.gang_directory import HELD, Gang, GangDirectory, placed_pods
+from trimaran.scheduler.gangs.directory import HELD, Gang, GangDirectory, placed_pods
 from trimaran.scheduler.profile import SchedulerProfile
 from trimaran.scheduler.queue import QueueEntry, SchedulingQueue
 from trimaran.scheduler.scheduling_cycle import SchedulingCycle

@@ -17,8 +17,14 @@ from scoring.arrays import Bools
 from scoring.plugins.filtering import FilterPlugin, FilterVerdict
 from scoring.table.node_table import NodeTable
 from trimaran.scheduler.extension_points import PostFilterPlugin, Preemption, Rejection
-from trimaran.scheduler.shared_nodes import OwnNodes
-from trimaran.scheduler.victims import NO_VICTIMS, Candidate, DominatedCandidate, LowestPriorities, VictimSearch
+from trimaran.scheduler.preemption.shared_nodes import OwnNodes
+from trimaran.scheduler.preemption.victims import (
+    NO_VICTIMS,
+    Candidate,
+    DominatedCandidate,
+    LowestPriorities,
+    VictimSearch,
+)
 
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
 _SHARED = "node(s) are shared with other schedulers, where preemption is off"
@@ -62,7 +68,7 @@ class DefaultPreemption(PostFilterPlugin):
     """Preemption of pods of lower priority, as kube-scheduler's plugin decides it.
 
     Args:
-        filters: filter plugins of the profile, in order.
+        filters: filter plugins of the profile, in order; complete before the first call of :meth:`post_filter`.
         budgets: returns all disruption budgets.
         dice: draws the node at which the search starts.
         options: arguments of the plugin.
@@ -78,7 +84,7 @@ class DefaultPreemption(PostFilterPlugin):
         dice: random.Random,
         options: PreemptionOptions = PreemptionOptions(),
     ) -> None:
-        self._filters, self._budgets, self._dice, self._options = tuple(filters), budgets, dice, options
+        self._filters, self._budgets, self._dice, self._options = filters, budgets, dice, options
         self._lowest = LowestPriorities()
         self._own = OwnNodes()
 

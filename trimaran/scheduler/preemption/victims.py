@@ -23,7 +23,7 @@ from scoring.plugins.filtering import Dependence, FilterPlugin, FilterVerdict, v
 from scoring.table.node_table import NodeTable
 from scoring.table.occupancy import PlacedPod
 from trimaran.scheduler.feasibility import run_filters
-from trimaran.scheduler.shared_nodes import is_of_daemon_set
+from trimaran.scheduler.preemption.shared_nodes import is_of_daemon_set
 
 _LATEST = float("inf")
 _LEAST_PRIORITY = -(2**31)

@@ -1,0 +1,1 @@
+"""Preemption: search for pods whose deletion makes room for a pod of higher priority."""

@@ -1,0 +1,63 @@
+"""Plugins that a profile can enable besides kube-scheduler's default ones: gangs, and the rest of scheduler-plugins.
+
+A plugin of this list runs at each extension point that its class implements and at which the profile enables it. To add
+one: its class into the folder of its topic, an entry here, the decoder of the objects that it reads into
+:mod:`trimaran.scheduler.other_objects` with their path in :data:`~trimaran.scheduler.inbox.OPTIONAL_KINDS`, and the
+right to list them into the manifests.
+"""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from scoring.plugins.filtering import FilterPlugin
+from scoring.profiles.configuration.fields import FieldReader
+from trimaran.scheduler.gangs.coscheduling import Coscheduling, CoschedulingArgs
+from trimaran.scheduler.gangs.directory import GangDirectory
+from trimaran.scheduler.gangs.group_cycle import GANG_SCHEDULING
+from trimaran.scheduler.other_objects import ObjectCache
+
+
+@dataclass(frozen=True)
+class PluginContext:
+    """Parts of a scheduler that plugins may use.
+
+    Attributes:
+        objects: objects of the cluster other than nodes and pods.
+        gangs: gangs with their pods.
+        dice: draws the node at which preemption starts to search.
+        preempts_shared: preempt also on nodes that other schedulers use or may use.
+        filters: filter plugins of the profile, in order; complete once the profile is built.
+    """
+
+    objects: ObjectCache
+    gangs: GangDirectory
+    dice: random.Random
+    preempts_shared: bool = False
+    filters: Sequence[FilterPlugin] = ()
+
+
+@dataclass(frozen=True)
+class RegisteredPlugin:
+    """Plugin that a profile can enable.
+
+    Attributes:
+        build: returns the plugin by its arguments; raises ValueError for arguments that are not valid.
+        reads: kinds of objects to watch for it, of :data:`~trimaran.scheduler.inbox.OPTIONAL_KINDS`.
+    """
+
+    build: Callable[[FieldReader, PluginContext], object]
+    reads: frozenset[str] = field(default=frozenset())
+
+
+def _coscheduling(arguments: FieldReader, context: PluginContext) -> Coscheduling:
+    return Coscheduling(context.gangs, CoschedulingArgs.from_config(arguments.fields, arguments.path))
+
+
+PLUGINS: Final[Mapping[str, RegisteredPlugin]] = {
+    Coscheduling.name: RegisteredPlugin(_coscheduling, frozenset({"PodGroup.scheduling.x-k8s.io"})),
+    # Not an object of its own: the scheduling cycle of a profile handles these groups itself.
+    GANG_SCHEDULING: RegisteredPlugin(lambda _arguments, _context: None, frozenset({"PodGroup"})),
+}
+"""Plugins by name."""
