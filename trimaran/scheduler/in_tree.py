@@ -249,8 +249,8 @@ def _queue_sort(registered: Mapping[str, object], fields: Mapping[str, Any], pla
     if len(orders) > 1:
         first, second = orders[0].name, orders[1].name
         raise ValueError(
-            f"profiles[{place}].plugins.queueSort: {first} and {second} are both enabled, and only one plugin can order "
-            f"the queue; add disabled: [{{name: {first}}}]"
+            f"profiles[{place}].plugins.queueSort: {first} and {second} are both enabled, and only one plugin can "
+            f"order the queue; add disabled: [{{name: {first}}}]"
         )
     return orders[0] if orders else PrioritySort()
 
