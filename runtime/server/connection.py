@@ -6,11 +6,14 @@
 
 ``connections`` drives it: it calls ``readable`` and ``writable`` on events of the poller, ``respond`` once a response
 is ready, and ``close`` to drop the client, in any order: a call that does not fit the state does nothing. Only
-``send_early`` may run in another thread, the one that computed the response, while the state is PROCESSING.
+``send_early`` and ``has_left`` may run in another thread, the one that computes the response, while the state is
+PROCESSING.
 """
 
+import select
 import socket
 import ssl
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -144,6 +147,17 @@ class Connection:
             except OSError:  # the client disconnected, or its buffer is full: the main loop handles both
                 sent = 0
         return EncodedResponse((joined[sent:],), response.keep_alive)
+
+    def has_left(self) -> bool:
+        """Return whether the client has closed the connection while its request waits. Always false but on Linux."""
+        with self._socket_lock:
+            if self.state is not ConnectionState.PROCESSING:
+                return True
+            if sys.platform != "linux":
+                return False
+            poller = select.poll()  # unlike recv(), also sees the end behind data that was not read, and below TLS
+            poller.register(self.sock, select.POLLRDHUP)
+            return bool(poller.poll(0))
 
     def respond(self, response: EncodedResponse, now: float) -> None:
         """Send the response of a request for which ``handle`` returned None, then continue with buffered data."""

@@ -115,10 +115,22 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         environ = make_environ(head, body, connection.client, connection.server, connection.sock)
         finished = self.wsgi.cached(environ)
         if finished is None:
-            pool = self._background if self.wsgi.is_background(environ) else self._pool
-            pool.submit(self._process, connection, head, environ, keep_alive)
+            if self.wsgi.is_background(environ):
+                self._background.submit(self._process_if_awaited, connection, head, environ, keep_alive)
+            else:
+                self._pool.submit(self._process, connection, head, environ, keep_alive)
             return None
         return self._encode(finished, head, keep_alive)
+
+    def _process_if_awaited(
+        self, connection: Connection, head: RequestHead, environ: dict[str, Any], keep_alive: bool
+    ) -> None:
+        """Process a request whose client still waits: those of clients that gave up would delay all that follow."""
+        if connection.has_left():
+            self._responses.append((connection, EncodedResponse((), keep_alive=False)))
+            self._wake()
+        else:
+            self._process(connection, head, environ, keep_alive)
 
     def _process(self, connection: Connection, head: RequestHead, environ: dict[str, Any], keep_alive: bool) -> None:
         """Compute a response in a thread, by the fast path's handler or by the application, and send it."""
@@ -135,6 +147,10 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
                 HTTPStatus.INTERNAL_SERVER_ERROR, ErrorCode.INTERNAL, message, head_only=False
             )
         self._responses.append((connection, connection.send_early(encoded)))
+        self._wake()
+
+    def _wake(self) -> None:
+        """Wake the event loop."""
         with contextlib.suppress(OSError):  # if the pipe is full, its content wakes the loop anyway
             os.write(self.PIPE[1], b".")
 

@@ -402,6 +402,28 @@ def test_a_history_is_computed_at_low_priority(service: Service) -> None:
     assert priorities(worker) == {usual, 19}
 
 
+def test_a_history_is_not_computed_for_a_client_that_has_left(service: Service) -> None:
+    """Requests that wait for a thread of low priority are dropped when their clients close the connection."""
+    service.get("/history", params={"type": "CPU"})
+    before = histories(service)
+    (worker,) = psutil.Process(service.process.pid).children()
+    worker.suspend()
+    try:
+        for _ in range(5):
+            with connect(service) as client:
+                client.sendall(b"GET /history?type=CPU HTTP/1.1\r\nHost: x\r\n\r\n")
+    finally:
+        worker.resume()
+    assert service.get("/history", params={"type": "CPU"}).status_code == 200
+    assert histories(service) == before + 1
+
+
+def histories(service: Service) -> float:
+    """Return the number of histories that were computed."""
+    counts = re.findall(r'^\S+requests_total{[^}]*"/history"[^}]*} (\S+)$', service.get("/metrics").text, re.MULTILINE)
+    return sum(map(float, counts))
+
+
 def priorities(process: int) -> set[int]:
     """Return the niceness values of a process's threads."""
     return {os.getpriority(os.PRIO_PROCESS, int(each.name)) for each in Path(f"/proc/{process}/task").iterdir()}
