@@ -90,6 +90,7 @@ PROGRAMS: Mapping[str, Program] = {
         MODULES / "kube-controller-manager", _KUBERNETES, "/cmd/kube-controller-manager", 90
     ),
     "kube-scheduler": Program(MODULES / "kubernetes", _KUBERNETES, "/cmd/kube-scheduler", 30),
+    "kube-apiserver-oldest": Program(MODULES / "kubernetes-oldest", _KUBERNETES, "/cmd/kube-apiserver", 240),
     "kube-scheduler-oldest": Program(MODULES / "kubernetes-oldest", _KUBERNETES, "/cmd/kube-scheduler", 240),
     "kwok": Program(MODULES / "kwok", "sigs.k8s.io/kwok", "/cmd/kwok", 100, data="kustomize"),
     "metrics-server": Program(MODULES / "metrics-server", "sigs.k8s.io/metrics-server", "/cmd/metrics-server", 100),

@@ -29,6 +29,7 @@ class ControlPlane:
 
     Args:
         folder: folder for certificates, logs and etcd's data; the data is deleted at the end.
+        program: API server to run, a key of :data:`control_plane.builds.PROGRAMS`.
 
     Attributes:
         api: API client of an administrator.
@@ -42,8 +43,8 @@ class ControlPlane:
     apiserver: Process
     etcd_url: str
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, program: str = "kube-apiserver") -> None:
+        self.folder, self._program = folder, program
         self.url = f"https://127.0.0.1:{free_port()}"
         self.certificates = Authority(folder, "cluster")
         self.serving_certificate = self.certificates.issue("localhost")
@@ -146,7 +147,7 @@ class ControlPlane:
         proxy = Authority(folder, "front-proxy")
         proxy_client = proxy.issue("front-proxy-client")
         command = [
-            binary("kube-apiserver"), "--etcd-servers", etcd_url,
+            binary(self._program), "--etcd-servers", etcd_url,
             "--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1",
             "--secure-port", self.url.rpartition(":")[2], "--cert-dir", folder,
             "--tls-cert-file", self.serving_certificate, "--tls-private-key-file", self.serving_certificate,

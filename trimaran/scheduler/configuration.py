@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from scoring.kubernetes_version import LATEST_VERSION, known_version
 from scoring.profiles.configuration.fields import UnknownPlugin, refuse_unknown
 from trimaran.plugins import read_scheduler_file
 from trimaran.scheduler.gangs.directory import GangDirectory
@@ -57,6 +58,7 @@ def read_setup(
     *,
     binds_claims: bool = False,
     preempts_shared: bool = False,
+    kubernetes_version: str = LATEST_VERSION,
     seed: int | None = None,
     allow_with: str = "--set scheduler.allow_plugins=",
 ) -> SchedulerSetup:
@@ -67,6 +69,7 @@ def read_setup(
         allow: names of plugins that may stand in the file although trimaran does not know them.
         binds_claims: bind volume claims that wait for their pod.
         preempts_shared: preempt also on nodes that other schedulers use or may use.
+        kubernetes_version: version of kube-scheduler whose plugins and rules of scoring apply, such as ``1.36``.
         seed: seed of the node at which preemption starts to search; by default random.
         allow_with: option that allows a plugin, for errors about an unknown one; "" if there is none.
 
@@ -74,28 +77,23 @@ def read_setup(
         ValueError: the document is not valid; the message begins with the key.
         UnknownPlugin: a plugin is not known, or not implemented.
     """
+    version = known_version(kubernetes_version)
     try:
-        return _read_setup(document, allow, binds_claims=binds_claims, preempts_shared=preempts_shared, seed=seed)
+        configuration = read_scheduler_file(document, kubernetes_version=version, allow=allow)
+        refuse_unknown(configuration.notes)
+        objects, gangs = ObjectCache(), GangDirectory()
+        dice = random.Random(seed)  # noqa: S311  draws a node, not a secret
+        context = PluginContext(objects, gangs, dice, preempts_shared)
+        builder = ProfileBuilder(context, binds_claims=binds_claims, allow=allow, kubernetes_version=version)
+        profiles = tuple(builder.build(document, place, each) for place, each in enumerate(configuration.profiles))
     except UnknownPlugin as error:
         raise error.with_remedy(allow_with) from None
-
-
-def _read_setup(
-    document: Mapping[str, Any], allow: Collection[str], *, binds_claims: bool, preempts_shared: bool, seed: int | None
-) -> SchedulerSetup:
-    configuration = read_scheduler_file(document, allow=allow)
-    refuse_unknown(configuration.notes)
+    if len({profile.queue_sort.name for profile in profiles}) > 1:
+        raise ValueError("profiles: one plugin must order the queue in all profiles; enable it at queueSort in each")
     options = QueueOptions(
         initial_backoff_seconds=_seconds(document, "podInitialBackoffSeconds", 1.0),
         max_backoff_seconds=_seconds(document, "podMaxBackoffSeconds", 10.0),
     )
-    objects, gangs = ObjectCache(), GangDirectory()
-    dice = random.Random(seed)  # noqa: S311  draws a node, not a secret
-    context = PluginContext(objects, gangs, dice, preempts_shared)
-    builder = ProfileBuilder(context, binds_claims=binds_claims, allow=allow)
-    profiles = tuple(builder.build(document, place, each) for place, each in enumerate(configuration.profiles))
-    if len({profile.queue_sort.name for profile in profiles}) > 1:
-        raise ValueError("profiles: one plugin must order the queue in all profiles; enable it at queueSort in each")
     return SchedulerSetup(profiles, options, frozenset(OTHER_KINDS) | builder.kinds, objects, gangs)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
+from scoring.kubernetes_version import LATEST_VERSION, at_least, in_tree_plugins
 from scoring.plugins.base import ScorePlugin
 from scoring.plugins.filtering import FilterPlugin
 from scoring.plugins.node_declared_features import NodeDeclaredFeatures
@@ -61,6 +62,7 @@ _POINTS = (
     "permit",
     "bind",
 )
+_SCORES_CAPACITY = "1.37"  # first version in which VolumeBinding scores without a feature gate
 Plugin = TypeVar("Plugin")
 
 
@@ -72,14 +74,22 @@ class ProfileBuilder:
         binds_claims: bind volume claims that wait for their pod; see
             :class:`~trimaran.scheduler.volumes.binding.VolumeBinding`.
         allow: names of plugins that may stand in a file although they are not implemented.
+        kubernetes_version: version of kube-scheduler whose plugins and rules of scoring apply.
 
     Attributes:
         kinds: kinds of objects to watch for the plugins that were built, of
             :data:`~trimaran.scheduler.inbox.OPTIONAL_KINDS`.
     """
 
-    def __init__(self, context: PluginContext, *, binds_claims: bool = False, allow: Collection[str] = ()) -> None:
-        self._context, self._allow = context, frozenset(allow)
+    def __init__(
+        self,
+        context: PluginContext,
+        *,
+        binds_claims: bool = False,
+        allow: Collection[str] = (),
+        kubernetes_version: str = LATEST_VERSION,
+    ) -> None:
+        self._context, self._allow, self._version = context, frozenset(allow), kubernetes_version
         self.kinds: frozenset[str] = frozenset()
         objects = context.objects
         self._factories: Mapping[str, Callable[[], FilterPlugin]] = {
@@ -153,11 +163,17 @@ class ProfileBuilder:
         filters = []
         for name in plugins_at("filter", fields):
             plugin = known.get(name)
-            if plugin is None and name in self._factories:
+            if plugin is None and name in self._factories and name in in_tree_plugins(self._version):
                 plugin = self._factories[name]()
             elif plugin is None and (name in _WITH_ARGUMENTS or name in installed_filters()):
                 notes: list[ConfigNote] = []
-                plugin = plugin_from_config(name, arguments.get(name), notes, plugins=installed_plugins())
+                plugin = plugin_from_config(
+                    name,
+                    arguments.get(name),
+                    notes,
+                    kubernetes_version=self._version,
+                    plugins=installed_plugins(),
+                )
                 refuse_unknown(notes)
             if isinstance(plugin, FilterPlugin):
                 filters.append(plugin)
@@ -171,8 +187,10 @@ class ProfileBuilder:
         self, scores: Profile, registered: Mapping[str, object], fields: Mapping[str, Any], place: int
     ) -> Profile:
         """Return the score plugins with those that read other objects than nodes and pods."""
+        plugins = list(_of(ScorePlugin, registered.values()))
         volumes = self._volume_score(_arguments(VolumeCapacityScore.name, fields, place))
-        plugins = [*_of(ScorePlugin, registered.values()), volumes]
+        if at_least(self._version, _SCORES_CAPACITY):
+            plugins.append(volumes)
         added = ((plugin, _score_weight(plugin.name, fields)) for plugin in plugins)
         weighted = (WeightedPlugin(plugin, weight) for plugin, weight in added if weight)
         return replace(scores, plugins=(*scores.plugins, *weighted))

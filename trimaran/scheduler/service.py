@@ -49,7 +49,12 @@ def setup_of(section: "SchedulerSection") -> "SchedulerSetup":
     """
     from trimaran.scheduler.configuration import default_document, read_setup
 
-    read = partial(read_setup, binds_claims=section.bind_claims, preempts_shared=section.preempt_shared)
+    read = partial(
+        read_setup,
+        binds_claims=section.bind_claims,
+        preempts_shared=section.preempt_shared,
+        kubernetes_version=section.kubernetes_version,
+    )
     if section.config is None:
         if not section.name:
             remedy = "with --config, or only the schedulerName of the pods to place with --name"

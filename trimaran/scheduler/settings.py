@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field
 from runtime.settings.fields import comma_separated
 from runtime.settings.sections import ServerSettings
 from scoring import FallbackPolicy
+from scoring.kubernetes_version import LATEST_VERSION, known_version
 from trimaran.cluster.settings import ClusterSection
 from watcher.settings import Settings
 
@@ -34,6 +35,9 @@ class SchedulerSection(ClusterSection):
         "bind", description="bind places pods; shadow only decides for the pods of another scheduler"
     )
     allow_plugins: Texts = Field([], description="names of further plugins in the file, which are ignored")
+    kubernetes_version: Annotated[str, BeforeValidator(known_version)] = Field(
+        LATEST_VERSION, description="version of kube-scheduler whose plugins and rules of scoring apply, such as 1.37"
+    )
     refresh_seconds: float = Field(15, ge=1, le=600, description="time between two reads of the load")
     workloads_refresh_seconds: float = Field(
         60, ge=0, le=3600, description="time between two reads of the learned use of workloads; 0 expects the requests"
