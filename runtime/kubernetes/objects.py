@@ -6,7 +6,7 @@ none: invalid and negative quantities are rejected with the name of their field,
 node has, so that no sum of pods and no score exceeds 64 bits.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from uuid import uuid4
@@ -250,6 +250,8 @@ class Pod:
         owner: controller of the pod; None if it has none.
         workload: workload of the pod, over all its revisions and runs; None if it is not known.
         priority: pods with a higher priority are scheduled first.
+        priority_class: name of the PriorityClass; empty if there is none.
+        qos: quality of service as the API server reports it; empty if unknown, see :mod:`runtime.kubernetes.qos`.
         tolerations: tolerations of the pod.
         node_selector: labels that the pod's node must have.
         required_affinity: terms of the required node affinity, of which one must match; None if the pod has none.
@@ -281,6 +283,8 @@ class Pod:
     owner: Owner | None = None
     workload: Workload | None = None
     priority: int = 0
+    priority_class: str = ""
+    qos: str = ""
     tolerations: tuple[Toleration, ...] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict, hash=False)
     required_affinity: tuple[NodeSelectorTerm, ...] | None = None
@@ -353,6 +357,8 @@ class Pod:
             owner=owner,
             workload=name_workload(namespace, name, labels, template_owner, generate_name=prefix),
             priority=_priority(spec, where),
+            priority_class=get(spec, "priorityClassName") or "",
+            qos=get(status, "qosClass") or "",
             tolerations=read_tolerations(spec, where),
             node_selector=get_texts(spec, "nodeSelector", where),
             required_affinity=read_required_affinity(spec, where),
@@ -380,6 +386,7 @@ class Node:
         unschedulable: True if the node is cordoned.
         declared_features: features that the node declares in ``status.declaredFeatures``.
         use_limits: values of the annotations ``trimaran.io/limit-<resource>-percent`` by resource, not parsed.
+        annotations: those annotations that the reader was asked to keep; most change often and matter to nobody here.
     """
 
     name: str
@@ -392,10 +399,15 @@ class Node:
     unschedulable: bool = False
     declared_features: frozenset[str] = frozenset()
     use_limits: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def from_k8s(cls, node: Any) -> Self:
+    def from_k8s(cls, node: Any, kept_annotations: Iterable[str] = ()) -> Self:
         """Read a v1 Node.
+
+        Args:
+            node: the object.
+            kept_annotations: names of the annotations to keep.
 
         Raises:
             ValueError: the object is not a node, the name is missing, or a quantity is invalid, negative or too large.
@@ -428,6 +440,7 @@ class Node:
             unschedulable=bool(get(spec, "unschedulable")),
             declared_features=frozenset(get_list(status, "declaredFeatures", f"node {name}: status")),
             use_limits=_use_limits(metadata),
+            annotations=_kept_annotations(metadata, kept_annotations),
         )
 
 
@@ -584,6 +597,11 @@ def _use_limits(metadata: Any) -> Mapping[str, str]:
     annotations = get(metadata, "annotations") or {}
     stated = {name: annotations.get(f"{_LIMIT_PREFIX}{name}-percent") for name in (CPU, MEMORY)}
     return {name: str(text) for name, text in stated.items() if text is not None}
+
+
+def _kept_annotations(metadata: Any, names: Iterable[str]) -> Mapping[str, str]:
+    annotations = get(metadata, "annotations") or {}
+    return {name: str(annotations[name]) for name in names if name in annotations}
 
 
 def _scheduled_at(status: Any, where: str) -> float | None:

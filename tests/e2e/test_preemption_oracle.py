@@ -29,13 +29,13 @@ _SCENARIOS = 200
 _SETTLE_SECONDS = 0.3  # nodes and budgets reach the scheduler by other watches than pods
 _STARTED = re.compile(r'"Start the preemption asynchronously" preemptor="default/([^"]+)".* numVictimsToDelete=(\d+)')
 _CHECKED = 20
+_RECORDS = os.environ.get("TRIMARAN_RECORD") == "1"  # read on import, because tests run without the user's variables
 
 
 def test_the_recorded_preemptions_are_those_of_kube_scheduler(tmp_path: Path, record_property: Any) -> None:
     """A tenth of the recorded scenarios has the same outcomes again; with TRIMARAN_RECORD=1 all are recorded."""
-    recording = os.environ.get("TRIMARAN_RECORD") == "1"
-    recorded = [] if recording else [json.loads(line) for line in VECTORS.read_text().splitlines()]
-    scenarios = [draw(seed) for seed in range(_SCENARIOS)] if recording else recorded[:: len(recorded) // _CHECKED]
+    recorded = [] if _RECORDS else [json.loads(line) for line in VECTORS.read_text().splitlines()]
+    scenarios = [draw(seed) for seed in range(_SCENARIOS)] if _RECORDS else recorded[:: len(recorded) // _CHECKED]
     begun = time.monotonic()
     with (
         ControlPlane(tmp_path) as cluster,
@@ -44,7 +44,7 @@ def test_the_recorded_preemptions_are_those_of_kube_scheduler(tmp_path: Path, re
         run = _Run(cluster, scheduler)
         outcomes = [run.outcomes(each) for each in scenarios]
     record_property("figures", f"{len(scenarios)} scenarios of preemption in {time.monotonic() - begun:.0f} s")
-    if recording:
+    if _RECORDS:
         lines = [
             json.dumps({**each, "outcomes": found}, separators=(",", ":"))
             for each, found in zip(scenarios, outcomes, strict=True)

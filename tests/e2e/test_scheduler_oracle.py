@@ -8,6 +8,7 @@ spread constraints, so the equal pods have a profile without them.
 
 import random
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,6 +56,14 @@ CONFIGURATION: Mapping[str, Any] = {
 _PODS, _VOLUMES, _CLAIMS = (f"/api/v1/{kind}" for kind in ("pods", "persistentvolumes", "persistentvolumeclaims"))
 _FREE = ("Available", "Pending")
 _BINDER = ("persistentvolume-binder-controller",)
+# Messages that older versions word differently; these name the taint.
+_TAINT = re.compile(r"taint \{.*\}")
+_NOW = {
+    "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode": (
+        "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by "
+        "another pod"
+    )
+}
 _REASONS = re.compile(r"0/\d+ nodes are available: (.*?)\. (?:no new claims|preemption:)")
 
 
@@ -161,8 +170,11 @@ def _reasons(document: Object) -> dict[str, int]:
     message = next(each["message"] for each in document["status"]["conditions"] if each["type"] == "PodScheduled")
     match = _REASONS.match(message)
     assert match is not None, message
-    counted = (part.split(" ", 1) for part in match[1].split(", "))
-    return {reason: int(number) for number, reason in counted}
+    counts: Counter[str] = Counter()
+    for part in match[1].split(", "):
+        number, reason = part.split(" ", 1)
+        counts[_NOW.get(reason, _TAINT.sub("taint(s)", reason))] += int(number)
+    return dict(counts)
 
 
 @pytest.fixture(scope="module", params=["", pytest.param("-oldest", marks=pytest.mark.oldest)])

@@ -34,6 +34,7 @@ class SchedulerSetup:
             :data:`~trimaran.scheduler.inbox.OPTIONAL_KINDS`.
         others: store of these objects; None if there are none.
         gangs: gangs, for the profiles that place them.
+        node_annotations: names of the annotations of nodes that plugins read.
     """
 
     profiles: tuple[SchedulerProfile, ...]
@@ -41,6 +42,7 @@ class SchedulerSetup:
     kinds: frozenset[str] = frozenset()
     others: OtherObjects | None = None
     gangs: GangDirectory | None = None
+    node_annotations: frozenset[str] = frozenset()
 
     @property
     def scheduler_names(self) -> tuple[str, ...]:
@@ -94,7 +96,8 @@ def read_setup(
         initial_backoff_seconds=_seconds(document, "podInitialBackoffSeconds", 1.0),
         max_backoff_seconds=_seconds(document, "podMaxBackoffSeconds", 10.0),
     )
-    return SchedulerSetup(profiles, options, frozenset(OTHER_KINDS) | builder.kinds, objects, gangs)
+    kinds = frozenset(OTHER_KINDS) | builder.kinds
+    return SchedulerSetup(profiles, options, kinds, objects, gangs, builder.node_annotations)
 
 
 def default_document(scheduler_name: str) -> dict[str, Any]:

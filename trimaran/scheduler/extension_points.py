@@ -75,6 +75,7 @@ class Rejection:
             ``Unschedulable``.
         ends_nomination: true if the pod's nomination to a node ends, because preemption cannot help it any more.
         refused_by: plugins whose events requeue a pod that PreFilter refuses; empty for the plugin that answers.
+        may_preempt: true if PostFilter plugins may help a pod that PreFilter refuses; they see it refused on all nodes.
         retry_at: time at which a pod that PreFilter refuses is tried again without an event, seconds; None for the
             queue's own times.
     """
@@ -83,6 +84,7 @@ class Rejection:
     needs_room: bool = False
     ends_nomination: bool = False
     refused_by: frozenset[str] = frozenset()
+    may_preempt: bool = False
     retry_at: float | None = None
 
 
@@ -127,7 +129,9 @@ class PreFilterPlugin(SchedulerPlugin, ABC):
 
     @abstractmethod
     def pre_filter(self, pod: Pod, nodes: NodeTable, now: float) -> Rejection | None:
-        """Return why the pod is not tried now; None if it is. PostFilter plugins do not run for a refused pod.
+        """Return why the pod is not tried now; None if it is.
+
+        PostFilter plugins do not run for a refused pod, unless the rejection says that they may help.
 
         Args:
             pod: pending pod.

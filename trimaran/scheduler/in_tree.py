@@ -20,6 +20,7 @@ from scoring.profiles.configuration.plugins import plugin_from_config, read_shap
 from scoring.profiles.profile import Profile
 from scoring.profiles.scores import WeightedPlugin
 from trimaran.plugins import installed_filters, installed_plugins
+from trimaran.scheduler.arguments import finish
 from trimaran.scheduler.extension_points import (
     PermitPlugin,
     PostBindPlugin,
@@ -31,10 +32,11 @@ from trimaran.scheduler.extension_points import (
     ReservePlugin,
 )
 from trimaran.scheduler.gangs.group_cycle import GANG_SCHEDULING
+from trimaran.scheduler.node_metadata import NodeMetadata
 from trimaran.scheduler.node_sampling import sample_percent
-from trimaran.scheduler.preemption.default_preemption import DefaultPreemption, PreemptionOptions
+from trimaran.scheduler.preemption.default_preemption import DefaultPreemption
 from trimaran.scheduler.profile import PrioritySort, SchedulerProfile, SchedulingGates
-from trimaran.scheduler.registry import PLUGINS, PluginContext
+from trimaran.scheduler.registry import PLUGINS, PluginContext, read_preemption_options
 from trimaran.scheduler.resource_claims import DynamicResources
 from trimaran.scheduler.volumes.binding import VolumeBinding
 from trimaran.scheduler.volumes.capacity_score import VolumeCapacityScore
@@ -79,6 +81,7 @@ class ProfileBuilder:
     Attributes:
         kinds: kinds of objects to watch for the plugins that were built, of
             :data:`~trimaran.scheduler.inbox.OPTIONAL_KINDS`.
+        node_annotations: names of the annotations of nodes that these plugins read.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class ProfileBuilder:
     ) -> None:
         self._context, self._allow, self._version = context, frozenset(allow), kubernetes_version
         self.kinds: frozenset[str] = frozenset()
+        self.node_annotations: frozenset[str] = frozenset()
         objects = context.objects
         self._factories: Mapping[str, Callable[[], FilterPlugin]] = {
             "NodeName": NodeName,
@@ -122,8 +126,7 @@ class ProfileBuilder:
         registered = self._registered(fields, place, replace(self._context, filters=filters))
         filters.extend(self._filters(fields, place, scores, registered))
         if "DefaultPreemption" in plugins_at("postFilter", fields):
-            options = _preemption_options(_arguments("DefaultPreemption", fields, place))
-            options = replace(options, on_shared_nodes=self._context.preempts_shared)
+            options = read_preemption_options(_arguments("DefaultPreemption", fields, place), self._context)
             objects = self._context.objects
             registered = {
                 "DefaultPreemption": DefaultPreemption(filters, lambda: objects.budgets, self._context.dice, options),
@@ -150,9 +153,15 @@ class ProfileBuilder:
 
     def _registered(self, fields: Mapping[str, Any], place: int, context: PluginContext) -> Mapping[str, object]:
         """Return the enabled plugins of :data:`~trimaran.scheduler.registry.PLUGINS`, by name in the file's order."""
-        names = dict.fromkeys(name for point in _POINTS for name in plugins_at(point, fields) if name in PLUGINS)
+        names = dict.fromkeys(
+            name for point in (*_POINTS, "score") for name in plugins_at(point, fields) if name in PLUGINS
+        )
         self.kinds = self.kinds.union(*(PLUGINS[name].reads for name in names))
-        return {name: PLUGINS[name].build(_arguments(name, fields, place), context) for name in names}
+        plugins = {name: PLUGINS[name].build(_arguments(name, fields, place), context) for name in names}
+        self.node_annotations = self.node_annotations.union(
+            *(plugin.annotations for plugin in plugins.values() if isinstance(plugin, NodeMetadata))
+        )
+        return plugins
 
     def _filters(
         self, fields: Mapping[str, Any], place: int, scores: Profile, registered: Mapping[str, object]
@@ -197,7 +206,7 @@ class ProfileBuilder:
 
     def _volume_score(self, reader: FieldReader) -> VolumeCapacityScore:
         shape, objects = read_shape(reader), self._context.objects
-        _finish(reader, "bindTimeoutSeconds")
+        finish(reader, "bindTimeoutSeconds")
         return VolumeCapacityScore(objects, shape) if shape else VolumeCapacityScore(objects)
 
     def _check(self, fields: Mapping[str, Any], place: int, scores: Profile) -> None:
@@ -283,25 +292,3 @@ def _arguments(name: str, fields: Mapping[str, Any], place: int) -> FieldReader:
         if entry["name"] == name and entry.get("args") is not None:
             return FieldReader(f"profiles[{place}].pluginConfig[{number}].args", entry["args"])
     return FieldReader(f"profiles[{place}].pluginConfig", {})
-
-
-def _finish(reader: FieldReader, *others: str) -> None:
-    """Refuse the keys that were not read, but for some others that have no effect."""
-    for key in ("apiVersion", "kind", *others):
-        reader.raw(key)
-    reader.finish()
-    refuse_unknown(reader.notes)
-
-
-def _preemption_options(reader: FieldReader) -> PreemptionOptions:
-    defaults = PreemptionOptions()
-    percent = reader.value("minCandidateNodesPercentage", defaults.min_candidate_percent)
-    least = reader.value("minCandidateNodesAbsolute", defaults.min_candidates)
-    _finish(reader)
-    for key, value in (("minCandidateNodesPercentage", percent), ("minCandidateNodesAbsolute", least)):
-        if type(value) is not int:
-            raise reader.error(key, f"must be a whole number, got {value!r}")
-    try:
-        return PreemptionOptions(percent, least)
-    except ValueError as error:
-        raise ValueError(f"{reader.path}.{error}") from None

@@ -2,7 +2,8 @@
 
 import queue
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Final, TypeVar
 
 from runtime.kubernetes.objects import Node, Pod
@@ -39,6 +40,8 @@ OTHER_KINDS: Final[Mapping[str, str]] = {
 OPTIONAL_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "PodGroup": ("/apis/scheduling.k8s.io/v1beta1/podgroups", "/apis/scheduling.k8s.io/v1alpha2/podgroups"),
     "PodGroup.scheduling.x-k8s.io": ("/apis/scheduling.x-k8s.io/v1alpha1/podgroups",),
+    "ElasticQuota": ("/apis/scheduling.x-k8s.io/v1alpha1/elasticquotas",),
+    "PriorityClass": ("/apis/scheduling.k8s.io/v1/priorityclasses",),
 }
 """Paths of the lists of objects that a cluster may not have, newest version first, by kind.
 
@@ -86,11 +89,16 @@ class Inbox:
 
 
 class NodeFeed:
-    """Reflector store that posts changes of nodes."""
+    """Reflector store that posts changes of nodes.
 
-    def __init__(self, inbox: Inbox) -> None:
+    Args:
+        inbox: where to post.
+        kept_annotations: names of the annotations of nodes that plugins read.
+    """
+
+    def __init__(self, inbox: Inbox, kept_annotations: Collection[str] = ()) -> None:
         self._inbox = inbox
-        self.reader = ObjectReader(Node.from_k8s)
+        self.reader = ObjectReader(partial(Node.from_k8s, kept_annotations=kept_annotations))
 
     def replace(self, objects: Iterable[Object]) -> None:
         """Post a full list."""
@@ -206,6 +214,7 @@ class ClusterFeed(ReflectorGroup):
         kinds: kinds of :data:`OTHER_KINDS` and :data:`OPTIONAL_KINDS` to watch.
         on_pod: called in the scheduling thread with each pod before it is changed, as by :class:`PodFeed`.
         failed: store of the pods that have failed; None to leave them out.
+        kept_annotations: names of the annotations of nodes that plugins read.
     """
 
     def __init__(
@@ -215,10 +224,11 @@ class ClusterFeed(ReflectorGroup):
         kinds: Iterable[str] = (),
         on_pod: Callable[[str, Pod | None], None] = lambda _uid, _pod: None,
         failed: ReflectorStore | None = None,
+        kept_annotations: Collection[str] = (),
     ) -> None:
         # Pods are listed last: what they need to be placed is known when the first of them arrives.
         others = [_reflector(api, kind, DocumentFeed(kind, inbox)) for kind in sorted(kinds)]
-        self._nodes, self._pods = NodeFeed(inbox), PodFeed(inbox, on_pod)
+        self._nodes, self._pods = NodeFeed(inbox, kept_annotations), PodFeed(inbox, on_pod)
         pods = Reflector(api, PODS, self._pods, fieldSelector=RUNNING)
         if failed is not None:
             others.append(Reflector(api, PODS, failed, fieldSelector=_FAILED))

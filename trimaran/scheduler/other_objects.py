@@ -14,6 +14,8 @@ from runtime.kubernetes.k8s_fields import get, get_texts
 from runtime.kubernetes.scheduling_rules import read_label_selector
 from scoring.plugins.filtering import ClusterEvent
 from scoring.table.placed_rules import SelectorSources
+from trimaran.scheduler.preemption.toleration import PriorityClass
+from trimaran.scheduler.quotas.elastic_quota import ElasticQuota
 from trimaran.scheduler.storage_objects import (
     Attachment,
     Claim,
@@ -36,6 +38,8 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
     "CSIStorageCapacity": StorageCapacity.from_k8s,
     "VolumeAttachment": Attachment.from_k8s,
     "PodDisruptionBudget": DisruptionBudget.from_k8s,
+    "PriorityClass": PriorityClass.from_k8s,
+    "ElasticQuota": ElasticQuota.from_k8s,
     "Namespace": lambda each: get_texts(get(each, "metadata"), "labels", "namespace: metadata"),
     "Service": lambda each: get_texts(get(each, "spec"), "selector", "service: spec"),
     "ReplicationController": lambda each: read_label_selector(
@@ -50,7 +54,8 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
 }
 _OWNERS = ("ReplicationController", "ReplicaSet", "StatefulSet")
 _SELECTORS = frozenset({"Namespace", "Service", *_OWNERS})
-_NO_EVENT = frozenset({"PodDisruptionBudget", "Service", *_OWNERS})
+_OTHER_CHANGED = frozenset({"ElasticQuota", "Namespace"})
+_NO_EVENT = frozenset({"PodDisruptionBudget", "PriorityClass", "Service", *_OWNERS})
 
 
 class ObjectCache:
@@ -60,6 +65,7 @@ class ObjectCache:
         self._objects: dict[str, dict[Key, Any]] = defaultdict(dict)
         self._assumed: dict[tuple[str, Key], Any] = {}
         self._sources: SelectorSources | None = None
+        self._quotas: Mapping[str, ElasticQuota] | None = None
 
     def put(self, kind: str, document: Mapping[str, Any]) -> ClusterEvent | None:
         """Add or update an object; return the event that it is for unschedulable pods, or None.
@@ -71,7 +77,7 @@ class ObjectCache:
         if self._objects[kind].get(key) == read:
             return None
         self._objects[kind][key] = read
-        self._forget_sources(kind)
+        self._forget_derived(kind)
         assumed = self._assumed.get((kind, key))
         if assumed is not None and assumed.resource_version != read.resource_version:
             del self._assumed[kind, key]
@@ -81,13 +87,26 @@ class ObjectCache:
         """Remove an object; return the event that it is for unschedulable pods, or None."""
         key = _key(document)
         self._assumed.pop((kind, key), None)
-        self._forget_sources(kind)
+        self._forget_derived(kind)
         return None if self._objects[kind].pop(key, None) is None else _event(kind)
 
     @property
     def budgets(self) -> Collection[DisruptionBudget]:
         """All disruption budgets."""
         return self._objects["PodDisruptionBudget"].values()
+
+    def priority_class(self, name: str) -> PriorityClass | None:
+        """Return a PriorityClass; None if there is none."""
+        found: PriorityClass | None = self._objects["PriorityClass"].get(("", name))
+        return found
+
+    @property
+    def elastic_quotas(self) -> Mapping[str, ElasticQuota]:
+        """Quotas by namespace; of several in a namespace the first by name. The same object until one changes."""
+        if self._quotas is None:
+            ordered = sorted(self._objects["ElasticQuota"].items(), reverse=True)
+            self._quotas = {namespace: quota for (namespace, _), quota in ordered}
+        return self._quotas
 
     @property
     def selector_sources(self) -> SelectorSources:
@@ -164,9 +183,11 @@ class ObjectCache:
         if self._assumed.get(_place(changed)) == changed:
             del self._assumed[_place(changed)]
 
-    def _forget_sources(self, kind: str) -> None:
+    def _forget_derived(self, kind: str) -> None:
         if kind in _SELECTORS:
             self._sources = None
+        if kind == "ElasticQuota":
+            self._quotas = None
 
     def _find(self, kind: str, key: Key, *, assumed: bool) -> Any:
         found = self._objects[kind].get(key)
@@ -187,4 +208,4 @@ def _key(document: Mapping[str, Any]) -> Key:
 def _event(kind: str) -> ClusterEvent | None:
     if kind in _NO_EVENT:
         return None  # makes no pod schedulable
-    return ClusterEvent.OTHER_CHANGED if kind == "Namespace" else ClusterEvent.VOLUME_CHANGED
+    return ClusterEvent.OTHER_CHANGED if kind in _OTHER_CHANGED else ClusterEvent.VOLUME_CHANGED

@@ -13,10 +13,16 @@ from typing import Final
 
 from scoring.plugins.filtering import FilterPlugin
 from scoring.profiles.configuration.fields import FieldReader
+from trimaran.scheduler.arguments import finish
 from trimaran.scheduler.gangs.coscheduling import Coscheduling, CoschedulingArgs
 from trimaran.scheduler.gangs.directory import GangDirectory
 from trimaran.scheduler.gangs.group_cycle import GANG_SCHEDULING
+from trimaran.scheduler.node_metadata import NodeMetadata
 from trimaran.scheduler.other_objects import ObjectCache
+from trimaran.scheduler.preemption.default_preemption import PreemptionOptions
+from trimaran.scheduler.preemption.toleration import PreemptionToleration
+from trimaran.scheduler.qos_sort import QOSSort
+from trimaran.scheduler.quotas.capacity_scheduling import CapacityScheduling
 
 
 @dataclass(frozen=True)
@@ -55,9 +61,36 @@ def _coscheduling(arguments: FieldReader, context: PluginContext) -> Coschedulin
     return Coscheduling(context.gangs, CoschedulingArgs.from_config(arguments.fields, arguments.path))
 
 
+def read_preemption_options(arguments: FieldReader, context: PluginContext) -> PreemptionOptions:
+    """Return the options of a preemption; raise ValueError for arguments that are not valid."""
+    return PreemptionOptions.from_config(arguments, on_shared_nodes=context.preempts_shared)
+
+
+def _preemption_toleration(arguments: FieldReader, context: PluginContext) -> PreemptionToleration:
+    objects, options = context.objects, read_preemption_options(arguments, context)
+    return PreemptionToleration(context.filters, lambda: objects.budgets, context.dice, options, objects.priority_class)
+
+
+def _capacity_scheduling(arguments: FieldReader, context: PluginContext) -> CapacityScheduling:
+    finish(arguments)
+    objects, options = context.objects, PreemptionOptions(on_shared_nodes=context.preempts_shared)
+    return CapacityScheduling(
+        context.filters, lambda: objects.budgets, context.dice, options, lambda: objects.elastic_quotas
+    )
+
+
+def _qos_sort(arguments: FieldReader, _context: PluginContext) -> QOSSort:
+    finish(arguments)
+    return QOSSort()
+
+
 PLUGINS: Final[Mapping[str, RegisteredPlugin]] = {
+    CapacityScheduling.name: RegisteredPlugin(_capacity_scheduling, frozenset({"ElasticQuota"})),
     Coscheduling.name: RegisteredPlugin(_coscheduling, frozenset({"PodGroup.scheduling.x-k8s.io"})),
     # Not an object of its own: the scheduling cycle of a profile handles these groups itself.
     GANG_SCHEDULING: RegisteredPlugin(lambda _arguments, _context: None, frozenset({"PodGroup"})),
+    NodeMetadata.name: RegisteredPlugin(lambda arguments, _context: NodeMetadata.from_config(arguments)),
+    PreemptionToleration.name: RegisteredPlugin(_preemption_toleration, frozenset({"PriorityClass"})),
+    QOSSort.name: RegisteredPlugin(_qos_sort),
 }
 """Plugins by name."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from runtime.kubernetes.objects import Pod
-from scoring.plugins.filtering import count_reasons
+from scoring.plugins.filtering import FilterVerdict, count_reasons
 from trimaran.cluster.state import ClusterState
 from trimaran.scheduler.binding_cycle import BindingCycle
 from trimaran.scheduler.decisions import Bind, Decision, Unschedulable
@@ -45,6 +45,10 @@ class SchedulingCycle:
     def attempt(self, entry: QueueEntry, profile: SchedulerProfile, now: float) -> Decision:
         """Try to place a pod by its profile; return the decision."""
         rejection, plugin = self.pre_filter(profile, entry.pod, now)
+        if rejection is not None and rejection.may_preempt:
+            nowhere = np.zeros(len(self._state.table), np.bool_)
+            verdicts = {plugin: FilterVerdict(nowhere, rejection.message)}
+            return self.refuse(entry, profile, Feasibility(nowhere, verdicts), now, rejection.message)
         if rejection is not None:
             refused_by = () if rejection.retry_at is not None else rejection.refused_by or (plugin,)
             self._queue.retry(entry, now, refused_by, rejection.retry_at)
@@ -98,12 +102,20 @@ class SchedulingCycle:
         return Unschedulable(decision.pod, rejection.message, rejection.needs_room)
 
     def refuse(
-        self, entry: QueueEntry, profile: SchedulerProfile, feasibility: Feasibility, now: float
+        self, entry: QueueEntry, profile: SchedulerProfile, feasibility: Feasibility, now: float, held: str = ""
     ) -> Unschedulable:
-        """Take back a pod that no node can take; return the reasons, and a preemption if that helps."""
+        """Take back a pod that no node can take; return the reasons, and a preemption if that helps.
+
+        Args:
+            entry: the pod.
+            profile: its profile.
+            feasibility: verdicts of the filters.
+            now: seconds.
+            held: reason of PreFilter, which no new node would change; "" if the filters refuse the pod.
+        """
         pod, size = entry.pod, len(self._state.table)
         reasons = count_reasons(feasibility.verdicts)
-        parts = sorted(f"{count} {reason}" for reason, count in reasons.items())
+        parts = [held] if held else sorted(f"{count} {reason}" for reason, count in reasons.items())
         message = f"0/{size} nodes are available: {', '.join(parts)}." if parts else f"0/{size} nodes are available."
         preemption, ends_nomination = None, False
         for plugin in profile.post_filters if size else ():
@@ -120,7 +132,7 @@ class SchedulingCycle:
         refused_by = feasibility.verdicts or [plugin.name for plugin in profile.filters]
         entry.pod = self._state.pending.get(pod.uid, pod)
         self._queue.retry(entry, now, refused_by)
-        return Unschedulable(pod, message, True, reasons, preemption, ends_nomination)
+        return Unschedulable(pod, message, not held, reasons, preemption, ends_nomination)
 
     def _permit(
         self, profile: SchedulerProfile, pod: Pod, node_name: str, now: float

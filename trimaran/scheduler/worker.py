@@ -85,7 +85,9 @@ class SchedulerWorker:
             rejections = RejectionFeed(self._setup.scheduler_names, executor.report_rejection)
         shadow = ShadowRecord(scheduler, telemetry)
         handler = executor or shadow
-        feed = ClusterFeed(self._watch_api, inbox, self._setup.kinds, handler.observe, rejections)
+        feed = ClusterFeed(
+            self._watch_api, inbox, self._setup.kinds, handler.observe, rejections, self._setup.node_annotations
+        )
 
         def leads() -> bool:
             return leadership is None or leadership.may_write()

@@ -6,16 +6,20 @@ groups of pods (feature gate GenericWorkload, which is off by default).
 
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
 from runtime.kubernetes.disruption_budgets import DisruptionBudget
 from runtime.kubernetes.objects import Pod
-from scoring.arrays import Bools
+from scoring.arrays import Bools, Int64s
 from scoring.plugins.filtering import FilterPlugin, FilterVerdict
+from scoring.profiles.configuration.fields import FieldReader
 from scoring.table.node_table import NodeTable
+from scoring.table.occupancy import PlacedPod
+from trimaran.scheduler.arguments import finish, whole_number
 from trimaran.scheduler.extension_points import PostFilterPlugin, Preemption, Rejection
 from trimaran.scheduler.preemption.shared_nodes import OwnNodes
 from trimaran.scheduler.preemption.victims import (
@@ -59,6 +63,21 @@ class PreemptionOptions:
         if not self.min_candidate_percent and not self.min_candidates:
             raise ValueError("minCandidateNodesPercentage and minCandidateNodesAbsolute: at least one must be above 0")
 
+    @classmethod
+    def from_config(cls, reader: FieldReader, *, on_shared_nodes: bool) -> Self:
+        """Read the arguments of DefaultPreemption, which are also those of PreemptionToleration.
+
+        Raises:
+            ValueError: an argument is invalid or unknown; the message begins with its path.
+        """
+        percent = whole_number(reader, "minCandidateNodesPercentage", cls.min_candidate_percent, 0, 100)
+        least = whole_number(reader, "minCandidateNodesAbsolute", cls.min_candidates)
+        finish(reader)
+        try:
+            return cls(percent, least, on_shared_nodes=on_shared_nodes)
+        except ValueError as error:
+            raise ValueError(f"{reader.path}.{error}") from None
+
     def wanted(self, nodes: int) -> int:
         """Return the number of candidates after which the search ends, for a number of nodes to search."""
         return min(max(nodes * self.min_candidate_percent // 100, self.min_candidates, 1), nodes)
@@ -72,6 +91,9 @@ class DefaultPreemption(PostFilterPlugin):
         budgets: returns all disruption budgets.
         dice: draws the node at which the search starts.
         options: arguments of the plugin.
+
+    Attributes:
+        filters: filter plugins of the profile.
     """
 
     name = "DefaultPreemption"
@@ -84,7 +106,7 @@ class DefaultPreemption(PostFilterPlugin):
         dice: random.Random,
         options: PreemptionOptions = PreemptionOptions(),
     ) -> None:
-        self._filters, self._budgets, self._dice, self._options = filters, budgets, dice, options
+        self.filters, self._budgets, self._dice, self._options = filters, budgets, dice, options
         self._lowest = LowestPriorities()
         self._own = OwnNodes()
 
@@ -124,14 +146,56 @@ class DefaultPreemption(PostFilterPlugin):
         if row is None or not resolvable[row]:
             return ""  # whatever happens on the nominated node, the pod will not fit there
         leaving = (placed.pod for placed in nodes.placed_on(row))
-        if any(each.terminating and each.preempted and self._may_be_victim(each, pod) for each in leaving):
+        if any(each.terminating and each.preempted and self.is_awaited(each, pod, nodes) for each in leaving):
             return "a terminating pod on the nominated node"
         return ""
 
-    def _may_be_victim(self, other: Pod, pod: Pod) -> bool:
-        return other.priority < pod.priority and (
-            not self._options.only_own or other.scheduler_name == pod.scheduler_name
+    def is_awaited(self, leaving: Pod, pod: Pod, nodes: NodeTable) -> bool:  # noqa: ARG002  for subclasses
+        """Return whether a pod that leaves its node makes room for a pending pod that is nominated to the node."""
+        return leaving.priority < pod.priority and self.may_touch(leaving, pod)
+
+    def may_touch(self, other: Pod, pod: Pod) -> bool:
+        """Return whether a running pod belongs to a scheduler whose pods may be deleted for a pending pod."""
+        return not self._options.only_own or other.scheduler_name == pod.scheduler_name
+
+    def may_be_victim(self, other: Pod, pod: Pod) -> bool:
+        """Return whether a running pod may be deleted for a pending pod."""
+        return other.priority < pod.priority and self.may_touch(other, pod)
+
+    def has_victims(self, pod: Pod, nodes: NodeTable, lowest: Int64s) -> Bools:  # noqa: ARG002  for subclasses
+        """Return a mask of the nodes that may have victims, shape (nodes,).
+
+        Args:
+            pod: pending pod.
+            nodes: node table.
+            lowest: lowest priority of the pods on each node that may be touched, shape (nodes,).
+        """
+        return lowest < pod.priority
+
+    def search(self, pod: Pod, nodes: NodeTable, rows: Int64s) -> VictimSearch:
+        """Return the search for the victims of a pending pod on some rows, shape (k,)."""
+        return self.search_among(
+            pod, nodes, rows, lambda placed: [each for each in placed if self.may_be_victim(each.pod, pod)]
         )
+
+    def search_among(
+        self,
+        pod: Pod,
+        nodes: NodeTable,
+        rows: Int64s,
+        possible: Callable[[Iterable[PlacedPod]], list[PlacedPod]],
+        *further: FilterPlugin,
+    ) -> VictimSearch:
+        """Return a search.
+
+        Args:
+            pod: pending pod.
+            nodes: node table.
+            rows: rows to search, shape (k,).
+            possible: returns which of the pods of a node may be victims.
+            further: filters in addition to those of the profile.
+        """
+        return VictimSearch((*self.filters, *further), pod, nodes, rows, self._budgets(), possible)
 
     def _choose(self, pod: Pod, nodes: NodeTable, resolvable: Bools) -> tuple[Candidate | None, Counter[str]]:
         """Return the cheapest candidate, if there is one, and how many nodes each reason excludes."""
@@ -141,18 +205,15 @@ class DefaultPreemption(PostFilterPlugin):
             return None, reasons
         wanted = self._options.wanted(len(rows))
         rows = np.roll(rows, -self._dice.randrange(len(rows)))
-        has_victims = (
-            self._lowest.of(nodes, pod.scheduler_name if self._options.only_own else None)[rows] < pod.priority
-        )
+        lowest = self._lowest.of(nodes, pod.scheduler_name if self._options.only_own else None)
+        has_victims = self.has_victims(pod, nodes, lowest)[rows]
         reasons.update({NO_VICTIMS: len(rows) - int(has_victims.sum())} if not has_victims.all() else {})
         rows = rows[has_victims]
         if not self._options.on_shared_nodes:
             is_own = (self._own.tainted(nodes) & ~self._lowest.others)[rows]
             reasons.update({_SHARED: len(rows) - int(is_own.sum())} if not is_own.all() else {})
             rows = rows[is_own]
-        search = VictimSearch(
-            self._filters, pod, nodes, rows, self._budgets(), lambda other: self._may_be_victim(other, pod)
-        )
+        search = self.search(pod, nodes, rows)
         harmless: list[Candidate | DominatedCandidate] = []  # violate no budget
         harmful: list[Candidate | DominatedCandidate] = []
         for result in search.search(rows, wanted):

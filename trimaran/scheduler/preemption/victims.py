@@ -9,7 +9,7 @@ nodes are tried one by one, because the pods of one node can affect another; the
 that can be the cheapest so far.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 from weakref import ReferenceType, ref
@@ -102,7 +102,7 @@ class VictimSearch:
         nodes: node table with all pods; it is not changed.
         rows: rows that may be searched, in any order, shape (k,).
         budgets: disruption budgets.
-        may_leave: whether a pod may be a victim.
+        possible: returns which of the pods of a node may be victims.
     """
 
     def __init__(
@@ -112,9 +112,9 @@ class VictimSearch:
         nodes: NodeTable,
         rows: Int64s,
         budgets: Collection[DisruptionBudget],
-        may_leave: Callable[[Pod], bool],
+        possible: Callable[[Iterable[PlacedPod]], list[PlacedPod]],
     ) -> None:
-        self._pod, self._nodes, self._budgets, self._may_leave = pod, nodes, tuple(budgets), may_leave
+        self._pod, self._nodes, self._budgets, self._possible = pod, nodes, tuple(budgets), possible
         # Removing pods cannot change the verdicts of filters that depend on nodes only.
         self._refused: dict[int, tuple[str, ...]] = {}
         self._filters: list[FilterPlugin] = []
@@ -167,7 +167,7 @@ class VictimSearch:
 
     def _removable(self, row: int) -> _Removable:
         """Return the pods of a row that may be victims, the most important first."""
-        placed = [each for each in self._nodes.placed_on(row) if self._may_leave(each.pod)]
+        placed = self._possible(self._nodes.placed_on(row))
         placed.sort(key=_importance_of)
         if not self._budgets:
             return _Removable(row, tuple(placed), 0)

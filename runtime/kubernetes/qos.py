@@ -1,0 +1,35 @@
+"""Quality of service of pods: which pods a node under pressure ends first.
+
+Source: ``ComputePodQOS`` of k8s.io/kubernetes/pkg/apis/core/v1/helper/qos.
+"""
+
+from typing import Final
+
+from runtime.kubernetes.objects import CPU, MEMORY, Pod
+
+GUARANTEED: Final = "Guaranteed"
+BURSTABLE: Final = "Burstable"
+BEST_EFFORT: Final = "BestEffort"
+_CLASSES = frozenset({GUARANTEED, BURSTABLE, BEST_EFFORT})
+
+
+def qos_class(pod: Pod) -> str:
+    """Return the class of a pod: as the API server reports it, or else from its requests and limits."""
+    if pod.qos in _CLASSES:
+        return pod.qos
+    containers = (*pod.containers, *pod.init_containers)
+    named = {
+        name
+        for each in containers
+        for amounts in (each.requests, each.limits)
+        for name in (CPU, MEMORY)
+        if amounts.get(name)
+    }
+    if not named and not any(pod.requests.get(name) for name in (CPU, MEMORY)):
+        return BEST_EFFORT
+    is_guaranteed = not pod.requests and all(
+        each.limits.get(name) and each.limits[name] == each.requests.get(name)
+        for each in containers
+        for name in (CPU, MEMORY)
+    )
+    return GUARANTEED if is_guaranteed else BURSTABLE

@@ -1,0 +1,290 @@
+"""The scheduler of kubernetes-sigs/scheduler-plugins as oracle for our plugins, in hundreds of small clusters at once.
+
+Each scenario has nodes of its own, which its pods select by the label ``scenario``, and its pending pods have different
+priorities where their order matters. So all scenarios run in one cluster, and the scheduler starts when all objects are
+there. ``decided`` returns the node of every pod; ``differences`` looks for a way in which our scheduler, with the same
+configuration and objects, breaks ties between equal nodes so that it decides the same. What was decided is kept
+in a file by seed, since a scenario follows from its seed:
+
+    scenarios = [draw(seed) for seed in range(200)]
+    outcomes = decided(folder, PROFILE, scenarios)                                 # e2e, with a real scheduler
+    assert not differences(PROFILE, scenario, outcome)                             # and for each, without one
+"""
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import requests
+from control_plane.api import Api, Object, collection, path_of
+from control_plane.cluster import SCHEDULER, ControlPlane
+from control_plane.scheduler import Scheduler as RealScheduler
+from support.servers import wait_until
+
+from runtime.kubernetes.objects import Node, Pod
+from trimaran.scheduler.configuration import read_setup
+from trimaran.scheduler.decisions import Bind, Unschedulable
+from trimaran.scheduler.scheduler import Scheduler
+
+LABEL: Final = "scenario"
+_PODS: Final = "/api/v1/pods"
+_QUIET_SECONDS = 4.0
+_MOST_SECONDS = 120.0
+_STEP_SECONDS, _STEPS = 5.0, 12  # of our scheduler's clock
+_MOST_TRIES = 400
+_ALL_RIGHTS: Final = {
+    "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "oracle"},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": SCHEDULER}],
+}  # fmt: skip
+
+Outcome = dict[str, str]
+"""Node of each pod that is left, by the pod's name; "" for a pending pod."""
+
+
+@dataclass
+class PluginScenario:
+    """Small cluster with pending pods.
+
+    Attributes:
+        name: name, with which the names of all objects begin.
+        nodes: nodes with the label.
+        bound: pods on nodes.
+        pending: pods without a node, which select the label.
+        others: further objects.
+        terminating: names of the bound pods that are being deleted.
+    """
+
+    name: str
+    nodes: list[Object] = field(default_factory=list)
+    bound: list[Object] = field(default_factory=list)
+    pending: list[Object] = field(default_factory=list)
+    others: list[Object] = field(default_factory=list)
+    terminating: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        for each in self.nodes:
+            each["metadata"].setdefault("labels", {})[LABEL] = self.name
+        for each in self.pending:
+            each["spec"].setdefault("nodeSelector", {})[LABEL] = self.name
+
+    @property
+    def namespaces(self) -> set[str]:
+        """Namespaces of the objects."""
+        objects = (*self.bound, *self.pending, *self.others)
+        return {each["metadata"]["namespace"] for each in objects if "namespace" in each["metadata"]}
+
+
+def custom_resource(group: str, version: str, kind: str, *, namespaced: bool = True, status: bool = False) -> Object:
+    """Return a CustomResourceDefinition that accepts any fields; with ``status`` as a subresource of its own."""
+    plural = collection({"apiVersion": f"{group}/{version}", "kind": kind, "metadata": {}}).rpartition("/")[2]
+    any_fields = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    served: Object = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": any_fields}}
+    if status:
+        served["subresources"] = {"status": {}}
+    metadata: Object = {"name": f"{plural}.{group}"}
+    if group.endswith(".k8s.io"):  # protected names need the approval of Kubernetes' API reviewers
+        metadata["annotations"] = {"api-approved.kubernetes.io": "unapproved, for tests only"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": metadata,
+        "spec": {
+            "group": group, "scope": "Namespaced" if namespaced else "Cluster", "versions": [served],
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"},
+        },
+    }  # fmt: skip
+
+
+def configuration(profile: Mapping[str, Any]) -> Object:
+    """Return the KubeSchedulerConfiguration of a profile."""
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+        "podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 1, "profiles": [profile],
+    }  # fmt: skip
+
+
+def decided(
+    folder: Path, profile: Mapping[str, Any], scenarios: Sequence[PluginScenario], resources: Iterable[Object] = ()
+) -> dict[str, Outcome]:
+    """Return what the real scheduler decides in each scenario, by its name.
+
+    Args:
+        folder: folder for the control plane.
+        profile: profile of the KubeSchedulerConfiguration.
+        scenarios: scenarios with different names.
+        resources: CustomResourceDefinitions of the objects.
+    """
+    settings = {key: value for key, value in configuration(profile).items() if key.startswith("pod")}
+    with ControlPlane(folder) as cluster:
+        cluster.api.create(_ALL_RIGHTS)
+        _create(cluster.api, scenarios, list(resources))
+        pending = {
+            each["metadata"]["uid"]
+            for each in cluster.api.items(_PODS)
+            if not each["spec"].get("nodeName") and each["spec"]["schedulerName"] == profile["schedulerName"]
+        }
+        with RealScheduler(cluster, [profile], "trimaran-scheduler", 2, **settings) as scheduler:
+            state = _settled(cluster.api, pending, scheduler)
+        outcomes: dict[str, Outcome] = {each.name: {} for each in scenarios}
+        for name, node in state.items():
+            outcomes[name.partition("-")[0]][name] = node
+        return outcomes
+
+
+def differences(profile: Mapping[str, Any], scenario: PluginScenario, outcome: Outcome) -> str:
+    """Return how our scheduler decides otherwise, whatever the ties between equal nodes; "" if it decides the same."""
+    choices: list[int] = []
+    for _ in range(_MOST_TRIES):
+        ties = _Ties(choices)
+        different = _replay(profile, scenario, outcome, ties)
+        if not different:
+            return ""
+        choices = [*choices, *(0 for _ in ties.sizes[len(choices) :])][: len(ties.sizes)]
+        while choices and choices[-1] + 1 >= ties.sizes[len(choices) - 1]:
+            choices.pop()
+        if not choices:
+            break
+        choices[-1] += 1
+    return f"{scenario.name}: {different}"
+
+
+def write_outcomes(file: Path, outcomes: Mapping[str, Outcome]) -> None:
+    """Keep outcomes in a file, a line for each scenario; a name loses the name of its scenario."""
+    lines = []
+    for name, outcome in outcomes.items():
+        short = {pod.removeprefix(f"{name}-"): node.removeprefix(f"{name}-") for pod, node in sorted(outcome.items())}
+        lines.append(json.dumps([name, short], separators=(",", ":")))
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("\n".join(lines) + "\n")
+
+
+def read_outcomes(file: Path) -> dict[str, Outcome]:
+    """Return the outcomes in a file."""
+    read = {}
+    for line in file.read_text().splitlines():
+        name, short = json.loads(line)
+        read[name] = {f"{name}-{pod}": f"{name}-{node}" if node else "" for pod, node in short.items()}
+    return read
+
+
+class _Ties:
+    """Random number generator that breaks ties as a list says; after its end the first of equals is taken."""
+
+    def __init__(self, choices: Sequence[int]) -> None:
+        self._choices = choices
+        self.sizes: list[int] = []
+
+    def integers(self, size: int) -> int:
+        """Return the next choice."""
+        self.sizes.append(size)
+        return self._choices[len(self.sizes) - 1] if len(self.sizes) <= len(self._choices) else 0
+
+
+def _replay(profile: Mapping[str, Any], scenario: PluginScenario, outcome: Outcome, ties: _Ties) -> str:
+    """Run our scheduler; return the first difference, or ""."""
+    pods = {each["metadata"]["name"]: each for each in map(_with_uid, (*scenario.bound, *scenario.pending))}
+    scheduler = _scheduler(profile, scenario, pods, ties)
+    for step in range(_STEPS):
+        now = step * _STEP_SECONDS
+        while (decision := scheduler.next(now)) is not None:
+            name = decision.pod.name
+            if isinstance(decision, Bind):
+                if outcome.get(name) not in (decision.node_name, None):
+                    return f"{name} is on {outcome[name] or 'no node'}, computed {decision.node_name}"
+                scheduler.bound(decision.pod.uid)
+                pods[name]["spec"]["nodeName"] = decision.node_name
+                scheduler.put_pod(Pod.from_k8s(pods[name]), now)
+            elif isinstance(decision, Unschedulable) and decision.preemption is not None:
+                for victim in decision.preemption.victims:
+                    scheduler.drop_pod(victim.uid, now)
+                    del pods[victim.name]
+    final = {name: each["spec"].get("nodeName", "") for name, each in pods.items()}
+    theirs, ours = sorted(outcome.items() - final.items()), sorted(final.items() - outcome.items())
+    return f"{theirs}, computed {ours}" if theirs or ours else ""
+
+
+def _scheduler(
+    profile: Mapping[str, Any], scenario: PluginScenario, pods: Mapping[str, Object], ties: _Ties
+) -> Scheduler:
+    """Return our scheduler with all objects of a scenario."""
+    setup = read_setup(configuration(profile), seed=0, preempts_shared=True)
+    scheduler = Scheduler(setup.profiles, ties, setup.options, setup.others, setup.gangs)  # type: ignore[arg-type]
+    scheduler.replace_nodes([Node.from_k8s(each, setup.node_annotations) for each in scenario.nodes], 0.0)
+    for each in scenario.others:
+        kinds = f"{each['kind']}.{each['apiVersion'].partition('/')[0]}", each["kind"]
+        kind = next((kind for kind in kinds if kind in setup.kinds), "")
+        if kind:
+            scheduler.put_other(kind, each, 0.0)
+    for name, each in pods.items():
+        if name in scenario.terminating:
+            each["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        scheduler.put_pod(Pod.from_k8s(each), 0.0)
+    return scheduler
+
+
+def _with_uid(manifest: Object) -> Object:
+    copied = deepcopy(manifest)
+    copied["metadata"]["uid"] = copied["metadata"]["name"]
+    return copied
+
+
+def _create(api: Api, scenarios: Sequence[PluginScenario], resources: list[Object]) -> None:
+    _define(api, resources)
+    namespaces = {name for each in scenarios for name in each.namespaces} - {"default"}
+    _create_all(api, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": each}} for each in namespaces])
+    for kind in ("others", "nodes", "bound", "pending"):
+        _create_all(api, [each for scenario in scenarios for each in getattr(scenario, kind)])
+    for scenario in scenarios:
+        for each in (*scenario.bound, *scenario.pending, *scenario.others):
+            if each.get("status"):
+                api.patch(f"{path_of(each)}/status", {"status": each["status"]})
+            if each["metadata"]["name"] in scenario.terminating:
+                api.delete(path_of(each))
+
+
+def _define(api: Api, resources: list[Object]) -> None:
+    """Create CustomResourceDefinitions, and wait until they are served."""
+    _create_all(api, resources)
+    for each in resources:
+        spec = each["spec"]
+        path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
+        wait_until(partial(_is_served, api, path), f"{path} is served", 60)
+
+
+def _create_all(api: Api, objects: Sequence[Object]) -> None:
+    if objects:
+        api.create(*objects)
+
+
+def _is_served(api: Api, path: str) -> bool:
+    try:
+        api.get(path)
+    except requests.HTTPError:
+        return False
+    return True
+
+
+def _settled(api: Api, pending: set[str], scheduler: RealScheduler) -> Outcome:
+    """Return the node of each pod once all pending pods were tried and nothing changes for a while."""
+    state: Outcome = {}
+    since = time.monotonic()
+
+    def is_settled() -> bool:
+        nonlocal state, since
+        pods = api.items(_PODS)
+        current = {each["metadata"]["name"]: each["spec"].get("nodeName", "") for each in pods}
+        if current != state:
+            state, since = current, time.monotonic()
+        tried = all(
+            each["spec"].get("nodeName") or each["status"].get("conditions")
+            for each in pods
+            if each["metadata"]["uid"] in pending
+        )
+        return tried and time.monotonic() > since + _QUIET_SECONDS
+
+    scheduler.process.wait_until(is_settled, "all pods are decided", _MOST_SECONDS)
+    return state

@@ -1,0 +1,60 @@
+"""Scenarios of CapacityScheduling, drawn by seed; see ``plugin_oracle``.
+
+The sum over all quotas matters, and many scenarios share a cluster. So each has a resource of its own, which nobody
+else requests, and all quotas have more CPU and memory than there is.
+"""
+
+import random
+from typing import Any
+
+from control_plane.manifests import Object, container, node, pod
+from control_plane.plugin_oracle import PluginScenario, custom_resource
+from control_plane.plugin_scenarios import SCHEDULER
+
+RESOURCES = (custom_resource("scheduling.x-k8s.io", "v1alpha1", "ElasticQuota", status=True),)
+_PLENTY = {"cpu": "1000", "memory": "1000Gi"}
+
+
+def draw(seed: int) -> PluginScenario:
+    """Return namespaces of which some borrow from others, and pods that take back, borrow, or preempt by priority."""
+    dice, name = random.Random(seed), f"s{seed}"
+    resource = f"example.com/{name}"
+    namespaces = [f"{name}-{letter}" for letter in "abc"[: dice.randint(2, 3)]]
+    quotas = [_quota(namespace, resource, dice.randint(1, 4), dice.choice([0, 2, 4, 100])) for namespace in namespaces]
+    if dice.random() < 0.4:
+        namespaces.append(f"{name}-free")
+    starts, sizes = iter(dice.sample(range(600), 60)), [dice.randint(2, 6) for _ in range(dice.randint(1, 3))]
+    nodes = [node(f"{name}-n{place}", resources={resource: str(size)}) for place, size in enumerate(sizes)]
+    bound: list[Object] = []
+    for place, size in enumerate(sizes):
+        free = size
+        while free and dice.random() < 0.85:
+            amount = min(free, dice.choice([1, 1, 2]))
+            free -= amount
+            each = _pod(f"{name}-v{len(bound)}", dice.choice(namespaces), resource, amount, dice.randint(0, 20))
+            each["spec"]["nodeName"] = f"{name}-n{place}"
+            second = next(starts)
+            each["status"] = {"phase": "Running", "startTime": f"2026-01-01T00:{second // 60:02}:{second % 60:02}Z"}
+            bound.append(each)
+    priorities = dice.sample(range(5, 30), dice.randint(1, 4))
+    pods = [
+        _pod(f"{name}-p{number}", dice.choice(namespaces), resource, dice.choice([1, 1, 2, 3]), priority)
+        for number, priority in enumerate(priorities)
+    ]
+    return PluginScenario(name, nodes, bound, pods, quotas)
+
+
+def _quota(namespace: str, resource: str, least: int, more: int) -> Object:
+    return {
+        "apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "ElasticQuota",
+        "metadata": {"name": "quota", "namespace": namespace},
+        "spec": {"min": {**_PLENTY, resource: str(least)}, "max": {**_PLENTY, resource: str(least + more)}},
+    }  # fmt: skip
+
+
+def _pod(name: str, namespace: str, resource: str, amount: int, priority: int) -> Object:
+    amounts = {resource: str(amount)}
+    spec: dict[str, Any] = {"schedulerName": SCHEDULER, "priority": priority, "terminationGracePeriodSeconds": 0}
+    made = pod(name, container(requests=amounts, limits=amounts), **spec)
+    made["metadata"]["namespace"] = namespace
+    return made

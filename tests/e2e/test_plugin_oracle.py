@@ -1,0 +1,35 @@
+"""The scheduler of scheduler-plugins: the recorded decisions of its plugins are still what it decides.
+
+To record them again: ``TRIMARAN_RECORD=1 pytest -m e2e`` with this file. Ours are compared with them in
+``tests/trimaran/scheduler/test_plugin_vectors.py``.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+from control_plane.plugin_cases import CASES, PluginCase
+from control_plane.plugin_oracle import decided, differences, read_outcomes, write_outcomes
+
+pytestmark = pytest.mark.e2e
+
+_CHECKED = 20
+_RECORDS = os.environ.get("TRIMARAN_RECORD") == "1"  # read on import, because tests run without the user's variables
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_our_plugin_decides_as_the_real_one(case: PluginCase, tmp_path: Path) -> None:
+    """Some scenarios are decided as recorded, up to ties; with TRIMARAN_RECORD=1 all are recorded."""
+    every = 1 if _RECORDS else case.count // _CHECKED
+    scenarios = [case.draw(seed) for seed in range(0, case.count, every)]
+    outcomes = decided(tmp_path, case.profile, scenarios, case.resources)
+    if _RECORDS:
+        write_outcomes(case.file, outcomes)
+    different = [differences(case.profile, each, outcomes[each.name]) for each in scenarios]
+    assert not any(different), (
+        f"{sum(map(bool, different))} of {len(scenarios)} differ: {list(filter(None, different))[:5]}"
+    )
+    if not _RECORDS:
+        recorded = read_outcomes(case.file)
+        placed = [sum(map(bool, each.values())) for each in outcomes.values()]
+        assert placed == [sum(map(bool, recorded[name].values())) for name in outcomes]

@@ -1,0 +1,39 @@
+"""Arguments of the scheduler's plugins in a KubeSchedulerConfiguration."""
+
+from scoring.profiles.configuration.fields import FieldReader, refuse_unknown
+
+
+def whole_number(reader: FieldReader, key: str, default: int, least: int = 0, most: int | None = None) -> int:
+    """Return a whole number among a plugin's arguments; the default if it is absent.
+
+    Args:
+        reader: reader of the arguments.
+        key: name of the argument.
+        default: value of an absent argument.
+        least: least valid value.
+        most: largest valid value; None for no limit.
+
+    Raises:
+        ValueError: the value is not valid; the message begins with its path.
+    """
+    value = reader.value(key, default)
+    if type(value) is not int or value < least or (most is not None and value > most):
+        bounds = f"of at least {least}" if most is None else f"between {least} and {most}"
+        raise reader.error(key, f"must be a whole number {bounds}, got {value!r}")
+    return value
+
+
+def finish(reader: FieldReader, *ignored: str) -> None:
+    """Refuse the arguments that were not read.
+
+    Args:
+        reader: reader of the arguments.
+        ignored: arguments without an effect here.
+
+    Raises:
+        ValueError: there is an unknown argument; the message begins with its path.
+    """
+    for key in ("apiVersion", "kind", *ignored):
+        reader.raw(key)
+    reader.finish()
+    refuse_unknown(reader.notes)

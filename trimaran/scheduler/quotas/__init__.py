@@ -1,0 +1,1 @@
+"""Quotas that namespaces can lend each other: the plugin CapacityScheduling; see docs/quotas.md."""

@@ -1,0 +1,178 @@
+"""CapacityScheduling: quotas of namespaces that may lend each other what they do not use, and take it back.
+
+A pod of a namespace with an ElasticQuota is refused if its namespace would use more than ``max``, or all namespaces
+with a quota together more than the sum of their ``min``. So a namespace may use more than its ``min`` as long as others
+use less. A pod within the ``min`` of its namespace takes back what others borrowed: their pods are its victims, whatever
+their priority. A pod beyond it preempts pods of lower priority in its own namespace, and a pod of a namespace without
+quota those of other namespaces without quota. Source: kubernetes-sigs/scheduler-plugins v0.33.5,
+pkg/capacityscheduling.
+"""
+
+import random
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime.kubernetes.disruption_budgets import DisruptionBudget
+from runtime.kubernetes.objects import Pod
+from scoring.arrays import Bools, Int64s
+from scoring.plugins.base import EVERY_ROW, Rows
+from scoring.plugins.filtering import ClusterEvent, FilterPlugin, FilterVerdict
+from scoring.table.node_table import NodeTable
+from scoring.table.occupancy import PlacedPod
+from trimaran.scheduler.extension_points import PreFilterPlugin, Rejection
+from trimaran.scheduler.preemption.default_preemption import DefaultPreemption, PreemptionOptions
+from trimaran.scheduler.preemption.victims import VictimSearch, importance
+from trimaran.scheduler.quotas.elastic_quota import Amounts, ElasticQuota, added, beyond_all
+from trimaran.scheduler.quotas.namespace_use import NamespaceUse, amounts_of
+
+
+class CapacityScheduling(PreFilterPlugin, DefaultPreemption):
+    """Quotas of namespaces, with preemption.
+
+    Args:
+        filters: filter plugins of the profile, in order; complete before the first call of :meth:`post_filter`.
+        budgets: returns all disruption budgets.
+        dice: draws the node at which the search starts.
+        options: arguments of the preemption.
+        quotas: returns the quotas by namespace.
+    """
+
+    name = "CapacityScheduling"
+    requeued_by = frozenset({
+        ClusterEvent.NODE_ADDED, ClusterEvent.NODE_CHANGED, ClusterEvent.POD_GONE, ClusterEvent.POD_CHANGED,
+        ClusterEvent.OTHER_CHANGED,
+    })  # fmt: skip
+
+    def __init__(
+        self,
+        filters: Sequence[FilterPlugin],
+        budgets: Callable[[], Collection[DisruptionBudget]],
+        dice: random.Random,
+        options: PreemptionOptions,
+        quotas: Callable[[], Mapping[str, ElasticQuota]],
+    ) -> None:
+        super().__init__(filters, budgets, dice, options)
+        self._quotas, self._use = quotas, NamespaceUse()
+
+    def pre_filter(self, pod: Pod, nodes: NodeTable, now: float) -> Rejection | None:  # noqa: ARG002
+        """Refuse a pod that its quota, or all quotas together, have no room for."""
+        claim = self._claim(pod, nodes)
+        reason = "" if claim is None else claim.excess(self._use, nodes)
+        return Rejection(reason, may_preempt=True) if reason else None
+
+    def is_awaited(self, leaving: Pod, pod: Pod, nodes: NodeTable) -> bool:
+        """Return whether a pod that leaves its node makes room for a pending pod that is nominated to the node."""
+        claim = self._claim(pod, nodes)
+        if claim is None:
+            return super().is_awaited(leaving, pod, nodes) and leaving.namespace not in self._quotas()
+        return self._may_leave(claim, leaving, self._use.of(nodes, leaving.namespace))
+
+    def has_victims(self, pod: Pod, nodes: NodeTable, lowest: Int64s) -> Bools:
+        """Return a mask of the nodes that may have victims, shape (nodes,)."""
+        if pod.namespace not in self._quotas():
+            return super().has_victims(pod, nodes, lowest)
+        return nodes.pod_counts > 0  # of other namespaces also pods of higher priority
+
+    def search(self, pod: Pod, nodes: NodeTable, rows: Int64s) -> VictimSearch:
+        """Return the search for victims: those that the quotas allow, until the quotas have room, too."""
+        claim, quotas = self._claim(pod, nodes), self._quotas()
+        if claim is None:
+            return self.search_among(
+                pod, nodes, rows,
+                lambda placed: [
+                    each for each in placed
+                    if each.pod.namespace not in quotas and self.may_be_victim(each.pod, pod)
+                ],
+            )  # fmt: skip
+        quota = _QuotaFilter(claim, self._use)
+        return self.search_among(pod, nodes, rows, lambda placed: self._victims(claim, nodes, placed), quota)
+
+    def _claim(self, pod: Pod, nodes: NodeTable) -> "_Claim | None":
+        """Return what a pod claims of its quota and of all; None for a pod of a namespace without a quota."""
+        quotas = self._quotas()
+        quota = quotas.get(pod.namespace)
+        if quota is None:
+            return None
+        own = everywhere = amounts_of(pod)
+        for uid, (_, other) in nodes.occupancy.nominated.items():
+            if uid == pod.uid or other.namespace not in quotas:
+                continue
+            more = amounts_of(other)
+            if other.namespace != pod.namespace:
+                used = self._use.of(nodes, other.namespace)
+                everywhere = everywhere if quotas[other.namespace].is_over_least(used) else added(everywhere, more)
+            elif other.priority >= pod.priority:
+                own, everywhere = added(own, more), added(everywhere, more)
+        borrows = quota.is_over_least_with(self._use.of(nodes, pod.namespace), own)
+        return _Claim(pod, own, everywhere, quotas, borrows)
+
+    def _victims(self, claim: "_Claim", nodes: NodeTable, placed: Iterable[PlacedPod]) -> list[PlacedPod]:
+        """Return the pods of a node that may leave: the least important first, as long as their namespace borrows."""
+        used: dict[str, Amounts] = {}
+        victims = []
+        for each in sorted(placed, key=lambda one: importance(one.pod), reverse=True):
+            namespace = each.pod.namespace
+            before = used.get(namespace, self._use.of(nodes, namespace))
+            if self._may_leave(claim, each.pod, before):
+                victims.append(each)
+                used[namespace] = added(before, {name: -amount for name, amount in amounts_of(each.pod).items()})
+        return victims
+
+    def _may_leave(self, claim: "_Claim", other: Pod, used: Amounts) -> bool:
+        """Return whether a pod, of a namespace with this use, may leave for a claim."""
+        quota = claim.quotas.get(other.namespace)
+        if quota is None or not self.may_touch(other, claim.pod):
+            return False
+        if claim.borrows:
+            return other.namespace == claim.pod.namespace and other.priority < claim.pod.priority
+        return other.namespace != claim.pod.namespace and quota.is_over_least(used)
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """Claim of a pending pod on the quotas.
+
+    Attributes:
+        pod: the pod, whose namespace has a quota.
+        own: its requests, with those of nominated pods of its namespace that are at least as important.
+        everywhere: the same, with those of nominated pods of other namespaces that do not borrow.
+        quotas: all quotas by namespace.
+        borrows: whether its namespace uses more than its guarantee with the claim.
+    """
+
+    pod: Pod
+    own: Amounts
+    everywhere: Amounts
+    quotas: Mapping[str, ElasticQuota]
+    borrows: bool
+
+    def excess(self, use: NamespaceUse, nodes: NodeTable) -> str:
+        """Return which bound the claim exceeds; "" if none."""
+        quota = self.quotas[self.pod.namespace]
+        name = quota.beyond_most(use.of(nodes, quota.namespace), self.own)
+        if name:
+            return f"elastic quota {quota.namespace}/{quota.name} would exceed its max of {name}"
+        used = (use.of(nodes, namespace) for namespace in self.quotas)
+        name = beyond_all(self.quotas.values(), used, self.everywhere)
+        return f"the elastic quotas would exceed the sum of their min of {name}" if name else ""
+
+
+class _QuotaFilter(FilterPlugin):
+    """Filter that refuses all nodes while the quotas have no room for a claim, on a table from which pods are taken."""
+
+    name = CapacityScheduling.name
+    counts_nominated = True
+
+    def __init__(self, claim: _Claim, use: NamespaceUse) -> None:
+        self._claim, self._known = claim, use
+        self._use: tuple[NodeTable, NamespaceUse] | None = None  # of the last table
+
+    def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict | None:  # noqa: ARG002
+        """Return a verdict that is the same for all nodes; None while there is room."""
+        if self._use is None or self._use[0] is not nodes:
+            self._use = nodes, self._known.for_copy(nodes)
+        reason = self._claim.excess(self._use[1], nodes)
+        size = len(nodes) if isinstance(rows, slice) else len(rows)
+        return FilterVerdict(np.full(size, not reason), reason)

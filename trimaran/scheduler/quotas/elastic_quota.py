@@ -1,0 +1,77 @@
+"""ElasticQuota of ``scheduling.x-k8s.io/v1alpha1``: what a namespace is guaranteed, and the most that it may use."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from runtime.kubernetes.k8s_fields import get
+from runtime.kubernetes.objects import CPU, MEMORY, ResourceList
+
+Amounts = Mapping[str, int]
+"""Amounts by resource: millicores, bytes or pieces."""
+_ALWAYS: Final = (CPU, MEMORY)
+
+
+@dataclass(frozen=True)
+class ElasticQuota:
+    """Quota of a namespace.
+
+    Attributes:
+        namespace: the namespace.
+        name: name of the object.
+        least: guaranteed amounts (``spec.min``); a resource that it lacks has no guarantee.
+        most: largest amounts (``spec.max``); a resource that it lacks is not limited.
+    """
+
+    namespace: str
+    name: str
+    least: ResourceList
+    most: ResourceList
+
+    @classmethod
+    def from_k8s(cls, document: Mapping[str, Any]) -> Self:
+        """Read an ElasticQuota.
+
+        Raises:
+            ValueError: an amount is not a valid quantity; the message names the object and the field.
+        """
+        metadata, spec = get(document, "metadata"), get(document, "spec")
+        namespace, name = str(get(metadata, "namespace") or "default"), str(get(metadata, "name") or "")
+        where = f"elastic quota {namespace}/{name}: spec"
+        least, most = (ResourceList.from_k8s(get(spec, key), f"{where}.{key}") for key in ("min", "max"))
+        return cls(namespace, name, least, most)
+
+    def beyond_most(self, used: Amounts, more: Amounts) -> str:
+        """Return the first resource of which a use with some more is above the largest amount; "" if there is none."""
+        return next((name for name in _named(more) if used.get(name, 0) + more.get(name, 0) > self._limit(name)), "")
+
+    def is_over_least(self, used: Amounts) -> bool:
+        """Return whether a use is above the guarantee in any resource: something is borrowed."""
+        return any(amount > self.least.amount(name) for name, amount in used.items())
+
+    def is_over_least_with(self, used: Amounts, more: Amounts) -> bool:
+        """Return whether a use with some more is above the guarantee in any resource that the addition names."""
+        return any(used.get(name, 0) + more.get(name, 0) > self.least.amount(name) for name in _named(more))
+
+    def _limit(self, name: str) -> float:
+        return self.most[name] if name in self.most else float("inf")
+
+
+def beyond_all(quotas: Iterable[ElasticQuota], used: Iterable[Amounts], more: Amounts) -> str:
+    """Return the first resource of which the use of all quotas with some more is above all guarantees; "" if none."""
+    least, total = added(*(quota.least for quota in quotas)), added(more, *used)
+    return next((name for name in _named(more) if total.get(name, 0) > least.get(name, 0)), "")
+
+
+def added(*amounts: Amounts) -> Amounts:
+    """Return the sum of some amounts."""
+    total: dict[str, int] = {}
+    for each in amounts:
+        for name, amount in each.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def _named(more: Amounts) -> Iterable[str]:
+    """Return the resources to compare: CPU and memory, and those that are requested."""
+    return dict.fromkeys((*_ALWAYS, *more))

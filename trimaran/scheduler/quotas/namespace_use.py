@@ -1,0 +1,68 @@
+"""Requests of the pods on nodes by namespace, which follow the node table with its assumed pods."""
+
+from collections.abc import Mapping
+from weakref import ReferenceType, ref
+
+from runtime.kubernetes import pod_demand
+from runtime.kubernetes.objects import Pod
+from scoring.table.node_table import NodeTable
+from trimaran.scheduler.quotas.elastic_quota import Amounts, added
+
+_NOTHING: Amounts = {}
+_UNCOUNTED = "pods"
+
+
+def amounts_of(pod: Pod) -> Amounts:
+    """Return the requests of a pod as kube-scheduler counts them, without the number of pods."""
+    return {name: amount for name, amount in pod_demand.filter_requests(pod) if name != _UNCOUNTED}
+
+
+class NamespaceUse:
+    """Sums of requests by namespace. After a change of the table only the changed nodes are read again."""
+
+    def __init__(self) -> None:
+        self._table: ReferenceType[NodeTable] | None = None
+        self._version = -1
+        self._by_node: dict[str, Mapping[str, Amounts]] = {}
+        self._totals: dict[str, Amounts] = {}
+
+    def of(self, nodes: NodeTable, namespace: str) -> Amounts:
+        """Return the requests of a namespace's pods on all nodes, by resource."""
+        self._follow(nodes)
+        return self._totals.get(namespace, _NOTHING)
+
+    def for_copy(self, nodes: NodeTable) -> "NamespaceUse":
+        """Return the sums for a copy of the table, which follow the copy from now on."""
+        copied = NamespaceUse()
+        copied._table, copied._version = ref(nodes), self._version
+        copied._by_node, copied._totals = dict(self._by_node), dict(self._totals)
+        return copied
+
+    def _follow(self, nodes: NodeTable) -> None:
+        is_same = self._table is not None and self._table() is nodes
+        if is_same and self._version == nodes.version:
+            return
+        if not is_same:
+            self._table, self._version, self._by_node, self._totals = ref(nodes), -1, {}, {}
+        for name in [name for name in self._by_node if name not in nodes]:
+            self._change(self._by_node.pop(name), -1)
+        for row in nodes.changed_rows(self._version).tolist():
+            name, sums = nodes.names[row], _sums(nodes, row)
+            self._change(self._by_node.get(name, {}), -1)
+            self._change(sums, 1)
+            self._by_node[name] = sums
+        self._version = nodes.version
+
+    def _change(self, sums: Mapping[str, Amounts], sign: int) -> None:
+        for namespace, amounts in sums.items():
+            signed = {name: sign * amount for name, amount in amounts.items()}
+            self._totals[namespace] = added(self._totals.get(namespace, _NOTHING), signed)
+
+
+def _sums(nodes: NodeTable, row: int) -> Mapping[str, Amounts]:
+    sums: dict[str, dict[str, int]] = {}
+    for placed in nodes.placed_on(row):
+        of_namespace = sums.setdefault(placed.pod.namespace, {})
+        for name, amount in amounts_of(placed.pod).items():
+            of_namespace[name] = of_namespace.get(name, 0) + amount
+    return sums
