@@ -1,13 +1,13 @@
 """Plugins of scheduler-plugins that are compared with the real ones: profile, scenarios and recorded outcomes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from control_plane import plugin_scenarios, quota_scenarios
+from control_plane import network_scenarios, numa_scenarios, plugin_scenarios, quota_scenarios
 from control_plane.manifests import Object
-from control_plane.plugin_oracle import PluginScenario
+from control_plane.plugin_oracle import Outcome, PluginScenario, decided, differences
 from control_plane.plugin_scenarios import ALL_SCORES, profile
 
 _DATA = Path(__file__).parents[1] / "data" / "plugins"
@@ -22,14 +22,36 @@ class PluginCase:
         profile: profile of the scheduler.
         draw: returns the scenario of a seed.
         resources: CustomResourceDefinitions of its objects.
+        shared: objects that all scenarios share.
         count: number of scenarios.
+        at_once: number of scenarios that share a cluster.
     """
 
     name: str
     profile: Object
     draw: Callable[[int], PluginScenario]
     resources: tuple[Object, ...] = ()
+    shared: tuple[Object, ...] = ()
     count: int = 200
+    at_once: int = 200
+
+    def decided(self, folder: Path, scenarios: Sequence[PluginScenario]) -> dict[str, Outcome]:
+        """Return what the real scheduler decides in some scenarios, by their names."""
+        outcomes: dict[str, Outcome] = {}
+        for begin in range(0, len(scenarios), self.at_once):
+            place = folder / str(begin)
+            place.mkdir()
+            some = scenarios[begin : begin + self.at_once]
+            outcomes.update(decided(place, self.profile, some, self.resources, self.shared))
+        return outcomes
+
+    def differences(self, outcomes: Mapping[str, Outcome]) -> list[str]:
+        """Return how our scheduler decides otherwise, a text for each scenario with a difference."""
+        found = [
+            differences(self.profile, self.draw(int(name[1:])), outcome, self.shared)
+            for name, outcome in outcomes.items()
+        ]
+        return [each for each in found if each]
 
     @property
     def file(self) -> Path:
@@ -43,6 +65,7 @@ _ALL: Final = (
         profile("CapacityScheduling", "preFilter", "postFilter", "reserve", without={"postFilter": ["*"]}),
         quota_scenarios.draw,
         quota_scenarios.RESOURCES,
+        at_once=25,
     ),
     PluginCase(
         "NodeResourcesAllocatable",
@@ -51,6 +74,42 @@ _ALL: Final = (
     ),
     PluginCase("PodState", profile("PodState", "score", without=ALL_SCORES), plugin_scenarios.pod_state),
     PluginCase("QOSSort", profile("QOSSort", "queueSort", without={"queueSort": ["*"]}), plugin_scenarios.qos_sort),
+    *(
+        PluginCase(
+            f"NodeResourceTopologyMatch-{strategy}",
+            profile(
+                "NodeResourceTopologyMatch",
+                "filter",
+                "score",
+                args={"scoringStrategy": {"type": strategy}},
+                without=ALL_SCORES,
+            ),
+            numa_scenarios.draw,
+            numa_scenarios.RESOURCES,
+            count=100,
+        )
+        for strategy in ("LeastAllocated", "MostAllocated", "BalancedAllocation", "LeastNUMANodes")
+    ),
+    PluginCase(
+        "NetworkOverhead",
+        profile(
+            "NetworkOverhead",
+            "preFilter",
+            "filter",
+            "score",
+            args={"networkTopologyName": network_scenarios.TOPOLOGY},
+            without=ALL_SCORES,
+        ),
+        network_scenarios.overhead,
+        network_scenarios.RESOURCES,
+        (network_scenarios.topology(),),
+    ),
+    PluginCase(
+        "TopologicalSort",
+        profile("TopologicalSort", "queueSort", without={"queueSort": ["*"]}),
+        network_scenarios.sort,
+        network_scenarios.RESOURCES,
+    ),
     PluginCase(
         "PreemptionToleration",
         profile("PreemptionToleration", "postFilter", without={"postFilter": ["*"]}),

@@ -9,13 +9,15 @@ in a file by seed, since a scenario follows from its seed:
     scenarios = [draw(seed) for seed in range(200)]
     outcomes = decided(folder, PROFILE, scenarios)                                 # e2e, with a real scheduler
     assert not differences(PROFILE, scenario, outcome)                             # and for each, without one
+
+``plugin_cases`` has the profile, the scenarios and the file of each plugin.
 """
 
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -108,7 +110,11 @@ def configuration(profile: Mapping[str, Any]) -> Object:
 
 
 def decided(
-    folder: Path, profile: Mapping[str, Any], scenarios: Sequence[PluginScenario], resources: Iterable[Object] = ()
+    folder: Path,
+    profile: Mapping[str, Any],
+    scenarios: Sequence[PluginScenario],
+    resources: Iterable[Object] = (),
+    shared: Sequence[Object] = (),
 ) -> dict[str, Outcome]:
     """Return what the real scheduler decides in each scenario, by its name.
 
@@ -117,11 +123,14 @@ def decided(
         profile: profile of the KubeSchedulerConfiguration.
         scenarios: scenarios with different names.
         resources: CustomResourceDefinitions of the objects.
+        shared: objects that all scenarios share.
     """
     settings = {key: value for key, value in configuration(profile).items() if key.startswith("pod")}
     with ControlPlane(folder) as cluster:
         cluster.api.create(_ALL_RIGHTS)
-        _create(cluster.api, scenarios, list(resources))
+        _define(cluster.api, list(resources))
+        _create_all(cluster.api, shared)
+        _create(cluster.api, scenarios)
         pending = {
             each["metadata"]["uid"]
             for each in cluster.api.items(_PODS)
@@ -135,8 +144,11 @@ def decided(
         return outcomes
 
 
-def differences(profile: Mapping[str, Any], scenario: PluginScenario, outcome: Outcome) -> str:
+def differences(
+    profile: Mapping[str, Any], scenario: PluginScenario, outcome: Outcome, shared: Sequence[Object] = ()
+) -> str:
     """Return how our scheduler decides otherwise, whatever the ties between equal nodes; "" if it decides the same."""
+    scenario = replace(scenario, others=[*shared, *scenario.others])
     choices: list[int] = []
     for _ in range(_MOST_TRIES):
         ties = _Ties(choices)
@@ -232,8 +244,7 @@ def _with_uid(manifest: Object) -> Object:
     return copied
 
 
-def _create(api: Api, scenarios: Sequence[PluginScenario], resources: list[Object]) -> None:
-    _define(api, resources)
+def _create(api: Api, scenarios: Sequence[PluginScenario]) -> None:
     namespaces = {name for each in scenarios for name in each.namespaces} - {"default"}
     _create_all(api, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": each}} for each in namespaces])
     for kind in ("others", "nodes", "bound", "pending"):

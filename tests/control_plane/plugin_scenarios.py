@@ -48,7 +48,7 @@ def allocatable(seed: int) -> PluginScenario:
 
 
 def pod_state(seed: int) -> PluginScenario:
-    """Return nodes with pods that are being deleted, and pods of another scheduler that are nominated to nodes."""
+    """Return nodes with pods that are being deleted, and pods that are nominated to nodes and come last."""
     dice, name = random.Random(seed), f"s{seed}"
     nodes = [node(f"{name}-n{number}") for number in range(dice.randint(2, 5))]
     bound, terminating = [], set()
@@ -60,8 +60,7 @@ def pod_state(seed: int) -> PluginScenario:
         bound.append(each)
     pods = [pending(f"{name}-p{number}", 100 - number) for number in range(dice.randint(1, 4))]
     for number in range(dice.randint(0, 3)):
-        each = pending(f"{name}-m{number}", 0)
-        each["spec"]["schedulerName"] = "nobody"
+        each = pending(f"{name}-m{number}", 50 - number)
         each["status"] = {"nominatedNodeName": f"{name}-n{dice.randrange(len(nodes))}"}
         pods.append(each)
     return PluginScenario(name, nodes, bound, pods, terminating=frozenset(terminating))

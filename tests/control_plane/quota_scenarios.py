@@ -1,7 +1,8 @@
 """Scenarios of CapacityScheduling, drawn by seed; see ``plugin_oracle``.
 
 The sum over all quotas matters, and many scenarios share a cluster. So each has a resource of its own, which nobody
-else requests, and all quotas have more CPU and memory than there is.
+else requests, and all quotas have more CPU and memory than there is. The pods on nodes are within the sum of all
+guarantees: upstream refuses all pods while the sum of any resource is above it, also those that do not request it.
 """
 
 import random
@@ -26,12 +27,17 @@ def draw(seed: int) -> PluginScenario:
     starts, sizes = iter(dice.sample(range(600), 60)), [dice.randint(2, 6) for _ in range(dice.randint(1, 3))]
     nodes = [node(f"{name}-n{place}", resources={resource: str(size)}) for place, size in enumerate(sizes)]
     bound: list[Object] = []
+    unused = sum(int(quota["spec"]["min"][resource]) for quota in quotas)
     for place, size in enumerate(sizes):
         free = size
         while free and dice.random() < 0.85:
-            amount = min(free, dice.choice([1, 1, 2]))
+            amount, namespace = min(free, dice.choice([1, 1, 2])), dice.choice(namespaces)
             free -= amount
-            each = _pod(f"{name}-v{len(bound)}", dice.choice(namespaces), resource, amount, dice.randint(0, 20))
+            if not namespace.endswith("free"):
+                if amount > unused:
+                    continue
+                unused -= amount
+            each = _pod(f"{name}-v{len(bound)}", namespace, resource, amount, dice.randint(0, 20))
             each["spec"]["nodeName"] = f"{name}-n{place}"
             second = next(starts)
             each["status"] = {"phase": "Running", "startTime": f"2026-01-01T00:{second // 60:02}:{second % 60:02}Z"}

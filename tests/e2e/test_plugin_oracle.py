@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from control_plane.plugin_cases import CASES, PluginCase
-from control_plane.plugin_oracle import decided, differences, read_outcomes, write_outcomes
+from control_plane.plugin_oracle import read_outcomes, write_outcomes
 
 pytestmark = pytest.mark.e2e
 
@@ -22,13 +22,11 @@ def test_our_plugin_decides_as_the_real_one(case: PluginCase, tmp_path: Path) ->
     """Some scenarios are decided as recorded, up to ties; with TRIMARAN_RECORD=1 all are recorded."""
     every = 1 if _RECORDS else case.count // _CHECKED
     scenarios = [case.draw(seed) for seed in range(0, case.count, every)]
-    outcomes = decided(tmp_path, case.profile, scenarios, case.resources)
+    outcomes = case.decided(tmp_path, scenarios)
     if _RECORDS:
         write_outcomes(case.file, outcomes)
-    different = [differences(case.profile, each, outcomes[each.name]) for each in scenarios]
-    assert not any(different), (
-        f"{sum(map(bool, different))} of {len(scenarios)} differ: {list(filter(None, different))[:5]}"
-    )
+    different = case.differences(outcomes)
+    assert not different, f"{len(different)} of {len(scenarios)} differ: {different[:5]}"
     if not _RECORDS:
         recorded = read_outcomes(case.file)
         placed = [sum(map(bool, each.values())) for each in outcomes.values()]

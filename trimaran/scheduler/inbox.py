@@ -41,6 +41,9 @@ OPTIONAL_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "PodGroup": ("/apis/scheduling.k8s.io/v1beta1/podgroups", "/apis/scheduling.k8s.io/v1alpha2/podgroups"),
     "PodGroup.scheduling.x-k8s.io": ("/apis/scheduling.x-k8s.io/v1alpha1/podgroups",),
     "ElasticQuota": ("/apis/scheduling.x-k8s.io/v1alpha1/elasticquotas",),
+    "AppGroup": ("/apis/appgroup.diktyo.x-k8s.io/v1alpha1/appgroups",),
+    "NetworkTopology": ("/apis/networktopology.diktyo.x-k8s.io/v1alpha1/networktopologies",),
+    "NodeResourceTopology": ("/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies",),
     "PriorityClass": ("/apis/scheduling.k8s.io/v1/priorityclasses",),
 }
 """Paths of the lists of objects that a cluster may not have, newest version first, by kind.

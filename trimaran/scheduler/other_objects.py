@@ -5,8 +5,8 @@ that a volume is reserved for, lies over the objects until the API server shows 
 the decision is taken back; without this, the next pod would choose the same volume.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from runtime.kubernetes.disruption_budgets import DisruptionBudget
@@ -14,6 +14,8 @@ from runtime.kubernetes.k8s_fields import get, get_texts
 from runtime.kubernetes.scheduling_rules import read_label_selector
 from scoring.plugins.filtering import ClusterEvent
 from scoring.table.placed_rules import SelectorSources
+from trimaran.scheduler.network.objects import AppGroup, NetworkTopology
+from trimaran.scheduler.numa.node_topology import NodeTopology
 from trimaran.scheduler.preemption.toleration import PriorityClass
 from trimaran.scheduler.quotas.elastic_quota import ElasticQuota
 from trimaran.scheduler.storage_objects import (
@@ -38,6 +40,9 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
     "CSIStorageCapacity": StorageCapacity.from_k8s,
     "VolumeAttachment": Attachment.from_k8s,
     "PodDisruptionBudget": DisruptionBudget.from_k8s,
+    "AppGroup": AppGroup.from_k8s,
+    "NetworkTopology": NetworkTopology.from_k8s,
+    "NodeResourceTopology": NodeTopology.from_k8s,
     "PriorityClass": PriorityClass.from_k8s,
     "ElasticQuota": ElasticQuota.from_k8s,
     "Namespace": lambda each: get_texts(get(each, "metadata"), "labels", "namespace: metadata"),
@@ -54,7 +59,7 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
 }
 _OWNERS = ("ReplicationController", "ReplicaSet", "StatefulSet")
 _SELECTORS = frozenset({"Namespace", "Service", *_OWNERS})
-_OTHER_CHANGED = frozenset({"ElasticQuota", "Namespace"})
+_OTHER_CHANGED = frozenset({"AppGroup", "ElasticQuota", "Namespace", "NetworkTopology", "NodeResourceTopology"})
 _NO_EVENT = frozenset({"PodDisruptionBudget", "PriorityClass", "Service", *_OWNERS})
 
 
@@ -66,6 +71,7 @@ class ObjectCache:
         self._assumed: dict[tuple[str, Key], Any] = {}
         self._sources: SelectorSources | None = None
         self._quotas: Mapping[str, ElasticQuota] | None = None
+        self._versions: Counter[str] = Counter()
 
     def put(self, kind: str, document: Mapping[str, Any]) -> ClusterEvent | None:
         """Add or update an object; return the event that it is for unschedulable pods, or None.
@@ -94,6 +100,25 @@ class ObjectCache:
     def budgets(self) -> Collection[DisruptionBudget]:
         """All disruption budgets."""
         return self._objects["PodDisruptionBudget"].values()
+
+    def version(self, kind: str) -> int:
+        """Return a number that grows with every change of an object of a kind."""
+        return self._versions[kind]
+
+    def node_topology(self, node_name: str) -> NodeTopology | None:
+        """Return the topology of a node; None if there is none."""
+        found: NodeTopology | None = self._objects["NodeResourceTopology"].get(("", node_name))
+        return found
+
+    def app_group(self, namespaces: Sequence[str], name: str) -> AppGroup | None:
+        """Return the AppGroup of a name in the first of some namespaces that has one; None if none has."""
+        found: AppGroup | None = self._first("AppGroup", namespaces, name)
+        return found
+
+    def network_topology(self, namespaces: Sequence[str], name: str) -> NetworkTopology | None:
+        """Return the NetworkTopology of a name in the first of some namespaces that has one; None if none has."""
+        found: NetworkTopology | None = self._first("NetworkTopology", namespaces, name)
+        return found
 
     def priority_class(self, name: str) -> PriorityClass | None:
         """Return a PriorityClass; None if there is none."""
@@ -184,10 +209,15 @@ class ObjectCache:
             del self._assumed[_place(changed)]
 
     def _forget_derived(self, kind: str) -> None:
+        self._versions[kind] += 1
         if kind in _SELECTORS:
             self._sources = None
         if kind == "ElasticQuota":
             self._quotas = None
+
+    def _first(self, kind: str, namespaces: Sequence[str], name: str) -> Any:
+        objects = self._objects[kind]
+        return next((objects[namespace, name] for namespace in namespaces if (namespace, name) in objects), None)
 
     def _find(self, kind: str, key: Key, *, assumed: bool) -> Any:
         found = self._objects[kind].get(key)

@@ -17,7 +17,11 @@ from trimaran.scheduler.arguments import finish
 from trimaran.scheduler.gangs.coscheduling import Coscheduling, CoschedulingArgs
 from trimaran.scheduler.gangs.directory import GangDirectory
 from trimaran.scheduler.gangs.group_cycle import GANG_SCHEDULING
+from trimaran.scheduler.network.overhead import NetworkOverhead, NetworkOverheadArgs, read_namespaces
+from trimaran.scheduler.network.topological_sort import TopologicalSort
 from trimaran.scheduler.node_metadata import NodeMetadata
+from trimaran.scheduler.numa.topology_match import KIND as NODE_TOPOLOGIES
+from trimaran.scheduler.numa.topology_match import NodeResourceTopologyMatch, TopologyMatchArgs
 from trimaran.scheduler.other_objects import ObjectCache
 from trimaran.scheduler.preemption.default_preemption import PreemptionOptions
 from trimaran.scheduler.preemption.toleration import PreemptionToleration
@@ -79,6 +83,20 @@ def _capacity_scheduling(arguments: FieldReader, context: PluginContext) -> Capa
     )
 
 
+def _topology_match(arguments: FieldReader, context: PluginContext) -> NodeResourceTopologyMatch:
+    return NodeResourceTopologyMatch(context.objects, TopologyMatchArgs.from_config(arguments))
+
+
+def _network_overhead(arguments: FieldReader, context: PluginContext) -> NetworkOverhead:
+    return NetworkOverhead(context.objects, NetworkOverheadArgs.from_config(arguments))
+
+
+def _topological_sort(arguments: FieldReader, context: PluginContext) -> TopologicalSort:
+    namespaces = read_namespaces(arguments)
+    finish(arguments)
+    return TopologicalSort(context.objects, namespaces)
+
+
 def _qos_sort(arguments: FieldReader, _context: PluginContext) -> QOSSort:
     finish(arguments)
     return QOSSort()
@@ -89,7 +107,10 @@ PLUGINS: Final[Mapping[str, RegisteredPlugin]] = {
     Coscheduling.name: RegisteredPlugin(_coscheduling, frozenset({"PodGroup.scheduling.x-k8s.io"})),
     # Not an object of its own: the scheduling cycle of a profile handles these groups itself.
     GANG_SCHEDULING: RegisteredPlugin(lambda _arguments, _context: None, frozenset({"PodGroup"})),
+    NetworkOverhead.name: RegisteredPlugin(_network_overhead, frozenset({"AppGroup", "NetworkTopology"})),
+    TopologicalSort.name: RegisteredPlugin(_topological_sort, frozenset({"AppGroup"})),
     NodeMetadata.name: RegisteredPlugin(lambda arguments, _context: NodeMetadata.from_config(arguments)),
+    NodeResourceTopologyMatch.name: RegisteredPlugin(_topology_match, frozenset({NODE_TOPOLOGIES})),
     PreemptionToleration.name: RegisteredPlugin(_preemption_toleration, frozenset({"PriorityClass"})),
     QOSSort.name: RegisteredPlugin(_qos_sort),
 }

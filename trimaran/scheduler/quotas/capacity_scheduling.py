@@ -2,9 +2,10 @@
 
 A pod of a namespace with an ElasticQuota is refused if its namespace would use more than ``max``, or all namespaces
 with a quota together more than the sum of their ``min``. So a namespace may use more than its ``min`` as long as others
-use less. A pod within the ``min`` of its namespace takes back what others borrowed: their pods are its victims, whatever
-their priority. A pod beyond it preempts pods of lower priority in its own namespace, and a pod of a namespace without
-quota those of other namespaces without quota. Source: kubernetes-sigs/scheduler-plugins v0.33.5,
+use less. A pod within the ``min`` of its namespace takes back what others borrowed: their pods are its victims,
+whatever their priority. A pod beyond it preempts pods of lower priority in its own namespace, and a pod of a namespace
+without quota those of other namespaces without quota.
+Source: kubernetes-sigs/scheduler-plugins v0.33.5,
 pkg/capacityscheduling.
 """
 

@@ -1,0 +1,1 @@
+"""NUMA nodes: the plugin NodeResourceTopologyMatch; see docs/numa.md."""

@@ -1,0 +1,122 @@
+"""NodeResourceTopology of ``topology.node.k8s.io/v1alpha2``: what is free in each NUMA node of a node."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, Self
+
+from runtime.kubernetes.k8s_fields import get, unix_seconds
+from runtime.kubernetes.objects import ResourceList
+
+SINGLE_NUMA_NODE: Final = "single-numa-node"
+POD, CONTAINER = "pod", "container"
+_POLICIES: Final = frozenset({"none", "best-effort", "restricted", SINGLE_NUMA_NODE})
+_DEFAULT_MAX_ZONES, _LARGEST_MAX_ZONES = 8, 1024
+_ZONE_PREFIX = "node-"
+_LARGEST_ID = 63
+# Values of the deprecated list ``topologyPolicies``.
+_OLD_POLICIES: Final = {
+    f"{old}{level}": (policy, scope)
+    for old, policy in (
+        ("SingleNUMANode", SINGLE_NUMA_NODE), ("Restricted", "restricted"), ("BestEffort", "best-effort"),
+    )
+    for level, scope in (("PodLevel", POD), ("ContainerLevel", CONTAINER), ("", CONTAINER))
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Zone:
+    """NUMA node.
+
+    Attributes:
+        number: its number.
+        available: free amounts by resource.
+        costs: distance to other NUMA nodes by number.
+    """
+
+    number: int
+    available: ResourceList
+    costs: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NodeTopology:
+    """Topology of a node.
+
+    Attributes:
+        node_name: name of the node.
+        zones: NUMA nodes by ascending number.
+        policy: policy of kubelet's topology manager.
+        scope: what the topology manager aligns: ``container`` or ``pod``.
+        max_zones: largest number of NUMA nodes that kubelet supports there.
+        written_at: time of the last write, Unix seconds; None if unknown.
+    """
+
+    node_name: str
+    zones: tuple[Zone, ...]
+    policy: str = "none"
+    scope: str = CONTAINER
+    max_zones: int = _DEFAULT_MAX_ZONES
+    written_at: float | None = None
+
+    @classmethod
+    def from_k8s(cls, document: Mapping[str, Any]) -> Self:
+        """Read a NodeResourceTopology; unknown attributes and zones that are not NUMA nodes are left out.
+
+        Raises:
+            ValueError: an amount is not a valid quantity; the message names the object and the field.
+        """
+        metadata = get(document, "metadata")
+        name = str(get(metadata, "name") or "")
+        policy, scope, most = "none", CONTAINER, _DEFAULT_MAX_ZONES
+        old = get(document, "topologyPolicies") or ()
+        if old:
+            policy, scope = _OLD_POLICIES.get(str(old[0]), (policy, scope))
+        for attribute in get(document, "attributes") or ():
+            key, value = get(attribute, "name"), str(get(attribute, "value"))
+            if key == "topologyManagerScope" and value in {POD, CONTAINER}:
+                scope = value
+            elif key == "topologyManagerPolicy" and value in _POLICIES:
+                policy = value
+            elif key == "topologyManagerMaxNUMANodes" and value.isdecimal() and int(value) > 1:
+                most = min(int(value), _LARGEST_MAX_ZONES)
+        where = f"node resource topology {name}: zones"
+        zones = [
+            _zone(each, f"{where}[{number}]")
+            for number, each in enumerate(get(document, "zones") or ())
+            if get(each, "type") == "Node" and _number(get(each, "name")) is not None
+        ]
+        written = [unix_seconds(get(each, "time"), where) for each in get(metadata, "managedFields") or ()]
+        known = [each for each in written if each is not None]
+        by_number = {zone.number: zone for zone in zones}
+        ordered = tuple(by_number[number] for number in sorted(by_number))
+        return cls(name, ordered, policy, scope, most, max(known) if known else None)
+
+
+class TopologySource(Protocol):
+    """Topologies of the cluster."""
+
+    def version(self, kind: str) -> int:
+        """Return a number that grows with every change of an object of a kind."""
+        ...
+
+    def node_topology(self, node_name: str) -> NodeTopology | None:
+        """Return the topology of a node; None if there is none."""
+        ...
+
+
+def _zone(document: Any, where: str) -> Zone:
+    resources = {str(get(each, "name")): get(each, "available") for each in get(document, "resources") or ()}
+    costs = {
+        number: int(get(each, "value") or 0)
+        for each in get(document, "costs") or ()
+        if (number := _number(get(each, "name"))) is not None
+    }
+    number = _number(get(document, "name"))
+    return Zone(-1 if number is None else number, ResourceList.from_k8s(resources, f"{where}.resources"), costs)
+
+
+def _number(name: Any) -> int | None:
+    """Return the number of a zone such as ``node-3``; None if the name has another form."""
+    digits = str(name).removeprefix(_ZONE_PREFIX)
+    is_number = str(name).startswith(_ZONE_PREFIX) and digits.isdecimal() and int(digits) <= _LARGEST_ID
+    return int(digits) if is_number else None

@@ -1,0 +1,230 @@
+"""NodeResourceTopologyMatch: nodes whose NUMA nodes can hold a pod as kubelet's topology manager demands.
+
+The filter acts on nodes with the policy ``single-numa-node``; the score prefers nodes by what is free in their NUMA
+nodes. What is free says the NodeResourceTopology of the node, which an agent writes. It is late: with
+``cacheResyncPeriodSeconds`` above 0, pods that started after it was written, or less than this time before, are taken
+off every NUMA node. Source: kubernetes-sigs/scheduler-plugins v0.33.5, pkg/noderesourcetopology.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Self
+
+import numpy as np
+
+from runtime.kubernetes import pod_demand
+from runtime.kubernetes.objects import Pod
+from scoring.arrays import Bools, Int64s
+from scoring.normalization import MAX_NODE_SCORE
+from scoring.plugins.base import EVERY_ROW, Rows, Terms, WithoutNodeTerms
+from scoring.plugins.filtering import ClusterEvent, Dependence, FilterPlugin, FilterVerdict
+from scoring.profiles.configuration.fields import FieldReader
+from scoring.table.node_table import NodeTable
+from trimaran.scheduler.arguments import finish, whole_number
+from trimaran.scheduler.extension_points import PostBindPlugin, ReservePlugin
+from trimaran.scheduler.numa.alignment import ALIGNED, REASONS, align
+from trimaran.scheduler.numa.node_topology import NodeTopology, TopologySource
+from trimaran.scheduler.numa.requests import NumaRequests
+from trimaran.scheduler.numa.strategies import STRATEGIES, fewest_zones, zone_scores
+from trimaran.scheduler.numa.zones import Zones
+
+KIND: Final = "NodeResourceTopology"
+FEWEST_ZONES: Final = "LeastNUMANodes"
+# Words of ``cache`` by key, the default first.
+_CACHE_WORDS: Final = {
+    "foreignPodsDetect": ("All", "None", "OnlyExclusiveResources"),
+    "resyncMethod": ("Autodetect", "All", "OnlyExclusiveResources"),
+    "informerMode": ("Dedicated", "Shared"),
+    "resyncScope": ("All", "OnlyResources"),
+}
+_STALE: Final = "invalid node topology data"
+
+
+@dataclass(frozen=True)
+class TopologyMatchArgs:
+    """Arguments of the plugin, by upstream's names.
+
+    Attributes:
+        strategy: how NUMA nodes are scored.
+        weights: weights of the resources by name; 1 for the others.
+        resync_seconds: time for which a pod that has started may be missing in the topology of its node; 0 takes the
+            topology as it is.
+        discards_reserved: refuse nodes with a pod that is placed and not bound yet.
+    """
+
+    strategy: str = "LeastAllocated"
+    weights: Mapping[str, int] = field(default_factory=dict, hash=False)
+    resync_seconds: int = 0
+    discards_reserved: bool = False
+
+    @classmethod
+    def from_config(cls, reader: FieldReader) -> Self:
+        """Read ``NodeResourceTopologyMatchArgs``.
+
+        Of ``cache``, the words are checked and have no effect: pods of all schedulers count alike here.
+
+        Raises:
+            ValueError: an argument is invalid or unknown; the message begins with its path.
+        """
+        strategy, weights = cls.strategy, dict[str, int]()
+        scoring = reader.nested("scoringStrategy")
+        if scoring is not None:
+            strategy = _word(scoring, "type", (*STRATEGIES, FEWEST_ZONES))
+            for entry in scoring.entries("resources"):
+                weights[str(entry.value("name", ""))] = whole_number(entry, "weight", 1, 1)
+                finish(entry)
+            finish(scoring)
+        cache = reader.nested("cache")
+        if cache is not None:
+            for key, words in _CACHE_WORDS.items():
+                _word(cache, key, words)
+            finish(cache)
+        seconds = whole_number(reader, "cacheResyncPeriodSeconds", cls.resync_seconds)
+        discards = reader.value("discardReservedNodes", cls.discards_reserved)
+        if not isinstance(discards, bool):
+            raise reader.error("discardReservedNodes", f"must be true or false, got {discards!r}")
+        finish(reader)
+        return cls(strategy, weights, seconds, discards)
+
+
+def _word(reader: FieldReader, key: str, words: Sequence[str]) -> str:
+    """Return one of some words; the first if the field is absent."""
+    value = reader.value(key, words[0])
+    if value not in words:
+        raise reader.error(key, f"must be one of {', '.join(words)}; got {value!r}")
+    return str(value)
+
+
+class NodeZones:
+    """Zones of all nodes of a table; after a change only the changed nodes are read again.
+
+    Args:
+        objects: topologies.
+        resync_seconds: as in :class:`TopologyMatchArgs`.
+    """
+
+    def __init__(self, objects: TopologySource, resync_seconds: int) -> None:
+        self._objects, self._resync_seconds = objects, resync_seconds
+        self._rows: object = None
+        self._version = self._objects_version = -1
+        self._topologies: list[NodeTopology | None] = []
+        self._zones = Zones.empty(0, 0)
+
+    def of(self, nodes: NodeTable) -> Zones:
+        """Return the zones of the nodes, which callers must not change."""
+        version = self._objects.version(KIND)
+        if nodes.rows is not self._rows:
+            self._rows, self._version, self._objects_version = nodes.rows, -1, -1
+            self._topologies = [None] * len(nodes)
+            self._zones = Zones.empty(len(nodes), 0)
+        changed: set[int] = set()
+        if version != self._objects_version:
+            self._objects_version = version
+            changed = self._changed_topologies(nodes)
+        if self._resync_seconds and nodes.version != self._version:
+            changed.update(nodes.changed_rows(self._version).tolist())
+        self._version = nodes.version
+        for row in changed:
+            self._zones.set(row, self._topologies[row], self._taken(nodes, row))
+        return self._zones
+
+    def _changed_topologies(self, nodes: NodeTable) -> set[int]:
+        """Take the topologies that changed; return their rows, or all rows if more zones need room."""
+        found = [self._objects.node_topology(name) for name in nodes.names]
+        changed = {row for row, each in enumerate(found) if each is not self._topologies[row]}
+        self._topologies = found
+        zones = max((len(each.zones) for each in found if each is not None), default=0)
+        if zones > self._zones.exists.shape[1]:
+            self._zones = Zones.empty(len(nodes), zones)
+            return set(range(len(nodes)))
+        return changed
+
+    def _taken(self, nodes: NodeTable, row: int) -> Mapping[str, int]:
+        """Return what pods hold of which the topology does not know yet."""
+        topology, taken = self._topologies[row], dict[str, int]()
+        if not self._resync_seconds or topology is None:
+            return taken
+        known_until = (topology.written_at or 0.0) - self._resync_seconds
+        for placed in nodes.placed_on(row):
+            started_at = placed.pod.started_at
+            if started_at is None or started_at > known_until:
+                for name, amount in pod_demand.requested(placed.pod).items():
+                    taken[name] = taken.get(name, 0) + amount
+        return taken
+
+
+@dataclass(frozen=True)
+class NodeResourceTopologyMatch(WithoutNodeTerms, FilterPlugin, ReservePlugin, PostBindPlugin):
+    """Plugin by what is free in NUMA nodes.
+
+    Attributes:
+        objects: topologies.
+        arguments: arguments of the plugin.
+    """
+
+    objects: TopologySource
+    arguments: TopologyMatchArgs = TopologyMatchArgs()
+    _zones: NodeZones = field(init=False, repr=False, compare=False)
+    _reserved: dict[str, str] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    name: ClassVar[str] = "NodeResourceTopologyMatch"
+    depends_on: ClassVar[Dependence] = Dependence.NODES
+    requeued_by: ClassVar[frozenset[ClusterEvent]] = frozenset({
+        ClusterEvent.NODE_ADDED, ClusterEvent.NODE_CHANGED, ClusterEvent.POD_GONE, ClusterEvent.OTHER_CHANGED,
+    })  # fmt: skip
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_zones", NodeZones(self.objects, self.arguments.resync_seconds))
+
+    def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict | None:
+        """Return the nodes whose NUMA nodes can hold the pod; None if the pod needs none or no node has a topology."""
+        requests, zones = NumaRequests.of(pod), self._zones.of(nodes)
+        stale = self._stale(nodes)[rows]
+        if requests.ignored or not (zones.known.any() or stale.any()):
+            return None
+        names = {name for each in (requests.pod, *requests.init, *requests.app) for name in each}
+        allocatable = {name: nodes.allocatable(name)[rows] for name in names}
+        result = align(requests, zones.take(rows), allocatable)
+        return FilterVerdict(
+            (result == ALIGNED) & ~stale, lambda index: (_STALE if stale[index] else REASONS[result[index]],)
+        )
+
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
+        """Return the score of each node."""
+        return {"score": np.array([self._score(pod, nodes, rows) for pod in pods])}
+
+    def line(self, terms: Mapping[str, Any]) -> str:
+        """Return the score with the strategy as a sentence."""
+        return f"{self.arguments.strategy} in the NUMA nodes: {terms['score']}"
+
+    def reserve(self, pod: Pod, node_name: str) -> None:
+        """Note that a pod is placed and not bound yet."""
+        if self.arguments.discards_reserved:
+            self._reserved[pod.uid] = node_name
+
+    def unreserve(self, pod: Pod, node_name: str) -> None:  # noqa: ARG002
+        """Forget a pod that is no longer placed."""
+        self._reserved.pop(pod.uid, None)
+
+    def post_bind(self, pod: Pod, node_name: str) -> None:  # noqa: ARG002
+        """Forget a pod that is bound."""
+        self._reserved.pop(pod.uid, None)
+
+    def _score(self, pod: Pod, nodes: NodeTable, rows: Rows) -> Int64s:
+        requests, zones = NumaRequests.of(pod), self._zones.of(nodes).take(rows)
+        if not requests.guaranteed:
+            return np.full(len(zones.known), MAX_NODE_SCORE)
+        strategy = STRATEGIES.get(self.arguments.strategy)
+        if strategy is None:
+            scores = fewest_zones(requests, zones)
+        else:
+            scores = zone_scores(requests, zones, strategy, self.arguments.weights)
+        return np.where(self._stale(nodes)[rows], 0, scores)
+
+    def _stale(self, nodes: NodeTable) -> Bools:
+        """Return which nodes have a pod that is placed and not bound yet, if that matters, shape (nodes,)."""
+        stale = np.zeros(len(nodes), np.bool_)
+        for name in self._reserved.values():
+            if name in nodes:
+                stale[nodes.row(name)] = True
+        return stale
