@@ -151,6 +151,9 @@ class ResourceList(Mapping[str, int]):
 
 NOTHING_CLAIMED: Final = ResourceList()
 """Amounts that the resource claims of most pods hold of their node's CPU and memory."""
+NO_ANNOTATIONS: Final[Mapping[str, str]] = {}
+"""Annotations of most pods."""
+_SECCOMP_ANNOTATIONS = "seccomp.security.alpha.kubernetes.io"
 
 
 @dataclass(frozen=True)
@@ -252,6 +255,8 @@ class Pod:
         priority: pods with a higher priority are scheduled first.
         priority_class: name of the PriorityClass; empty if there is none.
         qos: quality of service as the API server reports it; empty if unknown, see :mod:`runtime.kubernetes.qos`.
+        seccomp_profiles: ``namespace/name`` of the SeccompProfiles that the pod and its containers use.
+        annotations: those annotations that the reader was asked to keep.
         tolerations: tolerations of the pod.
         node_selector: labels that the pod's node must have.
         required_affinity: terms of the required node affinity, of which one must match; None if the pod has none.
@@ -285,6 +290,8 @@ class Pod:
     priority: int = 0
     priority_class: str = ""
     qos: str = ""
+    seccomp_profiles: tuple[str, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
     tolerations: tuple[Toleration, ...] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict, hash=False)
     required_affinity: tuple[NodeSelectorTerm, ...] | None = None
@@ -307,6 +314,7 @@ class Pod:
         pod: Any,
         known: Callable[[RequestKey], CachedRequests] | None = None,
         name_workload: Callable[..., Workload] = workload_of,
+        kept_annotations: Iterable[str] = (),
     ) -> Self:
         """Read a v1 Pod, or a pod from the template of a workload, such as a Deployment.
 
@@ -314,6 +322,7 @@ class Pod:
             pod: the object.
             known: returns the cache for pods with these requests; None for no cache.
             name_workload: :func:`~runtime.kubernetes.workloads.workload_of`, possibly with its options.
+            kept_annotations: names of the annotations to keep.
 
         Raises:
             ValueError: the object is neither a pod nor a workload, a quantity is invalid, negative or too large, or a
@@ -359,6 +368,8 @@ class Pod:
             priority=_priority(spec, where),
             priority_class=get(spec, "priorityClassName") or "",
             qos=get(status, "qosClass") or "",
+            seccomp_profiles=_seccomp_profiles(metadata, spec),
+            annotations=_kept_annotations(metadata, kept_annotations) if kept_annotations else NO_ANNOTATIONS,
             tolerations=read_tolerations(spec, where),
             node_selector=get_texts(spec, "nodeSelector", where),
             required_affinity=read_required_affinity(spec, where),
@@ -597,6 +608,23 @@ def _use_limits(metadata: Any) -> Mapping[str, str]:
     annotations = get(metadata, "annotations") or {}
     stated = {name: annotations.get(f"{_LIMIT_PREFIX}{name}-percent") for name in (CPU, MEMORY)}
     return {name: str(text) for name, text in stated.items() if text is not None}
+
+
+def _seccomp_profiles(metadata: Any, spec: Any) -> tuple[str, ...]:
+    """Return the SeccompProfiles, whose files the Security Profiles Operator names ``.../NAMESPACE/NAME.json``."""
+    paths = [
+        get(profile, "localhostProfile") or ""
+        for owner in (spec, *(get(spec, "containers") or ()))
+        if (context := get(owner, "securityContext"))
+        and (profile := get(context, "seccompProfile"))
+        and get(profile, "type") == "Localhost"
+    ]
+    annotations = get(metadata, "annotations") or {}
+    paths += [str(path) for name, path in annotations.items() if name.startswith(_SECCOMP_ANNOTATIONS)]
+    if not paths:
+        return ()
+    parts = (path.removesuffix(".json").split("/") for path in paths)
+    return tuple(dict.fromkeys("/".join(part[-2:]) for part in parts if len(part) > 1))
 
 
 def _kept_annotations(metadata: Any, names: Iterable[str]) -> Mapping[str, str]:

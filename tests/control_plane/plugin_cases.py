@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from control_plane import network_scenarios, numa_scenarios, plugin_scenarios, quota_scenarios
+from control_plane import gang_scenarios, network_scenarios, numa_scenarios, plugin_scenarios, quota_scenarios
 from control_plane.manifests import Object
 from control_plane.plugin_oracle import Outcome, PluginScenario, decided, differences
 from control_plane.plugin_scenarios import ALL_SCORES, profile
@@ -74,6 +74,20 @@ _ALL: Final = (
     ),
     PluginCase("PodState", profile("PodState", "score", without=ALL_SCORES), plugin_scenarios.pod_state),
     PluginCase("QOSSort", profile("QOSSort", "queueSort", without={"queueSort": ["*"]}), plugin_scenarios.qos_sort),
+    PluginCase(
+        "Coscheduling",
+        profile(
+            "Coscheduling",
+            "queueSort",
+            "preFilter",
+            "postFilter",
+            "permit",
+            "reserve",
+            without={"queueSort": ["*"]},
+        ),
+        gang_scenarios.draw,
+        gang_scenarios.RESOURCES,
+    ),
     *(
         PluginCase(
             f"NodeResourceTopologyMatch-{strategy}",

@@ -15,10 +15,12 @@ in a file by seed, since a scenario follows from its seed:
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +37,7 @@ from trimaran.scheduler.scheduler import Scheduler
 
 LABEL: Final = "scenario"
 _PODS: Final = "/api/v1/pods"
-_QUIET_SECONDS = 4.0
+_QUIET_SECONDS = 5.0
 _MOST_SECONDS = 120.0
 _STEP_SECONDS, _STEPS = 5.0, 12  # of our scheduler's clock
 _MOST_TRIES = 400
@@ -59,6 +61,10 @@ class PluginScenario:
         bound: pods on nodes.
         pending: pods without a node, which select the label.
         others: further objects.
+        one_by_one: create each pending pod only when nothing changes any more after the one before it; by default all
+            pending pods are there before the scheduler starts.
+        alike: pods whose names differ only in the last character are equal, and it is left to chance which of them get
+            a node.
         terminating: names of the bound pods that are being deleted.
     """
 
@@ -68,6 +74,8 @@ class PluginScenario:
     pending: list[Object] = field(default_factory=list)
     others: list[Object] = field(default_factory=list)
     terminating: frozenset[str] = frozenset()
+    one_by_one: bool = False
+    alike: bool = False
 
     def __post_init__(self) -> None:
         for each in self.nodes:
@@ -131,13 +139,12 @@ def decided(
         _define(cluster.api, list(resources))
         _create_all(cluster.api, shared)
         _create(cluster.api, scenarios)
-        pending = {
-            each["metadata"]["uid"]
-            for each in cluster.api.items(_PODS)
-            if not each["spec"].get("nodeName") and each["spec"]["schedulerName"] == profile["schedulerName"]
-        }
         with RealScheduler(cluster, [profile], "trimaran-scheduler", 2, **settings) as scheduler:
-            state = _settled(cluster.api, pending, scheduler)
+            state = _settled(cluster.api, scheduler)
+            late = [each.pending for each in scenarios if each.one_by_one]
+            for some in zip_longest(*late):
+                _create_all(cluster.api, [each for each in some if each is not None])
+                state = _settled(cluster.api, scheduler)
         outcomes: dict[str, Outcome] = {each.name: {} for each in scenarios}
         for name, node in state.items():
             outcomes[name.partition("-")[0]][name] = node
@@ -198,25 +205,52 @@ class _Ties:
 
 def _replay(profile: Mapping[str, Any], scenario: PluginScenario, outcome: Outcome, ties: _Ties) -> str:
     """Run our scheduler; return the first difference, or ""."""
-    pods = {each["metadata"]["name"]: each for each in map(_with_uid, (*scenario.bound, *scenario.pending))}
+    first = (*scenario.bound, *(() if scenario.one_by_one else scenario.pending))
+    pods = {each["metadata"]["name"]: each for each in map(_with_uid, first)}
     scheduler = _scheduler(profile, scenario, pods, ties)
-    for step in range(_STEPS):
-        now = step * _STEP_SECONDS
-        while (decision := scheduler.next(now)) is not None:
-            name = decision.pod.name
-            if isinstance(decision, Bind):
-                if outcome.get(name) not in (decision.node_name, None):
-                    return f"{name} is on {outcome[name] or 'no node'}, computed {decision.node_name}"
-                scheduler.bound(decision.pod.uid)
-                pods[name]["spec"]["nodeName"] = decision.node_name
-                scheduler.put_pod(Pod.from_k8s(pods[name]), now)
-            elif isinstance(decision, Unschedulable) and decision.preemption is not None:
-                for victim in decision.preemption.victims:
-                    scheduler.drop_pod(victim.uid, now)
-                    del pods[victim.name]
-    final = {name: each["spec"].get("nodeName", "") for name, each in pods.items()}
-    theirs, ours = sorted(outcome.items() - final.items()), sorted(final.items() - outcome.items())
-    return f"{theirs}, computed {ours}" if theirs or ours else ""
+    names = [each["metadata"]["name"] for each in (*scenario.bound, *scenario.pending)]
+
+    def kind(name: str) -> str:
+        return name[:-1] if scenario.alike else name
+
+    expected = {name: {node for other, node in outcome.items() if kind(other) == kind(name)} for name in names}
+    now = 0.0
+    for late in (None, *(scenario.pending if scenario.one_by_one else ())):
+        if late is not None:
+            pods[late["metadata"]["name"]] = _with_uid(late)
+            scheduler.put_pod(Pod.from_k8s(pods[late["metadata"]["name"]]), now)
+        for _ in range(_STEPS):
+            now += _STEP_SECONDS
+            different = _decide(scheduler, pods, expected, now)
+            if different:
+                return different
+    final = Counter((kind(name), each["spec"].get("nodeName", "")) for name, each in pods.items())
+    theirs = Counter((kind(name), node) for name, node in outcome.items())
+    return "" if final == theirs else f"{sorted(theirs - final)}, computed {sorted(final - theirs)}"
+
+
+def _decide(scheduler: Scheduler, pods: dict[str, Object], expected: Mapping[str, set[str]], now: float) -> str:
+    """Carry out all decisions that are due; return the first that differs, or "".
+
+    Args:
+        scheduler: our scheduler.
+        pods: pods by name; changed.
+        expected: nodes that a pod may be on at the end, by its name; none if it is gone then.
+        now: seconds.
+    """
+    while (decision := scheduler.next(now)) is not None:
+        name = decision.pod.name
+        if isinstance(decision, Bind):
+            if expected[name] and decision.node_name not in expected[name]:
+                return f"{name} is on {expected[name]}, computed {decision.node_name}"
+            scheduler.bound(decision.pod.uid)
+            pods[name]["spec"]["nodeName"] = decision.node_name
+            scheduler.put_pod(Pod.from_k8s(pods[name]), now)
+        elif isinstance(decision, Unschedulable) and decision.preemption is not None:
+            for victim in decision.preemption.victims:
+                scheduler.drop_pod(victim.uid, now)
+                del pods[victim.name]
+    return ""
 
 
 def _scheduler(
@@ -225,7 +259,7 @@ def _scheduler(
     """Return our scheduler with all objects of a scenario."""
     setup = read_setup(configuration(profile), seed=0, preempts_shared=True)
     scheduler = Scheduler(setup.profiles, ties, setup.options, setup.others, setup.gangs)  # type: ignore[arg-type]
-    scheduler.replace_nodes([Node.from_k8s(each, setup.node_annotations) for each in scenario.nodes], 0.0)
+    scheduler.replace_nodes([Node.from_k8s(each, setup.annotations) for each in scenario.nodes], 0.0)
     for each in scenario.others:
         kinds = f"{each['kind']}.{each['apiVersion'].partition('/')[0]}", each["kind"]
         kind = next((kind for kind in kinds if kind in setup.kinds), "")
@@ -234,7 +268,7 @@ def _scheduler(
     for name, each in pods.items():
         if name in scenario.terminating:
             each["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-        scheduler.put_pod(Pod.from_k8s(each), 0.0)
+        scheduler.put_pod(Pod.from_k8s(each, kept_annotations=setup.annotations), 0.0)
     return scheduler
 
 
@@ -247,10 +281,11 @@ def _with_uid(manifest: Object) -> Object:
 def _create(api: Api, scenarios: Sequence[PluginScenario]) -> None:
     namespaces = {name for each in scenarios for name in each.namespaces} - {"default"}
     _create_all(api, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": each}} for each in namespaces])
-    for kind in ("others", "nodes", "bound", "pending"):
+    for kind in ("others", "nodes", "bound"):
         _create_all(api, [each for scenario in scenarios for each in getattr(scenario, kind)])
+    _create_all(api, [each for scenario in scenarios if not scenario.one_by_one for each in scenario.pending])
     for scenario in scenarios:
-        for each in (*scenario.bound, *scenario.pending, *scenario.others):
+        for each in (*scenario.bound, *(() if scenario.one_by_one else scenario.pending), *scenario.others):
             if each.get("status"):
                 api.patch(f"{path_of(each)}/status", {"status": each["status"]})
             if each["metadata"]["name"] in scenario.terminating:
@@ -279,7 +314,7 @@ def _is_served(api: Api, path: str) -> bool:
     return True
 
 
-def _settled(api: Api, pending: set[str], scheduler: RealScheduler) -> Outcome:
+def _settled(api: Api, scheduler: RealScheduler) -> Outcome:
     """Return the node of each pod once all pending pods were tried and nothing changes for a while."""
     state: Outcome = {}
     since = time.monotonic()
@@ -290,11 +325,7 @@ def _settled(api: Api, pending: set[str], scheduler: RealScheduler) -> Outcome:
         current = {each["metadata"]["name"]: each["spec"].get("nodeName", "") for each in pods}
         if current != state:
             state, since = current, time.monotonic()
-        tried = all(
-            each["spec"].get("nodeName") or each["status"].get("conditions")
-            for each in pods
-            if each["metadata"]["uid"] in pending
-        )
+        tried = all(each["spec"].get("nodeName") or each["status"].get("conditions") for each in pods)
         return tried and time.monotonic() > since + _QUIET_SECONDS
 
     scheduler.process.wait_until(is_settled, "all pods are decided", _MOST_SECONDS)

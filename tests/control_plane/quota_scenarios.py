@@ -47,7 +47,7 @@ def draw(seed: int) -> PluginScenario:
         _pod(f"{name}-p{number}", dice.choice(namespaces), resource, dice.choice([1, 1, 2, 3]), priority)
         for number, priority in enumerate(priorities)
     ]
-    return PluginScenario(name, nodes, bound, pods, quotas)
+    return PluginScenario(name, nodes, bound, pods, quotas, one_by_one=True)
 
 
 def _quota(namespace: str, resource: str, least: int, more: int) -> Object:

@@ -1,7 +1,7 @@
 """Decoders of Kubernetes objects that arrive by list and watch: an unreadable object is logged once, and left out."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 from runtime.kubernetes.pod_demand import RequestCache
@@ -52,16 +52,19 @@ class ObjectReader(Generic[Kind]):
             self.unreadable = {other: why for other, why in self.unreadable.items() if other != name}
 
 
-def pod_reader(name_workload: Callable[..., Workload] = workload_of) -> ObjectReader[Pod]:
+def pod_reader(
+    name_workload: Callable[..., Workload] = workload_of, kept_annotations: Collection[str] = ()
+) -> ObjectReader[Pod]:
     """Return a decoder of pods whose equal field values are shared in memory.
 
     Args:
         name_workload: names the workloads of the pods, as for :meth:`Pod.from_k8s`.
+        kept_annotations: names of the annotations to keep.
     """
     interner, request_cache = Interner(), RequestCache()
 
     def from_k8s(each: Object) -> Pod:
-        pod = Pod.from_k8s(each, request_cache.lookup, name_workload)
+        pod = Pod.from_k8s(each, request_cache.lookup, name_workload, kept_annotations)
         return interner.intern(pod, unique_fields=_UNIQUE_FIELDS)
 
     return ObjectReader(from_k8s)

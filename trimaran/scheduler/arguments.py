@@ -1,5 +1,7 @@
 """Arguments of the scheduler's plugins in a KubeSchedulerConfiguration."""
 
+from collections.abc import Sequence
+
 from scoring.profiles.configuration.fields import FieldReader, refuse_unknown
 
 
@@ -37,3 +39,27 @@ def finish(reader: FieldReader, *ignored: str) -> None:
         reader.raw(key)
     reader.finish()
     refuse_unknown(reader.notes)
+
+
+def word(reader: FieldReader, key: str, words: Sequence[str]) -> str:
+    """Return one of some words among a plugin's arguments; the first of them if it is absent.
+
+    Raises:
+        ValueError: the value is another one; the message begins with its path.
+    """
+    value = reader.value(key, words[0])
+    if value not in words:
+        raise reader.error(key, f"must be one of {', '.join(words)}; got {value!r}")
+    return str(value)
+
+
+def text(reader: FieldReader, key: str, default: str) -> str:
+    """Return a text that is not empty among a plugin's arguments; the default if it is absent.
+
+    Raises:
+        ValueError: the value is not a text, or empty; the message begins with its path.
+    """
+    value = reader.value(key, default)
+    if not isinstance(value, str) or not value:
+        raise reader.error(key, f"must be a text that is not empty, got {value!r}")
+    return value

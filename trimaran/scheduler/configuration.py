@@ -34,7 +34,7 @@ class SchedulerSetup:
             :data:`~trimaran.scheduler.inbox.OPTIONAL_KINDS`.
         others: store of these objects; None if there are none.
         gangs: gangs, for the profiles that place them.
-        node_annotations: names of the annotations of nodes that plugins read.
+        annotations: names of the annotations of nodes and pods that plugins read.
     """
 
     profiles: tuple[SchedulerProfile, ...]
@@ -42,7 +42,7 @@ class SchedulerSetup:
     kinds: frozenset[str] = frozenset()
     others: OtherObjects | None = None
     gangs: GangDirectory | None = None
-    node_annotations: frozenset[str] = frozenset()
+    annotations: frozenset[str] = frozenset()
 
     @property
     def scheduler_names(self) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ def read_setup(
         max_backoff_seconds=_seconds(document, "podMaxBackoffSeconds", 10.0),
     )
     kinds = frozenset(OTHER_KINDS) | builder.kinds
-    return SchedulerSetup(profiles, options, kinds, objects, gangs, builder.node_annotations)
+    return SchedulerSetup(profiles, options, kinds, objects, gangs, builder.annotations)
 
 
 def default_document(scheduler_name: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ written is part of a decision, and the time is an argument. Source: k8s.io/kube-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from runtime.kubernetes.objects import Pod
 from scoring.plugins.filtering import ClusterEvent, FilterVerdict
@@ -86,6 +86,16 @@ class Rejection:
     refused_by: frozenset[str] = frozenset()
     may_preempt: bool = False
     retry_at: float | None = None
+
+
+@runtime_checkable
+class ReadsAnnotations(Protocol):
+    """Plugin that reads annotations of nodes or pods, of which the scheduler keeps no others."""
+
+    @property
+    def annotations(self) -> frozenset[str]:
+        """Names of the annotations."""
+        ...
 
 
 class SchedulerPlugin:

@@ -29,10 +29,10 @@ from trimaran.scheduler.extension_points import (
     PreEnqueuePlugin,
     PreFilterPlugin,
     QueueSortPlugin,
+    ReadsAnnotations,
     ReservePlugin,
 )
 from trimaran.scheduler.gangs.group_cycle import GANG_SCHEDULING
-from trimaran.scheduler.node_metadata import NodeMetadata
 from trimaran.scheduler.node_sampling import sample_percent
 from trimaran.scheduler.preemption.default_preemption import DefaultPreemption
 from trimaran.scheduler.profile import PrioritySort, SchedulerProfile, SchedulingGates
@@ -81,7 +81,7 @@ class ProfileBuilder:
     Attributes:
         kinds: kinds of objects to watch for the plugins that were built, of
             :data:`~trimaran.scheduler.inbox.OPTIONAL_KINDS`.
-        node_annotations: names of the annotations of nodes that these plugins read.
+        annotations: names of the annotations of nodes and pods that these plugins read.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ProfileBuilder:
     ) -> None:
         self._context, self._allow, self._version = context, frozenset(allow), kubernetes_version
         self.kinds: frozenset[str] = frozenset()
-        self.node_annotations: frozenset[str] = frozenset()
+        self.annotations: frozenset[str] = frozenset()
         objects = context.objects
         self._factories: Mapping[str, Callable[[], FilterPlugin]] = {
             "NodeName": NodeName,
@@ -158,8 +158,8 @@ class ProfileBuilder:
         )
         self.kinds = self.kinds.union(*(PLUGINS[name].reads for name in names))
         plugins = {name: PLUGINS[name].build(_arguments(name, fields, place), context) for name in names}
-        self.node_annotations = self.node_annotations.union(
-            *(plugin.annotations for plugin in plugins.values() if isinstance(plugin, NodeMetadata))
+        self.annotations = self.annotations.union(
+            *(plugin.annotations for plugin in plugins.values() if isinstance(plugin, ReadsAnnotations))
         )
         return plugins
 

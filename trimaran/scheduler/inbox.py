@@ -43,6 +43,8 @@ OPTIONAL_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "ElasticQuota": ("/apis/scheduling.x-k8s.io/v1alpha1/elasticquotas",),
     "AppGroup": ("/apis/appgroup.diktyo.x-k8s.io/v1alpha1/appgroups",),
     "NetworkTopology": ("/apis/networktopology.diktyo.x-k8s.io/v1alpha1/networktopologies",),
+    "NodeDiskIOInfo": ("/apis/ioi.intel.com/v1/nodediskioinfoes",),
+    "SeccompProfile": ("/apis/security-profiles-operator.x-k8s.io/v1beta1/seccompprofiles",),
     "NodeResourceTopology": ("/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies",),
     "PriorityClass": ("/apis/scheduling.k8s.io/v1/priorityclasses",),
 }
@@ -133,11 +135,17 @@ class PodFeed:
     Args:
         inbox: where to post.
         on_change: called in the scheduling thread with each pod before it is changed; None for deleted pods.
+        kept_annotations: names of the annotations of pods that plugins read.
     """
 
-    def __init__(self, inbox: Inbox, on_change: Callable[[str, Pod | None], None] = lambda _uid, _pod: None) -> None:
+    def __init__(
+        self,
+        inbox: Inbox,
+        on_change: Callable[[str, Pod | None], None] = lambda _uid, _pod: None,
+        kept_annotations: Collection[str] = (),
+    ) -> None:
         self._inbox, self._on_change = inbox, on_change
-        self.reader = pod_reader()
+        self.reader = pod_reader(kept_annotations=kept_annotations)
 
     def replace(self, objects: Iterable[Object]) -> None:
         """Post a full list."""
@@ -217,7 +225,7 @@ class ClusterFeed(ReflectorGroup):
         kinds: kinds of :data:`OTHER_KINDS` and :data:`OPTIONAL_KINDS` to watch.
         on_pod: called in the scheduling thread with each pod before it is changed, as by :class:`PodFeed`.
         failed: store of the pods that have failed; None to leave them out.
-        kept_annotations: names of the annotations of nodes that plugins read.
+        kept_annotations: names of the annotations of nodes and pods that plugins read.
     """
 
     def __init__(
@@ -231,7 +239,7 @@ class ClusterFeed(ReflectorGroup):
     ) -> None:
         # Pods are listed last: what they need to be placed is known when the first of them arrives.
         others = [_reflector(api, kind, DocumentFeed(kind, inbox)) for kind in sorted(kinds)]
-        self._nodes, self._pods = NodeFeed(inbox, kept_annotations), PodFeed(inbox, on_pod)
+        self._nodes, self._pods = NodeFeed(inbox, kept_annotations), PodFeed(inbox, on_pod, kept_annotations)
         pods = Reflector(api, PODS, self._pods, fieldSelector=RUNNING)
         if failed is not None:
             others.append(Reflector(api, PODS, failed, fieldSelector=_FAILED))

@@ -14,6 +14,7 @@ from runtime.kubernetes.k8s_fields import get, get_texts
 from runtime.kubernetes.scheduling_rules import read_label_selector
 from scoring.plugins.filtering import ClusterEvent
 from scoring.table.placed_rules import SelectorSources
+from trimaran.scheduler.disk_io import NodeDisks, node_name_of
 from trimaran.scheduler.network.objects import AppGroup, NetworkTopology
 from trimaran.scheduler.numa.node_topology import NodeTopology
 from trimaran.scheduler.preemption.toleration import PriorityClass
@@ -27,6 +28,7 @@ from trimaran.scheduler.storage_objects import (
     Volume,
     VolumeClass,
 )
+from trimaran.scheduler.syscalls import Syscalls, read_seccomp_profile
 
 Key = tuple[str, str]
 """Namespace and name; the namespace of objects without one is ""."""
@@ -42,7 +44,9 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
     "PodDisruptionBudget": DisruptionBudget.from_k8s,
     "AppGroup": AppGroup.from_k8s,
     "NetworkTopology": NetworkTopology.from_k8s,
+    "NodeDiskIOInfo": lambda each: (node_name_of(each), NodeDisks.from_k8s(each)),
     "NodeResourceTopology": NodeTopology.from_k8s,
+    "SeccompProfile": read_seccomp_profile,
     "PriorityClass": PriorityClass.from_k8s,
     "ElasticQuota": ElasticQuota.from_k8s,
     "Namespace": lambda each: get_texts(get(each, "metadata"), "labels", "namespace: metadata"),
@@ -60,7 +64,7 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
 _OWNERS = ("ReplicationController", "ReplicaSet", "StatefulSet")
 _SELECTORS = frozenset({"Namespace", "Service", *_OWNERS})
 _OTHER_CHANGED = frozenset({"AppGroup", "ElasticQuota", "Namespace", "NetworkTopology", "NodeResourceTopology"})
-_NO_EVENT = frozenset({"PodDisruptionBudget", "PriorityClass", "Service", *_OWNERS})
+_NO_EVENT = frozenset({"PodDisruptionBudget", "PriorityClass", "SeccompProfile", "Service", *_OWNERS})
 
 
 class ObjectCache:
@@ -71,6 +75,7 @@ class ObjectCache:
         self._assumed: dict[tuple[str, Key], Any] = {}
         self._sources: SelectorSources | None = None
         self._quotas: Mapping[str, ElasticQuota] | None = None
+        self._disks: Mapping[str, NodeDisks] | None = None
         self._versions: Counter[str] = Counter()
 
     def put(self, kind: str, document: Mapping[str, Any]) -> ClusterEvent | None:
@@ -118,6 +123,18 @@ class ObjectCache:
     def network_topology(self, namespaces: Sequence[str], name: str) -> NetworkTopology | None:
         """Return the NetworkTopology of a name in the first of some namespaces that has one; None if none has."""
         found: NetworkTopology | None = self._first("NetworkTopology", namespaces, name)
+        return found
+
+    def node_disks(self, node_name: str) -> NodeDisks | None:
+        """Return the disks of a node; None if nothing is known of them."""
+        if self._disks is None:
+            self._disks = dict(self._objects["NodeDiskIOInfo"].values())
+        return self._disks.get(node_name)
+
+    def seccomp_profile(self, name: str) -> Syscalls:
+        """Return the calls that the profile ``namespace/name`` allows; none if it does not exist."""
+        namespace, _, plain = name.partition("/")
+        found: Syscalls = self._objects["SeccompProfile"].get((namespace, plain), frozenset())
         return found
 
     def priority_class(self, name: str) -> PriorityClass | None:
@@ -214,6 +231,8 @@ class ObjectCache:
             self._sources = None
         if kind == "ElasticQuota":
             self._quotas = None
+        if kind == "NodeDiskIOInfo":
+            self._disks = None
 
     def _first(self, kind: str, namespaces: Sequence[str], name: str) -> Any:
         objects = self._objects[kind]

@@ -14,6 +14,7 @@ from typing import Final
 from scoring.plugins.filtering import FilterPlugin
 from scoring.profiles.configuration.fields import FieldReader
 from trimaran.scheduler.arguments import finish
+from trimaran.scheduler.disk_io import NodeDiskIO
 from trimaran.scheduler.gangs.coscheduling import Coscheduling, CoschedulingArgs
 from trimaran.scheduler.gangs.directory import GangDirectory
 from trimaran.scheduler.gangs.group_cycle import GANG_SCHEDULING
@@ -23,10 +24,13 @@ from trimaran.scheduler.node_metadata import NodeMetadata
 from trimaran.scheduler.numa.topology_match import KIND as NODE_TOPOLOGIES
 from trimaran.scheduler.numa.topology_match import NodeResourceTopologyMatch, TopologyMatchArgs
 from trimaran.scheduler.other_objects import ObjectCache
+from trimaran.scheduler.preemption.cross_node import CrossNodeArgs, CrossNodePreemption
 from trimaran.scheduler.preemption.default_preemption import PreemptionOptions
 from trimaran.scheduler.preemption.toleration import PreemptionToleration
 from trimaran.scheduler.qos_sort import QOSSort
 from trimaran.scheduler.quotas.capacity_scheduling import CapacityScheduling
+from trimaran.scheduler.syscalls import KIND as SECCOMP_PROFILES
+from trimaran.scheduler.syscalls import SySched
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,12 @@ def _capacity_scheduling(arguments: FieldReader, context: PluginContext) -> Capa
     )
 
 
+def _cross_node(arguments: FieldReader, context: PluginContext) -> CrossNodePreemption:
+    objects, options = context.objects, PreemptionOptions(on_shared_nodes=context.preempts_shared)
+    own = CrossNodeArgs.from_config(arguments)
+    return CrossNodePreemption(context.filters, lambda: objects.budgets, context.dice, options, own)
+
+
 def _topology_match(arguments: FieldReader, context: PluginContext) -> NodeResourceTopologyMatch:
     return NodeResourceTopologyMatch(context.objects, TopologyMatchArgs.from_config(arguments))
 
@@ -109,8 +119,15 @@ PLUGINS: Final[Mapping[str, RegisteredPlugin]] = {
     GANG_SCHEDULING: RegisteredPlugin(lambda _arguments, _context: None, frozenset({"PodGroup"})),
     NetworkOverhead.name: RegisteredPlugin(_network_overhead, frozenset({"AppGroup", "NetworkTopology"})),
     TopologicalSort.name: RegisteredPlugin(_topological_sort, frozenset({"AppGroup"})),
+    NodeDiskIO.name: RegisteredPlugin(
+        lambda arguments, context: NodeDiskIO.from_config(context.objects, arguments), frozenset({"NodeDiskIOInfo"})
+    ),
+    SySched.name: RegisteredPlugin(
+        lambda arguments, context: SySched.from_config(context.objects, arguments), frozenset({SECCOMP_PROFILES})
+    ),
     NodeMetadata.name: RegisteredPlugin(lambda arguments, _context: NodeMetadata.from_config(arguments)),
     NodeResourceTopologyMatch.name: RegisteredPlugin(_topology_match, frozenset({NODE_TOPOLOGIES})),
+    CrossNodePreemption.name: RegisteredPlugin(_cross_node),
     PreemptionToleration.name: RegisteredPlugin(_preemption_toleration, frozenset({"PriorityClass"})),
     QOSSort.name: RegisteredPlugin(_qos_sort),
 }

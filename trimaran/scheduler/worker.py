@@ -86,7 +86,7 @@ class SchedulerWorker:
         shadow = ShadowRecord(scheduler, telemetry)
         handler = executor or shadow
         feed = ClusterFeed(
-            self._watch_api, inbox, self._setup.kinds, handler.observe, rejections, self._setup.node_annotations
+            self._watch_api, inbox, self._setup.kinds, handler.observe, rejections, self._setup.annotations
         )
 
         def leads() -> bool:

@@ -79,7 +79,7 @@ def test_only_the_annotation_of_the_arguments_is_kept() -> None:
     }  # fmt: skip
     setup = read_setup(document)
     manifest = {"kind": "Node", "metadata": {"name": "n", "annotations": {KEY: "3", "other": "4"}}}
-    node = Node.from_k8s(manifest, setup.node_annotations)
+    node = Node.from_k8s(manifest, setup.annotations)
     assert node.annotations == {KEY: "3"}
     (weighted,) = setup.profiles[0].scores.plugins
     table = NodeTable([node])

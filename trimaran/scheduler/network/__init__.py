@@ -1,1 +1,1 @@
-"""Network costs between the workloads of an application: NetworkOverhead, TopologicalSort; see docs/network-aware.md."""
+"""Network costs between the workloads of an application; see docs/network-aware.md."""

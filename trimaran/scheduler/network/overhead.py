@@ -25,7 +25,7 @@ from scoring.plugins.base import EVERY_ROW, Rows, Terms, WithoutNodeTerms
 from scoring.plugins.filtering import ClusterEvent, FilterPlugin, FilterVerdict
 from scoring.profiles.configuration.fields import FieldReader
 from scoring.table.node_table import NodeTable
-from trimaran.scheduler.arguments import finish
+from trimaran.scheduler.arguments import finish, text
 from trimaran.scheduler.extension_points import PreFilterPlugin, Rejection
 from trimaran.scheduler.network.objects import (
     REGION,
@@ -80,7 +80,7 @@ class NetworkOverheadArgs:
         """
         namespaces = read_namespaces(reader)
         names = [
-            _text(reader, key, default)
+            text(reader, key, default)
             for key, default in (("weightsName", cls.weights_name), ("networkTopologyName", cls.topology_name))
         ]
         finish(reader)
@@ -97,13 +97,6 @@ def read_namespaces(reader: FieldReader) -> tuple[str, ...]:
     if not isinstance(value, list) or not value or not all(isinstance(each, str) and each for each in value):
         raise reader.error("namespaces", f"must be a list of at least one name, got {value!r}")
     return tuple(value)
-
-
-def _text(reader: FieldReader, key: str, default: str) -> str:
-    value = reader.value(key, default)
-    if not isinstance(value, str) or not value:
-        raise reader.error(key, f"must be a name, got {value!r}")
-    return value
 
 
 class _CostTables:

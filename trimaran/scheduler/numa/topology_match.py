@@ -20,7 +20,7 @@ from scoring.plugins.base import EVERY_ROW, Rows, Terms, WithoutNodeTerms
 from scoring.plugins.filtering import ClusterEvent, Dependence, FilterPlugin, FilterVerdict
 from scoring.profiles.configuration.fields import FieldReader
 from scoring.table.node_table import NodeTable
-from trimaran.scheduler.arguments import finish, whole_number
+from trimaran.scheduler.arguments import finish, whole_number, word
 from trimaran.scheduler.extension_points import PostBindPlugin, ReservePlugin
 from trimaran.scheduler.numa.alignment import ALIGNED, REASONS, align
 from trimaran.scheduler.numa.node_topology import NodeTopology, TopologySource
@@ -69,7 +69,7 @@ class TopologyMatchArgs:
         strategy, weights = cls.strategy, dict[str, int]()
         scoring = reader.nested("scoringStrategy")
         if scoring is not None:
-            strategy = _word(scoring, "type", (*STRATEGIES, FEWEST_ZONES))
+            strategy = word(scoring, "type", (*STRATEGIES, FEWEST_ZONES))
             for entry in scoring.entries("resources"):
                 weights[str(entry.value("name", ""))] = whole_number(entry, "weight", 1, 1)
                 finish(entry)
@@ -77,7 +77,7 @@ class TopologyMatchArgs:
         cache = reader.nested("cache")
         if cache is not None:
             for key, words in _CACHE_WORDS.items():
-                _word(cache, key, words)
+                word(cache, key, words)
             finish(cache)
         seconds = whole_number(reader, "cacheResyncPeriodSeconds", cls.resync_seconds)
         discards = reader.value("discardReservedNodes", cls.discards_reserved)
@@ -85,14 +85,6 @@ class TopologyMatchArgs:
             raise reader.error("discardReservedNodes", f"must be true or false, got {discards!r}")
         finish(reader)
         return cls(strategy, weights, seconds, discards)
-
-
-def _word(reader: FieldReader, key: str, words: Sequence[str]) -> str:
-    """Return one of some words; the first if the field is absent."""
-    value = reader.value(key, words[0])
-    if value not in words:
-        raise reader.error(key, f"must be one of {', '.join(words)}; got {value!r}")
-    return str(value)
 
 
 class NodeZones:

@@ -94,6 +94,7 @@ class DefaultPreemption(PostFilterPlugin):
 
     Attributes:
         filters: filter plugins of the profile.
+        budgets: returns all disruption budgets.
     """
 
     name = "DefaultPreemption"
@@ -106,7 +107,7 @@ class DefaultPreemption(PostFilterPlugin):
         dice: random.Random,
         options: PreemptionOptions = PreemptionOptions(),
     ) -> None:
-        self.filters, self._budgets, self._dice, self._options = filters, budgets, dice, options
+        self.filters, self.budgets, self._dice, self._options = filters, budgets, dice, options
         self._lowest = LowestPriorities()
         self._own = OwnNodes()
 
@@ -126,7 +127,7 @@ class DefaultPreemption(PostFilterPlugin):
             for name, other in nodes.occupancy.nominated.values():
                 if other.scheduler_name != pod.scheduler_name:
                     resolvable[nodes.row(name)] = False
-        chosen, reasons = self._choose(pod, nodes, resolvable)
+        chosen, reasons = self.choose(pod, nodes, resolvable)
         if chosen is None:
             parts = sorted(f"{count} {reason}" for reason, count in reasons.items())
             message = f"preemption: 0/{len(nodes)} nodes are available: {', '.join(parts)}."
@@ -145,10 +146,14 @@ class DefaultPreemption(PostFilterPlugin):
         row = nodes.rows.row_by_name.get(pod.nominated_node_name)
         if row is None or not resolvable[row]:
             return ""  # whatever happens on the nominated node, the pod will not fit there
-        leaving = (placed.pod for placed in nodes.placed_on(row))
+        leaving = self.leaving(row, nodes)
         if any(each.terminating and each.preempted and self.is_awaited(each, pod, nodes) for each in leaving):
             return "a terminating pod on the nominated node"
         return ""
+
+    def leaving(self, row: int, nodes: NodeTable) -> Iterable[Pod]:
+        """Return the pods whose end a pod may wait for that is nominated to a row."""
+        return (placed.pod for placed in nodes.placed_on(row))
 
     def is_awaited(self, leaving: Pod, pod: Pod, nodes: NodeTable) -> bool:  # noqa: ARG002  for subclasses
         """Return whether a pod that leaves its node makes room for a pending pod that is nominated to the node."""
@@ -171,6 +176,13 @@ class DefaultPreemption(PostFilterPlugin):
             lowest: lowest priority of the pods on each node that may be touched, shape (nodes,).
         """
         return lowest < pod.priority
+
+    def may_use(self, pod: Pod, nodes: NodeTable) -> Bools:
+        """Return a mask of the nodes where preemption is allowed, shape (nodes,)."""
+        if self._options.on_shared_nodes:
+            return np.ones(len(nodes), np.bool_)
+        self._lowest.of(nodes, pod.scheduler_name if self._options.only_own else None)
+        return self._own.tainted(nodes) & ~self._lowest.others
 
     def search(self, pod: Pod, nodes: NodeTable, rows: Int64s) -> VictimSearch:
         """Return the search for the victims of a pending pod on some rows, shape (k,)."""
@@ -195,9 +207,9 @@ class DefaultPreemption(PostFilterPlugin):
             possible: returns which of the pods of a node may be victims.
             further: filters in addition to those of the profile.
         """
-        return VictimSearch((*self.filters, *further), pod, nodes, rows, self._budgets(), possible)
+        return VictimSearch((*self.filters, *further), pod, nodes, rows, self.budgets(), possible)
 
-    def _choose(self, pod: Pod, nodes: NodeTable, resolvable: Bools) -> tuple[Candidate | None, Counter[str]]:
+    def choose(self, pod: Pod, nodes: NodeTable, resolvable: Bools) -> tuple[Candidate | None, Counter[str]]:
         """Return the cheapest candidate, if there is one, and how many nodes each reason excludes."""
         rows = np.flatnonzero(resolvable)
         reasons = Counter({_NOT_HELPFUL: len(nodes) - len(rows)} if len(rows) < len(nodes) else {})
@@ -209,10 +221,9 @@ class DefaultPreemption(PostFilterPlugin):
         has_victims = self.has_victims(pod, nodes, lowest)[rows]
         reasons.update({NO_VICTIMS: len(rows) - int(has_victims.sum())} if not has_victims.all() else {})
         rows = rows[has_victims]
-        if not self._options.on_shared_nodes:
-            is_own = (self._own.tainted(nodes) & ~self._lowest.others)[rows]
-            reasons.update({_SHARED: len(rows) - int(is_own.sum())} if not is_own.all() else {})
-            rows = rows[is_own]
+        usable = self.may_use(pod, nodes)[rows]
+        reasons.update({_SHARED: len(rows) - int(usable.sum())} if not usable.all() else {})
+        rows = rows[usable]
         search = self.search(pod, nodes, rows)
         harmless: list[Candidate | DominatedCandidate] = []  # violate no budget
         harmful: list[Candidate | DominatedCandidate] = []

@@ -1,0 +1,156 @@
+"""SySched: nodes where a pod adds the fewest system calls that its neighbours do not need.
+
+Every system call that a node's pods may make is a way into its kernel. Let S(p) be the calls that the seccomp profiles
+of a pod allow, and H the union over the pods of a node. A pod that comes to the node brings the pods there
+
+    |H - S(pod)| + sum over the node's pods i of |(H | S(pod)) - S(i)|
+
+calls that they do not need themselves, and nothing to an empty node. The highest sum scores 0, none 100. A pod without
+a profile has the default one, which allows all calls. Source: kubernetes-sigs/scheduler-plugins v0.33.5, pkg/sysched.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Protocol, Self
+
+import numpy as np
+
+from runtime.kubernetes.k8s_fields import get
+from runtime.kubernetes.objects import Pod
+from scoring.arrays import Float64s, Int64s
+from scoring.normalization import inverted
+from scoring.plugins.base import Rows, Terms, WithoutNodeTerms
+from scoring.profiles.configuration.fields import FieldReader
+from scoring.table.node_table import NodeTable
+from trimaran.scheduler.arguments import finish, text
+
+KIND: Final = "SeccompProfile"
+_ALLOWED: Final = frozenset({"SCMP_ACT_ALLOW", "SCMP_ACT_LOG"})
+Syscalls = frozenset[str]
+
+
+def read_seccomp_profile(document: Mapping[str, Any]) -> Syscalls:
+    """Return the system calls that a SeccompProfile allows."""
+    listed = get(get(document, "spec"), "syscalls") or ()
+    allowed = (get(each, "names") or () for each in listed if get(each, "action") in _ALLOWED)
+    return frozenset(str(name) for names in allowed for name in names)
+
+
+class SeccompProfiles(Protocol):
+    """SeccompProfiles of the cluster."""
+
+    def version(self, kind: str) -> int:
+        """Return a number that grows with every change of an object of a kind."""
+        ...
+
+    def seccomp_profile(self, name: str) -> Syscalls:
+        """Return the calls that the profile ``namespace/name`` allows; none if it does not exist."""
+        ...
+
+
+@dataclass(frozen=True)
+class SySched(WithoutNodeTerms):
+    """Plugin by system calls.
+
+    Attributes:
+        profiles: profiles.
+        default_profile: ``namespace/name`` of the profile of pods without one.
+    """
+
+    profiles: SeccompProfiles
+    default_profile: str = "default/all-syscalls"
+    _state: "_NodeCalls" = field(init=False, repr=False, compare=False)
+
+    name: ClassVar[str] = "SySched"
+    normalizes: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_state", _NodeCalls(self))
+
+    @classmethod
+    def from_config(cls, profiles: SeccompProfiles, reader: FieldReader) -> Self:
+        """Read ``SySchedArgs``.
+
+        Raises:
+            ValueError: an argument is invalid or unknown; the message begins with its path.
+        """
+        namespace, name = cls.default_profile.split("/")
+        namespace, name = text(reader, "defaultProfileNamespace", namespace), text(reader, "defaultProfileName", name)
+        finish(reader)
+        return cls(profiles, f"{namespace}/{name}")
+
+    def syscalls_of(self, pod: Pod) -> Syscalls:
+        """Return the calls that the profiles of a pod allow; those of the default profile for a pod without one."""
+        own: Syscalls = frozenset().union(*map(self.profiles.seccomp_profile, pod.seccomp_profiles))
+        return own or self.profiles.seccomp_profile(self.default_profile)
+
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
+        """Return the number of calls that are not needed."""
+        return {"score": np.array([self._state.unneeded(self.syscalls_of(pod), nodes)[rows] for pod in pods])}
+
+    def normalize(self, scores: Int64s) -> Int64s:
+        """Return 0 for the highest number up to 100 for none."""
+        return inverted(scores)
+
+    def line(self, terms: Mapping[str, Any]) -> str:
+        """Return the number as a sentence."""
+        return f"{terms['score']} system calls that the pod and the node's pods do not need themselves"
+
+
+class _NodeCalls:
+    """Calls of the pods of each node; after a change of the node table only the changed nodes are counted again.
+
+    Attributes:
+        host: which calls the pods of a node may make together, shape (nodes, calls).
+        lacking: for each call, the number of the node's pods that may not make it, shape (nodes, calls).
+    """
+
+    def __init__(self, plugin: SySched) -> None:
+        self._plugin = plugin
+        self._key: tuple[object, ...] = ()
+        self._version = -1
+        self._place: dict[str, int] = {}  # of each call
+        self.host: Float64s = np.zeros((0, 0), np.float64)
+        self.lacking = self.host
+
+    def unneeded(self, own: Syscalls, nodes: NodeTable) -> Int64s:
+        """Return how many calls are not needed if a pod with some calls comes to each node, shape (nodes,)."""
+        self._follow(nodes, own)
+        pod = np.zeros(len(self._place), np.float64)
+        pod[[self._place[name] for name in own]] = 1
+        together = np.maximum(self.host, pod)
+        score = self.host @ (1 - pod) + np.einsum("ij,ij->i", together, self.lacking)
+        return np.where(self.host.any(axis=1), score, 0).astype(np.int64)
+
+    def _follow(self, nodes: NodeTable, own: Syscalls) -> None:
+        key = nodes.rows, self._plugin.profiles.version(KIND)
+        if len(self._key) != len(key) or self._key[0] is not key[0] or self._key[1] != key[1] or self._grows(own):
+            self._key, self._version = key, -1
+            self.host = self.lacking = np.zeros((len(nodes), len(self._place)), np.float64)
+        if self._version == nodes.version:
+            return
+        counted = [(row, self._count(nodes, row)) for row in nodes.changed_rows(self._version).tolist()]
+        if any(self._grows(calls) for _, counts in counted for calls in counts):
+            more = len(self._place) - self.host.shape[1]
+            self.host, self.lacking = np.pad(self.host, ((0, 0), (0, more))), np.pad(self.lacking, ((0, 0), (0, more)))
+            counted = [(row, self._count(nodes, row)) for row in range(len(nodes))]
+        else:
+            self.host, self.lacking = self.host.copy(), self.lacking.copy()
+        for row, counts in counted:
+            self.host[row], self.lacking[row] = 0, sum(counts.values())
+            for calls, count in counts.items():
+                places = [self._place[name] for name in calls]
+                self.host[row, places] = 1
+                self.lacking[row, places] -= count
+        self._version = nodes.version
+
+    def _count(self, nodes: NodeTable, row: int) -> Counter[Syscalls]:
+        return Counter(self._plugin.syscalls_of(placed.pod) for placed in nodes.placed_on(row))
+
+    def _grows(self, calls: Syscalls) -> bool:
+        """Give each call a place; return whether there was a new one."""
+        before = len(self._place)
+        for name in sorted(calls):
+            self._place.setdefault(name, len(self._place))
+        return len(self._place) > before
