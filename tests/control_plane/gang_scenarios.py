@@ -33,6 +33,6 @@ def draw(seed: int) -> PluginScenario:
             each = pending(f"{name}-p{number}{member}", priority, 500, schedulingGates=gates)
             each["metadata"]["labels"] = {f"{_GROUP}/pod-group": f"{name}-g{number}"}
             pods.append(each)
-    for number in range(dice.randint(0, 2)):
-        pods.append(pending(f"{name}-q{number}", dice.choice([60, 0]) + number, 500))
+    singles = [(f"{name}-q{number}x", dice.choice([60, 0]) + number) for number in range(dice.randint(0, 2))]
+    pods += [pending(each, priority, 500) for each, priority in singles]
     return PluginScenario(name, nodes, pending=pods, others=groups, alike=True)

@@ -4,7 +4,7 @@ DefaultPreemption looks for victims on one node at a time. It cannot help a pod 
 is violated by pods on other nodes of the zone. Here, all pods that may be victims are taken away everywhere. On each
 node where the pod fits then, they come back, the most important first, half of the rest at a time, as long as the pod
 still fits. What does not come back are the victims; of all nodes, those that cost least are taken, as by
-DefaultPreemption. The search is bounded by the number of pods taken away, and by the number of sets of pods that are tried.
+DefaultPreemption. The search is bounded by the number of pods taken away, and by the number of sets of pods tried.
 Experimental. Source: kubernetes-sigs/scheduler-plugins v0.33.5, pkg/crossnodepreemption, which tries all subsets.
 """
 
