@@ -87,6 +87,7 @@ _ALL: Final = (
         ),
         gang_scenarios.draw,
         gang_scenarios.RESOURCES,
+        at_once=20,
     ),
     *(
         PluginCase(

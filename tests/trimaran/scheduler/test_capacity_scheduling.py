@@ -1,0 +1,143 @@
+"""CapacityScheduling: quotas of namespaces that lend each other what they do not use, and take it back."""
+
+import pytest
+from control_plane.manifests import Object, node
+from support.configured import Configured, outcomes, pod, profile
+
+from trimaran.scheduler.decisions import Unschedulable
+
+PROFILE = profile("CapacityScheduling", "preFilter", "postFilter", "reserve", without={"postFilter": ["*"]})
+
+
+def quota(namespace: str, least: str, most: str = "", name: str = "quota", gpus: str = "") -> tuple[str, Object]:
+    """Return an ElasticQuota over CPU, and GPUs if they are given, with plenty of memory."""
+    spec = {"min": {"cpu": least, "memory": "1Ti", **({"example.com/gpu": gpus} if gpus else {})}}
+    if most:
+        spec["max"] = {"cpu": most}
+    return "ElasticQuota", {"metadata": {"namespace": namespace, "name": name}, "spec": spec}
+
+
+def cluster(*quotas: tuple[str, Object], cores: int = 8) -> Configured:
+    return Configured(PROFILE, [node("n", str(cores))], quotas)
+
+
+def asks(name: str, namespace: str, cpu: str = "1", priority: int = 0) -> Object:
+    return pod(name, {"cpu": cpu}, priority, namespace=namespace)
+
+
+def test_a_namespace_borrows_what_others_do_not_use() -> None:
+    """Beyond its min, up to its max, and up to the sum of all min; the pod is held, since no node would help."""
+    machine = cluster(quota("a", "1", "3"), quota("b", "3"))
+    made = machine.place(*(asks(f"a{number}", "a", priority=-number) for number in range(4)))
+    assert [made[f"a{number}"] for number in range(3)] == ["n"] * 3
+    assert "elastic quota a/quota would exceed its max of cpu" in made["a3"]
+    machine.put(asks("b0", "b", "2"))
+    (refused,) = (each for each in machine.decide() if isinstance(each, Unschedulable) and each.pod.name == "b0")
+    assert refused.preemption is not None  # takes back what a has borrowed
+
+
+def test_the_sum_of_all_guarantees_is_never_exceeded() -> None:
+    """Nobody borrows more than others leave; a pod without a quota is not counted."""
+    machine = cluster(quota("a", "1"), quota("b", "2"))
+    machine.put(asks("a0", "a", "3"), asks("a1", "a", priority=-1), asks("free", "other", "4", priority=-2))
+    made = machine.decide()
+    texts = outcomes(made)
+    assert texts["a0"] == texts["free"] == "n"
+    assert "the elastic quotas would exceed the sum of their min of cpu" in texts["a1"]
+    (held,) = (each for each in made if isinstance(each, Unschedulable))
+    assert not held.needs_room
+
+
+def test_what_was_borrowed_is_taken_back_whatever_its_priority() -> None:
+    """The victims are the least important pods of the borrower, no more than needed, and never one within its min."""
+    machine = cluster(quota("a", "2"), quota("b", "2"))
+    for number, priority in enumerate([9, 1, 5]):
+        machine.put(asks(f"a{number}", "a", priority=priority), node="n")
+    machine.put(asks("b0", "b", "2"))
+    (decision,) = machine.decide()
+    assert isinstance(decision, Unschedulable)
+    assert decision.preemption is not None
+    assert [each.name for each in decision.preemption.victims] == ["a1"]
+    machine.scheduler.drop_pod("a1", machine.now)
+    assert outcomes(machine.decide(2.0)) == {"b0": "n"}
+
+
+def test_beyond_its_guarantee_a_pod_preempts_only_in_its_own_namespace() -> None:
+    """Pods of lower priority of the same namespace leave for it, and none of other namespaces."""
+    machine = cluster(quota("a", "1"), quota("b", "2"), cores=3)
+    machine.put(asks("a0", "a", priority=1), node="n")
+    machine.put(asks("b0", "b", "2"), node="n")
+    machine.put(asks("a1", "a", priority=5))
+    (decision,) = machine.decide()
+    assert isinstance(decision, Unschedulable)
+    assert decision.preemption is not None
+    assert [each.name for each in decision.preemption.victims] == ["a0"]
+    machine = cluster(quota("a", "1"), quota("b", "2"), cores=3)
+    machine.put(asks("a0", "a", priority=7), node="n")
+    machine.put(asks("b0", "b", "2"), node="n")
+    machine.put(asks("a1", "a", priority=5))
+    (decision,) = machine.decide()
+    assert isinstance(decision, Unschedulable)
+    assert decision.preemption is None
+
+
+def test_pods_without_a_quota_preempt_only_each_other() -> None:
+    """A pod of a namespace without a quota never takes from one with a quota, whatever the priorities."""
+    machine = cluster(quota("a", "2"), cores=2)
+    machine.put(asks("a0", "a", priority=-5), node="n")
+    machine.put(asks("free", "other", priority=1), node="n")
+    machine.put(asks("new", "more", priority=5))
+    (decision,) = machine.decide()
+    assert isinstance(decision, Unschedulable)
+    assert decision.preemption is not None
+    assert [each.name for each in decision.preemption.victims] == ["free"]
+
+
+def test_a_resource_that_a_pod_does_not_request_never_keeps_it_back() -> None:
+    """Upstream refuses all pods while the sum of any resource, such as GPUs, is above all guarantees."""
+    machine = Configured(PROFILE, [node("n", resources={"example.com/gpu": "4"})], [quota("a", "4", gpus="1")])
+    machine.put(pod("old", {"example.com/gpu": "2"}, namespace="a"), node="n")
+    made = machine.place(asks("cpu", "a"), pod("gpu", {"example.com/gpu": "1"}, namespace="a"))
+    assert made["cpu"] == "n"
+    assert "example.com/gpu" in made["gpu"]
+
+
+def test_a_raised_quota_lets_the_pod_in() -> None:
+    """A change of a quota tries the pods that it held, without a wait for the queue's own times."""
+    machine = cluster(quota("a", "1"))
+    assert "sum of their min" in machine.place(asks("big", "a", "2"))["big"]
+    assert not machine.decide(1.0)
+    machine.scheduler.put_other(*quota("a", "3"), machine.now)
+    assert outcomes(machine.decide(10.0)) == {"big": "n"}
+
+
+def test_assumed_pods_count() -> None:
+    """A pod whose Binding has no answer yet counts; if the Binding fails, it does not."""
+    machine = cluster(quota("a", "1"))
+    assert machine.place(asks("first", "a"), asks("second", "a", priority=-1))["first"] == "n"
+    machine.scheduler.not_bound("first", machine.now)
+    machine.scheduler.drop_pod("first", machine.now)
+    assert outcomes(machine.decide(10.0)) == {"second": "n"}
+
+
+def test_of_several_quotas_of_a_namespace_the_first_by_name_counts() -> None:
+    """The others have no effect."""
+    machine = cluster(quota("a", "4", "1", "one"), quota("a", "4", "2", "two"))
+    made = machine.place(asks("first", "a"), asks("second", "a", priority=-1))
+    assert made["first"] == "n"
+    assert "elastic quota a/one" in made["second"]
+
+
+def test_an_unreadable_quota_is_an_error_that_names_it() -> None:
+    """The reader of the object's kind says which field is wrong; the quota keeps its last readable form."""
+    machine = cluster(quota("a", "1"))
+    with pytest.raises(ValueError, match=r"elastic quota a/quota: spec\.min\.cpu"):
+        machine.scheduler.put_other(*quota("a", "lots"), 0.0)
+    assert "sum of their min" in machine.place(asks("big", "a", "2"))["big"]
+
+
+def test_it_has_no_arguments() -> None:
+    """An argument is an error that names it."""
+    wrong = profile("CapacityScheduling", "preFilter", args={"forgiving": True})
+    with pytest.raises(ValueError, match="forgiving"):
+        Configured(wrong, [])

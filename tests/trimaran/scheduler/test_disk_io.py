@@ -1,0 +1,77 @@
+"""NodeDiskIO: nodes whose disks have the throughput that a pod asks for."""
+
+import json
+
+import pytest
+from control_plane.manifests import Object, node
+from support.configured import Configured, outcomes, pod, profile
+
+from trimaran.scheduler.disk_io import ANNOTATION
+
+KIND = "NodeDiskIOInfo"
+
+
+def asks(name: str, read: str, write: str, priority: int = 0) -> Object:
+    return pod(name, priority=priority, annotations={ANNOTATION: json.dumps({"rbps": read, "wbps": write})})
+
+
+def disks(name: str, *left: tuple[int, int, int], listed: tuple[str, ...] = ()) -> tuple[str, Object]:
+    """Return what is left of the disks of a node: in all, to read and to write, in MiB a second."""
+    devices = {
+        f"disk{number}": {
+            "name": f"disk{number}",
+            "status": {key: f"{amount}Mi" for key, amount in zip(("total", "read", "write"), each, strict=True)},
+        }
+        for number, each in enumerate(left)
+    }
+    spec = {"nodeName": name, "reservedPods": dict.fromkeys(listed, {})}
+    return KIND, {"metadata": {"name": name}, "spec": spec, "status": {"allocatableBandwidth": devices}}
+
+
+def cluster(*others: tuple[str, Object], **args: object) -> Configured:
+    chosen = profile("NodeDiskIO", "preFilter", "filter", "score", args=args, without={"score": ["*"]})
+    return Configured(chosen, [node("a"), node("b")], others)
+
+
+def test_one_disk_must_have_enough_to_read_to_write_and_in_all() -> None:
+    """Two disks do not add up, and a node of which nothing is known takes no such pod."""
+    machine = cluster(disks("a", (100, 80, 40), (100, 40, 80)))
+    assert machine.place(asks("reader", "70Mi", "0"))["reader"] == "a"
+    machine = cluster(disks("a", (100, 80, 40), (100, 40, 80)))
+    assert "no disk with the requested throughput" in machine.place(asks("both", "60Mi", "60Mi"))["both"]
+
+
+def test_placed_pods_count_until_the_agent_lists_them() -> None:
+    """They are taken off every disk; once they are listed, what is left says so itself."""
+    machine = cluster(disks("a", (100, 100, 100)))
+    made = machine.place(asks("first", "70Mi", "0", 1), asks("second", "60Mi", "0"))
+    assert made["first"] == "a"
+    assert "no disk" in made["second"]
+    machine.scheduler.put_other(*disks("a", (100, 100, 100), listed=("first",)), machine.now)
+    assert outcomes(machine.decide(10.0)) == {"second": "a"}
+
+
+@pytest.mark.parametrize(("strategy", "expected"), [("LeastAllocated", "b"), ("MostAllocated", "a")])
+def test_the_score_prefers_much_room_or_little(strategy: str, expected: str) -> None:
+    """By the share of the disk with the most room that stays free."""
+    machine = cluster(disks("a", (100, 100, 100)), disks("b", (400, 400, 400)), scoreStrategy=strategy)
+    assert machine.place(asks("pod", "50Mi", "0"))["pod"] == expected
+
+
+def test_a_pod_without_the_annotation_is_placed_as_ever() -> None:
+    """It needs no disk."""
+    assert cluster().place(pod("plain"))["plain"] in {"a", "b"}
+
+
+@pytest.mark.parametrize("written", ["no JSON", "[1]", '{"rbps": "much"}'])
+def test_an_annotation_that_cannot_be_read_is_a_message(written: str) -> None:
+    """The pod is held with the reason, and the scheduler goes on."""
+    made = cluster(disks("a", (1, 1, 1))).place(pod("bad", annotations={ANNOTATION: written}), pod("good"))
+    assert ANNOTATION in made["bad"]
+    assert made["good"] in {"a", "b"}
+
+
+def test_an_unknown_strategy_is_an_error() -> None:
+    """The message has the key and the words."""
+    with pytest.raises(ValueError, match="scoreStrategy: must be one of LeastAllocated, MostAllocated"):
+        cluster(scoreStrategy="Best")
