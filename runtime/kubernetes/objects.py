@@ -620,7 +620,7 @@ def _seccomp_profiles(metadata: Any, spec: Any) -> tuple[str, ...]:
         and get(profile, "type") == "Localhost"
     ]
     annotations = get(metadata, "annotations") or {}
-    paths += [str(path) for name, path in annotations.items() if name.startswith(_SECCOMP_ANNOTATIONS)]
+    paths += [str(path) for name, path in annotations.items() if _SECCOMP_ANNOTATIONS in name]
     if not paths:
         return ()
     parts = (path.removesuffix(".json").split("/") for path in paths)

@@ -63,7 +63,10 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
 }
 _OWNERS = ("ReplicationController", "ReplicaSet", "StatefulSet")
 _SELECTORS = frozenset({"Namespace", "Service", *_OWNERS})
-_OTHER_CHANGED = frozenset({"AppGroup", "ElasticQuota", "Namespace", "NetworkTopology", "NodeResourceTopology"})
+_STORAGE = frozenset({
+    "CSIDriver", "CSINode", "CSIStorageCapacity", "PersistentVolume", "PersistentVolumeClaim", "StorageClass",
+    "VolumeAttachment",
+})  # fmt: skip
 _NO_EVENT = frozenset({"PodDisruptionBudget", "PriorityClass", "SeccompProfile", "Service", *_OWNERS})
 
 
@@ -257,4 +260,4 @@ def _key(document: Mapping[str, Any]) -> Key:
 def _event(kind: str) -> ClusterEvent | None:
     if kind in _NO_EVENT:
         return None  # makes no pod schedulable
-    return ClusterEvent.OTHER_CHANGED if kind in _OTHER_CHANGED else ClusterEvent.VOLUME_CHANGED
+    return ClusterEvent.VOLUME_CHANGED if kind in _STORAGE else ClusterEvent.OTHER_CHANGED

@@ -108,37 +108,42 @@ class _NodeCalls:
 
     def __init__(self, plugin: SySched) -> None:
         self._plugin = plugin
-        self._key: tuple[object, ...] = ()
-        self._version = -1
+        self._rows: object = None
+        self._profiles = self._version = -1
         self._place: dict[str, int] = {}  # of each call
-        self.host: Float64s = np.zeros((0, 0), np.float64)
-        self.lacking = self.host
+        self._pods: Float64s = np.zeros(0)  # number of pods of each node
+        self.host: Float64s = np.zeros((0, 0))
+        self.lacking: Float64s = np.zeros((0, 0))
 
     def unneeded(self, own: Syscalls, nodes: NodeTable) -> Int64s:
         """Return how many calls are not needed if a pod with some calls comes to each node, shape (nodes,)."""
-        self._follow(nodes, own)
-        pod = np.zeros(len(self._place), np.float64)
-        pod[[self._place[name] for name in own]] = 1
+        self._follow(nodes)
+        known = [self._place[name] for name in own if name in self._place]
+        pod = np.zeros(len(self._place))
+        pod[known] = 1
         together = np.maximum(self.host, pod)
         score = self.host @ (1 - pod) + np.einsum("ij,ij->i", together, self.lacking)
+        score += (len(own) - len(known)) * self._pods  # calls that no pod on any node may make
         return np.where(self.host.any(axis=1), score, 0).astype(np.int64)
 
-    def _follow(self, nodes: NodeTable, own: Syscalls) -> None:
-        key = nodes.rows, self._plugin.profiles.version(KIND)
-        if len(self._key) != len(key) or self._key[0] is not key[0] or self._key[1] != key[1] or self._grows(own):
-            self._key, self._version = key, -1
-            self.host = self.lacking = np.zeros((len(nodes), len(self._place)), np.float64)
+    def _follow(self, nodes: NodeTable) -> None:
+        profiles = self._plugin.profiles.version(KIND)
+        if nodes.rows is not self._rows or profiles != self._profiles:
+            self._rows, self._profiles, self._version, self._place = nodes.rows, profiles, -1, {}
+            self.host = self.lacking = np.zeros((len(nodes), 0))
+            self._pods = np.zeros(len(nodes))
         if self._version == nodes.version:
             return
-        counted = [(row, self._count(nodes, row)) for row in nodes.changed_rows(self._version).tolist()]
-        if any(self._grows(calls) for _, counts in counted for calls in counts):
-            more = len(self._place) - self.host.shape[1]
-            self.host, self.lacking = np.pad(self.host, ((0, 0), (0, more))), np.pad(self.lacking, ((0, 0), (0, more)))
-            counted = [(row, self._count(nodes, row)) for row in range(len(nodes))]
-        else:
-            self.host, self.lacking = self.host.copy(), self.lacking.copy()
-        for row, counts in counted:
-            self.host[row], self.lacking[row] = 0, sum(counts.values())
+        counted = {row: self._count(nodes, row) for row in nodes.changed_rows(self._version).tolist()}
+        for name in sorted({name for counts in counted.values() for calls in counts for name in calls}):
+            self._place.setdefault(name, len(self._place))
+        more = len(self._place) - self.host.shape[1]
+        self.host = np.pad(self.host, ((0, 0), (0, more)))
+        # No pod that was there before may make a new call.
+        self.lacking = np.hstack([self.lacking, np.tile(self._pods[:, np.newaxis], (1, more))])
+        for row, counts in counted.items():
+            self._pods[row] = sum(counts.values())
+            self.host[row], self.lacking[row] = 0, self._pods[row]
             for calls, count in counts.items():
                 places = [self._place[name] for name in calls]
                 self.host[row, places] = 1
@@ -147,10 +152,3 @@ class _NodeCalls:
 
     def _count(self, nodes: NodeTable, row: int) -> Counter[Syscalls]:
         return Counter(self._plugin.syscalls_of(placed.pod) for placed in nodes.placed_on(row))
-
-    def _grows(self, calls: Syscalls) -> bool:
-        """Give each call a place; return whether there was a new one."""
-        before = len(self._place)
-        for name in sorted(calls):
-            self._place.setdefault(name, len(self._place))
-        return len(self._place) > before

@@ -24,7 +24,7 @@ def disks(name: str, *left: tuple[int, int, int], listed: tuple[str, ...] = ()) 
         }
         for number, each in enumerate(left)
     }
-    spec = {"nodeName": name, "reservedPods": dict.fromkeys(listed, {})}
+    spec = {"nodeName": name, "reservedPods": {uid: {} for uid in listed}}
     return KIND, {"metadata": {"name": name}, "spec": spec, "status": {"allocatableBandwidth": devices}}
 
 

@@ -102,7 +102,9 @@ def test_the_order_of_the_queue_is_priority_then_the_application_then_its_order(
     """Pods of an application stay together; upstream looks at their order before their priority."""
     chosen = profile("TopologicalSort", "queueSort", without={"queueSort": ["*"]})
     machine = Configured(chosen, [node("n")], [app_group()])
-    machine.put(member("web", "web"), pod("alone"), member("db", "db"), pod("urgent", priority=1))
+    for each in (member("web", "web"), pod("alone"), member("db", "db"), pod("urgent", priority=1)):
+        machine.put(each)
+        machine.now += 1.0
     assert [each.pod.name for each in machine.decide()] == ["urgent", "db", "web", "alone"]
 
 

@@ -54,27 +54,23 @@ def test_the_score_is_the_formula_in_random_clusters() -> None:
     dice = random.Random(1)
     allowed = {f"p{number}": dice.sample(CALLS, dice.randint(1, 12)) for number in range(6)}
     machine = cluster(*(seccomp(name, calls) for name, calls in allowed.items()), nodes=4)
-    there: dict[int, dict[str, str]] = {place: {} for place in range(4)}
+    there: dict[int, dict[str, str]] = {place: {} for place in range(4)}  # profile by pod
     for step in range(60):
         place, name = dice.randrange(4), dice.choice(list(allowed))
         if there[place] and dice.random() < 0.4:
-            machine.scheduler.drop_pod(there[place].pop(dice.choice(list(there[place]))) or "", 0.0)
+            gone = dice.choice(list(there[place]))
+            del there[place][gone]
+            machine.scheduler.drop_pod(gone, 0.0)
         else:
-            uid = f"pod{step}"
-            machine.put(with_profile(uid, f"default/{name}"), node=f"n{place}")
-            there[place][uid] = uid
-            machine_profiles[uid] = name
+            there[place][f"pod{step}"] = name
+            machine.put(with_profile(f"pod{step}", f"default/{name}"), node=f"n{place}")
         if step == 30:
             allowed["p0"] = CALLS[:7]
             machine.scheduler.put_other(*seccomp("p0", allowed["p0"]), 0.0)
         new = dice.choice(list(allowed))
-        expected = [
-            formula(set(allowed[new]), [set(allowed[machine_profiles[uid]]) for uid in there[place]]) for place in there
-        ]
+        own = set(allowed[new])
+        expected = [formula(own, [set(allowed[each]) for each in pods.values()]) for pods in there.values()]
         assert scores(machine, with_profile("new", f"default/{new}")) == expected
-
-
-machine_profiles: dict[str, str] = {}
 
 
 def formula(own: set[str], others: list[set[str]]) -> int:
@@ -97,8 +93,9 @@ def test_pods_of_equal_names_in_two_namespaces_are_two_pods() -> None:
 
 def test_all_profiles_of_a_pod_count_also_those_in_annotations() -> None:
     """Upstream stops at the first annotation."""
+    context = {"seccompProfile": {"type": "Localhost", "localhostProfile": "operator/x/one.json"}}
     read = Pod.from_k8s({
-        "kind": "Pod", "spec": {"securityContext": {"seccompProfile": {"type": "Localhost", "localhostProfile": "operator/x/one.json"}}},
+        "kind": "Pod", "spec": {"securityContext": context},
         "metadata": {"name": "p", "annotations": {
             "seccomp.security.alpha.kubernetes.io/pod": "localhost/operator/x/two.json",
             "container.seccomp.security.alpha.kubernetes.io/c": "localhost/operator/x/three.json",

@@ -1,4 +1,4 @@
-"""NodeResourceTopologyMatch: nodes whose NUMA nodes can hold a pod. ``test_plugin_vectors`` compares it with upstream."""
+"""NodeResourceTopologyMatch: what a recording of upstream cannot show; see ``test_plugin_vectors``."""
 
 import numpy as np
 import pytest
