@@ -25,6 +25,7 @@ class PluginCase:
         shared: objects that all scenarios share.
         count: number of scenarios.
         at_once: number of scenarios that share a cluster.
+        undecided: seeds of scenarios that are left out, since the real scheduler decides them otherwise from run to run.
     """
 
     name: str
@@ -34,6 +35,11 @@ class PluginCase:
     shared: tuple[Object, ...] = ()
     count: int = 200
     at_once: int = 200
+    undecided: frozenset[int] = frozenset()
+
+    def scenarios(self, step: int = 1) -> list[PluginScenario]:
+        """Return every ``step``-th scenario."""
+        return [self.draw(seed) for seed in range(0, self.count, step) if seed not in self.undecided]
 
     def decided(self, folder: Path, scenarios: Sequence[PluginScenario]) -> dict[str, Outcome]:
         """Return what the real scheduler decides in some scenarios, by their names."""
@@ -66,6 +72,8 @@ _ALL: Final = (
         quota_scenarios.draw,
         quota_scenarios.RESOURCES,
         at_once=25,
+        # A pod is tried again before or after the nomination of another one is seen.
+        undecided=frozenset({39, 48, 84, 126, 130, 138}),
     ),
     PluginCase(
         "NodeResourcesAllocatable",

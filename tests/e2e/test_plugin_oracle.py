@@ -20,8 +20,7 @@ _RECORDS = os.environ.get("TRIMARAN_RECORD") == "1"  # read on import, because t
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_our_plugin_decides_as_the_real_one(case: PluginCase, tmp_path: Path) -> None:
     """Some scenarios are decided as recorded, up to ties; with TRIMARAN_RECORD=1 all are recorded."""
-    every = 1 if _RECORDS else case.count // _CHECKED
-    scenarios = [case.draw(seed) for seed in range(0, case.count, every)]
+    scenarios = case.scenarios(1 if _RECORDS else case.count // _CHECKED)
     outcomes = case.decided(tmp_path, scenarios)
     if _RECORDS:
         write_outcomes(case.file, outcomes)
