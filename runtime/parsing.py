@@ -5,6 +5,7 @@ All YAML that the process reads passes through :func:`parse_yaml`, :func:`parse_
 a segmentation fault. Its stream of events does not recurse: the limits are checked there, before the text is loaded.
 """
 
+import re
 import tomllib
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ _MAX_DEPTH = 100  # Kubernetes objects have about 20 levels, custom resource def
 _MAX_REPEATED = 1_000_000
 _MAX_REPEATED_PER_CHARACTER = 100
 _MAX_SQUARED_DOTS = 10_000_000  # tomllib keeps all prefixes of a dotted key: 1,000 parts take 4 MB, 20,000 take 1.5 GB
+
+_NO_NAME = re.compile(r'in "<(?:byte|unicode) string>", ')  # libyaml's name of a text that is not a file
 
 
 def read_bounded(file: "SupportsRead[bytes]", max_bytes: int = MAX_CONFIGURATION_BYTES) -> bytes:
@@ -94,7 +97,7 @@ def parse_toml(content: bytes) -> dict[str, Any]:
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    return _NO_NAME.sub("at ", " ".join(str(error).split()))
 
 
 def _check_limits(text: bytes | str) -> None:

@@ -15,8 +15,6 @@ from runtime.parsing import parse_yaml, read_bounded
 from scoring.profiles.configuration.fields import ConfigNote, UnknownPlugin
 from trimaran.yaml_lines import KeyLines
 
-_NO_NAME = 'in "<byte string>", '  # libyaml's name of a text that is not a file
-
 
 @dataclass(frozen=True)
 class SchedulerFile:
@@ -77,7 +75,7 @@ def _read(path: Path) -> SchedulerFile:
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise ValueError(f"{path}: {str(error).replace(_NO_NAME, 'at ')}") from error
+        raise ValueError(f"{path}: {error}") from error
     if not isinstance(document, dict):
         raise ValueError(f"{path}: is not a KubeSchedulerConfiguration")  # noqa: TRY004  a user's mistake
     return SchedulerFile(path, document, text)

@@ -99,10 +99,16 @@ def verdict_of(plugin: FilterPlugin, pod: Pod, nodes: NodeTable, rows: Rows = EV
     """Return the verdict of a filter plugin, which may be from another package.
 
     Raises:
-        PluginResultError: the result is not a verdict; the message names the plugin.
+        PluginResultError: the result is not a verdict over the rows; the message names the plugin.
     """
     verdict: object = plugin.filter(pod, nodes, rows)
-    if verdict is None or isinstance(verdict, FilterVerdict):
+    if verdict is None:
+        return None
+    if isinstance(verdict, FilterVerdict):
+        size = len(nodes) if isinstance(rows, slice) else len(rows)
+        shape = np.shape(verdict.allowed)
+        if shape != (size,):
+            raise PluginResultError(f"{plugin.name}.filter: allowed must have the shape ({size},), got {shape}")
         return verdict
     kind = type(verdict).__name__
     raise PluginResultError(f"{plugin.name}.filter: must return a FilterVerdict or None, got {kind}")

@@ -14,7 +14,7 @@ RESOURCES: Final = (custom_resource(_GROUP, "v1alpha1", "PodGroup", status=True)
 def draw(seed: int) -> PluginScenario:
     """Return gangs of different priority and single pods.
 
-    The gangs are of different priority, so that their order is certain, and the pods of a gang are equal but for gates.
+    The gangs are of different priority, so that their order is certain, and the pods of a gang are equal.
     Where there is no room for all, each gang states what it needs, so that it takes no node in vain: of gangs that hold
     a part of the room, upstream lets each keep others back (see docs/gangs.md).
     """
@@ -32,8 +32,6 @@ def draw(seed: int) -> PluginScenario:
             groups.append({"apiVersion": f"{_GROUP}/v1alpha1", "kind": "PodGroup", "metadata": metadata, "spec": spec})
         for member in range(size):
             each = _pod(f"{name}-p{number}{member}", priority, resource)
-            if dice.random() < 0.05:
-                each["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
             each["metadata"]["labels"] = {f"{_GROUP}/pod-group": f"{name}-g{number}"}
             pods.append(each)
     singles = [(f"{name}-q{number}x", dice.choice([60, 0]) + number) for number in range(dice.randint(0, 2))]

@@ -25,7 +25,7 @@ class PluginCase:
         shared: objects that all scenarios share.
         count: number of scenarios.
         at_once: number of scenarios that share a cluster.
-        undecided: seeds of scenarios that are left out, since the real scheduler decides them otherwise from run to run.
+        undecided: seeds of scenarios that are left out, since most of them end otherwise from run to run.
     """
 
     name: str

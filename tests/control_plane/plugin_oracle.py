@@ -16,7 +16,7 @@ in a file by seed, since a scenario follows from its seed:
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -41,7 +41,7 @@ _QUIET_SECONDS = 5.0
 _MOST_SECONDS = 120.0
 _STEP_SECONDS, _STEPS = 5.0, 12  # of our scheduler's clock
 _MOST_TRIES = 400
-_ALL_RIGHTS: Final = {
+ALL_RIGHTS: Final = {
     "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "oracle"},
     "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
     "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": SCHEDULER}],
@@ -121,7 +121,7 @@ def decided(
     folder: Path,
     profile: Mapping[str, Any],
     scenarios: Sequence[PluginScenario],
-    resources: Iterable[Object] = (),
+    resources: Sequence[Object] = (),
     shared: Sequence[Object] = (),
 ) -> dict[str, Outcome]:
     """Return what the real scheduler decides in each scenario, by its name.
@@ -135,8 +135,8 @@ def decided(
     """
     settings = {key: value for key, value in configuration(profile).items() if key.startswith("pod")}
     with ControlPlane(folder) as cluster:
-        cluster.api.create(_ALL_RIGHTS)
-        _define(cluster.api, list(resources))
+        cluster.api.create(ALL_RIGHTS)
+        define(cluster.api, resources)
         _create_all(cluster.api, shared)
         _create(cluster.api, scenarios)
         with RealScheduler(cluster, [profile], "trimaran-scheduler", 2, **settings) as scheduler:
@@ -292,7 +292,7 @@ def _create(api: Api, scenarios: Sequence[PluginScenario]) -> None:
                 api.delete(path_of(each))
 
 
-def _define(api: Api, resources: list[Object]) -> None:
+def define(api: Api, resources: Sequence[Object]) -> None:
     """Create CustomResourceDefinitions, and wait until they are served."""
     _create_all(api, resources)
     for each in resources:

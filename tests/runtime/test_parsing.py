@@ -44,6 +44,14 @@ def test_an_alias_to_a_long_text_counts_its_characters():
         parse_yaml(f"- &a {'x' * 30_000}\n- [{'*a,' * 10_000}]")
 
 
+def test_an_error_of_the_syntax_has_the_line_and_no_name_of_the_parser():
+    """The caller adds the name of the file, which libyaml does not know."""
+    for text in ("a: [", b"a: ["):
+        with pytest.raises(ValueError, match="at line 2") as error:
+            parse_yaml(text)
+        assert "string>" not in str(error.value)
+
+
 def test_an_alias_that_contains_itself_is_an_error():
     """A structure that contains itself, in which every search would be endless, is refused."""
     with pytest.raises(ValueError, match=r"line 1: the alias \*a contains itself"):

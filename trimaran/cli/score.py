@@ -25,7 +25,7 @@ from scoring import (
     plugin_from_config,
 )
 from scoring.load.pod_expectation import expectation_line
-from scoring.profiles.configuration.fields import did_you_mean
+from scoring.profiles.configuration.fields import did_you_mean, refuse_unknown
 from scoring.profiles.configuration.plugins import RENAMED
 from scoring.profiles.configuration.plugins import plugin_names as known_plugins
 from scoring.table.feasibility import fitting
@@ -187,6 +187,7 @@ def _profile(
         return _of_plugins(plugin_names or _DEFAULT_PLUGINS, kubernetes_version)
     with scheduler_file(config_file, "--allow ") as file:
         configuration = read_scheduler_file(file.document, kubernetes_version=kubernetes_version, allow=allow)
+        refuse_unknown(configuration.notes)
         if plugin_names:
             only = _with_plugins(file.document, plugin_names)
             return read_scheduler_file(only, kubernetes_version=kubernetes_version, allow=allow).profile(scheduler)

@@ -257,6 +257,15 @@ def test_pods_that_are_being_deleted_do_not_complete_a_gang() -> None:
     assert refusals(decisions(scheduler, 0.0))["new"].message == "1 of 2 pods of gang default/a exist"
 
 
+def test_gated_pods_do_not_complete_a_gang() -> None:
+    """The others are held; upstream counts the gated pod, and lets them take nodes that they must give up again."""
+    scheduler = machine([8])
+    scheduler.put_other(COSCHEDULING, group("a", 2), 0.0)
+    scheduler.put_pod(pod("gated", "a", scheduling=SchedulingRules(gates=("wait",))), 0.0)
+    scheduler.put_pod(pod("new", "a"), 0.0)
+    assert refusals(decisions(scheduler, 0.0))["new"].message == "1 of 2 pods of gang default/a exist"
+
+
 def test_groups_of_kubernetes_are_placed_in_one_cycle_or_not_at_all() -> None:
     """No pod of a gang that does not fit counts afterwards, and a gang that fits is decided without a wait."""
     scheduler = machine([2, 1])

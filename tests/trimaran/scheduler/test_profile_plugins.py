@@ -75,6 +75,22 @@ def test_a_filter_that_returns_an_array_is_named() -> None:
         run_filters([Mask()], Pod("a"), NodeTable([Node("n")]))
 
 
+def test_a_verdict_over_other_nodes_is_named() -> None:
+    """A mask of another length is an error with the plugin's name and the shape that it must have."""
+
+    class Short(FilterPlugin):
+        """Filter whose mask is too short."""
+
+        name = "Short"
+
+        def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict | None:
+            """Return a verdict over one node."""
+            return FilterVerdict(np.ones(1, np.bool_), "why")
+
+    with pytest.raises(PluginResultError, match=r"^Short\.filter: allowed must have the shape \(2,\), got \(1,\)$"):
+        run_filters([Short()], Pod("a"), NodeTable([Node("n"), Node("m")]))
+
+
 def test_plugins_may_be_left_out_by_name() -> None:
     """A plugin that trimaran does not know is left out if the setting allows it."""
     profile = read_setup(document(filter=["Mine"], permit=["Mine"]), {"Mine"}).profiles[0]

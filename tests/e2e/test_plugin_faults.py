@@ -1,0 +1,141 @@
+"""Quotas and gangs of ``trimaran scheduler`` while its leader is killed again and again, on a real control plane."""
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from control_plane.cluster import ControlPlane
+from control_plane.gang_scenarios import RESOURCES as GANGS
+from control_plane.quota_scenarios import RESOURCES as QUOTAS
+from support.servers import wait_until
+from support.standalone import (
+    NAME,
+    RunningScheduler,
+    overcommitted,
+    pending,
+    pods_of,
+    scheduled_events,
+    standalone_cluster,
+)
+
+pytestmark = pytest.mark.e2e
+
+NODES, PODS = 40, 1000
+LEAST, MOST = 40, 60  # cores of each namespace; a pod has half a core
+KILLS = 3
+PATIENCE = 180
+PLUGINS = {
+    "multiPoint": {"enabled": [{"name": "Coscheduling"}, {"name": "CapacityScheduling"}]},
+    "queueSort": {"enabled": [{"name": "Coscheduling"}], "disabled": [{"name": "*"}]},
+    "postFilter": {"disabled": [{"name": "DefaultPreemption"}]},
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A cluster of simulated nodes with the scheduler's account, quotas and gangs."""
+    with standalone_cluster(tmp_path_factory.mktemp("cluster"), NODES) as cluster:
+        cluster.api.create(*QUOTAS, *GANGS)
+        cluster.api.create(*({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": each}} for each in "ab"))
+        yield cluster
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> tuple[str, ...]:
+    """Options of the command with the plugins."""
+    version = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(yaml.safe_dump({**version, "profiles": [{"schedulerName": NAME, "plugins": PLUGINS}]}))
+    return ("--config", str(file), "--set", "scheduler.preempt_shared=true")
+
+
+@contextmanager
+def killed_leaders(cluster: ControlPlane, options: tuple[str, ...]) -> Iterator[None]:
+    """Run two replicas; kill the leader some times, soon after it has begun to bind, and replace it."""
+    dice, replicas, done = random.Random(0), [RunningScheduler(cluster, options=options) for _ in range(2)], []
+
+    def kill() -> None:
+        for _ in range(KILLS):
+            leader = wait_until(lambda: next((each for each in replicas if each.leads), None), "one leads", PATIENCE)
+            time.sleep(dice.uniform(0.2, 1.5))
+            leader.process.kill()
+            replicas[replicas.index(leader)] = RunningScheduler(cluster, options=options)
+        done.append(True)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        yield
+        killer.join(PATIENCE)
+        assert done
+    finally:
+        killer.join(PATIENCE)
+        for each in replicas:
+            each.process.kill()
+
+
+def bound(cluster: ControlPlane) -> Counter[str]:
+    """Return the number of pods on nodes by namespace."""
+    listed = cluster.api.items("/api/v1/pods")
+    return Counter(each["metadata"]["namespace"] for each in listed if each["spec"].get("nodeName"))
+
+
+def in_namespace(manifest: dict[str, Any], namespace: str) -> dict[str, Any]:
+    return {**manifest, "metadata": {**manifest["metadata"], "namespace": namespace}}
+
+
+def test_no_quota_is_exceeded_by_a_thousand_pods_while_leaders_are_killed(
+    cluster: ControlPlane, options: tuple[str, ...]
+) -> None:
+    """At no time more than max, nor all together more than the sum of min; in the end each has its guarantee."""
+    for namespace in "ab":
+        bounds = {"min": {"cpu": str(LEAST), "memory": "1Ti"}, "max": {"cpu": str(MOST)}}
+        metadata = {"name": "quota", "namespace": namespace}
+        quota = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "ElasticQuota", "metadata": metadata}
+        cluster.api.create({**quota, "spec": bounds})
+    with killed_leaders(cluster, options):
+        for some in (0, PODS // 2):  # first a alone borrows, then b comes and takes back
+            namespace = "a" if some == 0 else "b"
+            names = (f"{namespace}-{number}" for number in range(PODS // 2))
+            cluster.api.create(*(in_namespace({**pending(each)}, namespace) for each in names))
+        samples: list[Counter[str]] = []
+
+        def is_settled() -> bool:
+            samples.append(bound(cluster))
+            return samples[-1] == Counter(a=2 * LEAST, b=2 * LEAST)
+
+        wait_until(is_settled, "each namespace has its min", PATIENCE)
+    samples.append(bound(cluster))
+    assert max(max(each["a"], each["b"]) for each in samples) <= 2 * MOST
+    assert max(each["a"] + each["b"] for each in samples) <= 4 * LEAST
+    assert samples[-1] == Counter(a=2 * LEAST, b=2 * LEAST)
+    for namespace in "ab":
+        cluster.api.delete(f"/api/v1/namespaces/{namespace}/pods")
+    wait_until(lambda: not bound(cluster), "the pods are deleted", PATIENCE)
+
+
+def test_gangs_come_whole_while_leaders_are_killed(cluster: ControlPlane, options: tuple[str, ...]) -> None:
+    """Gangs that a leader has bound in part are completed by the next one; none is bound twice or in part."""
+    gangs, size = 24, 5
+    for number in range(gangs):
+        metadata = {"name": f"gang-{number}", "namespace": "default"}
+        group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": metadata}
+        cluster.api.create({**group, "spec": {"minMember": size}})
+    with killed_leaders(cluster, options):
+        manifests = [pending(f"member-{number}-{each}") for number in range(gangs) for each in range(size)]
+        for manifest in manifests:
+            gang = manifest["metadata"]["name"].split("-")[1]
+            manifest["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": f"gang-{gang}"}
+        cluster.api.create(*manifests)
+        wait_until(lambda: bound(cluster)["default"] == gangs * size, "all gangs are bound", PATIENCE)
+    events = scheduled_events(cluster, "member")
+    assert not events or max(events.values()) == 1
+    assert overcommitted(cluster) == {}
+    assert len(pods_of(cluster, "member")) == gangs * size
