@@ -1,5 +1,9 @@
-"""Quotas and gangs of ``trimaran scheduler`` while its leader is killed again and again, on a real control plane."""
+"""Quotas and gangs of ``trimaran scheduler`` while its leader is killed, on a real control plane.
 
+``TRIMARAN_FAULT_PODS=1000 TRIMARAN_KILLS=3`` makes it harder.
+"""
+
+import os
 import random
 import threading
 import time
@@ -27,9 +31,9 @@ from support.standalone import (
 
 pytestmark = pytest.mark.e2e
 
-NODES, PODS = 40, 1000
+NODES, PODS = 40, int(os.environ.get("TRIMARAN_FAULT_PODS", "400"))
 LEAST, MOST = 40, 60  # cores of each namespace; a pod has half a core
-KILLS = 3
+KILLS = int(os.environ.get("TRIMARAN_KILLS", "1"))
 PATIENCE = 180
 PLUGINS = {
     "multiPoint": {"enabled": [{"name": "Coscheduling"}, {"name": "CapacityScheduling"}]},
@@ -91,7 +95,7 @@ def in_namespace(manifest: dict[str, Any], namespace: str) -> dict[str, Any]:
     return {**manifest, "metadata": {**manifest["metadata"], "namespace": namespace}}
 
 
-def test_no_quota_is_exceeded_by_a_thousand_pods_while_leaders_are_killed(
+def test_no_quota_is_exceeded_by_many_pods_while_leaders_are_killed(
     cluster: ControlPlane, options: tuple[str, ...]
 ) -> None:
     """At no time more than max, nor all together more than the sum of min; in the end each has its guarantee."""

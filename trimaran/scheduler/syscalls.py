@@ -103,7 +103,6 @@ class _NodeCalls:
 
     Attributes:
         host: which calls the pods of a node may make together, shape (nodes, calls).
-        lacking: for each call, the number of the node's pods that may not make it, shape (nodes, calls).
     """
 
     def __init__(self, plugin: SySched) -> None:
@@ -112,8 +111,9 @@ class _NodeCalls:
         self._profiles = self._version = -1
         self._place: dict[str, int] = {}  # of each call
         self._pods: Float64s = np.zeros(0)  # number of pods of each node
+        self._unneeded: Float64s = np.zeros(0)  # calls that the pods of a node do not need themselves already
+        self._absent: Float64s = np.zeros((0, 0))  # number of pods of a node, for the calls that none of them may make
         self.host: Float64s = np.zeros((0, 0))
-        self.lacking: Float64s = np.zeros((0, 0))
 
     def unneeded(self, own: Syscalls, nodes: NodeTable) -> Int64s:
         """Return how many calls are not needed if a pod with some calls comes to each node, shape (nodes,)."""
@@ -121,8 +121,7 @@ class _NodeCalls:
         known = [self._place[name] for name in own if name in self._place]
         pod = np.zeros(len(self._place))
         pod[known] = 1
-        together = np.maximum(self.host, pod)
-        score = self.host @ (1 - pod) + np.einsum("ij,ij->i", together, self.lacking)
+        score = self._unneeded + self.host @ (1 - pod) + self._absent @ pod
         score += (len(own) - len(known)) * self._pods  # calls that no pod on any node may make
         return np.where(self.host.any(axis=1), score, 0).astype(np.int64)
 
@@ -130,8 +129,8 @@ class _NodeCalls:
         profiles = self._plugin.profiles.version(KIND)
         if nodes.rows is not self._rows or profiles != self._profiles:
             self._rows, self._profiles, self._version, self._place = nodes.rows, profiles, -1, {}
-            self.host = self.lacking = np.zeros((len(nodes), 0))
-            self._pods = np.zeros(len(nodes))
+            self.host = self._absent = np.zeros((len(nodes), 0))
+            self._pods, self._unneeded = np.zeros(len(nodes)), np.zeros(len(nodes))
         if self._version == nodes.version:
             return
         counted = {row: self._count(nodes, row) for row in nodes.changed_rows(self._version).tolist()}
@@ -140,14 +139,16 @@ class _NodeCalls:
         more = len(self._place) - self.host.shape[1]
         self.host = np.pad(self.host, ((0, 0), (0, more)))
         # No pod that was there before may make a new call.
-        self.lacking = np.hstack([self.lacking, np.tile(self._pods[:, np.newaxis], (1, more))])
+        self._absent = np.hstack([self._absent, np.tile(self._pods[:, np.newaxis], (1, more))])
         for row, counts in counted.items():
             self._pods[row] = sum(counts.values())
-            self.host[row], self.lacking[row] = 0, self._pods[row]
+            self.host[row], lacking = 0, np.full(len(self._place), self._pods[row])
             for calls, count in counts.items():
                 places = [self._place[name] for name in calls]
                 self.host[row, places] = 1
-                self.lacking[row, places] -= count
+                lacking[places] -= count
+            self._unneeded[row] = self.host[row] @ lacking
+            self._absent[row] = (1 - self.host[row]) * lacking
         self._version = nodes.version
 
     def _count(self, nodes: NodeTable, row: int) -> Counter[Syscalls]:

@@ -581,6 +581,16 @@ def test_score_by_a_whole_configuration(address, configured):
     assert re.split(r"\s{2,}", wide[2])[5:] == ["3 x TargetLoadPacking", "1 x NodeResourcesFit"]
 
 
+def test_score_refuses_unknown_keys(address, files, tmp_path):
+    """As kube-scheduler does; the message has the file, the line and the key."""
+    file = tmp_path / "wrong.yaml"
+    file.write_text(CONFIGURATION.replace("targetUtilization", "targetUtilisation"))
+    options = ("--config", str(file), "--pod", files["pod"], "--nodes", files["nodes"], "--scheduler", "careful")
+    result = run("score", "--watcher", address, *options)
+    assert result.exit_code == 2
+    assert f"{file}, line 12: TargetLoadPackingArgs.targetUtilisation" in result.stderr
+
+
 def test_score_explains(address, configured):
     """--explain prints the terms of each score under each node."""
     result = run("score", "--watcher", address, *configured, "--scheduler", "careful", "--explain")
