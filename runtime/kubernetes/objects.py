@@ -6,7 +6,7 @@ none: invalid and negative quantities are rejected with the name of their field,
 node has, so that no sum of pods and no score exceeds 64 bits.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from uuid import uuid4
@@ -153,7 +153,8 @@ NOTHING_CLAIMED: Final = ResourceList()
 """Amounts that the resource claims of most pods hold of their node's CPU and memory."""
 NO_ANNOTATIONS: Final[Mapping[str, str]] = {}
 """Annotations of most pods."""
-_SECCOMP_ANNOTATIONS = "seccomp.security.alpha.kubernetes.io"
+SECCOMP_ANNOTATIONS: Final = "seccomp.security.alpha.kubernetes.io"
+"""Beginning of the old annotations of pods that name seccomp profiles."""
 
 
 @dataclass(frozen=True)
@@ -255,7 +256,8 @@ class Pod:
         priority: pods with a higher priority are scheduled first.
         priority_class: name of the PriorityClass; empty if there is none.
         qos: quality of service as the API server reports it; empty if unknown, see :mod:`runtime.kubernetes.qos`.
-        seccomp_profiles: ``namespace/name`` of the SeccompProfiles that the pod and its containers use.
+        seccomp_profiles: ``namespace/name`` of the SeccompProfiles that the pod and its containers use; none unless the
+            reader was asked to keep :data:`SECCOMP_ANNOTATIONS`.
         annotations: those annotations that the reader was asked to keep.
         tolerations: tolerations of the pod.
         node_selector: labels that the pod's node must have.
@@ -314,7 +316,7 @@ class Pod:
         pod: Any,
         known: Callable[[RequestKey], CachedRequests] | None = None,
         name_workload: Callable[..., Workload] = workload_of,
-        kept_annotations: Iterable[str] = (),
+        kept_annotations: Collection[str] = (),
     ) -> Self:
         """Read a v1 Pod, or a pod from the template of a workload, such as a Deployment.
 
@@ -368,7 +370,7 @@ class Pod:
             priority=_priority(spec, where),
             priority_class=get(spec, "priorityClassName") or "",
             qos=get(status, "qosClass") or "",
-            seccomp_profiles=_seccomp_profiles(metadata, spec),
+            seccomp_profiles=_seccomp_profiles(metadata, spec) if SECCOMP_ANNOTATIONS in kept_annotations else (),
             annotations=_kept_annotations(metadata, kept_annotations) if kept_annotations else NO_ANNOTATIONS,
             tolerations=read_tolerations(spec, where),
             node_selector=get_texts(spec, "nodeSelector", where),
@@ -620,7 +622,7 @@ def _seccomp_profiles(metadata: Any, spec: Any) -> tuple[str, ...]:
         and get(profile, "type") == "Localhost"
     ]
     annotations = get(metadata, "annotations") or {}
-    paths += [str(path) for name, path in annotations.items() if _SECCOMP_ANNOTATIONS in name]
+    paths += [str(path) for name, path in annotations.items() if SECCOMP_ANNOTATIONS in name]
     if not paths:
         return ()
     parts = (path.removesuffix(".json").split("/") for path in paths)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, Protocol, Self
 import numpy as np
 
 from runtime.kubernetes.k8s_fields import get
-from runtime.kubernetes.objects import Pod
+from runtime.kubernetes.objects import SECCOMP_ANNOTATIONS, Pod
 from scoring.arrays import Float64s, Int64s
 from scoring.normalization import inverted
 from scoring.plugins.base import Rows, Terms, WithoutNodeTerms
@@ -67,6 +67,11 @@ class SySched(WithoutNodeTerms):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_state", _NodeCalls(self))
+
+    @property
+    def annotations(self) -> frozenset[str]:
+        """Names of the annotations of pods to read: those that name profiles."""
+        return frozenset({SECCOMP_ANNOTATIONS})
 
     @classmethod
     def from_config(cls, profiles: SeccompProfiles, reader: FieldReader) -> Self:

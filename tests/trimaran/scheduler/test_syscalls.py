@@ -7,7 +7,7 @@ import pytest
 from control_plane.manifests import Object, node
 from support.configured import Configured, pod, profile
 
-from runtime.kubernetes.objects import Pod
+from runtime.kubernetes.objects import SECCOMP_ANNOTATIONS, Pod
 from scoring import MetricsTable
 
 KIND = "SeccompProfile"
@@ -41,7 +41,9 @@ def with_profile(name: str, *profiles: str, **fields: object) -> Object:
 def scores(machine: Configured, manifest: Object) -> list[int]:
     (weighted,) = (each for each in machine.setup.profiles[0].scores.plugins if each.plugin.name == "SySched")
     table = machine.scheduler.state.table
-    return weighted.plugin.score(Pod.from_k8s(manifest), table, MetricsTable.empty(table)).tolist()
+    return weighted.plugin.score(
+        Pod.from_k8s(manifest, kept_annotations=machine.setup.annotations), table, MetricsTable.empty(table)
+    ).tolist()
 
 
 def cluster(*others: tuple[str, Object], nodes: int = 2, **args: object) -> Configured:
@@ -94,15 +96,17 @@ def test_pods_of_equal_names_in_two_namespaces_are_two_pods() -> None:
 def test_all_profiles_of_a_pod_count_also_those_in_annotations() -> None:
     """Upstream stops at the first annotation."""
     context = {"seccompProfile": {"type": "Localhost", "localhostProfile": "operator/x/one.json"}}
-    read = Pod.from_k8s({
+    manifest = {
         "kind": "Pod", "spec": {"securityContext": context},
         "metadata": {"name": "p", "annotations": {
             "seccomp.security.alpha.kubernetes.io/pod": "localhost/operator/x/two.json",
             "container.seccomp.security.alpha.kubernetes.io/c": "localhost/operator/x/three.json",
         }},
-    })  # fmt: skip
-    assert read.seccomp_profiles == ("x/one", "x/two", "x/three")
-    assert Pod.from_k8s(pod("plain")).seccomp_profiles == ()
+    }  # fmt: skip
+    kept = Pod.from_k8s(manifest, kept_annotations=(SECCOMP_ANNOTATIONS,))
+    assert kept.seccomp_profiles == ("x/one", "x/two", "x/three")
+    assert Pod.from_k8s(manifest).seccomp_profiles == ()
+    assert Pod.from_k8s(pod("plain"), kept_annotations=(SECCOMP_ANNOTATIONS,)).seccomp_profiles == ()
 
 
 def test_a_pod_without_a_profile_has_the_default_one() -> None:
