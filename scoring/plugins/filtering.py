@@ -106,7 +106,7 @@ def verdict_of(plugin: FilterPlugin, pod: Pod, nodes: NodeTable, rows: Rows = EV
         return None
     if isinstance(verdict, FilterVerdict):
         size = len(nodes) if isinstance(rows, slice) else len(rows)
-        shape = np.shape(verdict.allowed)
+        shape = getattr(verdict.allowed, "shape", None)
         if shape != (size,):
             raise PluginResultError(f"{plugin.name}.filter: allowed must have the shape ({size},), got {shape}")
         return verdict
