@@ -48,7 +48,7 @@ class TopologyMatchArgs:
         strategy: how NUMA nodes are scored.
         weights: weights of the resources by name; 1 for the others.
         resync_seconds: time for which a pod that has started may be missing in the topology of its node; 0 takes the
-            topology as it is.
+            topology as written.
         discards_reserved: refuse nodes with a pod that is placed and not bound yet.
     """
 

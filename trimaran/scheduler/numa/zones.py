@@ -20,7 +20,7 @@ def is_affine(resource: str) -> bool:
 
 
 def is_extended(resource: str) -> bool:
-    """Return whether a resource is none of Kubernetes' own. Source: ``IsNativeResource``."""
+    """Return whether a resource is an extended one, and not of Kubernetes itself. Source: ``IsNativeResource``."""
     return "/" in resource and "kubernetes.io/" not in resource
 
 
