@@ -56,6 +56,11 @@ class SchedulerSection(ClusterSection):
         False,
         description="write the status of PodGroups of scheduling.x-k8s.io, as the controller of scheduler-plugins does",
     )
+    quota_status: bool = Field(
+        False,
+        description="write the status of ElasticQuotas of scheduling.x-k8s.io, as the controller of scheduler-plugins "
+        "does",
+    )
     bind_threads: int = Field(4, ge=1, le=64, description="Bindings that are sent at a time")
     timeout_seconds: float = Field(10, ge=1, le=60, description="time limit of a request that changes something")
     events_per_second: float = Field(200, ge=0, le=10000, description="largest mean rate of Events about pods")

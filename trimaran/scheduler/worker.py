@@ -12,7 +12,6 @@ from uuid import uuid4
 import scipy.special  # noqa: F401  scoring imports it inside functions, and no cycle may wait for an import
 
 from runtime.kubernetes.api import KubernetesApi
-from runtime.kubernetes.gangs import POD_GROUP_LABEL
 from runtime.kubernetes.keep_alive import KeepAliveConnection
 from runtime.kubernetes.leader_election import Lease
 from runtime.kubernetes.leadership import Leadership
@@ -26,11 +25,13 @@ from trimaran.scheduler.app import create_app
 from trimaran.scheduler.binder import Binder
 from trimaran.scheduler.configuration import SchedulerSetup
 from trimaran.scheduler.executor import DecisionExecutor
-from trimaran.scheduler.gangs.statuses import POD_GROUPS, PodGroupStatusWriter
+from trimaran.scheduler.gangs.statuses import POD_GROUP_STATUS
 from trimaran.scheduler.inbox import ClusterFeed, Inbox
 from trimaran.scheduler.kubelet_rejections import RejectionFeed
 from trimaran.scheduler.load_reader import LoadReader
+from trimaran.scheduler.object_statuses import ObjectStatusWriter
 from trimaran.scheduler.pod_events import PodEventWriter
+from trimaran.scheduler.quotas.statuses import QUOTA_STATUS
 from trimaran.scheduler.scheduling_loop import SchedulingLoop
 from trimaran.scheduler.settings import SchedulerSettings
 from trimaran.scheduler.shadow import ShadowRecord
@@ -64,7 +65,7 @@ class SchedulerWorker:
         self._watch_api, self._api = apis
         self._closing = contextlib.ExitStack()
         self._stop = threading.Event()
-        self._group_statuses: PodGroupStatusWriter | None = None
+        self._status_writers: list[ObjectStatusWriter] = []
 
     def start(self) -> FastPath:
         """Start the threads, and return the WSGI application without waiting for the Lease or the cluster."""
@@ -118,7 +119,7 @@ class SchedulerWorker:
             }
 
         def is_alive() -> bool:
-            parts = (loop, executor, leadership, self._group_statuses)
+            parts = (loop, executor, leadership, *self._status_writers)
             return all(part is None or part.is_alive() for part in parts)
 
         def why_not_ready() -> str:
@@ -151,17 +152,21 @@ class SchedulerWorker:
         return Leadership(lease, section.lease_seconds, _end_process)
 
     def _feeds(self, feed: ClusterFeed, leadership: Leadership | None) -> tuple[ReflectorGroup, ...]:
-        """Return all watches; start the writer of PodGroups' statuses, which has some of its own, if it is enabled."""
-        if leadership is None or not self._settings.scheduler.pod_group_status:
-            return (feed,)
-        connection = KeepAliveConnection(self._api)
-        self._group_statuses = PodGroupStatusWriter(connection, leadership.may_write)
-        groups = Reflector(OptionalLists(self._watch_api), POD_GROUPS, self._group_statuses.groups)
-        pods = Reflector(self._watch_api, PODS, self._group_statuses.pods, labelSelector=POD_GROUP_LABEL)
-        self._closing.callback(connection.close)
-        self._closing.callback(self._group_statuses.stop)
-        self._group_statuses.start()
-        return feed, ReflectorGroup((groups, pods))
+        """Return all watches; start the writers of statuses that are enabled, which have watches of their own."""
+        section = self._settings.scheduler
+        rules = ((POD_GROUP_STATUS, section.pod_group_status), (QUOTA_STATUS, section.quota_status))
+        feeds: list[ReflectorGroup] = [feed]
+        for rule in (rule for rule, enabled in rules if enabled and leadership is not None):
+            connection = KeepAliveConnection(self._api)
+            writer = ObjectStatusWriter(rule, connection, lambda: leadership is not None and leadership.may_write())
+            objects = Reflector(OptionalLists(self._watch_api), rule.path, writer.objects)
+            pods = Reflector(self._watch_api, PODS, writer.pods, **rule.selectors)
+            feeds.append(ReflectorGroup((objects, pods)))
+            self._closing.callback(connection.close)
+            self._closing.callback(writer.stop)
+            self._status_writers.append(writer)
+            writer.start()
+        return tuple(feeds)
 
     def _executor(
         self,

@@ -8,7 +8,8 @@ import pytest
 from support.binding_api import refusal
 
 from runtime.kubernetes.gangs import POD_GROUP_LABEL
-from trimaran.scheduler.gangs.statuses import PodGroupStatusWriter, next_status
+from trimaran.scheduler.gangs.statuses import POD_GROUP_STATUS, next_status
+from trimaran.scheduler.object_statuses import ObjectStatusWriter
 
 PATH = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/ml/podgroups/a/status"
 
@@ -69,9 +70,9 @@ class Patches:
         self.sent.append((path, body))
 
 
-def writer(api: Patches, *, leads: bool = True) -> PodGroupStatusWriter:
-    made = PodGroupStatusWriter(api, lambda: leads)
-    made.groups.replace([{"metadata": {"name": "a", "namespace": "ml", "uid": "g"}, "spec": {"minMember": 2}}])
+def writer(api: Patches, *, leads: bool = True) -> ObjectStatusWriter:
+    made = ObjectStatusWriter(POD_GROUP_STATUS, api, lambda: leads)
+    made.objects.replace([{"metadata": {"name": "a", "namespace": "ml", "uid": "g"}, "spec": {"minMember": 2}}])
     return made
 
 
@@ -85,7 +86,7 @@ def test_only_pods_of_the_groups_namespace_count_and_only_changes_are_written() 
     assert statuses.write_due()
     assert api.sent == [(PATH, {"metadata": {"uid": "g"}, "status": {"phase": "Pending"}})]
     known = {"metadata": {"name": "a", "namespace": "ml", "uid": "g"}, "spec": {"minMember": 2}}
-    statuses.groups.put({**known, "status": {"phase": "Pending"}})
+    statuses.objects.put({**known, "status": {"phase": "Pending"}})
     assert statuses.write_due()
     assert len(api.sent) == 1
     for pod in pods("Running", "Running"):
