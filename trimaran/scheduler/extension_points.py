@@ -20,6 +20,9 @@ from scoring.plugins.filtering import ClusterEvent, FilterVerdict
 from scoring.table.node_table import NodeTable
 
 
+_AT_ONCE = float("-inf")
+
+
 @dataclass(frozen=True)
 class Write:
     """Request to the API server.
@@ -264,7 +267,12 @@ class WaitingPods:
         return settled
 
     def next_at(self) -> float | None:
-        """Return the time of the next time-out, seconds; None if no pod waits."""
+        """Return the time at which a pod is settled without a change, seconds; None if no pod waits.
+
+        A pod that is approved or rejected already is settled at once.
+        """
+        if self._rejected or any(not until for _, _, until in self.by_uid.values()):
+            return _AT_ONCE
         return min((at for _, _, until in self.by_uid.values() for at in until.values()), default=None)
 
 

@@ -257,6 +257,18 @@ def test_pods_that_are_being_deleted_do_not_complete_a_gang() -> None:
     assert refusals(decisions(scheduler, 0.0))["new"].message == "1 of 2 pods of gang default/a exist"
 
 
+def test_an_approved_pod_is_due_at_once() -> None:
+    """A replay, which asks for the next time, binds the whole gang in the minute in which its last pod gets a node."""
+    scheduler = machine([2])
+    scheduler.put_other(COSCHEDULING, group("a", 2), 0.0)
+    for name in ("a0", "a1"):
+        scheduler.put_pod(pod(name, "a"), 0.0)
+    made = []
+    while (due_at := scheduler.next_at()) is not None and due_at < 1.0:
+        made.append(scheduler.next(0.0))
+    assert bound(filter(None, made)) == ["a0", "a1"]
+
+
 def test_gated_pods_do_not_complete_a_gang() -> None:
     """The others are held; upstream counts the gated pod, and lets them take nodes that they must give up again."""
     scheduler = machine([8])

@@ -98,6 +98,19 @@ def test_priorities_order_the_queue_and_preempt() -> None:
     assert starts(replay(later, never)) == [(0, 0)]
 
 
+@pytest.mark.parametrize(("gangs", "expected"), [(False, [(0, 0), (1, 1), (2, 4)]), (True, [(0, 0), (1, 4), (2, 4)])])
+def test_the_pods_of_a_job_are_a_gang_with_coscheduling(*, gangs: bool, expected: list[tuple[int, int]]) -> None:
+    """They start together once there is room for all; without it the first one starts at once."""
+    trace = replace(
+        world((0, 4, 300, 0), (1, 12, 500, 0), (1, 12, 500, 0)),
+        owner_kinds=("Deployment", "Job", "Job"), owners=("web", "training", "training"),
+    )  # fmt: skip
+    queue = {"enabled": [{"name": "Coscheduling"}], "disabled": [{"name": "*"}]}
+    plugins = {"multiPoint": {"enabled": [{"name": "Coscheduling"}]}, "queueSort": queue} if gangs else {}
+    document = {**IN_TREE, "profiles": [{"schedulerName": "default-scheduler", "plugins": plugins}]}
+    assert starts(replay(trace, document)) == expected
+
+
 def test_a_pod_in_backoff_is_passed_by_another() -> None:
     """Room that comes during a long backoff goes to a pod that arrives, and otherwise to the one that waited."""
     trace = world((0, 2, 800, 0), (1, 12, 800, 0), (2, 12, 800, 0))

@@ -2,26 +2,29 @@
 
 The replay drives the state machine that runs live, :class:`trimaran.scheduler.scheduler.Scheduler`. The trace's pods
 are its objects, and its clock is the replay's. Within a minute the clock goes on from one due attempt to the next, so
-that backoffs of seconds pass.
+that backoffs of seconds pass. With Coscheduling, the pods of a job that arrive in the same minute are a gang.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
+from runtime.kubernetes.gangs import POD_GROUP_LABEL
 from runtime.kubernetes.objects import Node, Owner, Pod
 from scoring import ScorePlugin, UseLevels
 from scoring.profiles.fallback import FallbackPolicy
 from trimaran.scheduler.configuration import SchedulerSetup, read_setup
 from trimaran.scheduler.decisions import Bind, Prepare, Unschedulable
+from trimaran.scheduler.gangs.coscheduling import Coscheduling
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.cluster_observer import ClusterObserver
 from trimaran.simulator.learning import UseHistory
 from trimaran.simulator.policy import Placement, Placing, Victim
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
-from trimaran.traces.trace import JOB
+from trimaran.traces.trace import JOB, Trace
 
 _HOSTNAME = "kubernetes.io/hostname"
 _OWNER_LABEL = "owner"
@@ -104,7 +107,9 @@ class SchedulerPlacing(Placing, ClusterObserver):
         self._numbers: dict[str, int] = {}  # their numbers, by uid
         self._pending: set[int] = set()
         self._now = cluster.now
+        self._gangs = _gangs(cluster.trace) if any(isinstance(each, Coscheduling) for each in profile.stateful) else {}
         self._put_owners()
+        self._put_gangs()
         self.scheduler.replace_nodes(map(_labeled, cluster.nodes.nodes), self._now)
         cluster.observer = self
 
@@ -198,11 +203,21 @@ class SchedulerPlacing(Placing, ClusterObserver):
                 self._cluster.pod(number),
                 scheduler_name=self._scheduler_name,
                 owner=self._cluster.owner(_owner_kind(kind), name),
-                labels={_OWNER_LABEL: name},
+                labels={_OWNER_LABEL: name, **self._gang_label(number)},
                 priority=0 if trace.priority is None else int(trace.priority[number]),
             )
             self._numbers[known.uid] = number
         return known
+
+    def _gang_label(self, number: int) -> Mapping[str, str]:
+        gang = _gang_name(self._cluster.trace, number)
+        return {POD_GROUP_LABEL: gang} if gang in self._gangs else {}
+
+    def _put_gangs(self) -> None:
+        """Add a PodGroup for each gang."""
+        for name, size in self._gangs.items():
+            document = {"metadata": {"name": name, "namespace": "default"}, "spec": {"minMember": size}}
+            self.scheduler.put_other("PodGroup.scheduling.x-k8s.io", document, self._now)
 
     def _put_owners(self) -> None:
         """Add the owners, by whose selectors PodTopologySpread spreads pods by default."""
@@ -214,6 +229,18 @@ class SchedulerPlacing(Placing, ClusterObserver):
                 spec = {"selector": {"matchLabels": {_OWNER_LABEL: owner.name}}}
                 document = {"kind": owner.kind, "metadata": metadata, "spec": spec}
                 self.scheduler.put_other(owner.kind, document, self._now)
+
+
+def _gang_name(trace: Trace, number: int) -> str:
+    """Return the name of the pods of an owner that arrive together with a pod."""
+    return f"{trace.owners[number]}-{trace.arrival_minute[number]}"
+
+
+def _gangs(trace: Trace) -> Mapping[str, int]:
+    """Return the gangs of a trace with their sizes: the pods of a job that arrive in the same minute, if several do."""
+    jobs = (number for number, kind in enumerate(trace.owner_kinds) if kind == JOB)
+    sizes = Counter(_gang_name(trace, number) for number in jobs)
+    return {name: size for name, size in sizes.items() if size > 1}
 
 
 def _owner_kind(kind: str) -> str:
