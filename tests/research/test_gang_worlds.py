@@ -1,27 +1,36 @@
 """Gangs in a synthetic world of training jobs."""
 
-import gang_worlds
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
 import pytest
-from gang_worlds import Measures, configuration, world
 
 from trimaran.simulator.policies.standalone import standalone_policy
 from trimaran.simulator.replay import Replay, ReplayOptions
 
-
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replay four nodes for six hours."""
-    monkeypatch.setattr(gang_worlds, "NODES", 4)
-    monkeypatch.setattr(gang_worlds, "MINUTES", 360)
+FOLDER = str(Path(__file__).parents[2] / "research")
 
 
-def test_gangs_hold_no_accelerator_for_each_other() -> None:
+@pytest.fixture
+def gang_worlds(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """Import the script, and let its world have four nodes for six hours."""
+    monkeypatch.syspath_prepend(FOLDER)
+    module = importlib.import_module("gang_worlds")
+    monkeypatch.setattr(module, "NODES", 4)
+    monkeypatch.setattr(module, "MINUTES", 360)
+    yield module
+    del sys.modules["gang_worlds"]
+
+
+def test_gangs_hold_no_accelerator_for_each_other(gang_worlds: ModuleType) -> None:
     """The workers of a job start in the same minute, so none waits for another; without gangs some do."""
-    trace = world(1)
-    found = {}
+    trace, idle = gang_worlds.world(1), {}
     for gangs in (False, True):
-        policy = standalone_policy("training", configuration(gangs=gangs))
-        found[gangs] = Measures.of(Replay(trace, policy, ReplayOptions(seed=0)).run())
-    idle = {gangs: measures.values[4] for gangs, measures in found.items()}
+        policy = standalone_policy("training", gang_worlds.configuration(gangs=gangs))
+        outcome = Replay(trace, policy, ReplayOptions(seed=0)).run()
+        idle[gangs] = gang_worlds.Measures.of(outcome).values[4]
     assert idle[True] == 0
     assert idle[False] > 0
