@@ -19,7 +19,6 @@ from runtime.kubernetes.objects import Pod
 from scoring.plugins.filtering import ClusterEvent, FilterVerdict
 from scoring.table.node_table import NodeTable
 
-
 _AT_ONCE = float("-inf")
 
 

@@ -28,9 +28,9 @@ def node(name: str, millicores: int) -> Node:
     return Node(name, amounts, amounts)
 
 
-def pod(name: str, gang: str = "", **fields: object) -> Pod:
+def pod(name: str, gang: str = "", millicores: int = 1000, **fields: object) -> Pod:
     fields = {"labels": {POD_GROUP_LABEL: gang}, **fields} if gang else fields
-    container = PodContainer(ResourceList({"cpu": 1000}))
+    container = PodContainer(ResourceList({"cpu": millicores}))
     return Pod(name, containers=(container,), scheduler_name="ours", **fields)  # type: ignore[arg-type]
 
 
@@ -129,7 +129,7 @@ def test_a_gang_that_does_not_fit_gives_its_room_to_the_next() -> None:
     scheduler.put_other(COSCHEDULING, group("large", 4), 0.0)
     scheduler.put_other(COSCHEDULING, group("small", 3), 0.0)
     for number in range(4):
-        scheduler.put_pod(pod(f"l{number}", "large"), 0.0)
+        scheduler.put_pod(pod(f"l{number}", "large", 1000 - number), 0.0)  # not alike, so that they are tried
     for number in range(3):
         scheduler.put_pod(pod(f"s{number}", "small"), 0.1)
     made = decisions(scheduler, 1.0)
@@ -145,7 +145,7 @@ def test_pods_share_the_failure_of_one_of_their_gang() -> None:
     scheduler = machine([1])
     scheduler.put_other(COSCHEDULING, group("a", 4), 0.0)
     for number in range(4):
-        scheduler.put_pod(pod(f"a{number}", "a"), 0.0)
+        scheduler.put_pod(pod(f"a{number}", "a", 1000 - number), 0.0)
     made = decisions(scheduler, 0.0)
     assert [type(each) for each in made] == [Waiting] + [Unschedulable] * 4
     shared = "gang default/a does not fit as a whole: default/a1 has no node"
@@ -159,7 +159,7 @@ def test_a_time_out_rejects_the_whole_gang() -> None:
     scheduler = machine([2], pod_group_reject_percentage=100)
     scheduler.put_other(COSCHEDULING, group("a", 3, scheduleTimeoutSeconds=7), 0.0)
     for number in range(3):
-        scheduler.put_pod(pod(f"a{number}", "a"), 0.0)
+        scheduler.put_pod(pod(f"a{number}", "a", 1000 - number), 0.0)
     assert [type(each) for each in decisions(scheduler, 0.0)] == [Waiting, Waiting, Unschedulable]
     assert scheduler.next_at() == 7.0
     late = refusals(decisions(scheduler, 7.0))
@@ -255,6 +255,32 @@ def test_pods_that_are_being_deleted_do_not_complete_a_gang() -> None:
     scheduler.put_pod(pod("old", "a", node_name="n0", terminating=True), 0.0)
     scheduler.put_pod(pod("new", "a"), 0.0)
     assert refusals(decisions(scheduler, 0.0))["new"].message == "1 of 2 pods of gang default/a exist"
+
+
+def test_a_gang_of_equal_pods_without_room_takes_no_node() -> None:
+    """None of its pods is tried, all are Unschedulable with the room that there is, and more room lets it in."""
+    scheduler = machine([2, 1])
+    scheduler.put_other(COSCHEDULING, group("a", 4), 0.0)
+    for number in range(4):
+        scheduler.put_pod(pod(f"a{number}", "a"), 0.0)
+    made = decisions(scheduler, 0.0)
+    assert [type(each) for each in made] == [Unschedulable] * 4
+    message = "gang default/a needs room for 4 pods, and there is room for 3"
+    assert {each.message for each in refusals(made).values()} == {message}
+    assert all(each.needs_room for each in refusals(made).values())
+    assert not decisions(scheduler, 10.0)
+    scheduler.put_node(node("n2", 1000), 20.0)
+    assert bound(decisions(scheduler, 20.0)) == ["a0", "a1", "a2", "a3"]
+
+
+def test_a_gang_that_may_preempt_is_tried() -> None:
+    """A pod of lower priority may leave for it, so the room by requests alone does not decide."""
+    scheduler = machine([2])
+    scheduler.put_other(COSCHEDULING, group("a", 2), 0.0)
+    scheduler.put_pod(pod("low", priority=-1, node_name="n0"), 0.0)
+    for number in range(2):
+        scheduler.put_pod(pod(f"a{number}", "a"), 0.0)
+    assert Waiting in [type(each) for each in decisions(scheduler, 0.0)]
 
 
 def test_an_approved_pod_is_due_at_once() -> None:

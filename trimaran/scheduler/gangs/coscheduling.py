@@ -29,6 +29,8 @@ from trimaran.scheduler.extension_points import (
     WaitingPods,
 )
 from trimaran.scheduler.gangs.directory import HELD, Gang, GangDirectory, placed_pods
+from trimaran.scheduler.gangs.room import are_alike, room_for
+from trimaran.scheduler.preemption.victims import LowestPriorities
 
 _PAUSE_SECONDS = 1.0  # of a gang that lost its nodes; kube-scheduler's first backoff of a pod
 _TYPE_KEYS = ("apiVersion", "kind")
@@ -98,6 +100,7 @@ class Coscheduling(QueueSortPlugin, PreFilterPlugin, PostFilterPlugin, ReservePl
         self._starved: dict[str, Gang] = {}  # gangs that lack room, by identity
         self._rejected: set[str] = set()  # uids of waiting pods whose rejection is under way
         self._handle: SchedulerHandle | None = None
+        self._lowest = LowestPriorities()
 
     def attach(self, handle: SchedulerHandle) -> None:
         """Take the handle of the scheduler."""
@@ -135,7 +138,7 @@ class Coscheduling(QueueSortPlugin, PreFilterPlugin, PostFilterPlugin, ReservePl
         if lacking:
             self._starve(gang)
             return Rejection(f"gang {gang.ref} needs more {', '.join(lacking)} than is free", needs_room=True)
-        return None
+        return self._without_room(gang, pod, nodes, now)
 
     def post_filter(
         self,
@@ -248,6 +251,21 @@ class Coscheduling(QueueSortPlugin, PreFilterPlugin, PostFilterPlugin, ReservePl
             if uid in waiting.by_uid:
                 self._rejected.add(uid)
                 waiting.reject(uid, self.name, rejection)
+
+    def _without_room(self, gang: Gang, pod: Pod, nodes: NodeTable, now: float) -> Rejection | None:
+        """Refuse the first pod of a gang of equal pods that has no room and could not preempt any pod."""
+        if gang.min_members < 2 or self._placed(gang) or not are_alike(gang):
+            return None
+        room = room_for(pod, nodes)
+        if room >= gang.min_members or bool((self._lowest.of(nodes, pod.scheduler_name) < pod.priority).any()):
+            return None
+        self._starve(gang)
+        gang.queued_at = now
+        gang.backoff_until = now + self._arguments.pod_group_backoff_seconds
+        message = f"gang {gang.ref} needs room for {gang.min_members} pods, and there is room for {room}"
+        gang.failed_pods = {uid for uid in gang.pods if uid != pod.uid and self._known_handle().is_active(uid)}
+        gang.failure = message, frozenset({self.name})
+        return Rejection(message, needs_room=True)
 
     def _lacking(self, gang: Gang, pod: Pod, nodes: NodeTable, now: float) -> list[str]:
         """Return the resources of ``minResources`` of which the pod's nodes have too little free."""
