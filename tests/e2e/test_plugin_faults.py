@@ -91,6 +91,25 @@ def bound(cluster: ControlPlane) -> Counter[str]:
     return Counter(each["metadata"]["namespace"] for each in listed if each["spec"].get("nodeName"))
 
 
+@contextmanager
+def sampled(cluster: ControlPlane) -> Iterator[list[Counter[str]]]:
+    """Count the pods on nodes again and again while the block runs; yield the counts."""
+    samples: list[Counter[str]] = []
+    ended = threading.Event()
+
+    def sample() -> None:
+        while not ended.is_set():
+            samples.append(bound(cluster))
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        yield samples
+    finally:
+        ended.set()
+        thread.join(PATIENCE)
+
+
 def in_namespace(manifest: dict[str, Any], namespace: str) -> dict[str, Any]:
     return {**manifest, "metadata": {**manifest["metadata"], "namespace": namespace}}
 
@@ -104,19 +123,14 @@ def test_no_quota_is_exceeded_by_many_pods_while_leaders_are_killed(
         metadata = {"name": "quota", "namespace": namespace}
         quota = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "ElasticQuota", "metadata": metadata}
         cluster.api.create({**quota, "spec": bounds})
-    with killed_leaders(cluster, options):
-        for some in (0, PODS // 2):  # first a alone borrows, then b comes and takes back
-            namespace = "a" if some == 0 else "b"
+    with sampled(cluster) as samples, killed_leaders(cluster, options):
+        for namespace in "ab":  # first a alone borrows, then b comes and takes back
             names = (f"{namespace}-{number}" for number in range(PODS // 2))
-            cluster.api.create(*(in_namespace({**pending(each)}, namespace) for each in names))
-        samples: list[Counter[str]] = []
-
-        def is_settled() -> bool:
-            samples.append(bound(cluster))
-            return samples[-1] == Counter(a=2 * LEAST, b=2 * LEAST)
-
-        wait_until(is_settled, "each namespace has its min", PATIENCE)
+            cluster.api.create(*(in_namespace(pending(each), namespace) for each in names))
+        settled = Counter(a=2 * LEAST, b=2 * LEAST)
+        wait_until(lambda: samples and samples[-1] == settled, "each namespace has its min", PATIENCE)
     samples.append(bound(cluster))
+    assert max(each["a"] for each in samples) > 2 * LEAST  # it had borrowed
     assert max(max(each["a"], each["b"]) for each in samples) <= 2 * MOST
     assert max(each["a"] + each["b"] for each in samples) <= 4 * LEAST
     assert samples[-1] == Counter(a=2 * LEAST, b=2 * LEAST)
