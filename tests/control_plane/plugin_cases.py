@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from control_plane import gang_scenarios, network_scenarios, numa_scenarios, plugin_scenarios, quota_scenarios
+from control_plane.cluster import ControlPlane
 from control_plane.manifests import Object
 from control_plane.plugin_oracle import Outcome, PluginScenario, decided, differences
 from control_plane.plugin_scenarios import ALL_SCORES, profile
@@ -41,14 +42,12 @@ class PluginCase:
         """Return every ``step``-th scenario."""
         return [self.draw(seed) for seed in range(0, self.count, step) if seed not in self.undecided]
 
-    def decided(self, folder: Path, scenarios: Sequence[PluginScenario]) -> dict[str, Outcome]:
+    def decided(self, cluster: ControlPlane, scenarios: Sequence[PluginScenario]) -> dict[str, Outcome]:
         """Return what the real scheduler decides in some scenarios, by their names."""
         outcomes: dict[str, Outcome] = {}
         for begin in range(0, len(scenarios), self.at_once):
-            place = folder / str(begin)
-            place.mkdir()
             some = scenarios[begin : begin + self.at_once]
-            outcomes.update(decided(place, self.profile, some, self.resources, self.shared))
+            outcomes.update(decided(cluster, self.profile, some, self.resources, self.shared))
         return outcomes
 
     def differences(self, outcomes: Mapping[str, Outcome]) -> list[str]:

@@ -7,7 +7,7 @@ configuration and objects, breaks ties between equal nodes so that it decides th
 in a file by seed, since a scenario follows from its seed:
 
     scenarios = [draw(seed) for seed in range(200)]
-    outcomes = decided(folder, PROFILE, scenarios)                                 # e2e, with a real scheduler
+    outcomes = decided(cluster, PROFILE, scenarios)                                # e2e, with a real scheduler
     assert not differences(PROFILE, scenario, outcome)                             # and for each, without one
 
 ``plugin_cases`` has the profile, the scenarios and the file of each plugin.
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import requests
-from control_plane.api import Api, Object, collection, path_of
+from control_plane.api import Api, Object, collection, names, path_of
 from control_plane.cluster import SCHEDULER, ControlPlane
 from control_plane.scheduler import Scheduler as RealScheduler
 from support.servers import wait_until
@@ -37,6 +37,8 @@ from trimaran.scheduler.scheduler import Scheduler
 
 LABEL: Final = "scenario"
 _PODS: Final = "/api/v1/pods"
+_NAMESPACES: Final = "/api/v1/namespaces"
+_POD: Final = {"apiVersion": "v1", "kind": "Pod"}  # lists leave this out
 _QUIET_SECONDS = 5.0
 _MOST_SECONDS = 120.0
 _STEP_SECONDS, _STEPS = 5.0, 12  # of our scheduler's clock
@@ -118,37 +120,37 @@ def configuration(profile: Mapping[str, Any]) -> Object:
 
 
 def decided(
-    folder: Path,
+    cluster: ControlPlane,
     profile: Mapping[str, Any],
     scenarios: Sequence[PluginScenario],
     resources: Sequence[Object] = (),
     shared: Sequence[Object] = (),
 ) -> dict[str, Outcome]:
-    """Return what the real scheduler decides in each scenario, by its name.
+    """Return what the real scheduler decides in each scenario, by its name; delete all objects again.
 
     Args:
-        folder: folder for the control plane.
+        cluster: control plane without other nodes or pods, with :data:`ALL_RIGHTS`.
         profile: profile of the KubeSchedulerConfiguration.
         scenarios: scenarios with different names.
         resources: CustomResourceDefinitions of the objects.
         shared: objects that all scenarios share.
     """
+    api = cluster.api
     settings = {key: value for key, value in configuration(profile).items() if key.startswith("pod")}
-    with ControlPlane(folder) as cluster:
-        cluster.api.create(ALL_RIGHTS)
-        define(cluster.api, resources)
-        _create_all(cluster.api, shared)
-        _create(cluster.api, scenarios)
-        with RealScheduler(cluster, [profile], "trimaran-scheduler", 2, **settings) as scheduler:
-            state = _settled(cluster.api, scheduler)
-            late = [each.pending for each in scenarios if each.one_by_one]
-            for some in zip_longest(*late):
-                _create_all(cluster.api, [each for each in some if each is not None])
-                state = _settled(cluster.api, scheduler)
-        outcomes: dict[str, Outcome] = {each.name: {} for each in scenarios}
-        for name, node in state.items():
-            outcomes[name.partition("-")[0]][name] = node
-        return outcomes
+    define(api, resources)
+    _create_all(api, shared)
+    _create(api, scenarios)
+    with RealScheduler(cluster, [profile], "trimaran-scheduler", 2, **settings) as scheduler:
+        state = _settled(api, scheduler)
+        late = [each.pending for each in scenarios if each.one_by_one]
+        for some in zip_longest(*late):
+            _create_all(api, [each for each in some if each is not None])
+            state = _settled(api, scheduler)
+    _delete(api, scenarios, shared)
+    outcomes: dict[str, Outcome] = {each.name: {} for each in scenarios}
+    for name, node in state.items():
+        outcomes[name.partition("-")[0]][name] = node
+    return outcomes
 
 
 def differences(
@@ -279,7 +281,7 @@ def _with_uid(manifest: Object) -> Object:
 
 
 def _create(api: Api, scenarios: Sequence[PluginScenario]) -> None:
-    namespaces = {name for each in scenarios for name in each.namespaces} - {"default"}
+    namespaces = {name for each in scenarios for name in each.namespaces} - set(names(api.items(_NAMESPACES)))
     _create_all(api, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": each}} for each in namespaces])
     for kind in ("others", "nodes", "bound"):
         _create_all(api, [each for scenario in scenarios for each in getattr(scenario, kind)])
@@ -293,8 +295,9 @@ def _create(api: Api, scenarios: Sequence[PluginScenario]) -> None:
 
 
 def define(api: Api, resources: Sequence[Object]) -> None:
-    """Create CustomResourceDefinitions, and wait until they are served."""
-    _create_all(api, resources)
+    """Create the CustomResourceDefinitions that are missing, and wait until they are served."""
+    known = set(names(api.items("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")))
+    _create_all(api, [each for each in resources if each["metadata"]["name"] not in known])
     for each in resources:
         spec = each["spec"]
         path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
@@ -304,6 +307,19 @@ def define(api: Api, resources: Sequence[Object]) -> None:
 def _create_all(api: Api, objects: Sequence[Object]) -> None:
     if objects:
         api.create(*objects)
+
+
+def _delete(api: Api, scenarios: Sequence[PluginScenario], shared: Sequence[Object]) -> None:
+    """Delete the objects of some scenarios; namespaces stay."""
+    for each in api.items(_PODS):
+        if each["metadata"].get("finalizers"):
+            api.patch(path_of({**_POD, **each}), {"metadata": {"finalizers": None}})
+    others = {collection(each) for scenario in scenarios for each in (*scenario.others, *shared)}
+    for namespace in {"default", *(name for each in scenarios for name in each.namespaces)}:
+        api.delete(f"/api/v1/namespaces/{namespace}/pods")
+    for path in ("/api/v1/nodes", *sorted(others)):
+        api.delete(path)
+    wait_until(lambda: not api.items(_PODS), "the pods are deleted", 60)
 
 
 def _is_served(api: Api, path: str) -> bool:

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.e2e
 NODES, PODS = 40, int(os.environ.get("TRIMARAN_FAULT_PODS", "400"))
 LEAST, MOST = 40, 60  # cores of each namespace; a pod has half a core
 KILLS = int(os.environ.get("TRIMARAN_KILLS", "1"))
-PATIENCE = 180
+PATIENCE = 300
 PLUGINS = {
     "multiPoint": {"enabled": [{"name": "Coscheduling"}, {"name": "CapacityScheduling"}]},
     "queueSort": {"enabled": [{"name": "Coscheduling"}], "disabled": [{"name": "*"}]},
