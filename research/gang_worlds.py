@@ -21,7 +21,7 @@ from trimaran.simulator.policies.standalone import standalone_policy
 from trimaran.simulator.replay import Replay, ReplayOptions, ReplayOutcome
 from trimaran.traces.trace import JOB, PodUse, Trace
 
-NODES, ACCELERATORS, MINUTES = 32, 8, 3 * 24 * 60
+NODES, ACCELERATORS, MINUTES = 16, 8, 36 * 60
 SIZES, SHARES = (1, 2, 4, 8, 16, 32), (0.35, 0.2, 0.15, 0.15, 0.1, 0.05)
 MEDIAN_MINUTES, SPREAD = 90, 0.8
 ASKED = 0.95  # of all accelerators, on average
