@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from common import NOW, Table, options
 
-from runtime.kubernetes.objects import Container, Node, Pod, ResourceList
+from runtime.kubernetes.objects import CachedRequests, Container, Node, Pod, ResourceList
 from runtime.kubernetes.workloads import Workload
 from scoring import NodeTable
 from trimaran.planning.moves import MoveCosts, MovePlanner, MoveProblem
@@ -125,12 +125,18 @@ def look(pods: int, nodes: int, moves: int) -> dict[str, float]:
     workloads = [Workload(f"ns-{number % 200}", "Deployment", f"web-{number}") for number in range(WORKLOADS)]
     of_pods = [workloads[number % WORKLOADS] for number in range(pods)]
     facts = {f"uid-{number}": PodFacts(created_at=1.0, ready_at=10.0) for number in range(pods)}
-    shares = dice.uniform([0.1, 0.1], [1.0, 3.0], (pods, 2)) * 8 * nodes / pods
-    for number, (cores, gib) in enumerate(shares.tolist()):
-        requests = ResourceList({"cpu": round(1000 * cores), "memory": round(gib * GIB)})
+    # The pods of a workload request the same, and the reader of pods lets them share what is computed of it.
+    shares = (dice.uniform([0.1, 0.1], [1.0, 3.0], (WORKLOADS, 2)) * 8 * nodes / pods).tolist()
+    containers = [
+        (Container(requests=ResourceList({"cpu": round(1000 * cores), "memory": round(gib * GIB)})),)
+        for cores, gib in shares
+    ]
+    cached = [CachedRequests() for _ in workloads]
+    for number in range(pods):
+        kind = number % WORKLOADS
         workload, on = of_pods[number], names[rows[number]]
-        table.add(Pod(f"web-{number}", workload.namespace, f"uid-{number}", (Container(requests=requests),),
-                      node_name=on, workload=workload), on, placed_at=0.0)  # fmt: skip
+        table.add(Pod(f"web-{number}", workload.namespace, f"uid-{number}", containers[kind], node_name=on,
+                      workload=workload, cached_requests=cached[kind]), on, placed_at=0.0)  # fmt: skip
     cpu, memory = drawn_use(dice, pods, nodes)
     loads = 100 / 8 * np.bincount(rows, cpu[:, -3:].mean(axis=1, dtype=np.float64), nodes)
     use = PodUseTable(
