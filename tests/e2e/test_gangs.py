@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 from control_plane.cluster import ControlPlane
+from control_plane.plugin_oracle import define
 from support.standalone import NAME, RunningScheduler, all_bound, pending, pods_of, standalone_cluster
 
 pytestmark = pytest.mark.e2e
@@ -53,7 +54,8 @@ PLUGINS = {
 def cluster(tmp_path: Path) -> Iterator[ControlPlane]:
     """A cluster of two simulated nodes with the scheduler's account and the kind PodGroup."""
     with standalone_cluster(tmp_path, 2) as cluster:
-        cluster.api.create(KIND, *STATUS_RIGHT)
+        define(cluster.api, [KIND])  # a kind that is not served yet is looked for again after a minute
+        cluster.api.create(*STATUS_RIGHT)
         yield cluster
 
 

@@ -17,6 +17,7 @@ import pytest
 import yaml
 from control_plane.cluster import ControlPlane
 from control_plane.gang_scenarios import RESOURCES as GANGS
+from control_plane.plugin_oracle import define
 from control_plane.quota_scenarios import RESOURCES as QUOTAS
 from support.servers import wait_until
 from support.standalone import (
@@ -46,7 +47,7 @@ PLUGINS = {
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A cluster of simulated nodes with the scheduler's account, quotas and gangs."""
     with standalone_cluster(tmp_path_factory.mktemp("cluster"), NODES) as cluster:
-        cluster.api.create(*QUOTAS, *GANGS)
+        define(cluster.api, (*QUOTAS, *GANGS))
         cluster.api.create(*({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": each}} for each in "ab"))
         yield cluster
 
