@@ -5,6 +5,7 @@ that a volume is reserved for, lies over the objects until the API server shows 
 the decision is taken back; without this, the next pod would choose the same volume.
 """
 
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
@@ -29,6 +30,8 @@ from trimaran.scheduler.storage_objects import (
     VolumeClass,
 )
 from trimaran.scheduler.syscalls import Syscalls, read_seccomp_profile
+
+_log = logging.getLogger(__name__)
 
 Key = tuple[str, str]
 """Namespace and name; the namespace of objects without one is ""."""
@@ -78,6 +81,7 @@ class ObjectCache:
         self._assumed: dict[tuple[str, Key], Any] = {}
         self._sources: SelectorSources | None = None
         self._quotas: Mapping[str, ElasticQuota] | None = None
+        self._ignored_quotas: frozenset[Key] = frozenset()
         self._disks: Mapping[str, NodeDisks] | None = None
         self._versions: Counter[str] = Counter()
 
@@ -151,6 +155,7 @@ class ObjectCache:
         if self._quotas is None:
             ordered = sorted(self._objects["ElasticQuota"].items(), reverse=True)
             self._quotas = {namespace: quota for (namespace, _), quota in ordered}
+            self._warn_of_ignored(self._quotas)
         return self._quotas
 
     @property
@@ -236,6 +241,16 @@ class ObjectCache:
             self._quotas = None
         if kind == "NodeDiskIOInfo":
             self._disks = None
+
+    def _warn_of_ignored(self, quotas: Mapping[str, ElasticQuota]) -> None:
+        """Name each quota that has no effect beside another one of its namespace, once."""
+        ignored = frozenset(key for key in self._objects["ElasticQuota"] if quotas[key[0]].name != key[1])
+        for namespace, name in sorted(ignored - self._ignored_quotas):
+            _log.warning(
+                "an elastic quota has no effect: its namespace has another one, which counts; delete one of them",
+                extra={"quota": f"{namespace}/{name}", "counts": f"{namespace}/{quotas[namespace].name}"},
+            )
+        self._ignored_quotas = ignored
 
     def _first(self, kind: str, namespaces: Sequence[str], name: str) -> Any:
         objects = self._objects[kind]

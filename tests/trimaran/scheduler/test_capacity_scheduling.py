@@ -120,12 +120,27 @@ def test_assumed_pods_count() -> None:
     assert outcomes(machine.decide(10.0)) == {"second": "n"}
 
 
-def test_of_several_quotas_of_a_namespace_the_first_by_name_counts() -> None:
-    """The others have no effect."""
+def test_of_several_quotas_of_a_namespace_the_first_by_name_counts(caplog: pytest.LogCaptureFixture) -> None:
+    """The others have no effect, and the log says so once for each."""
     machine = cluster(quota("a", "4", "1", "one"), quota("a", "4", "2", "two"))
     made = machine.place(asks("first", "a"), asks("second", "a", priority=-1))
     assert made["first"] == "n"
     assert "elastic quota a/one" in made["second"]
+    machine.scheduler.put_other(*quota("b", "4"), machine.now)
+    machine.place(asks("third", "b"))
+    warned = [vars(record) for record in caplog.records if "has no effect" in record.message]
+    assert [(each["quota"], each["counts"]) for each in warned] == [("a/two", "a/one")]
+
+
+def test_sidecars_count() -> None:
+    """A pod uses what its containers and its sidecars request together."""
+    machine = cluster(quota("a", "3"))
+    first = asks("first", "a")
+    requests = {"requests": {"cpu": "2"}}
+    first["spec"]["initContainers"] = [{"name": "sidecar", "restartPolicy": "Always", "resources": requests}]
+    made = machine.place(first, asks("second", "a", priority=-1))
+    assert made["first"] == "n"
+    assert "sum of their min" in made["second"]
 
 
 def test_an_unreadable_quota_is_an_error_that_names_it() -> None:
