@@ -243,7 +243,7 @@ class ObjectCache:
             self._disks = None
 
     def _warn_of_ignored(self, quotas: Mapping[str, ElasticQuota]) -> None:
-        """Name each quota that has no effect beside another one of its namespace, once."""
+        """Name each quota that has no effect next to another one of its namespace, once."""
         ignored = frozenset(key for key in self._objects["ElasticQuota"] if quotas[key[0]].name != key[1])
         for namespace, name in sorted(ignored - self._ignored_quotas):
             _log.warning(

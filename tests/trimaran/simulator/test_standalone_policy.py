@@ -148,3 +148,25 @@ def test_the_command_replays_a_file_by_the_scheduler(tmp_path: Path) -> None:
         displaced.append(json.loads(answered.stdout)["world"]["mine"]["displaced_pods"])
     assert displaced == [0, 1, 1]
     assert len(done.read_text().splitlines()) == 2
+
+
+def test_a_team_takes_its_quota_back() -> None:
+    """A pod's namespace is that of its owner; the borrower's pod goes back to the queue and runs again later."""
+    trace = world((0, 10, 500, 0), (0, 8, 500, 0), (2, 6, 500, 0))
+    trace = replace(trace, owners=("red/job", "red/job", "blue/job"), owner_kinds=("Job",) * 3)
+    plugin = [{"name": "CapacityScheduling"}]
+    plugins = {
+        "preFilter": {"enabled": plugin},
+        "postFilter": {"enabled": plugin, "disabled": [{"name": "DefaultPreemption"}]},
+    }
+    document = {**IN_TREE, "profiles": [{"schedulerName": "teams", "plugins": plugins}]}
+    half = {"cpu": "500m", "memory": "1Gi"}
+    quotas = [
+        {"kind": "ElasticQuota", "metadata": {"namespace": team, "name": "quota"}, "spec": {"min": half}}
+        for team in ("red", "blue")
+    ]
+    alone = Replay(trace, standalone_policy("teams", document)).run()
+    shared = Replay(trace, standalone_policy("teams", document, quotas)).run()
+    assert (2, 2) not in starts(alone)
+    assert (2, 2) in starts(shared)
+    assert sum(pod in {0, 1} for pod, _ in starts(shared)) == 3

@@ -2,7 +2,8 @@
 
 The replay drives the state machine that runs live, :class:`trimaran.scheduler.scheduler.Scheduler`. The trace's pods
 are its objects, and its clock is the replay's. Within a minute the clock goes on from one due attempt to the next, so
-that backoffs of seconds pass. With Coscheduling, the pods of a job that arrive in the same minute are a gang.
+that backoffs of seconds pass. With Coscheduling, the pods of a job that arrive in the same minute are a gang. A pod's
+namespace is that of its owner: the part before the slash, as in recorded traces; without a slash it is ``default``.
 """
 
 from collections import Counter
@@ -40,12 +41,14 @@ class StandalonePolicy:
         name: the policy's name in reports.
         document: the parsed file, with one profile; see :func:`standalone_policy`.
         fallback: rule for nodes without metrics.
+        objects: further objects of the cluster, as the API server shows them, such as ElasticQuotas.
         adapt: returns the configuration with plugins of your own, which may read the metrics; None leaves it.
     """
 
     name: str
     document: Mapping[str, Any] = field(hash=False)
     fallback: FallbackPolicy = field(default_factory=FallbackPolicy)
+    objects: Sequence[Mapping[str, Any]] = field(default=(), hash=False)
     adapt: Callable[[SchedulerSetup, SimulatedWatcher], SchedulerSetup] | None = None
 
     move_policy: ClassVar[None] = None
@@ -56,15 +59,21 @@ class StandalonePolicy:
         setup = read_setup(self.document, preempts_shared=True, seed=seed)
         if self.adapt is not None:
             setup = self.adapt(setup, watcher)
-        return SchedulerPlacing(setup, self.fallback, cluster, watcher, rng)
+        placing = SchedulerPlacing(setup, self.fallback, cluster, watcher, rng)
+        for document in self.objects:
+            placing.scheduler.put_other(document["kind"], document, cluster.now)
+        return placing
 
 
-def standalone_policy(name: str, document: Mapping[str, Any]) -> StandalonePolicy:
+def standalone_policy(
+    name: str, document: Mapping[str, Any], objects: Sequence[Mapping[str, Any]] = ()
+) -> StandalonePolicy:
     """Return the policy of ``trimaran scheduler`` with a parsed KubeSchedulerConfiguration.
 
     Args:
         name: the policy's name in reports.
         document: the parsed file.
+        objects: further objects of the cluster that plugins read, such as ElasticQuotas.
 
     Raises:
         ValueError: the document is not a valid configuration of the scheduler, or has several profiles.
@@ -72,7 +81,7 @@ def standalone_policy(name: str, document: Mapping[str, Any]) -> StandalonePolic
     names = read_setup(document, allow_with="").scheduler_names
     if len(names) > 1:
         raise ValueError(f"profiles: a policy has one profile, and the file has several: {', '.join(names)}")
-    return StandalonePolicy(name, document)
+    return StandalonePolicy(name, document, objects=tuple(objects))
 
 
 class SchedulerPlacing(Placing, ClusterObserver):
@@ -198,9 +207,10 @@ class SchedulerPlacing(Placing, ClusterObserver):
         known = self._objects.get(number)
         if known is None:
             trace = self._cluster.trace
-            kind, name = trace.owner_kinds[number], trace.owners[number]
+            kind, (namespace, name) = trace.owner_kinds[number], _namespace_and_name(trace.owners[number])
             known = self._objects[number] = replace(
                 self._cluster.pod(number),
+                namespace=namespace,
                 scheduler_name=self._scheduler_name,
                 owner=self._cluster.owner(_owner_kind(kind), name),
                 labels={_OWNER_LABEL: name, **self._gang_label(number)},
@@ -211,12 +221,13 @@ class SchedulerPlacing(Placing, ClusterObserver):
 
     def _gang_label(self, number: int) -> Mapping[str, str]:
         gang = _gang_name(self._cluster.trace, number)
-        return {POD_GROUP_LABEL: gang} if gang in self._gangs else {}
+        return {POD_GROUP_LABEL: _namespace_and_name(gang)[1]} if gang in self._gangs else {}
 
     def _put_gangs(self) -> None:
         """Add a PodGroup for each gang."""
-        for name, size in self._gangs.items():
-            document = {"metadata": {"name": name, "namespace": "default"}, "spec": {"minMember": size}}
+        for gang, size in self._gangs.items():
+            namespace, name = _namespace_and_name(gang)
+            document = {"metadata": {"name": name, "namespace": namespace}, "spec": {"minMember": size}}
             self.scheduler.put_other("PodGroup.scheduling.x-k8s.io", document, self._now)
 
     def _put_owners(self) -> None:
@@ -225,10 +236,17 @@ class SchedulerPlacing(Placing, ClusterObserver):
         owners = {Owner(_owner_kind(kind), name) for kind, name in zip(trace.owner_kinds, trace.owners, strict=True)}
         for owner in sorted(owners):
             if owner.kind != JOB:
-                metadata = {"name": owner.name, "namespace": "default"}
-                spec = {"selector": {"matchLabels": {_OWNER_LABEL: owner.name}}}
+                namespace, name = _namespace_and_name(owner.name)
+                metadata = {"name": name, "namespace": namespace}
+                spec = {"selector": {"matchLabels": {_OWNER_LABEL: name}}}
                 document = {"kind": owner.kind, "metadata": metadata, "spec": spec}
                 self.scheduler.put_other(owner.kind, document, self._now)
+
+
+def _namespace_and_name(text: str) -> tuple[str, str]:
+    """Return the namespace and the name of ``namespace/name``, or of a name alone."""
+    namespace, _, name = text.rpartition("/")
+    return namespace or "default", name
 
 
 def _gang_name(trace: Trace, number: int) -> str:
