@@ -1,5 +1,6 @@
 """Rights of the accounts in shipped manifests, and the policies that limit them."""
 
+import re
 from pathlib import Path
 
 import yaml
@@ -10,6 +11,12 @@ _KINDS = {
     "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
 }  # fmt: skip
+_FORBIDDEN = re.compile(r"\b403\b")  # and not these digits within the random name of a host or a pod
+
+
+def was_forbidden(log: str) -> bool:
+    """Return whether a log tells of a request with the status 403."""
+    return _FORBIDDEN.search(log) is not None
 
 
 def grant_rights(cluster: ControlPlane, *manifests: Path) -> None:

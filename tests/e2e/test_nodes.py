@@ -11,6 +11,7 @@ from control_plane.api import Api
 from control_plane.cluster import ControlPlane
 from control_plane.manifests import container, pod
 from control_plane.node_writer import HOT, NODES, Writer, create_account_and_nodes, tainted, watching
+from control_plane.rights import was_forbidden
 from control_plane.scheduler import Scheduler
 from support.servers import Service, wait_until
 
@@ -124,7 +125,7 @@ def test_each_right_is_needed(cluster: ControlPlane, watch: Callable[..., Servic
 
 
 def refusals(writer: Writer) -> bool:
-    return "403" in writer.process.log.read_text()
+    return was_forbidden(writer.process.log.read_text())
 
 
 def clean(cluster: ControlPlane, lease: str) -> None:

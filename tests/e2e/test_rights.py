@@ -19,6 +19,7 @@ from control_plane.cluster import ControlPlane
 from control_plane.manifests import node, pod
 from control_plane.pods import PodRunner
 from control_plane.processes import Process
+from control_plane.rights import was_forbidden
 from control_plane.usage import CPU_ANNOTATION, Kwok, MetricsServer
 from support.servers import free_port, wait_until
 
@@ -65,7 +66,7 @@ class ExtenderClient:
             arguments = {"Pod": pod("web"), "NodeNames": ["node-0", "node-1"]}
             requests.post(f"{self._url}/prioritize", json=arguments, timeout=10).raise_for_status()
             self.explain()
-        return "403" in self._process.log.read_text()
+        return was_forbidden(self._process.log.read_text())
 
     def names_the_rule(self, resource: str) -> bool:
         """Return whether /readyz has the API server's refusal to list a resource, and the rule to add."""
@@ -180,15 +181,17 @@ def test_each_right_of_the_watcher_is_needed(cluster: ControlPlane) -> None:
                 _, process = stack.enter_context(watching(cluster, token=account.token))
                 logs[f"without {verb} of {resource} it is refused"] = process.log
             for refused, log in logs.items():
-                wait_until(lambda log=log: "403" in log.read_text(), refused, 60)
+                wait_until(lambda log=log: was_forbidden(log.read_text()), refused, 60)
         with watching(cluster) as (url, process):
             process.wait_until(lambda: requests.get(f"{url}/watcher/node-0", timeout=5).ok, "it serves a node", 60)
             join("node-1")
             process.wait_until(lambda: requests.get(f"{url}/watcher/node-1", timeout=5).ok, "it serves a new node", 90)
-            assert "403" not in process.log.read_text()
+            assert not was_forbidden(process.log.read_text())
             cluster.api.patch(WATCHER_ROLE, {"rules": without_verb(rules, 0, "nodes", "get")})
             join("node-2")
-            process.wait_until(lambda: "403" in process.log.read_text(), "the request for a new node is refused", 90)
+            process.wait_until(
+                lambda: was_forbidden(process.log.read_text()), "the request for a new node is refused", 90
+            )
 
 
 def test_workloads_are_shown_by_namespace(cluster: ControlPlane) -> None:
@@ -233,7 +236,7 @@ def test_workloads_are_shown_by_namespace(cluster: ControlPlane) -> None:
                 with suppress(requests.RequestException):
                     headers = {"Authorization": f"Bearer {everything.token}"}
                     answer = requests.get(f"{url}/workloads", headers=headers, timeout=10)
-                    return answer.status_code == 503 and "403" in process.log.read_text()
+                    return answer.status_code == 503 and was_forbidden(process.log.read_text())
                 return False
 
             wait_until(is_refused, f"without {reviews[missing]['resources']} nobody sees workloads", 60)
