@@ -88,7 +88,7 @@ def policy(title: str, most: int | None) -> StandalonePolicy:
 
 def measures(outcome: ReplayOutcome) -> tuple[float, ...]:
     """Return the measures of a replay, in the order of ``COLUMNS``."""
-    trace = outcome.cluster.trace
+    trace, unplaced = outcome.cluster.trace, set(outcome.unplaced)
     runs: dict[int, list[tuple[int, int]]] = {}
     for run in outcome.cluster.pod_runs:
         runs.setdefault(run.pod, []).append((run.start, run.end))
@@ -98,7 +98,7 @@ def measures(outcome: ReplayOutcome) -> tuple[float, ...]:
     entitled, waits = [], []
     for number, at in enumerate(trace.arrival_minute.tolist()):
         of_pod = sorted(runs.get(number, []))
-        end = of_pod[-1][1] if of_pod else trace.minutes
+        end = trace.minutes if number in unplaced else of_pod[-1][1]
         team = TEAMS.index(teams[number])
         entitled.append(bool(present[team, at] < GUARANTEE))
         waits.append((of_pod[0][0] if of_pod else trace.minutes) - at)
@@ -120,8 +120,7 @@ def main(seeds: int) -> None:
         found = []
         for seed in range(seeds):
             outcome = Replay(world(seed), policy(title, most), ReplayOptions(seed=seed)).run()
-            again = len(outcome.cluster.pod_runs) - len({run.pod for run in outcome.cluster.pod_runs})
-            found.append((*measures(outcome), again))
+            found.append((*measures(outcome), outcome.displaced))
         means = (fmean(column) for column in zip(*found, strict=True))
         print(f"| {title} | " + " | ".join(f"{mean:.0f}" for mean in means) + " |", flush=True)
 

@@ -105,6 +105,18 @@ def test_waits_and_idle_accelerators_are_counted(
     assert sorted(run.start for run in outcome.cluster.pod_runs)[8:] == ([120, 150] if title == "lent" else [])
 
 
+def test_a_preempted_pod_that_never_runs_again_counts(
+    quota_worlds: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The table counts it like one that does."""
+    trace = replace(small_world(quota_worlds, comes=60), minutes=100)
+    outcome = replay(quota_worlds, trace, "lent")
+    assert (len(outcome.unplaced), len(outcome.cluster.pod_runs)) == (2, 8)
+    monkeypatch.setattr(quota_worlds, "world", lambda seed: trace)
+    quota_worlds.main(1)
+    assert capsys.readouterr().out.splitlines()[-1].endswith(" | 2 |")
+
+
 def test_the_table_has_the_means_of_all_seeds(
     quota_worlds: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
