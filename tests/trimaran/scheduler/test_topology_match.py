@@ -88,6 +88,23 @@ def test_pods_that_the_topology_does_not_know_yet_count_in_every_numa_node() -> 
     assert outcomes(machine.decide(10.0)) == {"second": "a"}
 
 
+@pytest.mark.parametrize("annotated", [False, True])
+def test_a_fingerprint_tells_which_pods_the_topology_knows(*, annotated: bool) -> None:
+    """No time has to pass after the start of a pod; older agents write the fingerprint as an annotation."""
+    time = "2026-01-01T00:01:00Z"
+    machine = cluster(topology("a", "4", written=time), topology("b", "1", written=time), cacheResyncPeriodSeconds=5)
+    machine.put({**guaranteed("first", "3"), "status": {"startTime": time}}, node="a")
+    assert "cannot align" in machine.place(guaranteed("second", "3"))["second"]
+    signed = "pfp0v00152c71b5f11be50fc"  # of default/first
+    if annotated:
+        kind, written = topology("a", "3", written=time)
+        written["metadata"]["annotations"] = {"topology.node.k8s.io/fingerprint": signed}
+    else:
+        kind, written = topology("a", "3", written=time, nodeTopologyPodsFingerprint=signed)
+    machine.scheduler.put_other(kind, written, machine.now)
+    assert outcomes(machine.decide(10.0)) == {"second": "a"}
+
+
 def test_without_the_cache_a_topology_is_taken_as_it_is() -> None:
     """That is upstream's default; two pods may get the same cores, and kubelet refuses one."""
     machine = cluster(topology("a", "4"), topology("b", "1"))

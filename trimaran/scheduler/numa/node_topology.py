@@ -13,6 +13,7 @@ _POLICIES: Final = frozenset({"none", "best-effort", "restricted", SINGLE_NUMA_N
 _DEFAULT_MAX_ZONES, _LARGEST_MAX_ZONES = 8, 1024
 _ZONE_PREFIX = "node-"
 _LARGEST_ID = 63
+_FINGERPRINT_ANNOTATION = "topology.node.k8s.io/fingerprint"  # of older agents
 # Values of the deprecated list ``topologyPolicies``.
 _OLD_POLICIES: Final = {
     f"{old}{level}": (policy, scope)
@@ -49,6 +50,8 @@ class NodeTopology:
         scope: what the topology manager aligns: ``container`` or ``pod``.
         max_zones: largest number of NUMA nodes that kubelet supports there.
         written_at: time of the last write, Unix seconds; None if unknown.
+        fingerprint: fingerprint of the pods that the agent saw; "" if it has none.
+        fingerprint_method: which pods these are, in the agent's words; "" if it does not say.
     """
 
     node_name: str
@@ -57,6 +60,8 @@ class NodeTopology:
     scope: str = CONTAINER
     max_zones: int = _DEFAULT_MAX_ZONES
     written_at: float | None = None
+    fingerprint: str = ""
+    fingerprint_method: str = ""
 
     @classmethod
     def from_k8s(cls, document: Mapping[str, Any]) -> Self:
@@ -71,9 +76,14 @@ class NodeTopology:
         old = get(document, "topologyPolicies") or ()
         if old:
             policy, scope = _OLD_POLICIES.get(str(old[0]), (policy, scope))
+        fingerprint, method = str(get(get(metadata, "annotations"), _FINGERPRINT_ANNOTATION) or ""), ""
         for attribute in get(document, "attributes") or ():
             key, value = get(attribute, "name"), str(get(attribute, "value"))
-            if key == "topologyManagerScope" and value in {POD, CONTAINER}:
+            if key == "nodeTopologyPodsFingerprint":
+                fingerprint = value
+            elif key == "nodeTopologyPodsFingerprintMethod":
+                method = value
+            elif key == "topologyManagerScope" and value in {POD, CONTAINER}:
                 scope = value
             elif key == "topologyManagerPolicy" and value in _POLICIES:
                 policy = value
@@ -89,7 +99,7 @@ class NodeTopology:
         known = [each for each in written if each is not None]
         by_number = {zone.number: zone for zone in zones}
         ordered = tuple(by_number[number] for number in sorted(by_number))
-        return cls(name, ordered, policy, scope, most, max(known) if known else None)
+        return cls(name, ordered, policy, scope, most, max(known, default=None), fingerprint, method)
 
 
 class TopologySource(Protocol):

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from runtime.kubernetes.objects import Pod, ResourceList
+from runtime.kubernetes.objects import CPU, Pod, ResourceList
 from runtime.kubernetes.qos import BEST_EFFORT, GUARANTEED, qos_class
-from trimaran.scheduler.numa.zones import is_extended
+from trimaran.scheduler.numa.zones import is_affine, is_extended
 
 Amounts = Mapping[str, int]
 """Amounts by resource: millicores, bytes or pieces."""
@@ -43,6 +43,19 @@ class NumaRequests:
             init, app, _sum((whole, _amounts(pod.overhead))), quality == GUARANTEED,
             quality == BEST_EFFORT and not extended,
         )  # fmt: skip
+
+
+def has_exclusive_resources(pod: Pod) -> bool:
+    """Return whether kubelet gives a pod something for itself: devices, or whole CPUs or memory if it is Guaranteed.
+
+    Source: ``AreExclusiveForPod`` of scheduler-plugins v0.33.5.
+    """
+    guaranteed = qos_class(pod) == GUARANTEED
+    return any(
+        is_extended(name) or (guaranteed and is_affine(name) and amount > 0 and (name != CPU or amount % 1000 == 0))
+        for container in (*pod.init_containers, *pod.containers)
+        for name, amount in container.requests.items()
+    )
 
 
 def _amounts(resources: ResourceList) -> Amounts:

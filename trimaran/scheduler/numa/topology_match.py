@@ -2,8 +2,8 @@
 
 The filter acts on nodes with the policy ``single-numa-node``; the score prefers nodes by what is free in their NUMA
 nodes. What is free says the NodeResourceTopology of the node, which an agent writes. It is late: with
-``cacheResyncPeriodSeconds`` above 0, pods that started after it was written, or less than this time before, are taken
-off every NUMA node. Source: kubernetes-sigs/scheduler-plugins v0.33.5, pkg/noderesourcetopology.
+``cacheResyncPeriodSeconds`` above 0, pods that it does not know of yet are taken off every NUMA node.
+Source: kubernetes-sigs/scheduler-plugins v0.33.5, pkg/noderesourcetopology.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,6 +23,7 @@ from scoring.table.node_table import NodeTable
 from trimaran.scheduler.arguments import finish, whole_number, word
 from trimaran.scheduler.extension_points import PostBindPlugin, ReservePlugin
 from trimaran.scheduler.numa.alignment import ALIGNED, REASONS, align
+from trimaran.scheduler.numa.known_pods import ALL, AUTODETECT, ONLY_EXCLUSIVE, KnownPods
 from trimaran.scheduler.numa.node_topology import NodeTopology, TopologySource
 from trimaran.scheduler.numa.requests import NumaRequests
 from trimaran.scheduler.numa.strategies import STRATEGIES, fewest_zones, zone_scores
@@ -30,10 +31,9 @@ from trimaran.scheduler.numa.zones import Zones
 
 KIND: Final = "NodeResourceTopology"
 FEWEST_ZONES: Final = "LeastNUMANodes"
-# Words of ``cache`` by key, the default first.
-_CACHE_WORDS: Final = {
+# Words of ``cache`` without effect by key, the default first.
+_UNUSED_WORDS: Final = {
     "foreignPodsDetect": ("All", "None", "OnlyExclusiveResources"),
-    "resyncMethod": ("Autodetect", "All", "OnlyExclusiveResources"),
     "informerMode": ("Dedicated", "Shared"),
     "resyncScope": ("All", "OnlyResources"),
 }
@@ -47,21 +47,23 @@ class TopologyMatchArgs:
     Attributes:
         strategy: how NUMA nodes are scored.
         weights: weights of the resources by name; 1 for the others.
-        resync_seconds: time for which a pod that has started may be missing in the topology of its node; 0 takes the
-            topology as written.
+        resync_seconds: time for which a pod that has started may be missing in a topology without fingerprint; 0 takes
+            topologies as written.
+        resync_method: which pods fingerprints have, as in :class:`KnownPods`.
         discards_reserved: refuse nodes with a pod that is placed and not bound yet.
     """
 
     strategy: str = "LeastAllocated"
     weights: Mapping[str, int] = field(default_factory=dict, hash=False)
     resync_seconds: int = 0
+    resync_method: str = AUTODETECT
     discards_reserved: bool = False
 
     @classmethod
     def from_config(cls, reader: FieldReader) -> Self:
         """Read ``NodeResourceTopologyMatchArgs``.
 
-        Of ``cache``, the words are checked and have no effect: pods of all schedulers count alike here.
+        Of ``cache``, only ``resyncMethod`` has an effect: pods of all schedulers count alike here.
 
         Raises:
             ValueError: an argument is invalid or unknown; the message begins with its path.
@@ -74,9 +76,10 @@ class TopologyMatchArgs:
                 weights[str(entry.value("name", ""))] = whole_number(entry, "weight", 1, 1)
                 finish(entry)
             finish(scoring)
-        cache = reader.nested("cache")
+        method, cache = cls.resync_method, reader.nested("cache")
         if cache is not None:
-            for key, words in _CACHE_WORDS.items():
+            method = word(cache, "resyncMethod", (AUTODETECT, ALL, ONLY_EXCLUSIVE))
+            for key, words in _UNUSED_WORDS.items():
                 word(cache, key, words)
             finish(cache)
         seconds = whole_number(reader, "cacheResyncPeriodSeconds", cls.resync_seconds)
@@ -84,7 +87,7 @@ class TopologyMatchArgs:
         if not isinstance(discards, bool):
             raise reader.error("discardReservedNodes", f"must be true or false, got {discards!r}")
         finish(reader)
-        return cls(strategy, weights, seconds, discards)
+        return cls(strategy, weights, seconds, method, discards)
 
 
 class NodeZones:
@@ -92,11 +95,11 @@ class NodeZones:
 
     Args:
         objects: topologies.
-        resync_seconds: as in :class:`TopologyMatchArgs`.
+        known_pods: tells which pods a topology knows of; None takes topologies as written.
     """
 
-    def __init__(self, objects: TopologySource, resync_seconds: int) -> None:
-        self._objects, self._resync_seconds = objects, resync_seconds
+    def __init__(self, objects: TopologySource, known_pods: KnownPods | None) -> None:
+        self._objects, self._known_pods = objects, known_pods
         self._rows: object = None
         self._version = self._objects_version = -1
         self._topologies: list[NodeTopology | None] = []
@@ -109,11 +112,13 @@ class NodeZones:
             self._rows, self._version, self._objects_version = nodes.rows, -1, -1
             self._topologies = [None] * len(nodes)
             self._zones = Zones.empty(len(nodes), 0)
+            if self._known_pods is not None:
+                self._known_pods.keep(nodes.names)
         changed: set[int] = set()
         if version != self._objects_version:
             self._objects_version = version
             changed = self._changed_topologies(nodes)
-        if self._resync_seconds and nodes.version != self._version:
+        if self._known_pods is not None and nodes.version != self._version:
             changed.update(nodes.changed_rows(self._version).tolist())
         self._version = nodes.version
         for row in changed:
@@ -134,14 +139,11 @@ class NodeZones:
     def _taken(self, nodes: NodeTable, row: int) -> Mapping[str, int]:
         """Return what pods hold of which the topology does not know yet."""
         topology, taken = self._topologies[row], dict[str, int]()
-        if not self._resync_seconds or topology is None:
+        if self._known_pods is None or topology is None:
             return taken
-        known_until = (topology.written_at or 0.0) - self._resync_seconds
-        for placed in nodes.placed_on(row):
-            started_at = placed.pod.started_at
-            if started_at is None or started_at > known_until:
-                for name, amount in pod_demand.requested(placed.pod).items():
-                    taken[name] = taken.get(name, 0) + amount
+        for pod in self._known_pods.unknown(topology, [placed.pod for placed in nodes.placed_on(row)]):
+            for name, amount in pod_demand.requested(pod).items():
+                taken[name] = taken.get(name, 0) + amount
         return taken
 
 
@@ -166,7 +168,9 @@ class NodeResourceTopologyMatch(WithoutNodeTerms, FilterPlugin, ReservePlugin, P
     })  # fmt: skip
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_zones", NodeZones(self.objects, self.arguments.resync_seconds))
+        seconds = self.arguments.resync_seconds
+        known_pods = KnownPods(seconds, self.arguments.resync_method) if seconds else None
+        object.__setattr__(self, "_zones", NodeZones(self.objects, known_pods))
 
     def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict | None:
         """Return the nodes whose NUMA nodes can hold the pod; None if the pod needs none or no node has a topology."""
