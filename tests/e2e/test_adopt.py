@@ -136,7 +136,7 @@ def test_shadow_mode_decides_nothing_and_measures_its_regret(
         best_load = max(use["average"] + request.get(kind, 0.0) for kind, use in loads[best].items())
         difference = max(use["average"] for use in loads[chosen].values()) - best_load
         regret = decision["after"]["regret"]
-        assert regret == pytest.approx(difference, abs=1)  # some later pods of 0.16 % each are taken out
+        assert regret == pytest.approx(difference, abs=2)  # up to a dozen later pods of 0.16 % each are taken out
         regrets_of_pods.append(regret)
         assert decision["after"]["window"]["start"] >= decision["chosen"]["bound_at"]
     (row,) = table["schedulers"]

@@ -88,7 +88,8 @@ def test_a_gang_is_bound_as_a_whole_and_its_status_is_written(cluster: ControlPl
             metadata = {"name": name, "namespace": "default"}
             group = {"apiVersion": f"{GROUP}/v1alpha1", "kind": "PodGroup", "metadata": metadata}
             cluster.api.create({**group, "spec": {"minMember": least}})
-        cluster.api.create(*(member(f"small-{number}", "small") for number in range(3)))
+        for number in range(3):  # one after the other: the status tells how many there were when a pod came
+            cluster.api.create(member(f"small-{number}", "small"))
         held = "3 of 4 pods of gang default/small exist"
         scheduler.process.wait_until(
             lambda: condition(cluster, "small-2").get("message") == held, "a pod of the gang is held", 30
