@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 import yaml
 from control_plane.cluster import ControlPlane
 from control_plane.gang_scenarios import RESOURCES as GANGS
 from control_plane.plugin_oracle import define
 from control_plane.quota_scenarios import RESOURCES as QUOTAS
+from control_plane.relay import Relay
 from support.servers import wait_until
 from support.standalone import (
     NAME,
@@ -111,9 +113,38 @@ def sampled(cluster: ControlPlane) -> Iterator[list[Counter[str]]]:
         thread.join(PATIENCE)
 
 
-def is_settled(counts: Counter[str]) -> bool:
-    """Return whether all that is guaranteed is in use, and each namespace has its guarantee but for a few pods."""
-    return counts["a"] + counts["b"] == 4 * LEAST and min(counts["a"], counts["b"]) >= 2 * LEAST - 4
+class Bindings:
+    """Bindings on their way to the API server: some never reach it, of others the answer is withheld.
+
+    Attributes:
+        lost: paths of those that do not reach it.
+        unanswered: paths of those that are carried out.
+        leader_is_dead: set once the sender was killed.
+    """
+
+    def __init__(self) -> None:
+        self.lost: list[str] = []
+        self.unanswered: list[str] = []
+        self.leader_is_dead = threading.Event()
+
+    def hold(self, _method: str, path: str, *, answered: bool) -> None:
+        """Hold Bindings back until the sender is dead: the first two before they are sent, others once answered."""
+        if not path.endswith("/binding"):
+            return
+        if answered:
+            self.unanswered.append(path)
+        elif len(self.lost) < 2:
+            self.lost.append(path)
+        else:
+            return
+        self.leader_is_dead.wait(PATIENCE)
+        raise requests.ConnectionError(path)
+
+
+def elastic_quota(namespace: str, least: int, most: int) -> dict[str, Any]:
+    bounds = {"min": {"cpu": str(least), "memory": "1Ti"}, "max": {"cpu": str(most)}}
+    metadata = {"name": "quota", "namespace": namespace}
+    return {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "ElasticQuota", "metadata": metadata, "spec": bounds}
 
 
 def in_namespace(manifest: dict[str, Any], namespace: str) -> dict[str, Any]:
@@ -123,28 +154,67 @@ def in_namespace(manifest: dict[str, Any], namespace: str) -> dict[str, Any]:
 def test_no_quota_is_exceeded_by_many_pods_while_leaders_are_killed(
     cluster: ControlPlane, options: tuple[str, ...]
 ) -> None:
-    """At no time more than max, nor all together more than the sum of min; in the end each has its guarantee.
-
-    A pod that another one overtakes may lack a place of its guarantee until the next event; see docs/quotas.md.
-    """
-    for namespace in "ab":
-        bounds = {"min": {"cpu": str(LEAST), "memory": "1Ti"}, "max": {"cpu": str(MOST)}}
-        metadata = {"name": "quota", "namespace": namespace}
-        quota = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "ElasticQuota", "metadata": metadata}
-        cluster.api.create({**quota, "spec": bounds})
+    """At no time more than max, nor all together more than the sum of min; in the end each has its guarantee."""
+    cluster.api.create(*(elastic_quota(namespace, LEAST, MOST) for namespace in "ab"))
+    settled = Counter({"a": 2 * LEAST, "b": 2 * LEAST})
     with sampled(cluster) as samples, killed_leaders(cluster, options):
         for namespace in "ab":  # first a alone borrows, then b comes and takes back
             names = (f"{namespace}-{number}" for number in range(PODS // 2))
             cluster.api.create(*(in_namespace(pending(each), namespace) for each in names))
-        wait_until(lambda: samples and is_settled(samples[-1]), "each namespace has its min", PATIENCE)
+        wait_until(lambda: samples and samples[-1] == settled, "each namespace has its min", PATIENCE)
     samples.append(bound(cluster))
     assert max(each["a"] for each in samples) > 2 * LEAST  # it had borrowed
     assert max(max(each["a"], each["b"]) for each in samples) <= 2 * MOST
     assert max(each["a"] + each["b"] for each in samples) <= 4 * LEAST
-    assert is_settled(samples[-1])
+    assert samples[-1] == settled
     for namespace in "ab":
         cluster.api.delete(f"/api/v1/namespaces/{namespace}/pods")
     wait_until(lambda: not bound(cluster), "the pods are deleted", PATIENCE)
+
+
+def test_a_take_over_while_bindings_are_unanswered_keeps_the_quota(
+    cluster: ControlPlane, options: tuple[str, ...]
+) -> None:
+    """The successor counts Bindings that were carried out, and repeats those that were lost; others are held."""
+    most, count, bindings = 5, 16, Bindings()
+    cluster.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "c"}})
+    cluster.api.create(elastic_quota("c", most, most))
+    with Relay(cluster) as relay, sampled(cluster) as samples:
+        relay.on_request = bindings.hold
+        leader = RunningScheduler(cluster, relay.url, options)
+        successor = None
+        try:
+            leader.process.wait_until(lambda: leader.leads, "it leads", PATIENCE)
+            successor = RunningScheduler(cluster, options=options)
+            cluster.api.create(*(in_namespace(pending(f"c-{number}"), "c") for number in range(count)))
+            leader.process.wait_until(lambda: bindings.lost and bindings.unanswered, "Bindings are held back", 60)
+            leader.process.kill()
+            bindings.leader_is_dead.set()
+            successor.process.wait_until(lambda: bound(cluster)["c"] == 2 * most, "the quota is in use", PATIENCE)
+            held = "elastic quota c/quota would exceed its max of cpu"
+            successor.process.wait_until(
+                lambda: len(conditions(cluster, "c", held)) == count - 2 * most, "the others are held", 60
+            )
+        finally:
+            bindings.leader_is_dead.set()
+            for each in (leader, successor):
+                if each is not None:
+                    each.process.kill()
+    assert {each["reason"] for each in conditions(cluster, "c", held)} == {"Held"}
+    assert max(each["c"] for each in samples) <= 2 * most
+    names = {path.split("/")[-2] for path in (*bindings.lost, *bindings.unanswered)}
+    assert names <= {each["metadata"]["name"] for each in pods_of(cluster, "c-") if each["spec"].get("nodeName")}
+    cluster.api.delete("/api/v1/namespaces/c/pods")
+
+
+def conditions(cluster: ControlPlane, namespace: str, text: str) -> list[dict[str, Any]]:
+    """Return the conditions of a namespace's pods whose message has a text."""
+    return [
+        condition
+        for pod in cluster.api.items(f"/api/v1/namespaces/{namespace}/pods")
+        for condition in pod["status"].get("conditions") or ()
+        if text in condition.get("message", "")
+    ]
 
 
 def test_gangs_come_whole_while_leaders_are_killed(cluster: ControlPlane, options: tuple[str, ...]) -> None:

@@ -76,7 +76,8 @@ class Rejection:
         needs_room: true if a new node could help, so that cluster autoscalers may act; the status then has the reason
             ``Unschedulable``.
         ends_nomination: true if the pod's nomination to a node ends, because preemption cannot help it any more.
-        refused_by: plugins whose events requeue a pod that PreFilter refuses; empty for the plugin that answers.
+        refused_by: plugins whose events requeue a pod that PreFilter refuses; empty for the plugin that answers. Of
+            PostFilter those in addition to the ones that refused the nodes.
         may_preempt: true if PostFilter plugins may help a pod that PreFilter refuses; they see it refused on all nodes.
         retry_at: time at which a pod that PreFilter refuses is tried again without an event, seconds; None for the
             queue's own times.

@@ -118,6 +118,7 @@ class SchedulingCycle:
         parts = [held] if held else sorted(f"{count} {reason}" for reason, count in reasons.items())
         message = f"0/{size} nodes are available: {', '.join(parts)}." if parts else f"0/{size} nodes are available."
         preemption, ends_nomination = None, False
+        refused_by = set(feasibility.verdicts or [plugin.name for plugin in profile.filters])
         for plugin in profile.post_filters if size else ():
             result = plugin.post_filter(pod, self._state.table, feasibility.verdicts, now)
             if isinstance(result, Preemption):
@@ -126,10 +127,10 @@ class SchedulingCycle:
                 break
             message += f" {result.message}" if result.message else ""
             ends_nomination |= result.ends_nomination
+            refused_by |= result.refused_by
         ends_nomination &= preemption is None and bool(pod.nominated_node_name)
         if ends_nomination:
             self._nominations.end(pod)
-        refused_by = feasibility.verdicts or [plugin.name for plugin in profile.filters]
         entry.pod = self._state.pending.get(pod.uid, pod)
         self._queue.retry(entry, now, refused_by)
         return Unschedulable(pod, message, not held, reasons, preemption, ends_nomination)

@@ -4,7 +4,7 @@ import pytest
 from control_plane.manifests import Object, node
 from support.configured import Configured, outcomes, pod, profile
 
-from trimaran.scheduler.decisions import Unschedulable
+from trimaran.scheduler.decisions import Decision, Unschedulable
 
 PROFILE = profile("CapacityScheduling", "preFilter", "postFilter", "reserve", without={"postFilter": ["*"]})
 
@@ -118,6 +118,80 @@ def test_assumed_pods_count() -> None:
     machine.scheduler.not_bound("first", machine.now)
     machine.scheduler.drop_pod("first", machine.now)
     assert outcomes(machine.decide(10.0)) == {"second": "n"}
+
+
+def victims_of(made: list[Decision], name: str) -> list[str]:
+    """Return the victims of the preemption that was decided for a pod; none if there was no preemption."""
+    (decision,) = (each for each in made if isinstance(each, Unschedulable) and each.pod.name == name)
+    return [] if decision.preemption is None else [each.name for each in decision.preemption.victims]
+
+
+def swapping(cores: int) -> Configured:
+    """Return a cluster where a pod of ``a``, beyond its min, is about to replace another one."""
+    machine = cluster(quota("a", "4"), quota("b", "4"), cores=cores)
+    machine.put(*(asks(f"a{number}", "a", priority=number) for number in range(5)), node="n")
+    machine.put(*(asks(f"b{number}", "b") for number in range(3)), node="n")
+    machine.put(asks("a-urgent", "a", priority=9))
+    assert victims_of(machine.decide(), "a-urgent") == ["a0"]
+    machine.scheduler.drop_pod("a0", machine.now)
+    return machine
+
+
+def test_a_nominated_pod_that_borrows_keeps_no_guarantee_back() -> None:
+    """What it will use beyond the min of its namespace is what others may take."""
+    machine = swapping(cores=9)
+    assert machine.place(asks("b-last", "b"))["b-last"] == "n"
+
+
+def test_a_pod_within_its_guarantee_takes_back_what_is_borrowed_while_it_waits() -> None:
+    """The node has no room for it as long as a more important pod is nominated to it, and that one then borrows."""
+    machine = swapping(cores=8)
+    assert "preemption: 0/1 nodes are available" in machine.place(asks("b-last", "b"))["b-last"]
+    made = machine.decide(1.0)
+    assert outcomes(made)["a-urgent"] == "n"
+    assert victims_of(made, "b-last") == ["a1"]
+
+
+def test_pods_that_preempt_at_the_same_moment_choose_different_victims() -> None:
+    """Also on different nodes, and only as many as were borrowed; a more important pod takes over a victim."""
+    machine = Configured(PROFILE, [node("n", "2"), node("m", "2")], [quota("a", "2"), quota("b", "2")])
+    for name in "nm":
+        machine.put(*(asks(f"a-{name}{number}", "a") for number in range(2)), node=name)
+    machine.put(*(asks(name, "b") for name in ("first", "second", "third")))
+    made = machine.decide()
+    first, second = victims_of(made, "first"), victims_of(made, "second")
+    assert len(first) == len(second) == 1
+    assert first != second
+    assert victims_of(made, "third") == []
+    machine.put(asks("urgent", "b", priority=5))
+    assert victims_of(machine.decide(), "urgent") in (first, second)
+
+
+def test_a_pod_whose_victims_are_leaving_chooses_no_others() -> None:
+    """For ten seconds; if they are still there then, their deletion has failed, and they are chosen again."""
+    machine = cluster(quota("a", "2"), quota("b", "2"), cores=4)
+    machine.put(*(asks(f"a{number}", "a", priority=number) for number in range(4)), node="n")
+    machine.put(asks("b0", "b"))
+    assert victims_of(machine.decide(), "b0") == ["a0"]
+    machine.scheduler.drop_pod("a1", machine.now)
+    machine.put(asks("a4", "a", priority=9), node="n")
+    message = outcomes(made := machine.decide(2.0))["b0"]
+    assert message.endswith("preemption: not eligible due to victims that are being deleted.")
+    assert victims_of(made, "b0") == []
+    machine.put(asks("other", "other"))
+    machine.scheduler.drop_pod("other", machine.now)
+    machine.put(asks("a5", "a", priority=9), node="n")
+    assert victims_of(machine.decide(20.0), "b0") == ["a2", "a0"]
+
+
+def test_terminating_pods_do_not_borrow() -> None:
+    """Their namespace is within its min without them, so that no other pod of it leaves."""
+    machine = cluster(quota("a", "2"), quota("b", "2"), cores=4)
+    leaving = asks("a0", "a", priority=9)
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    machine.put(leaving, *(asks(f"a{number}", "a") for number in range(1, 3)), node="n")
+    machine.put(asks("b0", "b", "2"))
+    assert victims_of(machine.decide(), "b0") == ["a0"]
 
 
 def test_of_several_quotas_of_a_namespace_the_first_by_name_counts(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,14 +4,15 @@ A pod of a namespace with an ElasticQuota is refused if its namespace would use 
 with a quota together more than the sum of their ``min``. So a namespace may use more than its ``min`` as long as others
 use less. A pod within the ``min`` of its namespace takes back what others borrowed: their pods are its victims,
 whatever their priority. A pod beyond it preempts pods of lower priority in its own namespace, and a pod of a namespace
-without quota those of other namespaces without quota.
+without quota those of other namespaces without quota. Pods that are about to leave do not count as borrowers, so that
+several pods that take back at once leave each namespace its ``min``.
 Source: kubernetes-sigs/scheduler-plugins v0.33.5,
 pkg/capacityscheduling.
 """
 
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,11 +23,15 @@ from scoring.plugins.base import EVERY_ROW, Rows
 from scoring.plugins.filtering import ClusterEvent, FilterPlugin, FilterVerdict
 from scoring.table.node_table import NodeTable
 from scoring.table.occupancy import PlacedPod
-from trimaran.scheduler.extension_points import PreFilterPlugin, Rejection
+from trimaran.scheduler.extension_points import Preemption, PreFilterPlugin, Rejection
 from trimaran.scheduler.preemption.default_preemption import DefaultPreemption, PreemptionOptions
 from trimaran.scheduler.preemption.victims import VictimSearch, importance
 from trimaran.scheduler.quotas.elastic_quota import Amounts, ElasticQuota, added, beyond_all
+from trimaran.scheduler.quotas.expected_victims import ExpectedVictims
 from trimaran.scheduler.quotas.namespace_use import NamespaceUse, amounts_of
+
+_IN_PROGRESS = "preemption: not eligible due to victims that are being deleted."
+_ENTITLED = "min of ElasticQuota"  # in place of a plugin's name: the pod is tried again after any event
 
 
 class CapacityScheduling(PreFilterPlugin, DefaultPreemption):
@@ -55,13 +60,34 @@ class CapacityScheduling(PreFilterPlugin, DefaultPreemption):
         quotas: Callable[[], Mapping[str, ElasticQuota]],
     ) -> None:
         super().__init__(filters, budgets, dice, options)
-        self._quotas, self._use = quotas, NamespaceUse()
+        self._quotas, self._use, self._staying = quotas, NamespaceUse(), NamespaceUse(with_leaving=False)
+        self._expected = ExpectedVictims()
 
     def pre_filter(self, pod: Pod, nodes: NodeTable, now: float) -> Rejection | None:  # noqa: ARG002
         """Refuse a pod that its quota, or all quotas together, have no room for."""
         claim = self._claim(pod, nodes)
         reason = "" if claim is None else claim.excess(self._use, nodes)
         return Rejection(reason, may_preempt=True) if reason else None
+
+    def post_filter(
+        self, pod: Pod, nodes: NodeTable, verdicts: Mapping[str, FilterVerdict], now: float
+    ) -> Preemption | Rejection:
+        """Return the victims and their node, or why preemption cannot help.
+
+        A pod within the ``min`` of its namespace is then tried again after any event: also a pod that gets a node may
+        be one that the other can take back.
+        """
+        claim = self._claim(pod, nodes)
+        if claim is None:
+            return super().post_filter(pod, nodes, verdicts, now)
+        self._expected.update(nodes, now)
+        result: Preemption | Rejection = Rejection(_IN_PROGRESS, needs_room=True)
+        if not self._expected.is_awaited_by(pod, now):
+            result = super().post_filter(pod, nodes, verdicts, now)
+        if isinstance(result, Preemption):
+            self._expected.replace(pod, result.victims, now)
+            return result
+        return replace(result, refused_by=frozenset({self.name if claim.borrows else _ENTITLED}))
 
     def is_awaited(self, leaving: Pod, pod: Pod, nodes: NodeTable) -> bool:
         """Return whether a pod that leaves its node makes room for a pending pod that is nominated to the node."""
@@ -87,8 +113,10 @@ class CapacityScheduling(PreFilterPlugin, DefaultPreemption):
                     if each.pod.namespace not in quotas and self.may_be_victim(each.pod, pod)
                 ],
             )  # fmt: skip
-        quota = _QuotaFilter(claim, self._use)
-        return self.search_among(pod, nodes, rows, lambda placed: self._victims(claim, nodes, placed), quota)
+        staying = self._staying.without(nodes, self._expected.of_others(pod))
+        return self.search_among(
+            pod, nodes, rows, lambda placed: self._victims(claim, staying, nodes, placed), _QuotaFilter(claim, staying)
+        )
 
     def _claim(self, pod: Pod, nodes: NodeTable) -> "_Claim | None":
         """Return what a pod claims of its quota and of all; None for a pod of a namespace without a quota."""
@@ -97,25 +125,35 @@ class CapacityScheduling(PreFilterPlugin, DefaultPreemption):
         if quota is None:
             return None
         own = everywhere = amounts_of(pod)
+        promised: dict[str, Amounts] = {}  # use of other namespaces, with their nominated pods that do not borrow
         for uid, (_, other) in nodes.occupancy.nominated.items():
             if uid == pod.uid or other.namespace not in quotas:
                 continue
             more = amounts_of(other)
             if other.namespace != pod.namespace:
-                used = self._use.of(nodes, other.namespace)
-                everywhere = everywhere if quotas[other.namespace].is_over_least(used) else added(everywhere, more)
+                used = added(promised.get(other.namespace, self._use.of(nodes, other.namespace)), more)
+                if not quotas[other.namespace].is_over_least(used):
+                    promised[other.namespace], everywhere = used, added(everywhere, more)
             elif other.priority >= pod.priority:
                 own, everywhere = added(own, more), added(everywhere, more)
         borrows = quota.is_over_least_with(self._use.of(nodes, pod.namespace), own)
         return _Claim(pod, own, everywhere, quotas, borrows)
 
-    def _victims(self, claim: "_Claim", nodes: NodeTable, placed: Iterable[PlacedPod]) -> list[PlacedPod]:
-        """Return the pods of a node that may leave: the least important first, as long as their namespace borrows."""
+    def _victims(
+        self, claim: "_Claim", staying: NamespaceUse, nodes: NodeTable, placed: Iterable[PlacedPod]
+    ) -> list[PlacedPod]:
+        """Return the pods of a node that may leave: the least important first, as long as their namespace borrows.
+
+        Pods that leave anyway may always do so, and nobody borrows what they hold.
+        """
         used: dict[str, Amounts] = {}
         victims = []
         for each in sorted(placed, key=lambda one: importance(one.pod), reverse=True):
             namespace = each.pod.namespace
-            before = used.get(namespace, self._use.of(nodes, namespace))
+            if not staying.counts(each.pod):
+                victims.append(each)
+                continue
+            before = used.get(namespace, staying.of(nodes, namespace))
             if self._may_leave(claim, each.pod, before):
                 victims.append(each)
                 used[namespace] = added(before, {name: -amount for name, amount in amounts_of(each.pod).items()})

@@ -1,6 +1,6 @@
 """Requests of the pods on nodes by namespace, which follow the node table with its assumed pods."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from weakref import ReferenceType, ref
 
 from runtime.kubernetes import pod_demand
@@ -18,9 +18,15 @@ def amounts_of(pod: Pod) -> Amounts:
 
 
 class NamespaceUse:
-    """Sums of requests by namespace. After a change of the table only the changed nodes are read again."""
+    """Sums of requests by namespace. After a change of the table only the changed nodes are read again.
 
-    def __init__(self) -> None:
+    Args:
+        with_leaving: whether terminating pods count.
+        left_out: uids of pods that do not count.
+    """
+
+    def __init__(self, *, with_leaving: bool = True, left_out: Collection[str] = frozenset()) -> None:
+        self._with_leaving, self._left_out = with_leaving, left_out
         self._table: ReferenceType[NodeTable] | None = None
         self._version = -1
         self._by_node: dict[str, Mapping[str, Amounts]] = {}
@@ -33,7 +39,22 @@ class NamespaceUse:
 
     def for_copy(self, nodes: NodeTable) -> "NamespaceUse":
         """Return the sums for a copy of the table, which follow the copy from now on."""
-        copied = NamespaceUse()
+        return self._copy(nodes, self._left_out)
+
+    def without(self, nodes: NodeTable, uids: Collection[str]) -> "NamespaceUse":
+        """Return the sums without some pods, which follow the same table."""
+        self._follow(nodes)
+        reduced, index = self._copy(nodes, uids), nodes.occupancy.pod_index()
+        for name in {name for uid in uids if (name := index.get(uid)) is not None}:
+            reduced._read(nodes, nodes.row(name))  # noqa: SLF001  of the same class
+        return reduced
+
+    def counts(self, pod: Pod) -> bool:
+        """Return whether a pod that is on a node counts."""
+        return pod.uid not in self._left_out and (self._with_leaving or not pod.terminating)
+
+    def _copy(self, nodes: NodeTable, left_out: Collection[str]) -> "NamespaceUse":
+        copied = NamespaceUse(with_leaving=self._with_leaving, left_out=left_out)
         copied._table, copied._version = ref(nodes), self._version
         copied._by_node, copied._totals = dict(self._by_node), dict(self._totals)
         return copied
@@ -47,22 +68,26 @@ class NamespaceUse:
         for name in [name for name in self._by_node if name not in nodes]:
             self._change(self._by_node.pop(name), -1)
         for row in nodes.changed_rows(self._version).tolist():
-            name, sums = nodes.names[row], _sums(nodes, row)
-            self._change(self._by_node.get(name, {}), -1)
-            self._change(sums, 1)
-            self._by_node[name] = sums
+            self._read(nodes, row)
         self._version = nodes.version
+
+    def _read(self, nodes: NodeTable, row: int) -> None:
+        name, sums = nodes.names[row], self._sums(nodes, row)
+        self._change(self._by_node.get(name, {}), -1)
+        self._change(sums, 1)
+        self._by_node[name] = sums
 
     def _change(self, sums: Mapping[str, Amounts], sign: int) -> None:
         for namespace, amounts in sums.items():
             signed = {name: sign * amount for name, amount in amounts.items()}
             self._totals[namespace] = added(self._totals.get(namespace, _NOTHING), signed)
 
-
-def _sums(nodes: NodeTable, row: int) -> Mapping[str, Amounts]:
-    sums: dict[str, dict[str, int]] = {}
-    for placed in nodes.placed_on(row):
-        of_namespace = sums.setdefault(placed.pod.namespace, {})
-        for name, amount in amounts_of(placed.pod).items():
-            of_namespace[name] = of_namespace.get(name, 0) + amount
-    return sums
+    def _sums(self, nodes: NodeTable, row: int) -> Mapping[str, Amounts]:
+        sums: dict[str, dict[str, int]] = {}
+        for placed in nodes.placed_on(row):
+            if not self.counts(placed.pod):
+                continue
+            of_namespace = sums.setdefault(placed.pod.namespace, {})
+            for name, amount in amounts_of(placed.pod).items():
+                of_namespace[name] = of_namespace.get(name, 0) + amount
+        return sums

@@ -1,0 +1,39 @@
+"""Victims of preemption that have not left yet: what they hold is promised to the pods for which they leave."""
+
+from collections.abc import Iterable
+
+from runtime.kubernetes.objects import Pod
+from scoring.table.node_table import NodeTable
+
+_PATIENCE_SECONDS = 10.0  # for the requests that delete victims; afterwards they may have failed
+
+
+class ExpectedVictims:
+    """Victims of pods for a short time after the choice, and as long as the pods are nominated to a node."""
+
+    def __init__(self) -> None:
+        self._by_uid: dict[
+            str, tuple[frozenset[str], float]
+        ] = {}  # of the pending pod: the victims' uids, and since when
+
+    def replace(self, pod: Pod, victims: Iterable[Pod], now: float) -> None:
+        """Take the victims of a pending pod in place of earlier ones."""
+        self._by_uid[pod.uid] = frozenset(each.uid for each in victims), now
+
+    def update(self, nodes: NodeTable, now: float) -> None:
+        """Forget victims that have left, and those whose deletion may have failed."""
+        index, nominated = nodes.occupancy.pod_index(), nodes.occupancy.nominated
+        self._by_uid = {
+            uid: (present, since)
+            for uid, (victims, since) in self._by_uid.items()
+            if (uid in nominated or now < since + _PATIENCE_SECONDS)
+            and (present := frozenset(each for each in victims if index.get(each) is not None))
+        }
+
+    def is_awaited_by(self, pod: Pod, now: float) -> bool:
+        """Return whether a pod has victims that were chosen only a short time ago."""
+        return pod.uid in self._by_uid and now < self._by_uid[pod.uid][1] + _PATIENCE_SECONDS
+
+    def of_others(self, pod: Pod) -> frozenset[str]:
+        """Return the uids of the victims of all other pods."""
+        return frozenset[str]().union(*(victims for uid, (victims, _) in self._by_uid.items() if uid != pod.uid))
