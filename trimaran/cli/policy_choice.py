@@ -1,9 +1,10 @@
 """Policies that the commands of ``trimaran simulate`` replay: of the catalogue, or of KubeSchedulerConfigurations."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,6 +12,7 @@ from runtime.terminal import echo
 from trimaran.cli.options import fail, scheduler_file_or_exit
 from trimaran.plugins import read_scheduler_file
 from trimaran.simulator.policies.catalogue import policy_names
+from trimaran.simulator.policies.cluster_objects import read_objects
 from trimaran.simulator.policies.profiles import configured_policy
 from trimaran.simulator.policies.standalone import standalone_policy
 
@@ -64,6 +66,18 @@ def chosen_policies(written: Sequence[str]) -> PolicyChoice:
             raise click.UsageError(f"--policy {text}: the name of the file is missing")
         choice.configurations[name] = _read_configuration(name, Path(file), is_standalone) if has_file else ""
     return choice
+
+
+def chosen_objects(file: Path | None, choice: PolicyChoice) -> tuple[Mapping[str, Any], ...]:
+    """Return the objects of a file; exit with status 2 if they cannot be used, also because no policy is standalone."""
+    if file is None:
+        return ()
+    if not choice.standalone:
+        raise click.UsageError(f"--objects {file}: only policies of the form NAME=standalone:FILE read objects")
+    try:
+        return read_objects(file)
+    except ValueError as error:
+        fail(error, 2)
 
 
 def _read_configuration(name: str, file: Path, is_standalone: bool) -> str:

@@ -17,7 +17,7 @@ from scoring.plugins.filtering import PluginResultError
 from trimaran.cli.check_trace import check
 from trimaran.cli.import_traces import import_
 from trimaran.cli.options import fail, option
-from trimaran.cli.policy_choice import chosen_policies, known_policies
+from trimaran.cli.policy_choice import chosen_objects, chosen_policies, known_policies
 from trimaran.cli.simulate_options import (
     DIVISORS,
     FACTORS,
@@ -242,6 +242,7 @@ def _replay(shared: Mapping[str, Any], run_batch: Callable[[ReplayBatch], list[R
             autoscaling=Autoscaling(shared["lead_minutes"], shared["spare_nodes"]) if shared["autoscale"] else None,
             move_triggers=tuple(map(Trigger, shared["move_triggers"])),
             startup_seconds=shared["move_startup"],
+            objects=chosen_objects(shared["objects"], chosen),
             faults=faults,
         )
         batch = ReplayBatch(

@@ -86,6 +86,11 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--events", type=_FILE, help="CSV file of nodes that fail or join; replaces events.csv of the traces."
     ),
+    click.option(
+        "--objects",
+        type=_FILE,
+        help="YAML file of further objects of the cluster, such as ElasticQuotas, for standalone policies.",
+    ),
     click.option("--autoscale", is_flag=True, help="Add nodes when pods do not fit, and remove idle ones."),
     option(
         "--lead-minutes", default=3, type=click.IntRange(0), help="Minutes until a node that --autoscale adds is ready."

@@ -73,6 +73,11 @@ _STORAGE = frozenset({
 _NO_EVENT = frozenset({"PodDisruptionBudget", "PriorityClass", "SeccompProfile", "Service", *_OWNERS})
 
 
+def object_kinds() -> Collection[str]:
+    """Return the kinds of all objects that plugins read."""
+    return _READERS.keys()
+
+
 class ObjectCache:
     """Objects by kind, as the API server lists them, and what plugins assume about them. For one thread."""
 

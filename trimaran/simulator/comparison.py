@@ -99,8 +99,10 @@ def run_replay(task: ReplayTask) -> ReplayResult:
     catalogue, options = policies(trace), task.options
     if task.configuration:
         document = json.loads(task.configuration)
-        read = standalone_policy if task.standalone else configured_policy
-        catalogue[task.policy] = read(task.policy, document)
+        if task.standalone:
+            catalogue[task.policy] = standalone_policy(task.policy, document, options.objects)
+        else:
+            catalogue[task.policy] = configured_policy(task.policy, document)
         options = replace(options, percent_of_nodes=sample_percent(document, default=options.percent_of_nodes))
     policy = catalogue[task.policy]
     outcome = Replay(trace, policy, options).run()

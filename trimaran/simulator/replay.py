@@ -16,7 +16,9 @@ choices of the random policy. It changes neither the pods nor their use.
 """
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -54,6 +56,7 @@ class ReplayOptions:
             less one for each 125 nodes, at least 5 percent and at least 100 nodes.
         move_triggers: triggers of all move policies; empty means each policy's own.
         peak_predictor: predictor of the nodes' peaks, by which pods are admitted instead of by requests.
+        objects: further objects of the cluster, as the API server shows them; only standalone policies read them.
         startup_seconds: time from the eviction of a moved pod until it works again; whole minutes are without use.
     """
 
@@ -68,6 +71,7 @@ class ReplayOptions:
     move_triggers: tuple[Trigger, ...] = ()
     peak_predictor: PeakPredictor | None = None
     startup_seconds: float = 0.0
+    objects: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
 
 
 @dataclass(frozen=True, eq=False)

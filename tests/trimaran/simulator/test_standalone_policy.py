@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from trimaran.cli import main
 from trimaran.scheduler.configuration import default_document
@@ -150,23 +150,81 @@ def test_the_command_replays_a_file_by_the_scheduler(tmp_path: Path) -> None:
     assert len(done.read_text().splitlines()) == 2
 
 
-def test_a_team_takes_its_quota_back() -> None:
-    """A pod's namespace is that of its owner; the borrower's pod goes back to the queue and runs again later."""
+def teams() -> Trace:
+    """Return a world in which blue asks for the half that red has borrowed."""
     trace = world((0, 10, 500, 0), (0, 8, 500, 0), (2, 6, 500, 0))
-    trace = replace(trace, owners=("red/job", "red/job", "blue/job"), owner_kinds=("Job",) * 3)
+    return replace(trace, owners=("red/job", "red/job", "blue/job"), owner_kinds=("Job",) * 3)
+
+
+def with_quotas() -> dict[str, object]:
+    """Return a configuration with CapacityScheduling."""
     plugin = [{"name": "CapacityScheduling"}]
     plugins = {
         "preFilter": {"enabled": plugin},
         "postFilter": {"enabled": plugin, "disabled": [{"name": "DefaultPreemption"}]},
     }
-    document = {**IN_TREE, "profiles": [{"schedulerName": "teams", "plugins": plugins}]}
-    half = {"cpu": "500m", "memory": "1Gi"}
-    quotas = [
-        {"kind": "ElasticQuota", "metadata": {"namespace": team, "name": "quota"}, "spec": {"min": half}}
-        for team in ("red", "blue")
-    ]
-    alone = Replay(trace, standalone_policy("teams", document)).run()
-    shared = Replay(trace, standalone_policy("teams", document, quotas)).run()
+    return {**IN_TREE, "profiles": [{"schedulerName": "teams", "plugins": plugins}]}
+
+
+QUOTAS = [
+    {"kind": "ElasticQuota", "metadata": {"namespace": team, "name": "quota"},
+     "spec": {"min": {"cpu": "500m", "memory": "1Gi"}}}
+    for team in ("red", "blue")
+]  # fmt: skip
+
+
+def test_a_team_takes_its_quota_back() -> None:
+    """A pod's namespace is that of its owner; the borrower's pod goes back to the queue and runs again later."""
+    alone = Replay(teams(), standalone_policy("teams", with_quotas())).run()
+    shared = Replay(teams(), standalone_policy("teams", with_quotas(), QUOTAS)).run()
     assert (2, 2) not in starts(alone)
     assert (2, 2) in starts(shared)
     assert sum(pod in {0, 1} for pod, _ in starts(shared)) == 3
+
+
+def compare(folder: Path, *arguments: object) -> Result:
+    """Replay the teams with CapacityScheduling by the command."""
+    (folder / "scheduler.yaml").write_text(json.dumps(with_quotas()))
+    write_trace(teams(), folder / "teams")
+    command = ["simulate", "compare", "--trace", folder / "teams", "--json", *arguments]
+    return CliRunner().invoke(main, [str(each) for each in command])
+
+
+@pytest.mark.parametrize(
+    "text", ["\n---\n".join(map(json.dumps, QUOTAS)), json.dumps({"kind": "List", "items": QUOTAS})]
+)
+def test_the_command_takes_objects_from_a_file(tmp_path: Path, text: str) -> None:
+    """Documents one after the other, or a list as kubectl writes it; stored replays are those with the same objects."""
+    file = tmp_path / "quotas.yaml"
+    file.write_text(text)
+    policy = ("--policy", f"mine=standalone:{tmp_path / 'scheduler.yaml'}", "--resume-file", tmp_path / "stored")
+    without, with_them = (compare(tmp_path, *policy, *objects) for objects in ((), ("--objects", file)))
+    assert json.loads(without.stdout)["teams"]["mine"]["displaced_pods"] == 0
+    assert json.loads(with_them.stdout)["teams"]["mine"]["displaced_pods"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kind: Pod", "quotas.yaml: an object must have one of the kinds AppGroup, CSIDriver"),
+        ("- 1", "got none"),
+        ("kind: ElasticQuota\nmetadata: {namespace: a, name: q}\nspec: {min: {cpu: much}}", "elastic quota a/q: spec"),
+        ("kind: [", "quotas.yaml: while parsing"),
+        (None, "quotas.yaml cannot be read: No such file or directory"),
+    ],
+)
+def test_wrong_objects_are_errors_that_name_the_file(tmp_path: Path, text: str | None, message: str) -> None:
+    """The command ends with status 2."""
+    file = tmp_path / "quotas.yaml"
+    if text is not None:
+        file.write_text(text)
+    answered = compare(tmp_path, "--policy", f"mine=standalone:{tmp_path / 'scheduler.yaml'}", "--objects", file)
+    assert answered.exit_code == 2
+    assert message in answered.stderr
+
+
+def test_objects_need_a_policy_that_reads_them(tmp_path: Path) -> None:
+    """They have no effect on the others, which is an error."""
+    answered = compare(tmp_path, "--policy", "default", "--objects", tmp_path / "quotas.yaml")
+    assert answered.exit_code == 2
+    assert "only policies of the form NAME=standalone:FILE read objects" in answered.stderr
