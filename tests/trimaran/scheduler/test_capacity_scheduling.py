@@ -1,5 +1,8 @@
 """CapacityScheduling: quotas of namespaces that lend each other what they do not use, and take it back."""
 
+import copy
+import random
+
 import pytest
 from control_plane.manifests import Object, node
 from support.configured import Configured, outcomes, pod, profile
@@ -182,6 +185,30 @@ def test_a_pod_whose_victims_are_leaving_chooses_no_others() -> None:
     machine.scheduler.drop_pod("other", machine.now)
     machine.put(asks("a5", "a", priority=9), node="n")
     assert victims_of(machine.decide(20.0), "b0") == ["a2", "a0"]
+
+
+@pytest.mark.parametrize("seed", [2, 3, 5, 6, 7, 8, 10, 11, 12, 15, 16, 17])
+def test_nodes_that_are_searched_together_have_the_same_victims_as_one_by_one(seed: int) -> None:
+    """A pod with a host port depends on more than requests, so that its nodes are tried one after the other."""
+    dice = random.Random(seed)
+    least, names = dice.randint(6, 12), [f"n{number}" for number in range(4)]
+    nodes = [node(name, "8") for name in names]
+    running = [
+        (asks(f"{namespace}{number}", namespace, dice.choice("123"), dice.randrange(3)), dice.choice(names))
+        for namespace in "ac"
+        for number in range(8)
+    ]
+    pending = asks("b0", "b", dice.choice("1234"), dice.randrange(3))
+    with_port = copy.deepcopy(pending)
+    with_port["spec"]["containers"][0]["ports"] = [{"hostPort": 80, "containerPort": 80}]
+    found = []
+    for each in (pending, with_port):
+        machine = Configured(PROFILE, nodes, [quota("a", "4"), quota("b", str(least)), quota("c", "12")])
+        for pod_, name in running:
+            machine.put(pod_, node=name)
+        machine.put(each)
+        found.append(victims_of(machine.decide(), "b0"))
+    assert found[0] == found[1] != []
 
 
 def test_terminating_pods_do_not_borrow() -> None:

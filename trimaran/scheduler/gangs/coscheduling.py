@@ -30,7 +30,7 @@ from trimaran.scheduler.extension_points import (
 )
 from trimaran.scheduler.gangs.directory import HELD, Gang, GangDirectory, placed_pods
 from trimaran.scheduler.gangs.room import are_alike, room_for
-from trimaran.scheduler.preemption.victims import LowestPriorities
+from trimaran.scheduler.preemption.lowest_priorities import LowestPriorities
 
 _PAUSE_SECONDS = 1.0  # of a gang that lost its nodes; kube-scheduler's first backoff of a pod
 _TYPE_KEYS = ("apiVersion", "kind")

@@ -21,12 +21,13 @@ from scoring.table.node_table import NodeTable
 from scoring.table.occupancy import PlacedPod
 from trimaran.scheduler.arguments import finish, whole_number
 from trimaran.scheduler.extension_points import PostFilterPlugin, Preemption, Rejection
+from trimaran.scheduler.preemption.further_bounds import NO_BOUNDS, FurtherBounds
+from trimaran.scheduler.preemption.lowest_priorities import LowestPriorities
 from trimaran.scheduler.preemption.shared_nodes import OwnNodes
 from trimaran.scheduler.preemption.victims import (
     NO_VICTIMS,
     Candidate,
     DominatedCandidate,
-    LowestPriorities,
     VictimSearch,
 )
 
@@ -196,7 +197,7 @@ class DefaultPreemption(PostFilterPlugin):
         nodes: NodeTable,
         rows: Int64s,
         possible: Callable[[Iterable[PlacedPod]], list[PlacedPod]],
-        *further: FilterPlugin,
+        bounds: FurtherBounds = NO_BOUNDS,
     ) -> VictimSearch:
         """Return a search.
 
@@ -205,9 +206,9 @@ class DefaultPreemption(PostFilterPlugin):
             nodes: node table.
             rows: rows to search, shape (k,).
             possible: returns which of the pods of a node may be victims.
-            further: filters in addition to those of the profile.
+            bounds: bounds beyond the filters of the profile.
         """
-        return VictimSearch((*self.filters, *further), pod, nodes, rows, self.budgets(), possible)
+        return VictimSearch(self.filters, pod, nodes, rows, self.budgets(), possible, bounds)
 
     def choose(self, pod: Pod, nodes: NodeTable, resolvable: Bools) -> tuple[Candidate | None, Counter[str]]:
         """Return the cheapest candidate, if there is one, and how many nodes each reason excludes."""

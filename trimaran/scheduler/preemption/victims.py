@@ -12,7 +12,6 @@ that can be the cheapest so far.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
-from weakref import ReferenceType, ref
 
 import numpy as np
 
@@ -23,13 +22,12 @@ from scoring.plugins.filtering import Dependence, FilterPlugin, FilterVerdict, v
 from scoring.table.node_table import NodeTable
 from scoring.table.occupancy import PlacedPod
 from trimaran.scheduler.feasibility import run_filters
-from trimaran.scheduler.preemption.shared_nodes import is_of_daemon_set
+from trimaran.scheduler.preemption.further_bounds import NO_BOUNDS, FurtherBounds
 
 _LATEST = float("inf")
 _LEAST_PRIORITY = -(2**31)
 _MOST = float("inf")
 NO_VICTIMS: Final = "No preemption victims found for incoming pod"
-_NO_POD = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +101,7 @@ class VictimSearch:
         rows: rows that may be searched, in any order, shape (k,).
         budgets: disruption budgets.
         possible: returns which of the pods of a node may be victims.
+        bounds: bounds beyond the filters.
     """
 
     def __init__(
@@ -113,8 +112,10 @@ class VictimSearch:
         rows: Int64s,
         budgets: Collection[DisruptionBudget],
         possible: Callable[[Iterable[PlacedPod]], list[PlacedPod]],
+        bounds: FurtherBounds = NO_BOUNDS,
     ) -> None:
         self._pod, self._nodes, self._budgets, self._possible = pod, nodes, tuple(budgets), possible
+        self._bounds = bounds
         # Removing pods cannot change the verdicts of filters that depend on nodes only.
         self._refused: dict[int, tuple[str, ...]] = {}
         self._filters: list[FilterPlugin] = []
@@ -207,14 +208,24 @@ class VictimSearch:
         result = run_filters(self._filters, self._pod, plan, rows)
         if not result.feasible[0]:
             return next(iter(result.verdicts.values())).reasons(0)
+        frees = self._bounds.freed_by([placed.pod for placed in pods.placed])
+        freed = frees.sum(axis=0, keepdims=True)
+        if not self._bounds.are_kept(freed)[0]:
+            return (self._bounds.reason,)
         if not pods.violating and isinstance(by_requests, Candidate) and by_requests.cost[:2] > self._best[:2]:
             return DominatedCandidate()
         is_victim: list[bool] = []
         cost: tuple[float, ...] = ()
-        for placed in pods.placed:
+        for placed, frees_one in zip(pods.placed, frees, strict=True):
             plan.add(placed.pod, name, placed.placed_at)
-            is_victim.append(not run_filters(self._filters, self._pod, plan, rows).feasible[0])
-            if is_victim[-1]:
+            fits = (
+                self._bounds.are_kept(freed - frees_one)[0]
+                and run_filters(self._filters, self._pod, plan, rows).feasible[0]
+            )
+            is_victim.append(not fits)
+            if fits:
+                freed = freed - frees_one
+            else:
                 plan.remove(placed.pod)
                 # Each further victim only adds to the cost.
                 cost = _begun(cost, placed.pod)
@@ -242,21 +253,30 @@ class VictimSearch:
         changes = np.array([sums.change(placed.pod) for pods in removable for placed in pods.placed])
         sums.amounts[:, rows] -= np.add.reduceat(changes, begins).T
         result = run_filters(filters, self._pod, plan, rows)
+        frees = self._bounds.freed_by([placed.pod for pods in removable for placed in pods.placed])
+        freed = np.add.reduceat(frees, begins)
+        feasible = result.feasible & self._bounds.are_kept(freed)
         is_victim: Bools = np.zeros(len(changes), np.bool_)
         # Step by step, one more pod of each node comes back.
         for step in range(sizes.max()):
-            still = np.flatnonzero(result.feasible & (sizes > step))
+            still = np.flatnonzero(feasible & (sizes > step))
             if not still.size:
                 break
             lines = begins[still] + step
             sums.amounts[:, rows[still]] += changes[lines].T
-            refused = ~run_filters(filters, self._pod, plan, rows[still]).feasible
+            freed[still] -= frees[lines]
+            refused = ~run_filters(filters, self._pod, plan, rows[still]).feasible | ~self._bounds.are_kept(
+                freed[still]
+            )
+            freed[still[refused]] += frees[lines[refused]]
             sums.amounts[:, rows[still[refused]]] -= changes[lines[refused]].T
             is_victim[lines[refused]] = True
         for index, pods in enumerate(removable):
-            if result.feasible[index]:
+            if feasible[index]:
                 mask = is_victim[begins[index] : begins[index] + sizes[index]].tolist()
                 yield pods.row, pods.candidate(names[pods.row], mask) or (NO_VICTIMS,)
+            elif result.feasible[index]:
+                yield pods.row, (self._bounds.reason,)
             else:
                 yield pods.row, _first_reasons(result.verdicts, index)
 
@@ -266,50 +286,6 @@ def _begun(cost: tuple[float, ...], victim: Pod) -> tuple[float, ...]:
     if not cost:
         return 0, victim.priority, victim.priority - _LEAST_PRIORITY
     return *cost[:2], cost[2] + victim.priority - _LEAST_PRIORITY
-
-
-class LowestPriorities:
-    """Lowest priority of the pods on each node; after a change of the table only the changed rows are read again.
-
-    In a cluster full of pods of one priority, this rules out preemption in microseconds.
-
-    Attributes:
-        others: mask of the nodes with pods that :meth:`of` did not count, without pods of DaemonSets, shape (nodes,).
-    """
-
-    def __init__(self) -> None:
-        self._table: ReferenceType[NodeTable] | None = None
-        self._names: tuple[str, ...] = ()
-        self._scheduler_name: str | None = None
-        self._version = -1
-        self._lowest: Int64s = np.zeros(0, np.int64)
-        self.others: Bools = np.zeros(0, np.bool_)
-
-    def of(self, nodes: NodeTable, scheduler_name: str | None) -> Int64s:
-        """Return the lowest priority on each node, shape (nodes,); the largest int64 for a node without pods.
-
-        Args:
-            nodes: node table.
-            scheduler_name: count only the pods of this scheduler; None for all.
-        """
-        is_same = self._table is not None and self._table() is nodes and self._names is nodes.names
-        if is_same and self._scheduler_name == scheduler_name:
-            changed = nodes.changed_rows(self._version)
-        else:
-            changed = np.arange(len(nodes))
-            self._lowest, self.others = np.full(len(nodes), _NO_POD), np.zeros(len(nodes), np.bool_)
-            self._table, self._names, self._scheduler_name = ref(nodes), nodes.names, scheduler_name
-        for row in changed.tolist():
-            lowest, has_others = int(_NO_POD), False
-            for placed in nodes.placed_on(row):
-                pod = placed.pod
-                if scheduler_name is None or pod.scheduler_name == scheduler_name:
-                    lowest = min(lowest, pod.priority)
-                elif not is_of_daemon_set(pod):
-                    has_others = True
-            self._lowest[row], self.others[row] = lowest, has_others
-        self._version = nodes.version
-        return self._lowest
 
 
 def importance(pod: Pod) -> tuple[int, float]:

@@ -19,14 +19,14 @@ import numpy as np
 from runtime.kubernetes.disruption_budgets import DisruptionBudget
 from runtime.kubernetes.objects import Pod
 from scoring.arrays import Bools, Int64s
-from scoring.plugins.base import EVERY_ROW, Rows
 from scoring.plugins.filtering import ClusterEvent, FilterPlugin, FilterVerdict
 from scoring.table.node_table import NodeTable
 from scoring.table.occupancy import PlacedPod
 from trimaran.scheduler.extension_points import Preemption, PreFilterPlugin, Rejection
 from trimaran.scheduler.preemption.default_preemption import DefaultPreemption, PreemptionOptions
+from trimaran.scheduler.preemption.further_bounds import FurtherBounds
 from trimaran.scheduler.preemption.victims import VictimSearch, importance
-from trimaran.scheduler.quotas.elastic_quota import Amounts, ElasticQuota, added, beyond_all
+from trimaran.scheduler.quotas.elastic_quota import Amounts, ElasticQuota, added, excess_of_all
 from trimaran.scheduler.quotas.expected_victims import ExpectedVictims
 from trimaran.scheduler.quotas.namespace_use import NamespaceUse, amounts_of
 
@@ -66,7 +66,7 @@ class CapacityScheduling(PreFilterPlugin, DefaultPreemption):
     def pre_filter(self, pod: Pod, nodes: NodeTable, now: float) -> Rejection | None:  # noqa: ARG002
         """Refuse a pod that its quota, or all quotas together, have no room for."""
         claim = self._claim(pod, nodes)
-        reason = "" if claim is None else claim.excess(self._use, nodes)
+        reason = "" if claim is None else claim.refusal(*claim.excess(self._use, nodes))
         return Rejection(reason, may_preempt=True) if reason else None
 
     def post_filter(
@@ -114,9 +114,8 @@ class CapacityScheduling(PreFilterPlugin, DefaultPreemption):
                 ],
             )  # fmt: skip
         staying = self._staying.without(nodes, self._expected.of_others(pod))
-        return self.search_among(
-            pod, nodes, rows, lambda placed: self._victims(claim, staying, nodes, placed), _QuotaFilter(claim, staying)
-        )
+        bounds = claim.bounds(staying, nodes)
+        return self.search_among(pod, nodes, rows, lambda placed: self._victims(claim, staying, nodes, placed), bounds)
 
     def _claim(self, pod: Pod, nodes: NodeTable) -> "_Claim | None":
         """Return what a pod claims of its quota and of all; None for a pod of a namespace without a quota."""
@@ -187,31 +186,32 @@ class _Claim:
     quotas: Mapping[str, ElasticQuota]
     borrows: bool
 
-    def excess(self, use: NamespaceUse, nodes: NodeTable) -> str:
-        """Return which bound the claim exceeds; "" if none."""
-        quota = self.quotas[self.pod.namespace]
-        name = quota.beyond_most(use.of(nodes, quota.namespace), self.own)
-        if name:
-            return f"elastic quota {quota.namespace}/{quota.name} would exceed its max of {name}"
+    def excess(self, use: NamespaceUse, nodes: NodeTable) -> tuple[Amounts, Amounts]:
+        """Return by how much the claim exceeds the quota of its namespace, and all quotas together."""
+        own = self.quotas[self.pod.namespace].excess(use.of(nodes, self.pod.namespace), self.own)
         used = (use.of(nodes, namespace) for namespace in self.quotas)
-        name = beyond_all(self.quotas.values(), used, self.everywhere)
-        return f"the elastic quotas would exceed the sum of their min of {name}" if name else ""
+        return own, excess_of_all(self.quotas.values(), used, self.everywhere)
 
+    def refusal(self, own: Amounts, everywhere: Amounts) -> str:
+        """Return which bound is exceeded, from the amounts of :meth:`excess`; "" if none."""
+        if own:
+            quota = self.quotas[self.pod.namespace]
+            return f"elastic quota {quota.namespace}/{quota.name} would exceed its max of {next(iter(own))}"
+        return f"the elastic quotas would exceed the sum of their min of {next(iter(everywhere))}" if everywhere else ""
 
-class _QuotaFilter(FilterPlugin):
-    """Filter that refuses all nodes while the quotas have no room for a claim, on a table from which pods are taken."""
+    def bounds(self, use: NamespaceUse, nodes: NodeTable) -> FurtherBounds:
+        """Return what must become free before the claim is granted, if only some pods count as use."""
+        own, everywhere = self.excess(use, nodes)
 
-    name = CapacityScheduling.name
-    counts_nominated = True
+        def freed_by(pods: Sequence[Pod]) -> Int64s:
+            freed = np.zeros((len(pods), len(own) + len(everywhere)), np.int64)
+            for row, pod in zip(freed, pods, strict=True):
+                if pod.namespace in self.quotas and use.counts(pod):
+                    amounts = amounts_of(pod)
+                    row[len(own) :] = [amounts.get(name, 0) for name in everywhere]
+                    if pod.namespace == self.pod.namespace:
+                        row[: len(own)] = [amounts.get(name, 0) for name in own]
+            return freed
 
-    def __init__(self, claim: _Claim, use: NamespaceUse) -> None:
-        self._claim, self._known = claim, use
-        self._use: tuple[NodeTable, NamespaceUse] | None = None  # of the last table
-
-    def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict | None:  # noqa: ARG002
-        """Return a verdict that is the same for all nodes; None while there is room."""
-        if self._use is None or self._use[0] is not nodes:
-            self._use = nodes, self._known.for_copy(nodes)
-        reason = self._claim.excess(self._use[1], nodes)
-        size = len(nodes) if isinstance(rows, slice) else len(rows)
-        return FilterVerdict(np.full(size, not reason), reason)
+        excess = np.array([*own.values(), *everywhere.values()], np.int64)
+        return FurtherBounds(excess, freed_by, self.refusal(own, everywhere))

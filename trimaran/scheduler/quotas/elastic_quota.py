@@ -41,9 +41,9 @@ class ElasticQuota:
         least, most = (ResourceList.from_k8s(get(spec, key), f"{where}.{key}") for key in ("min", "max"))
         return cls(namespace, name, least, most)
 
-    def beyond_most(self, used: Amounts, more: Amounts) -> str:
-        """Return the first resource of which a use with some more is above the largest amount; "" if there is none."""
-        return next((name for name in _named(more) if used.get(name, 0) + more.get(name, 0) > self._limit(name)), "")
+    def excess(self, used: Amounts, more: Amounts) -> Amounts:
+        """Return by how much a use with some more is above the largest amounts, of the resources of which it is."""
+        return _excess(used, more, {name: self.most[name] for name in _named(more) if name in self.most})
 
     def is_over_least(self, used: Amounts) -> bool:
         """Return whether a use is above the guarantee in any resource: something is borrowed."""
@@ -53,14 +53,11 @@ class ElasticQuota:
         """Return whether a use with some more is above the guarantee in any resource that the addition names."""
         return any(used.get(name, 0) + more.get(name, 0) > self.least.amount(name) for name in _named(more))
 
-    def _limit(self, name: str) -> float:
-        return self.most[name] if name in self.most else float("inf")
 
-
-def beyond_all(quotas: Iterable[ElasticQuota], used: Iterable[Amounts], more: Amounts) -> str:
-    """Return the first resource of which the use of all quotas with some more is above all guarantees; "" if none."""
-    least, total = added(*(quota.least for quota in quotas)), added(more, *used)
-    return next((name for name in _named(more) if total.get(name, 0) > least.get(name, 0)), "")
+def excess_of_all(quotas: Iterable[ElasticQuota], used: Iterable[Amounts], more: Amounts) -> Amounts:
+    """Return by how much the use of all quotas with some more is above all guarantees, where it is."""
+    least = added(*(quota.least for quota in quotas))
+    return _excess(added(*used), more, {name: least.get(name, 0) for name in _named(more)})
 
 
 def added(*amounts: Amounts) -> Amounts:
@@ -75,3 +72,8 @@ def added(*amounts: Amounts) -> Amounts:
 def _named(more: Amounts) -> Iterable[str]:
     """Return the resources to compare: CPU and memory, and those that are requested."""
     return dict.fromkeys((*_ALWAYS, *more))
+
+
+def _excess(used: Amounts, more: Amounts, bounds: Amounts) -> Amounts:
+    by_name = {name: used.get(name, 0) + more.get(name, 0) - bound for name, bound in bounds.items()}
+    return {name: amount for name, amount in by_name.items() if amount > 0}

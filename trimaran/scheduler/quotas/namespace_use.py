@@ -37,27 +37,19 @@ class NamespaceUse:
         self._follow(nodes)
         return self._totals.get(namespace, _NOTHING)
 
-    def for_copy(self, nodes: NodeTable) -> "NamespaceUse":
-        """Return the sums for a copy of the table, which follow the copy from now on."""
-        return self._copy(nodes, self._left_out)
-
     def without(self, nodes: NodeTable, uids: Collection[str]) -> "NamespaceUse":
         """Return the sums without some pods, which follow the same table."""
         self._follow(nodes)
-        reduced, index = self._copy(nodes, uids), nodes.occupancy.pod_index()
+        reduced, index = NamespaceUse(with_leaving=self._with_leaving, left_out=uids), nodes.occupancy.pod_index()
+        reduced._table, reduced._version = self._table, self._version
+        reduced._by_node, reduced._totals = dict(self._by_node), dict(self._totals)
         for name in {name for uid in uids if (name := index.get(uid)) is not None}:
-            reduced._read(nodes, nodes.row(name))  # noqa: SLF001  of the same class
+            reduced._read(nodes, nodes.row(name))
         return reduced
 
     def counts(self, pod: Pod) -> bool:
         """Return whether a pod that is on a node counts."""
         return pod.uid not in self._left_out and (self._with_leaving or not pod.terminating)
-
-    def _copy(self, nodes: NodeTable, left_out: Collection[str]) -> "NamespaceUse":
-        copied = NamespaceUse(with_leaving=self._with_leaving, left_out=left_out)
-        copied._table, copied._version = ref(nodes), self._version
-        copied._by_node, copied._totals = dict(self._by_node), dict(self._totals)
-        return copied
 
     def _follow(self, nodes: NodeTable) -> None:
         is_same = self._table is not None and self._table() is nodes
