@@ -141,7 +141,7 @@ def swapping(cores: int) -> Configured:
 
 
 def test_a_nominated_pod_that_borrows_keeps_no_guarantee_back() -> None:
-    """What it will use beyond the min of its namespace is what others may take."""
+    """Others may take what it will use beyond the min of its namespace."""
     machine = swapping(cores=9)
     assert machine.place(asks("b-last", "b"))["b-last"] == "n"
 

@@ -66,7 +66,7 @@ def test_a_match_tells_exactly_which_pods_are_known(count: int) -> None:
 
 
 def test_what_a_topology_knew_stays_known_when_pods_end() -> None:
-    """Without that the node's pods would match no more; the next topology is matched anew."""
+    """Without that the node's pods would match no more; the next topology is matched again."""
     pods = [pod("first", 10.0), pod("second", WRITTEN - 1), pod("third", WRITTEN + 1)]
     known, first = KnownPods(5, AUTODETECT), topology(pods[:2])
     assert unknown(known, first, *pods) == ["third"]
