@@ -105,6 +105,34 @@ def test_a_resource_that_a_pod_does_not_request_never_keeps_it_back() -> None:
     assert "example.com/gpu" in made["gpu"]
 
 
+def test_a_resource_that_no_quota_guarantees_is_not_bounded() -> None:
+    """Quotas of GPUs alone leave CPU, memory and ephemeral storage to all; a GPU beyond all of them is refused."""
+    gpus = {"min": {"example.com/gpu": "1"}}
+    quotas = [("ElasticQuota", {"metadata": {"namespace": name, "name": "quota"}, "spec": gpus}) for name in "ab"]
+    machine = Configured(
+        PROFILE, [node("n", "8", resources={"example.com/gpu": "4", "ephemeral-storage": "10Gi"})], quotas
+    )
+    requests = {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi", "example.com/gpu": "1"}
+    made = machine.place(*(pod(f"a{number}", requests, -number, namespace="a") for number in range(3)))
+    assert (made["a0"], made["a1"]) == ("n", "n")
+    assert "the elastic quotas would exceed the sum of their min of example.com/gpu" in made["a2"]
+
+
+def test_only_what_a_pod_requests_is_taken_back() -> None:
+    """Who borrows GPUs keeps its CPUs within its min; else two such namespaces would preempt each other for ever."""
+    machine = Configured(
+        PROFILE,
+        [node("n", "4", resources={"example.com/gpu": "4"})],
+        [quota("a", "4", gpus="0"), quota("b", "4", gpus="4")],
+    )
+    requests = {"cpu": "1", "example.com/gpu": "1"}
+    machine.put(*(pod(f"a{number}", requests, namespace="a") for number in range(4)), node="n")
+    machine.put(asks("b-cpu", "b"))
+    assert victims_of(machine.decide(), "b-cpu") == []
+    machine.put(pod("b-gpu", requests, namespace="b"))
+    assert len(victims_of(machine.decide(), "b-gpu")) == 1
+
+
 def test_a_raised_quota_lets_the_pod_in() -> None:
     """A change of a quota tries the pods that it held, without a wait for the queue's own times."""
     machine = cluster(quota("a", "1"))

@@ -55,6 +55,18 @@ def test_fingerprints_are_those_of_the_agents(expected: str, pods: list[tuple[st
     assert fingerprint(pod(name, namespace=namespace) for namespace, name in pods) == expected
 
 
+def test_an_empty_attribute_is_as_none() -> None:
+    """The annotation of older agents counts then; without both there is no fingerprint."""
+    attributes = [{"name": "nodeTopologyPodsFingerprint", "value": None}]
+    document = {"metadata": {"name": "a", "annotations": None}, "attributes": attributes}
+    assert NodeTopology.from_k8s(document).fingerprint == ""
+    document["metadata"] = {
+        "name": "a",
+        "annotations": {"topology.node.k8s.io/fingerprint": "pfp0v001e2494ad8715b4de9"},
+    }
+    assert NodeTopology.from_k8s(document).fingerprint == "pfp0v001e2494ad8715b4de9"
+
+
 @pytest.mark.parametrize("count", range(4))
 def test_a_match_tells_exactly_which_pods_are_known(count: int) -> None:
     """Also pods that started just before the write, and none that started after it; those without a start are last."""

@@ -78,9 +78,9 @@ class NodeTopology:
             policy, scope = _OLD_POLICIES.get(str(old[0]), (policy, scope))
         fingerprint, method = str(get(get(metadata, "annotations"), _FINGERPRINT_ANNOTATION) or ""), ""
         for attribute in get(document, "attributes") or ():
-            key, value = get(attribute, "name"), str(get(attribute, "value"))
+            key, value = get(attribute, "name"), str(get(attribute, "value") or "")
             if key == "nodeTopologyPodsFingerprint":
-                fingerprint = value
+                fingerprint = value or fingerprint
             elif key == "nodeTopologyPodsFingerprintMethod":
                 method = value
             elif key == "topologyManagerScope" and value in {POD, CONTAINER}:

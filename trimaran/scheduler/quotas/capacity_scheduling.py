@@ -26,7 +26,7 @@ from trimaran.scheduler.extension_points import Preemption, PreFilterPlugin, Rej
 from trimaran.scheduler.preemption.default_preemption import DefaultPreemption, PreemptionOptions
 from trimaran.scheduler.preemption.further_bounds import FurtherBounds
 from trimaran.scheduler.preemption.victims import VictimSearch, importance
-from trimaran.scheduler.quotas.elastic_quota import Amounts, ElasticQuota, added, excess_of_all
+from trimaran.scheduler.quotas.elastic_quota import Amounts, ElasticQuota, added, compared, excess
 from trimaran.scheduler.quotas.expected_victims import ExpectedVictims
 from trimaran.scheduler.quotas.namespace_use import NamespaceUse, amounts_of
 
@@ -98,9 +98,15 @@ class CapacityScheduling(PreFilterPlugin, DefaultPreemption):
 
     def has_victims(self, pod: Pod, nodes: NodeTable, lowest: Int64s) -> Bools:
         """Return a mask of the nodes that may have victims, shape (nodes,)."""
-        if pod.namespace not in self._quotas():
+        claim = self._claim(pod, nodes)
+        if claim is None or claim.borrows:
             return super().has_victims(pod, nodes, lowest)
-        return nodes.pod_counts > 0  # of other namespaces also pods of higher priority
+        borrowers = {
+            namespace
+            for namespace, quota in claim.quotas.items()
+            if quota.is_over_least(self._use.of(nodes, namespace), claim.resources)
+        }
+        return self._use.has_any(nodes, borrowers)
 
     def search(self, pod: Pod, nodes: NodeTable, rows: Int64s) -> VictimSearch:
         """Return the search for victims: those that the quotas allow, until the quotas have room, too."""
@@ -123,6 +129,7 @@ class CapacityScheduling(PreFilterPlugin, DefaultPreemption):
         quota = quotas.get(pod.namespace)
         if quota is None:
             return None
+        guaranteed = added(*(each.least for each in quotas.values()))
         own = everywhere = amounts_of(pod)
         promised: dict[str, Amounts] = {}  # use of other namespaces, with their nominated pods that do not borrow
         for uid, (_, other) in nodes.occupancy.nominated.items():
@@ -131,12 +138,13 @@ class CapacityScheduling(PreFilterPlugin, DefaultPreemption):
             more = amounts_of(other)
             if other.namespace != pod.namespace:
                 used = added(promised.get(other.namespace, self._use.of(nodes, other.namespace)), more)
-                if not quotas[other.namespace].is_over_least(used):
+                if not quotas[other.namespace].is_over_least(used, guaranteed.keys() & more):
                     promised[other.namespace], everywhere = used, added(everywhere, more)
             elif other.priority >= pod.priority:
                 own, everywhere = added(own, more), added(everywhere, more)
-        borrows = quota.is_over_least_with(self._use.of(nodes, pod.namespace), own)
-        return _Claim(pod, own, everywhere, quotas, borrows)
+        resources = [name for name in compared(own) if name in guaranteed]
+        borrows = quota.is_over_least(added(self._use.of(nodes, pod.namespace), own), resources)
+        return _Claim(pod, own, everywhere, quotas, guaranteed, resources, borrows)
 
     def _victims(
         self, claim: "_Claim", staying: NamespaceUse, nodes: NodeTable, placed: Iterable[PlacedPod]
@@ -165,7 +173,9 @@ class CapacityScheduling(PreFilterPlugin, DefaultPreemption):
             return False
         if claim.borrows:
             return other.namespace == claim.pod.namespace and other.priority < claim.pod.priority
-        return other.namespace != claim.pod.namespace and quota.is_over_least(used)
+        requested = amounts_of(other)
+        resources = [name for name in claim.resources if name in requested]
+        return other.namespace != claim.pod.namespace and quota.is_over_least(used, resources)
 
 
 @dataclass(frozen=True)
@@ -177,6 +187,8 @@ class _Claim:
         own: its requests, with those of nominated pods of its namespace that are at least as important.
         everywhere: the same, with those of nominated pods of other namespaces that do not borrow.
         quotas: all quotas by namespace.
+        guaranteed: the sum of all guarantees by resource. What no quota guarantees any of is not bounded by it.
+        resources: resources of which the pod must not use more than is guaranteed, or it borrows.
         borrows: whether its namespace uses more than its guarantee with the claim.
     """
 
@@ -184,13 +196,16 @@ class _Claim:
     own: Amounts
     everywhere: Amounts
     quotas: Mapping[str, ElasticQuota]
+    guaranteed: Amounts
+    resources: Sequence[str]
     borrows: bool
 
     def excess(self, use: NamespaceUse, nodes: NodeTable) -> tuple[Amounts, Amounts]:
         """Return by how much the claim exceeds the quota of its namespace, and all quotas together."""
         own = self.quotas[self.pod.namespace].excess(use.of(nodes, self.pod.namespace), self.own)
-        used = (use.of(nodes, namespace) for namespace in self.quotas)
-        return own, excess_of_all(self.quotas.values(), used, self.everywhere)
+        used = added(*(use.of(nodes, namespace) for namespace in self.quotas))
+        bounds = {name: self.guaranteed[name] for name in compared(self.everywhere) if name in self.guaranteed}
+        return own, excess(used, self.everywhere, bounds)
 
     def refusal(self, own: Amounts, everywhere: Amounts) -> str:
         """Return which bound is exceeded, from the amounts of :meth:`excess`; "" if none."""

@@ -43,21 +43,17 @@ class ElasticQuota:
 
     def excess(self, used: Amounts, more: Amounts) -> Amounts:
         """Return by how much a use with some more is above the largest amounts, of the resources of which it is."""
-        return _excess(used, more, {name: self.most[name] for name in _named(more) if name in self.most})
+        return excess(used, more, {name: self.most[name] for name in compared(more) if name in self.most})
 
-    def is_over_least(self, used: Amounts) -> bool:
-        """Return whether a use is above the guarantee in any resource: something is borrowed."""
-        return any(amount > self.least.amount(name) for name, amount in used.items())
-
-    def is_over_least_with(self, used: Amounts, more: Amounts) -> bool:
-        """Return whether a use with some more is above the guarantee in any resource that the addition names."""
-        return any(used.get(name, 0) + more.get(name, 0) > self.least.amount(name) for name in _named(more))
+    def is_over_least(self, used: Amounts, resources: Iterable[str]) -> bool:
+        """Return whether a use is above the guarantee in any of some resources: something is borrowed."""
+        return any(used.get(name, 0) > self.least.amount(name) for name in resources)
 
 
-def excess_of_all(quotas: Iterable[ElasticQuota], used: Iterable[Amounts], more: Amounts) -> Amounts:
-    """Return by how much the use of all quotas with some more is above all guarantees, where it is."""
-    least = added(*(quota.least for quota in quotas))
-    return _excess(added(*used), more, {name: least.get(name, 0) for name in _named(more)})
+def excess(used: Amounts, more: Amounts, bounds: Amounts) -> Amounts:
+    """Return by how much a use with some more is above bounds, of the resources of which it is."""
+    by_name = {name: used.get(name, 0) + more.get(name, 0) - bound for name, bound in bounds.items()}
+    return {name: amount for name, amount in by_name.items() if amount > 0}
 
 
 def added(*amounts: Amounts) -> Amounts:
@@ -69,11 +65,6 @@ def added(*amounts: Amounts) -> Amounts:
     return total
 
 
-def _named(more: Amounts) -> Iterable[str]:
-    """Return the resources to compare: CPU and memory, and those that are requested."""
+def compared(more: Amounts) -> Iterable[str]:
+    """Return the resources that are compared with bounds: CPU and memory, and those that are requested."""
     return dict.fromkeys((*_ALWAYS, *more))
-
-
-def _excess(used: Amounts, more: Amounts, bounds: Amounts) -> Amounts:
-    by_name = {name: used.get(name, 0) + more.get(name, 0) - bound for name, bound in bounds.items()}
-    return {name: amount for name, amount in by_name.items() if amount > 0}

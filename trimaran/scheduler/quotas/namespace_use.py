@@ -3,8 +3,11 @@
 from collections.abc import Collection, Mapping
 from weakref import ReferenceType, ref
 
+import numpy as np
+
 from runtime.kubernetes import pod_demand
 from runtime.kubernetes.objects import Pod
+from scoring.arrays import Bools
 from scoring.table.node_table import NodeTable
 from trimaran.scheduler.quotas.elastic_quota import Amounts, added
 
@@ -46,6 +49,11 @@ class NamespaceUse:
         for name in {name for uid in uids if (name := index.get(uid)) is not None}:
             reduced._read(nodes, nodes.row(name))
         return reduced
+
+    def has_any(self, nodes: NodeTable, namespaces: Collection[str]) -> Bools:
+        """Return a mask of the nodes that have pods of some namespaces, shape (nodes,)."""
+        self._follow(nodes)
+        return np.array([not self._by_node[name].keys().isdisjoint(namespaces) for name in nodes.names], np.bool_)
 
     def counts(self, pod: Pod) -> bool:
         """Return whether a pod that is on a node counts."""
