@@ -119,7 +119,7 @@ def test_a_resource_that_no_quota_guarantees_is_not_bounded() -> None:
 
 
 def test_only_what_a_pod_requests_is_taken_back() -> None:
-    """Who borrows GPUs keeps its CPUs within its min; else two such namespaces would preempt each other for ever."""
+    """A borrower of GPUs keeps CPUs within its min; else two such namespaces would preempt each other for ever."""
     machine = Configured(
         PROFILE,
         [node("n", "4", resources={"example.com/gpu": "4"})],
