@@ -9,12 +9,16 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
 import yaml
 from click.testing import CliRunner
 from control_plane.cluster import ControlPlane
+from control_plane.gang_scenarios import RESOURCES as GANGS
+from control_plane.plugin_oracle import define
 from control_plane.relay import Relay
 from control_plane.scheduler import Scheduler as KubeScheduler
 from support.servers import wait_until
@@ -41,12 +45,18 @@ BIND_SECONDS = 1  # time limit of a Binding, shorter than a fault
 KEPT_SECONDS = 30 + 2 * FAULT_SECONDS  # of the Lease: the leader must live through each fault
 PATIENCE = 60 + 3 * FAULT_SECONDS
 PODS = "/api/v1/namespaces/default/pods"
+GANG_SIZE = 5
+GANG_PLUGINS = {
+    "multiPoint": {"enabled": [{"name": "Coscheduling"}]},
+    "queueSort": {"enabled": [{"name": "Coscheduling"}], "disabled": [{"name": "*"}]},
+}
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A cluster of 20 simulated nodes with the scheduler's account."""
     with standalone_cluster(tmp_path_factory.mktemp("cluster"), NODES) as cluster:
+        define(cluster.api, GANGS)
         yield cluster
 
 
@@ -82,40 +92,90 @@ class Faults:
                 time.sleep(self.seconds)
 
 
+@pytest.mark.parametrize("in_gangs", [False, True])
 def test_faults_of_the_api_bind_no_pod_twice_and_lose_none(
-    cluster: ControlPlane, record_property: Callable[[str, object], None]
+    cluster: ControlPlane, tmp_path: Path, record_property: Callable[[str, object], None], *, in_gangs: bool
 ) -> None:
-    """A cut, slow binds, late events, then a compaction and a restart of the API server while nothing is heard."""
+    """A cut, slow binds, late events, then a compaction and a restart of the API server while nothing is heard.
+
+    Of pods in gangs also no gang is bound in part, although one finds no room.
+    """
     with Relay(cluster) as relay:
         faults = Faults(relay)
         settings = (f"scheduler.timeout_seconds={BIND_SECONDS}", f"scheduler.lease_seconds={KEPT_SECONDS:g}")
-        options = ("--name", NAME, *(word for each in settings for word in ("--set", each)))
+        placed = ("--config", str(gang_configuration(tmp_path))) if in_gangs else ("--name", NAME)
+        options = (*placed, *(word for each in settings for word in ("--set", each)))
+        make = member if in_gangs else pending
+        if in_gangs:
+            create_groups(cluster)
         scheduler = RunningScheduler(cluster, relay.url, options)
         try:
             scheduler.process.wait_until(lambda: scheduler.leads, "it leads", 150)
             figures = []
             for fault in ("cut", "slow", "late", "restart"):
                 began, count = time.monotonic(), ROOM // 4
-                names = [f"{fault}-{number}" for number in range(count)]
+                prefix = f"gangs-{fault}" if in_gangs else fault
+                names = [f"{prefix}-{number}" for number in range(count)]
                 begin(fault, faults)
-                cluster.api.create(*(pending(name) for name in names[: count // 2]))
+                cluster.api.create(*(make(name) for name in names[: count // 2]))
                 time.sleep(FAULT_SECONDS)
                 if fault == "restart":
                     restart_and_compact(cluster)
                 end(faults)
-                cluster.api.create(*(pending(name) for name in names[count // 2 :]))
-                scheduler.process.wait_until(lambda f=fault, c=count: all_bound(cluster, f, c), fault, PATIENCE)
-                check(cluster, fault)
+                cluster.api.create(*(make(name) for name in names[count // 2 :]))
+                scheduler.process.wait_until(lambda p=prefix, c=count: all_bound(cluster, p, c), fault, PATIENCE)
+                check(cluster, prefix)
                 figures.append(f"{fault} {time.monotonic() - began:.1f} s")
             record_property("figures", f"faults of {FAULT_SECONDS:g} s, {ROOM} pods in {ROOM} places: {figures}")
             log = scheduler.process.log.read_text()
             assert "the Lease is lost" not in log
             assert "reading a pod whose Binding got no answer" in log
             assert "the resource version is too old" in log
+            if in_gangs:
+                cluster.api.create(*(member(f"beyond-{number}") for number in range(GANG_SIZE)))
+                scheduler.process.wait_until(
+                    lambda: is_refused(cluster, "beyond"), "the last gang is refused", PATIENCE
+                )
+                assert not any(each["spec"].get("nodeName") for each in pods_of(cluster, "beyond"))
         finally:
             faults.heal()
             scheduler.process.terminate()
             cluster.api.delete(PODS)
+
+
+def gang_configuration(folder: Path) -> Path:
+    """Write a configuration with Coscheduling."""
+    document = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    file = folder / "scheduler.yaml"
+    file.write_text(yaml.safe_dump({**document, "profiles": [{"schedulerName": NAME, "plugins": GANG_PLUGINS}]}))
+    return file
+
+
+def create_groups(cluster: ControlPlane) -> None:
+    """Create the PodGroups of all gangs of the test."""
+    names = [f"gangs-{fault}-{number}" for fault in ("cut", "slow", "late", "restart") for number in range(ROOM // 4)]
+    for gang in sorted({gang_of(name) for name in (*names, "beyond-0")}):
+        metadata = {"name": gang, "namespace": "default"}
+        group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": metadata}
+        cluster.api.create({**group, "spec": {"minMember": GANG_SIZE}})
+
+
+def gang_of(name: str) -> str:
+    """Return the gang of a pod such as ``gangs-cut-7``."""
+    prefix, _, number = name.rpartition("-")
+    return f"{prefix}-{int(number) // GANG_SIZE}"
+
+
+def member(name: str) -> dict[str, Any]:
+    manifest = pending(name)
+    manifest["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": gang_of(name)}
+    return manifest
+
+
+def is_refused(cluster: ControlPlane, prefix: str) -> bool:
+    """Return whether all pods with a prefix are known to find no room."""
+    reasons = [each.get("reason") for pod in pods_of(cluster, prefix) for each in pod["status"].get("conditions") or ()]
+    return reasons == ["Unschedulable"] * GANG_SIZE
 
 
 def begin(fault: str, faults: Faults) -> None:
@@ -137,7 +197,9 @@ def end(faults: Faults) -> None:
 
 def restart_and_compact(cluster: ControlPlane) -> None:
     """Restart the API server, and compact etcd's history, so that no watch can go on from an earlier version."""
-    (changed,) = cluster.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "compacted"}})
+    (changed,) = cluster.api.create(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "compacted-"}}
+    )
     revision = int(changed["metadata"]["resourceVersion"])
     requests.post(f"{cluster.etcd_url}/v3/kv/compaction", json={"revision": revision}, timeout=10).raise_for_status()
     cluster.apiserver.restart()
