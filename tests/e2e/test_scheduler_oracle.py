@@ -54,7 +54,6 @@ CONFIGURATION: Mapping[str, Any] = {
     ],
 }
 _PODS, _VOLUMES, _CLAIMS = (f"/api/v1/{kind}" for kind in ("pods", "persistentvolumes", "persistentvolumeclaims"))
-_FREE = ("Available", "Pending")
 _BINDER = ("persistentvolume-binder-controller",)
 # Messages that older versions word differently; these name the taint.
 _TAINT = re.compile(r"taint \{.*\}")
@@ -213,11 +212,14 @@ def _equal(name: str) -> Object:
 
 
 def _are_settled(volumes_and_claims: list[Object]) -> bool:
-    """Return whether all volumes and claims that name each other are bound, and the other volumes are available."""
-    return all(
-        each["status"].get("phase") in (("Bound",) if {"claimRef", "volumeName"} & each["spec"].keys() else _FREE)
-        for each in volumes_and_claims
-    )
+    """Return whether all volumes and claims that name each other are bound, and other volumes are available."""
+    return all(each["status"].get("phase") == _settled_phase(each["spec"]) for each in volumes_and_claims)
+
+
+def _settled_phase(spec: Object) -> str:
+    if {"claimRef", "volumeName"} & spec.keys():
+        return "Bound"
+    return "Available" if "capacity" in spec else "Pending"
 
 
 def _is_decided(pod: Object) -> bool:
