@@ -6,8 +6,7 @@ use less. A pod within the ``min`` of its namespace takes back what others borro
 whatever their priority. A pod beyond it preempts pods of lower priority in its own namespace, and a pod of a namespace
 without quota those of other namespaces without quota. Pods that are about to leave do not count as borrowers, so that
 several pods that take back at once leave each namespace its ``min``.
-Source: kubernetes-sigs/scheduler-plugins v0.33.5,
-pkg/capacityscheduling.
+Source: kubernetes-sigs/scheduler-plugins v0.33.5, pkg/capacityscheduling.
 """
 
 import random
