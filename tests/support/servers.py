@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +38,25 @@ def need_server(binary: str, package: str) -> str:
     return path
 
 
-#: Below the ephemeral ports of Linux, so that no outgoing connection takes a port between its choice and its use.
-_PORTS = range(20_000, 32_768)
+def _ports() -> Iterator[int]:
+    """Return an endless iterator over ports that no other test process takes, in random order.
+
+    They are below the ephemeral ports of Linux, so that no outgoing connection takes a port between its choice and its
+    use. Each process that runs tests in parallel has a share of them, and returns to a port only after all others.
+    """
+    process = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    ports = range(20_000 + process, 32_768, processes)
+    return cycle(random.SystemRandom().sample(ports, len(ports)))
+
+
+_PORTS = _ports()
 
 
 def free_port() -> int:
-    """Return a free port, chosen at random because tests run in parallel."""
+    """Return a free port that no other test takes before it is used."""
     while True:
-        port = random.SystemRandom().choice(_PORTS)
+        port = next(_PORTS)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
 
