@@ -12,9 +12,8 @@ class ExpectedVictims:
     """Victims of pods for a short time after the choice, and as long as the pods are nominated to a node."""
 
     def __init__(self) -> None:
-        self._by_uid: dict[
-            str, tuple[frozenset[str], float]
-        ] = {}  # of the pending pod: the victims' uids, and since when
+        # By the uid of the pending pod: the uids of its victims, and since when.
+        self._by_uid: dict[str, tuple[frozenset[str], float]] = {}
 
     def replace(self, pod: Pod, victims: Iterable[Pod], now: float) -> None:
         """Take the victims of a pending pod in place of earlier ones."""
