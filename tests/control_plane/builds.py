@@ -1,6 +1,7 @@
 """The Go programs that end-to-end tests and benchmarks run, built from their modules.
 
 Each folder of ``programs/`` is a Go module that only pins versions: ``go.mod``, and ``go.sum`` from ``go mod tidy``.
+Programs of one folder share their libraries, which are compiled once.
 Built programs are cached outside the checkout, in folders named by a hash of their sources, so that each version is
 built once and versions are never mixed up.
 
@@ -92,13 +93,13 @@ PROGRAMS: Mapping[str, Program] = {
     "kube-scheduler": Program(MODULES / "kubernetes", _KUBERNETES, "/cmd/kube-scheduler", 30),
     "kube-apiserver-oldest": Program(MODULES / "kubernetes-oldest", _KUBERNETES, "/cmd/kube-apiserver", 240),
     "kube-scheduler-oldest": Program(MODULES / "kubernetes-oldest", _KUBERNETES, "/cmd/kube-scheduler", 240),
-    "kwok": Program(MODULES / "kwok", "sigs.k8s.io/kwok", "/cmd/kwok", 100, data="kustomize"),
-    "metrics-server": Program(MODULES / "metrics-server", "sigs.k8s.io/metrics-server", "/cmd/metrics-server", 100),
+    "kwok": Program(MODULES / "add-ons", "sigs.k8s.io/kwok", "/cmd/kwok", 100, data="kustomize"),
+    "metrics-server": Program(MODULES / "add-ons", "sigs.k8s.io/metrics-server", "/cmd/metrics-server", 70),
+    "descheduler": Program(MODULES / "add-ons", "sigs.k8s.io/descheduler", "/cmd/descheduler", 20),
     "trimaran-scheduler": Program(
         MODULES / "trimaran-scheduler", "sigs.k8s.io/scheduler-plugins", "/cmd/scheduler", 150
     ),
     "load-watcher": Program(MODULES / "load-watcher", "github.com/paypal/load-watcher"),
-    "descheduler": Program(MODULES / "descheduler", "sigs.k8s.io/descheduler", "/cmd/descheduler", 120),
     "helm": Program(MODULES / "helm", "helm.sh/helm/v3", "/cmd/helm", 100),
     "kubectl": Program(MODULES / "kubectl", _KUBERNETES, "/cmd/kubectl"),
 }
