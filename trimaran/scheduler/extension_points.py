@@ -13,12 +13,14 @@ written is part of a decision, and the time is an argument. Source: k8s.io/kube-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
 from runtime.kubernetes.objects import Pod
 from scoring.plugins.filtering import ClusterEvent, FilterVerdict
 from scoring.table.node_table import NodeTable
 
+#: Time for the requests that delete victims; afterwards they may have failed, and the pod is tried again.
+PREEMPTION_SECONDS: Final = 10.0
 _AT_ONCE = float("-inf")
 
 
@@ -79,8 +81,8 @@ class Rejection:
         refused_by: plugins whose events requeue a pod that PreFilter refuses; empty for the plugin that answers. Of
             PostFilter those in addition to the ones that refused the nodes.
         may_preempt: true if PostFilter plugins may help a pod that PreFilter refuses; they see it refused on all nodes.
-        retry_at: time at which a pod that PreFilter refuses is tried again without an event, seconds; None for the
-            queue's own times.
+        retry_at: time at which a pod that PreFilter or PostFilter refuses is tried again without an event, seconds;
+            None for the queue's own times.
     """
 
     message: str

@@ -138,6 +138,7 @@ class SchedulingQueue:
         self._sort_key, self._gate, self._requeued_by, self._options = sort_key, gate, requeued_by, options
         self._entries: dict[str, QueueEntry] = {}  # all pods but those in an attempt
         self._active, self._backoff = _Heap(), _Heap()
+        self._timed = _Heap()  # unschedulable pods that are also tried again at a time
         self._unschedulable = _Unschedulable()
         self._gated: dict[str, tuple[QueueEntry, Rejection]] = {}
         self._events = 0
@@ -183,6 +184,7 @@ class SchedulingQueue:
             self._active.remove(uid)
             self._backoff.remove(uid)
             self._unschedulable.remove(uid)
+            self._timed.remove(uid)
             self._gated.pop(uid, None)
 
     def pop(self, now: float) -> QueueEntry | None:
@@ -229,11 +231,14 @@ class SchedulingQueue:
             now: seconds.
             refused_by: plugins that refused the pod: it then waits for an event that may change that, unless one came
                 during the attempt. Empty after an error: the pod then waits for its backoff only.
-            retry_at: time at which the pod is tried again in place of the end of its backoff, seconds.
+            retry_at: time at which the pod is tried again, seconds: in place of the end of its backoff, or, if plugins
+                refused it, without an event.
         """
         options = self._options
         doubled = options.initial_backoff_seconds * 2.0 ** min(entry.attempts - 1, 60)
-        entry.ready_at = now + min(doubled, options.max_backoff_seconds) if retry_at is None else retry_at
+        entry.ready_at = now + min(doubled, options.max_backoff_seconds)
+        if retry_at is not None and not refused_by:
+            entry.ready_at = retry_at
         entry.refused_by = frozenset(refused_by)
         missed = any(
             self._last_event.get(event, 0) > entry.begun for name in refused_by for event in self._requeued_by(name)
@@ -242,6 +247,8 @@ class SchedulingQueue:
             entry.flush_at = now + options.unschedulable_seconds
             self._entries[entry.pod.uid] = entry
             self._unschedulable.add(entry)
+            if retry_at is not None:
+                self._timed.push(retry_at, entry)
         else:
             self._enqueue(entry, now)
 
@@ -255,15 +262,16 @@ class SchedulingQueue:
                     if entry.pod.uid == but:
                         self._unschedulable.add(entry)
                     else:
+                        self._timed.remove(entry.pod.uid)
                         self._enqueue(entry, now)
 
     def next_at(self) -> float | None:
         """Return the time at which a pod is due without an event, seconds; None if no pod waits for a time."""
         if self._active.first() is not None:
             return float("-inf")
-        first = self._backoff.first()
+        firsts = (self._backoff.first(), self._timed.first())
         times = [entry.flush_at for entry in self._unschedulable.oldest()]
-        return min([*times, first[0]] if first is not None else times, default=None)
+        return min([*times, *(first[0] for first in firsts if first is not None)], default=None)
 
     def _enqueue(self, entry: QueueEntry, now: float) -> None:
         self._entries[entry.pod.uid] = entry
@@ -278,7 +286,12 @@ class SchedulingQueue:
     def _flush(self, now: float) -> None:
         while (first := self._backoff.first()) is not None and first[0] <= now:
             self._enqueue(self._backoff.pop(), now)
+        while (first := self._timed.first()) is not None and first[0] <= now:
+            entry = self._timed.pop()
+            self._unschedulable.remove(entry.pod.uid)
+            self._enqueue(entry, now)
         while due := [entry for entry in self._unschedulable.oldest() if entry.flush_at <= now]:
             for entry in due:
                 self._unschedulable.remove(entry.pod.uid)
+                self._timed.remove(entry.pod.uid)
                 self._enqueue(entry, now)

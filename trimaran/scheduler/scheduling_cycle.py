@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from runtime.kubernetes.objects import Pod
-from scoring.plugins.filtering import FilterVerdict, count_reasons
+from scoring.plugins.filtering import ClusterEvent, FilterVerdict, count_reasons
 from trimaran.cluster.state import ClusterState
 from trimaran.scheduler.binding_cycle import BindingCycle
 from trimaran.scheduler.decisions import Bind, Decision, Unschedulable
-from trimaran.scheduler.extension_points import Preemption, Rejection, Wait
+from trimaran.scheduler.extension_points import PREEMPTION_SECONDS, Preemption, Rejection, Wait
 from trimaran.scheduler.feasibility import Feasibility
 from trimaran.scheduler.node_selector import NodeSelector
 from trimaran.scheduler.nominations import Nominations
@@ -117,22 +117,26 @@ class SchedulingCycle:
         reasons = count_reasons(feasibility.verdicts)
         parts = [held] if held else sorted(f"{count} {reason}" for reason, count in reasons.items())
         message = f"0/{size} nodes are available: {', '.join(parts)}." if parts else f"0/{size} nodes are available."
-        preemption, ends_nomination = None, False
+        preemption, ends_nomination, retry_at = None, False, None
         refused_by = set(feasibility.verdicts or [plugin.name for plugin in profile.filters])
         for plugin in profile.post_filters if size else ():
             result = plugin.post_filter(pod, self._state.table, feasibility.verdicts, now)
             if isinstance(result, Preemption):
                 preemption = result
                 self._nominations.nominate(pod, result)
+                retry_at = now + PREEMPTION_SECONDS
                 break
             message += f" {result.message}" if result.message else ""
             ends_nomination |= result.ends_nomination
             refused_by |= result.refused_by
+            retry_at = result.retry_at if retry_at is None else retry_at
         ends_nomination &= preemption is None and bool(pod.nominated_node_name)
         if ends_nomination:
             self._nominations.end(pod)
         entry.pod = self._state.pending.get(pod.uid, pod)
-        self._queue.retry(entry, now, refused_by)
+        self._queue.retry(entry, now, refused_by, retry_at)
+        if ends_nomination:  # the room that was kept for the pod is free
+            self._queue.move(ClusterEvent.POD_GONE, now, but=pod.uid)
         return Unschedulable(pod, message, not held, reasons, preemption, ends_nomination)
 
     def _permit(

@@ -74,19 +74,21 @@ class CapacityScheduling(PreFilterPlugin, DefaultPreemption):
         """Return the victims and their node, or why preemption cannot help.
 
         A pod within the ``min`` of its namespace is then tried again after any event: also a pod that gets a node may
-        be one that the other can take back.
+        be one that the other can take back. It is also tried again when victims that others expect may stay after all.
         """
         claim = self._claim(pod, nodes)
         if claim is None:
             return super().post_filter(pod, nodes, verdicts, now)
         self._expected.update(nodes, now)
-        result: Preemption | Rejection = Rejection(_IN_PROGRESS, needs_room=True)
-        if not self._expected.is_awaited_by(pod, now):
-            result = super().post_filter(pod, nodes, verdicts, now)
+        refused_by = frozenset({self.name if claim.borrows else _ENTITLED})
+        recheck_at = self._expected.recheck_at(now)
+        if self._expected.are_awaited_by(pod, now):
+            return Rejection(_IN_PROGRESS, needs_room=True, refused_by=refused_by, retry_at=recheck_at)
+        result = super().post_filter(pod, nodes, verdicts, now)
         if isinstance(result, Preemption):
             self._expected.replace(pod, result.victims, now)
             return result
-        return replace(result, refused_by=frozenset({self.name if claim.borrows else _ENTITLED}))
+        return replace(result, refused_by=refused_by, retry_at=None if claim.borrows else recheck_at)
 
     def is_awaited(self, leaving: Pod, pod: Pod, nodes: NodeTable) -> bool:
         """Return whether a pod that leaves its node makes room for a pending pod that is nominated to the node."""

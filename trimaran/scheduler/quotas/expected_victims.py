@@ -4,8 +4,7 @@ from collections.abc import Iterable
 
 from runtime.kubernetes.objects import Pod
 from scoring.table.node_table import NodeTable
-
-_PATIENCE_SECONDS = 10.0  # for the requests that delete victims; afterwards they may have failed
+from trimaran.scheduler.extension_points import PREEMPTION_SECONDS
 
 
 class ExpectedVictims:
@@ -25,13 +24,22 @@ class ExpectedVictims:
         self._by_uid = {
             uid: (present, since)
             for uid, (victims, since) in self._by_uid.items()
-            if (uid in nominated or now < since + _PATIENCE_SECONDS)
+            if (uid in nominated or now < since + PREEMPTION_SECONDS)
             and (present := frozenset(each for each in victims if index.get(each) is not None))
         }
 
-    def is_awaited_by(self, pod: Pod, now: float) -> bool:
-        """Return whether a pod has victims that were chosen only a short time ago."""
-        return pod.uid in self._by_uid and now < self._by_uid[pod.uid][1] + _PATIENCE_SECONDS
+    def are_awaited_by(self, pod: Pod, now: float) -> bool:
+        """Return whether a pod has victims that were chosen only a short time ago and have not left."""
+        victims, since = self._by_uid.get(pod.uid, (frozenset[str](), now))
+        return bool(victims) and now < since + PREEMPTION_SECONDS
+
+    def recheck_at(self, now: float) -> float | None:
+        """Return when some victims may be expected no longer, without an event; None if none are expected.
+
+        A deletion may fail, and a pod that gets another node first does not need it any more.
+        """
+        ends = (since + PREEMPTION_SECONDS for victims, since in self._by_uid.values() if victims)
+        return min((end if end > now else now + PREEMPTION_SECONDS for end in ends), default=None)
 
     def of_others(self, pod: Pod) -> frozenset[str]:
         """Return the uids of the victims of all other pods."""
