@@ -215,6 +215,21 @@ def test_a_pod_whose_victims_are_leaving_chooses_no_others() -> None:
     assert victims_of(machine.decide(20.0), "b0") == ["a2", "a0"]
 
 
+def test_a_pod_whose_room_another_took_chooses_again_without_an_event() -> None:
+    """The other one needs its victims no longer, so they may stay: ten seconds later they are chosen again."""
+    machine = cluster(quota("a", "2"), quota("b", "2"), cores=4)
+    machine.put(*(asks(f"a{number}", "a", priority=number) for number in range(4)), node="n")
+    machine.put(asks("b0", "b"), asks("b1", "b"))
+    made = machine.decide()
+    assert victims_of(made, "b0") == ["a0"]
+    assert victims_of(made, "b1") == ["a1", "a0"]
+    machine.scheduler.drop_pod("a1", machine.now)  # and a0 stays: b0 gets the room of b1
+    machine.put(asks("b0", "b"), node="n")
+    assert outcomes(machine.decide(9.0)).keys() <= {"b1"}
+    made = machine.decide(5.0)
+    assert victims_of(made, "b1") == ["a0"]
+
+
 @pytest.mark.parametrize("seed", [2, 3, 5, 6, 7, 8, 10, 11, 12, 15, 16, 17])
 def test_nodes_that_are_searched_together_have_the_same_victims_as_one_by_one(seed: int) -> None:
     """A pod with a host port depends on more than requests, so that its nodes are tried one after the other."""

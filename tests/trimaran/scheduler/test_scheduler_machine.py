@@ -268,13 +268,26 @@ def test_the_room_of_preemption_is_kept_for_the_pod() -> None:
     assert [decision.pod.name for decision in bound] == ["high"]
 
 
+def test_a_pod_is_tried_again_in_case_its_victims_stay() -> None:
+    """After ten seconds without an event: the requests that delete victims may have failed."""
+    scheduler = machine(node("a"), post_filters=(Evict(),))
+    victim = replace(pod("victim", 900), node_name="a")
+    scheduler.put_pod(victim, 0.0)
+    scheduler.put_pod(pod("high", 900, priority=10), 0.0)
+    assert isinstance(scheduler.next(0.0), Unschedulable)
+    assert scheduler.next(9.9) is None
+    decision = scheduler.next(10.0)
+    assert isinstance(decision, Unschedulable)
+    assert decision.preemption == Preemption("a", (victim,))
+
+
 class NotYet(PostFilterPlugin):
     """Cannot help; the answer says whether the pod's nomination ends."""
 
     name = "NotYet"
 
     def __init__(self, *, ends: bool) -> None:
-        self._ends = ends
+        self.ends = ends
 
     def post_filter(
         self,
@@ -283,7 +296,7 @@ class NotYet(PostFilterPlugin):
         verdicts: Mapping[str, FilterVerdict],
         now: float,
     ) -> Preemption | Rejection:
-        return Rejection("no", ends_nomination=self._ends)
+        return Rejection("no", ends_nomination=self.ends)
 
 
 @pytest.mark.parametrize("ends", [True, False])
@@ -296,6 +309,20 @@ def test_a_nomination_lasts_until_preemption_cannot_help(*, ends: bool) -> None:
     assert isinstance(decision, Unschedulable)
     assert decision.ends_nomination == ends
     assert scheduler.state.table.nominated_counts.tolist() == [0 if ends else 1]
+
+
+def test_the_end_of_a_nomination_requeues_pods() -> None:
+    """Room that is no longer kept for a pod is an event for the others."""
+    post_filter = NotYet(ends=False)
+    scheduler = machine(node("a"), post_filters=(post_filter,))
+    large = pod("large", 1200, priority=10, nominated_node_name="a")
+    scheduler.put_pod(large, 0.0)
+    scheduler.put_pod(pod("small", 400), 0.0)
+    assert [type(decision) for decision in decisions(scheduler, 0.0)] == [Unschedulable] * 2
+    post_filter.ends = True
+    scheduler.put_pod(replace(large, labels={"tier": "web"}), 20.0)
+    assert [decision.pod.name for decision in decisions(scheduler, 20.0)] == ["large", "small"]
+    assert scheduler.in_flight == 1
 
 
 def test_nothing_is_placed_twice_or_lost_in_random_sequences() -> None:

@@ -116,6 +116,29 @@ def test_an_unschedulable_pod_is_tried_again_after_five_minutes() -> None:
     assert popped(queue, 300.0) == ["a"]
 
 
+def test_a_time_requeues_an_unschedulable_pod_without_an_event() -> None:
+    """The first of the two counts, after the backoff, and only once."""
+    queue = queue_of(Pod("a"))
+    entry = queue.pop(0.0)
+    assert entry is not None
+    queue.retry(entry, 0.0, {"Fit"}, retry_at=10.0)
+    assert queue.next_at() == 10.0
+    assert popped(queue, 9.9) == []
+    entry = queue.pop(10.0)
+    assert entry is not None
+    queue.retry(entry, 10.0, {"Fit"}, retry_at=10.5)
+    assert popped(queue, 11.9) == []  # its backoff
+    entry = queue.pop(12.0)
+    assert entry is not None
+    queue.retry(entry, 12.0, {"Fit"}, retry_at=22.0)
+    queue.move(GONE, 20.0)
+    entry = queue.pop(20.0)
+    assert entry is not None
+    queue.retry(entry, 20.0, {"Fit"})
+    assert popped(queue, 30.0) == []
+    assert queue.next_at() == 320.0
+
+
 def test_a_changed_pod_is_tried_again_but_a_new_nomination_is_no_change() -> None:
     """New labels requeue a pod; the nomination that the scheduler wrote does not."""
     queue = queue_of(Pod("a"))
