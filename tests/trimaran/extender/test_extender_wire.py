@@ -89,7 +89,8 @@ def test_a_body_of_many_elements_is_refused_before_it_is_decoded(element: bytes,
     try:
         with pytest.raises(BadRequest, match="256 MiB of memory once decoded"):
             ExtenderArgs.decode(body)
-        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+        # Less than a copy of the body; other tests' threads allocate a megabyte now and then.
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
     finally:
         tracemalloc.stop()
 
