@@ -82,7 +82,7 @@ class CapacityScheduling(PreFilterPlugin, DefaultPreemption):
         self._expected.update(nodes, now)
         refused_by = frozenset({self.name if claim.borrows else _ENTITLED})
         recheck_at = self._expected.recheck_at(now)
-        if self._expected.are_awaited_by(pod, now):
+        if self._expected.is_awaited_by(pod, now):
             return Rejection(_IN_PROGRESS, needs_room=True, refused_by=refused_by, retry_at=recheck_at)
         result = super().post_filter(pod, nodes, verdicts, now)
         if isinstance(result, Preemption):

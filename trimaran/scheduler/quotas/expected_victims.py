@@ -28,17 +28,16 @@ class ExpectedVictims:
             and (present := frozenset(each for each in victims if index.get(each) is not None))
         }
 
-    def are_awaited_by(self, pod: Pod, now: float) -> bool:
-        """Return whether a pod has victims that were chosen only a short time ago and have not left."""
-        victims, since = self._by_uid.get(pod.uid, (frozenset[str](), now))
-        return bool(victims) and now < since + PREEMPTION_SECONDS
+    def is_awaited_by(self, pod: Pod, now: float) -> bool:
+        """Return whether a pod has victims that were chosen only a short time ago."""
+        return pod.uid in self._by_uid and now < self._by_uid[pod.uid][1] + PREEMPTION_SECONDS
 
     def recheck_at(self, now: float) -> float | None:
         """Return when some victims may be expected no longer, without an event; None if none are expected.
 
         A deletion may fail, and a pod that gets another node first does not need it any more.
         """
-        ends = (since + PREEMPTION_SECONDS for victims, since in self._by_uid.values() if victims)
+        ends = (since + PREEMPTION_SECONDS for _, since in self._by_uid.values())
         return min((end if end > now else now + PREEMPTION_SECONDS for end in ends), default=None)
 
     def of_others(self, pod: Pod) -> frozenset[str]:
