@@ -91,14 +91,18 @@ class _Unschedulable:
     Attributes:
         groups: entries by uid, the earliest failure first, by the names of the plugins.
         refused_by: names of the plugins, by uid.
+        timed: entries that are also tried again at a time, by it.
     """
 
     groups: dict[frozenset[str], dict[str, QueueEntry]] = field(default_factory=dict)
     refused_by: dict[str, frozenset[str]] = field(default_factory=dict)
+    timed: _Heap = field(default_factory=_Heap)
 
-    def add(self, entry: QueueEntry) -> None:
+    def add(self, entry: QueueEntry, retry_at: float | None) -> None:
         self.groups.setdefault(entry.refused_by, {})[entry.pod.uid] = entry
         self.refused_by[entry.pod.uid] = entry.refused_by
+        if retry_at is not None:
+            self.timed.push(retry_at, entry)
 
     def remove(self, uid: str) -> None:
         group = self.refused_by.pop(uid, None)
@@ -106,16 +110,21 @@ class _Unschedulable:
             del self.groups[group][uid]
             if not self.groups[group]:
                 del self.groups[group]
+            self.timed.remove(uid)
 
-    def take(self, refused_by: frozenset[str]) -> list[QueueEntry]:
-        entries = list(self.groups.pop(refused_by).values())
+    def take(self, refused_by: frozenset[str], but: str) -> list[QueueEntry]:
+        """Remove and return a group, but for one pod."""
+        entries = [entry for uid, entry in self.groups[refused_by].items() if uid != but]
         for entry in entries:
-            del self.refused_by[entry.pod.uid]
+            self.remove(entry.pod.uid)
         return entries
 
-    def oldest(self) -> list[QueueEntry]:
-        """Return the entry of each group that failed first."""
-        return [next(iter(group.values())) for group in self.groups.values()]
+    def first(self) -> tuple[float, QueueEntry] | None:
+        """Return the entry that is tried first without an event, with the time; None if there is none."""
+        oldest = [next(iter(group.values())) for group in self.groups.values()]
+        times = [(entry.flush_at, entry) for entry in oldest]
+        timed = self.timed.first()
+        return min([*times, timed] if timed is not None else times, key=lambda each: each[0], default=None)
 
 
 class SchedulingQueue:
@@ -138,7 +147,6 @@ class SchedulingQueue:
         self._sort_key, self._gate, self._requeued_by, self._options = sort_key, gate, requeued_by, options
         self._entries: dict[str, QueueEntry] = {}  # all pods but those in an attempt
         self._active, self._backoff = _Heap(), _Heap()
-        self._timed = _Heap()  # unschedulable pods that are also tried again at a time
         self._unschedulable = _Unschedulable()
         self._gated: dict[str, tuple[QueueEntry, Rejection]] = {}
         self._events = 0
@@ -184,7 +192,6 @@ class SchedulingQueue:
             self._active.remove(uid)
             self._backoff.remove(uid)
             self._unschedulable.remove(uid)
-            self._timed.remove(uid)
             self._gated.pop(uid, None)
 
     def pop(self, now: float) -> QueueEntry | None:
@@ -246,9 +253,7 @@ class SchedulingQueue:
         if refused_by and not missed:
             entry.flush_at = now + options.unschedulable_seconds
             self._entries[entry.pod.uid] = entry
-            self._unschedulable.add(entry)
-            if retry_at is not None:
-                self._timed.push(retry_at, entry)
+            self._unschedulable.add(entry, retry_at)
         else:
             self._enqueue(entry, now)
 
@@ -258,20 +263,15 @@ class SchedulingQueue:
         self._last_event[event] = self._events
         for refused_by in list(self._unschedulable.groups):
             if any(event in self._requeued_by(name) for name in refused_by):
-                for entry in self._unschedulable.take(refused_by):
-                    if entry.pod.uid == but:
-                        self._unschedulable.add(entry)
-                    else:
-                        self._timed.remove(entry.pod.uid)
-                        self._enqueue(entry, now)
+                for entry in self._unschedulable.take(refused_by, but):
+                    self._enqueue(entry, now)
 
     def next_at(self) -> float | None:
         """Return the time at which a pod is due without an event, seconds; None if no pod waits for a time."""
         if self._active.first() is not None:
             return float("-inf")
-        firsts = (self._backoff.first(), self._timed.first())
-        times = [entry.flush_at for entry in self._unschedulable.oldest()]
-        return min([*times, *(first[0] for first in firsts if first is not None)], default=None)
+        firsts = (self._backoff.first(), self._unschedulable.first())
+        return min((first[0] for first in firsts if first is not None), default=None)
 
     def _enqueue(self, entry: QueueEntry, now: float) -> None:
         self._entries[entry.pod.uid] = entry
@@ -286,12 +286,6 @@ class SchedulingQueue:
     def _flush(self, now: float) -> None:
         while (first := self._backoff.first()) is not None and first[0] <= now:
             self._enqueue(self._backoff.pop(), now)
-        while (first := self._timed.first()) is not None and first[0] <= now:
-            entry = self._timed.pop()
-            self._unschedulable.remove(entry.pod.uid)
-            self._enqueue(entry, now)
-        while due := [entry for entry in self._unschedulable.oldest() if entry.flush_at <= now]:
-            for entry in due:
-                self._unschedulable.remove(entry.pod.uid)
-                self._timed.remove(entry.pod.uid)
-                self._enqueue(entry, now)
+        while (first := self._unschedulable.first()) is not None and first[0] <= now:
+            self._unschedulable.remove(first[1].pod.uid)
+            self._enqueue(first[1], now)
