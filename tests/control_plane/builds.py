@@ -1,9 +1,8 @@
 """The Go programs that end-to-end tests and benchmarks run, built from their modules.
 
 Each folder of ``programs/`` is a Go module that only pins versions: ``go.mod``, and ``go.sum`` from ``go mod tidy``.
-Programs of one folder share their libraries, which are compiled once.
-Built programs are cached outside the checkout, in folders named by a hash of their sources, so that each version is
-built once and versions are never mixed up.
+Programs of one folder share their libraries, which are compiled once. Built programs are cached outside the checkout,
+in folders named by a hash of their sources, so that each version is built once and versions are never mixed up.
 
     python tests/control_plane/builds.py [PROGRAM ...]     build these programs, or list all programs
 """
