@@ -101,9 +101,14 @@ class BoundedAdapter(HTTPAdapter):
             _shut_down(sock)
 
     def close(self) -> None:
-        """Cancel all current calls, and refuse later ones."""
+        """Cancel all current calls, close the idle connections, and refuse later calls."""
         self._closed = True
         self.cancel_all()
+        # urllib3 would leave idle connections to the garbage collector: an error that somebody keeps has the pool.
+        for manager in (self.poolmanager, *self.proxy_manager.values()):
+            for key in manager.pools.keys():  # noqa: SIM118  its container cannot be iterated
+                with contextlib.suppress(KeyError):
+                    manager.pools[key].close()
         super().close()
 
     def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:

@@ -32,6 +32,25 @@ def ask(address: str, timeout: float = 5, **options: Any) -> requests.Response:
         session.close()
 
 
+def keep_alive(handler: BaseHTTPRequestHandler) -> None:
+    """Respond, and keep the connection open for another request."""
+    handler.protocol_version, handler.close_connection = "HTTP/1.1", False
+    reply(handler, {})
+
+
+def test_close_closes_idle_connections() -> None:
+    """Closing a session closes its connections, also while somebody keeps their pool, as the frames of errors do."""
+    with serving(keep_alive) as fake:
+        session = ProviderSession(ProviderSettings(name="Prometheus", address=fake.url), bearer(ProviderSettings()))
+        session.get(fake.url)
+        pools = session.get_adapter(fake.url).poolmanager.pools
+        (pool,) = (pools[key] for key in pools.keys())  # noqa: SIM118  urllib3's container cannot be iterated
+        (connection,) = (each for each in pool.pool.queue if each is not None)
+        assert connection.sock is not None
+        session.close()
+        assert connection.sock is None
+
+
 def test_response_can_be_read() -> None:
     """The body of a good response is available as bytes, text and JSON."""
     with serving(lambda handler: reply(handler, {"a": 1})) as fake:
