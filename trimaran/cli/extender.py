@@ -209,10 +209,10 @@ def _read(source: str) -> bytes:
     from runtime.http.failures import describe
 
     try:
-        response = requests.get(source, timeout=_CONFIGZ_SECONDS, stream=True)
-        response.raise_for_status()
-        response.raw.decode_content = True
-        return read_bounded(response.raw)
+        with requests.get(source, timeout=_CONFIGZ_SECONDS, stream=True) as response:
+            response.raise_for_status()
+            response.raw.decode_content = True
+            return read_bounded(response.raw)
     except (requests.RequestException, OSError) as error:
         raise ValueError(f"cannot be read: {describe(error).reason}") from None
 
