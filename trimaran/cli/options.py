@@ -139,6 +139,9 @@ def allow_option(command: Command) -> Command:
     )(command)
 
 
+_SILENT = logging.NullHandler()  # one object, since a logger takes each only once
+
+
 def connected(address: str | None, access: "WatcherCredentials | None" = None) -> "WatcherClient":
     """Return a client of the watcher at an address; without an address, one that embeds a watcher.
 
@@ -148,7 +151,7 @@ def connected(address: str | None, access: "WatcherCredentials | None" = None) -
     from client.service import ServiceClient
 
     # Errors are reported once, at the end. Without a handler Python would also print the watcher's warnings.
-    logging.getLogger("watcher").addHandler(logging.NullHandler())
+    logging.getLogger("watcher").addHandler(_SILENT)
     try:
         if not address:
             from client.library import LibraryClient  # imports the whole watcher
