@@ -2,7 +2,10 @@
 
 import gc
 import logging
+import multiprocessing.resource_tracker
 import os
+import signal
+import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
@@ -14,12 +17,15 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from support.bench import Api
-from support.servers import IN_CI, Fake, Service, free_port, run_prometheus, serving, two_nodes
+from support.leaks import kept_by_session
+from support.servers import IN_CI, SERVER_TESTS, Fake, Service, free_port, run_prometheus, serving, two_nodes
 
 from runtime import masking
 
 #: `make solver` runs this module in an environment with OR-tools, which conflicts with signalfx.
 collect_ignore = [] if find_spec("ortools") else ["trimaran/planning/test_solver.py"]
+
+pytest_plugins = ["support.leak_guard"]
 
 settings.register_profile(
     "trimaran", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100 if IN_CI else 20
@@ -67,6 +73,12 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tell :func:`need_server` which tests have a mark."""
+    marked = (item for item in items if item.get_closest_marker("server") or item.get_closest_marker("e2e"))
+    SERVER_TESTS.update(item.nodeid for item in marked)
+
+
 def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter") -> None:
     """Print the figures that tests recorded, in whichever process they ran."""
     for report in terminalreporter.getreports("passed"):
@@ -112,13 +124,30 @@ def no_secrets_of_other_tests() -> None:
 
 
 @pytest.fixture(autouse=True)
-def usual_logging() -> Iterator[None]:
-    """Restore the logging configuration after a test that ran a command, which configures logging for the process."""
-    root = logging.getLogger()
-    level, handlers = root.level, list(root.handlers)
+def usual_process() -> Iterator[None]:
+    """Restore what a command in this process has configured: logging, SIGTERM, and the files of a kubeconfig."""
+    loggers = [logging.getLogger(name) for name in ("", "watcher")]
+    logging_before = [(each, each.level, list(each.handlers)) for each in loggers]
+    handler = signal.getsignal(signal.SIGTERM)
     yield
-    root.setLevel(level)
-    root.handlers[:] = handlers
+    for logger, level, handlers in logging_before:
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
+    signal.signal(signal.SIGTERM, handler)
+    if "kubernetes.config.kube_config" in sys.modules:  # it would keep the certificates in files until the end
+        sys.modules["kubernetes.config.kube_config"]._cleanup_temp_files()
+
+
+@pytest.fixture
+def side_by_side() -> Iterator[None]:
+    """End the processes of joblib after the test; it would keep them for the next call."""
+    from joblib.externals import loky
+
+    with kept_by_session("joblib"):
+        loky.backend.resource_tracker.ensure_running()
+        multiprocessing.resource_tracker.ensure_running()
+    yield
+    loky.get_reusable_executor().shutdown(wait=True)
 
 
 def _openmetrics(series: dict[str, list[tuple[str, np.ndarray]]], times: np.ndarray, kind: str) -> Iterator[str]:
@@ -208,9 +237,11 @@ def watch(tmp_path: Path) -> Iterator[Callable[..., Service]]:
         started.append(service)
         return service
 
-    yield start
-    for service in started:
-        service.close()
+    try:
+        yield start
+    finally:
+        for service in started:
+            service.close()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from support.fake_kubernetes import node, node_metrics, run_fake_kubernetes
+from support.leaks import kept_by_session
 
 from watcher.settings import ProviderSettings, Settings
 from watcher.testing import SampledSource, Series
@@ -20,7 +21,8 @@ CORES, GIBIBYTES = 64, 512
 @cache
 def certificate_folder() -> Path:
     """Return the folder of the fakes' certificates, which are created once."""
-    folder = Path(tempfile.mkdtemp())
+    with kept_by_session("certificates"):
+        folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 

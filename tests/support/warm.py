@@ -10,7 +10,11 @@ import resource
 import signal
 import subprocess
 from collections.abc import Mapping
+from functools import cache
+from multiprocessing import forkserver
 from pathlib import Path
+
+from support.leaks import kept_by_session
 
 _FORKING = multiprocessing.get_context("forkserver")
 _FORKING.set_forkserver_preload([
@@ -19,6 +23,13 @@ _FORKING.set_forkserver_preload([
     "trimaran.cli.dashboard",
     "trimaran.dashboard.embedded",
 ])  # fmt: skip
+
+
+@cache
+def _start_server() -> None:
+    """Start the server that forks the processes; it lives as long as this process."""
+    with kept_by_session("forkserver"):
+        forkserver.ensure_running()
 
 
 def _run(arguments: tuple[str, ...], log: Path, environment: Mapping[str, str], open_files: int | None) -> None:
@@ -43,20 +54,27 @@ class WarmProcess:
     def __init__(
         self, arguments: tuple[str, ...], log: Path, environment: Mapping[str, str], open_files: int | None = None
     ) -> None:
+        _start_server()
+        self._status: int | None = None
         self._process = _FORKING.Process(target=_run, args=(arguments, log, dict(environment), open_files), daemon=True)
         self._process.start()
         self.pid = self._process.pid
 
     def poll(self) -> int | None:
         """Return the exit status, or None while the command runs."""
-        return self._process.exitcode
+        if self._status is None and self._process.exitcode is not None:
+            self._status = self._process.exitcode
+            self._process.close()  # its pipes would stay open until the garbage collector runs
+        return self._status
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the command to end; return its exit status."""
-        self._process.join(timeout)
-        if self._process.exitcode is None:
+        if self._status is None:
+            self._process.join(timeout)
+        status = self.poll()
+        if status is None:
             raise subprocess.TimeoutExpired("trimaran", timeout)
-        return self._process.exitcode
+        return status
 
     def send_signal(self, number: int) -> None:
         """Send a signal to the command if it runs."""

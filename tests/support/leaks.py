@@ -1,0 +1,137 @@
+"""Comparison of what this process holds before and after each test and each wider fixture."""
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from support.inventory import Difference, Inventory, Key, describe, take
+from support.origins import Origins
+
+
+class Leak(Exception):
+    """A fixture that failed or skipped half-way has left something; the message lists it."""
+
+
+#: The guard of this process, once its tests run.
+installed: list["LeakGuard"] = []
+#: Seconds in which what a test has stopped may end, such as a server's thread whose connection was just closed.
+PATIENCE_SECONDS = 10.0
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class LeakGuard:
+    """Compares what this process holds before and after each test and each wider fixture.
+
+    What a fixture of a wider scope has started belongs to that fixture, with all that its threads start, and is
+    compared at the fixture's end, or at once if it fails or skips half-way. What ends by itself has some seconds.
+    """
+
+    def __init__(self, origins: Origins) -> None:
+        self._origins = origins
+        self._known = take(origins)
+        self._held: dict[Any, Difference] = {}
+
+    def check_test(self) -> list[str]:
+        """Return a line for each thing that is left since the last check, apart from what wider fixtures hold."""
+        now, left = self._wait_for_nothing(lambda now: self._new(now, self._known))
+        lines = self._lines(left)
+        self._known = now
+        self._origins.forget()
+        return lines
+
+    @contextmanager
+    def holding(self, fixture: Any) -> Iterator[None]:
+        """Let a fixture hold what is started in the block, until :meth:`check_fixture`.
+
+        Raises:
+            Leak: the block failed or skipped, and left something.
+        """
+        before = take(self._origins)
+        try:
+            yield
+        except BaseException as error:
+            now, left = self._wait_for_nothing(lambda now: self._new(now, before))
+            lines = self._lines(left)
+            self._adopt(left, now)
+            if lines:
+                raise Leak(listing(f"failed or skipped ({error}), and", lines)) from error
+            raise
+        now = take(self._origins)
+        self._held[fixture] = self._new(now, before)
+        self._adopt(self._held[fixture], now)
+
+    def check_fixture(self, fixture: Any) -> list[str]:
+        """Return a line for each thing that is left of what a fixture held."""
+        held = self._held.pop(fixture, None)
+        if not held:
+            return []
+
+        def still_held(now: Inventory) -> Difference:
+            changed = {key: was for key, was in held.states.items() if now.states.get(key) != was}
+            return Difference(held.resources & now.resources, changed)
+
+        _, left = self._wait_for_nothing(still_held)
+        for key, was in held.states.items():  # the tests that follow are compared with the state before the fixture
+            if key not in left.states:
+                self._known.states.pop(key, None) if was is None else self._known.states.update({key: was})
+        return self._lines(left)
+
+    def _new(self, now: Inventory, earlier: Inventory) -> Difference:
+        """Return what is new, apart from what fixtures hold, to which belongs what their threads have started."""
+        new = now.since(earlier)
+        own = set(new.resources)
+        for fixture, held in self._held.items():
+            theirs = {key for key in own if key in held.resources or self._is_started_by(key, held)}
+            self._held[fixture] = Difference(held.resources | theirs, held.states)
+            self._known.resources |= theirs
+            own -= theirs
+        return Difference(frozenset(own), new.states)
+
+    def _is_started_by(self, key: Key, held: Difference) -> bool:
+        starter = self._origins.starter(*key)
+        while starter is not None and ("thread", starter) not in held.resources:
+            starter = self._origins.starter("thread", starter)
+        return starter is not None
+
+    def _adopt(self, difference: Difference, now: Inventory) -> None:
+        self._known.resources |= difference.resources
+        for key in difference.states:
+            self._known.states.pop(key, None)
+            if key in now.states:
+                self._known.states[key] = now.states[key]
+
+    def _wait_for_nothing(self, compare: Callable[[Inventory], Difference]) -> tuple[Inventory, Difference]:
+        """Return the inventory and what is left in it, as soon as nothing is left, else when patience ends."""
+        end, pause = time.monotonic() + PATIENCE_SECONDS, 0.001
+        while True:
+            now = take(self._origins)
+            left = compare(now)
+            waits = any(kind in {"thread", "child", "descriptor", "temporary file"} for kind, _ in left.resources)
+            if not waits or time.monotonic() > end:
+                return now, left
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.05)
+
+    def _lines(self, left: Difference) -> list[str]:
+        return sorted(describe(key, self._origins) for key in (*left.resources, *left.states))
+
+
+@contextmanager
+def kept_by_session(name: str) -> Iterator[None]:
+    """Keep what is started in the block until the process ends: servers that are started once, at their first use."""
+    with contextlib.ExitStack() as stack:
+        for guard in installed:
+            stack.enter_context(guard.holding(name))
+            # Such a server removes its temporary files after the folder of the tests is gone.
+            stack.callback(setattr, tempfile, "tempdir", tempfile.tempdir)
+            tempfile.tempdir = str(Path(tempfile.gettempdir()).parent)
+        yield
+
+
+def listing(what: str, lines: list[str]) -> str:
+    """Return a sentence that ends with "left behind", and the lines."""
+    return f"{what} left behind:\n  " + "\n  ".join(lines)
