@@ -12,6 +12,7 @@ from typing import ClassVar
 import pytest
 import yaml
 from click.testing import CliRunner
+from support.dask_cluster import dask_cluster
 from support.plugin_packages import EXAMPLE, install_example, register
 from support.worlds import small_world
 
@@ -312,19 +313,16 @@ def test_a_plugin_filters_in_the_scheduler_and_its_replays(site, point):
 
 
 @pytest.mark.slow
-def test_a_worker_without_the_plugin_is_named(site):
+def test_a_worker_without_the_plugin_is_named(site, tmp_path):
     """A Dask worker in an environment without the package is one line: worker, plugin, policy and remedy."""
-    distributed = pytest.importorskip("distributed", reason="pip install distributed")
+    pytest.importorskip("distributed", reason="pip install distributed")
     install_example(site)
     write_trace(Synthetic(nodes=8, minutes=2 * 60, warm_up_minutes=60).trace(), site / "world")
-    with distributed.LocalCluster(n_workers=0, dashboard_address=None) as cluster:
-        start = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.scheduler_address, "--no-nanny"]
-        with subprocess.Popen([*start, "--no-dashboard"], stderr=subprocess.DEVNULL, cwd=ROOT) as worker:
-            done = trimaran(
-                site, "simulate", "compare", "--trace", site / "world", "--policy",
-                f"cool={EXAMPLE / 'scheduler.yaml'}", "--scheduler", cluster.scheduler_address,
-            )  # fmt: skip
-            worker.terminate()
+    with dask_cluster(tmp_path, workers=1) as cluster:
+        done = trimaran(
+            site, "simulate", "compare", "--trace", site / "world", "--policy",
+            f"cool={EXAMPLE / 'scheduler.yaml'}", "--scheduler", cluster.address,
+        )  # fmt: skip
     assert done.returncode == 2, done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("trimaran: ")]
     plugin = "does not have the plugin CoolMemory of trimaran-cool-memory==1.0, which the policy cool needs"

@@ -137,6 +137,7 @@ def trace(recorded: Recorded, tmp_path_factory: pytest.TempPathFactory) -> Trace
     return read_trace(folder)
 
 
+@pytest.mark.server
 def test_pods_have_their_owners_requests_and_limits(trace: Trace) -> None:
     """Owners, requests and limits come from the Kubernetes API or from kube-state-metrics."""
     rows = dict(
@@ -156,6 +157,7 @@ def test_pods_have_their_owners_requests_and_limits(trace: Trace) -> None:
     }
 
 
+@pytest.mark.server
 def test_lifetimes_and_use_are_those_of_the_history(trace: Trace) -> None:
     """Lifetimes are those of the memory series; use is that of each minute, without the pause container."""
     index = {name: number for number, name in enumerate(trace.pods)}
@@ -174,6 +176,7 @@ def test_lifetimes_and_use_are_those_of_the_history(trace: Trace) -> None:
     assert trace.usage(index["shop/idle"])[1] == pytest.approx(np.full(MINUTES, GIB), rel=0.001)
 
 
+@pytest.mark.server
 def test_requests_of_daemon_sets_are_subtracted_from_nodes(trace: Trace) -> None:
     """A node's capacity is its allocatable minus the requests of DaemonSet pods; overcommit is 1."""
     assert trace.nodes == ("a", "b")
@@ -182,6 +185,7 @@ def test_requests_of_daemon_sets_are_subtracted_from_nodes(trace: Trace) -> None
     assert (trace.overcommit, trace.warm_up_minutes, trace.minutes) == ((1.0, 1.0), 60, MINUTES)
 
 
+@pytest.mark.server
 def test_a_recording_can_be_replayed(recorded: Recorded, tmp_path: Path) -> None:
     """``simulate compare`` replays a recording that was made in short queries and of selected nodes."""
     result = recorded.run(tmp_path / "w", "--minutes-at-once", 25, "--node-selector", "pool=web")
@@ -204,6 +208,7 @@ def test_a_recording_can_be_replayed(recorded: Recorded, tmp_path: Path) -> None
     assert recorded.run(tmp_path / "w").exit_code == 2
 
 
+@pytest.mark.server
 def test_a_query_that_is_too_large_is_split(recorded: Recorded, tmp_path: Path) -> None:
     """A query with too many samples is repeated in halves; no minute is lost or queried twice."""
     spans: list[tuple[int, int]] = []
@@ -232,6 +237,7 @@ def test_a_query_that_is_too_large_is_split(recorded: Recorded, tmp_path: Path) 
     assert cpu[-1][1] == recorded.end
 
 
+@pytest.mark.server
 def test_series_without_pod_labels_are_an_error(recorded: Recorded, tmp_path: Path) -> None:
     """If no series has a pod, as after a scrape that renames labels, the error is one line, and nothing is written."""
 
@@ -248,6 +254,7 @@ def test_series_without_pod_labels_are_an_error(recorded: Recorded, tmp_path: Pa
     assert not (tmp_path / "w").exists()
 
 
+@pytest.mark.server
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
@@ -280,6 +287,7 @@ def test_a_mistake_is_one_line(
     assert not (tmp_path / "w").exists()
 
 
+@pytest.mark.server
 def test_a_refusal_of_the_kubernetes_api_is_reported(recorded: Recorded, tmp_path: Path) -> None:
     """Missing RBAC to list pods is an error with the API server's status."""
     recorded.kubernetes.forbidden.add(("", "pods", "list"))

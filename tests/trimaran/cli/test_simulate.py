@@ -7,13 +7,14 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import NoReturn
 
 import pytest
 from click.testing import CliRunner, Result
+from support.dask_cluster import dask_cluster
+from support.servers import wait_until
 
 from scoring.plugins.node_name import NodeName
 from trimaran.cli.main import main
@@ -41,6 +42,32 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 def run(*arguments: object) -> Result:
     return CliRunner().invoke(main, ["simulate", *map(str, arguments)])
+
+
+class Apart:
+    """``trimaran simulate`` in a process of its own, since a client of Dask leaves a thread when it cannot connect."""
+
+    def __init__(self, folder: Path, before: str, arguments: tuple[str, ...]) -> None:
+        self._output, self._log = folder / "output", folder / "log"
+        program = f"{before}\nfrom trimaran.cli.main import main\nmain(['simulate', *{arguments!r}])"
+        with self._output.open("wb") as output, self._log.open("wb") as log:
+            self._process = subprocess.Popen([sys.executable, "-c", program], cwd=folder, stdout=output, stderr=log)
+
+    def wait(self) -> int:
+        return self._process.wait(120)
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text()
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+
+def run_apart(folder: Path, *arguments: object, before: str = "") -> Apart:
+    pytest.importorskip("distributed", reason="pip install distributed")
+    return Apart(folder, before, tuple(map(str, arguments)))
 
 
 @pytest.mark.slow
@@ -241,6 +268,7 @@ def test_an_unwritable_resume_file_is_refused(worlds: list[Path], tmp_path: Path
     assert (refused.exit_code, "cannot be read and written: No such file" in refused.stderr) == (2, True)
 
 
+@pytest.mark.usefixtures("side_by_side")
 def test_parallel_replays_have_the_same_results(worlds: list[Path]) -> None:
     """Several processes yield the same results as one."""
     pytest.importorskip("joblib", reason="pip install joblib")
@@ -251,45 +279,42 @@ def test_parallel_replays_have_the_same_results(worlds: list[Path]) -> None:
 
 
 @pytest.mark.slow
-def test_a_dask_cluster_has_the_same_results(worlds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dask_cluster_has_the_same_results(
+    worlds: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Workers of a Dask scheduler yield the same results as one process, also with relative folders and in a sweep."""
-    distributed = pytest.importorskip("distributed", reason="pip install distributed")
     compared = ("compare", "--trace", worlds[0].name, worlds[1], "--policy", "random", "--json")
     swept = ("sweep", "--trace", worlds[0], "--policy", "default", "--policy", "random", "--overcommit", "1,1.5")
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
-        monkeypatch.chdir(worlds[0].parent)
+    with dask_cluster(tmp_path, workers=2) as cluster:
         for command in (compared, swept):
-            remote = run(*command, "--scheduler", cluster.scheduler_address)
-            assert remote.exit_code == 0, remote.output
-            assert remote.stdout == run(*command).stdout
+            remote = run_apart(worlds[0].parent, *command, "--scheduler", cluster.address)
+            assert remote.wait() == 0, remote.log
+            monkeypatch.chdir(worlds[0].parent)
+            assert remote.output == run(*command).stdout
 
 
 @pytest.mark.slow
-def test_replays_wait_for_dask_workers(worlds: list[Path], caplog: pytest.LogCaptureFixture) -> None:
-    """Replays wait, with a warning, until an adaptive cluster has its first worker."""
-    distributed = pytest.importorskip("distributed", reason="pip install distributed")
+def test_replays_wait_for_dask_workers(worlds: list[Path], tmp_path: Path) -> None:
+    """Replays wait, with a warning, until a cluster has its first worker."""
     command = ("compare", "--trace", worlds[0], "--policy", "random", "--json")
-    with distributed.LocalCluster(n_workers=0, threads_per_worker=1, dashboard_address=None) as cluster:
-        later = threading.Timer(2, cluster.scale, [1])
-        later.start()
-        remote = run(*command, "--scheduler", cluster.scheduler_address)
-        later.join()
-        assert remote.exit_code == 0, remote.output
-    assert "has no workers; replays wait for the first" in caplog.text
-    assert remote.stdout == run(*command).stdout
+    with dask_cluster(tmp_path) as cluster:
+        remote = run_apart(tmp_path, *command, "--scheduler", cluster.address)
+        wait_until(lambda: "has no workers; replays wait for the first" in remote.log, "the replays wait")
+        cluster.add_worker()
+        assert remote.wait() == 0, remote.log
+    assert remote.output == run(*command).stdout
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "127.0.0.1"])
-def test_an_unreachable_dask_scheduler_is_one_line(
-    worlds: list[Path], monkeypatch: pytest.MonkeyPatch, address: str
-) -> None:
+def test_an_unreachable_dask_scheduler_is_one_line(worlds: list[Path], tmp_path: Path, address: str) -> None:
     """The error names the scheduler's address, without a traceback."""
-    pytest.importorskip("distributed", reason="pip install distributed")
-    monkeypatch.setattr(comparison, "_CONNECT_SECONDS", 0.2)
-    answered = run("compare", "--trace", worlds[0], "--policy", "random", "--scheduler", address)
-    assert answered.exit_code == 2
-    assert f"trimaran: the Dask scheduler {address} cannot be used" in answered.stderr
-    assert "Traceback" not in answered.output
+    command = ("compare", "--trace", worlds[0], "--policy", "random", "--scheduler", address)
+    answered = run_apart(
+        tmp_path, *command, before="from trimaran.simulator import comparison as c\nc._CONNECT_SECONDS = 0.2"
+    )
+    assert answered.wait() == 2
+    assert f"trimaran: the Dask scheduler {address} cannot be used" in answered.log
+    assert "Traceback" not in answered.log
 
 
 def test_a_resume_file_with_other_content_is_refused(worlds: list[Path]) -> None:

@@ -28,7 +28,7 @@ PAGES = {
     "pod": "Pod",
     "decisions": "Decisions",
 }
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.server]
 
 
 @pytest.fixture(scope="module")

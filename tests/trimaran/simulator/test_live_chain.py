@@ -117,6 +117,7 @@ def watcher(*arguments: object) -> Iterator[subprocess.Popen[bytes]]:
         process.communicate(timeout=10)
 
 
+@pytest.mark.server
 @pytest.mark.slow
 def test_the_live_chain_learns_as_the_replay(trace: Trace, tmp_path: Path) -> None:
     """Prometheus, watcher (killed once), GET /workloads, client and extender give the replay's levels to 1e-9."""

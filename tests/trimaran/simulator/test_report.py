@@ -185,6 +185,7 @@ def test_the_page_is_self_contained_and_has_all_figures() -> None:
     assert f"{HOT} 210 (200)" in text
 
 
+@pytest.mark.server
 @pytest.mark.slow
 def test_the_page_is_accessible_and_fetches_nothing(tmp_path: Path) -> None:
     """Axe reports no serious problem, every image is drawn, and the browser requests only the file."""
