@@ -9,7 +9,7 @@ WORKERS ?= $(shell nproc)
 # Tests start Python some hundred times, so its bytecode is kept even if the environment disables this.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test coverage test-all test-lowest solver programs e2e lint docs bench soak audit osv image sbom dist version lock openapi clean
+.PHONY: help run test test-hidden coverage test-all test-lowest solver programs e2e lint docs bench soak audit osv image sbom dist version lock openapi clean
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -17,16 +17,22 @@ help:  ## list these commands
 run: $(VENV)/.run  ## watch this machine and serve it on http://127.0.0.1:2020/watcher
 	$(BIN)/trimaran watch
 
-# In CI all tests; elsewhere the fast tests only.
+# In CI all tests; elsewhere the fast tests only. ONLY selects tests, REPEAT repeats them, BUSY runs busy loops beside.
 FAST = -m "not slow and not e2e"
 PYTEST = -m pytest -n $(WORKERS) --dist worksteal
+REPEAT ?= 1
+BUSY ?= 0
+BESIDE = $(BIN)/python tests/support/beside_load.py --times $(REPEAT) --busy $(BUSY)
 test: $(VENV)/.dev  ## run the tests; with CI=true also the slow ones, and as root install the servers that they need
-	sh tests/install-servers.sh
-	$(BIN)/python $(PYTEST) $(if $(filter true,$(CI)),,$(FAST))
+	$(BIN)/python tests/support/programs.py install
+	$(BESIDE) $(BIN)/python $(if $(ONLY),-m pytest $(ONLY),$(PYTEST) $(if $(filter true,$(CI)),,$(FAST)))
+
+test-hidden: $(VENV)/.dev  ## run the tests that need servers as on a machine that has none: they are skipped
+	$(BIN)/python tests/support/programs.py hide $(BIN)/python $(PYTEST) -m "server and not e2e"
 
 # Not a part of CI: tracing every line doubles the time of the tests.
 coverage: $(VENV)/.dev  ## run all tests and measure their coverage (the minimum is in pyproject.toml)
-	CI=true sh tests/install-servers.sh
+	CI=true $(BIN)/python tests/support/programs.py install
 	$(BIN)/coverage erase
 	CI=true $(BIN)/coverage run $(PYTEST)
 	$(BIN)/coverage combine --quiet

@@ -21,7 +21,7 @@ class Clock:
         self._file = folder / f"{name}.offset"
         self._library = folder / "clock.so"
         if not self._library.exists():
-            compiler = need_server("gcc", "gcc libc6-dev")
+            compiler = need_server("gcc")
             subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", self._library, SOURCE], check=True)
         self.set(0)
 

@@ -16,7 +16,7 @@ _NEW_NETWORK = 0x40000000  # CLONE_NEWNET
 @contextmanager
 def private_network() -> Iterator["Network"]:
     """Move this thread and the processes that it starts to a new network namespace until the block ends."""
-    ip, nft = need_server("ip", "iproute2"), need_server("nft", "nftables")
+    ip, nft = need_server("ip"), need_server("nft")
     libc = ctypes.CDLL(None, use_errno=True)
     before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     try:

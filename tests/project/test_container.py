@@ -238,6 +238,7 @@ def test_the_health_check_requests_livez_on_the_configured_port_without_a_proxy(
     assert _run(sys.executable, *arguments, env=environment).returncode != 0  # no server
 
 
+@pytest.mark.server
 def test_docker_compose_accepts_the_file():
     """docker-compose, also the old one of stable distributions, accepts the file."""
     done = _compose_config("docker-compose.yml")
@@ -245,6 +246,7 @@ def test_docker_compose_accepts_the_file():
     assert set(yaml.safe_load(done.stdout)["services"]) == set(SERVICES)
 
 
+@pytest.mark.server
 def test_compose_requires_a_token_with_the_second_file(monkeypatch):
     """With deploy/compose/token.yml the watcher requires TRIMARAN_SERVER__TOKEN, and compose needs the variable."""
     files = ("docker-compose.yml", "deploy/compose/token.yml")
@@ -270,7 +272,7 @@ def _compose_config(*files):
     if shutil.which("docker-compose") is None and _has_compose_plugin():
         command = [shutil.which("docker"), "compose"]
     else:
-        command = [need_server("docker-compose", "docker-compose")]
+        command = [need_server("docker-compose")]
     options = [part for file in files for part in ("--file", str(ROOT / file))]
     return _run(*command, *options, "config", cwd=ROOT)
 
@@ -319,6 +321,7 @@ def test_prometheus_scrapes_node_exporter_under_the_name_of_a_node():
     assert set(config["rule_files"]) <= mounted
 
 
+@pytest.mark.server
 def test_the_recording_rules_have_the_providers_names_and_the_right_values(tmp_path):
     """The rules yield the right ratios for two processors that are busy for 18 of 120 seconds.
 
@@ -326,7 +329,7 @@ def test_the_recording_rules_have_the_providers_names_and_the_right_values(tmp_p
     """
     rules = yaml.safe_load((ROOT / "deploy/compose/rules.yml").read_text())["groups"][0]["rules"]
     assert [rule["record"] for rule in rules] == [q.name for q in queries(PrometheusSettings()) if q.required]
-    promtool = need_server("promtool", "prometheus")
+    promtool = need_server("promtool")
     busy = {"user": 4, "system": 2, "idle": 45, "iowait": 5, "steal": 4}  # seconds a minute
     shares = [("0", busy), ("1", {**busy, "user": 8, "system": 4, "idle": 39})]
     series = [

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import yaml
 from support.servers import need_server
 
@@ -43,9 +44,10 @@ def counter(rate: np.ndarray) -> np.ndarray:
     return 1000 + np.concatenate([np.zeros((len(NODES), 1)), STEP * rate.cumsum(axis=1)], axis=1)
 
 
+@pytest.mark.server
 def test_the_combined_metric_follows_openshifts_formula(tmp_path: Path) -> None:
     """Every recorded value of a random quarter of an hour equals numpy's, below and above 80 % of mean CPU."""
-    promtool, tests = need_server("promtool", "prometheus"), []
+    promtool, tests = need_server("promtool"), []
     version = subprocess.run([promtool, "--version"], capture_output=True, text=True, check=True).stdout
     closed = int(version.split("version ")[1].startswith("2."))  # from 3 on a range excludes its begin
     for cpu_mean in ([0.2, 0.75, 0.8, 0.9], [0.75, 0.9, 0.95, 0.1]):

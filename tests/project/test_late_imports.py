@@ -58,7 +58,7 @@ SCORES = {"scoring.beta_distribution.distribution", "scoring.plugins.congestion_
 
 # Programs that bring a process to the moment from which on it answers requests.
 WATCHER = """
-import pathlib, tempfile
+import pathlib
 from runtime.server.access import AccessCheck
 from watcher.api import service
 from watcher.pipeline.watcher import Watcher
@@ -66,7 +66,7 @@ from watcher.settings import ProviderSettings, StoreSettings, WatcherSettings
 
 Watcher.start = lambda _watcher: None  # its thread would import modules, too
 service._WARM_SECONDS = 3600
-store = StoreSettings(path=pathlib.Path(tempfile.mkdtemp()) / "store")
+store = StoreSettings(path=pathlib.Path("store"))
 application = service.WatcherService(
     WatcherSettings(provider=ProviderSettings(name="Fake"), store=store), AccessCheck()
 ).start()
@@ -112,21 +112,24 @@ def _is_module(name: str) -> bool:
         return False
 
 
-def missing(program: str) -> dict[str, str]:
+def missing(program: str, folder: Path) -> dict[str, str]:
     """Return the functions of the loaded modules that import a module that is not loaded, with that module."""
     program += "\nimport os, sys\nprint(*sys.modules, flush=True)\nos._exit(0)"
-    output = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    command = [sys.executable, "-c", program]
+    output = subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder).stdout
     loaded = set(output.split())
     ours = sorted(name for name in loaded if name.partition(".")[0] in PACKAGES)
     return {function: name for module in ours for function, name in late_imports(module) if name not in loaded}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_requests_import_nothing(name: str) -> None:
+def test_requests_import_nothing(name: str, tmp_path: Path) -> None:
     """All functions that a request calls find their imports loaded once a service answers."""
     program, allowed = PROGRAMS[name]
     allowed = allowed | STARTING | FETCHING | IN_NOTEBOOKS
-    assert {function: module for function, module in missing(program).items() if function not in allowed} == {}
+    assert {
+        function: module for function, module in missing(program, tmp_path).items() if function not in allowed
+    } == {}
 
 
 def test_the_exceptions_are_needed() -> None:
@@ -142,6 +145,6 @@ def _prefixes(name: str) -> Iterator[str]:
         name = name.rpartition(".")[0]
 
 
-def test_the_check_detects_an_import() -> None:
+def test_the_check_detects_an_import(tmp_path: Path) -> None:
     """The check detects a function whose import is not loaded."""
-    assert missing("import watcher.history")["watcher.history.History.to_frame"] == "pandas"
+    assert missing("import watcher.history", tmp_path)["watcher.history.History.to_frame"] == "pandas"

@@ -226,6 +226,7 @@ def names(expression: str) -> set[str]:
 # -- metrics ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.server
 @pytest.mark.parametrize(
     "job", ["trimaran", "trimaran-extender", "trimaran-writer", "trimaran-rebalancer", "trimaran-standalone"]
 )
@@ -236,6 +237,7 @@ def test_every_metric_is_documented(scraped: Scraped, job: str) -> None:
     assert exposed - rows(pages) == set()
 
 
+@pytest.mark.server
 def test_documented_metrics_exist(scraped: Scraped) -> None:
     """Each row of docs/operations.md is a metric of a running service."""
     assert rows(MANUAL) - scraped.names() == set()
@@ -264,6 +266,7 @@ def test_number_of_series_does_not_grow_with_nodes(watch: Any, tmp_path: Path) -
     assert counts[0] == counts[1] < 500
 
 
+@pytest.mark.server
 def test_scrapes_authenticate_with_a_token(scraped: Scraped) -> None:
     """Prometheus scrapes /metrics with a credentials file, and the target is up."""
     up = "count(max_over_time(up[30s]) == 1)"  # single scrapes of a quarter of a second may fail on a busy machine
@@ -273,9 +276,10 @@ def test_scrapes_authenticate_with_a_token(scraped: Scraped) -> None:
 # -- alerts -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.server
 def test_alert_rules_pass_their_unit_tests() -> None:
     """Promtool accepts the rules and their unit tests, and the tests name every alert."""
-    promtool = need_server("promtool", "prometheus")
+    promtool = need_server("promtool")
     rules = ROOT / "deploy/prometheus/alerts.yml"
     for command in (["check", "rules", str(rules)], ["test", "rules", "alerts_test.yml"]):
         done = subprocess.run(
@@ -287,6 +291,7 @@ def test_alert_rules_pass_their_unit_tests() -> None:
     assert "alertname: TrimaranAbsent" in tests
 
 
+@pytest.mark.server
 def test_prometheus_loads_the_rules(scraped: Scraped) -> None:
     """A running Prometheus reports each rule as healthy, and none fires for healthy services."""
 
@@ -300,6 +305,7 @@ def test_prometheus_loads_the_rules(scraped: Scraped) -> None:
     assert [rule["name"] for rule in rules if rule["state"] == "firing"] == []
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("rule", ALERTS, ids=[rule["alert"] for rule in ALERTS])
 def test_every_alert_is_complete(scraped: Scraped, rule: dict[str, Any]) -> None:
     """An alert's metrics exist; it has a severity, a summary, a description, and a section in docs/operations.md."""
@@ -364,6 +370,7 @@ def test_the_dashboard_works_with_any_data_source() -> None:
             assert used <= {*variables, "__rate_interval"}
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("target", TARGETS, ids=[target["expr"][:60] for target in TARGETS])
 def test_every_panel_has_data(scraped: Scraped, target: dict[str, str]) -> None:
     """Each query of the dashboard returns numbers for running services, with the labels of its legend."""
@@ -375,6 +382,7 @@ def test_every_panel_has_data(scraped: Scraped, target: dict[str, str]) -> None:
     assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= result[0]["metric"].keys()
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("name", ["job", "instance", "node"])
 def test_every_variable_has_values(scraped: Scraped, name: str) -> None:
     """The values of a dashboard variable come from metrics of the services."""
@@ -384,12 +392,13 @@ def test_every_variable_has_values(scraped: Scraped, name: str) -> None:
     assert {result["metric"][label] for result in results} != set()
 
 
+@pytest.mark.server
 def test_node_exporter_scrape_config_is_valid(tmp_path: Path):
     """Promtool accepts the scrape configuration in docs/providers/prometheus.md.
 
     Debian builds Prometheus without Kubernetes service discovery, so static targets replace it here.
     """
-    promtool = need_server("promtool", "prometheus")
+    promtool = need_server("promtool")
     page = (ROOT / "docs/providers/prometheus.md").read_text()
     (recipe,) = re.findall(r"```yaml\n(scrape_configs:.*?)```", page, re.DOTALL)
     discovery = "kubernetes_sd_configs: [{role: pod}]"

@@ -121,10 +121,11 @@ def test_the_official_client_works_in_a_pod(
     assert fake.requests[-1][2].startswith("bearer ")
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("user", ["token", "certificate"])
 def test_kubectl_works_as_with_a_cluster(fake: FakeKubernetes, tmp_path: Path, user: str) -> None:
     """``kubectl top`` and ``kubectl get`` print the fake's objects, and its errors as a cluster's."""
-    binary = need_server("kubectl", "kubernetes-client")
+    binary = need_server("kubectl")
     file = fake.kube_config(user=fake.client_certificate() if user == "certificate" else None)
 
     def kubectl(*arguments: str) -> str:

@@ -67,7 +67,7 @@ class InfluxDb:
 @contextmanager
 def run_influxdb(folder: Path, *, user: str = "", password: str = "", max_rows: int = 0) -> Iterator[InfluxDb]:
     """Run a server with the database ``telegraf``; with a user it requires authentication."""
-    influxd, port = need_server("influxd", "influxdb"), free_port()
+    influxd, port = need_server("influxd"), free_port()
     config = folder / "influxdb.conf"
     auth = "true" if user else "false"
     secret = SHARED_SECRET

@@ -76,7 +76,7 @@ def callback(url: str, output: str, **inputs: dict[str, Any]) -> requests.Respon
 @contextmanager
 def browser():
     """Run Debian's Chromium; yield Playwright's browser."""
-    executable = need_server("chromium", "chromium fonts-dejavu-core")
+    executable = need_server("chromium")
     sync = pytest.importorskip("playwright.sync_api")
     with sync.sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=executable, headless=True, args=list(LAUNCH))

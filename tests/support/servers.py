@@ -18,23 +18,28 @@ from typing import Any
 
 import pytest
 import requests
+from support.programs import how_to_install
 from support.warm import WarmProcess
 
 from watcher.testing.servers import FakeServer as Fake
 from watcher.testing.servers import reply, serving  # noqa: F401  tests import all servers from here
 
 IN_CI = os.environ.get("CI") == "true"
-_INSTALL = "apt-get install -y --no-install-recommends"
+#: IDs of the collected tests with the mark ``server`` or ``e2e``.
+SERVER_TESTS: set[str] = set()
 
 
-def need_server(binary: str, package: str) -> str:
-    """Return the path of a server's binary; if it is missing, skip the test, or fail it if CI=true."""
-    path = shutil.which(binary)
+def need_server(program: str) -> str:
+    """Return the path of a program; if it is not installed, skip the test, or fail it if CI=true.
+
+    Fixtures call it before they start anything. The test has the mark ``server``: the tests with this mark are also
+    run as on a machine without servers (``make test-hidden``).
+    """
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
+    assert not test or test in SERVER_TESTS, "mark the test: @pytest.mark.server"
+    path = shutil.which(program)
     if path is None:
-        message = f"{binary} is not installed: {_INSTALL} {package}"
-        if IN_CI:
-            pytest.fail(message)
-        pytest.skip(message)
+        (pytest.fail if IN_CI else pytest.skip)(how_to_install(program))
     return path
 
 
@@ -79,7 +84,7 @@ def wait_until(condition: Callable[[], Any], expectation: str, seconds: float = 
 @contextmanager
 def run_prometheus(folder: Path, lines: Iterable[str], *arguments: str) -> Iterator[str]:
     """Run Prometheus with a history in OpenMetrics text; yield its address."""
-    promtool = need_server("promtool", "prometheus")
+    promtool = need_server("promtool")
     text = folder / "history.om"
     text.write_text("".join(lines) + "# EOF\n")
     data = folder / "data"
@@ -92,7 +97,7 @@ def run_prometheus(folder: Path, lines: Iterable[str], *arguments: str) -> Itera
 @contextmanager
 def start_prometheus(folder: Path, settings: str, *arguments: str) -> Iterator[str]:
     """Run Prometheus with the blocks in the folder's ``data``, if any; yield its address."""
-    prometheus = need_server("prometheus", "prometheus")
+    prometheus = need_server("prometheus")
     config = folder / "prometheus.yml"
     config.write_text(settings)
     port = free_port()

@@ -235,6 +235,7 @@ def test_a_slow_chunk_delays_neither_a_fetch_nor_the_stop(tmp_path: Path) -> Non
     watcher.stop()
 
 
+@pytest.mark.server
 def test_filled_history_equals_a_recorded_one(tmp_path: Path) -> None:
     """A history filled from Prometheus equals the one that fetches at each minute record, in every value."""
     end = int(time.time()) // 60 * 60 - 120

@@ -38,6 +38,7 @@ def prometheus(address: str, **options: object) -> Settings:
     return Settings(provider=ProviderSettings(name="Prometheus", address=address, **options))
 
 
+@pytest.mark.server
 def test_all_steps_succeed_with_prometheus(prometheus_with_rules: History):
     """All steps succeed with a real Prometheus, and the fetch has all nodes."""
     checks = list(examine(prometheus(prometheus_with_rules.url)))
@@ -63,6 +64,7 @@ def test_the_default_window_is_named(watch: dict[str, object], message: str) -> 
     assert (check.ok, check.message) == (True, message)
 
 
+@pytest.mark.server
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -151,6 +153,7 @@ def test_wrong_scheme(tmp_path: Path):
     assert "should the address begin with https://" in failed.message
 
 
+@pytest.mark.server
 def test_matchers_without_matches(prometheus_with_rules: History):
     """Matchers that exclude all series fail in one step with prometheus.matchers, and queries to paste."""
     settings = prometheus(prometheus_with_rules.url)
@@ -160,6 +163,7 @@ def test_matchers_without_matches(prometheus_with_rules: History):
     assert 'instance:node_cpu:ratio{cluster="prod"}' in failed.message
 
 
+@pytest.mark.server
 def test_empty_prometheus(tmp_path: Path):
     """Without any series one step fails, with queries that Prometheus accepts."""
     other = "# TYPE up gauge\n", f"up 1 {int(time.time())}\n"
@@ -172,6 +176,7 @@ def test_empty_prometheus(tmp_path: Path):
     assert len(queries) == 6
 
 
+@pytest.mark.server
 def test_verbose_lists_the_node_of_each_series(prometheus_with_rules: History):
     """The step for node names has a line for each series; the command prints it with --verbose."""
     checks = {check.step: check for check in examine(prometheus(prometheus_with_rules.url))}

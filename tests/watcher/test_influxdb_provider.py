@@ -94,6 +94,7 @@ def query(**changes: object) -> dict[str, object]:
 # -- 1.x, for real ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.server
 def test_idle_time_becomes_use(influxdb, database):
     """AVG, STD, P90 and MAX of CPU are those of 100 minus idle; percentiles are at most 1.5 ranks off."""
     idle = RANDOM.uniform(5, 95, len(TIMES))
@@ -111,6 +112,7 @@ def test_idle_time_becomes_use(influxdb, database):
     assert not fetched.findings
 
 
+@pytest.mark.server
 def test_percentiles_of_few_samples(influxdb, database):
     """InfluxQL has no 1st percentile of 3 samples, so the 99th percentile of use is the highest sample."""
     influxdb.write(points("cpu,cpu=cpu-total,host=a", "usage_idle", TIMES[-3:], np.array([30.0, 10, 20])), database)
@@ -118,6 +120,7 @@ def test_percentiles_of_few_samples(influxdb, database):
     assert found == {("CPU", "AVG"): 80, ("CPU", "P99"): 90}
 
 
+@pytest.mark.server
 def test_memory_from_either_field(influxdb, database):
     """used_percent is used while there is no available_percent."""
     influxdb.write(points("mem,host=a", "used_percent", TIMES, np.full(len(TIMES), 40.0)), database)
@@ -128,6 +131,7 @@ def test_memory_from_either_field(influxdb, database):
     assert values(fetch(influxdb.url, database=database).nodes["a"])["Memory", "AVG"] == 30
 
 
+@pytest.mark.server
 def test_single_sample_has_deviation_0(influxdb, database):
     """InfluxQL's STDDEV of one sample is null: it is published as 0, with a finding."""
     influxdb.write(points("mem,host=a", "used_percent", TIMES[-1:], np.array([40.0])), database)
@@ -138,6 +142,7 @@ def test_single_sample_has_deviation_0(influxdb, database):
     ]
 
 
+@pytest.mark.server
 def test_changed_tags_are_one_node(influxdb, database):
     """Two successive series of one host give mean and deviation of all samples, and a finding."""
     used = RANDOM.uniform(5, 95, len(TIMES))
@@ -151,6 +156,7 @@ def test_changed_tags_are_one_node(influxdb, database):
     assert [each.node for each in fetched.findings if each.kind == "duplicate"] == ["a"]
 
 
+@pytest.mark.server
 def test_storage_is_the_busiest_disks_rate(influxdb, database):
     """diskio.io_time in ms per second is a tenth of a percent; a reset of the counter does not count."""
     sda, sdb = np.cumsum(RANDOM.integers(0, 20_000, (2, len(TIMES))), axis=1)
@@ -171,6 +177,7 @@ def test_storage_is_the_busiest_disks_rate(influxdb, database):
     assert not [each for each in fetched.findings if each.kind == "duplicate"]
 
 
+@pytest.mark.server
 def test_influxql_names_are_quoted(influxdb, database):
     """Quotes and backslashes in measurement, field, tags and retention policy are used literally."""
     influxdb.run(f'CREATE RETENTION POLICY "r\\"p" ON "{database}" DURATION 1d REPLICATION 1')
@@ -183,6 +190,7 @@ def test_influxql_names_are_quoted(influxdb, database):
     assert values(fetched.nodes["a"])["CPU", "AVG"] == 12
 
 
+@pytest.mark.server
 @pytest.mark.parametrize(
     "attack", ["x' OR '1'='1", "x'; DROP DATABASE telegraf; --", "x\\' OR 1=1 --", 'x" OR "host" != "', "x\n' OR ''='"]
 )
@@ -196,6 +204,7 @@ def test_influxql_injection_is_not_possible(influxdb, attack):
     assert values(fetch(influxdb.url, queries=[query()]).nodes["a"])["CPU", "AVG"] == 40
 
 
+@pytest.mark.server
 def test_failed_query_does_not_affect_others(influxdb, database):
     """A text field is a finding with InfluxDB's message; the other queries are served."""
     influxdb.write([f'load,host=a busy="much" {NOW - 5}', f"mem,host=a used_percent=40 {NOW - 5}"], database)
@@ -207,6 +216,7 @@ def test_failed_query_does_not_affect_others(influxdb, database):
     assert "influxdb.queries" in failed.message
 
 
+@pytest.mark.server
 def test_absurd_samples_are_left_out(influxdb, database):
     """Samples with an infinite sum, for which InfluxDB has no response, are left out with a finding."""
     influxdb.write(points("mem,host=a", "used_percent", TIMES, np.full(len(TIMES), 40.0)), database)
@@ -216,6 +226,7 @@ def test_absurd_samples_are_left_out(influxdb, database):
     assert [each.action for each in fetched.findings if each.kind == "not_finite"] == ["dropped"]
 
 
+@pytest.mark.server
 def test_host_name_suffix_is_removed(influxdb, database):
     """Only host_name_suffix is removed from host names; a series without the tag is a finding."""
     lines = [f"mem,host={host} used_percent=40 {NOW - 5}" for host in ("a.example.com", "b.other", "10.0.0.7")]
@@ -226,6 +237,7 @@ def test_host_name_suffix_is_removed(influxdb, database):
     assert "influxdb.host_tag" in unmatched.message
 
 
+@pytest.mark.server
 def test_no_series_with_the_host_tag(influxdb, database):
     """If no series has the host tag, the error names the tag and its setting."""
     influxdb.write([f"mem,hostname=a used_percent=40 {NOW - 5}"], database)
@@ -234,6 +246,7 @@ def test_no_series_with_the_host_tag(influxdb, database):
     assert set(fetch(influxdb.url, database=database, host_tag="hostname").nodes) == {"a"}
 
 
+@pytest.mark.server
 def test_partial_response_is_a_finding(influxdb, database):
     """A response cut by the server's max-row-limit is a finding."""
     influxdb.write([f"mem,host=node-{number} used_percent=40 {NOW - 5}" for number in range(300)], database)
@@ -242,6 +255,7 @@ def test_partial_response_is_a_finding(influxdb, database):
     assert [each.kind for each in fetched.findings if each.kind == "partial_answer"]
 
 
+@pytest.mark.server
 def test_missing_source_names_the_setting(influxdb, database):
     """A missing database, retention policy or sample is an error that names its setting."""
     with pytest.raises(ProviderAnswerError, match=r"database not found: nope \(influxdb.database\)"):
@@ -252,6 +266,7 @@ def test_missing_source_names_the_setting(influxdb, database):
         fetch(influxdb.url, database=database)
 
 
+@pytest.mark.server
 def test_windows_of_any_duration(influxdb, database):
     """6h works like 15m, and a sample at the start does not belong to the window."""
     times = np.array([NOW - 21_600, NOW - 21_599, NOW - 7, NOW])
@@ -260,6 +275,7 @@ def test_windows_of_any_duration(influxdb, database):
     assert (metric.rollup, metric.value) == ("6h", pytest.approx(30))
 
 
+@pytest.mark.server
 def test_check_has_nodes_and_range(influxdb, database):
     """Each query is a step with its nodes and range; a unit other than percent fails."""
     influxdb.write([f"mem,host={host} used_percent=40 {NOW - 5}" for host in "ab"], database)
@@ -274,6 +290,7 @@ def test_check_has_nodes_and_range(influxdb, database):
     assert "not percent" in steps["query own"].message
 
 
+@pytest.mark.server
 def test_check_names_the_setting(influxdb, database):
     """A step without samples, host tag or database fails and names the setting."""
     influxdb.write([f"mem,hostname=a used_percent=40 {NOW - 5}"], database)
@@ -287,6 +304,7 @@ def test_check_names_the_setting(influxdb, database):
         assert {step.setting for step in opened.check() if not step.ok} == {"influxdb.database"}
 
 
+@pytest.mark.server
 def test_user_and_password(tmp_path):
     """User and password, from settings or address, are sent; a refusal names the setting and no secret."""
     with run_influxdb(tmp_path, user="reader", password="pass w@rd") as server:
@@ -306,6 +324,7 @@ def test_user_and_password(tmp_path):
             assert "pass" not in str([step.message for step in opened.check()])
 
 
+@pytest.mark.server
 def test_json_web_token(tmp_path):
     """provider.token is sent to 1.x as a bearer token; a wrong token is refused without being shown."""
     with run_influxdb(tmp_path, user="reader", password="password") as server:
@@ -323,6 +342,7 @@ def _base64(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
+@pytest.mark.server
 def test_command_line(influxdb, database, watch):
     """``trimaran watch`` with only address and database serves every window."""
     influxdb.write(points("mem,host=a", "used_percent", TIMES, np.full(len(TIMES), 40.0)), database)
@@ -335,6 +355,7 @@ def test_command_line(influxdb, database, watch):
         }  # fmt: skip
 
 
+@pytest.mark.server
 def test_queries_on_the_page(influxdb, database, tmp_path):
     """The page's TOML is a valid settings file, and influxd returns percents for each of its queries."""
     (text,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
@@ -364,6 +385,7 @@ def test_page_has_every_setting():
             assert f"| `{name}` | `{environment_variable(name)}` |" in PAGE.with_stem(section).read_text()
 
 
+@pytest.mark.server
 def test_newest_samples_of_stopped_nodes(influxdb, database):
     """With the longest window, the newest sample of a stopped node has its own time."""
     own = query(type="Storage", measurement="disk", field="reads", rate=True)
@@ -670,6 +692,7 @@ def test_annotated_csv():
     assert read_flux(b"\r\n").series == []
 
 
+@pytest.mark.server
 def test_stopped_server_is_unavailable(tmp_path):
     """A refused connection after a good fetch names address and setting."""
     with run_influxdb(tmp_path) as server, provider(server.url) as opened:

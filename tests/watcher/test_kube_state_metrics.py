@@ -15,6 +15,8 @@ from watcher.settings import ProviderSettings, Settings
 from watcher.workloads.kube_state_metrics import KubeStatePods
 from watcher.workloads.pods import ContainerResources, PodKey
 
+pytestmark = pytest.mark.server
+
 SERIES = {
     "kube_pod_info": [
         ('pod="web-7f9c-a",created_by_kind="ReplicaSet",created_by_name="web-7f9c",node="n1",uid="1"', 1),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from support.fake_kubelet import run_fake_kubelet, stats
 from support.fake_kubernetes import TOKEN, pod_metrics, run_fake_kubernetes
 from support.servers import run_prometheus
@@ -121,6 +122,7 @@ def _text(memory: float) -> str:
     return str(round(memory)) if math.isfinite(memory) and memory < 1e18 else str(memory)
 
 
+@pytest.mark.server
 class TestPrometheus(PodUseContract, PodUseHttpContract):
     harness = PrometheusHarness()
 

@@ -76,6 +76,7 @@ def rows(use: ContainerUse) -> dict[tuple[str, str], tuple[float, float]]:
     return {key[1:]: value for key, value in zip(keys, values, strict=True)}
 
 
+@pytest.mark.server
 def test_each_container_counts_once(tmp_path: Path) -> None:
     """Two kubelet jobs, pause containers, pods' sums and restarts do not change a container's use."""
     end = int(time.time()) - 5
@@ -101,6 +102,7 @@ def test_each_container_counts_once(tmp_path: Path) -> None:
     assert (use.timestamp, use.window_seconds, use.findings) == (end, 300.0, ())
 
 
+@pytest.mark.server
 def test_young_pods_have_their_use_since_they_run(tmp_path: Path) -> None:
     """A pod with one sample is unknown, and one that ran for a part of the window has the mean of that part."""
     end = int(time.time()) - 5
@@ -120,6 +122,7 @@ def test_young_pods_have_their_use_since_they_run(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.server
 def test_memory_is_the_highest_and_cpu_survives_a_reset(tmp_path: Path) -> None:
     """The working set is the highest of the window; a counter that was reset gives a mean that is not negative."""
     end = int(time.time()) - 5
@@ -136,6 +139,7 @@ def test_memory_is_the_highest_and_cpu_survives_a_reset(tmp_path: Path) -> None:
     assert math.isnan(values["young", "app"][0])  # no slope over a reset
 
 
+@pytest.mark.server
 def test_impossible_values_are_dropped_with_a_finding(tmp_path: Path) -> None:
     """Negative, huge and infinite values and NaN are unknown; the other containers keep theirs."""
     end = int(time.time()) - 5
@@ -154,6 +158,7 @@ def test_impossible_values_are_dropped_with_a_finding(tmp_path: Path) -> None:
     assert {finding.action for finding in use.findings} == {"dropped"}
 
 
+@pytest.mark.server
 def test_the_window_has_at_least_four_scrapes(tmp_path: Path) -> None:
     """With a scrape every two minutes CPU is averaged over eight minutes instead of five."""
     end = int(time.time()) - 5
@@ -163,6 +168,7 @@ def test_the_window_has_at_least_four_scrapes(tmp_path: Path) -> None:
     assert rows(use) == {("web-1", "app"): (pytest.approx(0.5), MEBI)}
 
 
+@pytest.mark.server
 def test_a_large_namespace_is_read_within_the_servers_limit(tmp_path: Path) -> None:
     """A server that refuses queries with many samples is asked for smaller shards, until it answers with all pods."""
     end = int(time.time()) - 5
@@ -191,6 +197,7 @@ def test_shards_have_at_most_so_many_series() -> None:
     assert Shard(("a",), "x").halves() == ()
 
 
+@pytest.mark.server
 def test_a_prometheus_without_cadvisor_names_the_series(tmp_path: Path) -> None:
     """Without cAdvisor's series the error names the series, the matchers and the setting."""
     with run_prometheus(tmp_path, ["# TYPE up gauge\n", f"up 1 {int(time.time()) - 30}\n"]) as url:
@@ -220,6 +227,7 @@ PERIODS, THROTTLED = "container_cpu_cfs_periods_total", "container_cpu_cfs_throt
 WAITING = "container_pressure_cpu_waiting_seconds_total"
 
 
+@pytest.mark.server
 def test_throttling_and_waiting_are_shares(tmp_path: Path) -> None:
     """A container has the share of throttled periods and of waiting; one without a limit, or with little, has 0."""
     end = int(time.time()) - 5
@@ -236,6 +244,7 @@ def test_throttling_and_waiting_are_shares(tmp_path: Path) -> None:
     assert use.unchecked == ()
 
 
+@pytest.mark.server
 def test_missing_series_of_strain_are_named(tmp_path: Path) -> None:
     """Without the series of throttling and pressure, strain is unknown, and the reasons name the series."""
     end = int(time.time()) - 5

@@ -63,6 +63,7 @@ def test_prometheus_is_found_by_its_name() -> None:
     assert isinstance(open_provider(settings), PrometheusProvider)
 
 
+@pytest.mark.server
 @pytest.mark.parametrize(("duration", "seconds"), [("15m", 900), ("10m", 600), ("5m", 300), ("1m30s", 90)])
 def test_average_and_deviation_match_numpy(prometheus_with_rules: History, duration: str, seconds: int) -> None:
     """AVG and STD of 100 nodes equal numpy's over the same samples within 1e-9, for both metrics and each window."""
@@ -83,6 +84,7 @@ def test_average_and_deviation_match_numpy(prometheus_with_rules: History, durat
             assert got[name, "AVG"].rollup == got[name, "STD"].rollup == duration
 
 
+@pytest.mark.server
 def test_raw_series_have_all_metrics(prometheus_with_raw_series: History) -> None:
     """Without recording rules, AVG and STD of CPU and memory come from node_exporter's series."""
     history = prometheus_with_raw_series
@@ -105,6 +107,7 @@ PRESSURES_OF_THE_KERNEL = {
 }
 
 
+@pytest.mark.server
 @pytest.mark.parametrize(("prefix", "labels"), [("node", ""), ("container", ',id="/"')])
 def test_pressure_matches_numpy(tmp_path: Path, prefix: str, labels: str) -> None:
     """AVG and STD of every pressure equal numpy's over the same samples, from node_exporter and from cAdvisor.
@@ -173,6 +176,7 @@ def test_expressions_without_series_are_not_repeated() -> None:
     assert first.nodes == second.nodes
 
 
+@pytest.mark.server
 def test_missing_node_exporter(prometheus_with_rules: History) -> None:
     """A window without series is an error that names the missing series and node_exporter."""
     long_ago = window("5m", 300, end=1_000_000_000)
@@ -180,6 +184,7 @@ def test_missing_node_exporter(prometheus_with_rules: History) -> None:
         provider_at(prometheus_with_rules.url).fetch(long_ago, Deadline.after(20))
 
 
+@pytest.mark.server
 def test_check_counts_series(prometheus_with_rules: History) -> None:
     """check() reports the number of series of each query of a real server."""
     steps = list(provider_at(prometheus_with_rules.url).check())
@@ -440,6 +445,7 @@ def _cloned_machines(times: range, *, listed: bool) -> Iterator[str]:
             yield from (f"kube_node_info{{{labels}}} 1 {at}\n" for at in times)
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("listed", [False, True])
 def test_machines_with_one_host_name(tmp_path: Path, listed: bool) -> None:
     """Of two machines with one host name, that with the node's address is the node; else both stay separate."""
@@ -483,6 +489,7 @@ def test_custom_queries_and_matchers() -> None:
     assert all('cluster="prod"' in query for query in queries)
 
 
+@pytest.mark.server
 def test_percentiles_match_numpy(prometheus_with_rules: History) -> None:
     """P90, P95, P99 and MAX equal numpy's over the same samples."""
     history = prometheus_with_rules
@@ -503,6 +510,7 @@ def test_percentiles_match_numpy(prometheus_with_rules: History) -> None:
     )
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("raw", [False, True], ids=["rules", "raw"])
 @pytest.mark.parametrize("alive", [CPU, None], ids=["memory stopped", "all stopped"])
 def test_newest_samples_after_all_nodes_stopped(tmp_path: Path, alive: str | None, raw: bool) -> None:
@@ -536,6 +544,7 @@ def test_unreadable_value_becomes_nan() -> None:
     assert {(each.node, each.kind) for each in findings} == {("a", "not_finite")}
 
 
+@pytest.mark.server
 def test_new_node_has_its_load_and_coverage(tmp_path: Path) -> None:
     """The rate of a node that has existed for one minute is not a fifth of its load; its coverage is set."""
     now = int(time.time()) // 30 * 30
@@ -569,6 +578,7 @@ def test_new_node_has_its_load_and_coverage(tmp_path: Path) -> None:
     )  # without a staleness marker, a series is visible for Prometheus' lookback delta of five minutes
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("raw", [False, True], ids=["rules", "raw"])
 def test_newest_samples_of_stopped_nodes(tmp_path: Path, raw: bool) -> None:
     """The newest sample of a stopped node has its own time, although the window still has its average."""
@@ -591,6 +601,7 @@ def test_newest_samples_of_stopped_nodes(tmp_path: Path, raw: bool) -> None:
     assert now - 480 - 150 <= fetched.newest["stopped"] <= now - 480
 
 
+@pytest.mark.server
 def test_an_answer_without_cpu_says_why(tmp_path: Path) -> None:
     """Before Prometheus has two scrapes there is memory only: each node says that CPU is missing, and why."""
     now = int(time.time())

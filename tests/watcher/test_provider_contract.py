@@ -1,5 +1,6 @@
 """Contract of ``watcher.testing`` for every included provider that has a source."""
 
+import pytest
 from support import (
     harness_datadog,
     harness_fake,
@@ -33,6 +34,7 @@ class TestFake(ProviderContract):
         assert all(step.ok for step in steps)
 
 
+@pytest.mark.server
 class TestInfluxDb(ProviderContract, HttpContract, DuplicatedSeriesContract):
     """Contract with a real influxd 1.x."""
 
@@ -57,6 +59,7 @@ class TestKubernetesMetricsServer(ProviderContract, HttpContract, BrokenNodeCont
     harness = harness_kubernetes_metrics_server.Harness()
 
 
+@pytest.mark.server
 class TestPrometheus(ProviderContract, HttpContract, DuplicatedSeriesContract, PastContract):
     """Contract with a real Prometheus."""
 

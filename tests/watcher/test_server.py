@@ -45,6 +45,7 @@ def test_host_metrics_without_a_provider(watch: Start) -> None:
     assert "'nobody'" in check_error(service.get("/watcher/nobody"), 404, "unknown_node")
 
 
+@pytest.mark.server
 def test_a_real_prometheus_end_to_end(watch: Start, prometheus_with_rules: History) -> None:
     """100 nodes of a real Prometheus are served, compressed and with an entity tag."""
     service = watch(*prometheus_arguments(prometheus_with_rules.url))
@@ -135,6 +136,7 @@ def test_starts_under_busy_clients(tmp_path: Path) -> None:
         assert answers["/compat/watcher", 200] > 0
 
 
+@pytest.mark.server
 @pytest.mark.slow
 def test_the_clock_jumps_while_the_service_runs(watch: Start, tmp_path: Path) -> None:
     """After each jump, back or ahead by up to 50 years, the next fetch is served, and the worker lives on."""

@@ -135,12 +135,12 @@ def test_with_a_broken_dependency_browsers_get_json(tmp_path):
 def test_the_page_is_imported_at_the_first_visit():
     """The service imports the page's modules at the first visit of a browser, and not for other requests."""
     program = f"""
-import sys, tempfile, pathlib
+import sys, pathlib
 from runtime.server.access import AccessCheck
 from watcher.api.service import WatcherService
 from watcher.settings import FakeSettings, ProviderSettings, StoreSettings, WatcherSettings
 from werkzeug.test import Client
-store = StoreSettings(path=pathlib.Path(tempfile.mkdtemp()) / "store")
+store = StoreSettings(path=pathlib.Path("store"))
 settings = WatcherSettings(provider=ProviderSettings(name="Fake"), fake=FakeSettings(nodes=3), store=store)
 service = WatcherService(settings, AccessCheck())
 client = Client(service.start())
@@ -199,6 +199,7 @@ def test_client_certificates_protect_the_page(tmp_path, monkeypatch):
         assert "<title>trimaran</title>" in service.get("/", headers=BROWSER, cert=str(authority.issue("reader"))).text
 
 
+@pytest.mark.server
 @pytest.mark.slow
 def test_every_screen_in_a_browser(tmp_path):
     """A browser logs in once and shows every screen, without errors or requests to other hosts."""

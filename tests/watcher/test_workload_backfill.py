@@ -231,6 +231,7 @@ def rows_of(table: ContainerTable) -> dict[str, int]:
     return {f"{key.workload.kind}/{key.workload.name}": row for row, key in enumerate(table.keys)}
 
 
+@pytest.mark.server
 def test_days_are_read_from_prometheus(tmp_path: Path) -> None:
     """Pods of earlier revisions and ended jobs count, by their workloads, from the days on which they ran."""
     end = int(time.time()) - 5
@@ -256,6 +257,7 @@ def test_days_are_read_from_prometheus(tmp_path: Path) -> None:
     assert (table.runs[job], table.pods[job], table.pods[web]) == (1, 0, 1)
 
 
+@pytest.mark.server
 @pytest.mark.slow
 def test_a_watcher_killed_during_the_backfill_goes_on(tmp_path: Path) -> None:
     """After kill -9 at random moments the watcher has filled each day once, as a watcher that was never killed."""
