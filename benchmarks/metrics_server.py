@@ -64,10 +64,10 @@ def run_server(folder: str, nodes: int) -> Iterator[str]:
     """Run the fake API server in a separate process; yield its URL."""
     command = [sys.executable, __file__, "--serve", folder, str(nodes)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
         assert process.stdin is not None
-        process.stdin.close()
+        assert process.stdout is not None
+        with process.stdin:  # the server ends with it
+            yield process.stdout.readline().strip()
 
 
 def read_lists(session: requests.Session, url: str, paths: tuple[str, ...]) -> None:

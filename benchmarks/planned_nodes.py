@@ -15,7 +15,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,12 +123,12 @@ class Nominator:
 def nominating(cluster: ControlPlane) -> Iterator[Nominator]:
     """Nominate the planned nodes of replacements during the block."""
     nominator = Nominator(cluster)
-    api = KubernetesApi(ApiServerConfig(kube_config=cluster.kubeconfig()))
-    view = ClusterView(api, pod_observer=nominator).start()
-    assert view.wait(60)
-    yield nominator
-    view.close()
-    api.close()
+    with (
+        closing(KubernetesApi(ApiServerConfig(kube_config=cluster.kubeconfig()))) as api,
+        closing(ClusterView(api, pod_observer=nominator).start()) as view,
+    ):
+        assert view.wait(60)
+        yield nominator
 
 
 def attempt_seconds(cluster: ControlPlane, scheduler: Scheduler) -> float:

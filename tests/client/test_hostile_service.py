@@ -194,9 +194,11 @@ def accepting(answer: Callable[[socket.socket], None]) -> Iterator[str]:
 
         thread = threading.Thread(target=accept, daemon=True)
         thread.start()
-        yield f"127.0.0.1:{server.getsockname()[1]}"
-        server.shutdown(socket.SHUT_RDWR)
-        thread.join(5)
+        try:
+            yield f"127.0.0.1:{server.getsockname()[1]}"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 def message_of(address: str, seconds: float = 5) -> str:

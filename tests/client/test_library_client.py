@@ -1,13 +1,13 @@
 """LibraryClient, and its equality with ServiceClient."""
 
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.servers import wait_until
+from support.servers import served_app, wait_until
 from support.workload_rounds import measured
-from werkzeug.serving import make_server
 
 from client import (
     BadSettings,
@@ -59,26 +59,15 @@ class Provider:
 @pytest.fixture
 def both():
     """Return a function that opens a library client and a service client of one watcher."""
-    opened = []
+    with ExitStack() as stack:
 
-    def open_both(*failing: str) -> tuple[LibraryClient, ServiceClient]:
-        library = LibraryClient(Settings(), provider=Provider(*failing))
-        library._watcher.wait_for_first_fetch(5)
-        app = create_app(library._watcher, WatcherTelemetry())
-        server = make_server("127.0.0.1", 0, app, threaded=True)
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        service = ServiceClient(f"http://127.0.0.1:{server.server_port}", retries=0)
-        opened.append((library, service, server, thread))
-        return library, service
+        def open_both(*failing: str) -> tuple[LibraryClient, ServiceClient]:
+            library = stack.enter_context(LibraryClient(Settings(), provider=Provider(*failing)))
+            library._watcher.wait_for_first_fetch(5)
+            url = stack.enter_context(served_app(create_app(library._watcher, WatcherTelemetry())))
+            return library, stack.enter_context(ServiceClient(url, retries=0))
 
-    yield open_both
-    for library, service, server, thread in opened:
-        service.close()
-        server.shutdown()
-        thread.join()
-        server.server_close()
-        library.close()
+        yield open_both
 
 
 @pytest.mark.parametrize("failing", [(), ("15m",), ("15m", "10m")])

@@ -7,7 +7,6 @@ are interchangeable: a move has landed if any new pod of the workload is on its 
 import contextlib
 import http.client
 import itertools
-import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,7 +33,7 @@ from control_plane.moving import (
 from control_plane.rights import grant_rights
 from control_plane.scheduler import Scheduler
 from control_plane.usage import CPU_ANNOTATION, Kwok
-from support.servers import wait_until
+from support.servers import run_server, wait_until
 
 from trimaran.extender.kube_scheduler import ExtenderEndpoint, render_config
 from trimaran.rebalancer.moves import MoveRecord, MoveState
@@ -89,12 +88,12 @@ class OfferLog(ThreadingHTTPServer):
         return [*self._extenders[first:], *self._extenders[:first]]
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+        self._running = run_server(self)
+        self._running.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self.server_close()
+        self._running.__exit__(None, None, None)
 
     def offers(self) -> dict[str, set[str]]:
         """Return the names of all nodes offered for each pod, by its UID."""

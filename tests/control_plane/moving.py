@@ -1,7 +1,6 @@
 """``trimaran rebalance`` on a real control plane: a hot node, a watcher whose use of pods is made up, and processes."""
 
 import sys
-import threading
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -21,7 +20,7 @@ from control_plane.rights import grant_rights
 from control_plane.scheduler import Scheduler
 from control_plane.usage import CPU_ANNOTATION, Kwok
 from support.extending import snapshot_of
-from support.servers import free_port, wait_until
+from support.servers import free_port, run_server, wait_until
 
 from runtime.kubernetes.objects import Pod
 from runtime.kubernetes.workloads import Workload
@@ -128,12 +127,12 @@ class PodUse(ThreadingHTTPServer):
         self.cluster, self.url = cluster, f"http://127.0.0.1:{self.server_port}"
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+        self._running = run_server(self)
+        self._running.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self.server_close()
+        self._running.__exit__(None, None, None)
 
     def pods(self) -> list[tuple[Pod, float]]:
         """Return the pods on nodes with their use, cores."""

@@ -6,7 +6,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from support.servers import wait_until
@@ -14,6 +14,8 @@ from support.servers import wait_until
 
 class Process:
     """A program that runs until it is killed; an apiserver would wait on SIGTERM while etcd is gone.
+
+    As a context manager it is terminated at the end of the block.
 
     Args:
         command: the program and its arguments.
@@ -29,6 +31,12 @@ class Process:
         self._environment = {**os.environ, **(environment or {})}
         self._command = [str(part) for part in command]
         self._process = self._start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.terminate()
 
     @property
     def pid(self) -> int:

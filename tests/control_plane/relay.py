@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import requests
 from control_plane.cluster import ControlPlane
+from support.servers import run_server
 
 _FORWARDED_HEADERS = ("Authorization", "Content-Type", "Accept")
 _END = None
@@ -74,12 +75,12 @@ class Relay:
         self.url = f"https://127.0.0.1:{self._server.server_port}"
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        self._running = run_server(self._server)
+        self._running.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._running.__exit__(None, None, None)
         self.cut()
 
     def cut(self) -> None:

@@ -71,8 +71,10 @@ class Stopwatch:
     @contextmanager
     def step(self, title: str) -> Iterator[None]:
         began = time.monotonic()
-        yield
-        self.steps[title] = time.monotonic() - began
+        try:
+            yield
+        finally:
+            self.steps[title] = time.monotonic() - began
 
     def table(self) -> str:
         lines = [f"{seconds:6.1f} s  {title}" for title, seconds in self.steps.items()]

@@ -80,12 +80,11 @@ def killed_leaders(cluster: ControlPlane, options: tuple[str, ...]) -> Iterator[
     killer.start()
     try:
         yield
-        killer.join(PATIENCE)
-        assert done
     finally:
         killer.join(PATIENCE)
         for each in replicas:
             each.process.kill()
+    assert done
 
 
 def bound(cluster: ControlPlane) -> Counter[str]:

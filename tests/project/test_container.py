@@ -8,7 +8,6 @@ import shutil
 import ssl
 import subprocess
 import sys
-import threading
 import tomllib
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 from support.certificates import Authority
-from support.servers import need_server
+from support.servers import need_server, run_server
 
 import trimaran
 from runtime.settings.loading import load
@@ -217,9 +216,8 @@ def _watcher_that_answers(status: int, certificate: Path | None = None):
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(certificate)
             server.socket = context.wrap_socket(server.socket, server_side=True)
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        yield server.server_port
-        server.shutdown()
+        with run_server(server):
+            yield server.server_port
 
 
 @pytest.mark.parametrize("secured", [False, True])

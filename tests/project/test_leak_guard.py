@@ -21,6 +21,7 @@ LEAKS = {
     "grandchild": ("subprocess.run('sleep 4 &', shell=True)", r"child process \d+ \(sleep 4\), started at the end of"),
     "socket": ("KEPT.append(socket.create_server(('127.0.0.1', 0)))", r"listening socket \('127.0.0.1', \d+\)"),
     "descriptor": ("KEPT.append(open('/etc/hosts'))", r"descriptor \d+ \(/etc/hosts\), opened at"),
+    "garbage": ("cycle = [open('/etc/hosts')]; cycle.append(cycle)", r"garbage: unclosed file .*/etc/hosts"),
     "pipe": ("KEPT.append(os.pipe())", r"descriptor \d+ \(pipe:"),
     "file": ("open('here.txt', 'w').close()", r"file \S*/here.txt, created at"),
     "folder": ("os.mkdir('there')", r"file \S*/there, created at"),
@@ -31,8 +32,8 @@ LEAKS = {
     "variable": ("os.environ['LEFT'] = '1'", r"environment variable LEFT$"),
     "unset_variable": ("del os.environ['KEPT']", r"environment variable KEPT, which is no longer set"),
     "handler": ("logging.getLogger('a.b').addHandler(logging.StreamHandler())", r"logging handler .* of logger 'a\.b'"),
-    "random": ("random.random()", r"global generator of random:"),
-    "numpy_random": ("np.random.seed(1)", r"global generator of numpy.random:"),
+    "random": ("random.random()", r"state of the global generator of random:"),
+    "numpy_random": ("np.random.seed(1)", r"state of the global generator of numpy.random:"),
 }  # fmt: skip
 HEAD = """
 import logging, os, random, signal, socket, sqlite3, subprocess, tempfile, threading, time
@@ -93,7 +94,7 @@ def run_tests(folder: Path, text: str) -> str:
         "no:dash",
     ]
     environment = {**os.environ, "PYTHONPATH": str(TESTS), "KEPT": "1"}
-    command += ["-rA", "--tb=short", "test_planted.py", "--basetemp", str(folder / "base")]
+    command += ["-rA", "--tb=short", "-W", "error", "test_planted.py", "--basetemp", str(folder / "base")]
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120
     ).stdout

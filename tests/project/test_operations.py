@@ -6,7 +6,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,8 +21,7 @@ from support.extending import extender_args
 from support.fake_kubernetes import FakeKubernetes, pod, rfc3339
 from support.nodes_api import NodesApi
 from support.scripted_api import SILENCE, ScriptedApi
-from support.servers import Service, free_port, need_server, start_prometheus, wait_until
-from werkzeug.serving import WSGIRequestHandler, make_server
+from support.servers import Service, free_port, need_server, served_app, start_prometheus, wait_until
 
 from runtime.kubernetes.api import ListPage
 from runtime.server.access import AccessCheck
@@ -77,23 +76,6 @@ class Writable(ScriptedApi):
         self.abort()
 
 
-class Silent(WSGIRequestHandler):
-    def log_request(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def served(app: Any) -> Iterator[str]:
-    """Serve an application; yield its address."""
-    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=Silent)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 @contextmanager
 def node_writer(watcher: str, token_file: Path) -> Iterator[str]:
     """Serve the worker of ``trimaran nodes``; yield its address."""
@@ -102,9 +84,8 @@ def node_writer(watcher: str, token_file: Path) -> Iterator[str]:
         "nodes.interval_seconds": 0.5,
     }  # fmt: skip
     worker = SoftTaintsWorker(load(NodesSettings, flags).settings, Writable(), AccessCheck())
-    with served(worker.start()) as url:
+    with closing(worker), served_app(worker.start()) as url:
         yield url
-    worker.close()
 
 
 @contextmanager
@@ -115,9 +96,8 @@ def rebalancer(watcher: str, token_file: Path) -> Iterator[str]:
         "rebalance.interval_seconds": 0.5,
     }  # fmt: skip
     worker = RebalancerWorker(load(RebalanceSettings, flags).settings, [Writable() for _ in range(3)], AccessCheck())
-    with served(worker.start()) as url:
+    with closing(worker), served_app(worker.start()) as url:
         yield url
-    worker.close()
 
 
 @contextmanager
@@ -125,7 +105,7 @@ def standalone() -> Iterator[str]:
     """Serve the metrics of a ``trimaran scheduler`` that leads; yield its address."""
     telemetry = SchedulerTelemetry()
     telemetry.watch(lambda: {"leads": 1.0, "load_known": 1.0}, dict)
-    with served(create_app(telemetry, lambda: True, str, dict, None, AccessCheck())) as url:
+    with served_app(create_app(telemetry, lambda: True, str, dict, None, AccessCheck())) as url:
         yield url
 
 
@@ -169,20 +149,22 @@ def services(folder: Path) -> Iterator[dict[str, str]]:
             rebalancer(service.url, token_file) as mover,
             standalone() as placer,
         ):
-            pods = threading.Thread(target=schedule, args=(url, kubernetes, stop), daemon=True)
+            pods = threading.Thread(target=schedule, args=(url, kubernetes, stop))
             pods.start()
-            yield {"trimaran": service.url, "trimaran-extender": url, "trimaran-writer": writer,
-                   "trimaran-rebalancer": mover, "trimaran-standalone": placer}  # fmt: skip
-            stop.set()
-            pods.join(20)
+            try:
+                yield {"trimaran": service.url, "trimaran-extender": url, "trimaran-writer": writer,
+                       "trimaran-rebalancer": mover, "trimaran-standalone": placer}  # fmt: skip
+            finally:
+                stop.set()
+                pods.join()
     finally:
-        stop.set()
         service.close()
 
 
 @pytest.fixture(scope="module")
 def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
     """The services, and a Prometheus that scrapes them and has loaded the alert rules."""
+    need_server("prometheus")
     folder = tmp_path_factory.mktemp("operations")
     with services(folder) as targets:
 

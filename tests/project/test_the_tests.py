@@ -54,6 +54,52 @@ def test_the_check_detects_an_early_return() -> None:
     assert returning_tests(nested) == []
 
 
+def unguarded(function: ast.FunctionDef) -> list[int]:
+    """Return the lines after a ``yield`` that a failure in the block skips; assertions and ``finally`` may follow."""
+    lines: list[int] = []
+
+    def visit(block: list[ast.stmt], after: list[ast.stmt]) -> None:
+        for number, statement in enumerate(block):
+            rest = [*block[number + 1 :], *after]
+            if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+                continue
+            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Yield):
+                lines.extend(each.lineno for each in rest if not isinstance(each, ast.Assert))
+            if not any(
+                ast.unparse(each.type or each) == "BaseException" for each in getattr(statement, "handlers", ())
+            ):
+                visit(getattr(statement, "body", []), rest)
+                visit(getattr(statement, "orelse", []), rest)
+
+    visit(function.body, [])
+    return lines
+
+
+def context_managers(source: str) -> Iterator[ast.FunctionDef]:
+    """Yield every function that is a context manager."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef) and "contextmanager" in map(ast.unparse, node.decorator_list):
+            yield node
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_context_managers_clean_up_after_failures(file: Path) -> None:
+    """What a context manager does after its block, it also does if the block fails or skips."""
+    assert {each.name: unguarded(each) for each in context_managers(file.read_text()) if unguarded(each)} == {}
+
+
+def test_the_check_detects_an_unguarded_cleanup() -> None:
+    """A statement after ``yield`` is detected, also within ``try`` with ``finally``; in ``finally`` it is not."""
+    head = "@contextmanager\ndef f():\n    try:\n        yield\n"
+    for text, lines in (
+        ("@contextmanager\ndef f():\n    with a:\n        yield\n    b()\n", [5]),
+        (f"{head}        a()\n    finally:\n        b()\n", [5]),
+        (f"{head}    finally:\n        b()\n    assert c\n", []),
+    ):
+        (function,) = context_managers(text)
+        assert unguarded(function) == lines
+
+
 def ports_of(process: str) -> set[int]:
     """Return 2,000 ports that one of three test processes chooses."""
     code = "from support.servers import free_port\nprint(*(free_port() for _ in range(2000)))"

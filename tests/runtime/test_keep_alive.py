@@ -28,10 +28,13 @@ class ScriptedServer:
         self.connections = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)  # ends accept(), which closing does not
         self._listener.close()
+        self._thread.join()
 
     def _accept(self) -> None:
         while True:
@@ -64,9 +67,8 @@ class ScriptedServer:
 
 @pytest.fixture
 def server() -> Iterator[ScriptedServer]:
-    server = ScriptedServer()
-    yield server
-    server.close()
+    with contextlib.closing(ScriptedServer()) as server:
+        yield server
 
 
 @pytest.fixture

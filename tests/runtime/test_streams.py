@@ -1,5 +1,6 @@
 """Streams and writes of a session over real sockets, and watches of the API server."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 import requests
 from support.fake_kubernetes import TOKEN, FakeKubernetes, node, run_fake_kubernetes
-from support.servers import reply, serving
+from support.servers import reply, run_server, serving
 
 from runtime.http import session as transport_session
 from runtime.http.errors import Canceled, TooLarge
@@ -221,8 +222,8 @@ def test_an_idle_watch_times_out_and_abort_cancels_it(api: KubernetesApi, fake: 
 def plain_api(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[KubernetesApi]:
     with serving(answer) as server:
         api = KubernetesApi(ApiServerConfig(address=server.url))
-        yield api
-        api.close()
+        with contextlib.closing(api):
+            yield api
 
 
 @pytest.mark.parametrize(
@@ -271,8 +272,7 @@ def test_writes_send_json_with_its_content_type() -> None:
         def log_message(self, *args: Any) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server, run_server(server):
         api = KubernetesApi(ApiServerConfig(address=f"http://127.0.0.1:{server.server_port}"))
         for method, kind in {
             "POST": "application/json",
@@ -284,4 +284,3 @@ def test_writes_send_json_with_its_content_type() -> None:
             assert answer == {"done": "/it?fieldManager=trimaran"}
             assert seen.pop() == (method, kind, b'{"a":1}')
         api.close()
-        server.shutdown()

@@ -13,7 +13,6 @@ import gzip
 import json
 import math
 import re
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
+from support.servers import run_server
 
 _STRING = r'"(?:[^"\\$]|\\["\\nrt$]|\$(?!\{))*"'
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z"
@@ -212,11 +212,5 @@ def run_influxdb2() -> Iterator[FakeInfluxDb2]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     fake = FakeInfluxDb2(f"http://127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
+    with run_server(server):
         yield fake
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

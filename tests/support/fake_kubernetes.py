@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from watcher.testing.servers import run_server
+
 TOKEN = "right-token"
 METRICS_GROUP = "metrics.k8s.io"
 _GZIP_FROM_BYTES = 128 * 1024  # the API server's own threshold
@@ -486,14 +488,10 @@ def run_fake_kubernetes(folder: Path, host: str = "127.0.0.1", **options: Any) -
     server.tls.load_verify_locations(folder / "ca.pem")
     server.tls.verify_mode = ssl.CERT_OPTIONAL
     fake.url = f"https://{f'[{host}]' if ':' in host else host}:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield fake
-    finally:
-        with fake.changed:
-            fake.stopping = True
-            fake.changed.notify_all()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with run_server(server):
+        try:
+            yield fake
+        finally:
+            with fake.changed:
+                fake.stopping = True
+                fake.changed.notify_all()

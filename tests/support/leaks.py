@@ -1,6 +1,8 @@
 """Comparison of what this process holds before and after each test and each wider fixture."""
 
 import contextlib
+import gc
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +21,8 @@ class Leak(Exception):
 #: The guard of this process, once its tests run.
 installed: list["LeakGuard"] = []
 #: Seconds in which what a test has stopped may end, such as a server's thread whose connection was just closed.
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 2.0
+_ENDING = {"thread", "child", "descriptor", "temporary file"}
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -34,6 +37,7 @@ class LeakGuard:
         self._origins = origins
         self._known = take(origins)
         self._held: dict[Any, Difference] = {}
+        self._unclosed: list[str] = []
 
     def check_test(self) -> list[str]:
         """Return a line for each thing that is left since the last check, apart from what wider fixtures hold."""
@@ -110,14 +114,33 @@ class LeakGuard:
         while True:
             now = take(self._origins)
             left = compare(now)
-            waits = any(kind in {"thread", "child", "descriptor", "temporary file"} for kind, _ in left.resources)
+            waits = any(kind in _ENDING for kind, _ in left.resources)
             if not waits or time.monotonic() > end:
                 return now, left
+            if pause == 0.001:
+                self._collect_garbage()
             time.sleep(pause)
             pause = min(pause * 1.5, 0.05)
 
+    def _collect_garbage(self) -> None:
+        """Close what only cycles refer to, such as pools of urllib3; what Python warns of there is left behind, too."""
+        usual = sys.unraisablehook
+
+        def keep(raised: Any) -> None:
+            if isinstance(raised.exc_value, ResourceWarning):
+                self._unclosed.append(f"garbage: {raised.exc_value}")
+            else:
+                usual(raised)
+
+        sys.unraisablehook = keep
+        try:
+            gc.collect()
+        finally:
+            sys.unraisablehook = usual
+
     def _lines(self, left: Difference) -> list[str]:
-        return sorted(describe(key, self._origins) for key in (*left.resources, *left.states))
+        unclosed, self._unclosed = self._unclosed, []
+        return unclosed + sorted(describe(key, self._origins) for key in (*left.resources, *left.states))
 
 
 @contextmanager

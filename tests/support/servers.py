@@ -20,9 +20,10 @@ import pytest
 import requests
 from support.programs import how_to_install
 from support.warm import WarmProcess
+from werkzeug.serving import WSGIRequestHandler, make_server
 
 from watcher.testing.servers import FakeServer as Fake
-from watcher.testing.servers import reply, serving  # noqa: F401  tests import all servers from here
+from watcher.testing.servers import reply, run_server, serving  # noqa: F401  tests import all servers from here
 
 IN_CI = os.environ.get("CI") == "true"
 #: IDs of the collected tests with the mark ``server`` or ``e2e``.
@@ -125,6 +126,19 @@ def two_nodes(handler: BaseHTTPRequestHandler) -> None:
     """Respond as a Prometheus server with two nodes."""
     result = [{"metric": {"instance": f"{name}:9100"}, "value": [1, "0.25"]} for name in ("node-1", "node-2")]
     reply(handler, {"status": "success", "data": {"resultType": "vector", "result": result}})
+
+
+class _Silent(WSGIRequestHandler):
+    def log(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def served_app(app: Any) -> Iterator[str]:
+    """Serve a WSGI application in this process; yield its address."""
+    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=_Silent)
+    with run_server(server):
+        yield f"http://127.0.0.1:{server.server_port}"
 
 
 # -- the watcher in its own process -------------------------------------------------------------------------------

@@ -1,38 +1,14 @@
 """Services that the dashboard shows next to the watcher, served over HTTP in this process."""
 
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
-from werkzeug.serving import WSGIRequestHandler, make_server
 from werkzeug.wrappers import Request, Response
 
 from runtime.server.access import AccessCheck
 from trimaran.scheduler.app import create_app
 from trimaran.scheduler.telemetry import AttemptResult, SchedulerTelemetry
-
-
-class Silent(WSGIRequestHandler):
-    """Request handler without a log."""
-
-    def log(self, *arguments: Any) -> None:
-        del arguments
-
-
-@contextmanager
-def served_app(app: Any) -> Iterator[str]:
-    """Serve a WSGI application; yield its address."""
-    server = make_server("127.0.0.1", 0, app, request_handler=Silent)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def scheduler_app(

@@ -1,5 +1,6 @@
 """Tests of the provider Datadog, with a fake of its timeseries endpoint."""
 
+import contextlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,8 +55,8 @@ def provider_over(fake: FakeDatadog, app_key: str = "right-app-key", **own: Any)
     with running(fake) as url:
         access = ProviderSettings(name="Datadog", address=url, token="right-token", app_key=app_key)
         provider = DatadogProvider(Settings(provider=access, datadog=DatadogSettings(**own)))
-        yield provider
-        provider.close()
+        with contextlib.closing(provider):
+            yield provider
 
 
 def fetch(provider: DatadogProvider, name: str = "15m") -> Fetched:

@@ -2,7 +2,6 @@
 
 import gzip
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import numpy as np
 import orjson
 import pytest
 from support.bench import START, Api
-from werkzeug.serving import make_server
+from support.servers import served_app
 
 from client import LibraryClient, ServiceClient, UnknownNode
 from watcher.api.openapi import document
@@ -141,12 +140,9 @@ def test_history_requires_a_token() -> None:
 
 def test_both_clients_return_the_same(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """The service client and the library client return the same arrays and raise the same errors."""
-    server = make_server("127.0.0.1", 0, api.app, threaded=True)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    service = ServiceClient(f"http://127.0.0.1:{server.server_port}", retries=0)
     library = LibraryClient.__new__(LibraryClient)
     monkeypatch.setattr(library, "_watcher", api.watcher, raising=False)
-    try:
+    with served_app(api.app) as url, ServiceClient(url, retries=0) as service:
         for query in ({}, {"node": "a"}, {"node": "a", "type": "CPU", "since": START, "step": "2m"}):
             remote, embedded = service.history(**query), library.history(**query)
             assert (remote.nodes, remote.steps) == (embedded.nodes, embedded.steps)
@@ -158,9 +154,6 @@ def test_both_clients_return_the_same(api: Api, monkeypatch: pytest.MonkeyPatch)
                 client.history("nobody")
             with pytest.raises(ValueError, match="use at least 300 s"):
                 client.history(step=60)
-    finally:
-        service.close()
-        server.shutdown()
 
 
 def test_wire_round_trip() -> None:

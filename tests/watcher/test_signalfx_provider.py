@@ -1,5 +1,6 @@
 """Tests of the provider SignalFx, with a fake of its two endpoints."""
 
+import contextlib
 import sys
 import threading
 import time
@@ -51,8 +52,8 @@ def provider_over(fake: FakeSignalFx, operators: str = "AVG,STD", **own: Any) ->
         access = ProviderSettings(name="SignalFx", address=url, token="right-token")
         watch = WatchSettings(operators=operators)
         provider = SignalFxProvider(Settings(provider=access, signalfx=SignalFxSettings(**own), watch=watch))
-        yield provider
-        provider.close()
+        with contextlib.closing(provider):
+            yield provider
 
 
 def window(name: str = "15m", end: int | None = None) -> Window:

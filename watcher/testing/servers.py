@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import BaseServer
 from typing import Any
 
 
@@ -22,6 +23,19 @@ class FakeServer:
     def url(self) -> str:
         """Base URL of the server."""
         return f"http://127.0.0.1:{self.server.server_port}"
+
+
+@contextmanager
+def run_server(server: BaseServer) -> Iterator[None]:
+    """Run a server in a thread until the block ends, then close it and wait for its thread."""
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 @contextmanager
@@ -53,14 +67,8 @@ def serving(
     fake = FakeServer(server)
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with run_server(server):
         yield fake
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def reply(

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from support.controlling import Controlled
 from support.rebalancing import hot_and_cold
-from support.servers import free_port
-from support.shown_services import served_app
+from support.servers import free_port, served_app
 
 pytest.importorskip("dash")
 

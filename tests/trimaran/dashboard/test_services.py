@@ -5,7 +5,8 @@ from typing import Any
 
 import orjson
 import pytest
-from support.shown_services import prometheus_app, scheduler_app, served_app
+from support.servers import served_app
+from support.shown_services import prometheus_app, scheduler_app
 from werkzeug.wrappers import Response
 
 pytest.importorskip("dash")

@@ -3,7 +3,6 @@
 import json
 import math
 import string
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,8 +12,7 @@ import numpy as np
 import pytest
 from support.bench import Api
 from support.extending import CONFIGURATION, SettableMetrics, StaticView, extender_args, profiles
-from support.servers import run_prometheus
-from werkzeug.serving import make_server
+from support.servers import run_prometheus, served_app
 
 from client import ServiceClient
 from runtime.http.gather import Deadline
@@ -132,16 +130,10 @@ def test_bad_use_costs_only_itself(tmp_path: Path) -> None:
         sources = PodUseSources("Prometheus", PrometheusProvider(settings), source)
         rounds = PodUseRounds(settings, [api.watcher.workloads], lambda _settings: sources, clock=lambda: end)
         assert rounds.run_once(), rounds.state.failure
-    server = make_server("127.0.0.1", 0, api.app, threaded=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        with ServiceClient(f"http://127.0.0.1:{server.server_port}", timeout_seconds=30) as client:
-            table, document, odd = client.workloads(), client.workload_document(), client.workload_detail(ODD)
-            use = WorkloadUse(client, 60, clock=lambda: float(end))
-            use.read_once()
-    finally:
-        server.shutdown()
-        server.server_close()
+    with served_app(api.app) as url, ServiceClient(url, timeout_seconds=30) as client:
+        table, document, odd = client.workloads(), client.workload_document(), client.workload_detail(ODD)
+        use = WorkloadUse(client, 60, clock=lambda: float(end))
+        use.read_once()
     # The table has the good ones with their use, and nothing that is not finite.
     for name in ("use", "deviations", "level", "level_deviation", "pods", "pod_minutes"):
         values = getattr(table, name)

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from support.servers import run_server
 
 from trimaran.cli.main import main
 from trimaran.extender.configz import differences, read_configz
@@ -144,12 +144,10 @@ def test_the_command_reads_a_url_a_file_or_standard_input(tmp_path: Path, runnin
     file.write_text(FILE)
     (tmp_path / "configz").write_bytes(CONFIGZ.read_bytes())
     handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, run_server(server):
         url = f"http://127.0.0.1:{server.server_port}/configz"
         assert check(file, url).exit_code == 0
         missing = check(file, f"{url}/missing")
-        server.shutdown()
     assert missing.exit_code == 2
     assert "404" in missing.output
     assert check(file, str(CONFIGZ)).exit_code == 0

@@ -7,7 +7,6 @@ import re
 import threading
 import tracemalloc
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 from support.extending import SettableMetrics, StaticView, extender_args, metrics, profiles
 from support.reviewing import ReviewingApi
-from werkzeug.serving import WSGIRequestHandler, make_server
+from support.servers import served_app
 from werkzeug.test import Client
 
 from runtime.kubernetes.access_reviews import AccessReviews
@@ -139,7 +138,7 @@ def test_a_decision_has_explained_nodes_and_the_chosen_one(bench: Bench) -> None
 def test_an_explanation_does_not_contradict_itself() -> None:
     """If kube-scheduler's own scores put another node first than ours, rank, margin and text say so."""
     bench = Bench()
-    with served(bench) as url:
+    with served_app(bench.client.application) as url:
         document = ExtenderArgs.decode(orjson.dumps(extender_args(*NAMES)))
         answer = bench.prioritizer.answer(document)
         bench.record.add(document, answer, "node-9", active=True)  # best by the sum with kube-scheduler's own scores
@@ -159,7 +158,7 @@ def test_an_explanation_does_not_contradict_itself() -> None:
 
 def test_a_node_that_was_no_candidate_is_explained_as_such(bench: Bench) -> None:
     """A pod that was bound to a node outside of the request has neither a score nor a rank, and the text says why."""
-    with served(bench) as url:
+    with served_app(bench.client.application) as url:
         bench.ask(names=NAMES[:5])
         bench.bind("pod-1", "node-20")
         bench.record.run_cycle()
@@ -451,7 +450,7 @@ def test_metrics_include_rank_margin_age_stages_and_herd_ratio(bench: Bench) -> 
 
 def test_the_command_names_the_option_for_the_token() -> None:
     """Without a token ``trimaran explain`` names ``--token-file`` and the command of kubectl that makes a token."""
-    with served(Bench(authorizer=reviews(ReviewingApi()))) as url:
+    with served_app(Bench(authorizer=reviews(ReviewingApi())).client.application) as url:
         status, text = run("explain", "default/pod-1", "--extender", url)
     assert status == 1
     assert "kubectl create token ACCOUNT > FILE, then --token-file FILE" in text
@@ -556,23 +555,6 @@ def test_requests_that_wait_hold_no_body(bench: Bench) -> None:
         assert environ["CONTENT_LENGTH"] == str(len(kept))
 
 
-@contextmanager
-def served(bench: Bench) -> Iterator[str]:
-    """Serve the application of a bench on a port."""
-    server = make_server("127.0.0.1", 0, bench.client.application, request_handler=Silent)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-class Silent(WSGIRequestHandler):
-    def log(self, *_: object, **__: object) -> None:
-        pass
-
-
 def run(*arguments: str) -> tuple[int, str]:
     done = CliRunner().invoke(main, arguments)
     return done.exit_code, done.output
@@ -580,7 +562,7 @@ def run(*arguments: str) -> tuple[int, str]:
 
 def test_the_commands_print_decisions_and_regrets(bench: Bench, tmp_path: Path) -> None:
     """``trimaran explain`` and ``trimaran extender regret`` print the served document, as text and as JSON."""
-    with served(bench) as url:
+    with served_app(bench.client.application) as url:
         bench.ask()
         bench.record.run_cycle()
         assert "unknown (yet)" in run("explain", "default/pod-1", "--extender", url)[1]

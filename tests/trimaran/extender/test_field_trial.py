@@ -2,7 +2,6 @@
 
 import logging
 import re
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from click.testing import CliRunner
 from conftest import History
 from flask import Flask
 from support.extending import SettableMetrics, metrics
-from werkzeug.serving import make_server
+from support.servers import served_app
 
 from runtime.http.gather import Deadline
 from scoring import Pod
@@ -310,13 +309,8 @@ def served(trial: FieldTrial) -> Iterator[str]:
     """Serve the route of a trial on a port."""
     app = Flask("extender")
     app.register_blueprint(trial_routes(trial))
-    server = make_server("127.0.0.1", 0, app)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with served_app(app) as url:
+        yield url
 
 
 def test_the_command_shows_the_report(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from control_plane.processes import Process
 from support.extending import snapshot_of
 from support.nodes_api import NodesApi
 from support.scripted_api import SILENCE, ScriptedApi
-from support.servers import free_port, wait_until
+from support.servers import free_port, run_server, wait_until
 from werkzeug.test import Client
 
 from runtime.kubernetes.api import ListPage
@@ -154,7 +154,6 @@ class SlowClusterHandler(BaseHTTPRequestHandler):
 def test_a_resumed_writer_writes_nothing_more_of_its_cycle(tmp_path: Path, successor: str) -> None:
     """A writer stopped within a cycle for longer than the Lease writes no more, whether or not another took over."""
     cluster = SlowCluster()
-    threading.Thread(target=cluster.serve_forever, args=(0.02,), daemon=True).start()
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(
         yaml.safe_dump({
@@ -169,8 +168,7 @@ def test_a_resumed_writer_writes_nothing_more_of_its_cycle(tmp_path: Path, succe
         sys.executable, "-m", "trimaran", "nodes", "--taints", "--watcher", cluster.url, "--port", str(free_port()),
         "--kube-config", kubeconfig, *(each for setting in settings for each in ("--set", f"nodes.{setting}")),
     ]  # fmt: skip
-    process = Process(command, tmp_path / "nodes.log")
-    try:
+    with run_server(cluster), Process(command, tmp_path / "nodes.log") as process:
         process.wait_until(lambda: cluster.patched, "a cycle has begun", 60)
         process.pause()
         time.sleep(LEASE_SECONDS * 1.2)
@@ -183,7 +181,3 @@ def test_a_resumed_writer_writes_nothing_more_of_its_cycle(tmp_path: Path, succe
         assert cluster.patched == 1
         holder = next(iter(cluster.api.leases.values()))["spec"]["holderIdentity"]
         assert (holder == successor) == bool(successor)
-    finally:
-        process.terminate()
-        cluster.shutdown()
-        cluster.server_close()
