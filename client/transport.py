@@ -50,6 +50,7 @@ class Transport:
         self._timeout = timeout_seconds
         self._retries = retries
         self._closed = threading.Event()
+        self._random = random.Random()  # noqa: S311  jitter spreads the load; the program may have seeded the global one
         self._session = session
 
     def get(
@@ -148,7 +149,7 @@ class Transport:
 
     def _pause(self, tries: int, deadline: Deadline) -> bool:
         """Wait before the next try; return False if there is no time for it."""
-        jitter = random.uniform(0, _PAUSE_JITTER_SECONDS)  # noqa: S311  jitter spreads the load of many clients
+        jitter = self._random.uniform(0, _PAUSE_JITTER_SECONDS)
         pause = _FIRST_PAUSE_SECONDS * 2**tries + jitter
         return pause < deadline.remaining_seconds() and not self._closed.wait(pause)
 

@@ -109,6 +109,7 @@ class Reflector:
         self._observers: list[ReflectorObserver] = []
         self._version = ""  # resource version to watch from; empty if a list is due
         self._backoff = _MIN_BACKOFF_SECONDS
+        self._random = random.Random()  # noqa: S311  jitter spreads the load; the program may have seeded the global one
         self._last_response_at = time.monotonic()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -159,7 +160,7 @@ class Reflector:
             if self._stop.is_set():
                 return 0.0
             self._failed(error)
-            pause = self._backoff * random.uniform(0.8, 1.2)  # noqa: S311  jitter spreads the load
+            pause = self._backoff * self._random.uniform(0.8, 1.2)
             self._backoff = min(2 * self._backoff, _MAX_BACKOFF_SECONDS)
             return pause
         self._outage.worked()
