@@ -146,7 +146,11 @@ def look(pods: int, nodes: int, moves: int) -> dict[str, float]:
     state = WorkloadState({workload: WorkloadFacts(pods // WORKLOADS) for workload in workloads})
     seen = ClusterLook(table, facts, dict.fromkeys(names, NodeFacts()), (), state, use,
                        dict(zip(names, loads.tolist(), strict=True)), (NOW - 900.0, NOW), NOW)  # fmt: skip
-    rules = MoveRules(caps=CapLimits(100, moves, moves, moves, 100, moves, 100), nodes=NodeRules(bad_looks=1))
+    caps = CapLimits(
+        percent_per_hour=100, per_hour=moves, per_day=moves, open_moves=moves, node_per_hour=100,
+        namespace_per_hour=moves, workload_per_hour=100,
+    )  # fmt: skip
+    rules = MoveRules(caps=caps, nodes=NodeRules(bad_looks=1))
     start = time.process_time()
     found = plan_moves(seen, (), rules, BadLooks(1, 1)).moves
     return {f"whole look, {len(found)} moves": time.process_time() - start}

@@ -24,7 +24,11 @@ _DAY = 86400.0
 
 #: Rules with the widest limits, for tests of what the plan itself does.
 WIDE_RULES = MoveRules(
-    holdout_percent=0, caps=CapLimits(100, 1000, 1000, 1000, 1000, 1000, 1000), cooldowns=Cooldowns(0, 0, 0, 0),
+    holdout_percent=0, cooldowns=Cooldowns(pod=0, workload=0, node=0, refusal=0),
+    caps=CapLimits(
+        percent_per_hour=100, per_hour=1000, per_day=1000, open_moves=1000, node_per_hour=1000, namespace_per_hour=1000,
+        workload_per_hour=1000,
+    ),
     pods=PodRules(min_age=0, min_replicas=1, max_pod_percent=100),
     nodes=NodeRules(target_percent=79, bad_looks=1, good_looks=1, max_disagreement=1000),
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CapLimits:
     """Largest numbers of moves.
 
@@ -26,7 +26,7 @@ class CapLimits:
     workload_per_hour: int = 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cooldowns:
     """Pauses after a move, seconds.
 
@@ -43,7 +43,7 @@ class Cooldowns:
     refusal: float = 300.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodRules:
     """Rules of which pods may move.
 
@@ -74,7 +74,7 @@ class PodRules:
     volumes: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRules:
     """Rules of which nodes are sources and targets.
 
@@ -104,7 +104,7 @@ class NodeRules:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrakeRules:
     """Limits that put the rebalancer back to observe.
 
@@ -125,7 +125,7 @@ class BrakeRules:
     max_pending_factor: float = 2.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MoveRules:
     """All rules.
 

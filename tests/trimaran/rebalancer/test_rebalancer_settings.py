@@ -1,7 +1,10 @@
 """Settings of the rebalancer: documented, effective, and with a test for each protection that they belong to."""
 
 import re
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.documented import check_each_setting_is_documented
@@ -19,6 +22,48 @@ _OTHERS = {
     "mode", "triggers", "search_seconds", "interval_seconds", "hot_percent", "watcher", "watcher_token_file",
     "watcher_ca_file", "kube_config", "kube_context", "lease_namespace", "lease_name", "lease_seconds",
 }  # fmt: skip
+#: Rules of each setting, by their path.
+RULES_OF: dict[str, tuple[str, ...]] = {
+    "min_gain": ("min_gain",),
+    "startup_seconds": ("startup",),
+    "holdout_percent": ("holdout_percent",),
+    "timeout_seconds": ("timeout",),
+    "measure_seconds": ("measure",),
+    "max_age_seconds": ("max_age",),
+    "percent_per_hour": ("caps.percent_per_hour",),
+    "moves_per_hour": ("caps.per_hour",),
+    "moves_per_day": ("caps.per_day",),
+    "open_moves": ("caps.open_moves",),
+    "node_moves_per_hour": ("caps.node_per_hour",),
+    "namespace_moves_per_hour": ("caps.namespace_per_hour",),
+    "workload_moves_per_hour": ("caps.workload_per_hour",),
+    "pod_cooldown_seconds": ("cooldowns.pod",),
+    "workload_cooldown_seconds": ("cooldowns.workload",),
+    "node_cooldown_seconds": ("cooldowns.node",),
+    "refusal_seconds": ("cooldowns.refusal",),
+    "min_age_seconds": ("pods.min_age",),
+    "min_replicas": ("pods.min_replicas",),
+    "scaler_quiet_seconds": ("pods.scaler_quiet",),
+    "namespaces": ("pods.namespaces",),
+    "excluded_namespaces": ("pods.excluded_namespaces",),
+    "excluded_labels": ("pods.excluded_labels",),
+    "protected_priority": ("pods.protected_priority",),
+    "max_pod_percent": ("pods.max_pod_percent",),
+    "jobs": ("pods.jobs",),
+    "local_storage": ("pods.local_storage",),
+    "volumes": ("pods.volumes",),
+    "cordoned": ("nodes.cordoned",),
+    "source_percent": ("nodes.source_percent",),
+    "target_percent": ("nodes.target_percent",),
+    "bad_looks": ("nodes.bad_looks",),
+    "good_looks": ("nodes.good_looks",),
+    "source_taint": ("nodes.source_taint",),
+    "max_disagreement_percent": ("nodes.max_disagreement",),
+    "brake_failures": ("brake.max_failures",),
+    "brake_unschedulable_seconds": ("brake.unschedulable",),
+    "brake_restarts": ("brake.max_restarts",),
+    "brake_factor": ("brake.max_unready_factor", "brake.max_pending_factor"),
+}
 
 
 def test_each_setting_is_documented() -> None:
@@ -31,13 +76,29 @@ def test_the_defaults_are_those_of_the_rules() -> None:
     assert SECTION.rules() == MoveRules()
 
 
-@pytest.mark.parametrize("name", sorted(set(type(SECTION).model_fields) - _OTHERS))
-def test_each_rule_has_an_effect(name: str) -> None:
-    """Another value of the setting gives other rules."""
+def leaves(rules: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the rules by their path, such as ``pods.jobs``."""
+    found: dict[str, Any] = {}
+    for name, value in rules.items():
+        found |= leaves(value, f"{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return found
+
+
+def test_each_setting_has_its_rules() -> None:
+    """The table has every setting that is a rule."""
+    assert RULES_OF.keys() == set(type(SECTION).model_fields) - _OTHERS
+
+
+@pytest.mark.parametrize("name", RULES_OF)
+def test_each_setting_changes_its_own_rules(name: str) -> None:
+    """Another value of a setting is the value of the rules that it belongs to, and of no others."""
     value = getattr(SECTION, name)
-    other: object = not value if isinstance(value, bool) else "other" if isinstance(value, str | list) else value + 1
+    other: Any = not value if isinstance(value, bool) else "other" if isinstance(value, str | list) else value + 1
     other = 0.05 if name == "percent_per_hour" else other
-    assert load(RebalanceSettings, {f"rebalance.{name}": other}).settings.rebalance.rules() != MoveRules()
+    changed = leaves(asdict(load(RebalanceSettings, {f"rebalance.{name}": other}).settings.rebalance.rules()))
+    usual = leaves(asdict(MoveRules()))
+    expected = other if not isinstance(value, list) else type(usual[RULES_OF[name][0]])([other])
+    assert {path: now for path, now in changed.items() if now != usual[path]} == dict.fromkeys(RULES_OF[name], expected)
 
 
 @pytest.mark.parametrize(
