@@ -8,10 +8,12 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from support.leaks import kept_by_session
 from support.servers import IN_CI, SERVER_TESTS, Fake, Service, free_port, run_prometheus, serving, two_nodes
 
 from runtime import masking
+from runtime.http.session import BoundedSession
 
 #: `make solver` runs this module in an environment with OR-tools, which conflicts with signalfx.
 collect_ignore = [] if find_spec("ortools") else ["trimaran/planning/test_solver.py"]
@@ -136,6 +139,20 @@ def usual_process() -> Iterator[None]:
     signal.signal(signal.SIGTERM, handler)
     if "kubernetes.config.kube_config" in sys.modules:  # it would keep the certificates in files until the end
         sys.modules["kubernetes.config.kube_config"]._cleanup_temp_files()
+
+
+@pytest.fixture
+def closed_sessions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close the HTTP sessions that the test creates, for tests of parts that live as long as their process."""
+    create = BoundedSession.__init__
+    with ExitStack() as stack:
+
+        def __init__(session: BoundedSession, *arguments: Any, **options: Any) -> None:  # noqa: N807  it replaces that
+            create(session, *arguments, **options)
+            stack.callback(session.close)
+
+        monkeypatch.setattr(BoundedSession, "__init__", __init__)
+        yield
 
 
 @pytest.fixture

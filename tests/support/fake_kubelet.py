@@ -5,6 +5,7 @@ are RFC 3339, unset amounts are left out, and ``only_cpu_and_memory`` leaves out
 """
 
 import ssl
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ class FakeKubelet:
         delay_seconds: delay of each response.
         port: port of the kubelet.
         requests: path and headers of each request.
+        stopped: event that ends delays.
     """
 
     summary: dict[str, Any] | bytes | int = 404
@@ -35,6 +37,7 @@ class FakeKubelet:
     delay_seconds: float = 0.0
     port: int = 0
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    stopped: threading.Event = field(default_factory=threading.Event)
 
     def node(self, name: str, cpu: str = "4", memory: str = "16Gi") -> dict[str, Any]:
         """Return the Node of this kubelet."""
@@ -45,7 +48,7 @@ class FakeKubelet:
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
         """Respond to a request, with the kubelet's checks of the token."""
-        time.sleep(self.delay_seconds)
+        self.stopped.wait(self.delay_seconds)
         path, _, query = handler.path.partition("?")
         known: dict[str, Any] = {"/stats/summary": self.summary, "/metrics/resource": self.metrics}
         body = known.get(path, 404)
@@ -104,4 +107,7 @@ def run_fake_kubelet(folder: Path) -> Iterator[FakeKubelet]:
     kubelet = FakeKubelet()
     with serving(kubelet.answer, tls) as server:
         kubelet.port, kubelet.requests = server.server.server_port, server.requests
-        yield kubelet
+        try:
+            yield kubelet
+        finally:
+            kubelet.stopped.set()

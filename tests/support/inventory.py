@@ -25,6 +25,8 @@ from support.origins import Origins
 _SIGNALS = [int(number) for number in signal.valid_signals()]
 #: pytest writes the first variable at each phase of a test; joblib sets the second one when it is imported.
 _VARIABLES_OF_LIBRARIES = (b"PYTEST_CURRENT_TEST", b"KMP_INIT_AT_FORK")
+#: matplotlib keeps the files of fonts open.
+_FONTS = "/mpl-data/fonts/"
 #: Dash adds a handler with its first page, for all later ones.
 _LOGGERS_OF_LIBRARIES = {"dash.dash"}
 #: A handler that does nothing counts if it is added again and again, which only our packages could do.
@@ -134,7 +136,9 @@ def _descriptors() -> Iterator[tuple[int, str]]:
     for name in _names("/proc/self/fd"):
         if len(name) > 1 or name > "2":
             with contextlib.suppress(OSError):  # that of the listing itself
-                yield int(name), os.readlink(f"/proc/self/fd/{name}")  # noqa: PTH115  a Path costs ten times as much
+                target = os.readlink(f"/proc/self/fd/{name}")  # noqa: PTH115  a Path costs ten times as much
+                if _FONTS not in target:
+                    yield int(name), target
 
 
 def _handlers() -> Iterator[tuple[str, logging.Handler]]:

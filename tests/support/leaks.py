@@ -21,7 +21,7 @@ class Leak(Exception):
 #: The guard of this process, once its tests run.
 installed: list["LeakGuard"] = []
 #: Seconds in which what a test has stopped may end, such as a server's thread whose connection was just closed.
-PATIENCE_SECONDS = 2.0
+PATIENCE_SECONDS = 10.0
 _ENDING = {"thread", "child", "descriptor", "temporary file"}
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -110,15 +110,16 @@ class LeakGuard:
 
     def _wait_for_nothing(self, compare: Callable[[Inventory], Difference]) -> tuple[Inventory, Difference]:
         """Return the inventory and what is left in it, as soon as nothing is left, else when patience ends."""
-        end, pause = time.monotonic() + PATIENCE_SECONDS, 0.001
+        begin, pause, collections = time.monotonic(), 0.001, 0
         while True:
             now = take(self._origins)
             left = compare(now)
-            waits = any(kind in _ENDING for kind, _ in left.resources)
-            if not waits or time.monotonic() > end:
+            waits, passed = any(kind in _ENDING for kind, _ in left.resources), time.monotonic() - begin
+            if not waits or passed > PATIENCE_SECONDS:
                 return now, left
-            if pause == 0.001:
+            if passed >= 0.5 * collections:  # what ends late may be garbage only then
                 self._collect_garbage()
+                collections += 1
             time.sleep(pause)
             pause = min(pause * 1.5, 0.05)
 

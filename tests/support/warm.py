@@ -4,6 +4,7 @@ The start of an interpreter takes most of a second, and tests start a hundred se
 difference: the process has its own session, environment, files and signals, and exits with its command's status.
 """
 
+import atexit
 import multiprocessing
 import os
 import resource
@@ -45,7 +46,10 @@ def _run(arguments: tuple[str, ...], log: Path, environment: Mapping[str, str], 
     os.close(output)
     from trimaran.cli.main import main
 
-    main(arguments, prog_name="trimaran")
+    try:
+        main(arguments, prog_name="trimaran")
+    finally:
+        atexit._run_exitfuncs()  # multiprocessing leaves them out, among them the removal of temporary files
 
 
 class WarmProcess:

@@ -1,5 +1,7 @@
 """Capacity, requests and use of all pods together: from each round to the store, the API and the client."""
 
+from contextlib import ExitStack, closing
+
 import numpy as np
 import pytest
 from support.bench import Api
@@ -56,9 +58,10 @@ def test_totals_survive_a_restart_with_the_learner(tmp_path):
     for number in range(2):
         learning.observe(*measured(number), CAPACITY)
     store.close()
-    again = WorkloadLearning(Store(tmp_path / "store.db"), "x")
-    assert again.totals().capacity.tobytes() == learning.totals().capacity.tobytes()
-    assert again.totals().times.tolist() == learning.totals().times.tolist()
+    with closing(Store(tmp_path / "store.db")) as reopened:
+        again = WorkloadLearning(reopened, "x")
+        assert again.totals().capacity.tobytes() == learning.totals().capacity.tobytes()
+        assert again.totals().times.tolist() == learning.totals().times.tolist()
     for damaged in (b"", b"x" * 50, pack(rows=np.zeros((3, 2))), pack(other=np.zeros(3))):
         assert not len(TotalsHistory.of_parts({PART: damaged}).totals())
 
@@ -85,11 +88,13 @@ def test_other_bodies_are_no_totals(body):
 def test_capacity_is_the_sum_of_what_is_allocatable(tmp_path):
     """The nodes are listed once in a quarter of an hour; amounts that cannot be read count as 0."""
     now = [0.0]
-    with run_fake_kubernetes(tmp_path) as fake:
+    with ExitStack() as opened:
+        fake = opened.enter_context(run_fake_kubernetes(tmp_path))
         amounts = ({"cpu": "7500m", "memory": "30Gi"}, {"cpu": "8", "memory": "32Gi"}, {"cpu": "many"}, None)
         for number, allocatable in enumerate(amounts):
             fake.put("nodes", {"metadata": {"name": f"n-{number}"}, "status": {"allocatable": allocatable}})
-        api = KubernetesApi(ApiServerConfig(address=fake.url, token=TOKEN, ca_file=fake.ca_file))
+        config = ApiServerConfig(address=fake.url, token=TOKEN, ca_file=fake.ca_file)
+        api = opened.enter_context(closing(KubernetesApi(config)))
         capacity = NodeCapacity(api, lambda: now[0])
         assert capacity.total(Deadline.after(10)) == (15.5, 62 * 2**30)
         fake.put("nodes", {"metadata": {"name": "n-9"}, "status": {"allocatable": amounts[1]}})

@@ -1,7 +1,10 @@
 """Tests of a provider with a second source: its metrics are passed on, and its failures do not matter."""
 
+import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any
 
 import pytest
 
@@ -27,12 +30,17 @@ class Scripted:
     def __init__(self, value: float = 0, failure: str = "", seconds: float = 0, source: str = "") -> None:
         self.value, self.failure, self.seconds, self.source = value, failure, seconds, source
         self.asked: list[str] = []
-        self.closed = False
+        self._closed = threading.Event()
+
+    @property
+    def closed(self) -> bool:
+        """Return whether the provider was closed."""
+        return self._closed.is_set()
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
         """Return the scripted result."""
         self.asked.append(window.duration)
-        time.sleep(self.seconds)
+        self._closed.wait(self.seconds)
         if self.failure:
             raise ProviderUnavailable(self.failure)
         return Fetched({"a": NodeMetrics((Metric("cpu", "CPU", "AVG", "5m", self.value),))}, source=self.source)
@@ -42,16 +50,19 @@ class Scripted:
         yield Check("ask", ok=not self.failure, message=self.failure)
 
     def close(self) -> None:
-        """Record the call."""
-        self.closed = True
+        """Record the call; it ends a slow fetch."""
+        self._closed.set()
 
 
 class Hanging:
     """Provider that never returns a sample."""
 
+    def __init__(self) -> None:
+        self.released = threading.Event()
+
     def sample(self, deadline: Deadline) -> Mapping[str, Sample]:
         """Wait until the end of the test."""
-        time.sleep(deadline.remaining_seconds())
+        self.released.wait(deadline.remaining_seconds())
         raise ProviderUnavailable("no answer")
 
     def check(self) -> Iterator[Check]:
@@ -76,10 +87,12 @@ def test_second_source_is_added_for_one_window() -> None:
     assert (first.closed, second.closed) == (True, True)
 
 
-@pytest.mark.parametrize("second", [Scripted(failure="it is down"), Scripted(90, seconds=3)])
-def test_second_source_may_fail(second: Scripted) -> None:
+@pytest.mark.parametrize("options", [{"failure": "it is down"}, {"seconds": 60}])
+def test_second_source_may_fail(options: dict[str, Any]) -> None:
     """The first provider's result is the same, without findings, if the second source fails or is late."""
-    fetched = corroborated(Scripted(10), second).fetch(WINDOW, Deadline.after(0.5))
+    second = Scripted(90, **options)
+    with closing(second):
+        fetched = corroborated(Scripted(10), second).fetch(WINDOW, Deadline.after(0.5))
     assert (fetched.nodes["a"].metrics[0].value, fetched.second_source, fetched.findings) == (10, {}, ())
 
 
@@ -98,12 +111,14 @@ def test_missing_samples_do_not_delay_a_fetch(monkeypatch: pytest.MonkeyPatch) -
     """A sampled second source never delays a fetch."""
     monkeypatch.setattr("watcher.providers.sampled._CLOSE_SECONDS", 0.1)
     store = Store(None, keep_hours=1, max_megabytes=10)
-    second = Sampled(Hanging(), WatchSettings(fetch_timeout_seconds=5), store, source="B")
+    hanging = Hanging()
+    second = Sampled(hanging, WatchSettings(fetch_timeout_seconds=5), store, source="B")
     both = corroborated(Scripted(10), second)
     began = time.monotonic()
     assert not both.fetch(WINDOW, Deadline.after(30)).second_source
     assert time.monotonic() - began < 4, "it does not wait for the five seconds that a sample may take"
     both.close()
+    hanging.released.set()
     store.close()
 
 

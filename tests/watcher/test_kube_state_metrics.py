@@ -15,7 +15,7 @@ from watcher.settings import ProviderSettings, Settings
 from watcher.workloads.kube_state_metrics import KubeStatePods
 from watcher.workloads.pods import ContainerResources, PodKey
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.usefixtures("closed_sessions")]
 
 SERIES = {
     "kube_pod_info": [

@@ -17,6 +17,8 @@ from watcher.providers.prometheus.pod_use import Shard, shards
 from watcher.settings import ProviderSettings, Settings
 from watcher.windows.container_use import ContainerUse
 
+pytestmark = pytest.mark.usefixtures("closed_sessions")
+
 MEBI = 2**20
 Series = tuple[dict[str, str], Callable[[int], float], Callable[[int], float]]
 """Labels, and the CPU counter in seconds and the working set at some seconds before the end."""

@@ -27,6 +27,8 @@ from watcher.providers.prometheus.provider import PrometheusProvider
 from watcher.quality import analyzer
 from watcher.settings import PrometheusQuery, PrometheusSettings, ProviderSettings, Settings, WatchSettings
 
+pytestmark = pytest.mark.usefixtures("closed_sessions")
+
 CPU, MEMORY = "instance:node_cpu:ratio", "instance:node_memory_utilisation:ratio"
 
 

@@ -38,6 +38,8 @@ from trimaran.dashboard.ttl_cache import TTLCache
 from watcher.findings import Kind
 from watcher.settings import WatcherSettings
 
+pytestmark = pytest.mark.usefixtures("closed_sessions")
+
 NODES, MINUTES = 40, 130
 TOKEN = "0123456789abcdef"
 

@@ -27,6 +27,8 @@ from trimaran.dashboard.page_context import PageContext, labels_of_file, open_cl
 from trimaran.dashboard.remote import RemoteAccess
 from trimaran.extender.profiles import Profiles
 
+pytestmark = pytest.mark.usefixtures("closed_sessions")
+
 NAMES = [f"node-{number}" for number in range(1, 31)]
 PODS = 40
 

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -103,8 +104,9 @@ def test_filters_combine(document: Any) -> None:
 def test_namespaces_have_the_sums_of_their_workloads(tmp_path: Any) -> None:
     """The rows of namespaces add up to those of all workloads, and are sorted by the same columns."""
     names = fill_workloads(tmp_path / "store.db", 60, START)
-    watcher = SimpleNamespace(workloads=WorkloadLearning(Store(tmp_path / "store.db"), "Fake"))
-    known = WorkloadList.read(_EmbeddedReader(watcher, is_reviewed=False).workload_document())
+    with closing(Store(tmp_path / "store.db")) as store:
+        watcher = SimpleNamespace(workloads=WorkloadLearning(store, "Fake"))
+        known = WorkloadList.read(_EmbeddedReader(watcher, is_reviewed=False).workload_document())
     everything = np.arange(len(names))
     rows = known.by_namespace(everything, "waste memory")
     assert {row.name for row in rows} == {each.namespace for each in names}

@@ -293,6 +293,7 @@ def test_another_mode_ends_acting_at_once() -> None:
 
 
 @pytest.mark.server
+@pytest.mark.usefixtures("closed_sessions")
 def test_a_query_needs_one_series(prometheus_with_rules: History, caplog: pytest.LogCaptureFixture) -> None:
     """A real Prometheus returns the value of one series; several, none, and an unreachable server have no value."""
     value = PromqlValue(ExtenderSettings(), prometheus_with_rules.url)

@@ -58,6 +58,7 @@ def test_the_results_are_those_of_the_command_line(worlds, tmp_path):
     assert shown["mine"] != shown["default"]
 
 
+@pytest.mark.usefixtures("side_by_side")
 def test_processes_change_no_result(worlds):
     """Replays in two processes have the results of replays in one."""
     traces, profiles = [read_trace(worlds / "a"), read_trace(str(worlds / "b"))], {"mine": PROFILE}
