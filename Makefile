@@ -9,7 +9,7 @@ WORKERS ?= $(shell nproc)
 # Tests start Python some hundred times, so its bytecode is kept even if the environment disables this.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-hidden coverage test-all test-lowest solver programs e2e lint docs bench soak audit osv image sbom dist version lock openapi clean
+.PHONY: help run test test-research test-hidden coverage test-all test-lowest solver programs e2e lint docs bench soak audit osv image sbom dist version lock openapi clean
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -25,7 +25,11 @@ BUSY ?= 0
 BESIDE = $(BIN)/python tests/support/beside_load.py --times $(REPEAT) --busy $(BUSY)
 test: $(VENV)/.dev  ## run the tests; with CI=true also the slow ones, and as root install the servers that they need
 	$(BIN)/python tests/support/programs.py install
-	$(BESIDE) $(BIN)/python $(if $(ONLY),-m pytest $(ONLY),$(PYTEST) $(if $(filter true,$(CI)),,$(FAST)))
+	$(BESIDE) $(BIN)/python $(if $(ONLY),-m pytest $(ONLY),$(PYTEST) $(addprefix --ignore=,$(RESEARCH)) $(if $(filter true,$(CI)),,$(FAST)))
+
+RESEARCH = tests/research tests/benchmarks
+test-research: $(VENV)/.dev  ## run the tests of the scripts in research/ and benchmarks/
+	$(BIN)/python $(PYTEST) $(RESEARCH)
 
 test-hidden: $(VENV)/.dev  ## run the tests that need servers as on a machine that has none: they are skipped
 	$(BIN)/python tests/support/programs.py hide $(BIN)/python $(PYTEST) -m "server and not e2e"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -76,8 +77,17 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tell :func:`need_server` which tests have a mark."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of random order."""
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run modules, and the tests of each, in random order")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tell :func:`need_server` which tests have a mark; shuffle modules, and tests within them, if asked to."""
+    if (seed := config.getoption("shuffle")) is not None:
+        dice = Random(seed)
+        of_module = {name: dice.random() for name in dict.fromkeys(item.nodeid.partition("::")[0] for item in items)}
+        items.sort(key=lambda item: (of_module[item.nodeid.partition("::")[0]], dice.random()))
     marked = (item for item in items if item.get_closest_marker("server") or item.get_closest_marker("e2e"))
     SERVER_TESTS.update(item.nodeid for item in marked)
 
