@@ -112,43 +112,54 @@ def kubernetes_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("kubernetes")
 
 
-@pytest.fixture(scope="session")
-def states(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Return an iterator of folder names, one per test; folders are not created, because few tests write there."""
-    folder = tmp_path_factory.mktemp("states")
-    return (folder / str(number) for number in count())
-
-
-@pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch, states: Iterator[Path]) -> None:
-    """Remove environment variables that the settings would read, and use an empty state folder."""
+@pytest.fixture(scope="session", autouse=True)
+def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Remove environment variables that the settings would read; the guard sees to it that no test leaves one."""
     from watcher.settings import UPSTREAM_VARIABLES
 
-    for name in list(os.environ):
-        if name.startswith("TRIMARAN_") or name in UPSTREAM_VARIABLES or name == "KUBERNETES_SERVICE_HOST":
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("XDG_STATE_HOME", str(next(states)))
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith("TRIMARAN_") or name in UPSTREAM_VARIABLES or name == "KUBERNETES_SERVICE_HOST":
+                patch.delenv(name)
+        states = tmp_path_factory.mktemp("states")
+        patch.setenv("XDG_STATE_HOME", str(states))
+        _state_folders.append(states / str(number) for number in count())
+        yield
 
 
-@pytest.fixture(autouse=True)
-def no_secrets_of_other_tests() -> None:
-    """Forget the tokens that earlier tests registered for masking: they may be ordinary words here."""
+#: Once the session has begun, an iterator of state folders; they are not created, because few tests write there.
+_state_folders: list[Iterator[Path]] = []
+_LOGGERS = (logging.getLogger(), logging.getLogger("watcher"))
+_Process = tuple[list[tuple[int, list[logging.Handler]]], Any]
+_PROCESS = pytest.StashKey[_Process]()
+
+
+# Hooks and not fixtures: of thirteen thousand tests each would pay for three fixtures.
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Give each test an empty state folder, and forget the secrets of earlier tests, which may be ordinary words."""
+    for folders in _state_folders:
+        os.environ["XDG_STATE_HOME"] = str(next(folders))
     masking.clear_secrets()
+    handlers = [(each.level, list(each.handlers)) for each in _LOGGERS]
+    item.stash[_PROCESS] = handlers, signal.getsignal(signal.SIGTERM)
 
 
-@pytest.fixture(autouse=True)
-def usual_process() -> Iterator[None]:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
     """Restore what a command in this process has configured: logging, SIGTERM, and the files of a kubeconfig."""
-    loggers = [logging.getLogger(name) for name in ("", "watcher")]
-    logging_before = [(each, each.level, list(each.handlers)) for each in loggers]
-    handler = signal.getsignal(signal.SIGTERM)
-    yield
-    for logger, level, handlers in logging_before:
-        logger.setLevel(level)
-        logger.handlers[:] = handlers
-    signal.signal(signal.SIGTERM, handler)
-    if "kubernetes.config.kube_config" in sys.modules:  # it would keep the certificates in files until the end
-        sys.modules["kubernetes.config.kube_config"]._cleanup_temp_files()
+    try:
+        yield
+    finally:
+        logging_before, handler = item.stash[_PROCESS]
+        for logger, (level, handlers) in zip(_LOGGERS, logging_before, strict=True):
+            if (logger.level, logger.handlers) != (level, handlers):
+                logger.setLevel(level)
+                logger.handlers[:] = handlers
+        if signal.getsignal(signal.SIGTERM) is not handler:
+            signal.signal(signal.SIGTERM, handler)
+        if "kubernetes.config.kube_config" in sys.modules:  # it would keep the certificates in files until the end
+            sys.modules["kubernetes.config.kube_config"]._cleanup_temp_files()
 
 
 @pytest.fixture

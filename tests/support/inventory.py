@@ -23,8 +23,8 @@ import numpy as np
 from support.origins import Origins
 
 _SIGNALS = [int(number) for number in signal.valid_signals()]
-#: pytest writes the first variable at each phase of a test; joblib sets the second one when it is imported.
-_VARIABLES_OF_LIBRARIES = (b"PYTEST_CURRENT_TEST", b"KMP_INIT_AT_FORK")
+#: pytest and conftest.py write the first two variables for each test; joblib sets the third one at its import.
+_OTHER_VARIABLES = (b"PYTEST_CURRENT_TEST", b"XDG_STATE_HOME", b"KMP_INIT_AT_FORK")
 #: matplotlib keeps the files of fonts open.
 _FONTS = "/mpl-data/fonts/"
 #: Dash adds a handler with its first page, for all later ones.
@@ -85,7 +85,7 @@ def take(origins: Origins) -> Inventory:
     states.update((("signal handler", number), _signal.getsignal(number)) for number in _SIGNALS)
     states["random generator", "random"] = hash(random.getstate())
     states["random generator", "numpy.random"] = _numpy_state()
-    for name in _VARIABLES_OF_LIBRARIES:
+    for name in _OTHER_VARIABLES:
         states.pop(("environment variable", name), None)
     return Inventory(resources, states)
 

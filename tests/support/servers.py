@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -166,6 +167,18 @@ def start_command(
             [*limited, sys.executable, "-m", "trimaran", *command], stdout=output, stderr=output, env=environment,
             start_new_session=True,
         )  # fmt: skip
+
+
+def run_trimaran(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a ``trimaran`` command to its end in its own process; capture its output. As :func:`start_command`."""
+    words = tuple(map(str, arguments))
+    if IN_CI:
+        command = [sys.executable, "-m", "trimaran", *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    with tempfile.TemporaryDirectory() as folder:
+        output, errors = Path(folder, "output"), Path(folder, "errors")
+        status = WarmProcess(words, output, os.environ, errors=errors).wait(60)
+        return subprocess.CompletedProcess(words, status, output.read_text(), errors.read_text())
 
 
 class Service:

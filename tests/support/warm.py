@@ -33,17 +33,19 @@ def _start_server() -> None:
         forkserver.ensure_running()
 
 
-def _run(arguments: tuple[str, ...], log: Path, environment: Mapping[str, str], open_files: int | None) -> None:
+def _run(
+    arguments: tuple[str, ...], outputs: tuple[Path, Path], environment: Mapping[str, str], open_files: int | None
+) -> None:
     """Run the command in this process, as ``python -m trimaran`` with these arguments would."""
     os.setsid()
     os.environ.clear()
     os.environ.update(environment)
     if open_files is not None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.close(output)
+    for descriptor, path in zip((1, 2), outputs, strict=True):
+        output = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.dup2(output, descriptor)
+        os.close(output)
     from trimaran.cli.main import main
 
     try:
@@ -53,14 +55,29 @@ def _run(arguments: tuple[str, ...], log: Path, environment: Mapping[str, str], 
 
 
 class WarmProcess:
-    """A running command, with the methods of ``subprocess.Popen`` that tests use."""
+    """A running command, with the methods of ``subprocess.Popen`` that tests use.
+
+    Args:
+        arguments: arguments of ``trimaran``.
+        log: file to which both outputs are appended.
+        environment: all environment variables.
+        open_files: limit of open files.
+        errors: file for standard error instead of the log.
+    """
 
     def __init__(
-        self, arguments: tuple[str, ...], log: Path, environment: Mapping[str, str], open_files: int | None = None
+        self,
+        arguments: tuple[str, ...],
+        log: Path,
+        environment: Mapping[str, str],
+        open_files: int | None = None,
+        errors: Path | None = None,
     ) -> None:
         _start_server()
         self._status: int | None = None
-        self._process = _FORKING.Process(target=_run, args=(arguments, log, dict(environment), open_files), daemon=True)
+        self._process = _FORKING.Process(
+            target=_run, args=(arguments, (log, errors or log), dict(environment), open_files), daemon=True
+        )
         self._process.start()
         self.pid = self._process.pid
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from support.servers import run_trimaran
 
 import trimaran
 from runtime.settings.loading import environment_variable, setting_names
@@ -24,12 +25,6 @@ ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run ``trimaran`` in its own process, and capture its output."""
-    command = [sys.executable, "-m", "trimaran", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
 def call(*arguments: str) -> Result:
     """Call ``trimaran`` in this process."""
     return CliRunner().invoke(main, arguments, prog_name="trimaran")
@@ -37,7 +32,7 @@ def call(*arguments: str) -> Result:
 
 def test_version() -> None:
     """--version prints the package's version."""
-    assert run("--version").stdout == f"trimaran {trimaran.__version__}\n"
+    assert run_trimaran("--version").stdout == f"trimaran {trimaran.__version__}\n"
 
 
 def test_kubectl_runs_the_program_as_a_plugin() -> None:
@@ -142,7 +137,7 @@ def test_the_list_of_commands() -> None:
         "watch", "top", "workloads", "score", "compare", "place", "extender", "explain", "nodes", "rebalance",
         "scheduler", "simulate", "record", "dashboard", "doctor", "config",
     ]  # fmt: skip
-    result = run("fly")
+    result = run_trimaran("fly")
     assert result.returncode == 2
     assert "No such command 'fly'" in result.stderr
     assert "Traceback" not in result.stderr
@@ -202,7 +197,7 @@ def test_config_masks_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_invalid_settings_are_reported(command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Every invalid setting is printed to standard error; the status is 2, and nothing is started."""
     monkeypatch.setenv("LOG_LEVEL", "loud")
-    result = run(command, "--settings", str(tmp_path / "missing.toml"), "--set", "server.port=x")
+    result = run_trimaran(command, "--settings", str(tmp_path / "missing.toml"), "--set", "server.port=x")
     assert result.returncode == 2
     assert result.stdout == ""
     assert result.stderr.startswith("trimaran: 3 settings cannot be used:\n")

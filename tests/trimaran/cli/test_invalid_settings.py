@@ -1,19 +1,13 @@
 """Invalid settings of the services: all problems at once, as entries of the log where it is JSON."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from support.servers import run_trimaran
 
 from trimaran.cli.main import main
-
-
-def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "trimaran", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.mark.parametrize("command", ["watch", "extender", "nodes"])
@@ -21,7 +15,7 @@ def test_invalid_values_and_provider_names_are_reported_together(command: str) -
     """An invalid value does not hide the unknown name of a provider or of a fallback; the status is 2."""
     fallbacks = json.dumps([{"name": "Host"}, {"name": "Influx"}])
     settings = ["provider.name=Promethus", "server.port=abc", f"fallback.providers={fallbacks}"]
-    done = _run(command, *(part for each in settings for part in ("--set", each)))
+    done = run_trimaran(command, *(part for each in settings for part in ("--set", each)))
     assert done.returncode == 2
     assert done.stderr.startswith("trimaran: 3 settings cannot be used:\n  server.port (command line) = 'abc'")
     assert "provider.name (METRICS_PROVIDER_NAME) = 'Promethus': there is no such provider; did you mean" in done.stderr
@@ -33,7 +27,7 @@ def test_invalid_values_and_provider_names_are_reported_together(command: str) -
 def test_problems_are_entries_of_a_log_in_json(command: str, invalid: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With log.format json every line on standard error is an entry, one for each problem; the status is 2."""
     monkeypatch.setenv("TRIMARAN_LOG__FORMAT", "json")
-    done = _run(command, "--set", "provider.name=Promethus", "--set", invalid)
+    done = run_trimaran(command, "--set", "provider.name=Promethus", "--set", invalid)
     assert done.returncode == 2
     entries = [json.loads(line) for line in done.stderr.splitlines()]
     assert {(entry["level"], entry["message"]) for entry in entries} == {("error", "a setting cannot be used")}
@@ -43,7 +37,7 @@ def test_problems_are_entries_of_a_log_in_json(command: str, invalid: str, monke
 def test_tokens_and_providers_are_reported_together(tmp_path: Path) -> None:
     """A file with tokens that cannot be read does not wait for the provider's name to be right."""
     file = f"server.tokens_file={tmp_path / 'missing'}"
-    done = _run("watch", "--set", "provider.name=Promethus", "--set", file)
+    done = run_trimaran("watch", "--set", "provider.name=Promethus", "--set", file)
     assert done.returncode == 2
     assert "2 settings cannot be used" in done.stderr
     assert "missing" in done.stderr
@@ -69,7 +63,7 @@ def test_credentials_for_the_watcher_are_checked_at_the_start(section: str, comm
 
 def test_extender_reports_its_file_and_the_provider_together() -> None:
     """The extender without a file, and with an unknown provider, names both."""
-    done = _run("extender", "--set", "provider.name=Promethus")
+    done = run_trimaran("extender", "--set", "provider.name=Promethus")
     assert done.returncode == 2
     assert "extender.config: no file" in done.stderr
     assert "there is no such provider" in done.stderr
