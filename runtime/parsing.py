@@ -1,12 +1,19 @@
-"""Parsers for YAML and TOML texts that may be hostile: memory and nesting are bounded, every failure is a ValueError.
+"""Parsers for YAML, TOML and JSON that may be hostile: memory and nesting are bounded, every failure is a ValueError.
 
 All YAML that the process reads passes through :func:`parse_yaml`, :func:`parse_documents` or :func:`compose_yaml`
 (``make lint`` checks this). libyaml's loader recurses without a limit, so that 60 KB of ``- - - -`` end the process by
 a segmentation fault. Its stream of events does not recurse: the limits are checked there, before the text is loaded.
+
+The standard library's parsers recurse until Python refuses, after a number of levels that depends on the version: 1,000
+in Python 3.11, and for JSON some 10,000 in 3.13. :func:`parse_toml` and :func:`parse_json` have the same limit on each
+version (``make lint`` checks that they are used). orjson needs no such function: it refuses more than 1,024 levels.
 """
 
+import json
 import re
 import tomllib
+from collections.abc import Callable
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,7 +27,9 @@ _MAX_DEPTH = 100  # Kubernetes objects have about 20 levels, custom resource def
 _MAX_REPEATED = 1_000_000
 _MAX_REPEATED_PER_CHARACTER = 100
 _MAX_SQUARED_DOTS = 10_000_000  # tomllib keeps all prefixes of a dotted key: 1,000 parts take 4 MB, 20,000 take 1.5 GB
+_TOO_DEEP = f"nested too deeply: more than {_MAX_DEPTH} levels"
 
+_JSON_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)  # possessive, so that long strings take no memory
 _NO_NAME = re.compile(r'in "<(?:byte|unicode) string>", ')  # libyaml's name of a text that is not a file
 
 
@@ -91,9 +100,54 @@ def parse_toml(content: bytes) -> dict[str, Any]:
     if sum(line.count(".") ** 2 for line in text.splitlines()) > _MAX_SQUARED_DOTS:
         raise ValueError("too many dotted keys")
     try:
-        return tomllib.loads(text)
+        tables = tomllib.loads(text)
     except RecursionError:
-        raise ValueError("nested too deeply") from None
+        raise ValueError(_TOO_DEEP) from None
+    _check_depth(tables)  # dotted keys nest without recursion
+    return tables
+
+
+def parse_json(text: bytes | str, unique: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """Return the value of a JSON text, which may contain NaN and infinite numbers; orjson refuses these.
+
+    Args:
+        text: the JSON text; bytes are UTF-8, UTF-16 or UTF-32.
+        unique: function that makes an object from its keys and values, of which several may have the same key.
+
+    Raises:
+        ValueError: the text is not valid JSON, or exceeds a limit.
+    """
+    check_json_depth(text)
+    return json.loads(text, object_pairs_hook=unique)
+
+
+def check_json_depth(text: bytes | str) -> None:
+    """Check the nesting of a JSON text before the standard library parses it.
+
+    Raises:
+        ValueError: the values are nested too deeply.
+    """
+    text = text if isinstance(text, str) else text.decode(json.detect_encoding(text), "replace")
+    # Most texts have few brackets: only in the others, strings, which may contain brackets, are removed.
+    if text.count("[") + text.count("{") > _MAX_DEPTH:
+        brackets = re.findall(r"[\[\]{}]", _JSON_STRING.sub("", text))
+        if max(accumulate(1 if bracket in "[{" else -1 for bracket in brackets), default=0) > _MAX_DEPTH:
+            raise ValueError(_TOO_DEEP)
+
+
+def _check_depth(document: dict[str, Any]) -> None:
+    """Check the nesting of tables and arrays, one level after another, because a recursive function has a limit, too.
+
+    Raises:
+        ValueError: the values are nested too deeply.
+    """
+    level: list[Any] = [document]
+    for _ in range(_MAX_DEPTH):
+        values = chain.from_iterable(each.values() if isinstance(each, dict) else each for each in level)
+        level = [value for value in values if isinstance(value, dict | list)]
+        if not level:
+            return
+    raise ValueError(_TOO_DEEP)
 
 
 def _one_line(error: Exception) -> str:

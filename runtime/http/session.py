@@ -15,6 +15,7 @@ from runtime.http import budget
 from runtime.http.adapter import BoundedAdapter, Call
 from runtime.http.credentials import Authenticate, Authentication
 from runtime.http.errors import too_large
+from runtime.parsing import check_json_depth
 
 _MAX_BYTES = 256 * 1024 * 1024  # 5,000 nodes with three windows take about 5 MiB
 _MAX_LINE_BYTES = 4 * 1024 * 1024  # etcd limits objects to 1.5 MiB
@@ -222,6 +223,7 @@ class _Response(requests.Response):
             return orjson.loads(self.content)
         except orjson.JSONDecodeError:  # for example NaN, which is not JSON; callers discard such values
             try:
-                return super().json(**options)
-            except RecursionError:
-                raise requests.exceptions.JSONDecodeError("nested too deeply", "", 0) from None
+                check_json_depth(self.content)
+            except ValueError as error:
+                raise requests.exceptions.JSONDecodeError(str(error), "", 0) from None
+            return super().json(**options)

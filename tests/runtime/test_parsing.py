@@ -1,6 +1,7 @@
-"""Tests of the parsers for hostile YAML and TOML: every text ends in a value or a ValueError, within bounds."""
+"""Tests of the parsers for hostile YAML, TOML and JSON: every text ends in a value or a ValueError, within bounds."""
 
 import io
+import json
 import resource
 from itertools import pairwise
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from runtime.parsing import compose_yaml, parse_documents, parse_toml, parse_yaml, read_bounded
+from runtime.parsing import compose_yaml, parse_documents, parse_json, parse_toml, parse_yaml, read_bounded
 
 LAUGHS = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}, *{a}, *{a}]\n" for a, b in pairwise("abcdefghijklmn"))
 MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 25))
@@ -107,3 +108,69 @@ def test_malformed_toml_is_a_value_error(content):
     """Nested TOML, other encodings and malformed TOML are errors."""
     with pytest.raises(ValueError, match=r"\w"):
         parse_toml(content)
+
+
+def arrays(levels: int) -> str:
+    """Return nested arrays, as JSON and as a value of TOML."""
+    return "[" * levels + "]" * levels
+
+
+DEEP_TOML = {
+    "arrays": lambda levels: f"a = {arrays(levels - 1)}",
+    "inline tables": lambda levels: "a = " + "{a = " * (levels - 1) + "1" + "}" * (levels - 1),
+    "dotted key": lambda levels: ".".join("a" * levels) + " = 1",
+    "header": lambda levels: f"[{'.'.join('a' * (levels - 1))}]\na = 1",
+}
+
+
+@pytest.mark.parametrize("levels", [101, 300, 900, 3_000])
+@pytest.mark.parametrize("text", DEEP_TOML.values(), ids=DEEP_TOML)
+def test_deep_toml_is_one_error(text, levels):
+    """TOML of more than 100 levels is refused in the same words, whether or not this Python could parse it."""
+    with pytest.raises(ValueError, match=r"^nested too deeply: more than 100 levels$"):
+        parse_toml(text(levels).encode())
+    assert parse_toml(text(100).encode())
+
+
+@pytest.mark.parametrize("levels", [101, 900, 5_000, 20_000])
+def test_deep_json_is_one_error(levels):
+    """JSON of more than 100 levels is refused in the same words, even if incomplete, on each Python."""
+    objects = '{"a":' * levels
+    for text in (
+        "[" * levels,
+        arrays(levels),
+        objects,
+        objects + "1" + "}" * levels,
+        f'["\\"[", {arrays(levels - 1)}]',
+    ):
+        for encoded in (text, text.encode(), text.encode("utf-16")):
+            with pytest.raises(ValueError, match=r"^nested too deeply: more than 100 levels$"):
+                parse_json(encoded)
+
+
+def test_json_of_100_levels_and_many_brackets_is_read():
+    """Brackets in strings and in values beside each other do not count as levels; NaN is a value."""
+    texts = ["[" * 200, '\\"[' * 200, "\n{" * 200, '"' * 200]
+    assert parse_json(json.dumps(texts)) == texts
+    assert parse_json(json.dumps([{"a": [1]}] * 200).encode()) == [{"a": [1]}] * 200
+    assert parse_json(arrays(100)) == json.loads(arrays(100))
+    assert parse_json("[NaN, Infinity]")[1] == float("inf")
+    assert parse_json('{"a": 1, "a": 2}', list) == [("a", 1), ("a", 2)]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[", '"', '"\\', '["a' + "[" * 200, b"\xff", "[]]" + "}" * 200, "1 2", "1" * 5_000]
+)
+def test_malformed_json_is_a_value_error(text):
+    """Incomplete JSON, other encodings and too large numbers are errors."""
+    with pytest.raises(ValueError, match=r"\w"):
+        parse_json(text)
+
+
+def test_a_long_string_takes_no_memory():
+    """Strings are skipped without a trace of each character: 4 MB of escapes take no more than copies of the text."""
+    text = "[" * 90 + '"' + "\\n" * 2_000_000 + '"' + "]" * 90 + "[" * 90
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ValueError, match="Extra data"):
+        parse_json(text)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 40_000

@@ -6,7 +6,6 @@ yet are taken off every device. A pod fits if one device has enough to read, to 
 share of the device with the most room that stays free (LeastAllocated), or 100 less this share (MostAllocated).
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol, Self
@@ -16,6 +15,7 @@ import numpy as np
 from runtime.kubernetes.k8s_fields import get
 from runtime.kubernetes.objects import Pod
 from runtime.kubernetes.quantity import nano_value
+from runtime.parsing import parse_json
 from scoring.arrays import Int64s
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.plugins.base import EVERY_ROW, Rows, Terms, WithoutNodeTerms
@@ -199,7 +199,7 @@ def read_request(pod: Pod) -> Throughput | None:
     if stated is None:
         return None
     try:
-        fields = json.loads(stated)
+        fields = parse_json(stated)
     except ValueError:
         raise ValueError(f"must be a JSON object, got {stated[:80]!r}") from None
     if not isinstance(fields, dict):

@@ -18,6 +18,7 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
+from runtime.parsing import parse_json
 from trimaran.plugins import installed_plugins, plugin_packages, read_scheduler_file
 from trimaran.scheduler.node_sampling import sample_percent
 from trimaran.simulator.heat_map import HeatMap, heat_map
@@ -98,7 +99,7 @@ def run_replay(task: ReplayTask) -> ReplayResult:
     started = process_time()
     catalogue, options = policies(trace), task.options
     if task.configuration:
-        document = json.loads(task.configuration)
+        document = parse_json(task.configuration)
         if task.standalone:
             catalogue[task.policy] = standalone_policy(task.policy, document, options.objects)
         else:
@@ -150,7 +151,7 @@ def _run_in_worker(task: ReplayTask, packages: Mapping[str, str]) -> ReplayResul
     """
     if task.configuration:
         try:
-            used = read_scheduler_file(json.loads(task.configuration), allow=None).enabled & packages.keys()
+            used = read_scheduler_file(parse_json(task.configuration), allow=None).enabled & packages.keys()
         except ValueError as error:
             raise WorkerError(f"{_worker()}: {error}") from error
         for name in sorted(used):
@@ -225,9 +226,9 @@ class ResultStore:
                 file.write(b"\n")
         for line in content.splitlines():
             try:
-                entry = json.loads(line)
+                entry = parse_json(line)
                 self._stored[entry["key"]] = {name: entry[name] for name in _STORED_FIELDS}
-            except (ValueError, KeyError, TypeError, RecursionError):
+            except (ValueError, KeyError, TypeError):
                 continue
 
     def find(self, task: ReplayTask) -> ReplayResult | None:

@@ -1,6 +1,5 @@
 """Reading of traces. All files are validated, and all of their problems are found at once."""
 
-import json
 import os
 import zipfile
 import zlib
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.parsing import parse_json
 from trimaran.traces import checks
 from trimaran.traces.events import EVENTS, event_errors, read_events
 from trimaran.traces.problems import TraceError, TraceProblems
@@ -122,11 +122,11 @@ def _read_world(path: Path, problems: TraceProblems) -> _World:
         return dict(pairs)
 
     try:
-        world = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=unique)
+        world = parse_json(path.read_text(encoding="utf-8-sig"), unique)
     except OSError as error:
         problems.refuse(f"{path}: cannot be read: {error.strerror}")
         return _World()
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         problems.refuse(f"{path}: is not valid JSON: {error}")
         return _World()
     if not isinstance(world, dict):

@@ -5,14 +5,13 @@ The same settings always give the same metrics. The values of ``fake:cpu:percent
 capacity, unchanged from the file.
 """
 
-import json
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runtime.http.gather import Deadline
-from runtime.parsing import parse_toml
+from runtime.parsing import parse_json, parse_toml
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
 from watcher.model import Metric, MetricType, NodeMetrics, Operator, Window
 from watcher.providers.base import Check, Fetched
@@ -158,10 +157,10 @@ def _pod_name(number: int) -> str:
 def _read(file: Path) -> Mapping[str, Any]:
     try:
         content = file.read_bytes()
-        nodes = parse_toml(content) if file.suffix == ".toml" else json.loads(content)  # accepts NaN
+        nodes = parse_toml(content) if file.suffix == ".toml" else parse_json(content)  # accepts NaN
     except OSError as error:
         raise ProviderUnavailable(f"fake.file ({file}) cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ProviderAnswerError(f"fake.file ({file}) is neither JSON nor TOML (*.toml): {error}") from error
     if not isinstance(nodes, dict):
         raise ProviderAnswerError(f'fake.file ({file}) must be an object such as {{"node-1": {{"cpu": 20}}}}')

@@ -51,6 +51,16 @@ def test_placed_pods_count_until_the_agent_lists_them() -> None:
     assert outcomes(machine.decide(10.0)) == {"second": "a"}
 
 
+@pytest.mark.parametrize("levels", [500, 5_000, 100_000])
+def test_a_deeply_nested_annotation_rejects_its_pod_only(levels: int) -> None:
+    """The pod is told what is wrong with its annotation, and other pods are placed, on each Python."""
+    machine = cluster(disks("a", (100, 100, 100)))
+    hostile = pod("hostile", priority=1, annotations={ANNOTATION: "[" * levels + "]" * levels})
+    made = machine.place(hostile, asks("second", "60Mi", "0"))
+    assert "must be a JSON object, got '[[[" in made["hostile"]
+    assert made["second"] == "a"
+
+
 @pytest.mark.parametrize(("strategy", "expected"), [("LeastAllocated", "b"), ("MostAllocated", "a")])
 def test_the_score_prefers_much_room_or_little(strategy: str, expected: str) -> None:
     """By the share of the disk with the most room that stays free."""

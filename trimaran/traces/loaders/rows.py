@@ -3,7 +3,6 @@
 import csv
 import gzip
 import io
-import json
 import math
 import re
 import sys
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import IO, Any, TextIO, TypeVar
 
 import click
+
+from runtime.parsing import parse_json
 
 ARCHIVES = (".tar.gz", ".tgz", ".tar")
 _PROGRESS_ROWS = 50_000
@@ -221,10 +222,7 @@ def _texts(raw: IO[bytes], name: str, stack: ExitStack) -> Iterator[TextIO]:
 
 
 def _object(line: str) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    record = parse_json(line)
     if not isinstance(record, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004  an unreadable row
     return record
