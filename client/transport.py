@@ -50,7 +50,7 @@ class Transport:
         self._timeout = timeout_seconds
         self._retries = retries
         self._closed = threading.Event()
-        self._random = random.Random()  # noqa: S311  jitter spreads the load; the program may have seeded the global one
+        self._random = random.SystemRandom()  # has no state that a fork would copy, so that clients spread their load
         self._session = session
 
     def get(

@@ -109,7 +109,7 @@ class Reflector:
         self._observers: list[ReflectorObserver] = []
         self._version = ""  # resource version to watch from; empty if a list is due
         self._backoff = _MIN_BACKOFF_SECONDS
-        self._random = random.Random()  # noqa: S311  jitter spreads the load; the program may have seeded the global one
+        self._random = random.SystemRandom()  # has no state that a fork would copy, so that processes spread their load
         self._last_response_at = time.monotonic()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None

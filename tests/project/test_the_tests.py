@@ -100,36 +100,6 @@ def test_the_check_detects_an_unguarded_cleanup() -> None:
         assert unguarded(function) == lines
 
 
-def global_draws(source: str) -> list[int]:
-    """Return the lines that call a function of the global generator of ``random`` or ``numpy.random``."""
-    allowed = {"Random", "SystemRandom", "default_rng", "Generator", "PCG64", "SeedSequence"}
-    tree = ast.parse(source)
-    modules = {
-        name.asname or name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
-    } & {"random", "np.random", "numpy.random"}
-    return [
-        node.lineno
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr not in allowed
-        and ast.unparse(node.func.value) in {*modules, "np.random", "numpy.random"}
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("package", ["client", "runtime", "scoring", "trimaran", "watcher"])
-def test_the_product_has_generators_of_its_own(package: str) -> None:
-    """No package draws from or seeds a global generator, whose state belongs to the program that imports it."""
-    files = (TESTS.parent / package).glob("**/*.py")
-    assert {file.name: lines for file in files if (lines := global_draws(file.read_text()))} == {}
-
-
-def test_the_check_detects_a_global_draw() -> None:
-    """A call of the module is detected; a generator, and a variable named like the module, are not."""
-    assert global_draws("import random\nrandom.Random(1).uniform(0, 1)\nrandom.uniform(0, 1)") == [3]
-    assert global_draws(
-        "import numpy as np\nrandom = np.random.default_rng(1)\nrandom.normal()\nnp.random.seed(1)"
-    ) == [4]
-
-
 def ports_of(process: str) -> set[int]:
     """Return 2,000 ports that one of three test processes chooses."""
     code = "from support.servers import free_port\nprint(*(free_port() for _ in range(2000)))"
