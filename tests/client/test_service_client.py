@@ -1,6 +1,8 @@
 """ServiceClient against HTTP servers, including one that speaks the Go dialect."""
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -206,6 +208,26 @@ def test_status_503_is_retried():
     with serving(lambda _: answers.pop(0)) as address, ServiceClient(address, retries=2) as client:
         assert client.metrics().source == "Prometheus"
     assert answers == []
+
+
+def test_forked_processes_wait_for_different_times():
+    """Processes forked from one that has a client retry at different times, so that they do not come all at once."""
+    program = """
+import os, threading
+from client import ServiceClient, WatcherUnavailable
+
+client = ServiceClient("http://127.0.0.1:1", retries=1)
+threading.Event.wait = lambda _event, seconds=None: print(seconds, flush=True)
+for _ in range(3):
+    if not (child := os.fork()):
+        try:
+            client.metrics()
+        except WatcherUnavailable:
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+    output = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    assert len(set(output.split())) == 3
 
 
 def test_the_number_of_retries_is_limited():
