@@ -9,7 +9,7 @@ WORKERS ?= $(shell nproc)
 # Tests start Python some hundred times, so its bytecode is kept even if the environment disables this.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-research test-hidden coverage test-all test-lowest solver programs e2e lint docs bench soak audit osv image sbom dist version lock openapi clean
+.PHONY: help run test test-research test-hidden coverage test-all test-newest test-lowest solver programs e2e lint docs bench soak audit osv image sbom dist version lock openapi clean
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -42,10 +42,12 @@ coverage: $(VENV)/.dev  ## run all tests and measure their coverage (the minimum
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-test-all:  ## run the tests on each installed Python from 3.11 to 3.13
-	@for version in 3.11 3.12 3.13; do \
-	  if command -v python$$version >/dev/null; then $(MAKE) test PYTHON=python$$version VENV=.venv/$$version || exit 1; \
-	  else echo "python$$version is not installed"; fi; done
+test-all: $(BIN)/python  ## run the tests on each installed Python from 3.11 to 3.13
+	@$(BIN)/python tools/pythons.py all $(MAKE) test
+
+# Without CI, for which all tests run on the Python of .venv: another version shows its differences in the fast ones.
+test-newest: $(BIN)/python  ## run the fast tests on the newest installed Python, if it is newer than that of .venv
+	@$(BIN)/python tools/pythons.py newest $(MAKE) test CI=
 
 test-lowest: $(VENV)/.lowest  ## run the tests with the oldest dependencies that pyproject.toml allows (needs uv)
 	$(VENV)/lowest/bin/python $(PYTEST) $(FAST)
