@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,21 @@ TESTS = Path(__file__).parents[1]
 FILES = [*sorted(TESTS.glob("**/*.py")), *sorted((TESTS.parent / "watcher" / "testing").glob("*.py"))]
 
 
+@cache
+def text(file: Path) -> str:
+    """Return the text of a file, which several rules read."""
+    return file.read_text()
+
+
+@cache
+def parsed(source: str) -> ast.Module:
+    """Return the tree of a source, which several rules read."""
+    return ast.parse(source)
+
+
 def each_test(source: str) -> Iterator[ast.FunctionDef]:
     """Yield every test function and method."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
             yield node
 
@@ -37,13 +50,13 @@ def returning_tests(source: str) -> list[str]:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_no_test_ends_early(file: Path) -> None:
     """No test contains ``return``, which would show a test that does not apply as passed."""
-    assert returning_tests(file.read_text()) == []
+    assert returning_tests(text(file)) == []
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_test_has_a_docstring(file: Path) -> None:
     """Every test has a docstring."""
-    assert [test.name for test in each_test(file.read_text()) if not ast.get_docstring(test)] == []
+    assert [test.name for test in each_test(text(file)) if not ast.get_docstring(test)] == []
 
 
 def test_the_check_detects_an_early_return() -> None:
@@ -77,7 +90,7 @@ def unguarded(function: ast.FunctionDef) -> list[int]:
 
 def context_managers(source: str) -> Iterator[ast.FunctionDef]:
     """Yield every function that is a context manager."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.FunctionDef) and "contextmanager" in map(ast.unparse, node.decorator_list):
             yield node
 
@@ -85,7 +98,7 @@ def context_managers(source: str) -> Iterator[ast.FunctionDef]:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_context_managers_clean_up_after_failures(file: Path) -> None:
     """What a context manager does after its block, it also does if the block fails or skips."""
-    assert {each.name: unguarded(each) for each in context_managers(file.read_text()) if unguarded(each)} == {}
+    assert {each.name: unguarded(each) for each in context_managers(text(file)) if unguarded(each)} == {}
 
 
 def test_the_check_detects_an_unguarded_cleanup() -> None:

@@ -36,7 +36,7 @@ PACKAGES = {"client", "runtime", "scoring", "trimaran", "watcher"}
 def worlds(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folders = [tmp_path_factory.mktemp("worlds") / name for name in ("one", "two")]
     for seed, folder in enumerate(folders):
-        write_trace(Synthetic(seed=seed, nodes=6, minutes=180, warm_up_minutes=60).trace(), folder)
+        write_trace(Synthetic(seed=seed, nodes=4, minutes=120, warm_up_minutes=60).trace(), folder)
     return folders
 
 
