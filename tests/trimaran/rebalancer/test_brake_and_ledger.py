@@ -76,6 +76,29 @@ def test_slow_start_ups_and_restarts() -> None:
     assert reason([landed(number, restarts=2, restarts_before=2) for number in range(3)]) is None
 
 
+def test_only_the_last_twenty_moves_count() -> None:
+    """Lost, slow and restarted replacements no longer set the brake once twenty good moves are later by their plan."""
+    good = [landed(number) for number in range(10, 30)]
+    for bad, expected in (
+        (landed(0, state=MoveState.LOST), BrakeReason.LOST),
+        (landed(0, ready_at=NOW), BrakeReason.UNREADY),
+        (landed(0, restarts=9), BrakeReason.RESTARTS),
+    ):
+        assert reason([*good[1:], bad]) is expected
+        assert reason([*good, bad]) is None
+
+
+def test_little_harm_sets_no_brake() -> None:
+    """Start-ups and waits below half a minute, few restarts, and moves that were not made are no reason to stop."""
+    quick = [landed(number, startup=1.0, ready_at=landed(number).evicted_at + 50) for number in range(5)]
+    assert reason(quick) is None
+    assert reason([landed(1, restarts=3)]) is None
+    assert reason([landed(1)], waits=(1.0, 50.0)) is None
+    held = [landed(number, state=MoveState.HELD, measured=-1.0, restarts=9) for number in range(20)]
+    assert reason(held) is None
+    assert reason([landed(1, planned_at=NOW - 3700)], waits=(20.0, 100.0)) is None  # no move of late
+
+
 def test_a_growing_wait_for_nodes() -> None:
     """The brake is set when pods wait longer for a node than before the moves, if there were moves of late."""
     assert reason([landed(1)], waits=(20.0, 100.0)) is BrakeReason.PENDING
@@ -90,6 +113,10 @@ def test_the_wait_counts_pods_that_wait_now() -> None:
     assert pending_wait([*quick, waiting], (), NOW) == 400.0
     assert pending_wait([*quick, waiting], {waiting.pod.uid}, NOW) == 0.0  # too few
     assert pending_wait([*quick, quick[0], waiting], {waiting.pod.uid}, NOW) == 0.0
+    long_ago = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": rfc3339(NOW - 700)}]
+    slow = [member(pod(f"old-{n}", created_at=NOW - 9000, conditions=long_ago)) for n in range(5)]
+    assert pending_wait([*quick, waiting, *slow], (), NOW) == 400.0
+    assert pending_wait(slow, (), NOW) == 0.0
 
 
 @given(
