@@ -263,6 +263,169 @@ def test_a_jump_of_the_clock_forgets_no_move_and_loses_none() -> None:
     assert ledger.brake is None
 
 
+def test_searches_keep_their_distance() -> None:
+    """Between two searches there are ``rebalance.search_seconds``, however often the controller runs."""
+    controlled = Controlled(hot_and_cold(), "observe")
+    controlled.run(seconds=10, cycles=6)
+    assert controlled.rebalancer.counts.searches == 1
+    controlled.run(seconds=10)
+    assert controlled.rebalancer.counts.searches == 2
+
+
+def test_a_silent_watch_starts_no_search_and_no_move() -> None:
+    """While the API server is silent nothing is planned; if it falls silent within a plan, the next pod stays."""
+    silent = Controlled(hot_and_cold())
+    silent.watch.age_seconds = 70.0
+    silent.run()
+    assert "the API server is silent for 70 s" in silent.rebalancer.published.plan.nothing
+    assert silent.rebalancer.counts.searches == 0
+
+    controlled = Controlled(hot_and_cold())
+    controlled.api.fault = lambda _method, path: (
+        setattr(controlled.watch, "age_seconds", 70.0) if path.endswith("/eviction") else None
+    )
+    controlled.run()
+    assert len(controlled.rebalancer.published.plan.moves) == 2
+    assert len(controlled.api.evicted) == 1
+
+
+def interrupt_by_lease(controlled: Controlled) -> None:
+    """Lose the Lease for a cycle."""
+    controlled.term = None
+    controlled.run()
+    controlled.term = 2
+
+
+def interrupt_by_outage(controlled: Controlled) -> None:
+    """Let the API server be silent for a cycle."""
+    controlled.watch.age_seconds = 70.0
+    controlled.run()
+    controlled.watch.age_seconds = 0.0
+
+
+def interrupt_by_stale_use(controlled: Controlled) -> None:
+    """Let the use of the pods be too old for a cycle."""
+    controlled.world.use_age = 5000.0
+    controlled.run()
+    controlled.world.use_age = 60.0
+
+
+def interrupt_by_brake(controlled: Controlled) -> None:
+    """Set the brake for a cycle, which searches nevertheless, and release it."""
+    for brake in (Brake(BrakeReason.STOPPED, "stopped by a person", NOW), None):
+        store = controlled.api.store
+        store.write(store.read().with_brake(brake))
+        if brake is not None:
+            controlled.run()
+
+
+@pytest.mark.parametrize(
+    "interrupt", [interrupt_by_lease, interrupt_by_outage, interrupt_by_stale_use, interrupt_by_brake]
+)
+def test_bad_looks_begin_again_after_an_interruption(interrupt: Callable[[Controlled], None]) -> None:
+    """Searches before an interruption do not count: three in a row after it must find the node."""
+    controlled = Controlled(hot_and_cold(), rules=replace(RULES, nodes=NodeRules(bad_looks=3)))
+    controlled.run(cycles=2)
+    interrupt(controlled)
+    controlled.run(cycles=2)
+    assert controlled.api.evicted == []
+    controlled.run()
+    assert controlled.api.evicted
+
+
+def test_a_set_brake_keeps_its_reason() -> None:
+    """A brake that is set stays as it is, whatever else goes wrong, and is reported once."""
+    controlled = Controlled(hot_and_cold(), rules=replace(RULES, caps=CapLimits(percent_per_hour=100, per_hour=1)))
+    controlled.run()
+    stopped = Brake(BrakeReason.STOPPED, "stopped by a person", NOW)
+    store = controlled.api.store
+    store.write(store.read().with_brake(stopped))
+    controlled.run(seconds=1000, cycles=2)
+    assert [each.state for each in controlled.api.ledger().records] == [MoveState.LOST]
+    assert controlled.api.ledger().brake == stopped
+    assert "RebalancerStopped" not in {each["reason"] for each in controlled.api.events}
+
+
+def waiting_pods(count: int, since: float) -> list[dict[str, Any]]:
+    """Return pods of other workloads that wait for a node."""
+    return [pod(f"queued-{number}", of="queued", created_at=since, ready_at=None) for number in range(count)]
+
+
+@pytest.mark.parametrize(("before", "expected"), [(0.0, BrakeReason.PENDING), (1000.0, None)])
+def test_a_wait_that_grows_after_a_move_sets_the_brake(before: float, expected: BrakeReason | None) -> None:
+    """The brake compares the pods' wait for a node with that before the moves, which stays as it was then."""
+    controlled = Controlled(hot_and_cold(), rules=replace(RULES, caps=CapLimits(percent_per_hour=100, per_hour=1)))
+    if before:
+        controlled.world.pods += waiting_pods(6, controlled.now - before)
+    controlled.run()
+    assert controlled.api.evicted
+    if not before:
+        controlled.world.pods += waiting_pods(6, controlled.now)
+    controlled.replace(controlled.api.evicted[0].removeprefix("uid-of-default-"), "node-idle")
+    controlled.run(cycles=3)
+    brake = controlled.api.ledger().brake
+    assert (None if brake is None else brake.reason) is expected
+
+
+def test_a_lineage_that_moved_twice_is_counted() -> None:
+    """The gauge behind the alert on loops counts pods that moved twice with their replacements."""
+    controlled = Controlled(hot_and_cold())
+    controlled.run()
+    records = controlled.api.ledger().records
+    again = records[0].changed(uid="again", state=MoveState.LANDED)
+    assert controlled.rebalancer.counts.twice == 0
+    store = controlled.api.store
+    store.write(store.read().put(again))
+    controlled.run(seconds=1)
+    assert controlled.rebalancer.counts.twice == 1
+
+
+def test_only_notes_that_nobody_needs_are_removed() -> None:
+    """A note stays while its move is open, and while its pod terminates; else the controller removes it."""
+    controlled = Controlled(hot_and_cold())
+    controlled.api.fault = refuse((503, {"message": "no answer"}, {}))
+    controlled.run()
+    (record,) = controlled.api.ledger().records
+    note = TargetNote("node-idle", "node-cold", NOW + 900).annotations()
+    ends = controlled.world.pod("app-a-idle")["metadata"]
+    ends.update(annotations=dict(note), deletionTimestamp="2026-11-18T12:00:00Z")
+    left = controlled.world.pod("app-b-idle")["metadata"]
+    left["annotations"] = dict(note)
+    controlled.run(seconds=5)
+    assert TargetNote.read(controlled.world.pod(record.name)["metadata"]["annotations"]) is not None
+    assert ends["annotations"] == note
+    assert left["annotations"] == {}
+
+
+@pytest.mark.parametrize(
+    ("answer", "requested"),
+    [((429, BUDGET, {}), 2), ((403, {"message": "forbidden"}, {}), 1), ((503, {"message": "no answer"}, {}), 1)],
+)
+def test_only_some_answers_stop_the_plan(answer: Answer, requested: int) -> None:
+    """A budget is about its pod only; without the right or without an answer the other moves wait, too."""
+    controlled = Controlled(hot_and_cold())
+    controlled.api.fault = refuse(answer)
+    controlled.run()
+    assert sum(each.endswith("/eviction") for each in controlled.api.sent) == requested
+
+
+def test_a_pod_that_cannot_be_noted_is_not_evicted() -> None:
+    """Without the note the extender could not send the replacement to the target: the pod stays and rests."""
+    controlled = Controlled(hot_and_cold())
+    controlled.api.fault = lambda method, _path: (403, {"message": "forbidden"}, {}) if method == "PATCH" else None
+    controlled.run()
+    assert not any(each.endswith("/eviction") for each in controlled.api.sent)
+    assert {each.state for each in controlled.api.ledger().records} == {MoveState.REFUSED}
+
+
+def test_a_refused_pod_rests_for_retry_after() -> None:
+    """A pod rests for Retry-After if that is longer than ``rebalance.refusal_seconds``."""
+    controlled = Controlled(hot_and_cold())
+    controlled.api.fault = refuse((429, BUDGET, {"Retry-After": "700"}))
+    controlled.run()
+    assert {each.wait for each in controlled.api.ledger().records} == {700.0}
+
+
 def very_hot() -> World:
     """Return a cluster whose hot node is hot without one of its pods, too."""
     world = hot_and_cold()
