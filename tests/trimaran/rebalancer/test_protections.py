@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -324,6 +325,103 @@ def test_the_holdout_is_planned_and_not_made() -> None:
     assert all(each.record.state is MoveState.HELD for each in found.held)
     again = plan(world, replace(RULES, holdout_percent=49), [each.record for each in found.held])
     assert not held & {each.record.uid for each in again.held}
+
+
+def test_4_use_that_is_hardly_known_moves_nothing() -> None:
+    """With less than a quarter of an hour of use there is no search."""
+    look = hot_and_cold().look()
+    for seconds, expected in ((800.0, "less than a quarter of an hour"), (901.0, "")):
+        use = replace(look.use, since=np.full(len(look.use), look.use.timestamp - seconds))
+        assert expected in plan_moves(replace(look, use=use), (), RULES, BadLooks(1, 1)).nothing
+    use = replace(look.use, since=np.full(len(look.use), look.use.timestamp - 800))
+    assert plan_moves(replace(look, use=use), (), RULES, BadLooks(1, 1)).nothing
+
+
+def test_4_a_pod_of_unknown_use_stays() -> None:
+    """A pod whose use was never measured does not move, and is not taken for an idle one."""
+    world, uid = hot_and_cold(), "uid-of-default-app-a-hot"
+    world.cores = dict.fromkeys(world.cores, 1.8)  # hot without it, too
+    look = world.look()
+    look.use.cpu_cores[look.use.uids.index(uid)] = float("nan")
+    assert plan_moves(look, (), RULES, BadLooks(1, 1)).stays[uid] is Refusal.UNKNOWN_USE
+
+
+def test_4_a_node_whose_facts_have_not_arrived_is_no_target() -> None:
+    """A node that was just added may be in the table before its facts, such as whether it is Ready, are known."""
+    look = hot_and_cold().look()
+    facts = {name: each for name, each in look.nodes.items() if name != "node-idle"}
+    found = plan_moves(replace(look, nodes=facts), (), RULES, BadLooks(1, 1))
+    assert found.targets["node-idle"] is NodeBarrier.NOT_READY
+    assert {each.record.target for each in found.moves} == {"node-cold"}
+
+
+def test_3_a_target_stays_below_its_level_by_memory_too() -> None:
+    """A node whose memory is used above target_percent takes no pod, and one above source_percent is a source."""
+    look = hot_and_cold().look()
+    for number, name in enumerate(look.use.names):
+        if name.endswith("-idle"):
+            look.use.memory_gib[number] = 5.0  # five pods on node-cold: 78 percent of its memory
+    found = plan_moves(look, (), RULES, BadLooks(1, 1))
+    assert {each.record.target for each in found.moves} == {"node-idle"}
+    assert found.sources["node-cold"] is NodeRefusal.NOT_HOT
+    look.use.memory_gib[[name.endswith("-idle") for name in look.use.names]] = 5.5
+    assert "node-cold" not in plan_moves(look, (), RULES, BadLooks(1, 1)).sources
+
+
+def test_6_a_pod_moves_only_where_it_fits_and_is_accepted() -> None:
+    """A target has free CPU for the pod's request, also after the moves before it, and a label that the pod selects."""
+    world = hot_and_cold()
+    world.pods.append(pod("large", "node-idle", of="large", request="7200m"))  # 0.8 of 8 cores are free: one pod fits
+    world.nodes[1] = node("node-cold", spec={"unschedulable": True})
+    assert len(moved(world)) == 1
+    world.pods[-1] = pod("large", "node-idle", of="large", request="7800m")
+    assert moved(world) == []
+    world = hot_and_cold()
+    for each in world.pods:
+        each["spec"]["nodeSelector"] = {"disk": "fast"}
+    assert moved(world) == []
+    world.nodes[1] = node("node-cold", metadata={"labels": {"disk": "fast"}})
+    assert {each.record.target for each in plan(world).moves} == {"node-cold"}
+
+
+def test_9_a_target_takes_one_pod_in_a_plan() -> None:
+    """The level of a target is known before its first move only: with one target one pod moves."""
+    world = hot_and_cold()
+    assert len({each.record.target for each in plan(world).moves}) == 2
+    world.nodes[1] = node("node-cold", spec={"unschedulable": True})
+    assert len(moved(world)) == 1
+
+
+def test_10_a_node_whose_cap_is_used_up_takes_no_part() -> None:
+    """After ``node_moves_per_hour`` moves a node is no source, or no target, for the rest of the hour."""
+    spent = [
+        record(f"other-{number}", uid=f"other-{number}", workload="other", source="node-hot", target="node-idle")
+        for number in range(2)
+    ]
+    found = plan(hot_and_cold(), records=spent)
+    assert (found.sources["node-hot"], found.targets["node-idle"]) == (NodeRefusal.CAP, NodeRefusal.CAP)
+    assert found.moves == ()
+    found = plan(hot_and_cold(), records=[each.changed(source="node-cold") for each in spent])
+    assert {each.record.target for each in found.moves} == {"node-cold"}
+
+
+def test_12_a_node_rests_within_a_plan() -> None:
+    """With a pause between two moves from a node only one pod leaves it in a plan."""
+    assert len(moved(hot_and_cold())) == 2
+    assert len(moved(hot_and_cold(), replace(RULES, cooldowns=Cooldowns(node=300)))) == 1
+
+
+def test_the_holdout_needs_bad_looks_and_has_its_share_only() -> None:
+    """A held move is planned only once a node is confirmed, and no more than the holdout's share of the moves."""
+    rules = replace(RULES, holdout_percent=49)
+    waiting = replace(rules, nodes=NodeRules(bad_looks=2))
+    spent = [record(f"other-{number}", NOW - 80_000, uid=f"o-{number}", lineage=f"o-{number}") for number in range(9)]
+    assert plan(hot_and_cold(), waiting, spent).held == ()
+    found = plan(hot_and_cold(), rules, spent)
+    assert found.held
+    before = [record(f"h-{number}", NOW - 80_000, uid=f"h-{number}", state=MoveState.HELD) for number in range(12)]
+    assert plan(hot_and_cold(), rules, [*spent, *before]).held == ()
+    assert len(plan(hot_and_cold(), rules).held) <= len(plan(hot_and_cold(), rules).moves)
 
 
 def test_pods_that_never_move_stay_in_a_plan() -> None:
