@@ -71,7 +71,11 @@ class LibraryClient:
         self._settings, self._pods = settings, pods
         self._pod_use: PodUseRounds | None = None  # started by the first call that needs it
         self._lock = threading.Lock()
-        self._watcher.start()
+        try:
+            self._watcher.start()
+        except BaseException:  # such as "can't start new thread": without a client, nobody can close the store
+            self._watcher.stop()
+            raise
 
     def metrics(self, window: str | None = None) -> WatcherMetrics:
         """Return the metrics of all nodes; see :class:`~client.WatcherClient`.

@@ -22,8 +22,11 @@ from client import (
 from watcher.api.app import create_app
 from watcher.errors import ProviderUnavailable
 from watcher.model import Metric, NodeMetrics, Window
+from watcher.pipeline import factory
+from watcher.pipeline.loop import Loop
 from watcher.providers.base import Fetched
 from watcher.settings import ProviderSettings, Settings, WatchSettings, WorkloadSettings
+from watcher.store import Store
 from watcher.telemetry import WatcherTelemetry
 
 
@@ -264,3 +267,26 @@ def known(library):
         return library.workloads()
     except NoMetrics:
         return None
+
+
+@pytest.mark.parametrize(("part", "method"), [(factory.Watcher, "__init__"), (Loop, "start")])
+def test_a_client_that_cannot_start_leaves_nothing_open(tmp_path, monkeypatch, part, method):
+    """The store is closed and unlocked, and its provider closed, so that a further attempt works."""
+    closed = []
+
+    def close(self):
+        closed.append(self)
+
+    def fail(*args, **kwargs):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("watcher.providers.fake.FakeProvider.close", close, raising=False)
+    monkeypatch.setattr(part, method, fail)
+    # The error keeps alive what its traceback refers to: nothing is closed by the garbage collector.
+    with pytest.raises(RuntimeError, match="can't start new thread") as caught:
+        LibraryClient(Settings(provider=ProviderSettings(name="Fake")), store_path=tmp_path / "store.sqlite")
+    assert len(closed) == 1
+    again = Store(tmp_path / "store.sqlite")
+    again.close()
+    assert again.failure == ""
+    assert caught.tb is not None

@@ -149,7 +149,7 @@ def test_deep_json_is_one_error(levels):
 
 
 def test_json_of_100_levels_and_many_brackets_is_read():
-    """Brackets in strings and in values beside each other do not count as levels; NaN is a value."""
+    """Brackets in strings, and in values next to each other, do not count as levels; NaN is a value."""
     texts = ["[" * 200, '\\"[' * 200, "\n{" * 200, '"' * 200]
     assert parse_json(json.dumps(texts)) == texts
     assert parse_json(json.dumps([{"a": [1]}] * 200).encode()) == [{"a": [1]}] * 200

@@ -13,7 +13,16 @@ from support import (
 )
 
 from watcher.providers.base import known_providers, open_provider
-from watcher.testing import BrokenNodeContract, DuplicatedSeriesContract, HttpContract, PastContract, ProviderContract
+from watcher.settings import ProviderSettings, Settings
+from watcher.testing import (
+    BrokenNodeContract,
+    DuplicatedSeriesContract,
+    HttpContract,
+    PastContract,
+    ProviderContract,
+    SampledSource,
+    Series,
+)
 
 
 class TestDatadog(ProviderContract, HttpContract, DuplicatedSeriesContract, BrokenNodeContract):
@@ -82,3 +91,16 @@ def test_every_provider_has_a_contract() -> None:
     """Every provider is tested except Host, as this machine's values cannot be set."""
     tested = {suite.harness.name for suite in ProviderContract.__subclasses__()}
     assert tested == known_providers().keys() - {"Host"}
+
+
+def test_a_source_that_fails_at_the_first_sample_is_closed() -> None:
+    """A ``with`` statement that fails on entering does not call ``__exit__``."""
+
+    def fail(*_: object) -> None:
+        raise ConnectionError("the source is down")
+
+    settings = Settings(provider=ProviderSettings(name="Host"))
+    source = SampledSource(settings, {"a": Series((600.0,), (1.0,), (1.0,))}, fail)
+    with pytest.raises(ConnectionError), source:
+        pass
+    assert source._store._closed

@@ -90,8 +90,9 @@ class Backfill:
     def start(self) -> None:
         """Start to fill gaps in a background thread, if there is a provider that knows the past."""
         if self._provider is not None and self._hours:
-            self._thread = threading.Thread(target=self._run, name="backfill", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="backfill", daemon=True)
+            thread.start()
+            self._thread = thread  # only a thread that has started can be joined
 
     def stop(self) -> None:
         """Start no further chunk."""

@@ -49,56 +49,63 @@ def open_watcher(
         dialect: JSON dialect in which snapshots are encoded when they are published.
 
     Raises:
-        SettingsError: the settings name no usable provider.
+        SettingsError: the settings name no usable provider. What was opened is closed; a given ``provider`` is not.
     """
     views = [settings] if provider is not None else settings.for_each_provider()
-    opened = [provider] if provider is not None else _open_all(views)
     corroborating = settings.corroborating() if provider is None else None
     names = [view.provider.name for view in views]
     additional = [corroborating] if corroborating is not None and corroborating.provider.name not in names else []
-    store = Store(
-        store_path,
-        keep_hours=settings.store.keep_hours,
-        max_megabytes=settings.store.max_megabytes,
-        history_megabytes=settings.store.history_megabytes,
-        origins=origins([*views, *additional]),
-    )
+    # The watcher closes what is opened here. If there is no watcher, nobody else can: the store would stay locked.
+    with contextlib.ExitStack() as undo:
+        opened = [provider] if provider is not None else _open_all(views, undo)
+        store = Store(
+            store_path,
+            keep_hours=settings.store.keep_hours,
+            max_megabytes=settings.store.max_megabytes,
+            history_megabytes=settings.store.history_megabytes,
+            origins=origins([*views, *additional]),
+        )
+        undo.callback(store.close)
 
-    def windowed(name: str, each: WindowProvider | SampleProvider) -> WindowProvider:
-        if isinstance(each, WindowProvider):
-            return each
-        return Sampled(each, settings.watch, store, source=name, clock=clock)
+        def windowed(name: str, each: WindowProvider | SampleProvider) -> WindowProvider:
+            if isinstance(each, WindowProvider):
+                return each
+            return Sampled(each, settings.watch, store, source=name, clock=clock)
 
-    remembering = ((name, each) for name, each in zip(names, opened, strict=True) if isinstance(each, PastProvider))
-    past_name, past = next(remembering, (names[0], None))
-    hours = min(settings.store.backfill_hours, settings.store.keep_hours)
-    windows = [windowed(name, each) for name, each in zip(names, opened, strict=True)]
-    first = windows[0] if len(windows) == 1 else Failover(list(zip(names, windows, strict=True)))
-    if corroborating is not None:
-        second = corroborating.provider.name
-        fallbacks = dict(zip(names[1:], windows[1:], strict=True))
-        second_provider = fallbacks.get(second) or _open_second(corroborating, windowed)
-        if second_provider is not None:
-            judged = judged_window(settings.watch.windows, settings.watch.interval_seconds)
-            first = Corroborated((names[0], first), (second, second_provider), judged)
-    return Watcher(
-        first,
-        store,
-        settings.watch,
-        settings.quality,
-        source=names[0],
-        fallback_sources=names[1:],
-        standing=[finding for view in views if (finding := unverified(view.provider)) is not None],
-        dialect=dialect,
-        telemetry=telemetry,
-        workloads=settings.workloads,
-        backfill=Backfill(past, past_name, store, names, settings.watch, hours),
-        clock=clock,
-    )
+        remembering = ((name, each) for name, each in zip(names, opened, strict=True) if isinstance(each, PastProvider))
+        past_name, past = next(remembering, (names[0], None))
+        hours = min(settings.store.backfill_hours, settings.store.keep_hours)
+        windows = [windowed(name, each) for name, each in zip(names, opened, strict=True)]
+        first = windows[0] if len(windows) == 1 else Failover(list(zip(names, windows, strict=True)))
+        if corroborating is not None:
+            second = corroborating.provider.name
+            fallbacks = dict(zip(names[1:], windows[1:], strict=True))
+            second_provider = fallbacks.get(second) or _open_second(corroborating, windowed, undo)
+            if second_provider is not None:
+                judged = judged_window(settings.watch.windows, settings.watch.interval_seconds)
+                first = Corroborated((names[0], first), (second, second_provider), judged)
+        watcher = Watcher(
+            first,
+            store,
+            settings.watch,
+            settings.quality,
+            source=names[0],
+            fallback_sources=names[1:],
+            standing=[finding for view in views if (finding := unverified(view.provider)) is not None],
+            dialect=dialect,
+            telemetry=telemetry,
+            workloads=settings.workloads,
+            backfill=Backfill(past, past_name, store, names, settings.watch, hours),
+            clock=clock,
+        )
+        undo.pop_all()
+    return watcher
 
 
 def _open_second(
-    settings: Settings, windowed: Callable[[str, WindowProvider | SampleProvider], WindowProvider]
+    settings: Settings,
+    windowed: Callable[[str, WindowProvider | SampleProvider], WindowProvider],
+    undo: contextlib.ExitStack,
 ) -> WindowProvider | None:
     """Open the provider to compare metrics with (the second source); return None if it cannot be opened.
 
@@ -107,23 +114,24 @@ def _open_second(
     Args:
         settings: all settings, with the second source as ``provider``.
         windowed: function that adapts a provider, given with its name, to a WindowProvider.
+        undo: stack that closes the provider.
     """
     try:
-        return windowed(settings.provider.name, open_provider(settings))
+        provider = open_provider(settings)
     except SettingsError as error:
         _log.info(
             "metrics are not compared with the second source",
             extra={"provider": settings.provider.name, "error": str(error)},
         )
         return None
+    undo.callback(close_provider, provider)
+    return windowed(settings.provider.name, provider)
 
 
-def _open_all(views: Sequence[Settings]) -> list[WindowProvider | SampleProvider]:
-    """Open the provider of each of these settings; if one cannot be opened, close the ones that were opened before."""
-    with contextlib.ExitStack() as undo:
-        opened = []
-        for view in views:
-            opened.append(open_provider(view))
-            undo.callback(close_provider, opened[-1])
-        undo.pop_all()
+def _open_all(views: Sequence[Settings], undo: contextlib.ExitStack) -> list[WindowProvider | SampleProvider]:
+    """Open the provider of each of these settings; ``undo`` closes those that were opened, if it is closed."""
+    opened = []
+    for view in views:
+        opened.append(open_provider(view))
+        undo.callback(close_provider, opened[-1])
     return opened

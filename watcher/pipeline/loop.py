@@ -43,8 +43,9 @@ class Loop:
 
     def start(self) -> None:
         """Start the first round in a background thread."""
-        self._thread = threading.Thread(target=self._run, name="watching", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name="watching", daemon=True)
+        thread.start()
+        self._thread = thread  # only a thread that has started can be joined
 
     def stop(self) -> None:
         """Prevent further rounds. A round in progress continues; use :meth:`join` to wait for its end."""

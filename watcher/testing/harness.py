@@ -156,6 +156,14 @@ class SampledSource:
 
     def __enter__(self) -> Self:
         """Take all samples."""
+        try:
+            self._take_samples()
+        except BaseException:  # then there is no __exit__
+            self.__exit__()
+            raise
+        return self
+
+    def _take_samples(self) -> None:
         rounds: dict[int, dict[str, tuple[float, float]]] = {}
         for node, series in self._nodes.items():
             for time, cpu, memory in zip(series.times, series.cpu, series.memory, strict=True):
@@ -164,7 +172,6 @@ class SampledSource:
             self._now = time
             self._show(time, present)
             self._sampled.sample_once()
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Close the provider and the store."""

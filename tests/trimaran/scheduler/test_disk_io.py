@@ -53,7 +53,7 @@ def test_placed_pods_count_until_the_agent_lists_them() -> None:
 
 @pytest.mark.parametrize("levels", [500, 5_000, 100_000])
 def test_a_deeply_nested_annotation_rejects_its_pod_only(levels: int) -> None:
-    """The pod is told what is wrong with its annotation, and other pods are placed, on each Python."""
+    """The rejection names the annotation, and other pods are placed, on each Python."""
     machine = cluster(disks("a", (100, 100, 100)))
     hostile = pod("hostile", priority=1, annotations={ANNOTATION: "[" * levels + "]" * levels})
     made = machine.place(hostile, asks("second", "60Mi", "0"))
