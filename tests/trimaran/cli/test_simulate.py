@@ -45,7 +45,7 @@ def run(*arguments: object) -> Result:
 
 
 class Apart:
-    """``trimaran simulate`` in a process of its own, since a client of Dask leaves a thread when it cannot connect."""
+    """``trimaran simulate`` in a process of its own: joblib keeps processes, and Dask a thread if it cannot connect."""
 
     def __init__(self, folder: Path, before: str, arguments: tuple[str, ...]) -> None:
         self._output, self._log = folder / "output", folder / "log"
@@ -66,7 +66,8 @@ class Apart:
 
 
 def run_apart(folder: Path, *arguments: object, before: str = "") -> Apart:
-    pytest.importorskip("distributed", reason="pip install distributed")
+    for package in ("distributed", "joblib"):
+        pytest.importorskip(package, reason=f"pip install {package}")
     return Apart(folder, before, tuple(map(str, arguments)))
 
 
@@ -268,14 +269,14 @@ def test_an_unwritable_resume_file_is_refused(worlds: list[Path], tmp_path: Path
     assert (refused.exit_code, "cannot be read and written: No such file" in refused.stderr) == (2, True)
 
 
-@pytest.mark.usefixtures("side_by_side")
-def test_parallel_replays_have_the_same_results(worlds: list[Path]) -> None:
+def test_parallel_replays_have_the_same_results(worlds: list[Path], tmp_path: Path) -> None:
     """Several processes yield the same results as one."""
-    pytest.importorskip("joblib", reason="pip install joblib")
     compared = ("compare", "--trace", *worlds, "--policy", "random", "--json")
     swept = ("sweep", "--trace", *worlds, "--policy", "random", "--overcommit", "1,1.5", "--json")
     for command in (compared, swept):
-        assert run(*command, "--jobs", 2).stdout == run(*command).stdout
+        parallel = run_apart(tmp_path, *command, "--jobs", 2)
+        assert parallel.wait() == 0, parallel.log
+        assert parallel.output == run(*command).stdout
 
 
 @pytest.mark.slow
