@@ -22,7 +22,7 @@ FAST = -m "not slow and not e2e"
 PYTEST = -m pytest -n $(WORKERS) --dist worksteal
 REPEAT ?= 1
 BUSY ?= 0
-BESIDE = $(BIN)/python tests/support/beside_load.py --times $(REPEAT) --busy $(BUSY)
+BESIDE = $(BIN)/python tests/support/repeat.py --times $(REPEAT) --busy $(BUSY)
 test: $(VENV)/.dev  ## run the tests; with CI=true also the slow ones, and as root install the servers that they need
 	$(BIN)/python tests/support/programs.py install
 	$(BESIDE) $(BIN)/python $(if $(ONLY),-m pytest $(ONLY),$(PYTEST) $(addprefix --ignore=,$(RESEARCH)) $(if $(filter true,$(CI)),,$(FAST)))

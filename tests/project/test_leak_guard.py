@@ -18,7 +18,7 @@ LEAKS = {
     "not_waited_for": (
         "KEPT.append(subprocess.Popen(['true'])); KEPT[-1].stdin", r"child process \d+ \(ended, but nobody waited",
     ),
-    "grandchild": ("subprocess.run('sleep 4 &', shell=True)", r"child process \d+ \(sleep 4\), started at the end of"),
+    "orphan": ("subprocess.run('sleep 4 &', shell=True)", r"child process \d+ \(sleep 4\), started at a fork"),
     "socket": ("KEPT.append(socket.create_server(('127.0.0.1', 0)))", r"listening socket \('127.0.0.1', \d+\)"),
     "descriptor": ("KEPT.append(open('/etc/hosts'))", r"descriptor \d+ \(/etc/hosts\), opened at"),
     "garbage": ("cycle = [open('/etc/hosts')]; cycle.append(cycle)", r"garbage: unclosed file .*/etc/hosts"),
@@ -113,7 +113,7 @@ def test_each_leak_fails_its_own_test(tmp_path: Path) -> None:
 
 
 def test_a_wider_fixture_answers_for_what_it_holds(tmp_path: Path) -> None:
-    """What a module's fixture starts is no leak of a test, but one of the fixture after its end or if it skips."""
+    """A module's fixture, and no test, answers for its own things: at its end, and at once if it skips."""
     output = run_tests(tmp_path, FIXTURES)
     assert "4 passed, 1 skipped, 2 errors" in output, output
     assert re.findall(r"^ERROR test_planted.py::(\w+)", output, re.MULTILINE) == ["test_half_way", "test_at_its_end"]

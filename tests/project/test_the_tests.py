@@ -97,7 +97,7 @@ def context_managers(source: str) -> Iterator[ast.FunctionDef]:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_context_managers_clean_up_after_failures(file: Path) -> None:
-    """What a context manager does after its block, it also does if the block fails or skips."""
+    """A context manager cleans up after a block that fails or skips, too."""
     assert {each.name: unguarded(each) for each in context_managers(text(file)) if unguarded(each)} == {}
 
 
@@ -140,7 +140,7 @@ def test_a_skip_fails_in_ci(tmp_path: Path, ci: str, refused: int) -> None:
     }.items():
         (tmp_path / f"test_{name}.py").write_text(f"import pytest\n{skips}\n")
     command = [sys.executable, "-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider", "-q", "-rfEs", str(tmp_path)]
-    command += ["--continue-on-collection-errors"]
+    command += ["--continue-on-collection-errors", "--basetemp", str(tmp_path / "base")]
     environment = {**os.environ, "CI": ci, "PYTHONPATH": str(TESTS)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
     summary = done.stdout.partition("short test summary info")[2]

@@ -37,7 +37,7 @@ Key = tuple[str, Any]
 
 @dataclass(frozen=True)
 class Difference:
-    """What one inventory has and an earlier one has not.
+    """Difference of an inventory and an earlier one.
 
     Attributes:
         resources: keys of threads, children, descriptors, handlers and files that are new.
@@ -53,7 +53,7 @@ class Difference:
 
 @dataclass
 class Inventory:
-    """What the process held at one time."""
+    """Resources and states of the process at one time."""
 
     resources: set[Key]
     states: dict[Key, Any]

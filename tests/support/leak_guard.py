@@ -23,7 +23,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give this process a temporary folder of its own, so that what is left in it is its own."""
+    """Give this process a temporary folder of its own, so that other processes do not count for its tests."""
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         folder = Path(tempfile.mkdtemp(prefix="tests-"))
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))

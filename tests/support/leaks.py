@@ -109,7 +109,7 @@ class LeakGuard:
                 self._known.states[key] = now.states[key]
 
     def _wait_for_nothing(self, compare: Callable[[Inventory], Difference]) -> tuple[Inventory, Difference]:
-        """Return the inventory and what is left in it, as soon as nothing is left, else when patience ends."""
+        """Wait until nothing is left, or until patience ends; return the last inventory and the rest in it."""
         begin, pause, collections = time.monotonic(), 0.001, 0
         while True:
             now = take(self._origins)

@@ -22,7 +22,7 @@ UNKNOWN = "an unknown place"
 
 
 class Origins:
-    """Where each resource was started, and by which thread.
+    """Places where resources were started, and the threads that started them.
 
     Args:
         allowed: folders in which tests may leave files.
@@ -37,11 +37,9 @@ class Origins:
         self._starts: WeakKeyDictionary[Any, tuple[str, threading.Thread]] = WeakKeyDictionary()
         self._children: dict[int, tuple[str, threading.Thread]] = {}
         self._opened: dict[str, str] = {}
-        self._forked_at = "the end of its parent, which left it"
         self._events: dict[str, Callable[..., None]] = {
             "socket.__new__": self._socket, "open": self._open, "sqlite3.connect": self._database,
             "os.mkdir": self._create, "os.rename": self._target, "os.link": self._target, "os.symlink": self._target,
-            "os.fork": self._forked, "os.posix_spawn": self._forked,
         }  # fmt: skip
 
     def install(self) -> None:
@@ -78,7 +76,7 @@ class Origins:
 
     def of_child(self, pid: int) -> str:
         """Return where a child process was started."""
-        return self._children[pid][0] if pid in self._children else self._forked_at
+        return self._children[pid][0] if pid in self._children else "a fork, or by a child that has ended"
 
     def of_file(self, path: str) -> str:
         """Return where a file was opened."""
@@ -104,9 +102,6 @@ class Origins:
     def _socket(self, it: Socket, *_: Any) -> None:
         if type(it).__weakrefoffset__:
             self._starts[it] = _where(), threading.current_thread()
-
-    def _forked(self, *_: Any) -> None:
-        self._forked_at = _where()
 
     def _open(self, path: Any, _mode: Any, flags: int) -> None:
         if isinstance(path, int):

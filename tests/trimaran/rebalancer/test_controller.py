@@ -334,7 +334,7 @@ def test_bad_looks_begin_again_after_an_interruption(interrupt: Callable[[Contro
 
 
 def test_a_set_brake_keeps_its_reason() -> None:
-    """A brake that is set stays as it is, whatever else goes wrong, and is reported once."""
+    """A brake that is set keeps its reason, whatever else goes wrong, and is reported once."""
     controlled = Controlled(hot_and_cold(), rules=replace(RULES, caps=CapLimits(percent_per_hour=100, per_hour=1)))
     controlled.run()
     stopped = Brake(BrakeReason.STOPPED, "stopped by a person", NOW)

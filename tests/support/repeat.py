@@ -1,6 +1,6 @@
-"""Repeat a command, beside busy loops if asked for, until it fails.
+"""Repeat a command until it fails, with busy loops on the machine if asked for.
 
-python tests/support/beside_load.py --times 20 --busy 4 COMMAND...
+python tests/support/repeat.py --times 20 --busy 4 COMMAND...
 """
 
 import argparse
