@@ -19,7 +19,7 @@ import numpy as np
 import psutil
 import requests
 from common import Table, clock_ms, options
-from support.servers import Service, free_port, prometheus_arguments, run_prometheus, wait_until
+from support.servers import Service, prometheus_arguments, run_prometheus, wait_until
 
 RULES = ("instance:node_cpu:ratio", "instance:node_memory_utilisation:ratio")
 INTERVAL_SECONDS = 20
@@ -63,7 +63,7 @@ def main() -> None:
         with run_prometheus(folder, day(size.nodes, size.hours, int(time.time()))) as address:
             arguments = (*prometheus_arguments(address), "--interval", str(INTERVAL_SECONDS))
             backfill = ("--set", f"store.backfill_hours={size.hours}")
-            service = Service(folder / "watcher.sqlite", folder / "log", free_port(), *arguments, *backfill)
+            service = Service(folder / "watcher.sqlite", folder / "log", *arguments, *backfill)
             try:
                 wait_until(lambda: service.get("/readyz").ok, "the watcher is ready", 120)
                 worker = psutil.Process(service.workers()[0])

@@ -21,7 +21,8 @@ from control_plane.plugin_oracle import ALL_RIGHTS, define
 from control_plane.processes import Process
 from control_plane.scheduler import Scheduler
 from scheduler_rate import NAME, Bench, Measurement
-from support.servers import free_port, wait_until
+from support.ports import nowhere
+from support.servers import wait_until
 
 GROUP = "scheduling.x-k8s.io"
 GROUPS = f"/apis/{GROUP}/v1alpha1/namespaces/default/podgroups"
@@ -72,17 +73,17 @@ class GangBench(Bench):
             return self._watch(scheduler.process, f"{scheduler.url}/metrics", verify=authority, headers=token)
 
     def _ours(self) -> Measurement:
-        port, file = free_port(), self._cluster.folder / "ours.yaml"
+        file = self._cluster.folder / "ours.yaml"
         version = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
         file.write_text(yaml.safe_dump({**version, "profiles": [PROFILE]}))
         command = [
-            sys.executable, "-m", "trimaran", "scheduler", "--config", file, "--watcher", f"http://127.0.0.1:{free_port()}",
-            "--port", str(port), "--kube-config", str(self._cluster.kubeconfig()),
+            sys.executable, "-m", "trimaran", "scheduler", "--config", file, "--watcher", nowhere(),
+            "--port", "0", "--kube-config", str(self._cluster.kubeconfig()),
             "--set", "scheduler.lease_namespace=default",
         ]  # fmt: skip
-        process = Process(command, self._cluster.folder / f"ours-{port}.log")
+        process = Process(command, self._cluster.folder / "ours.log")
         try:
-            return self._watch(process, f"http://127.0.0.1:{port}/metrics")
+            return self._watch(process, f"{process.url}/metrics")
         finally:
             process.terminate()
 

@@ -18,7 +18,7 @@ import psutil
 import requests
 from common import Call, Table, clock_ms, options
 from support.days import fill, made_up_day
-from support.servers import Service, free_port, wait_until
+from support.servers import Service, wait_until
 
 
 def read_latencies(url: str, seconds: float) -> list[float]:
@@ -54,9 +54,7 @@ def main() -> None:
         title = f"{size.nodes:,} nodes x 4 series x {minutes:,} minutes, {path.stat().st_size / 2**20:.0f} MiB"
         table = Table(title, ("measurement", "median, ms", "largest, ms", "processor, ms", "times the baseline"))
         table.row("a minute, written", "", "", f"{writing:.1f}", "")
-        service = Service(
-            path, Path(folder) / "log", free_port(), "--provider", "Fake", "--set", f"fake.nodes={size.nodes}"
-        )
+        service = Service(path, Path(folder) / "log", "--provider", "Fake", "--set", f"fake.nodes={size.nodes}")
         try:
             wait_until(lambda: service.get("/readyz").ok, "the watcher is ready", 60)
             time.sleep(3)

@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 from common import Table, median_ratio, options, process_memory
 from support.page import SCREEN, callback
-from support.servers import Service, free_port, wait_until
+from support.servers import Service, wait_until
 
 
 def run_watcher(folder: Path, nodes: int, environment: dict[str, str]) -> dict[str, float]:
@@ -32,7 +32,7 @@ def run_watcher(folder: Path, nodes: int, environment: dict[str, str]) -> dict[s
     """
     start = time.perf_counter()
     arguments = ("--provider", "Fake", "--set", f"fake.nodes={nodes}")
-    service = Service(folder / "store", folder / "log", free_port(), *arguments, **environment)
+    service = Service(folder / "store", folder / "log", *arguments, **environment)
     master = psutil.Process(service.process.pid)
     try:
         wait_until(lambda: service.get("/watcher/node-1").ok, "it answers", 60)

@@ -32,7 +32,7 @@ from control_plane.manifests import container, node, pod
 from control_plane.processes import Process
 from control_plane.scheduler import Scheduler
 from support.extending import snapshot_of
-from support.servers import free_port, wait_until
+from support.servers import wait_until
 
 from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
 from runtime.kubernetes.keep_alive import KeepAliveConnection
@@ -141,15 +141,14 @@ class Bench:
             return self._watch(scheduler.process, f"{scheduler.url}/metrics", verify=authority, headers=token)
 
     def _ours(self) -> Measurement:
-        port = free_port()
         command = [
             sys.executable, "-m", "trimaran", "scheduler", "--name", NAME, "--watcher", self._watcher, "--port",
-            str(port), "--kube-config", str(self._cluster.kubeconfig()),
+            "0", "--kube-config", str(self._cluster.kubeconfig()),
             "--set", "scheduler.lease_namespace=default",
         ]  # fmt: skip
-        process = Process(command, self._cluster.folder / f"ours-{port}.log")
+        process = Process(command, self._cluster.folder / "ours.log")
         try:
-            return self._watch(process, f"http://127.0.0.1:{port}/metrics")
+            return self._watch(process, f"{process.url}/metrics")
         finally:
             process.terminate()
 

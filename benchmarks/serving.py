@@ -36,7 +36,8 @@ import psutil
 import requests
 from common import TYPES, Table, median_ratio, process_memory, snapshot
 from flask import Flask, Response, jsonify
-from support.servers import Service, free_port, wait_until
+from support.ports import free_port
+from support.servers import Service, wait_until
 
 from runtime.http.gather import Deadline
 from runtime.server.fast_path import FastPath
@@ -303,7 +304,7 @@ def time_restarts(table: Table, nodes: int) -> bool:
             orjson.dumps({f"node-{number}.eu-west-1.compute.internal": loads for number in range(nodes)})
         )
         options = ("--provider", "Fake", "--set", f"fake.file={described}", "--set", "watch.expiry_seconds=4000")
-        service = Service(store, Path(folder) / "log", free_port(), *options)
+        service = Service(store, Path(folder) / "log", *options)
 
         def row(what: str, times: list[float], aim: object = "") -> None:
             figures = f"{statistics.median(times):.2f} (largest {max(times):.2f})"
@@ -327,7 +328,7 @@ def time_restarts(table: Table, nodes: int) -> bool:
             for _ in range(10):
                 service.kill()
                 start = time.perf_counter()
-                service = Service(store, Path(folder) / "log", free_port(), *options)
+                service = Service(store, Path(folder) / "log", *options)
                 wait_until(lambda: service.get("/watcher").ok, "it answers again")  # noqa: B023
                 times.append(time.perf_counter() - start)
             row("all killed and restarted, first /watcher", times)

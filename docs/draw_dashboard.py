@@ -21,7 +21,7 @@ from support.deciding import cluster, decide, extender  # noqa: E402
 from support.fake_kubernetes import rfc3339  # noqa: E402
 from support.page import browser, dashboard  # noqa: E402
 from support.rebalancing import hot_and_cold  # noqa: E402
-from support.servers import Service, free_port  # noqa: E402
+from support.servers import Service  # noqa: E402
 from support.shown_services import prometheus_app, scheduler_app, served_app  # noqa: E402
 from support.workload_days import fill_pods, fill_workloads  # noqa: E402
 
@@ -80,7 +80,7 @@ def world(folder: Path) -> Iterator[str]:
     now = folder / "now.json"
     now.write_text(json.dumps({f"node-{row + 1}": present(day[:, row, -1].tolist()) for row in range(_NODES)}))
     options = ("--provider", "Fake", "--set", f"fake.file={now}", "--set", "workloads.enabled=false")
-    service = Service(file, folder / "watcher.log", free_port(), *options)
+    service = Service(file, folder / "watcher.log", *options)
     with ExitStack() as stack:
         stack.callback(service.terminate)
         service.wait_for("/readyz", seconds=60)

@@ -33,7 +33,7 @@ from control_plane.manifests import container, node, pod
 from control_plane.processes import Process
 from control_plane.scheduler import Scheduler
 from control_plane.usage import CPU_ANNOTATION, MEMORY_ANNOTATION, Kwok, MetricsServer
-from support.servers import Service, free_port
+from support.servers import Service
 
 from trimaran.extender.answer import PrioritizeOutcome
 from trimaran.extender.kube_scheduler import ExtenderEndpoint, render_config
@@ -137,7 +137,7 @@ def loop(folder: Path, run: str) -> Iterator[ControlPlane]:
         metrics = stack.enter_context(MetricsServer(cluster))
         metrics.wait_for(NODES, 120)
         service = Service(
-            folder / "watcher.sqlite", folder / "watch.log", free_port(),
+            folder / "watcher.sqlite", folder / "watch.log",
             "--provider", "KubernetesMetricsServer", "--interval", "5",
             TRIMARAN_PROVIDER__KUBE_CONFIG=str(cluster.kubeconfig()), TRIMARAN_WATCH__WINDOWS=WINDOW,
             TRIMARAN_WATCH__SAMPLE_INTERVAL_SECONDS="5",
@@ -151,9 +151,8 @@ def loop(folder: Path, run: str) -> Iterator[ControlPlane]:
             stack.callback(lambda: print(answers_of(extender), flush=True))
             config = render_config(CONFIGURATION, ExtenderEndpoint(extender.url))
         if run == RUNS[2]:
-            port = free_port()
             command = [
-                sys.executable, "-m", "trimaran", "nodes", "--taints", "--watcher", service.url, "--port", str(port),
+                sys.executable, "-m", "trimaran", "nodes", "--taints", "--watcher", service.url, "--port", "0",
                 "--kube-config", str(cluster.kubeconfig()), "--set", "nodes.interval_seconds=3",
                 "--set", "nodes.min_hot_seconds=30", "--set", "nodes.writes_per_minute=120",
                 "--set", "nodes.lease_namespace=default", "--set", "nodes.hot_percent=70",

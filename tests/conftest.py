@@ -21,7 +21,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from support.bench import Api
 from support.leaks import kept_by_session
-from support.servers import IN_CI, SERVER_TESTS, Fake, Service, free_port, run_prometheus, serving, two_nodes
+from support.servers import IN_CI, SERVER_TESTS, Fake, Service, run_prometheus, serving, two_nodes
 
 from runtime import masking
 from runtime.http.session import BoundedSession
@@ -262,16 +262,15 @@ def watch(tmp_path: Path) -> Iterator[Callable[..., Service]]:
 
     def start(
         *arguments: str,
-        port: int | None = None,
+        port: int = 0,
         store: Path | None = None,
         open_files: int | None = None,
         cold: bool = False,
         **environment: str,
     ) -> Service:
         log = tmp_path / f"watch-{len(started)}.log"
-        port = free_port() if port is None else port
         place = store or tmp_path / "watcher.sqlite"
-        service = Service(place, log, port, *arguments, open_files=open_files, cold=cold, **environment)
+        service = Service(place, log, *arguments, port=port, open_files=open_files, cold=cold, **environment)
         started.append(service)
         return service
 

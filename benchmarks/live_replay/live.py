@@ -22,7 +22,6 @@ from control_plane.world_player import CONTROLLERS, PodForm, WorldClock, WorldPl
 from divided import JOURNAL_VARIABLE, SPEED_VARIABLE
 from movers import MOVERS, moving
 from placements import Placements
-from support.servers import free_port
 from use_server import use_server
 
 from scoring.plugins.congestion_cost import CongestionCost
@@ -152,17 +151,16 @@ def _watcher(cluster: ControlPlane, placements: Placements, clock: WorldClock, f
     programs = folder / "programs"
     site = str(install_provider(programs / "site"))
     paths = {"PYTHONPATH": os.pathsep.join(filter(None, (site, os.environ.get("PYTHONPATH"))))}
-    url = f"http://127.0.0.1:{(port := free_port())}"
     with use_server(placements, clock) as use_url:
         command = [
-            *_PROGRAM, "watch", "--port", str(port), "--provider", "LiveReplay", "--address", use_url,
+            *_PROGRAM, "watch", "--port", "0", "--provider", "LiveReplay", "--address", use_url,
             "--store", str(programs / "watcher.sqlite"), "--set", f"provider.kube_config={cluster.kubeconfig()}",
             *(part for kind in _FALSE_ALARMS for part in ("--set", f"quality.{kind}_action=report")),
         ]  # fmt: skip
         watcher = Process(command, programs / "watcher.log", {SPEED_VARIABLE: str(clock.speed)} | paths)
         try:
-            watcher.wait_until(lambda: requests.get(f"{url}/readyz", timeout=5).ok, "the watcher is ready", 60)
-            yield url
+            watcher.wait_until(lambda: requests.get(f"{watcher.url}/readyz", timeout=5).ok, "the watcher is ready")
+            yield watcher.url
         finally:
             watcher.terminate()
 

@@ -17,7 +17,6 @@ from control_plane.moving import MANIFESTS
 from control_plane.processes import Process
 from control_plane.rights import grant_rights
 from divided import SPEED_VARIABLE
-from support.servers import free_port
 
 MOVES_PERCENT: Mapping[str, float] = {"moves": 0.1, "more-moves": 1.0}
 """Share of the pods that the rebalancer moves per hour, percent, by the simulator's suffix of a policy."""
@@ -54,19 +53,18 @@ def moving(
             process.kill()
         return
     grant_rights(cluster, *MANIFESTS)
-    url = f"http://127.0.0.1:{(port := free_port())}"
     token = cluster.service_account("trimaran", "trimaran-rebalancer").token
     command = [
-        *program, "rebalance", "--mode", "act", "--watcher", watcher, "--port", str(port),
+        *program, "rebalance", "--mode", "act", "--watcher", watcher, "--port", "0",
         "--kube-config", str(cluster.kubeconfig("rebalancer", token=token)),
         "--set", f"rebalance.percent_per_hour={MOVES_PERCENT[mover]:g}",
         "--set", "rebalance.namespace_moves_per_hour=1000",
     ]  # fmt: skip
     process = Process(command, cluster.folder / "rebalancer.log", {SPEED_VARIABLE: str(speed)})
     try:
-        process.wait_until(lambda: requests.get(f"{url}/readyz", timeout=5).ok, "the rebalancer is ready", 60)
+        process.wait_until(lambda: requests.get(f"{process.url}/readyz", timeout=5).ok, "the rebalancer is ready")
         yield
-        (folder / "rebalancer.json").write_text(json.dumps(_state(url), indent=1))
+        (folder / "rebalancer.json").write_text(json.dumps(_state(process.url), indent=1))
     finally:
         process.terminate()
 

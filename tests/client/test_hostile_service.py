@@ -10,7 +10,8 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 from support.certificates import Authority
-from support.servers import Fake, free_port, reply, serving
+from support.ports import nowhere
+from support.servers import Fake, reply, serving
 
 from client import AccessDenied, BadAnswer, ServiceClient, WatcherUnavailable
 from runtime.http import session
@@ -237,7 +238,7 @@ def test_http_to_a_tls_server(last_words: bytes):
 
 def test_a_refused_connection_has_no_hint():
     """A refused connection has no hint about the scheme."""
-    assert message_of(f"http://127.0.0.1:{free_port()}").endswith("cannot be reached: Connection refused")
+    assert message_of(nowhere()).endswith("cannot be reached: Connection refused")
 
 
 def test_the_limits_hold_over_tls(tmp_path):

@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from support import servers
+from support.ports import closed_port
 from support.servers import reply
 
 from client import (
@@ -376,7 +377,7 @@ def test_credentials_of_the_url_are_in_no_error():
 
 def test_a_proxy_is_named_in_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Errors name the proxy of the environment: one that cannot be reached, and one that answers for the watcher."""
-    monkeypatch.setenv("HTTP_PROXY", f"http://user:pr0xy-pass@127.0.0.1:{servers.free_port()}")
+    monkeypatch.setenv("HTTP_PROXY", f"http://user:pr0xy-pass@127.0.0.1:{closed_port()}")
     client = ServiceClient("http://watcher.example.com:2020", retries=0)
     with client, pytest.raises(WatcherUnavailable) as down:
         client.metrics()

@@ -13,7 +13,7 @@ from control_plane.api import Api
 from control_plane.builds import binary
 from control_plane.processes import Process
 from support.certificates import Authority
-from support.servers import free_port
+from support.ports import start_on_free_ports
 
 ADMINISTRATOR = "administrator"
 SCHEDULER = "system:kube-scheduler"  # the user that RBAC's default roles bind
@@ -39,23 +39,23 @@ class ControlPlane:
         etcd_url: address of etcd, for operations that only etcd offers, such as compaction.
     """
 
+    api: Api
+    url: str
     etcd: Process
     apiserver: Process
     etcd_url: str
 
     def __init__(self, folder: Path, program: str = "kube-apiserver") -> None:
         self.folder, self._program = folder, program
-        self.url = f"https://127.0.0.1:{free_port()}"
         self.certificates = Authority(folder, "cluster")
         self.serving_certificate = self.certificates.issue("localhost")
         self._tokens = {user: secrets.token_hex(16) for user in _USERS}
-        self.api = self.client_for_token(self._tokens[ADMINISTRATOR])
 
     def __enter__(self) -> Self:
-        self.etcd_url = f"http://127.0.0.1:{free_port()}"
         try:
-            self.etcd = self._start_etcd(self.etcd_url)
-            self.apiserver = self._start_apiserver(self.etcd_url)
+            self.etcd = start_on_free_ports(self._start_etcd, 2)
+            self._write_apiserver_files()
+            self.apiserver = start_on_free_ports(self._start_apiserver)
             self.apiserver.wait_until(self._is_ready, "the API answers", 120)
         except BaseException:
             self.__exit__()
@@ -129,8 +129,9 @@ class ControlPlane:
         except (requests.HTTPError, requests.Timeout):  # a busy machine
             return False
 
-    def _start_etcd(self, url: str) -> Process:
-        peer = f"http://127.0.0.1:{free_port()}"
+    def _start_etcd(self, port: int, peer_port: int) -> Process:
+        self.etcd_url, peer = (f"http://127.0.0.1:{each}" for each in (port, peer_port))
+        url = self.etcd_url
         command = [
             binary("etcd"), "--data-dir", self.folder / "etcd", "--unsafe-no-fsync", "--log-level", "warn",
             "--listen-client-urls", url, "--advertise-client-urls", url, "--listen-peer-urls", peer,
@@ -138,18 +139,24 @@ class ControlPlane:
         ]  # fmt: skip
         return Process(command, self.folder / "etcd.log")
 
-    def _start_apiserver(self, etcd_url: str) -> Process:
-        folder, key = self.folder, self.folder / "service-accounts.key"
-        subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
+    def _write_apiserver_files(self) -> None:
+        folder = self.folder
+        self._account_key = folder / "service-accounts.key"
+        subprocess.run(["openssl", "genrsa", "-out", self._account_key, "2048"], check=True, capture_output=True)
         tokens = [f'{self._tokens[user]},{user},{user},"{group}"\n' for user, group in _USERS.items()]
         (folder / "tokens.csv").write_text("".join(tokens))
         # A CA of its own: the API server trusts the user names that clients of this CA send.
-        proxy = Authority(folder, "front-proxy")
-        proxy_client = proxy.issue("front-proxy-client")
+        self._proxy = Authority(folder, "front-proxy")
+        self._proxy_client = self._proxy.issue("front-proxy-client")
+
+    def _start_apiserver(self, port: int) -> Process:
+        self.url = f"https://127.0.0.1:{port}"
+        self.api = self.client_for_token(self._tokens[ADMINISTRATOR])
+        folder, key, proxy, proxy_client = self.folder, self._account_key, self._proxy, self._proxy_client
         command = [
-            binary(self._program), "--etcd-servers", etcd_url,
+            binary(self._program), "--etcd-servers", self.etcd_url,
             "--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1",
-            "--secure-port", self.url.rpartition(":")[2], "--cert-dir", folder,
+            "--secure-port", str(port), "--cert-dir", folder,
             "--tls-cert-file", self.serving_certificate, "--tls-private-key-file", self.serving_certificate,
             "--token-auth-file", folder / "tokens.csv", "--authorization-mode", "RBAC",
             "--client-ca-file", self.certificates.certificate,

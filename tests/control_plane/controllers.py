@@ -7,7 +7,7 @@ import requests
 from control_plane.builds import binary
 from control_plane.cluster import ControlPlane
 from control_plane.processes import Process
-from support.servers import free_port
+from support.ports import start_on_free_ports
 
 # Only the controllers that create pods again or count them: nothing taints nodes or changes what tests write.
 _CONTROLLERS = (
@@ -29,20 +29,23 @@ class ControllerManager:
 
     def __init__(self, cluster: ControlPlane, controllers: Sequence[str] = _CONTROLLERS) -> None:
         self._cluster, self._controllers = cluster, controllers
-        self._port = free_port()
 
     def __enter__(self) -> Self:
+        self.process = start_on_free_ports(self._start)
+        self.process.wait_until(self._is_healthy, "kube-controller-manager is healthy")
+        return self
+
+    def _start(self, port: int) -> Process:
+        self._port = port
         kubeconfig, certificate = self._cluster.kubeconfig(), self._cluster.serving_certificate
         command = [
             binary("kube-controller-manager"), "--kubeconfig", kubeconfig, "--authentication-kubeconfig", kubeconfig,
             "--authorization-kubeconfig", kubeconfig, "--controllers", ",".join(self._controllers),
             "--leader-elect=false", "--kube-api-qps", "500", "--kube-api-burst", "1000",
-            "--secure-port", str(self._port), "--bind-address", "127.0.0.1",
+            "--secure-port", str(port), "--bind-address", "127.0.0.1",
             "--tls-cert-file", certificate, "--tls-private-key-file", certificate,
         ]  # fmt: skip
-        self.process = Process(command, self._cluster.folder / "kube-controller-manager.log")
-        self.process.wait_until(self._is_healthy, "kube-controller-manager is healthy")
-        return self
+        return Process(command, self._cluster.folder / "kube-controller-manager.log")
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()

@@ -9,9 +9,8 @@ from typing import Any, Self
 import requests
 import yaml
 from control_plane.cluster import ControlPlane
-from control_plane.processes import Process
+from control_plane.processes import Process, numbered
 from control_plane.scheduler import Scheduler
-from support.servers import free_port
 
 from trimaran.extender.kube_scheduler import ExtenderEndpoint, render_config
 
@@ -47,7 +46,6 @@ class Extender:
 
     Attributes:
         process: the process.
-        url: address of the extender.
     """
 
     process: Process
@@ -70,13 +68,11 @@ class Extender:
         self._configuration = configuration
         self._environment = environment
         self._client_certificate = client_certificate
-        port = free_port()
-        self.url = f"{'https' if certificate else 'http'}://127.0.0.1:{port}"
-        self._file = cluster.folder / f"extender-{port}.yaml"
+        self._file = numbered(cluster.folder, "extender.yaml")
         self._file.write_text(yaml.safe_dump(dict(configuration)))
         self._command = [
             *program, "extender", "--config", str(self._file),
-            "--kube-config", str(kubeconfig or cluster.kubeconfig()), "--port", str(port),
+            "--kube-config", str(kubeconfig or cluster.kubeconfig()), "--port", "0",
         ]  # fmt: skip
         if file is None:
             settings = {"extender__mode": "active", **settings}
@@ -91,6 +87,11 @@ class Extender:
         for name, value in settings.items():
             self._command += ["--set", f"{name.replace('__', '.')}={value}"]
 
+    @property
+    def url(self) -> str:
+        """Address of the extender."""
+        return self.process.url
+
     def __enter__(self) -> Self:
         self.process = Process(self._command, self._file.with_suffix(".log"), self._environment)
         self._wait()
@@ -101,7 +102,7 @@ class Extender:
 
     def restart(self) -> None:
         """Kill the extender, and start it again on the same port; it is ready when the method returns."""
-        self.process.restart()
+        self.process.restart("--port", self.url.rpartition(":")[2])
         self._wait()
 
     def _wait(self) -> None:

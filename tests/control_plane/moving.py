@@ -15,12 +15,12 @@ import requests
 from control_plane.cluster import ControlPlane
 from control_plane.controllers import ControllerManager
 from control_plane.manifests import container, node
-from control_plane.processes import Process
+from control_plane.processes import Process, numbered
 from control_plane.rights import grant_rights
 from control_plane.scheduler import Scheduler
 from control_plane.usage import CPU_ANNOTATION, Kwok
 from support.extending import snapshot_of
-from support.servers import free_port, run_server, wait_until
+from support.servers import run_server, wait_until
 
 from runtime.kubernetes.objects import Pod
 from runtime.kubernetes.workloads import Workload
@@ -202,16 +202,20 @@ class RebalancerProcess:
     """
 
     def __init__(self, cluster: ControlPlane, watcher: str, mode: str, *, server: str = "", **settings: Any) -> None:
-        port = free_port()
-        self.url = f"http://127.0.0.1:{port}"
         token = cluster.service_account("trimaran", "trimaran-rebalancer").token
         command = [
-            sys.executable, "-m", "trimaran", "rebalance", "--mode", mode, "--watcher", watcher, "--port", str(port),
+            sys.executable, "-m", "trimaran", "rebalance", "--mode", mode, "--watcher", watcher, "--port", "0",
             "--kube-config", str(cluster.kubeconfig("rebalancer", token=token, server=server)),
         ]  # fmt: skip
         for name, value in {**_QUICK, **settings}.items():
             command += ["--set", f"rebalance.{name}={value}"]
-        self.process = Process(command, cluster.folder / f"rebalancer-{port}.log", {"TRIMARAN_LOG__FORMAT": "json"})
+        log = numbered(cluster.folder, "rebalancer.log")
+        self.process = Process(command, log, {"TRIMARAN_LOG__FORMAT": "json"})
+
+    @property
+    def url(self) -> str:
+        """Address of its probes, metrics and state."""
+        return self.process.url
 
     def status(self) -> dict[str, Any]:
         """Return the state of the rebalancer; empty while it starts."""

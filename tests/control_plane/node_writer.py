@@ -10,9 +10,9 @@ from pathlib import Path
 import requests
 from control_plane.cluster import ControlPlane
 from control_plane.manifests import node
-from control_plane.processes import Process
+from control_plane.processes import Process, numbered
 from control_plane.rights import grant_rights
-from support.servers import Service, free_port
+from support.servers import Service
 
 MANIFEST = Path(__file__).parents[2] / "deploy/kubernetes/nodes.yaml"
 NODES = 12
@@ -32,7 +32,7 @@ def create_nodes(cluster: ControlPlane) -> None:
 
 @contextmanager
 def watching(
-    watch: Callable[..., Service], folder: Path, *, port: int | None = None
+    watch: Callable[..., Service], folder: Path, *, port: int = 0
 ) -> Iterator[tuple[str, Callable[[dict[str, float]], None]]]:
     """Run a watcher; yield its address and a function that sets the nodes' loads."""
     file = folder / "loads.json"
@@ -54,17 +54,20 @@ class Writer:
     """A ``trimaran nodes`` process with the account's token."""
 
     def __init__(self, cluster: ControlPlane, watcher: str, token: str, **settings: object) -> None:
-        port = free_port()
-        self.url = f"http://127.0.0.1:{port}"
         windows = str(settings.pop("windows", "15m"))
         command = [
             sys.executable, "-m", "trimaran", "nodes", "--taints", "--windows", windows, "--watcher", watcher,
-            "--kube-config", str(cluster.kubeconfig("nodes", token=token)), "--port", str(port),
+            "--kube-config", str(cluster.kubeconfig("nodes", token=token)), "--port", "0",
             "--set", "nodes.interval_seconds=0.5", "--set", "nodes.lease_seconds=3", "--set", "nodes.min_hot_seconds=1",
         ]  # fmt: skip
         for name, value in settings.items():
             command += ["--set", f"nodes.{name}={value}"]
-        self.process = Process(command, cluster.folder / f"nodes-{port}.log")
+        self.process = Process(command, numbered(cluster.folder, "nodes.log"))
+
+    @property
+    def url(self) -> str:
+        """Address of its probes and metrics."""
+        return self.process.url
 
     def metric(self, name: str) -> float:
         """Return the value of a metric."""

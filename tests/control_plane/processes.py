@@ -5,11 +5,15 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from support.servers import wait_until
+from support.ports import served_url
+from support.waiting import LIMIT_SECONDS, wait_until
+
+_NUMBERS = count(1)
 
 
 class Process:
@@ -25,6 +29,9 @@ class Process:
     Attributes:
         log: file with the output.
     """
+
+    _url: str
+    _begin: int  # size of the log at the start
 
     def __init__(self, command: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None) -> None:
         self.log = log
@@ -49,11 +56,23 @@ class Process:
         return [self.pid, *children(self.pid)]
 
     @property
+    def url(self) -> str:
+        """Address of a service of ours, from its log; known once it serves, also after its end."""
+        if not self._url:
+            self._url = served_url(self.log, lambda: self.status is not None, begin=self._begin)
+        return self._url
+
+    @property
     def status(self) -> int | None:
         """Exit status; None while the process runs."""
         return self._process.poll()
 
-    def wait_until(self, condition: Callable[[], Any], expectation: str, seconds: float = 20) -> Any:
+    @property
+    def output(self) -> str:
+        """Output since the last start."""
+        return self.log.read_bytes()[self._begin :].decode(errors="replace")
+
+    def wait_until(self, condition: Callable[[], Any], expectation: str, seconds: float = LIMIT_SECONDS) -> Any:
         """Return the first true result of a condition; at the timeout kill the process, and fail with its log's end."""
 
         def ended_or_true() -> Any:
@@ -88,9 +107,10 @@ class Process:
             self._process.terminate()
             self._process.wait(20)
 
-    def restart(self) -> None:
-        """Kill the process and start it again with the same arguments."""
+    def restart(self, *options: str) -> None:
+        """Kill the process and start it again with the same arguments, and with further ones, such as its port."""
         self.kill()
+        self._command += options
         self._process = self._start()
 
     def _send(self, number: signal.Signals) -> None:
@@ -99,13 +119,21 @@ class Process:
                 os.kill(pid, number)
 
     def _start(self) -> "subprocess.Popen[bytes]":
+        self._url = ""
         with self.log.open("ab") as output:
+            self._begin = output.tell()
             return subprocess.Popen(
                 self._command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=self._environment
             )
 
     def _last_lines(self) -> str:
-        return "\n".join(self.log.read_text(errors="replace")[-4000:].splitlines()[-25:])
+        return "\n".join(self.output[-4000:].splitlines()[-25:])
+
+
+def numbered(folder: Path, name: str) -> Path:
+    """Return the path of a file with a number of its own, for programs that run several times in one folder."""
+    stem, _, suffix = name.rpartition(".")
+    return folder / f"{stem}-{next(_NUMBERS)}.{suffix}"
 
 
 def children(pid: int) -> list[int]:

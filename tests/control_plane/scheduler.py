@@ -10,8 +10,8 @@ import requests
 import yaml
 from control_plane.builds import binary
 from control_plane.cluster import SCHEDULER, ControlPlane
-from control_plane.processes import Process
-from support.servers import free_port
+from control_plane.processes import Process, numbered
+from support.ports import start_on_free_ports
 
 _VERBOSE = 10  # log level that includes every plugin's score for every node
 _LINE = re.compile(
@@ -60,6 +60,7 @@ class Scheduler:
     """
 
     process: Process
+    url: str
 
     def __init__(
         self,
@@ -72,11 +73,8 @@ class Scheduler:
         self._cluster = cluster
         self._program = program
         self._verbosity = verbosity
-        self._port = free_port()
-        self.url = f"https://127.0.0.1:{self._port}"
-        name = f"{program}-{self._port}"
-        self.log = cluster.folder / f"{name}.log"
-        self._config = cluster.folder / f"{name}.yaml"
+        self.log = numbered(cluster.folder, f"{program}.log")
+        self._config = self.log.with_suffix(".yaml")
         document = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
@@ -89,15 +87,19 @@ class Scheduler:
         self._config.write_text(yaml.safe_dump(document))
 
     def __enter__(self) -> Self:
+        self.process = start_on_free_ports(self._start)
+        self.process.wait_until(self._is_ready, f"{self._program} schedules")
+        return self
+
+    def _start(self, port: int) -> Process:
+        self.url = f"https://127.0.0.1:{port}"
         kubeconfig, certificate = self._cluster.kubeconfig(SCHEDULER), self._cluster.serving_certificate
         command = [
             binary(self._program), "--config", self._config, "--authentication-kubeconfig", kubeconfig,
-            "--authorization-kubeconfig", kubeconfig, "--secure-port", str(self._port), "--bind-address", "127.0.0.1",
+            "--authorization-kubeconfig", kubeconfig, "--secure-port", str(port), "--bind-address", "127.0.0.1",
             "--tls-cert-file", certificate, "--tls-private-key-file", certificate, "-v", str(self._verbosity),
         ]  # fmt: skip
-        self.process = Process(command, self.log)
-        self.process.wait_until(self._is_ready, f"{self._program} schedules")
-        return self
+        return Process(command, self.log)
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()

@@ -11,7 +11,7 @@ import requests
 from control_plane.builds import binary
 from control_plane.cluster import ControlPlane
 from control_plane.processes import Process
-from support.servers import free_port
+from support.ports import free_port, start_on_free_ports
 
 CPU_ANNOTATION = "kwok.x-k8s.io/usage-cpu"
 MEMORY_ANNOTATION = "kwok.x-k8s.io/usage-memory"
@@ -59,19 +59,34 @@ class Kwok:
         texts = [(program.parent / "kustomize" / name).read_text() for name in self._settings]
         settings = self._cluster.folder / "kwok.yaml"
         settings.write_text("\n---\n".join(texts))
-        command = [
-            program, "--kubeconfig", self._cluster.kubeconfig(), "--manage-all-nodes", "--config", settings,
-            "--server-address", f"127.0.0.1:{self._port}", "--node-ip", "127.0.0.1", "--node-port", str(self._port),
-        ]  # fmt: skip
-        if not self._leases:
-            command += ["--node-lease-duration-seconds", "0"]
-        self.process = Process(command, self._cluster.folder / "kwok.log")
+
+        def start(port: int) -> Process:
+            if port != self._port:
+                self._move_nodes(port)
+            command = [
+                program, "--kubeconfig", self._cluster.kubeconfig(), "--manage-all-nodes", "--config", settings,
+                "--server-address", f"127.0.0.1:{port}", "--node-ip", "127.0.0.1", "--node-port", str(port),
+            ]  # fmt: skip
+            if not self._leases:
+                command += ["--node-lease-duration-seconds", "0"]
+            return Process(command, self._cluster.folder / "kwok.log")
+
+        self.process = start_on_free_ports(start, first=self._port)
         healthy = f"http://127.0.0.1:{self._port}/healthz"
         self.process.wait_until(lambda: requests.get(healthy, timeout=5).ok, "KWOK is healthy")
         return self
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()
+
+    def _move_nodes(self, port: int) -> None:
+        """Write another port into the nodes that exist already, as theirs was taken."""
+        for each in self._cluster.api.items("/api/v1/nodes"):
+            endpoint = each["status"].get("daemonEndpoints", {}).get("kubeletEndpoint", {})
+            if endpoint.get("Port") == self._port:
+                status = {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}}
+                self._cluster.api.patch(f"/api/v1/nodes/{each['metadata']['name']}/status", status)
+        self._port = port
 
 
 class MetricsServer:
@@ -87,21 +102,24 @@ class MetricsServer:
     def __init__(self, cluster: ControlPlane, resolution_seconds: int = 10) -> None:
         self._cluster = cluster
         self._resolution_seconds = resolution_seconds
-        self._port = free_port()
 
     def __enter__(self) -> Self:
+        self.process = start_on_free_ports(self._start)
+        self._register()
+        return self
+
+    def _start(self, port: int) -> Process:
+        self._port = port
         kubeconfig, certificate = self._cluster.kubeconfig(), self._cluster.serving_certificate
         command = [
             binary("metrics-server"), "--kubeconfig", kubeconfig, "--authentication-kubeconfig", kubeconfig,
-            "--authorization-kubeconfig", kubeconfig, "--secure-port", str(self._port), "--bind-address", "127.0.0.1",
+            "--authorization-kubeconfig", kubeconfig, "--secure-port", str(port), "--bind-address", "127.0.0.1",
             "--tls-cert-file", certificate, "--tls-private-key-file", certificate, "--kubelet-insecure-tls",
             "--kubelet-preferred-address-types", "InternalIP", "--kubelet-use-node-status-port",
             "--metric-resolution", f"{self._resolution_seconds}s",
             "--kubelet-request-timeout", f"{self._resolution_seconds // 2}s",
         ]  # fmt: skip
-        self.process = Process(command, self._cluster.folder / "metrics-server.log")
-        self._register()
-        return self
+        return Process(command, self._cluster.folder / "metrics-server.log")
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()

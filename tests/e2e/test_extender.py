@@ -18,7 +18,8 @@ from control_plane.extender import Extender
 from control_plane.manifests import container, node, pod
 from control_plane.scheduler import Attempt
 from control_plane.shapes import RUNTIME_CLASS, SHAPES, nodes
-from support.servers import Service, free_port, wait_until
+from support.ports import nowhere
+from support.servers import Service, wait_until
 
 import client
 from scoring import FallbackPolicy, MetricsTable, NodeTable, Pod
@@ -249,8 +250,7 @@ def test_the_scheduler_binds_pods_after_the_extender_is_killed(
 def test_an_outage_is_reported_as_an_event(cluster: ControlPlane) -> None:
     """Without a watcher pods are still placed, and one Event reports that the nodes' load is unknown."""
     cluster.api.create(*(node(f"node-{number}") for number in range(5)))
-    nowhere = f"http://127.0.0.1:{free_port()}"
-    with Extender(cluster, CONFIGURATION, nowhere, **PATIENT) as extender, extender.scheduler("10s"):
+    with Extender(cluster, CONFIGURATION, nowhere(), **PATIENT) as extender, extender.scheduler("10s"):
         cluster.api.create(*(pod(f"pod-{n}", schedulerName="balancing") for n in range(10)))
         wait_until(lambda: all_bound(cluster), "all pods are placed", 60)
         assert extender.outcome("no_metrics") == 10

@@ -24,7 +24,7 @@ from control_plane.manifests import container, node, pod
 from control_plane.network import private_network
 from control_plane.processes import children
 from control_plane.relay import Relay
-from support.servers import Service, free_port, wait_until
+from support.servers import Service, wait_until
 
 import client
 from scoring import FallbackPolicy, NodeTable, Pod
@@ -138,7 +138,7 @@ def running_system(
     (folder / "loads.json").write_text(json.dumps(loads))
     with ControlPlane(folder) as cluster, Relay(cluster) as relay:
         cluster.api.create(*map(node, NODES))
-        watcher = watching(folder, free_port(), interval, clocks.get("watcher"))
+        watcher = watching(folder, interval, clocks.get("watcher"))
         issue, tls, scheduler_certificate = cluster.certificates.issue, {}, None
         if lifetime is not None:
             tls = {"certificate": issue("extender"), "client_certificate": issue("probe")}
@@ -157,7 +157,7 @@ def running_system(
             system.watcher.kill()
 
 
-def watching(folder: Path, port: int, interval: str = "3000", clock: Clock | None = None) -> Service:
+def watching(folder: Path, interval: str = "3000", clock: Clock | None = None, port: int = 0) -> Service:
     """Start a watcher of the loads in the folder; cold, as a forked process keeps the machine's clock and network."""
     environment = {
         "TRIMARAN_FAKE__FILE": str(folder / "loads.json"), "TRIMARAN_WATCH__EXPIRY_SECONDS": "3600",
@@ -165,7 +165,9 @@ def watching(folder: Path, port: int, interval: str = "3000", clock: Clock | Non
         **(clock.environment if clock else {}),
     }  # fmt: skip
     arguments = ("--provider", "Fake", "--interval", interval)
-    watcher = Service(folder / "watcher.sqlite", folder / "watcher.log", port, *arguments, cold=True, **environment)
+    watcher = Service(
+        folder / "watcher.sqlite", folder / "watcher.log", *arguments, port=port, cold=True, **environment
+    )
     watcher.wait_for("/readyz")
     return watcher
 
@@ -210,8 +212,7 @@ def test_pods_are_scored_after_the_watcher_is_killed(system: System) -> None:
     before = system.extender.outcome("scored")
     assert system.place(10) < BUSY
     assert system.extender.outcome("scored") == before + 10
-    folder, port = system.cluster.folder, int(system.watcher.url.rpartition(":")[2])
-    system.watcher = watching(folder, port)
+    system.watcher = watching(system.cluster.folder, port=system.watcher.port)
     system.check_recovery()
 
 

@@ -18,10 +18,11 @@ from control_plane.builds import binary
 from control_plane.cluster import ControlPlane
 from control_plane.manifests import node, pod
 from control_plane.pods import PodRunner
-from control_plane.processes import Process
+from control_plane.processes import Process, numbered
 from control_plane.rights import was_forbidden
 from control_plane.usage import CPU_ANNOTATION, Kwok, MetricsServer
-from support.servers import free_port, wait_until
+from support.ports import nowhere
+from support.servers import wait_until
 
 from trimaran.dashboard.page_context import open_cluster
 from watcher.model import WatcherMetrics, Window
@@ -89,15 +90,14 @@ def running_extender(cluster: ControlPlane) -> Iterator[ExtenderClient]:
     configuration = cluster.folder / "scheduler.yaml"
     configuration.write_text(data["scheduler.yaml"])
     token = cluster.service_account("trimaran", "trimaran-extender").token
-    port = free_port()
     command = [
-        sys.executable, "-m", "trimaran", "extender", "--config", str(configuration), "--port", str(port),
-        "--kube-config", str(cluster.kubeconfig("extender", token=token)), "--watcher", f"http://127.0.0.1:{free_port()}",
+        sys.executable, "-m", "trimaran", "extender", "--config", str(configuration), "--port", "0",
+        "--kube-config", str(cluster.kubeconfig("extender", token=token)), "--watcher", nowhere(),
         "--set", "extender.events_namespace=trimaran",
     ]  # fmt: skip
-    process = Process(command, cluster.folder / f"extender-{port}.log")
+    process = Process(command, numbered(cluster.folder, "extender.log"))
     try:
-        yield ExtenderClient(cluster, f"http://127.0.0.1:{port}", process)
+        yield ExtenderClient(cluster, process.url, process)
     finally:
         process.kill()
 
@@ -140,16 +140,16 @@ def without_verb(rules: list[dict[str, Any]], number: int, resource: str, verb: 
 def watching(cluster: ControlPlane, *arguments: str, token: str = "") -> Iterator[tuple[str, Process]]:
     """Run a watcher, by default of the metrics server and with its account's token; yield its address and process."""
     token = token or cluster.service_account("trimaran", "trimaran-watcher").token
-    port = free_port()
+    log = numbered(cluster.folder, "watcher.log")
     command = [
         sys.executable, "-m", "trimaran", "watch", "--interval", "1",
         *(arguments or ("--provider", "KubernetesMetricsServer")),
-        "--set", f"provider.kube_config={cluster.kubeconfig('watcher', token=token)}", "--port", str(port),
-        "--store", str(cluster.folder / f"watcher-{port}.sqlite"),
+        "--set", f"provider.kube_config={cluster.kubeconfig('watcher', token=token)}", "--port", "0",
+        "--store", str(log.with_suffix(".sqlite")),
     ]  # fmt: skip
-    process = Process(command, cluster.folder / f"watcher-{port}.log")
+    process = Process(command, log)
     try:
-        yield f"http://127.0.0.1:{port}", process
+        yield process.url, process
     finally:
         process.kill()
 

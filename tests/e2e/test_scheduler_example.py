@@ -9,7 +9,7 @@ import pytest
 import requests
 from control_plane.cluster import ControlPlane
 from control_plane.processes import Process
-from support.servers import Service, free_port
+from support.servers import Service
 from support.standalone import NAME, all_bound, pending, pods_of, standalone_cluster
 
 pytestmark = pytest.mark.e2e
@@ -39,14 +39,13 @@ def example(
     started: list[Process] = []
 
     def start(*options: str) -> tuple[Process, str]:
-        port = free_port()
         command = [
-            sys.executable, EXAMPLE, "--name", NAME, "--watcher", watcher.url, "--port", str(port),
+            sys.executable, EXAMPLE, "--name", NAME, "--watcher", watcher.url, "--port", "0",
             "--kube-config", cluster.kubeconfig("example", token=token), *options,
         ]  # fmt: skip
-        process = Process(command, tmp_path / f"example-{port}.log")
+        process = Process(command, tmp_path / f"example-{len(started)}.log")
         started.append(process)
-        return process, f"http://127.0.0.1:{port}"
+        return process, process.url
 
     yield start
     for process in started:

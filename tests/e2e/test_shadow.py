@@ -22,7 +22,8 @@ from control_plane.extender import Extender
 from control_plane.preferences import SHAPES_WITH_OBJECTS, add_zones, shared_objects
 from control_plane.scheduler import Attempt, Scheduler
 from control_plane.shapes import RUNTIME_CLASS, SHAPES, nodes
-from support.servers import Service, free_port, wait_until
+from support.ports import nowhere
+from support.servers import Service, wait_until
 
 from scoring import KUBERNETES_VERSIONS
 from scoring.kubernetes_version import default_score_weights
@@ -194,7 +195,7 @@ def watcher_of(stack: ExitStack, folder: Path, loads: Mapping[str, Any]) -> str:
     file.write_text(json.dumps({name: {**use, "memory": use["cpu"]} for name, use in loads.items()}))
     environment = {"TRIMARAN_FAKE__FILE": str(file), "TRIMARAN_WATCH__EXPIRY_SECONDS": "3600"}
     arguments = ("--provider", "Fake", "--interval", "3000")
-    service = Service(folder / "store.sqlite", folder / "watcher.log", free_port(), *arguments, **environment)
+    service = Service(folder / "store.sqlite", folder / "watcher.log", *arguments, **environment)
     stack.callback(service.close)
     service.wait_for("/readyz")
     return service.url
@@ -202,14 +203,13 @@ def watcher_of(stack: ExitStack, folder: Path, loads: Mapping[str, Any]) -> str:
 
 def start_extenders(cluster: ControlPlane, stack: ExitStack, watcher: str) -> dict[str, Extender]:
     """Start an extender for each variant but the one without; in the outage it is active, without a watcher."""
-    nowhere = f"http://127.0.0.1:{free_port()}"
     settings = {"extender__deadline_seconds": 5, "extender__max_age_seconds": 3600}
     return {
         variant: stack.enter_context(
             Extender(cluster, configuration(variant), address, extender__mode=mode, **settings)
         )
         for variant, address, mode in (
-            (SHADOW, watcher, "shadow"), (OUTAGE, nowhere, "active"), (DEAD, watcher, "active"),
+            (SHADOW, watcher, "shadow"), (OUTAGE, nowhere(), "active"), (DEAD, watcher, "active"),
             (ACTIVE, watcher, "active"),
         )
     }  # fmt: skip

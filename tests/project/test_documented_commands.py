@@ -15,7 +15,7 @@ import yaml
 from click.testing import CliRunner
 from packaging.requirements import Requirement
 from support.commands import ROOT, Command, documented_commands
-from support.servers import Service, free_port
+from support.servers import Service
 
 from runtime.settings.loading import environment_variable, setting_names
 from trimaran.cli.main import main
@@ -237,7 +237,7 @@ def can_run(command: Command) -> bool:
 def address(folder: Path) -> Iterator[str]:
     """Run a watcher with the nodes named on the pages; yield its address."""
     service = Service(
-        folder / "watcher.sqlite", folder / "watcher.log", free_port(), "--provider", "Fake",
+        folder / "watcher.sqlite", folder / "watcher.log", "--provider", "Fake",
         "--set", f"fake.file={folder / 'loads.json'}", "--interval", "1",
         # Windows and operators that placement needs in addition.
         "--set", "watch.windows=24h,15m,10m,5m", "--set", "watch.operators=AVG,STD,MAX",

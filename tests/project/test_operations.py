@@ -21,7 +21,7 @@ from support.extending import extender_args
 from support.fake_kubernetes import FakeKubernetes, pod, rfc3339
 from support.nodes_api import NodesApi
 from support.scripted_api import SILENCE, ScriptedApi
-from support.servers import Service, free_port, need_server, served_app, start_prometheus, wait_until
+from support.servers import Service, need_server, served_app, start_prometheus, wait_until
 
 from runtime.kubernetes.api import ListPage
 from runtime.server.access import AccessCheck
@@ -132,7 +132,7 @@ def services(folder: Path) -> Iterator[dict[str, str]]:
     token_file = folder / "token"
     token_file.write_text(TOKEN)
     service = Service(
-        folder / "watcher.sqlite", folder / "watch.log", free_port(), "--provider", "Fake", "--interval", "0.3",
+        folder / "watcher.sqlite", folder / "watch.log", "--provider", "Fake", "--interval", "0.3",
         TRIMARAN_SERVER__TOKEN=TOKEN,
     )  # fmt: skip
     stop = threading.Event()

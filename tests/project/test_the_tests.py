@@ -113,22 +113,6 @@ def test_the_check_detects_an_unguarded_cleanup() -> None:
         assert unguarded(function) == lines
 
 
-def ports_of(process: str) -> set[int]:
-    """Return 2,000 ports that one of three test processes chooses."""
-    code = "from support.servers import free_port\nprint(*(free_port() for _ in range(2000)))"
-    shares = {"PYTEST_XDIST_WORKER": process, "PYTEST_XDIST_WORKER_COUNT": "3", "PYTHONPATH": str(TESTS)}
-    command = [sys.executable, "-c", code]
-    output = subprocess.run(command, env={**os.environ, **shares}, check=True, capture_output=True, text=True).stdout
-    return {int(port) for port in output.split()}
-
-
-def test_parallel_test_processes_choose_different_ports() -> None:
-    """No port is chosen twice, by the same process or by another one."""
-    first, second = ports_of("gw0"), ports_of("gw1")
-    assert len(first) == len(second) == 2000
-    assert not first & second
-
-
 @pytest.mark.parametrize(("ci", "refused"), [("true", 3), ("false", 0)])
 @pytest.mark.slow
 def test_a_skip_fails_in_ci(tmp_path: Path, ci: str, refused: int) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import requests
 from support.nodes_api import NodesApi
-from support.servers import free_port
+from support.ports import nowhere
 
 from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
 from runtime.kubernetes.leader_election import Lease, uptime
@@ -129,7 +129,7 @@ def test_a_wall_clock_that_is_set_back_does_not_prolong_the_hold() -> None:
 
 def test_the_reason_of_a_failed_renewal_is_short(caplog: pytest.LogCaptureFixture) -> None:
     """While the API server is down, the log has the operating system's reason, not the library's exceptions."""
-    api = KubernetesApi(ApiServerConfig(address=f"http://127.0.0.1:{free_port()}"))
+    api = KubernetesApi(ApiServerConfig(address=nowhere()))
     lease = Lease(api, "trimaran", "trimaran", "one", 15)
     Leadership(lease, 15, lambda: None).run_once()
     assert not lease.renew()

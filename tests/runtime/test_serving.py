@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from support.servers import check_error, free_port, wait_until
+from support.servers import check_error, wait_until
 
 from runtime.server import serving
 
@@ -22,6 +22,7 @@ PROGRAM = """
     from runtime.server.access import AccessCheck
     from runtime.server.flask_app import register_error_handlers, require_access, probe_routes
     from runtime.server.fast_path import FastPath
+    from runtime.server.service import url_of
     from runtime.server.serving import Listener
 
     counted = []
@@ -41,7 +42,9 @@ PROGRAM = """
     def stop():
         print("stopped", flush=True)
 
-    serving.serve(start, [Listener(serving.listen("127.0.0.1", int(sys.argv[1])))], threads=2, stop=stop)
+    listener = Listener(serving.listen("127.0.0.1", 0))
+    print(url_of(listener), flush=True)
+    serving.serve(start, [listener], threads=2, stop=stop)
 """
 HEADERS = {"Authorization": "Bearer right-token-right-token"}
 
@@ -49,13 +52,13 @@ HEADERS = {"Authorization": "Bearer right-token-right-token"}
 @pytest.fixture(scope="module")
 def other() -> Iterator[str]:
     """Run the program as a process, and stop it while a client is in the middle of a request."""
-    port = free_port()
-    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(port)]
+    command = [sys.executable, "-c", textwrap.dedent(PROGRAM)]
     process = subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True)
-    url = f"http://127.0.0.1:{port}"
+    assert process.stdout is not None
+    url = process.stdout.readline().strip()
     wait_until(lambda: requests.get(f"{url}/readyz", timeout=5).ok, "it serves")
     yield url
-    with socket.create_connection(("127.0.0.1", port)) as client:
+    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as client:
         client.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
         client.recv(1000)
         client.sendall(b"POST /digest HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n12345678")

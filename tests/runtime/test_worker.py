@@ -17,7 +17,7 @@ import psutil
 import pytest
 import requests
 from support.certificates import Authority
-from support.servers import Service, check_error, free_port, send_raw, wait_until
+from support.servers import Service, check_error, send_raw, wait_until
 
 from runtime.server.connection import HEAD_SECONDS
 from runtime.server.errors import ErrorCode
@@ -33,7 +33,7 @@ FEW = ("--provider", "Fake", "--set", f"server.threads={THREADS}")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """Run a service with few threads for all tests of the module."""
     folder = tmp_path_factory.mktemp("worker")
-    service = Service(folder / "watcher.sqlite", folder / "watch.log", free_port(), *FEW)
+    service = Service(folder / "watcher.sqlite", folder / "watch.log", *FEW)
     try:
         service.wait_for("/watcher")
         yield service
@@ -205,7 +205,6 @@ def large(request: pytest.FixtureRequest, watch: Start, tmp_path: Path) -> tuple
         context = ssl.create_default_context(cafile=trusted)
         settings.append(f"server.certificate={authority.issue('server')}")
     service = watch("--provider", "Fake", *(word for setting in settings for word in ("--set", setting)))
-    service.url = service.url.replace("http:", f"{request.param}:")
     wait_until(lambda: service.get("/readyz", verify=trusted).ok, "it is ready", 60)
 
     def open_() -> socket.socket:
@@ -361,8 +360,7 @@ def test_slow_clients_over_tls(watch: Start, tmp_path: Path) -> None:
     """Clients that are slow during or after the TLS handshake do not block others."""
     authority = Authority(tmp_path, "authority")
     certificate = authority.issue("server")
-    service = watch(*FEW, "--set", f"server.certificate={certificate}", port=free_port())
-    service.url = service.url.replace("http:", "https:")
+    service = watch(*FEW, "--set", f"server.certificate={certificate}")
     trusted = str(authority.certificate)
     wait_until(lambda: service.get("/watcher", verify=trusted).ok, "it is ready")
     context = ssl.create_default_context(cafile=trusted)

@@ -23,7 +23,7 @@ from pathlib import Path
 import requests
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from support.servers import Service, free_port
+from support.servers import Service
 
 HEAD = b"GET /watcher HTTP/1.1\r\nHost: x\r\n"
 REQUEST = HEAD + b"\r\n"
@@ -71,7 +71,7 @@ def judge(name: str, connections: int, seconds: float, files: int | None) -> boo
     """Run one attack, print its results, and return whether the worker survived and every request was served."""
     with tempfile.TemporaryDirectory() as folder:
         store, log = Path(folder) / "s.sqlite", Path(folder) / "log"
-        service = Service(store, log, free_port(), "--provider", "Fake", open_files=files)
+        service = Service(store, log, "--provider", "Fake", open_files=files)
         try:
             service.wait_for("/watcher")
             port = service.url.rpartition(":")[2]

@@ -13,7 +13,6 @@ import yaml
 from control_plane.processes import Process
 from support.extending import CONFIGURATION, extender_args
 from support.fake_kubernetes import FakeKubernetes, node, pod, rfc3339, run_fake_kubernetes
-from support.servers import free_port
 
 POOLS = ("general", "batch", "spot")
 
@@ -33,18 +32,17 @@ def cluster(folder: Path, names: Sequence[str]) -> Iterator[FakeKubernetes]:
 @contextmanager
 def extender(folder: Path, kubernetes: FakeKubernetes, watcher: str, *settings: str) -> Iterator[str]:
     """Run ``trimaran extender`` with decisions open to every client; yield its address."""
-    scheduler, port = folder / "scheduler.yaml", free_port()
+    scheduler = folder / "scheduler.yaml"
     scheduler.write_text(yaml.safe_dump(dict(CONFIGURATION)))
     options = ["extender.mode=active", "extender.explain=open", "extender.deadline_seconds=5", *settings]
     command = [
         sys.executable, "-m", "trimaran", "extender", "--config", scheduler, "--kube-config", kubernetes.kube_config(),
-        "--watcher", watcher, "--port", str(port), *(each for option in options for each in ("--set", option)),
+        "--watcher", watcher, "--port", "0", *(each for option in options for each in ("--set", option)),
     ]  # fmt: skip
     process = Process(command, folder / "extender.log")
-    url = f"http://127.0.0.1:{port}"
     try:
-        process.wait_until(lambda: requests.get(f"{url}/readyz", timeout=5).ok, "the extender is ready", 60)
-        yield url
+        process.wait_until(lambda: requests.get(f"{process.url}/readyz", timeout=5).ok, "the extender is ready", 60)
+        yield process.url
     finally:
         process.terminate()
 

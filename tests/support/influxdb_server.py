@@ -1,13 +1,14 @@
 """A real InfluxDB 1.x (Debian's influxd) on loopback for one test, with an empty database."""
 
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import requests
-from support.servers import free_port, need_server, wait_until
+from control_plane.processes import Process
+from support.ports import start_on_free_ports
+from support.servers import need_server
 
 #: Key that signs JSON web tokens.
 SHARED_SECRET = "shared between influxd and who signs tokens"
@@ -37,14 +38,13 @@ class InfluxDb:
     """A running server. ``user`` and ``password`` are the administrator's if authentication is on."""
 
     url: str
-    process: subprocess.Popen[bytes]
+    process: Process
     user: str = ""
     password: str = ""
 
     def stop(self) -> None:
         """Stop the server."""
         self.process.terminate()
-        self.process.wait(20)
 
     def run(self, statement: str) -> None:
         """Run a statement that changes the server's state."""
@@ -67,23 +67,21 @@ class InfluxDb:
 @contextmanager
 def run_influxdb(folder: Path, *, user: str = "", password: str = "", max_rows: int = 0) -> Iterator[InfluxDb]:
     """Run a server with the database ``telegraf``; with a user it requires authentication."""
-    influxd, port = need_server("influxd"), free_port()
-    config = folder / "influxdb.conf"
-    auth = "true" if user else "false"
-    secret = SHARED_SECRET
-    config.write_text(
-        _CONFIG.format(folder=folder, port=port, backup=free_port(), auth=auth, secret=secret, max_rows=max_rows)
-    )
-    with (folder / "influxdb.log").open("wb") as log:
-        process = subprocess.Popen([influxd, "run", "-config", str(config)], stdout=log, stderr=log)
-    try:
+    influxd = need_server("influxd")
+    config, url = folder / "influxdb.conf", ""
+
+    def start(port: int, backup: int) -> Process:
+        nonlocal url
         url = f"http://127.0.0.1:{port}"
-        wait_until(lambda: requests.get(f"{url}/ping", timeout=2).ok, "InfluxDB is ready")
+        auth = "true" if user else "false"
+        ports = {"port": port, "backup": backup}
+        config.write_text(_CONFIG.format(folder=folder, auth=auth, secret=SHARED_SECRET, max_rows=max_rows, **ports))
+        return Process([influxd, "run", "-config", config], folder / "influxdb.log")
+
+    with start_on_free_ports(start, 2) as process:
+        process.wait_until(lambda: requests.get(f"{url}/ping", timeout=2).ok, "InfluxDB is ready")
         if user:
             InfluxDb(url, process).run(f"CREATE USER {user} WITH PASSWORD '{password}' WITH ALL PRIVILEGES")
         server = InfluxDb(url, process, user, password)
         server.run("CREATE DATABASE telegraf")
         yield server
-    finally:
-        process.terminate()
-        process.wait(20)

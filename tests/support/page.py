@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import requests
 from support.days import fill, made_up_day
-from support.servers import Service, free_port, need_server, start_command, wait_until
+from support.ports import served_url
+from support.servers import Service, need_server, start_command, wait_until
 
 SCREEN = "..page.children...navigation.children.."  # outputs of the callback that draws a page
 LAUNCH = (
@@ -25,9 +26,7 @@ def watched_day(folder: Path, nodes: int, *arguments: str, minutes: int = 1440) 
     loads = made_up_day(nodes, minutes)
     path = folder / "watcher.sqlite"
     fill(path, loads, int(time.time()) // 60 * 60 - 60)
-    service = Service(
-        path, folder / "watcher.log", free_port(), "--provider", "Fake", "--set", f"fake.nodes={nodes}", *arguments
-    )
+    service = Service(path, folder / "watcher.log", "--provider", "Fake", "--set", f"fake.nodes={nodes}", *arguments)
     try:
         service.wait_for("/readyz", seconds=60)
         yield service, loads
@@ -38,11 +37,12 @@ def watched_day(folder: Path, nodes: int, *arguments: str, minutes: int = 1440) 
 @contextmanager
 def dashboard(folder: Path, watcher: str, *arguments: str, **environment: str) -> Iterator[str]:
     """Run ``trimaran dashboard``; yield its address."""
-    port = free_port()
-    command = ("dashboard", "--watcher", watcher, "--port", str(port), *arguments)
-    process = start_command(command, folder / "dashboard.log", {**os.environ, **environment})
+    command = ("dashboard", "--watcher", watcher, "--port", "0", *arguments)
+    log = folder / "dashboard.log"
+    begin = log.stat().st_size if log.exists() else 0
+    process = start_command(command, log, {**os.environ, **environment})
     try:
-        url = f"http://127.0.0.1:{port}"
+        url = served_url(log, lambda: process.poll() is not None, begin=begin)
         wait_until(lambda: requests.get(f"{url}/livez", timeout=5).ok, "the dashboard answers", 60)
         yield url
     finally:

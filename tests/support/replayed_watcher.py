@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.http.gather import Deadline
-from runtime.server import serving
+from runtime.server import service, serving
 from runtime.server.fast_path import FastPath
 from watcher.api.app import create_app
 from watcher.pipeline.factory import open_watcher
@@ -83,6 +83,8 @@ def _settings(address: str, store: Path) -> Settings:
 
 
 if __name__ == "__main__":
-    prometheus, store_path, port, pods_file = sys.argv[1:]
-    listener = serving.Listener(serving.listen("127.0.0.1", int(port)))
+    prometheus, store_path, pods_file = sys.argv[1:]
+    listener = serving.Listener(serving.listen("127.0.0.1", 0))
+    sys.stdout.write(f"{service.url_of(listener)}\n")
+    sys.stdout.flush()
     serving.serve(lambda: start(prometheus, Path(store_path), Path(pods_file)), [listener], threads=4)

@@ -2,24 +2,25 @@
 
 import contextlib
 import os
-import random
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from http.server import BaseHTTPRequestHandler
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
+from control_plane.processes import Process
+from support.ports import served_url, start_on_free_ports
 from support.programs import how_to_install
+from support.waiting import LIMIT_SECONDS, wait_until
 from support.warm import WarmProcess
 from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -45,44 +46,6 @@ def need_server(program: str) -> str:
     return path
 
 
-def _ports() -> Iterator[int]:
-    """Return an endless iterator over ports that no other test process takes, in random order.
-
-    They are below the ephemeral ports of Linux, so that no outgoing connection takes a port between its choice and its
-    use. Each process that runs tests in parallel has a share of them, and returns to a port only after all others.
-    """
-    process = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    ports = range(20_000 + process, 32_768, processes)
-    return cycle(random.SystemRandom().sample(ports, len(ports)))
-
-
-_PORTS = _ports()
-
-
-def free_port() -> int:
-    """Return a free port that no other test takes before it is used."""
-    while True:
-        port = next(_PORTS)
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-
-
-def wait_until(condition: Callable[[], Any], expectation: str, seconds: float = 20) -> Any:
-    """Return the first true result of a condition; fail the test at the timeout."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        pause = 0.01
-        try:
-            result = condition()
-        except (requests.ConnectionError, requests.Timeout):  # it still starts, or the machine is busy: do not press
-            result, pause = None, 0.04
-        if result:
-            return result
-        time.sleep(pause)
-    pytest.fail(f"not within {seconds} s: {expectation}")
-
-
 @contextmanager
 def run_prometheus(folder: Path, lines: Iterable[str], *arguments: str) -> Iterator[str]:
     """Run Prometheus with a history in OpenMetrics text; yield its address."""
@@ -102,25 +65,20 @@ def start_prometheus(folder: Path, settings: str, *arguments: str) -> Iterator[s
     prometheus = need_server("prometheus")
     config = folder / "prometheus.yml"
     config.write_text(settings)
-    port = free_port()
-    log = (folder / "prometheus.log").open("wb")
-    process = subprocess.Popen(
-        [
-            prometheus, f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}", "--log.level=warn",
-            f"--web.listen-address=127.0.0.1:{port}", "--storage.tsdb.retention.time=30d",
-            *arguments,
-        ],
-        stdout=log,
-        stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    try:
+
+    def start(port: int) -> Process:
+        nonlocal url
         url = f"http://127.0.0.1:{port}"
-        wait_until(lambda: requests.get(f"{url}/-/ready", timeout=2).ok, "Prometheus is ready")
+        command = [
+            prometheus, f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}", "--log.level=warn",
+            f"--web.listen-address=127.0.0.1:{port}", "--storage.tsdb.retention.time=30d", *arguments,
+        ]  # fmt: skip
+        return Process(command, folder / "prometheus.log")
+
+    url = ""
+    with start_on_free_ports(start) as process:
+        process.wait_until(lambda: requests.get(f"{url}/-/ready", timeout=2).ok, "Prometheus is ready")
         yield url
-    finally:
-        process.terminate()
-        process.wait(10)
-        log.close()
 
 
 def two_nodes(handler: BaseHTTPRequestHandler) -> None:
@@ -182,27 +140,51 @@ def run_trimaran(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 class Service:
-    """A ``trimaran watch`` process; ``open_files`` limits its open files, for ``cold`` see :func:`start_command`."""
+    """A ``trimaran watch`` process.
+
+    Args:
+        store: file of the store.
+        log: file to which the output is appended.
+        arguments: further arguments.
+        port: port of the API; a restart may ask for the one that the service had. By default the service selects one.
+        open_files: limit of its open files.
+        cold: start a new interpreter, see :func:`start_command`.
+        environment: environment variables in addition to those of this process.
+    """
 
     def __init__(
         self,
         store: Path,
         log: Path,
-        port: int,
         *arguments: str,
+        port: int = 0,
         open_files: int | None = None,
         cold: bool = False,
         **environment: str,
     ) -> None:
-        self.url = f"http://127.0.0.1:{port}"
         self.log = log
+        self._begin = log.stat().st_size if log.exists() else 0
         command = ("watch", "--port", str(port), "--store", str(store), *arguments)
         self.process = start_command(command, log, {**os.environ, **environment}, cold=cold, open_files=open_files)
+
+    @cached_property
+    def url(self) -> str:
+        """Address of the API, from the log."""
+        return self.logged_url()
+
+    @property
+    def port(self) -> int:
+        """Port of the API."""
+        return int(self.url.rpartition(":")[2])
+
+    def logged_url(self, field: str = "url") -> str:
+        """Wait until the service logs an address; return it without its path."""
+        return served_url(self.log, lambda: self.process.poll() is not None, begin=self._begin, field=field)
 
     def get(self, path: str, **options: Any) -> requests.Response:
         return requests.get(self.url + path, timeout=10, **options)
 
-    def wait_for(self, path: str, status: int = 200, seconds: float = 20) -> requests.Response:
+    def wait_for(self, path: str, status: int = 200, seconds: float = LIMIT_SECONDS) -> requests.Response:
         def answered() -> list[requests.Response]:
             response = self.get(path)
             return [response] if response.status_code == status else []  # a response with status 400 or above is false

@@ -11,9 +11,9 @@ import requests
 import yaml
 from control_plane.cluster import ControlPlane
 from control_plane.manifests import container, node, pod
-from control_plane.processes import Process
+from control_plane.processes import Process, numbered
 from control_plane.usage import Kwok
-from support.servers import free_port
+from support.ports import nowhere
 
 MANIFEST = Path(__file__).parents[2] / "deploy/kubernetes/standalone-scheduler.yaml"
 NAME = "trimaran-standalone"
@@ -45,19 +45,18 @@ class RunningScheduler:
 
     def __init__(self, cluster: ControlPlane, server: str = "", options: Sequence[str] = ("--name", NAME)) -> None:
         token = cluster.service_account("trimaran", "trimaran-standalone").token
-        self.port = free_port()
         command = [
-            sys.executable, "-m", "trimaran", "scheduler", "--port", str(self.port),
+            sys.executable, "-m", "trimaran", "scheduler", "--port", "0",
             "--kube-config", str(cluster.kubeconfig("standalone", token=token, server=server)),
-            "--watcher", f"http://127.0.0.1:{free_port()}", "--set", f"scheduler.lease_seconds={LEASE_SECONDS}",
+            "--watcher", nowhere(), "--set", f"scheduler.lease_seconds={LEASE_SECONDS}",
             *options,
         ]  # fmt: skip
-        self.process = Process(command, cluster.folder / f"scheduler-{self.port}.log")
+        self.process = Process(command, numbered(cluster.folder, "scheduler.log"))
 
     @property
     def url(self) -> str:
         """Address of its probes, metrics and state."""
-        return f"http://127.0.0.1:{self.port}"
+        return self.process.url
 
     @property
     def metrics(self) -> str:

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from support.servers import Service, free_port
+from support.servers import Service
 
 from watcher.wire import COLUMNS_TYPE
 
@@ -71,11 +71,10 @@ class Clients:
 
 def start_once(folder: Path, readers: int, seconds: float) -> tuple[list[str], Counter[tuple[str, int]]]:
     """Start a watcher under its clients; return its errors, and the number of answers by path and status."""
-    port = free_port()
     (folder / "log").unlink(missing_ok=True)
-    service = Service(folder / "s.sqlite", folder / "log", port, "--provider", "Fake", cold=True)
+    service = Service(folder / "s.sqlite", folder / "log", "--provider", "Fake", cold=True)
     try:
-        clients = Clients(port, readers)
+        clients = Clients(service.port, readers)
         service.wait_for("/watcher")
         time.sleep(seconds)
         clients.stop()

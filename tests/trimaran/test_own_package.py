@@ -19,7 +19,7 @@ import requests
 from control_plane.processes import Process
 from support.extending import extender_args
 from support.fake_kubernetes import node, run_fake_kubernetes
-from support.servers import free_port, reply, serving
+from support.servers import reply, serving
 
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import write_trace
@@ -135,23 +135,18 @@ def inventory() -> Iterator[str]:
 
 
 @contextmanager
-def running(command: list[str], ready: str, log: Path) -> Iterator[None]:
-    """Run a service until its route answers, and until the block ends."""
-    process = Process(command, log)
-    try:
-        process.wait_until(lambda: requests.get(ready, timeout=5).ok, f"{ready} answers", 60)
-        yield
-    finally:
-        process.terminate()
+def running(command: list[str], log: Path) -> Iterator[str]:
+    """Run a service until it is ready, and until the block ends; yield its address."""
+    with Process(command, log) as process:
+        process.wait_until(lambda: requests.get(f"{process.url}/readyz", timeout=5).ok, "it is ready")
+        yield process.url
 
 
 @pytest.fixture(scope="module")
 def watcher(site: Site, inventory: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """URL of ``trimaran watch`` with the provider."""
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    command = site.command("watch", "--provider", "Inventory", "--address", inventory, "--port", port)
-    with running(command, f"{url}/readyz", tmp_path_factory.mktemp("watcher") / "log"):
+    command = site.command("watch", "--provider", "Inventory", "--address", inventory, "--port", 0)
+    with running(command, tmp_path_factory.mktemp("watcher") / "log") as url:
         yield url
 
 
@@ -200,16 +195,14 @@ def test_score_ranks_by_the_plugin(site: Site, watcher: str, selected: tuple[str
 
 def test_the_extender_answers_with_the_plugin(site: Site, watcher: str, tmp_path: Path) -> None:
     """POST /prioritize of an extender in mode active returns 5 x weight x the plugin's scores."""
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
     with run_fake_kubernetes(tmp_path) as fake:
         for name in MEMORY:
             fake.put("nodes", node(name))
         command = site.command(
             "extender", "--config", site.source / "scheduler.yaml", "--kube-config", fake.kube_config(), "--watcher",
-            watcher, "--port", port, "--set", "extender.mode=active", "--set", "extender.canary=100",
+            watcher, "--port", 0, "--set", "extender.mode=active", "--set", "extender.canary=100",
         )  # fmt: skip
-        with running(command, f"{url}/readyz", tmp_path / "extender.log"):
+        with running(command, tmp_path / "extender.log") as url:
             body = orjson.dumps(extender_args(*MEMORY, scheduler="default-scheduler"))
             answer = requests.post(f"{url}/prioritize", body, timeout=10).json()
     assert {entry["Host"]: entry["Score"] for entry in answer} == {

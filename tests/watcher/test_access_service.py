@@ -11,7 +11,7 @@ import pytest
 import requests
 from click.testing import CliRunner, Result
 from support.certificates import Authority
-from support.servers import Service, check_error, free_port, prometheus_arguments, send_raw, wait_until
+from support.servers import Service, check_error, prometheus_arguments, send_raw, wait_until
 
 from client import AccessDenied, Collector, ServiceClient, WatcherUnavailable, connect
 from trimaran.cli.main import main
@@ -36,8 +36,6 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def started(watch: Start, *settings: str, **environment: str) -> Service:
     """Start a service with the given settings and wait until it is ready."""
     service = watch(*FAKE, *(word for setting in settings for word in ("--set", setting)), **environment)
-    if any(setting.startswith("server.certificate") for setting in settings):
-        service.url = service.url.replace("http:", "https:")
     wait_until(lambda: requests.get(f"{service.url}/readyz", timeout=5, verify=False).ok, "it is ready")
     return service
 
@@ -221,13 +219,12 @@ def test_compat_port_for_the_stock_scheduler(watch: Start, authority: Authority)
 
     The HTTPS port stays protected.
     """
-    port = free_port()
     service = started(
-        watch, f"server.certificate={authority.issue('compat')}", f"server.token={TOKEN}", f"server.compat_port={port}"
+        watch, f"server.certificate={authority.issue('compat')}", f"server.token={TOKEN}", "server.compat_port=0"
     )
     assert service.get("/compat/watcher", verify=str(authority.certificate)).status_code == 401
     open_ = Service.__new__(Service)
-    open_.url = f"http://127.0.0.1:{port}"
+    open_.url = service.logged_url("compat_url")
     assert len(open_.get("/compat/watcher").json()["data"]["NodeMetricsMap"]) == 3
     with ServiceClient(f"{open_.url}/compat") as client:
         assert len(client.metrics().data) == 3
@@ -238,8 +235,8 @@ def test_compat_port_for_the_stock_scheduler(watch: Start, authority: Authority)
 
 def test_headers_cannot_claim_the_compat_port(watch: Start) -> None:
     """A request to the protected port is refused even if its headers name the open port."""
-    port = free_port()
-    service = started(watch, f"server.token={TOKEN}", f"server.compat_port={port}")
+    service = started(watch, f"server.token={TOKEN}", "server.compat_port=0")
+    port = service.logged_url("compat_url").rpartition(":")[2]
     headers = f"Host: 127.0.0.1:{port}\r\nX-Forwarded-Port: {port}\r\nX-Forwarded-Host: 127.0.0.1:{port}\r\n"
     request = f"GET /compat/watcher HTTP/1.1\r\n{headers}Connection: close\r\n\r\n"
     status, _, body = send_raw(service, request.encode())
@@ -248,15 +245,13 @@ def test_headers_cannot_claim_the_compat_port(watch: Start) -> None:
 
 def test_provider_address_is_hidden_without_a_token(watch: Start) -> None:
     """While the provider is down, no answer to a client without the token contains the provider's address."""
-    port, address = free_port(), "http://127.0.0.1:9"
-    service = watch(
-        *prometheus_arguments(address), "--set", f"server.token={TOKEN}", "--set", f"server.compat_port={port}"
-    )
+    address = "http://127.0.0.1:9"
+    service = watch(*prometheus_arguments(address), "--set", f"server.token={TOKEN}", "--set", "server.compat_port=0")
     header = {"Authorization": f"Bearer {TOKEN}"}
     wait_until(lambda: address in service.get("/watcher/health", headers=header).text, "the provider is down")
     answers = [
         requests.get(f"{url}{path}", timeout=10).text
-        for url in (service.url, f"http://127.0.0.1:{port}")
+        for url in (service.url, service.logged_url("compat_url"))
         for path in ("/watcher", "/watcher/health", "/findings", "/readyz", "/livez", "/metrics", "/compat/watcher",
                      "/compat/watcher/a", "/compat/watcher?host=a", "/compat/watcher?window=5m")
     ]  # fmt: skip

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import requests
 import yaml
-from support.servers import free_port, wait_until
+from support.ports import served_url
+from support.servers import wait_until
 
 ROOT = Path(__file__).parents[2]
 USER, GROUP = 1000680000, 1000680000  # from the range that OpenShift assigns to a project; the primary group is 0
@@ -33,7 +34,7 @@ def started(tmp_path: Path) -> Iterator[tuple[str, int, Path]]:
         pytest.skip("starting a process as another user in its own root needs root: run this test as root")
     with pytest.raises(KeyError):
         pwd.getpwuid(USER)
-    port, root = free_port(), tmp_path / "root"
+    root = tmp_path / "root"
     root.mkdir()
     shown = [*SYSTEM, sys.base_prefix, sys.prefix, str(ROOT)]
     (mount,) = POD["containers"][0]["volumeMounts"]
@@ -52,7 +53,7 @@ def started(tmp_path: Path) -> Iterator[tuple[str, int, Path]]:
     environment = {**dict(set_by_the_image), "PYTHONDONTWRITEBYTECODE": "1", "PATH": "/usr/bin:/bin"}
     command = [
         *(f"{name}={value}" for name, value in environment.items()), sys.executable, "-m", "trimaran", "watch",
-        "--provider", "Fake", "--interval", "0.5", "--port", str(port),
+        "--provider", "Fake", "--interval", "0.5", "--port", "0",
     ]  # fmt: skip
     log = tmp_path / "watch.log"
     with log.open("wb") as output:
@@ -63,7 +64,7 @@ def started(tmp_path: Path) -> Iterator[tuple[str, int, Path]]:
             cwd=ROOT,
         )
     try:
-        yield f"http://127.0.0.1:{port}", process.pid, log
+        yield served_url(log, lambda: process.poll() is not None), process.pid, log
     finally:
         process.terminate()
         process.wait(20)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.bench import Api
 from support.fake_kubernetes import TOKEN, run_fake_kubernetes
-from support.servers import free_port
+from support.ports import nowhere
 from support.workload_rounds import STEP, measured
 
 from runtime.http.gather import Deadline
@@ -105,7 +105,7 @@ def test_capacity_is_the_sum_of_what_is_allocatable(tmp_path):
 
 def test_unreadable_nodes_are_an_error_that_is_kept(tmp_path):
     """Without an API server the error names its address, and the next round does not ask again."""
-    api = KubernetesApi(ApiServerConfig(address=f"http://127.0.0.1:{free_port()}", token=TOKEN))
+    api = KubernetesApi(ApiServerConfig(address=nowhere(), token=TOKEN))
     now = [0.0]
     capacity = NodeCapacity(api, lambda: now[0])
     for _ in range(2):

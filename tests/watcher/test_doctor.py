@@ -11,7 +11,8 @@ import requests
 from click.testing import CliRunner
 from conftest import History
 from support.certificates import Authority
-from support.servers import free_port, reply, run_prometheus, serving
+from support.ports import closed_port, nowhere
+from support.servers import reply, run_prometheus, serving
 
 from trimaran.cli.main import main
 from watcher.doctor import examine
@@ -91,12 +92,12 @@ def test_the_start_of_the_history_is_named(
     ("address", "step"),
     [
         ("http://no-such-host.invalid:9090", "Prometheus: DNS"),
-        ("http://127.0.0.1:{free_port}", "Prometheus: TCP"),
+        ("http://127.0.0.1:{port}", "Prometheus: TCP"),
     ],
 )
 def test_steps_end_after_a_failed_connection(address: str, step: str):
     """A name that is not resolved, and a closed port, fail in one step that names provider.address."""
-    (failed,) = failures(prometheus(address.format(free_port=free_port())))
+    (failed,) = failures(prometheus(address.format(port=closed_port())))
     assert (failed.step, failed.setting) == (step, "provider.address")
 
 
@@ -215,7 +216,7 @@ def test_unknown_provider():
 def test_fallbacks_are_examined():
     """Fallback providers are examined, too, each step with the provider's name."""
     settings = Settings(
-        provider=ProviderSettings(name="Prometheus", address=f"http://127.0.0.1:{free_port()}"),
+        provider=ProviderSettings(name="Prometheus", address=nowhere()),
         fallback=FallbackSettings(providers=[ProviderSettings(name="Host")]),
     )
     checks = list(examine(settings))
@@ -320,7 +321,7 @@ def test_command_writes_json():
 
 def test_health_has_failed_steps(watch):
     """/watcher/health of a running service has the failed step and its setting among the warnings."""
-    service = watch("--provider", "Prometheus", "--address", f"http://127.0.0.1:{free_port()}")
+    service = watch("--provider", "Prometheus", "--address", nowhere())
     service.wait_for("/livez")
 
     def warned() -> bool:

@@ -11,7 +11,8 @@ import requests
 from click.testing import CliRunner
 from support.certificates import Authority
 from support.fake_kubernetes import FakeKubernetes, node, run_fake_kubernetes
-from support.servers import Service, free_port, reply, serving, wait_until
+from support.ports import closed_port, nowhere
+from support.servers import Service, reply, serving, wait_until
 
 from trimaran.cli.main import main
 from watcher.doctor.remote_service import ServiceConnection
@@ -93,7 +94,7 @@ def test_a_missing_kubeconfig_of_the_environment_is_named(
 
 def test_unreachable_api_server(service: Service, kubernetes: FakeKubernetes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the cluster's nodes the command ends with status 2."""
-    config = Path(kubernetes.kube_config("gone", server=f"https://127.0.0.1:{free_port()}"))
+    config = Path(kubernetes.kube_config("gone", server=f"https://127.0.0.1:{closed_port()}"))
     monkeypatch.setenv("KUBECONFIG", str(config))
     result = CliRunner().invoke(main, ["doctor", "--watcher", service.url, "--cluster"])
     assert result.exit_code == 2
@@ -138,7 +139,6 @@ def test_failed_access_names_the_option(watch: Start, tmp_path: Path) -> None:
     service = watch(
         "--provider", "Fake", "--set", f"server.certificate={certificate}", "--set", f"server.token={TOKEN}"
     )
-    service.url = service.url.replace("http:", "https:")
     ready = partial(requests.get, f"{service.url}/readyz", timeout=5, verify=str(authority.certificate))
     wait_until(lambda: ready().ok, "it is ready")
     right, wrong = tmp_path / "right", tmp_path / "wrong"
@@ -160,9 +160,7 @@ def test_address_without_a_watcher() -> None:
     """Another service, a closed port and an invalid address fail in a step that names the option."""
     with serving(lambda handler: reply(handler, "<html>Welcome</html>")) as server:
         assert failures(examine_watcher(ServiceConnection(server.url))) == [("watcher: metrics", "--watcher")]
-    assert failures(examine_watcher(ServiceConnection(f"http://127.0.0.1:{free_port()}"))) == [
-        ("watcher: TCP", "--watcher")
-    ]
+    assert failures(examine_watcher(ServiceConnection(nowhere()))) == [("watcher: TCP", "--watcher")]
     assert failures(examine_watcher(ServiceConnection("trimaran:2020"))) == [("watcher", "--watcher")]
 
 

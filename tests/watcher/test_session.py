@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import requests
-from support.servers import free_port, reply, serving
+from support.ports import closed_port, nowhere
+from support.servers import reply, serving
 
 from runtime.http import session as transport_session
 from runtime.kubernetes import api as kubernetes
@@ -393,7 +394,7 @@ def test_abort_ends_a_response_through_a_proxy(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("proxy", ["http://user:pr0xy-pass@127.0.0.1:{port}", "127.0.0.1:{port}"])
 def test_unreachable_proxy_is_named(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
     """A failed connection through a proxy of the environment names the proxy, without its credentials."""
-    port = free_port()
+    port = closed_port()
     monkeypatch.setenv("HTTP_PROXY", proxy.format(port=port))
     with pytest.raises(ProviderUnavailable) as caught:
         ask("http://prometheus.example.com:9090")
@@ -424,5 +425,5 @@ def test_no_proxy_is_named_for_an_exception(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with pytest.raises(ProviderUnavailable) as caught:
-        ask(f"http://127.0.0.1:{free_port()}")
+        ask(nowhere())
     assert "proxy" not in str(caught.value)

@@ -10,7 +10,8 @@ import pytest
 import requests
 from support.certificates import Authority
 from support.page import SCREEN, browser, callback
-from support.servers import Service, check_error, free_port
+from support.ports import nowhere
+from support.servers import Service, check_error
 
 pytest.importorskip("dash")
 
@@ -22,11 +23,7 @@ BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;
 def watching(folder, *settings, nodes=12, **environment):
     """Run a watcher of fake nodes, and yield its service."""
     arguments = [argument for setting in (f"fake.nodes={nodes}", *settings) for argument in ("--set", setting)]
-    service = Service(
-        folder / "watcher.sqlite", folder / "log", free_port(), "--provider", "Fake", *arguments, **environment
-    )
-    if any(setting.startswith("server.certificate") for setting in settings):
-        service.url = service.url.replace("http:", "https:")
+    service = Service(folder / "watcher.sqlite", folder / "log", "--provider", "Fake", *arguments, **environment)
     try:
         yield service
     finally:
@@ -83,7 +80,7 @@ def test_the_page_shows_the_served_loads(open_watcher):
 def test_settings_add_the_extender_and_the_cluster(tmp_path, monkeypatch):
     """A configured extender has a screen, even if it is down; an unreachable cluster removes only the labels."""
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    extender = f"http://127.0.0.1:{free_port()}"
+    extender = nowhere()
     with watching(tmp_path, f"dashboard.extender={extender}", "dashboard.cluster=true") as service:
         service.wait_for("/readyz")
         place = {"pathname": "/dashboard/decisions", "search": ""}
@@ -189,12 +186,12 @@ def test_client_certificates_protect_the_page(tmp_path, monkeypatch):
     certificates = [
         f"server.certificate={authority.issue('server')}", f"server.client_ca_file={authority.certificate}"
     ]  # fmt: skip
-    port = free_port()
-    with watching(tmp_path, *certificates, f"server.compat_port={port}") as service:
+    with watching(tmp_path, *certificates, "server.compat_port=0") as service:
         service.wait_for("/livez")
+        compat = service.logged_url("compat_url")
         for path in ("/", "/dashboard/", "/dashboard/_dash-layout", "/dashboard/login"):
             check_error(service.get(path, headers=BROWSER), 403, "forbidden")
-            other = requests.get(f"http://127.0.0.1:{port}{path}", headers=BROWSER, timeout=10)
+            other = requests.get(f"{compat}{path}", headers=BROWSER, timeout=10)
             check_error(other, 404, "not_found")
         assert "<title>trimaran</title>" in service.get("/", headers=BROWSER, cert=str(authority.issue("reader"))).text
 

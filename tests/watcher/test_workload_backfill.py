@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.servers import Service, free_port, prometheus_arguments, run_prometheus, wait_until
+from support.servers import Service, prometheus_arguments, run_prometheus, wait_until
 
 from runtime.kubernetes.workloads import Workload
 from watcher.errors import ProviderUnavailable
@@ -281,11 +281,11 @@ def run_until_filled(path: Path, url: str, kills: Sequence[float]) -> ContainerT
     """Run a watcher until all days are filled; kill it before, some seconds after each of its first rounds."""
     options = (*prometheus_arguments(url), "--set", "workloads.backfill_days=3")
     for seconds in kills:
-        service = Service(path, path.with_suffix(".log"), free_port(), *options)
+        service = Service(path, path.with_suffix(".log"), *options)
         service.wait_for("/workloads", seconds=60)
         time.sleep(seconds)
         service.kill()
-    service = Service(path, path.with_suffix(".log"), free_port(), *options)
+    service = Service(path, path.with_suffix(".log"), *options)
     wait_until(lambda: is_filled(path), "all days are filled", 90)
     service.terminate()
     settings = Settings(provider=ProviderSettings(name="Prometheus", address=url))

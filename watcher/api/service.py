@@ -38,11 +38,15 @@ def serve(settings: WatcherSettings) -> None:
         SettingsError: the tokens, the certificates or the access to the Kubernetes API cannot be used.
     """
     server = settings.server
-    access, pod_access = _open_accesses(settings)
-    listeners = []
+    listeners, compat_url = [], {}
     if server.compat_port is not None:
         compat = serving.listen(server.compat_host, server.compat_port, "server.compat_host", "server.compat_port")
         listeners.append(Listener(compat))
+        # With port 0 the number is known only now, and the access check distinguishes the ports by number.
+        server = server.model_copy(update={"compat_port": compat.getsockname()[1]})
+        settings = settings.model_copy(update={"server": server})
+        compat_url = {"compat_url": f"{service.url_of(listeners[0])}/compat"}
+    access, pod_access = _open_accesses(settings)
     listeners.append(service.open_listener(server))
     if access.requires_credentials and not server.compat_open and server.compat_port is None:
         _log.info(
@@ -56,7 +60,7 @@ def serve(settings: WatcherSettings) -> None:
             extra={"host": service.host_of(listeners[-1])},
         )
     url = f"{service.url_of(listeners[-1])}/watcher"
-    _log.info("serving", extra={"url": url, "provider": settings.provider.name})
+    _log.info("serving", extra={"url": url, **compat_url, "provider": settings.provider.name})
     watcher = WatcherService(settings, access, pod_access)
     service.serve(watcher, listeners, threads=server.threads, max_body_bytes=MAX_BODY_BYTES)
 

@@ -308,15 +308,15 @@ class WatcherServerSettings(ServerSettings):
     compat_host: str = Field("127.0.0.1", min_length=1, description="the address on which server.compat_port listens")
     compat_port: int | None = Field(
         None,
-        ge=1,
+        ge=0,
         le=65535,
         description="additional port, which serves only /compat and the probes, over plain HTTP without token and "
-        "certificate",
+        "certificate; 0 selects any free port",
     )
 
     @model_validator(mode="after")
     def _ports_differ(self) -> Self:
-        if self.compat_port == self.port:
+        if self.compat_port == self.port != 0:  # 0 selects any free port, for each of the two another one
             raise ValueError(f"compat_port {self.compat_port} is the same as port; give /compat another port")
         return self
 

@@ -18,7 +18,8 @@ import requests
 import yaml
 from click.testing import CliRunner
 from support.page import callback_request, dashboard, watched_day
-from support.servers import free_port, wait_until
+from support.ports import nowhere
+from support.servers import wait_until
 
 pytest.importorskip("dash")
 
@@ -367,7 +368,7 @@ def test_an_old_value_is_returned_while_a_new_one_is_loaded():
 
 def test_made_up_tokens_take_no_memory(watched):
     """A token is stored only if the watcher needs one and accepts it; overlong tokens are refused without a request."""
-    for address in (watched[0].url, f"http://127.0.0.1:{free_port()}"):  # an open watcher, and none at all
+    for address in (watched[0].url, nowhere()):  # an open watcher, and none at all
         answer = create_app(RemoteAccess(address)).test_client().post("/login", data={"token": "made up"})
         assert (answer.status_code, "Set-Cookie" in answer.headers) == (303, False)
     tried = []

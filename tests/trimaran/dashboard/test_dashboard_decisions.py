@@ -10,7 +10,8 @@ from support.deciding import cluster, decide, extender
 from support.extending import CONFIGURATION
 from support.fake_kubernetes import run_fake_kubernetes
 from support.page import SCREEN, callback, callback_request, dashboard, watched_day
-from support.servers import free_port, wait_until
+from support.ports import closed_port, nowhere
+from support.servers import wait_until
 
 pytest.importorskip("dash")
 
@@ -158,7 +159,7 @@ def test_a_pod_that_cannot_be_picked_is_reported(running):
     decided = Decisions(JsonService("extender", running[1]))
     manifest, status = pod.manifest_text(PageContext(decisions=decided), "default/nobody")
     assert (manifest, "pod default/nobody has no recorded decision" in status) == ("", True)
-    down = PageContext(decisions=Decisions(JsonService("extender", f"http://127.0.0.1:{free_port()}")))
+    down = PageContext(decisions=Decisions(JsonService("extender", nowhere())))
     page = pod.layout(None, {"pod": "default/web-7"}, down)
     assert each_of(page, "pod-pod")[0].value == pod._POD
     assert any("the extender at" in text for text in texts(page))
@@ -223,7 +224,7 @@ def test_the_size_limit_is_shown():
 
 def test_an_extender_that_does_not_answer_is_reported():
     """The page is served with an error message."""
-    context = PageContext(decisions=Decisions(JsonService("extender", f"http://127.0.0.1:{free_port()}")))
+    context = PageContext(decisions=Decisions(JsonService("extender", nowhere())))
     assert any("the extender at http://127.0.0.1" in text for text in texts(decisions.layout(None, {}, context)))
     with pytest.raises(ServiceUnavailable):
         context.decisions.recent()
@@ -324,6 +325,6 @@ def test_a_selector_has_a_maximum_length():
 
 def test_errors_show_an_address_without_its_password():
     """The error about an unreachable extender, which viewers see, has no credentials."""
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{closed_port()}"
     with pytest.raises(ServiceUnavailable, match=f"the extender at http://{address}: Connection refused"):
         JsonService("extender", f"http://user:password@{address}").get("/decisions")

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from support.controlling import Controlled
+from support.ports import nowhere
 from support.rebalancing import hot_and_cold
-from support.servers import free_port, served_app
+from support.servers import served_app
 
 pytest.importorskip("dash")
 
@@ -74,7 +75,7 @@ def test_without_a_rebalancer_the_page_says_how_to_begin() -> None:
 
 def test_a_rebalancer_that_does_not_answer_is_reported() -> None:
     """The page has the address and the reason."""
-    address = f"http://127.0.0.1:{free_port()}"
+    address = nowhere()
     content = layout(PageContext(rebalancer=RebalancerState(JsonService("rebalancer", address))))
     assert f"the rebalancer at {address}: Connection refused" in content
 

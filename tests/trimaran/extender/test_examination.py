@@ -15,7 +15,8 @@ from control_plane.processes import Process
 from support.certificates import Authority
 from support.extending import CONFIGURATION, extender_args
 from support.fake_kubernetes import FakeKubernetes, node, pod, run_fake_kubernetes
-from support.servers import Service, check_error, free_port, reply, serving, wait_until
+from support.ports import closed_port, nowhere
+from support.servers import Service, check_error, reply, serving, wait_until
 
 from trimaran.cli.main import main
 
@@ -37,21 +38,19 @@ def kubernetes(tmp_path: Path) -> Iterator[FakeKubernetes]:
 @contextmanager
 def extender(folder: Path, kubernetes: FakeKubernetes, watcher: str, *settings: str) -> Iterator[str]:
     """Run an extender; yield its address once it answers."""
-    scheduler, port = folder / "scheduler.yaml", free_port()
+    scheduler = folder / "scheduler.yaml"
     scheduler.write_text(yaml.safe_dump(dict(CONFIGURATION)))
     command = [
         sys.executable, "-m", "trimaran", "extender", "--config", scheduler, "--kube-config", kubernetes.kube_config(),
-        "--watcher", watcher, "--port", str(port), *(word for each in settings for word in ("--set", each)),
+        "--watcher", watcher, "--port", "0", *(word for each in settings for word in ("--set", each)),
     ]  # fmt: skip
     process = Process(command, folder / "extender.log")
-    scheme = "https" if any("certificate" in each for each in settings) else "http"
-    url = f"{scheme}://127.0.0.1:{port}"
     try:
-        trust = str(folder / "ca.pem") if scheme == "https" else True
+        trust = str(folder / "ca.pem") if process.url.startswith("https:") else True
         process.wait_until(
-            lambda: requests.get(f"{url}/livez", timeout=20, verify=trust).ok, "the extender answers", 40
+            lambda: requests.get(f"{process.url}/livez", timeout=20, verify=trust).ok, "the extender answers"
         )
-        yield url
+        yield process.url
     finally:
         process.terminate()
 
@@ -113,7 +112,7 @@ def test_a_missing_right_is_named(kubernetes: FakeKubernetes, tmp_path: Path) ->
 
 def test_an_api_server_that_never_answered_is_named(kubernetes: FakeKubernetes, tmp_path: Path) -> None:
     """/readyz and doctor have one short reason, without a class of Python; doctor says that nothing was ever heard."""
-    kubernetes.url = f"https://127.0.0.1:{free_port()}"
+    kubernetes.url = f"https://127.0.0.1:{closed_port()}"
     with extender(tmp_path, kubernetes, "http://127.0.0.1:9") as url:
         wait_until(lambda: "refused" in requests.get(f"{url}/readyz", timeout=20).text, "its requests have failed")
         message = check_error(requests.get(f"{url}/readyz", timeout=20), 503, "not_ready")
@@ -167,7 +166,7 @@ def test_credentials_are_options(kubernetes: FakeKubernetes, tmp_path: Path) -> 
 def test_an_address_without_an_extender() -> None:
     """Another service, a closed port and an invalid address fail in a step that names the option."""
     with serving(lambda handler: reply(handler, {"status": "success"})) as other:
-        outputs = {url: doctor(url) for url in (other.url, f"http://127.0.0.1:{free_port()}", "trimaran:2021")}
+        outputs = {url: doctor(url) for url in (other.url, nowhere(), "trimaran:2021")}
     for output in outputs.values():
         assert output.exit_code == 1
         (line,) = [line for line in output.output.splitlines() if line.startswith("FAIL")]

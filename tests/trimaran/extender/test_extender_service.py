@@ -18,7 +18,7 @@ from support.documented import check_each_setting_is_documented
 from support.extending import CONFIGURATION, extender_args
 from support.fake_kubernetes import node, run_fake_kubernetes
 from support.plugin_packages import register
-from support.servers import Service, check_error, free_port, wait_until
+from support.servers import Service, check_error, wait_until
 
 from runtime.kubernetes import api as kubernetes
 from runtime.settings.loading import load
@@ -49,16 +49,17 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 @pytest.fixture
 def url(files: tuple[Path, Path], tmp_path: Path) -> Iterator[str]:
     """Yield the URL of an extender that reaches neither a cluster nor a watcher."""
-    port, (scheduler, kubeconfig) = free_port(), files
+    scheduler, kubeconfig = files
     command = [
         sys.executable, "-m", "trimaran", "extender", "--config", scheduler, "--kube-config", kubeconfig,
-        "--watcher", "http://127.0.0.1:9", "--port", str(port),
+        "--watcher", "http://127.0.0.1:9", "--port", "0",
     ]  # fmt: skip
     process = Process(command, tmp_path / "extender.log")
-    url = f"http://127.0.0.1:{port}"
-    process.wait_until(lambda: requests.get(f"{url}/livez", timeout=5).ok, "the extender answers", 40)
-    yield url
-    process.terminate()
+    try:
+        process.wait_until(lambda: requests.get(f"{process.url}/livez", timeout=5).ok, "the extender answers")
+        yield process.url
+    finally:
+        process.terminate()
 
 
 def test_without_a_cluster_scores_are_neutral(url: str) -> None:
@@ -79,18 +80,18 @@ def test_an_unknown_version_of_kubernetes_is_refused(
     files: tuple[Path, Path], tmp_path: Path, server: str, setting: tuple[str, ...], refused: str
 ) -> None:
     """The extender does not act for a version without known rules, and says why; the setting overrides the server's."""
-    port, log = free_port(), tmp_path / "extender.log"
+    log = tmp_path / "extender.log"
     with run_fake_kubernetes(tmp_path, kubernetes=server) as fake:
         fake.put("nodes", node("node-1"))
         command = [
             sys.executable, "-m", "trimaran", "extender", "--config", files[0], "--kube-config", fake.kube_config(),
-            "--watcher", "http://127.0.0.1:9", "--port", str(port), "--set", "extender.mode=active",
+            "--watcher", "http://127.0.0.1:9", "--port", "0", "--set", "extender.mode=active",
             *(option for version in setting for option in ("--set", f"extender.kubernetes_version={version}")),
         ]  # fmt: skip
         process = Process(command, log)
-        url = f"http://127.0.0.1:{port}"
         try:
-            process.wait_until(lambda: requests.get(f"{url}/readyz", timeout=5).ok, "the extender is ready", 40)
+            url = process.url
+            process.wait_until(lambda: requests.get(f"{url}/readyz", timeout=5).ok, "the extender is ready")
             response = requests.post(f"{url}/prioritize", orjson.dumps(extender_args("node-1")), timeout=10)
             assert response.json() == [{"Host": "node-1", "Score": 0}]
             outcome = "no_rules" if refused else "no_metrics"
@@ -115,10 +116,10 @@ def test_an_open_port_is_logged(
     files: tuple[Path, Path], tmp_path: Path, settings: tuple[str, ...], warning: str
 ) -> None:
     """The log warns of a port that is open without a certificate, and of a token, which kube-scheduler cannot send."""
-    log, port = tmp_path / "extender.log", free_port()
+    log = tmp_path / "extender.log"
     command = [
         sys.executable, "-m", "trimaran", "extender", "--config", files[0], "--kube-config", files[1],
-        "--watcher", "http://127.0.0.1:9", "--port", str(port), *(w for each in settings for w in ("--set", each)),
+        "--watcher", "http://127.0.0.1:9", "--port", "0", *(w for each in settings for w in ("--set", each)),
     ]  # fmt: skip
     process = Process(command, log)
     process.wait_until(lambda: "serving" in log.read_text(), "it serves", 40)
@@ -130,7 +131,7 @@ def test_an_open_port_is_logged(
 
 def test_explanations_need_the_client_certificate_first(files: tuple[Path, Path], tmp_path: Path) -> None:
     """If clients need a certificate, no token of a caller without one is reviewed; /explain needs both."""
-    authority, port = Authority(tmp_path, "ca"), free_port()
+    authority = Authority(tmp_path, "ca")
     server, client = authority.issue("server"), authority.issue("client")
     settings = (
         f"server.certificate={server}", f"server.key={server}", f"server.client_ca_file={authority.certificate}",
@@ -138,15 +139,16 @@ def test_explanations_need_the_client_certificate_first(files: tuple[Path, Path]
     )  # fmt: skip
     command = [
         sys.executable, "-m", "trimaran", "extender", "--config", files[0], "--kube-config", files[1],
-        "--watcher", "http://127.0.0.1:9", "--port", str(port), *(w for each in settings for w in ("--set", each)),
+        "--watcher", "http://127.0.0.1:9", "--port", "0", *(w for each in settings for w in ("--set", each)),
     ]  # fmt: skip
     process = Process(command, tmp_path / "extender.log")
 
     def get(path: str, token: str = "", certificate: Path | None = None) -> requests.Response:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         cert = str(certificate) if certificate else None
-        url = f"https://127.0.0.1:{port}{path}"
-        return requests.get(url, headers=headers, cert=cert, verify=str(authority.certificate), timeout=10)
+        return requests.get(
+            f"{process.url}{path}", headers=headers, cert=cert, verify=str(authority.certificate), timeout=10
+        )
 
     try:
         process.wait_until(lambda: get("/livez").ok, "the extender answers", 40)
@@ -283,7 +285,7 @@ class Slow(ScorePlugin):
 
 def test_an_idle_extender_scores_the_first_pod(files: tuple[Path, Path], tmp_path: Path, watch: Start) -> None:
     """An extender without requests prepares for new metrics by itself, so that its first pod is scored in time."""
-    watcher, port, site = watch("--provider", "Fake"), free_port(), tmp_path / "site"
+    watcher, site = watch("--provider", "Fake"), tmp_path / "site"
     site.mkdir()
     (site / "slow_plugin.py").write_text(SLOW_PLUGIN)
     register(site, "slow-plugin", "Slow = slow_plugin:Slow")
@@ -297,14 +299,14 @@ def test_an_idle_extender_scores_the_first_pod(files: tuple[Path, Path], tmp_pat
             fake.put("nodes", node(name))
         command = [
             sys.executable, "-m", "trimaran", "extender", "--config", files[0], "--kube-config", fake.kube_config(),
-            "--watcher", watcher.url, "--port", str(port), "--set", "extender.mode=active",
+            "--watcher", watcher.url, "--port", "0", "--set", "extender.mode=active",
             "--set", "extender.deadline_seconds=0.4",
         ]  # fmt: skip
         process = Process(command, tmp_path / "extender.log", {"PYTHONPATH": str(site)})
         try:
             process.wait_until((tmp_path / "prepared").exists, "the extender has prepared without a request", 40)
             time.sleep(0.2)  # from the plugin's part to the end of the preparation
-            url = f"http://127.0.0.1:{port}"
+            url = process.url
             requests.post(f"{url}/prioritize", orjson.dumps(extender_args(*names)), timeout=10).raise_for_status()
             assert 'outcome="scored"} 1.0' in requests.get(f"{url}/metrics", timeout=10).text
         finally:

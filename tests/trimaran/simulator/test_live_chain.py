@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.servers import free_port, run_prometheus, wait_until
+from support.servers import run_prometheus, wait_until
 
 from client import ServiceClient
 from runtime.kubernetes.objects import CPU, MEMORY
@@ -117,6 +117,12 @@ def watcher(*arguments: object) -> Iterator[subprocess.Popen[bytes]]:
         process.communicate(timeout=10)
 
 
+def address_of(watcher: "subprocess.Popen[bytes]") -> str:
+    """Return the address of a watcher, which it writes before all else."""
+    assert watcher.stdout is not None
+    return watcher.stdout.readline().decode().strip()
+
+
 @pytest.mark.server
 @pytest.mark.slow
 def test_the_live_chain_learns_as_the_replay(trace: Trace, tmp_path: Path) -> None:
@@ -133,16 +139,17 @@ def test_the_live_chain_learns_as_the_replay(trace: Trace, tmp_path: Path) -> No
             cluster.place(number, pods[number], 0)
     replayed = history.levels()
 
-    file, store, port = tmp_path / "pods.json", tmp_path / "store.db", free_port()
+    file, store = tmp_path / "pods.json", tmp_path / "store.db"
     past = lives(trace)
     file.write_text(json.dumps(past))
     with run_prometheus(tmp_path, samples(trace)) as prometheus:
         learned = []
-        with watcher(prometheus, store, port, file) as first:
+        with watcher(prometheus, store, file) as first:
             assert first.stdout is not None
+            address_of(first)
             while len(learned) < MINUTES // ROUND_MINUTES // 2:
                 learned.append(int(first.stdout.readline()))
-        with watcher(prometheus, store, port, file) as second, ServiceClient(f"http://127.0.0.1:{port}") as client:
+        with watcher(prometheus, store, file) as second, ServiceClient(address_of(second)) as client:
             assert second.stdout is not None
             continued = int(second.stdout.readline())
             assert learned[-1] < continued <= learned[-1] + 2 * 60 * ROUND_MINUTES

@@ -9,7 +9,7 @@ import pytest
 import requests
 from click.testing import CliRunner
 from support.nodes_api import NodesApi, http_error
-from support.servers import free_port
+from support.ports import nowhere
 
 from runtime.errors import TrimaranError
 from runtime.settings.loading import load
@@ -144,7 +144,7 @@ def test_clear_ends_when_the_lease_is_lost(api: ClusterApi, monkeypatch: pytest.
 @pytest.mark.parametrize("options", [(), ("--force",)])
 def test_an_unreachable_api_server_ends_the_command_at_once(tmp_path: Path, options: tuple[str, ...]) -> None:
     """The error names the server, the kubeconfig and the setting; ``--force`` could not help, and is not suggested."""
-    server = f"http://127.0.0.1:{free_port()}"
+    server = nowhere()
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(
         f"clusters: [{{name: c, cluster: {{server: '{server}'}}}}]\n"

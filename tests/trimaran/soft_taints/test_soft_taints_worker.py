@@ -17,7 +17,7 @@ from control_plane.processes import Process
 from support.extending import snapshot_of
 from support.nodes_api import NodesApi
 from support.scripted_api import SILENCE, ScriptedApi
-from support.servers import free_port, run_server, wait_until
+from support.servers import run_server, wait_until
 from werkzeug.test import Client
 
 from runtime.kubernetes.api import ListPage
@@ -165,7 +165,7 @@ def test_a_resumed_writer_writes_nothing_more_of_its_cycle(tmp_path: Path, succe
     )  # fmt: skip
     settings = ("max_hot_fraction=1", "writes_per_minute=1000", f"lease_seconds={LEASE_SECONDS}")
     command = [
-        sys.executable, "-m", "trimaran", "nodes", "--taints", "--watcher", cluster.url, "--port", str(free_port()),
+        sys.executable, "-m", "trimaran", "nodes", "--taints", "--watcher", cluster.url, "--port", "0",
         "--kube-config", kubeconfig, *(each for setting in settings for each in ("--set", f"nodes.{setting}")),
     ]  # fmt: skip
     with run_server(cluster), Process(command, tmp_path / "nodes.log") as process:
