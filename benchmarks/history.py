@@ -56,7 +56,7 @@ def main() -> None:
         table.row("a minute, written", "", "", f"{writing:.1f}", "")
         service = Service(path, Path(folder) / "log", "--provider", "Fake", "--set", f"fake.nodes={size.nodes}")
         try:
-            wait_until(lambda: service.get("/readyz").ok, "the watcher is ready", 60)
+            wait_until(lambda: service.get("/readyz").ok, "the watcher is ready")
             time.sleep(3)
             worker = psutil.Process(service.workers()[0])
 

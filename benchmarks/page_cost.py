@@ -35,7 +35,7 @@ def run_watcher(folder: Path, nodes: int, environment: dict[str, str]) -> dict[s
     service = Service(folder / "store", folder / "log", *arguments, **environment)
     master = psutil.Process(service.process.pid)
     try:
-        wait_until(lambda: service.get("/watcher/node-1").ok, "it answers", 60)
+        wait_until(lambda: service.get("/watcher/node-1").ok, "it answers")
         figures = {"start to first answer, s": time.perf_counter() - start}
         time.sleep(5)
         figures["memory of master and worker, MiB"] = process_memory(master)

@@ -140,7 +140,7 @@ def run_server(nodes: int) -> Iterator[tuple[str, psutil.Process]]:
         command = [sys.executable, __file__, "--nodes", str(nodes), "--serve", f"{port},{folder}/s.sqlite"]
         process = subprocess.Popen(command, start_new_session=True)
         try:
-            wait_until(lambda: process.poll() is None and is_ready(port), "the server is ready", 60)
+            wait_until(lambda: process.poll() is None and is_ready(port), "the server is ready")
             time.sleep(2)
             yield f"http://127.0.0.1:{port}", psutil.Process(process.pid)
         finally:
@@ -319,7 +319,7 @@ def time_restarts(table: Table, nodes: int) -> bool:
             return time.perf_counter() - start
 
         try:
-            wait_until(lambda: service.get("/watcher/health").ok, "the first fetch is done", 60)
+            wait_until(lambda: service.get("/watcher/health").ok, "the first fetch is done")
             described.unlink()  # from here on every answer comes from the store
             first = [kill_worker("/watcher") for _ in range(5)]
             row("worker killed, first /watcher", first, 1)

@@ -92,7 +92,7 @@ def pods_a_second(cluster: ControlPlane, extender: Extender, run: str, pods: int
 def delete_pods(cluster: ControlPlane) -> None:
     """Delete all pods, and wait until they are gone."""
     cluster.api.delete(PODS)
-    wait_until(lambda: not cluster.api.items(PODS), "no pod is left", 60)
+    wait_until(lambda: not cluster.api.items(PODS), "no pod is left")
 
 
 @contextmanager

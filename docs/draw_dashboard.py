@@ -83,7 +83,7 @@ def world(folder: Path) -> Iterator[str]:
     service = Service(file, folder / "watcher.log", *options)
     with ExitStack() as stack:
         stack.callback(service.terminate)
-        service.wait_for("/readyz", seconds=60)
+        service.wait_for("/readyz")
         kubernetes = stack.enter_context(cluster(folder, _DECIDED))
         for number, _, minutes in _HOT[:4]:
             at = rfc3339(time.time() - 60 * (minutes - 10))

@@ -143,7 +143,7 @@ def loop(folder: Path, run: str) -> Iterator[ControlPlane]:
             TRIMARAN_WATCH__SAMPLE_INTERVAL_SECONDS="5",
         )  # fmt: skip
         stack.callback(service.kill)
-        service.wait_for("/readyz", seconds=60)
+        service.wait_for("/readyz")
         config: dict[str, Any] = {"profiles": [{"schedulerName": "default-scheduler"}]}
         if run == RUNS[1]:
             settings = {"extender__refresh_seconds": 2, "extender__deadline_seconds": 0.3}

@@ -216,7 +216,7 @@ def test_concurrent_calls_lose_nothing():
 
     def write(number):
         try:
-            together.wait(5)
+            together.wait(60)
             for i in range(200):
                 pods.assign(pod(f"{number}-{i}"), "a", NOW + i)
                 pods.prune(NOW - 1)

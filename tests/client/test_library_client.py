@@ -256,7 +256,7 @@ def test_an_embedded_watcher_measures_pods_when_asked():
     with LibraryClient(settings) as library:
         with pytest.raises(NoMetrics, match="the first round is not complete"):
             library.workloads()
-        table = wait_until(lambda: known(library), "workloads are known", 30)
+        table = wait_until(lambda: known(library), "workloads are known")
         assert len(table) > 0
         assert (table.use[0] > 0).any()
 

@@ -75,8 +75,8 @@ def hot_cluster(folder: Path) -> Iterator[ControlPlane]:
         profiles = [{"schedulerName": "default-scheduler"}]
         with kwok, ControllerManager(cluster), Scheduler(cluster, profiles, verbosity=2):
             cluster.api.create(*map(deployment, APPS), budget("app-a", 2), budget("app-b", 1))
-            wait_until(lambda: len(ready(cluster)) == 2 * len(APPS), "all pods are ready", 60)
-            wait_until(lambda: allowed(cluster, "app-b") == 1, "the budgets are counted", 30)
+            wait_until(lambda: len(ready(cluster)) == 2 * len(APPS), "all pods are ready")
+            wait_until(lambda: allowed(cluster, "app-b") == 1, "the budgets are counted")
             for name in COLD:
                 cluster.api.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": None}})
             yield cluster

@@ -76,7 +76,7 @@ class Writer:
 
     def wait(self) -> "Writer":
         """Wait until the writer has read all nodes; return it."""
-        self.process.wait_until(lambda: requests.get(f"{self.url}/readyz", timeout=5).ok, "the writer is ready", 40)
+        self.process.wait_until(lambda: requests.get(f"{self.url}/readyz", timeout=5).ok, "the writer is ready")
         return self
 
 

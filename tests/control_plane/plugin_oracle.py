@@ -301,7 +301,7 @@ def define(api: Api, resources: Sequence[Object]) -> None:
     for each in resources:
         spec = each["spec"]
         path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
-        wait_until(partial(_is_served, api, path), f"{path} is served", 60)
+        wait_until(partial(_is_served, api, path), f"{path} is served")
 
 
 def _create_all(api: Api, objects: Sequence[Object]) -> None:
@@ -319,7 +319,7 @@ def _delete(api: Api, scenarios: Sequence[PluginScenario], shared: Sequence[Obje
         api.delete(f"/api/v1/namespaces/{namespace}/pods")
     for path in ("/api/v1/nodes", *sorted(others)):
         api.delete(path)
-    wait_until(lambda: not api.items(_PODS), "the pods are deleted", 60)
+    wait_until(lambda: not api.items(_PODS), "the pods are deleted")
 
 
 def _is_served(api: Api, path: str) -> bool:

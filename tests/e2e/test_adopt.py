@@ -113,7 +113,7 @@ def test_shadow_mode_decides_nothing_and_measures_its_regret(
     ):
         cluster.api.create(*(load_aware_pod(f"pod-{number}") for number in range(count)))
         pods = {each["metadata"]["name"]: each for each in wait_for_bound_pods(cluster, count)}
-        wait_until(lambda: regrets(extender)["schedulers"] and not regrets(extender)["waiting"], "all measured", 60)
+        wait_until(lambda: regrets(extender)["schedulers"] and not regrets(extender)["waiting"], "all measured")
         decisions = {name: request_explanation(extender, name, account.token).json() for name in pods}
         table = regrets(extender)
         elsewhere = requests.get(

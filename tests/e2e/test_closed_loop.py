@@ -71,7 +71,7 @@ def test_the_watcher_serves_the_usage_of_pods(
         TRIMARAN_WATCH__SAMPLE_INTERVAL_SECONDS="5", TRIMARAN_WATCH__WINDOWS="5m",
     )  # fmt: skip
     for number in range(NODES):
-        metrics = service.wait_for(f"/watcher/node-{number}", seconds=60).json()["data"][f"node-{number}"]["metrics"]
+        metrics = service.wait_for(f"/watcher/node-{number}").json()["data"][f"node-{number}"]["metrics"]
         served = {(metric["type"], metric["operator"]): metric["value"] for metric in metrics}
         used = [use(number, k) for k in range(PODS_A_NODE)]
         cpu = 100 * sum(milli_cpu for milli_cpu, _ in used) / (CORES * 1000)
@@ -102,7 +102,7 @@ def test_an_extender_with_an_embedded_watcher_places_pods_by_load(cluster: Contr
             scores = extender.scores(probe, node_names)
             return scores if len(set(scores.values())) > 1 else {}
 
-        scores = wait_until(scored, "nodes are scored by the usage of their pods", 60)
+        scores = wait_until(scored, "nodes are scored by the usage of their pods")
         # From node to node memory falls while CPU rises, so the middle nodes have most of both left.
         assert max(scores, key=lambda name: scores[name]) in {"node-4", "node-5"}
         assert min(scores, key=lambda name: scores[name]) in {"node-0", "node-9"}
@@ -114,6 +114,6 @@ def test_an_extender_with_an_embedded_watcher_places_pods_by_load(cluster: Contr
             nodes = [item["spec"].get("nodeName", "") for item in pods if item["metadata"]["name"].startswith("new-")]
             return nodes if all(nodes) else []
 
-        chosen = wait_until(placed, "the pods are placed", 60)
+        chosen = wait_until(placed, "the pods are placed")
         assert extender.outcome("scored") == before + 20
         assert not {"node-0", "node-9"} & set(chosen)

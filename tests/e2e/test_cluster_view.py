@@ -136,7 +136,7 @@ def change_pods(api: Api, name: str) -> None:
 def test_the_view_recovers_from_a_killed_api_server(cluster: ControlPlane, view: ClusterView) -> None:
     """After a restart of the API server on the same port the view follows changes again."""
     cluster.apiserver.restart()
-    cluster.apiserver.wait_until(lambda: is_ready(cluster.api), "the API answers again", 60)
+    cluster.apiserver.wait_until(lambda: is_ready(cluster.api), "the API answers again")
     change_pods(cluster.api, "restarted")
     wait_until_equal(view, cluster.api)
 
@@ -157,13 +157,13 @@ def test_the_view_relists_after_compaction(cluster: ControlPlane, view: ClusterV
     api, good, lists = cluster.api, token.read_text(), view.lists
     token.write_text("nobody")
     cluster.apiserver.restart()  # ends the open watches, and clears the API server's watch cache
-    cluster.apiserver.wait_until(lambda: is_ready(api), "the API answers again", 60)
+    cluster.apiserver.wait_until(lambda: is_ready(api), "the API answers again")
     try:
         api.delete("/api/v1/namespaces/default/pods/pod-1")
         revision = int(api.create(bound_pod("after-the-compaction", 44))[0]["metadata"]["resourceVersion"])
         compact(cluster, revision)
         cluster.apiserver.restart()
-        cluster.apiserver.wait_until(lambda: is_ready(api), "the API answers again", 60)
+        cluster.apiserver.wait_until(lambda: is_ready(api), "the API answers again")
         assert differences(view, api)
     finally:
         token.write_text(good)
@@ -197,7 +197,7 @@ def test_the_view_reloads_an_expired_client_certificate(cluster: ControlPlane) -
         assert view.wait(SOON)
         wait_until_equal(view, cluster.api)
         time.sleep(max(0.0, expires - time.monotonic()))
-        wait_until(lambda: view.age_seconds > WATCH + 5, "both watches ended and are refused", 60)
+        wait_until(lambda: view.age_seconds > WATCH + 5, "both watches ended and are refused")
         change_pods(cluster.api, "expired")
         assert differences(view, cluster.api)
         cluster.certificates.issue(name)
@@ -215,7 +215,7 @@ def test_the_view_refuses_an_expired_serving_certificate(cluster: ControlPlane, 
             cluster.certificates.issue("relay", -1)
             relay.cut()  # open connections would outlive the certificate
             change_pods(cluster.api, "unverified")
-            wait_until(lambda: view.age_seconds > WATCH + 5, "the view gets no events", 60)
+            wait_until(lambda: view.age_seconds > WATCH + 5, "the view gets no events")
             assert differences(view, cluster.api)
             cluster.certificates.issue("relay")
             wait_until_equal(view, cluster.api)

@@ -89,7 +89,7 @@ def test_the_unchanged_sidecar_manifest_schedules(
         inside.run(str(binary(program)), *arguments),
     ]
     try:
-        started[0].wait_until(lambda: requests.get(f"{EXTENDER}/readyz", timeout=5).ok, "the extender is ready", 40)
+        started[0].wait_until(lambda: requests.get(f"{EXTENDER}/readyz", timeout=5).ok, "the extender is ready")
         probe = containers[1]["livenessProbe"]["exec"]["command"]
         assert subprocess.run([sys.executable, *probe[1:]], check=False).returncode == 0
         place(cluster, "shadow", 20)
@@ -146,7 +146,7 @@ def test_the_extender_deployment_requires_mtls(
     url, ca = EXTENDER.replace("http://", "https://"), str(inside.tls / "ca.crt")
     try:
         ready = lambda: requests.get(f"{url}/readyz", verify=ca, timeout=5).ok  # noqa: E731
-        process.wait_until(ready, "the extender is ready", 40)
+        process.wait_until(ready, "the extender is ready")
         assert requests.post(f"{url}/prioritize", b"{}", verify=ca, timeout=5).status_code == 403
         source = yaml.safe_load(only_document("extender.yaml", "ConfigMap")["data"]["scheduler.yaml"])
         certificate = [str(inside.tls / f"kube-scheduler.{end}") for end in ("crt", "key")]
@@ -170,7 +170,7 @@ def place(cluster: ControlPlane, name: str, count: int, scheduler: str = "trimar
         nodes = [item["spec"].get("nodeName") for item in pods if item["metadata"]["name"].startswith(name)]
         return nodes if all(nodes) else []
 
-    nodes: list[str] = wait_until(bound, f"{count} pods are placed", 60)
+    nodes: list[str] = wait_until(bound, f"{count} pods are placed")
     return nodes
 
 

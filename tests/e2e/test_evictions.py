@@ -63,13 +63,13 @@ def test_an_evicted_pod_comes_back_within_its_budget(tmp_path: Path) -> None:
             def allowed():
                 return cluster.api.get(BUDGET).get("status", {}).get("disruptionsAllowed")
 
-            first = wait_until(lambda: len(ready()) == 3 and ready(), "three pods are ready", 60)
-            wait_until(lambda: allowed() == 0, "the budget is counted", 30)
+            first = wait_until(lambda: len(ready()) == 3 and ready(), "three pods are ready")
+            wait_until(lambda: allowed() == 0, "the budget is counted")
             assert evict(cluster, first[0]) == 429
 
             cluster.api.patch(
                 "/apis/policy/v1/namespaces/default/poddisruptionbudgets/web", {"spec": {"minAvailable": 2}}
             )
-            wait_until(lambda: allowed() == 1, "the budget allows an eviction", 30)
+            wait_until(lambda: allowed() == 1, "the budget allows an eviction")
             assert evict(cluster, first[0]) == 201
-            wait_until(lambda: len(ready()) == 3 and first[0] not in ready(), "the pod is replaced", 60)
+            wait_until(lambda: len(ready()) == 3 and first[0] not in ready(), "the pod is replaced")

@@ -104,7 +104,7 @@ def test_scores_and_choices_follow_the_profile(
             manifest = SHAPES[number % len(SHAPES)](dice, f"pod-{number}")
             manifest["spec"]["schedulerName"] = SCHEDULERS[number // len(SHAPES) % len(SCHEDULERS)]
             (created,) = cluster.api.create(manifest)
-            wait_until(lambda created=created: is_bound(cluster, created), f"pod-{number} is placed", 60)
+            wait_until(lambda created=created: is_bound(cluster, created), f"pod-{number} is placed")
             # One at a time, so that it is known which events the view had seen when it scored the next pod.
             scored = int(extender.outcome("scored"))
             wait_until(lambda scored=scored: extender.assumption_hits()[1] == scored, "the view has seen the binding")
@@ -243,7 +243,7 @@ def test_the_scheduler_binds_pods_after_the_extender_is_killed(
         for pid in (extender.process.pid, *map(int, children)):
             os.kill(pid, signal.SIGKILL)
         cluster.api.create(*burst[50:])
-        wait_until(lambda: all_bound(cluster), "all pods are placed", 60)
+        wait_until(lambda: all_bound(cluster), "all pods are placed")
     assert len(names(cluster.api.items("/api/v1/pods"))) == len(burst)
 
 
@@ -252,7 +252,7 @@ def test_an_outage_is_reported_as_an_event(cluster: ControlPlane) -> None:
     cluster.api.create(*(node(f"node-{number}") for number in range(5)))
     with Extender(cluster, CONFIGURATION, nowhere(), **PATIENT) as extender, extender.scheduler("10s"):
         cluster.api.create(*(pod(f"pod-{n}", schedulerName="balancing") for n in range(10)))
-        wait_until(lambda: all_bound(cluster), "all pods are placed", 60)
+        wait_until(lambda: all_bound(cluster), "all pods are placed")
         assert extender.outcome("no_metrics") == 10
 
         def outage_events() -> list[Object]:

@@ -125,7 +125,7 @@ def test_a_trial_finds_an_effect_stops_on_harm_and_stays_stopped(
             "the trial ends", BLOCK_SECONDS * 2 * (PAIRS + 2),
         )  # fmt: skip
         last = first["end"] - BLOCK_SECONDS
-        wait_until(lambda: report(extender)["blocks"][-1]["start"] == last, "the last block is recorded", 60)
+        wait_until(lambda: report(extender)["blocks"][-1]["start"] == last, "the last block is recorded")
         first = report(extender)
         shown = CliRunner().invoke(main, ["extender", "trial", "--extender", extender.url]).output
         page = tmp_path / "trial.html"
@@ -139,7 +139,7 @@ def test_a_trial_finds_an_effect_stops_on_harm_and_stays_stopped(
         metrics = extender.metrics()
     again = started(cluster, watcher, file, kubeconfig)
     with again:
-        state = wait_until(lambda: (each := report(again)).get("stopped") and each, "the state is read", 30)
+        state = wait_until(lambda: (each := report(again)).get("stopped") and each, "the state is read")
         deadline = time.monotonic() + 2 * BLOCK_SECONDS
         while time.monotonic() < deadline:
             assert again.metrics()["trimaran_extender_acting_percent"] == 0

@@ -95,7 +95,7 @@ def test_pods_avoid_nodes_over_their_limit_unless_all_nodes_are_over(
             assert max(expected.values()) <= LIMIT
             assert set(counts_by_node).isdisjoint({"node-5", "node-6", "node-7"})
             load(dict.fromkeys(loads, 95.0))
-            wait_until(lambda: extender_sees_hot(extender, cluster), "all nodes are hot", 40)
+            wait_until(lambda: extender_sees_hot(extender, cluster), "all nodes are hot")
             before = len(cluster.api.items("/api/v1/pods"))
             cluster.api.create(*(load_aware_pod(f"more-{number}") for number in range(20)))
             wait_for_bound_pods(cluster, before + 20)

@@ -131,13 +131,13 @@ def test_a_new_user_gets_from_nothing_to_shadow_mode(
             process.wait_until(lambda: ready(WATCHER), "the watcher is ready", 150)
         with watch.step("kube-scheduler and the extender are ready"):
             processes = stack.enter_context(pod_processes(cluster, "scheduler"))
-            processes[1].wait_until(lambda: ready(EXTENDER), "the extender is ready", 60)
+            processes[1].wait_until(lambda: ready(EXTENDER), "the extender is ready")
         with watch.step("five pods are placed, in shadow, and one is explained"):
             explanations = [command for command in later if command.startswith("trimaran ")]
             for command in later[: later.index(explanations[0])]:
                 user.run(command)
             create_pods(cluster, "web")
-            wait_until(lambda: len(placed(cluster)) == 5, "all pods are placed", 60)
+            wait_until(lambda: len(placed(cluster)) == 5, "all pods are placed")
             explained, _ = (user.run(command) for command in explanations)
         assert "shadow" in explained
         assert busy in user.run("trimaran top --watcher http://127.0.0.1:2020")

@@ -92,20 +92,19 @@ def test_a_gang_is_bound_as_a_whole_and_its_status_is_written(cluster: ControlPl
             cluster.api.create(member(f"small-{number}", "small"))
         held = "3 of 4 pods of gang default/small exist"
         scheduler.process.wait_until(
-            lambda: condition(cluster, "small-2").get("message") == held, "a pod of the gang is held", 30
+            lambda: condition(cluster, "small-2").get("message") == held, "a pod of the gang is held"
         )
         assert condition(cluster, "small-2")["reason"] == "Held"
         cluster.api.create(*(member(f"large-{number}", "large") for number in range(9)))
         scheduler.process.wait_until(
             lambda: {condition(cluster, f"large-{number}").get("reason") for number in range(9)} == {"Unschedulable"},
             "all pods of the large gang are unschedulable",
-            30,
         )
         assert not any(each["spec"].get("nodeName") for each in pods_of(cluster, ""))
         cluster.api.create(member("small-3", "small"))
-        scheduler.process.wait_until(lambda: all_bound(cluster, "small", 4), "the small gang is bound", 30)
+        scheduler.process.wait_until(lambda: all_bound(cluster, "small", 4), "the small gang is bound")
         scheduler.process.wait_until(
-            lambda: phases(cluster) == {"small": "Running", "large": "Scheduling"}, "the statuses are written", 30
+            lambda: phases(cluster) == {"small": "Running", "large": "Scheduling"}, "the statuses are written"
         )
         assert not was_forbidden(scheduler.process.log.read_text())
     finally:

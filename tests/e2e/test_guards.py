@@ -53,7 +53,7 @@ def test_the_policies_leave_the_writers_only_what_they_write(cluster: ControlPla
     mover = cluster.service_account("trimaran", "trimaran-rebalancer")
     taken = "of another key, or ours with another effect, or without one that was there"
     for taints in ([SPOT, {**HOT, "key": "other"}], [SPOT, {**HOT, "effect": "NoExecute"}], [HOT], []):
-        wait_until(lambda taints=taints: "taint" in refusal(writer, NODE, {"spec": {"taints": taints}}), taken, 20)
+        wait_until(lambda taints=taints: "taint" in refusal(writer, NODE, {"spec": {"taints": taints}}), taken)
     for change, message in (
         ({"metadata": {"annotations": {"team": "b"}}}, "annotations"),
         ({"metadata": {"annotations": {"team": None}}}, "annotations"),
@@ -72,7 +72,7 @@ def test_the_policies_leave_the_writers_only_what_they_write(cluster: ControlPla
         ]
 
     foreign = {"metadata": {"annotations": {"team": "b"}}}
-    wait_until(lambda: "annotations" in refusal(mover, POD, foreign), "an annotation of others", 20)
+    wait_until(lambda: "annotations" in refusal(mover, POD, foreign), "an annotation of others")
     for change in ({"metadata": {"labels": {"app": "b"}}}, {"spec": {"activeDeadlineSeconds": 1}}):
         assert "only annotations" in refusal(mover, POD, change), change
     note = TargetNote("node-2", "node-1", 1e9)

@@ -162,7 +162,7 @@ def place(cluster: ControlPlane, dice: random.Random, prefix: str, shapes: Seque
     for number, each in enumerate(pods):
         each["spec"]["schedulerName"] = schedulers[number % len(schedulers)]
     cluster.api.create(*pods)
-    wait_until(lambda: all(map(decided, cluster.api.items("/api/v1/pods"))), f"{count} pods are placed", 60)
+    wait_until(lambda: all(map(decided, cluster.api.items("/api/v1/pods"))), f"{count} pods are placed")
 
 
 def decided(pod: Object) -> bool:

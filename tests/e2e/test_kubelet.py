@@ -37,7 +37,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
                 use = {CPU_ANNOTATION: f"{cpu}m", MEMORY_ANNOTATION: f"{memory}Mi"}
                 cluster.api.create(pod(own, annotations=use, nodeName=name))
         running = {"fieldSelector": "status.phase=Running"}
-        wait_until(lambda: len(cluster.api.items("/api/v1/pods", **running)) == 3, "all pods run", 60)
+        wait_until(lambda: len(cluster.api.items("/api/v1/pods", **running)) == 3, "all pods run")
         yield cluster
 
 

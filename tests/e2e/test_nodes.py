@@ -34,7 +34,7 @@ def test_a_stock_scheduler_avoids_hot_nodes(
     with watching(watch, tmp_path) as (watcher, load):
         writers = [Writer(cluster, watcher, token, max_hot_fraction=1).wait() for _ in range(2)]
         try:
-            wait_until(lambda: tainted(cluster) == set(HOT), "the hot nodes are tainted", 30)
+            wait_until(lambda: tainted(cluster) == set(HOT), "the hot nodes are tainted")
             wait_until(lambda: sum(each.metric("trimaran_nodes_writes_here") for each in writers) == 1, "one writes")
             writing = [each for each in writers if each.metric("trimaran_nodes_writes_here")]
             (idle,) = (each for each in writers if each not in writing)
@@ -44,16 +44,16 @@ def test_a_stock_scheduler_avoids_hot_nodes(
             assert annotations["load.trimaran.io/15m"].startswith("cpu=95,memory=95,at=20")
             with Scheduler(cluster, [{"schedulerName": "default-scheduler"}], verbosity=2):
                 cluster.api.create(*(pod(f"pod-{n}", container(requests={"cpu": "100m"})) for n in range(40)))
-                placed = wait_until(lambda: all_bound(cluster, 40), "all pods are placed", 60)
+                placed = wait_until(lambda: all_bound(cluster, 40), "all pods are placed")
                 assert set(HOT).isdisjoint(placed)
                 load({f"node-{number}": 95.0 for number in range(NODES)})
-                wait_until(lambda: len(tainted(cluster)) == NODES, "all nodes are tainted", 30)
+                wait_until(lambda: len(tainted(cluster)) == NODES, "all nodes are tainted")
                 cluster.api.create(*(pod(f"more-{n}", container(requests={"cpu": "100m"})) for n in range(40)))
-                wait_until(lambda: all_bound(cluster, 80), "pods are still placed", 60)
+                wait_until(lambda: all_bound(cluster, 80), "pods are still placed")
             writing[0].process.terminate()
-            wait_until(lambda: idle.metric("trimaran_nodes_writes_here"), "the other writer takes over", 30)
+            wait_until(lambda: idle.metric("trimaran_nodes_writes_here"), "the other writer takes over")
             load({f"node-{number}": 10.0 for number in range(NODES)})
-            wait_until(lambda: not tainted(cluster), "the nodes have cooled", 30)
+            wait_until(lambda: not tainted(cluster), "the nodes have cooled")
             assert idle.metric('trimaran_nodes_writes_total{of="failures"}') == 0
             assert not any(map(refusals, writers))  # each right is needed: see the last test
         finally:
@@ -117,7 +117,7 @@ def test_each_right_is_needed(cluster: ControlPlane, watch: Callable[..., Servic
                     cluster.api.patch(path, {"rules": rules})
                     writer = Writer(cluster, watcher, token)
                     wait_until(
-                        lambda writer=writer: refusals(writer), f"without {verb} of {rule['resources']} it fails", 40
+                        lambda writer=writer: refusals(writer), f"without {verb} of {rule['resources']} it fails"
                     )
                     writer.process.kill()
                     cluster.api.patch(path, {"rules": original[kind]})

@@ -41,7 +41,7 @@ def test_clear_respects_a_running_writer(cluster: ControlPlane, watch: Callable[
     with watching(watch, tmp_path) as (watcher, _):
         writer = Writer(cluster, watcher, token).wait()
         try:
-            wait_until(lambda: is_marked(cluster), "the nodes are marked", 40)
+            wait_until(lambda: is_marked(cluster), "the nodes are marked")
             holder = cluster.api.get(LEASE)["spec"]["holderIdentity"]
             refused = clear(cluster.kubeconfig())
             assert refused.returncode == 1
@@ -59,7 +59,7 @@ def test_clear_respects_a_running_writer(cluster: ControlPlane, watch: Callable[
             replica = Writer(cluster, watcher, token).wait()  # as one that Kubernetes has not stopped yet
             try:
                 wait_until(lambda: replica.metric("process_cpu_seconds_total") > 0, "the replica runs")
-                with pytest.raises(pytest.fail.Exception):
+                with pytest.raises(pytest.fail.Exception):  # two Leases long
                     wait_until(lambda: tainted(cluster), "the replica writes", 6)
             finally:
                 replica.process.terminate()
@@ -124,7 +124,7 @@ def test_annotations_end_with_their_window(
         short = {"max_age_seconds": 5, "refresh_seconds": 2}
         writer = Writer(cluster, watcher, token, windows="15m,5m", **short).wait()
         try:
-            wait_until(lambda: len(annotated(cluster)) == NODES, "the nodes are annotated", 40)
+            wait_until(lambda: len(annotated(cluster)) == NODES, "the nodes are annotated")
             first = wait_until(lambda: annotated(cluster)["node-1"].get(KEY), "the window is annotated")
             measured = requests.get(f"{watcher}/watcher", timeout=10).json()["timestamp"]
             assert first.startswith("cpu=30,memory=30,at=20")
@@ -132,7 +132,7 @@ def test_annotations_end_with_their_window(
             wait_until(lambda: annotated(cluster)["node-1"][KEY] != first, "the time is renewed")
             writer.process.terminate()
             writer = Writer(cluster, watcher, token, windows="5m", **short).wait()
-            wait_until(lambda: KEY not in annotated(cluster)["node-1"], "the window that is not configured is gone", 30)
+            wait_until(lambda: KEY not in annotated(cluster)["node-1"], "the window that is not configured is gone")
             assert "load.trimaran.io/5m" in annotated(cluster)["node-1"]
             (tmp_path / "loads.json").unlink()
             wait_until(lambda: not annotated(cluster), "without metrics no annotation is left", 90)

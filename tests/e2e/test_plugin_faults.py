@@ -186,13 +186,13 @@ def test_a_take_over_while_bindings_are_unanswered_keeps_the_quota(
             leader.process.wait_until(lambda: leader.leads, "it leads", PATIENCE)
             successor = RunningScheduler(cluster, options=options)
             cluster.api.create(*(in_namespace(pending(f"c-{number}"), "c") for number in range(count)))
-            leader.process.wait_until(lambda: bindings.lost and bindings.unanswered, "Bindings are held back", 60)
+            leader.process.wait_until(lambda: bindings.lost and bindings.unanswered, "Bindings are held back")
             leader.process.kill()
             bindings.leader_is_dead.set()
             successor.process.wait_until(lambda: bound(cluster)["c"] == 2 * most, "the quota is in use", PATIENCE)
             held = "elastic quota c/quota would exceed its max of cpu"
             successor.process.wait_until(
-                lambda: len(conditions(cluster, "c", held)) == count - 2 * most, "the others are held", 60
+                lambda: len(conditions(cluster, "c", held)) == count - 2 * most, "the others are held"
             )
         finally:
             bindings.leader_is_dead.set()

@@ -103,7 +103,7 @@ def test_metrics_server_and_api_give_use_and_workloads(cluster: ControlPlane) ->
         return rounds.run_once() and len(last.use) == len(WORKLOADS)
 
     try:
-        wait_until(complete, "every pod is measured", 60)
+        wait_until(complete, "every pod is measured")
     finally:
         rounds.stop()
     assert {key.name: pod.template.workload for key, pod in last.pods.items()} == WORKLOADS

@@ -57,14 +57,14 @@ def test_observe_writes_nothing(cluster: ControlPlane) -> None:
         rebalancer = RebalancerProcess(cluster, watcher.url, "observe")
         try:
             found: dict[str, Any] = rebalancer.process.wait_until(
-                lambda: (state := rebalancer.status()).get("planned") and state, "moves are planned", 60
+                lambda: (state := rebalancer.status()).get("planned") and state, "moves are planned"
             )
             first = found["planned"][0]
             assert (first["source"], first["target"] in COLD) == (HOT, True)
             assert round(first["source_load"]["before"][0]) == 94
             assert first["target_load"]["before"][0] < first["target_load"]["after"][0] < 70
             assert found["acts"] is False
-            wait_until(lambda: rebalancer.status()["searches"] >= 3, "it searches again", 30)
+            wait_until(lambda: rebalancer.status()["searches"] >= 3, "it searches again")
             assert rebalancer.lines("move planned")
             name = next(pod for pod in ready(cluster) if pod.startswith("app-a"))
             assert "its disruption budget allows no eviction now" in explain(rebalancer.url, name)
@@ -95,14 +95,14 @@ def test_a_kill_at_any_step_exceeds_no_cap_and_leaves_nothing(cluster: ControlPl
         for method, part, answered in steps:
             rebalancer = RebalancerProcess(cluster, watcher.url, "act", server=relay.url)
             killed = kill_at(relay, rebalancer, used, method, part, answered=answered)
-            wait_until(killed.is_set, f"{method} {part} is reached", 60)
+            wait_until(killed.is_set, f"{method} {part} is reached")
             assert len(deleted()) <= 3
         relay.on_request = lambda method, path, *, answered: used.add(right(method, path))
         rebalancer = RebalancerProcess(cluster, watcher.url, "act", server=relay.url)
         try:
             rebalancer.process.wait_until(lambda: done(rebalancer), "the moves are made", 120)
-            wait_until(lambda: len(ready(cluster)) == 2 * len(APPS), "all pods are ready", 60)
-            wait_until(lambda: not noted(cluster), "no note is left", 30)
+            wait_until(lambda: len(ready(cluster)) == 2 * len(APPS), "all pods are ready")
+            wait_until(lambda: not noted(cluster), "no note is left")
             assert rebalancer.status()["brake"] is None
         finally:
             rebalancer.process.kill()

@@ -41,9 +41,9 @@ def test_a_standby_takes_over_amid_a_move(tmp_path: Path, fault: str) -> None:
         first.on_request = once_noted(interrupted, interrupt, written)
         standby = None
         try:
-            wait_until(lambda: leader.leads() or interrupted.is_set(), "the first one leads", 60)
+            wait_until(lambda: leader.leads() or interrupted.is_set(), "the first one leads")
             standby = RebalancerProcess(cluster, watcher.url, "act", server=second.url, **LIMITS)
-            wait_until(interrupted.is_set, "a pod is noted", 60)
+            wait_until(interrupted.is_set, "a pod is noted")
             (noted_pod,) = noted(cluster)
             standby.process.wait_until(lambda: landed(cluster) >= CAP - 1, "the other one moves on", 90)
             assert noted_pod in ready(cluster)
@@ -51,19 +51,19 @@ def test_a_standby_takes_over_amid_a_move(tmp_path: Path, fault: str) -> None:
             if fault == "stopped":
                 written.clear()
                 leader.process.resume()
-                wait_until(lambda: leader.lines("another replica took the Lease"), "it notices the loss", 30)
+                wait_until(lambda: leader.lines("another replica took the Lease"), "it notices the loss")
                 searches = standby.status()["searches"]
-                standby.process.wait_until(lambda: standby.status()["searches"] > searches + 2, "time passes", 30)
+                standby.process.wait_until(lambda: standby.status()["searches"] > searches + 2, "time passes")
                 assert not written
                 assert not leader.leads()
             stop_and_clean(cluster)
             assert not noted(cluster)
-            standby.process.wait_until(lambda: is_stopped(standby), "the brake is seen", 20)
+            standby.process.wait_until(lambda: is_stopped(standby), "the brake is seen")
         finally:
             for each in (leader, standby):
                 if each is not None:
                     each.process.kill()
-        wait_until(lambda: len(ready(cluster)) == 2 * len(APPS), "all pods are ready", 60)
+        wait_until(lambda: len(ready(cluster)) == 2 * len(APPS), "all pods are ready")
         after = ready(cluster)
         assert CAP - 1 <= len(before.keys() - after.keys()) <= CAP
         assert noted_pod in after

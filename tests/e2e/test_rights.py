@@ -107,7 +107,7 @@ def test_each_right_of_the_extender_is_needed(cluster: ControlPlane) -> None:
     cluster.create_account("reader", {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]})
     cluster.api.create(*(node(f"node-{number}") for number in range(2)))
     with running_extender(cluster) as extender:
-        wait_until(extender.did_everything, "it follows the cluster, explains, and reports the outage", 60)
+        wait_until(extender.did_everything, "it follows the cluster, explains, and reports the outage")
         assert not extender.is_refused()
     removed = 0
     for path in ROLES:
@@ -118,9 +118,9 @@ def test_each_right_of_the_extender_is_needed(cluster: ControlPlane) -> None:
         ]:  # fmt: skip
             cluster.api.patch(path, {"rules": without_verb(rules, number, resource, verb)})
             with running_extender(cluster) as extender:
-                wait_until(extender.is_refused, f"without {verb} of {resource} it is refused", 60)
+                wait_until(extender.is_refused, f"without {verb} of {resource} it is refused")
                 if verb == "list":
-                    wait_until(partial(extender.names_the_rule, resource), f"/readyz names the rule for {resource}", 30)
+                    wait_until(partial(extender.names_the_rule, resource), f"/readyz names the rule for {resource}")
             cluster.api.patch(path, {"rules": rules})
             removed += 1
     assert removed == 7
@@ -181,9 +181,9 @@ def test_each_right_of_the_watcher_is_needed(cluster: ControlPlane) -> None:
                 _, process = stack.enter_context(watching(cluster, token=account.token))
                 logs[f"without {verb} of {resource} it is refused"] = process.log
             for refused, log in logs.items():
-                wait_until(lambda log=log: was_forbidden(log.read_text()), refused, 60)
+                wait_until(lambda log=log: was_forbidden(log.read_text()), refused)
         with watching(cluster) as (url, process):
-            process.wait_until(lambda: requests.get(f"{url}/watcher/node-0", timeout=5).ok, "it serves a node", 60)
+            process.wait_until(lambda: requests.get(f"{url}/watcher/node-0", timeout=5).ok, "it serves a node")
             join("node-1")
             process.wait_until(lambda: requests.get(f"{url}/watcher/node-1", timeout=5).ok, "it serves a new node", 90)
             assert not was_forbidden(process.log.read_text())
@@ -219,7 +219,7 @@ def test_workloads_are_shown_by_namespace(cluster: ControlPlane) -> None:
         def answer(token: str, path: str = "/workloads") -> requests.Response:
             return requests.get(f"{url}{path}", headers={"Authorization": f"Bearer {token}"}, timeout=10)
 
-        process.wait_until(lambda: answer(everything.token).status_code == 200, "the first round is complete", 60)
+        process.wait_until(lambda: answer(everything.token).status_code == 200, "the first round is complete")
         assert "omitted" not in answer(everything.token).json()
         page = answer(some.token).json()
         assert {item["namespace"] for item in page["workloads"]} == {"default"}
@@ -239,7 +239,7 @@ def test_workloads_are_shown_by_namespace(cluster: ControlPlane) -> None:
                     return answer.status_code == 503 and was_forbidden(process.log.read_text())
                 return False
 
-            wait_until(is_refused, f"without {reviews[missing]['resources']} nobody sees workloads", 60)
+            wait_until(is_refused, f"without {reviews[missing]['resources']} nobody sees workloads")
 
 
 def test_each_right_of_the_scheduler_is_needed(cluster: ControlPlane) -> None:
@@ -253,7 +253,7 @@ def test_each_right_of_the_scheduler_is_needed(cluster: ControlPlane) -> None:
         process = inside.run(str(binary(program)), *arguments)
         refusals = lambda: [line for line in process.log.read_text().splitlines() if "forbidden" in line]  # noqa: E731
         try:
-            process.wait_until(lambda: any(message in line for line in refusals()), f"it is refused: {message}", 60)
+            process.wait_until(lambda: any(message in line for line in refusals()), f"it is refused: {message}")
         finally:
             process.kill()
 
@@ -277,7 +277,7 @@ def test_the_dashboard_may_only_list_nodes(cluster: ControlPlane) -> None:
         read = open_cluster(cluster.kubeconfig("dashboard", token=account.token))[0]
         return dict(read.by_node(nothing).get("node-0", {}))
 
-    wait_until(lambda: labels().get("zone") == "a", "the dashboard has labels", 30)
+    wait_until(lambda: labels().get("zone") == "a", "the dashboard has labels")
     for path in ("/api/v1/pods", "/api/v1/namespaces/trimaran/secrets", "/api/v1/nodes/node-0"):
         with pytest.raises(requests.HTTPError) as refusal:
             account.get(path)
@@ -285,4 +285,4 @@ def test_the_dashboard_may_only_list_nodes(cluster: ControlPlane) -> None:
     (rule,) = cluster.api.get(role)["rules"]
     assert rule["verbs"] == ["list"]
     cluster.api.patch(role, {"rules": []})
-    wait_until(lambda: labels() == {}, "without the right there are none", 30)
+    wait_until(lambda: labels() == {}, "without the right there are none")

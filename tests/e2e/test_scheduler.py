@@ -41,7 +41,7 @@ def test_pods_are_bound_within_the_capacity(cluster: ControlPlane, record_proper
         record_property("figures", f"{PODS} pods on {NODES} nodes in {time.monotonic() - began:.1f} s, with creation")
         assert overcommitted(cluster) == {}
         conditions = lambda: pods_of(cluster, "large")[0]["status"].get("conditions") or []  # noqa: E731
-        scheduler.process.wait_until(conditions, "the pod has a condition", 20)
+        scheduler.process.wait_until(conditions, "the pod has a condition")
         (condition,) = conditions()
         assert (condition["type"], condition["status"], condition["reason"]) == (
             "PodScheduled",
@@ -53,9 +53,9 @@ def test_pods_are_bound_within_the_capacity(cluster: ControlPlane, record_proper
             each for each in cluster.api.items("/apis/events.k8s.io/v1/events")
             if each["reason"] == "FailedScheduling" and each["regarding"]["name"] == "large"
         ]  # fmt: skip
-        scheduler.process.wait_until(failed, "there is an Event", 20)
+        scheduler.process.wait_until(failed, "there is an Event")
         scheduler.process.wait_until(
-            lambda: sum(scheduled_events(cluster, "web").values()) == PODS, "each pod has one Event", 30
+            lambda: sum(scheduled_events(cluster, "web").values()) == PODS, "each pod has one Event"
         )
         assert set(scheduled_events(cluster, "web").values()) == {1}
         assert not was_forbidden(scheduler.process.log.read_text())
@@ -82,7 +82,7 @@ def test_nothing_is_bound_twice_or_lost_after_kills_and_pauses(cluster: ControlP
         wait_until(lambda: all_bound(cluster, "stop", 200), "the other replica binds the rest", 150)
         leader.process.resume()
         leader.process.wait_until(
-            lambda: "exited with code 5" in leader.process.log.read_text(), "the old leader's worker ends", 60
+            lambda: "exited with code 5" in leader.process.log.read_text(), "the old leader's worker ends"
         )
         assert "the Lease is lost" in leader.process.log.read_text()
         assert overcommitted(cluster) == {}

@@ -66,16 +66,16 @@ def test_pods_go_to_the_cool_node_until_it_is_full(
     def messages() -> list[str]:
         return [each.get("message", "") for each in pods_of(cluster, "late")[0]["status"].get("conditions") or ()]
 
-    process.wait_until(messages, "the pod has the reason", 30)
+    process.wait_until(messages, "the pod has the reason")
     assert "2 node(s) had a high CPU use" in messages()[0]
 
 
 def test_in_shadow_it_places_nothing(cluster: ControlPlane, example: Callable[..., tuple[Process, str]]) -> None:
     """With --shadow the pod stays pending, and ``GET /shadow`` compares with the scheduler that binds it."""
     process, url = example("--shadow")
-    process.wait_until(lambda: requests.get(f"{url}/readyz", timeout=5).ok, "it is ready", 60)
+    process.wait_until(lambda: requests.get(f"{url}/readyz", timeout=5).ok, "it is ready")
     cluster.api.create(pending("seen"))
     metric = "trimaran_scheduler_shadow_pods_total"
-    process.wait_until(lambda: metric in requests.get(f"{url}/metrics", timeout=5).text, "it serves metrics", 30)
+    process.wait_until(lambda: metric in requests.get(f"{url}/metrics", timeout=5).text, "it serves metrics")
     assert not pods_of(cluster, "seen")[0]["spec"].get("nodeName")
     assert requests.get(f"{url}/shadow", timeout=5).json()["compared"] == 0

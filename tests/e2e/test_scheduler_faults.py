@@ -210,7 +210,7 @@ def restart_and_compact(cluster: ControlPlane) -> None:
         except requests.HTTPError:
             return False
 
-    cluster.apiserver.wait_until(is_ready, "the API answers again", 60)
+    cluster.apiserver.wait_until(is_ready, "the API answers again")
 
 
 def check(cluster: ControlPlane, prefix: str) -> None:
@@ -249,9 +249,9 @@ def check_a_rejection(cluster: ControlPlane, scheduler: RunningScheduler) -> Non
     name, node_name = rejected["metadata"]["name"], rejected["spec"]["nodeName"]
     cluster.api.patch(f"{PODS}/{name}/status", {"status": {"phase": "Failed", "reason": "OutOfcpu"}})
     counted = 'trimaran_scheduler_kubelet_rejections_total{reason="OutOfcpu"}'
-    scheduler.process.wait_until(lambda: scheduler.value(counted) == 1, "it is counted", 30)
+    scheduler.process.wait_until(lambda: scheduler.value(counted) == 1, "it is counted")
     cluster.api.create(pending("again"))
-    scheduler.process.wait_until(lambda: all_bound(cluster, "again", 1), "its replacement is bound", 30)
+    scheduler.process.wait_until(lambda: all_bound(cluster, "again", 1), "its replacement is bound")
     assert pods_of(cluster, "again")[0]["spec"]["nodeName"] != node_name
     result = CliRunner().invoke(main, ["doctor", "--scheduler", scheduler.url])
     assert result.exit_code == 1
@@ -278,7 +278,7 @@ def test_shadow_next_to_kube_scheduler(cluster: ControlPlane, record_property: C
                 report = requests.get(f"{scheduler.url}/shadow", timeout=10).json()
                 return report if report["compared"] + report["missed"] == count else {}
 
-            report = wait_until(compared, "all pods are compared", 30)
+            report = wait_until(compared, "all pods are compared")
             record_property("figures", {key: value for key, value in report.items() if key != "newest"})
             assert report["compared"] > report["missed"]
             assert report["infeasible"] == 0

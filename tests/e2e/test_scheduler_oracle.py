@@ -189,7 +189,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         pods = [shapes[number % len(shapes)](dice, f"pod-{number}") for number in range(PODS)]
         pods += [VOLUME_SHAPES[number % 2](dice, f"with-volume-{number}") for number in range(WITH_VOLUMES)]
         api.create(*late_claims(dice, pods))
-        wait_until(lambda: _are_settled([*api.items(_VOLUMES), *api.items(_CLAIMS)]), "volumes are bound", 60)
+        wait_until(lambda: _are_settled([*api.items(_VOLUMES), *api.items(_CLAIMS)]), "volumes are bound")
         kinds = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode")
         stored = {kind: api.items(OTHER_KINDS[kind]) for kind in kinds}
         with Scheduler(cluster, CONFIGURATION["profiles"], f"kube-scheduler{request.param}") as scheduler:

@@ -266,7 +266,7 @@ def score_once(cluster: ControlPlane, manifest: Object, profile: str) -> list[st
         found = [cluster.api.get(path_of(each)) for each in created]
         return found if all(each["spec"].get("nodeName") or each["status"].get("conditions") for each in found) else []
 
-    tried = wait_until(all_tried, f"{manifest['metadata']['name']} is scored by all schedulers", 60)
+    tried = wait_until(all_tried, f"{manifest['metadata']['name']} is scored by all schedulers")
     for each in created:
         cluster.api.delete(path_of(each))
     return [each["metadata"]["name"] for each in tried if each["spec"].get("nodeName")]

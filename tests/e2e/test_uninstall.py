@@ -67,7 +67,7 @@ def test_uninstalling_clears_the_nodes(cluster: ControlPlane, watch: Callable[..
         PodProcesses(cluster, "trimaran", "nodes", "nodes-clear") as pods,
     ):
         install(cluster)
-        wait_until(lambda: tainted(cluster) == set(HOT) and len(annotated(cluster)) == NODES, "nodes are marked", 60)
+        wait_until(lambda: tainted(cluster) == set(HOT) and len(annotated(cluster)) == NODES, "nodes are marked")
         done = helm(cluster, "uninstall", *RELEASE)
         assert done.returncode == 0, done.stderr + pods.output("nodes-clear")
         assert (tainted(cluster), annotated(cluster), objects_left(cluster)) == (set(), {}, [])
@@ -91,7 +91,7 @@ def test_a_failed_job_does_not_keep_the_release(cluster: ControlPlane) -> None:
     conditions = [{"type": kind, "status": "True", **reason} for kind in ("FailureTarget", "Failed")]
     status = {"conditions": conditions, "startTime": "2026-11-25T13:00:00Z"}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as uninstalling:
-        wait_until(started, "the Job exists", 60)
+        wait_until(started, "the Job exists")
         cluster.api.patch(f"{namespace}/status", {"status": status})
         _, error = uninstalling.communicate(timeout=60)
     assert uninstalling.returncode != 0

@@ -74,13 +74,13 @@ def test_a_cluster_that_is_full_by_requests_stays_in_shadow(cluster: ControlPlan
     assert "load-aware placement: harm, stay in shadow" in text
     settings = {"extender__events_namespace": "default", "extender__refresh_seconds": 0.5}
     with Extender(cluster, LOAD_AWARE, watcher, **settings) as extender:
-        wait_until(lambda: "harm, stay in shadow" in extender.process.log.read_text(), "the log has the verdict", 30)
+        wait_until(lambda: "harm, stay in shadow" in extender.process.log.read_text(), "the log has the verdict")
 
         def events() -> list[dict[str, Any]]:
             everything = cluster.api.items("/api/v1/namespaces/default/events")
             return [each for each in everything if each["reason"] == "ExpectedBenefit"]
 
-        (event,) = wait_until(events, "there is an Event with the verdict", 30)
+        (event,) = wait_until(events, "there is an Event with the verdict")
         assert event["type"] == "Warning"
         assert "harm, stay in shadow" in event["message"]
         assert extender.metrics()["trimaran_extender_acting_percent"] == 100  # nothing is blocked

@@ -188,7 +188,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
             wait_until(lambda: query(url, "rate(trimaran_fetch_duration_seconds_count[5s]) > 0"), "it is scraped")
             wait_until(lambda: query(url, 'increase(trimaran_http_requests_total{route="/metrics"}[5s]) > 0'), "twice")
             for wanted in ("rate(trimaran_extender_chosen_rank_count[5s]) > 0", "trimaran_nodes_known > 0"):
-                wait_until(partial(query, url, wanted), wanted, 30)
+                wait_until(partial(query, url, wanted), wanted)
             yield Scraped(url, targets)
 
 
@@ -237,7 +237,7 @@ def test_number_of_series_does_not_grow_with_nodes(watch: Any, tmp_path: Path) -
     counts = []
     for nodes in (3, 5000):
         service = watch("--provider", "Fake", "--set", f"fake.nodes={nodes}", store=tmp_path / f"{nodes}.sqlite")
-        service.wait_for("/readyz", seconds=60)
+        service.wait_for("/readyz")
         node = next(iter(service.get("/watcher").json()["data"]))
         for path in (f"/watcher/{node}", "/watcher/nobody", "/nowhere"):
             service.get(path)

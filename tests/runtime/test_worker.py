@@ -205,7 +205,7 @@ def large(request: pytest.FixtureRequest, watch: Start, tmp_path: Path) -> tuple
         context = ssl.create_default_context(cafile=trusted)
         settings.append(f"server.certificate={authority.issue('server')}")
     service = watch("--provider", "Fake", *(word for setting in settings for word in ("--set", setting)))
-    wait_until(lambda: service.get("/readyz", verify=trusted).ok, "it is ready", 60)
+    wait_until(lambda: service.get("/readyz", verify=trusted).ok, "it is ready")
 
     def open_() -> socket.socket:
         plain = socket.socket()

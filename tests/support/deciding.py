@@ -41,7 +41,7 @@ def extender(folder: Path, kubernetes: FakeKubernetes, watcher: str, *settings: 
     ]  # fmt: skip
     process = Process(command, folder / "extender.log")
     try:
-        process.wait_until(lambda: requests.get(f"{process.url}/readyz", timeout=5).ok, "the extender is ready", 60)
+        process.wait_until(lambda: requests.get(f"{process.url}/readyz", timeout=5).ok, "the extender is ready")
         yield process.url
     finally:
         process.terminate()

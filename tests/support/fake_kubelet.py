@@ -29,6 +29,7 @@ class FakeKubelet:
         delay_seconds: delay of each response.
         port: port of the kubelet.
         requests: path and headers of each request.
+        arrivals: monotonic time of each request.
         stopped: event that ends delays.
     """
 
@@ -37,6 +38,7 @@ class FakeKubelet:
     delay_seconds: float = 0.0
     port: int = 0
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    arrivals: list[float] = field(default_factory=list)
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def node(self, name: str, cpu: str = "4", memory: str = "16Gi") -> dict[str, Any]:
@@ -48,6 +50,7 @@ class FakeKubelet:
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
         """Respond to a request, with the kubelet's checks of the token."""
+        self.arrivals.append(time.monotonic())
         self.stopped.wait(self.delay_seconds)
         path, _, query = handler.path.partition("?")
         known: dict[str, Any] = {"/stats/summary": self.summary, "/metrics/resource": self.metrics}

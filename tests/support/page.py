@@ -28,7 +28,7 @@ def watched_day(folder: Path, nodes: int, *arguments: str, minutes: int = 1440) 
     fill(path, loads, int(time.time()) // 60 * 60 - 60)
     service = Service(path, folder / "watcher.log", "--provider", "Fake", "--set", f"fake.nodes={nodes}", *arguments)
     try:
-        service.wait_for("/readyz", seconds=60)
+        service.wait_for("/readyz")
         yield service, loads
     finally:
         service.terminate()
@@ -43,7 +43,7 @@ def dashboard(folder: Path, watcher: str, *arguments: str, **environment: str) -
     process = start_command(command, log, {**os.environ, **environment})
     try:
         url = served_url(log, lambda: process.poll() is not None, begin=begin)
-        wait_until(lambda: requests.get(f"{url}/livez", timeout=5).ok, "the dashboard answers", 60)
+        wait_until(lambda: requests.get(f"{url}/livez", timeout=5).ok, "the dashboard answers")
         yield url
     finally:
         process.terminate()

@@ -208,7 +208,7 @@ class Service:
     def terminate(self) -> int:
         """Send SIGTERM; return the exit status."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(15)
+        return self.process.wait(LIMIT_SECONDS)
 
     def close(self) -> None:
         """End the process if it runs; with SIGTERM first if CI=true, as a killed process reports no coverage."""

@@ -80,7 +80,7 @@ def test_store_and_api_work_under_any_user(started: tuple[str, int, Path]) -> No
         except requests.ConnectionError:
             return False
 
-    wait_until(is_ready, f"it is ready; {log.read_text()}", 30)
+    wait_until(is_ready, f"it is ready; {log.read_text()}")
     health = wait_until(lambda: requests.get(f"{url}/watcher/health", timeout=5), "it reports its health")
     assert (health.status_code, health.json().get("warnings", [])) == (200, []), log.read_text()
     assert "trimaran_store_works 1.0" in requests.get(f"{url}/metrics", timeout=5).text

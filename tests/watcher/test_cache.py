@@ -70,7 +70,7 @@ def test_a_body_is_built_once() -> None:
     bodies = []
 
     def ask() -> None:
-        together.wait(5)
+        together.wait(60)
         bodies.append(published.body(Dialect.GO))
 
     threads = [threading.Thread(target=ask) for _ in range(4)]

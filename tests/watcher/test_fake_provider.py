@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.waiting import LIMIT_SECONDS, wait_until
 
 from client import LibraryClient, NoMetrics
 from runtime.http.gather import Deadline
@@ -70,10 +71,7 @@ def test_file_is_read_at_every_fetch(tmp_path):
         replacement = tmp_path / "other.json"
         replacement.write_text('{"a": {"cpu": 30}}')
         replacement.replace(file)
-        limit = time.monotonic() + 20
-        while client.metrics().data["a"].metrics[0].value != 30:
-            assert time.monotonic() < limit, "the change was never seen"
-            time.sleep(0.02)
+        wait_until(lambda: client.metrics().data["a"].metrics[0].value == 30, "the change is seen")
 
 
 @pytest.mark.parametrize(
@@ -133,11 +131,11 @@ def test_slow_ends_at_the_deadline():
     began = time.monotonic()
     with pytest.raises(ProviderUnavailable):
         provider.fetch(Window("5m", 0, 300), Deadline.after(0.2))
-    assert 0.2 <= time.monotonic() - began < 10
+    assert 0.2 <= time.monotonic() - began < LIMIT_SECONDS
     provider.close()
     with pytest.raises(ProviderError):
         provider.fetch(Window("5m", 0, 300), Deadline.after(600))
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 2 * LIMIT_SECONDS
 
 
 def test_failing_window_is_replaced():

@@ -176,7 +176,7 @@ def test_the_service_measures_pods_beside_the_nodes(watch: Any) -> None:
     def measured() -> bool:
         return "trimaran_pod_use_containers 40.0" in service.get("/metrics").text
 
-    wait_until(measured, "the first round has ended", 30)
+    wait_until(measured, "the first round has ended")
     text = service.get("/metrics").text
     assert "trimaran_pod_use_workloads 8.0" in text
     assert "trimaran_pod_use_recurring_ratio 1.0" in text
@@ -190,7 +190,7 @@ def test_nodes_are_served_while_pods_hang(watch: Any) -> None:
         TRIMARAN_FALLBACK__PROVIDERS='[{"name": "Fake"}]', TRIMARAN_WORKLOADS__TIMEOUT_SECONDS="1",
     )  # fmt: skip
     service.wait_for("/watcher/node-1")
-    wait_until(lambda: "trimaran_pod_use_failures_total 1.0" in service.get("/metrics").text, "a round has failed", 30)
+    wait_until(lambda: "trimaran_pod_use_failures_total 1.0" in service.get("/metrics").text, "a round has failed")
     assert service.get("/watcher/health").status_code == 200
     assert time.time() - service.get("/watcher").json()["timestamp"] < 120
 

@@ -1,12 +1,14 @@
 """The use of containers from a real Prometheus with cAdvisor's series."""
 
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from support.servers import reply, run_prometheus, serving
+from support.waiting import LIMIT_SECONDS
 
 from runtime.http.gather import Deadline
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderUnavailable
@@ -218,11 +220,13 @@ def test_unexpected_answers_are_errors(body: bytes) -> None:
 
 def test_a_slow_server_ends_at_the_deadline() -> None:
     """A server that does not answer costs no more than the deadline, whose setting the error names."""
-    with serving(lambda handler: time.sleep(2)) as fake:
+    released = threading.Event()
+    with serving(lambda handler: released.wait(2 * LIMIT_SECONDS) and None) as fake:
         began = time.monotonic()
         with pytest.raises(ProviderUnavailable, match=r"workloads\.timeout_seconds"):
             provider_at(fake.url).pod_use(Window("5m", 0, 300), Deadline.after(0.3))
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < LIMIT_SECONDS
+        released.set()
 
 
 PERIODS, THROTTLED = "container_cpu_cfs_periods_total", "container_cpu_cfs_throttled_periods_total"

@@ -353,10 +353,9 @@ def test_hanging_queries_end_at_the_deadline() -> None:
     with serving(trickle) as fake:
         with pytest.raises(ProviderUnavailable, match="no answer in time"):
             provider_at(fake.url).fetch(window("5m", 300), Deadline.after(0.5))
-        end = time.monotonic() + 10
-        while any(thread.name.startswith("gather-") for thread in threading.enumerate()):
-            assert time.monotonic() < end, "a thread was left behind"
-            time.sleep(0.02)
+        wait_until(
+            lambda: not any(thread.name.startswith("gather-") for thread in threading.enumerate()), "the threads end"
+        )
 
 
 def _cluster(handler: BaseHTTPRequestHandler) -> None:

@@ -13,6 +13,7 @@ import pytest
 import requests
 from support.ports import closed_port, nowhere
 from support.servers import reply, serving
+from support.waiting import LIMIT_SECONDS
 
 from runtime.http import session as transport_session
 from runtime.kubernetes import api as kubernetes
@@ -163,7 +164,7 @@ def test_abort_ends_a_slow_response() -> None:
 
     def call(url: str) -> None:
         try:
-            ended.append(session.get(url, timeout=5))
+            ended.append(session.get(url, timeout=2 * LIMIT_SECONDS))
         except requests.RequestException as error:
             ended.append(error)
 
@@ -174,7 +175,7 @@ def test_abort_ends_a_slow_response() -> None:
             time.sleep(0.01)
         time.sleep(0.2)
         session.abort()
-        thread.join(5)
+        thread.join(LIMIT_SECONDS)
         assert not thread.is_alive()
         session.close()
     assert ended
@@ -385,8 +386,8 @@ def test_abort_ends_a_response_through_a_proxy(monkeypatch: pytest.MonkeyPatch) 
         threading.Timer(0.5, session.abort).start()
         began = time.monotonic()
         with pytest.raises(requests.RequestException):
-            session.get("http://prometheus.invalid/", timeout=10)
-        assert time.monotonic() - began < 8
+            session.get("http://prometheus.invalid/", timeout=2 * LIMIT_SECONDS)
+        assert time.monotonic() - began < LIMIT_SECONDS
         session.close()
     assert proxy.requests[0][0] == "http://prometheus.invalid/"
 

@@ -241,7 +241,7 @@ def test_days_are_read_from_prometheus(tmp_path: Path) -> None:
         filling = WorkloadBackfill(settings, learning)
         rounds = PodUseRounds(settings, [learning, filling], clock=lambda: end)
         assert rounds.run_once(), rounds.state
-        wait_until(lambda: not learning.unfilled()[0], "all days are filled", 60)
+        wait_until(lambda: not learning.unfilled()[0], "all days are filled")
         rounds.stop()
         filling.stop()
     table = learning.containers((0.5, 0.9, 1.0))
@@ -282,7 +282,7 @@ def run_until_filled(path: Path, url: str, kills: Sequence[float]) -> ContainerT
     options = (*prometheus_arguments(url), "--set", "workloads.backfill_days=3")
     for seconds in kills:
         service = Service(path, path.with_suffix(".log"), *options)
-        service.wait_for("/workloads", seconds=60)
+        service.wait_for("/workloads")
         time.sleep(seconds)
         service.kill()
     service = Service(path, path.with_suffix(".log"), *options)

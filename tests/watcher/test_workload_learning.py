@@ -151,7 +151,7 @@ def test_a_watcher_learns_in_the_background(watch, path):
     """A running service learns from its rounds of pod use, and its store has what was learned."""
     service = watch("--provider", "Fake", store=path, TRIMARAN_FAKE__PODS="40")
     service.wait_for("/watcher/node-1")
-    wait_until(lambda: "trimaran_pod_use_pods 40.0" in service.get("/metrics").text, "a round was learned", 60)
+    wait_until(lambda: "trimaran_pod_use_pods 40.0" in service.get("/metrics").text, "a round was learned")
     service.terminate()
     store = Store(path)
     learned = WorkloadLearning(store, "Fake").table()

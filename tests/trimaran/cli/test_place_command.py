@@ -446,9 +446,13 @@ def test_ctrl_c_reports_the_bound_pods(tmp_path) -> None:
     with serving(answer) as api:
         arguments = placing(tmp_path, NODES, [pod(f"web-{number}") for number in range(5)])
         command = [sys.executable, "-m", "trimaran", *arguments, "--bind", "--kube-config"]
-        with subprocess.Popen(
+        # A shell starts background jobs with SIGINT ignored, which the command would inherit.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        process = subprocess.Popen(
             [*command, kube_config(tmp_path, api.url)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        ) as process:
+        )
+        signal.signal(signal.SIGINT, before)
+        with process:
             assert third.wait(60)
             # A person is not faster. Python notices a signal that arrives just before a system call only after it,
             # and the process may be about to wait for the response.

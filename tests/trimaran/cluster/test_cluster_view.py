@@ -281,7 +281,7 @@ def test_the_age_of_the_view_grows() -> None:
     view = ClusterView(scripted([], []))
     before = view.age_seconds
     assert not view.is_synced
-    wait_until(lambda: view.age_seconds > before, "time passes", 5)
+    wait_until(lambda: view.age_seconds > before, "time passes")
     view.close()
 
 

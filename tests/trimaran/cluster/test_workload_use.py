@@ -104,10 +104,10 @@ def explained(use: WorkloadUse, configuration: dict[str, object], request: dict[
 @pytest.mark.parametrize("case", ["known", "unknown", "absent", "old", "other plugin"])
 def test_an_explanation_names_the_levels_that_counted(case: str) -> None:
     """Workload, revision, use, deviation and age of a known workload; else the reason why requests count."""
-    watcher = ScriptedWatcher()
+    watcher, now = ScriptedWatcher(), time.time()
     if case != "absent":
-        watcher.current = table(time.time() - 42, BUSY)
-    use = WorkloadUse(watcher, 60)  # type: ignore[arg-type]
+        watcher.current = table(now - 42, BUSY)
+    use = WorkloadUse(watcher, 60, clock=lambda: now)  # type: ignore[arg-type]
     use.read_once()
     if case == "old":
         use = WorkloadUse(watcher, 60, clock=lambda: time.time() + 2 * MAX_AGE_SECONDS)  # type: ignore[arg-type]
@@ -125,9 +125,9 @@ def test_an_explanation_names_the_levels_that_counted(case: str) -> None:
             2.0,
             0.2,
         )
-        assert 42 <= expected["age_seconds"] < 62
+        assert expected["age_seconds"] == 42
         assert "2 ± 0.2 CPUs" in line
-        assert "learned of default/Deployment/busy (revision 5d4f), 4" in line
+        assert "learned of default/Deployment/busy (revision 5d4f), 42" in line
     elif case == "unknown":
         assert expected["basis"] == "all_pods"
         assert line.startswith("by requests: unknown workload default/Deployment/other; 1 ± 0 CPUs")

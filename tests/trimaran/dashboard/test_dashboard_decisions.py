@@ -42,7 +42,7 @@ def running(tmp_path_factory):
         with extender(folder, kubernetes, service.url) as url:
             decide(url, kubernetes, NAMES, PODS)
             measured = lambda: sum(row["pods"] for row in requests.get(f"{url}/regret", timeout=5).json()["schedulers"])  # noqa: E731
-            wait_until(lambda: measured() == PODS, "the regret of all pods is known", 30)
+            wait_until(lambda: measured() == PODS, "the regret of all pods is known")
             yield service.url, url, kubernetes
 
 

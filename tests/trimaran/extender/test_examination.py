@@ -65,11 +65,11 @@ def test_a_healthy_extender_passes_all_steps(kubernetes: FakeKubernetes, tmp_pat
     watcher = watch("--provider", "Fake")
     watcher.wait_for("/watcher")
     with extender(tmp_path, kubernetes, watcher.url, "extender.mode=active", "extender.canary=10") as url:
-        result = wait_until(lambda: (done := doctor(url)).exit_code == 0 and done, "all steps pass", 20)
+        result = wait_until(lambda: (done := doctor(url)).exit_code == 0 and done, "all steps pass")
         document = json.loads(doctor(url + "/", "-o", "json").output)
         bad = pod("bad", "node-2")
         kubernetes.put("pods", {**bad, "spec": {**bad["spec"], "overhead": {"cpu": "much"}}})
-        unknown = wait_until(lambda: "FAIL" in (text := doctor(url).output) and text, "the pod is known", 20)
+        unknown = wait_until(lambda: "FAIL" in (text := doctor(url).output) and text, "the pod is known")
     assert "objects: 1 nodes or pods cannot be read, and are not counted: default/bad: " in unknown
     assert "free CPU and memory of 1 nodes are not known: node-2: pod default/bad cannot be read" in unknown
     lines = dict(
@@ -96,7 +96,7 @@ def test_a_missing_right_is_named(kubernetes: FakeKubernetes, tmp_path: Path) ->
         message = check_error(response, 503, "not_ready")
         requests.post(f"{url}/prioritize", orjson.dumps(extender_args("node-1")), timeout=10).raise_for_status()
         kubernetes.forbidden.clear()
-        wait_until(lambda: requests.get(f"{url}/readyz", timeout=20).ok, "it is ready with the right", 30)
+        wait_until(lambda: requests.get(f"{url}/readyz", timeout=20).ok, "it is ready with the right")
         after = doctor(url)
     assert result.exit_code == after.exit_code == 1
     failed = [line for line in result.output.splitlines() if line.startswith("FAIL")]
@@ -129,7 +129,7 @@ def test_an_unknown_version_fails_a_step(kubernetes: FakeKubernetes, tmp_path: P
     """Without rules for the API server's version the step names the setting."""
     kubernetes.kubernetes = "v1.99.0"
     with extender(tmp_path, kubernetes, "http://127.0.0.1:9") as url:
-        wait_until(lambda: requests.get(f"{url}/readyz", timeout=20).ok, "it is ready", 30)
+        wait_until(lambda: requests.get(f"{url}/readyz", timeout=20).ok, "it is ready")
         output = doctor(url).output
     (line,) = [line for line in output.splitlines() if line.startswith("FAIL  extender: Kubernetes: ")]
     assert "v1.99.0" in line

@@ -122,7 +122,7 @@ def test_an_open_port_is_logged(
         "--watcher", "http://127.0.0.1:9", "--port", "0", *(w for each in settings for w in ("--set", each)),
     ]  # fmt: skip
     process = Process(command, log)
-    process.wait_until(lambda: "serving" in log.read_text(), "it serves", 40)
+    process.wait_until(lambda: "serving" in log.read_text(), "it serves")
     process.terminate()
     text = log.read_text()
     assert warning in text
@@ -151,7 +151,7 @@ def test_explanations_need_the_client_certificate_first(files: tuple[Path, Path]
         )
 
     try:
-        process.wait_until(lambda: get("/livez").ok, "the extender answers", 40)
+        process.wait_until(lambda: get("/livez").ok, "the extender answers")
         for path in ("/explain?pod=default/x", "/decisions", "/regret"):
             check_error(get(path, "made-up"), 403, "forbidden")
         for path in ("/explain?pod=default/x", "/decisions"):
@@ -304,7 +304,7 @@ def test_an_idle_extender_scores_the_first_pod(files: tuple[Path, Path], tmp_pat
         ]  # fmt: skip
         process = Process(command, tmp_path / "extender.log", {"PYTHONPATH": str(site)})
         try:
-            process.wait_until((tmp_path / "prepared").exists, "the extender has prepared without a request", 40)
+            process.wait_until((tmp_path / "prepared").exists, "the extender has prepared without a request")
             time.sleep(0.2)  # from the plugin's part to the end of the preparation
             url = process.url
             requests.post(f"{url}/prioritize", orjson.dumps(extender_args(*names)), timeout=10).raise_for_status()

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 import requests
+from support.waiting import LIMIT_SECONDS
 
 from scoring import Profile
 from trimaran.extender.placement_predictor import InTreePlugins
@@ -114,5 +115,5 @@ def test_a_thread_reads_the_version():
     server = ApiServer(version("v1.37.2"))
     rules = RulesByVersion(server, rules_of)
     rules.start()
-    assert server.asked.wait(5)
+    assert server.asked.wait(LIMIT_SECONDS)
     rules.close()

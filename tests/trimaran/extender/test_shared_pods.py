@@ -77,7 +77,7 @@ def test_an_extender_with_an_embedded_watcher_lists_pods_once(
     worker.start()
     try:
         measured = "/apis/metrics.k8s.io/v1beta1/pods"
-        wait_until(lambda: any(path == measured for path, *_ in fake.requests), "pods are measured", 20)
+        wait_until(lambda: any(path == measured for path, *_ in fake.requests), "pods are measured")
         assert requests_of_pods(fake) == {"lists": 1, "watches": 1}
     finally:
         worker.close()
@@ -95,13 +95,13 @@ def test_both_copies_follow_the_same_changes(fake: FakeKubernetes) -> None:
 
     view.start()
     try:
-        wait_until(lambda: are_equal(PODS), "the list is in both", 10)
+        wait_until(lambda: are_equal(PODS), "the list is in both")
         named = {pod.template.workload.name for pod in pods.running(Deadline.after(5)).values()}
         assert named == {"shop-0", "shop-1"}
         fake.put("pods", owned(PODS))
         fake.delete("pods", owned(0))
         fake.delete("pods", owned(1))
-        wait_until(lambda: are_equal(PODS - 1), "changes are in both", 10)
+        wait_until(lambda: are_equal(PODS - 1), "changes are in both")
         assert requests_of_pods(fake)["lists"] == 1
     finally:
         pods.close()

@@ -1,12 +1,12 @@
 """Binder: each pod is bound once or reported as not bound, whatever becomes of its requests."""
 
 import queue
-import time
 from collections.abc import Iterator
 
 import pytest
 import requests
 from support.binding_api import BindingApi, refusal
+from support.waiting import LIMIT_SECONDS, wait_until
 
 from runtime.kubernetes.objects import Pod
 from trimaran.scheduler.binder import NOT_LEADING, OUTDATED, Binder, BindOutcome
@@ -32,7 +32,7 @@ class Bound:
     def carry_out(self, decision: Bind | Prepare) -> str:
         """Carry out a decision; return the failure."""
         self.binder.carry_out(decision)
-        return self.outcomes.get(timeout=5).failure
+        return self.outcomes.get(timeout=LIMIT_SECONDS).failure
 
 
 @pytest.fixture
@@ -162,8 +162,6 @@ def test_stopping_ends_a_reader(bound: Bound) -> None:
     """A binder whose API server is gone stops in time, and reports no outcome that it does not know."""
     bound.api.before = lambda _method, _path: LOST
     bound.binder.carry_out(decision())
-    until = time.monotonic() + 5
-    while len(bound.api.sent) < 2 and time.monotonic() < until:
-        time.sleep(0.01)
+    wait_until(lambda: len(bound.api.sent) >= 2, "it has read")
     assert bound.binder.stop()
     assert bound.outcomes.empty()

@@ -1,11 +1,10 @@
 """Status of PodGroups, as upstream's controller writes it."""
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from support.binding_api import refusal
+from support.waiting import wait_until
 
 from runtime.kubernetes.gangs import POD_GROUP_LABEL
 from trimaran.scheduler.gangs.statuses import POD_GROUP_STATUS, next_status
@@ -123,14 +122,5 @@ def test_the_thread_writes_and_stops() -> None:
     statuses = writer(api)
     statuses.start()
     statuses.pods.replace(pods("Running"))
-    assert _becomes(lambda: bool(api.sent))
+    wait_until(lambda: api.sent, "the status is written")
     assert statuses.stop()
-
-
-def _becomes(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True

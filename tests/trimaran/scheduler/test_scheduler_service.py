@@ -11,6 +11,7 @@ import pytest
 import yaml
 from support.binding_api import BindingApi, refusal
 from support.documented import check_each_setting_is_documented
+from support.waiting import LIMIT_SECONDS
 
 from runtime.errors import SettingsError
 from runtime.kubernetes.objects import Node, Pod
@@ -73,7 +74,7 @@ class Live:
         return executor
 
     def run(self, until: Callable[[], object]) -> None:
-        end = time.monotonic() + 5
+        end = time.monotonic() + LIMIT_SECONDS
         while not until():
             self.loop.run_once()
             assert time.monotonic() < end, self.api.sent

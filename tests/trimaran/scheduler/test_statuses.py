@@ -1,11 +1,11 @@
 """Statuses and preemptions: what autoscalers and people read, and which pods are deleted."""
 
-import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 from support.binding_api import BindingApi, refusal
+from support.waiting import wait_until
 
 from runtime.kubernetes.objects import Pod
 from trimaran.scheduler.decisions import Unschedulable
@@ -32,10 +32,7 @@ class Written:
         return {key: condition[key] for key in ("type", "status", "reason", "message")}
 
     def wait(self, until: Callable[[], bool]) -> None:
-        end = time.monotonic() + 5
-        while not until():
-            assert time.monotonic() < end, self.api.sent
-            time.sleep(0.005)
+        wait_until(until, "the status is written")
 
 
 @pytest.fixture

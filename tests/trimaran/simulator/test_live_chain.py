@@ -156,7 +156,7 @@ def test_the_live_chain_learns_as_the_replay(trace: Trace, tmp_path: Path) -> No
             while continued < past["last"]:
                 continued = int(second.stdout.readline())
             use = WorkloadUse(client, 60, clock=lambda: float(continued))
-            wait_until(lambda: (use.read_once() or use.age_seconds) == 0, "the last round is served", 20)
+            wait_until(lambda: (use.read_once() or use.age_seconds) == 0, "the last round is served")
             levels = use.levels()
     assert levels is not None
     assert use.workloads == len(history.learner.table()) == OWNERS

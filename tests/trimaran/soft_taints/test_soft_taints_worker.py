@@ -169,7 +169,7 @@ def test_a_resumed_writer_writes_nothing_more_of_its_cycle(tmp_path: Path, succe
         "--kube-config", kubeconfig, *(each for setting in settings for each in ("--set", f"nodes.{setting}")),
     ]  # fmt: skip
     with run_server(cluster), Process(command, tmp_path / "nodes.log") as process:
-        process.wait_until(lambda: cluster.patched, "a cycle has begun", 60)
+        process.wait_until(lambda: cluster.patched, "a cycle has begun")
         process.pause()
         time.sleep(LEASE_SECONDS * 1.2)
         if successor:
