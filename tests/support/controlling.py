@@ -53,6 +53,7 @@ class Controlled:
         now: Unix time.
         term: term of the Lease; None without it.
         jump: seconds by which the clock is ahead of the seconds that passed.
+        asked_pods: UIDs of pods that are gone, whose use was asked for last.
         watch: the watches.
         rebalancer: the controller.
     """
@@ -67,6 +68,7 @@ class Controlled:
     ) -> None:
         self.world, self.api, self.rules = world, api or MovingApi(world), rules
         self.now, self.jump = world.now, 0.0
+        self.asked_pods: set[str] = set()
         self.term: int | None = 1
         counts, acts = RebalancerCounts(), mode == "act"
         reference = {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "trimaran", "name": "trimaran-rebalancer"}
@@ -90,7 +92,8 @@ class Controlled:
         return metrics(self.world.look().measured, self.now)
 
     def pod_history(self, nodes: Any, pods: Any = ()) -> Any:
-        del nodes, pods
+        del nodes
+        self.asked_pods = set(pods)
         return self.world.look().use
 
     def run(self, seconds: float = 60.0, cycles: int = 1) -> None:

@@ -3,10 +3,13 @@
 from typing import Any
 
 import pytest
+import requests
 from hypothesis import given
 from hypothesis import strategies as st
-from support.rebalancing import NOW, member, pod, rfc3339
+from support.moving_api import MovingApi
+from support.rebalancing import NOW, hot_and_cold, member, pod, rfc3339
 
+from runtime.http.session import UnexpectedResponse
 from trimaran.rebalancer.brake import BrakeReason, brake_reason, pending_wait
 from trimaran.rebalancer.caps import Caps
 from trimaran.rebalancer.ledger import Brake, Ledger
@@ -174,3 +177,30 @@ def test_a_released_brake_forgives_the_earlier_moves() -> None:
     ledger = Ledger().put_all(bad).with_brake(Brake(BrakeReason.LOST, "why", NOW)).with_brake(None)
     assert reason(list(ledger.records)) is None
     assert Caps(CapLimits(percent_per_hour=100), ledger.records, 100, NOW).usage()["hour"][0] == 13
+
+
+def test_a_deleted_ledger_begins_again() -> None:
+    """After a person deleted the ConfigMap the ledger is empty, and the next write creates it."""
+    api = MovingApi(hot_and_cold())
+    store = api.store
+    store.write(store.read().put(landed(1)))
+    api.maps.clear()
+    assert store.read() == Ledger()
+    store.write(Ledger().put(landed(2)))
+    assert api.ledger().records == (landed(2),)
+
+
+def test_an_answer_that_is_no_config_map_is_an_error() -> None:
+    """Without a resource version the next write would create the ConfigMap, so no other answer passes for one."""
+    api = MovingApi(hot_and_cold())
+    api.maps["/api/v1/namespaces/trimaran/configmaps/trimaran-rebalancer"] = {"kind": "Status", "metadata": {}}
+    with pytest.raises(UnexpectedResponse, match="not a ConfigMap"):
+        api.store.read()
+
+
+def test_only_a_missing_ledger_is_an_empty_one() -> None:
+    """An API server that fails is no reason to begin with empty caps."""
+    api = MovingApi(hot_and_cold())
+    api.fault = lambda _method, _path: (500, {"message": "etcd is slow"}, {})
+    with pytest.raises(requests.HTTPError):
+        api.store.read()

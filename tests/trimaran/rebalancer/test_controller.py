@@ -367,6 +367,14 @@ def test_a_wait_that_grows_after_a_move_sets_the_brake(before: float, expected: 
     assert (None if brake is None else brake.reason) is expected
 
 
+def test_the_past_of_evicted_pods_is_asked_for() -> None:
+    """The watcher is asked for the use of evicted pods, which their replacements inherit."""
+    controlled = Controlled(hot_and_cold())
+    controlled.run(cycles=2)
+    assert controlled.api.evicted
+    assert controlled.asked_pods == set(controlled.api.evicted)
+
+
 def test_a_lineage_that_moved_twice_is_counted() -> None:
     """The gauge behind the alert on loops counts pods that moved twice with their replacements."""
     controlled = Controlled(hot_and_cold())

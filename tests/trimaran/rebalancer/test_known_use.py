@@ -3,16 +3,22 @@
 from dataclasses import replace
 
 import numpy as np
+import orjson
 import pytest
-from support.extending import metrics
+from support.extending import metrics, snapshot_of
 from support.rebalancing import CORES, NOW, World, deployment, hot_and_cold, node, pod
 
+from client import ClientError
 from trimaran.rebalancer.bad_looks import BadLooks
-from trimaran.rebalancer.look import plan_arrays, recent_moves
+from trimaran.rebalancer.look import NO_USE, plan_arrays, recent_moves
 from trimaran.rebalancer.measured_use import UseReader
 from trimaran.rebalancer.moves import MoveRecord, MoveState
 from trimaran.rebalancer.plan import MovePlan, plan_moves
 from trimaran.rebalancer.rules import CapLimits, Cooldowns, MoveRules, NodeRules
+from watcher import wire
+from watcher.model import WatcherMetrics
+from watcher.pod_use_table import PodUseTable
+from watcher.wire import Dialect
 
 RULES = MoveRules(
     holdout_percent=0, caps=CapLimits(percent_per_hour=100), nodes=NodeRules(bad_looks=1, good_looks=1),
@@ -86,3 +92,65 @@ def test_a_source_that_has_cooled_starts_no_search() -> None:
     moves = list(recent_moves(hot_and_cold().look().table, [MOVE.changed(evicted_at=NOW)]))
     assert moves[0].source_percent == 100 * 4 / CORES
     assert sorted(reader.node_loads(moves))[:3] == [10, 40, 60]
+
+
+class FakeSource:
+    """A watcher whose metrics end at some time, with metadata of its first node; or one that fails."""
+
+    def __init__(self, ended_at: float, error: str = "", **metadata: str) -> None:
+        self.ended_at, self.error, self.metadata = ended_at, error, metadata
+
+    def metrics(self, window: str | None = None) -> WatcherMetrics:
+        del window
+        if self.error:
+            raise ClientError(self.error)
+        found = snapshot_of({"node-a": 50.0, "node-b": 60.0}, self.ended_at)
+        found["data"]["node-a"]["metadata"] = self.metadata
+        return wire.decode(orjson.dumps(found), Dialect.DOCUMENTED)
+
+    def pod_history(self, nodes: object, pods: object = ()) -> PodUseTable:
+        del nodes, pods
+        return NO_USE
+
+
+@pytest.mark.parametrize(("age", "is_fresh"), [(899, True), (901, False), (-899, True), (-901, False)])
+def test_metrics_of_nodes_that_are_too_old_are_none(age: float, is_fresh: bool) -> None:
+    """Metrics that ended long ago, or in the future, are not used, and the reason names the setting."""
+    reader = UseReader(FakeSource(NOW - age), 900, lambda: NOW)
+    assert ("rebalance.max_age_seconds" not in reader.refresh((), ())) is is_fresh
+    assert bool(reader.loads) is is_fresh
+
+
+@pytest.mark.parametrize("metadata", [{"suspect": "frozen"}, {"grade": "last_good"}])
+def test_metrics_of_nodes_that_cannot_be_trusted_are_none(metadata: dict[str, str]) -> None:
+    """A node with suspect metrics, or with the last good ones only, counts as not measured."""
+    reader = UseReader(FakeSource(NOW, **metadata), 900, lambda: NOW)
+    assert reader.refresh((), ()) == ""
+    assert reader.loads == {"node-b": 60.0}
+
+
+def test_a_watcher_that_fails_is_a_reason() -> None:
+    """Without an answer of the watcher there is a reason, and no use."""
+    assert "no use of pods or nodes: gone" in UseReader(FakeSource(NOW, "gone"), 900, lambda: NOW).refresh((), ())
+
+
+def test_a_target_that_waits_for_a_replacement_has_less_room() -> None:
+    """The requests of a replacement without a node are reserved on its target, unless the target is gone."""
+    waiting = MOVE.changed(state=MoveState.EVICTED, landed_on="", target="node-idle", ready_at=0.0)
+    look = hot_and_cold().look()
+    row = look.table.row("node-idle")
+    free = [float(plan_arrays(look, records, 288).problem.free[0][row]) for records in ((), (waiting,))]
+    assert free[0] - free[1] == 500.0
+    gone = waiting.changed(target="node-gone")
+    assert plan_arrays(look, (gone,), 288).pods == plan_arrays(look, (), 288).pods
+
+
+def test_only_evicted_pods_correct_the_measured_loads() -> None:
+    """A planned, refused or held move has not changed any node's load."""
+    table = hot_and_cold().look().table
+    others = [
+        MOVE.changed(state=MoveState.PLANNED, evicted_at=0.0), MOVE.changed(state=MoveState.REFUSED),
+        MOVE.changed(state=MoveState.HELD),
+    ]  # fmt: skip
+    assert list(recent_moves(table, others)) == []
+    assert len(list(recent_moves(table, [MOVE]))) == 1

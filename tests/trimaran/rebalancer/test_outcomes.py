@@ -136,6 +136,71 @@ def test_a_move_back_to_the_same_node_gained_nothing() -> None:
     assert found.measured == 0.0
 
 
+def test_a_workload_that_still_lacks_a_pod_needs_its_replacement() -> None:
+    """The move stays open while a pod of the workload is not Ready or missing, or while a deleted one has pods."""
+    for cluster in (
+        world(pod("web-1", "node-hot"), replicas=2),
+        world(pod("web-1", "node-hot"), pod("web-2", "node-hot", ready_at=None), replicas=1),
+        replace(world(pod("web-1", "node-hot")), workloads=[]),
+    ):
+        assert changes(cluster, record()) == {}
+
+
+def test_a_pod_of_a_stateful_set_is_replaced_under_its_own_name() -> None:
+    """Of two new pods of a StatefulSet the one with the evicted pod's name is the replacement."""
+    new = [fresh(f"db-{number}", "node-idle", of="db", kind="StatefulSet") for number in range(2)]
+    for each in new:
+        each["metadata"]["uid"] += "-again"
+    cluster = replace(world(*new), workloads=[deployment("db", 2, "StatefulSet")])
+    evicted = record("db-1", kind="StatefulSet", workload="db", revision="")
+    assert changes(cluster, evicted)["db-1"].replacement == "uid-of-default-db-1-again"
+
+
+def test_neither_the_pod_itself_nor_an_earlier_replacement_replaces_it() -> None:
+    """A pod that still terminates, and one that replaced another pod before, are no replacement."""
+    itself = fresh("web-old", "node-hot")
+    taken = fresh("web-2", "node-idle")
+    earlier = record("web-0", state=MoveState.LANDED, replacement="uid-of-default-web-2", landed_on="node-idle")
+    found = changes(world(itself, taken, replicas=3), earlier, record())
+    assert "web-old" not in found
+
+
+def test_restarts_are_counted_after_the_landing() -> None:
+    """Restarts of a replacement count for the brake also once it has landed."""
+    landed = record(state=MoveState.LANDED, replacement="uid-of-default-web-2", landed_on="node-idle")
+    assert changes(world(fresh("web-2", "node-idle", restarts=4)), landed)["web-old"].restarts == 4
+
+
+def test_an_unanswered_eviction_is_refused_if_the_clock_was_set_back() -> None:
+    """A planned move that seems to lie in the future is over as well: else it would stay open for hours."""
+    planned = record("web-1", state=MoveState.PLANNED, evicted_at=0.0, planned_at=NOW + 90)
+    assert changes(world(pod("web-1", "node-hot")), planned)["web-1"].state is MoveState.REFUSED
+
+
+def test_a_gain_is_measured_once_and_in_time() -> None:
+    """A gain that is measured stays, and one that could not be measured in half an hour is not measured any more."""
+    moved = record(
+        state=MoveState.LANDED, replacement="uid-of-default-app-a-hot", landed_on="node-hot", ready_at=NOW - 8000,
+    )  # fmt: skip
+    for other in (
+        moved.changed(measured=0.5),
+        moved.changed(ready_at=NOW - 9100),
+        moved.changed(state=MoveState.LOST),
+        moved.changed(ready_at=0.0),
+        moved.changed(source="node-gone"),
+    ):
+        assert list(measured(hot_and_cold().look(), [other], RULES, MoveCosts())) == []
+
+
+def test_a_replacement_that_moved_on_gained_nothing() -> None:
+    """If the replacement is on another node than the one on which it landed, the gain is 0."""
+    moved = record(
+        state=MoveState.LANDED, replacement="uid-of-default-app-a-hot", landed_on="node-cold", ready_at=NOW - 8000,
+    )  # fmt: skip
+    (found,) = measured(hot_and_cold().look(), [moved], RULES, MoveCosts())
+    assert found.measured == 0.0
+
+
 def test_a_held_move_is_measured_as_if_it_had_been_made() -> None:
     """The gain of a move that was not made is what the move would have saved; without the pod there is none."""
     held = record("app-a-hot", state=MoveState.HELD, planned_at=NOW - 8000, evicted_at=0.0)

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from support.moving_api import MovingApi
-from support.rebalancing import hot_and_cold
+from support.rebalancing import NOW, hot_and_cold
 
 from trimaran.cli.main import main
 from trimaran.cluster.target_note import TargetNote
+from trimaran.rebalancer import stopping
 from trimaran.rebalancer.brake import BrakeReason
+from trimaran.rebalancer.moves import MoveRecord
 from trimaran.rebalancer.settings import RebalanceSection
 
 
@@ -83,3 +85,62 @@ def test_a_refused_stop_is_an_error(api: StoppedApi) -> None:
     status, output = call("stop")
     assert status == 1
     assert "ConfigMap trimaran/trimaran-rebalancer cannot be written: 403" in output
+
+
+def test_a_clean_up_leaves_other_pods_alone(api: StoppedApi) -> None:
+    """Pods without a note, and pods that terminate, whose note the extender needs, are not changed."""
+    ending = api.world.pods[1]["metadata"]
+    note = TargetNote("node-idle", "node-hot", 1.8e9).annotations()
+    ending.update(annotations=dict(note), deletionTimestamp="2026-11-25T12:00:00Z")
+    assert call("stop", "--clean")[0] == 0
+    assert ending["annotations"] == note
+    assert [each for each in api.sent if each.startswith("PATCH")] == ["PATCH namespaces/default/pods/app-a-hot"]
+
+
+def test_a_clean_up_waits_for_writes_that_are_under_way(api: StoppedApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A move that is recorded as planned may be about to write its note: the clean-up waits for that, else not."""
+    slept: list[float] = []
+    monkeypatch.setattr(stopping.time, "sleep", slept.append)
+    monkeypatch.setattr(stopping.time, "time", lambda: NOW)
+    call("stop", "--clean")
+    assert slept == []
+    move = MoveRecord(
+        "uid", "default", "web-1", "Deployment", "web", "a", "uid", "node-hot", "node-idle", planned_at=NOW - 4
+    )
+    store = api.store
+    store.write(store.read().put(move))
+    call("stop")
+    assert slept == []
+    call("stop", "--clean")
+    assert slept == [6.0]
+
+
+def test_a_note_that_cannot_be_removed_is_an_error(api: StoppedApi) -> None:
+    """The command names the pod whose note is still there."""
+    api.fault = lambda method, _path: (403, {"message": "forbidden"}, {}) if method == "PATCH" else None
+    status, output = call("stop", "--clean")
+    assert status == 1
+    assert "the note on default/app-a-hot cannot be removed: 403" in output
+
+
+@pytest.mark.parametrize("command", ["stop", "resume"])
+def test_a_ledger_that_cannot_be_read_is_an_error(api: StoppedApi, command: str) -> None:
+    """Neither command takes an unreadable ledger, or no answer, for an empty one, which would reset the caps."""
+    api.fault = lambda method, _path: (500, {"message": "etcd is slow"}, {}) if method == "GET" else None
+    status, output = call(command)
+    assert (status, api.sent) == (1, [])
+    assert "ConfigMap trimaran/trimaran-rebalancer cannot be read: 500" in output
+    api.fault = lambda _method, _path: None
+    body = {"kind": "ConfigMap", "metadata": {"name": "trimaran-rebalancer"}, "data": {"ledger": "text"}}
+    api.send("POST", "/api/v1/namespaces/trimaran/configmaps", None, body)
+    status, output = call(command)
+    assert (status, api.sent) == (1, ["POST configmaps"])
+    assert "Delete it to begin with empty caps" in output
+
+
+def test_a_stop_that_always_loses_is_an_error(api: StoppedApi) -> None:
+    """If the ledger is written between each read and write, the command gives up and says so."""
+    api.fault = lambda method, _path: (409, {}, {}) if method in {"PUT", "POST"} else None
+    status, output = call("stop")
+    assert status == 1
+    assert "is written too often; run the command again" in output
