@@ -129,7 +129,7 @@ def test_with_a_broken_dependency_browsers_get_json(tmp_path):
     assert (tmp_path / "log").read_text().count("AttributeError: dash is broken") == 1
 
 
-def test_the_page_is_imported_at_the_first_visit():
+def test_the_page_is_imported_at_the_first_visit(tmp_path):
     """The service imports the page's modules at the first visit of a browser, and not for other requests."""
     program = f"""
 import sys, pathlib
@@ -148,8 +148,7 @@ after = [name for name in ("dash", "plotly", "trimaran.dashboard") if name in sy
 service.stop()
 print(before, after)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout.strip() == "[] ['dash', 'plotly', 'trimaran.dashboard']"
+XX, 'plotly', 'trimaran.dashboard']"
 
 
 def test_login_with_a_token(tmp_path, monkeypatch):
