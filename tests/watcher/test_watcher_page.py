@@ -148,7 +148,10 @@ after = [name for name in ("dash", "plotly", "trimaran.dashboard") if name in sy
 service.stop()
 print(before, after)
 """
-XX, 'plotly', 'trimaran.dashboard']"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True, cwd=tmp_path
+    )
+    assert done.stdout.strip() == "[] ['dash', 'plotly', 'trimaran.dashboard']"
 
 
 def test_login_with_a_token(tmp_path, monkeypatch):
