@@ -1,6 +1,7 @@
 """Commands of the Makefile that other tests do not run."""
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -38,7 +39,7 @@ def test_pips_progress_and_status_are_passed_on(tmp_path: Path) -> None:
     pip = tmp_path / "python"
     pip.write_text("#!/bin/sh\necho 'Collecting numpy==2.0'\necho 'Collecting six'\necho broken >&2\nexit 3\n")
     pip.chmod(0o755)
-    command = f"sh {ROOT / 'requirements/install.sh'} {pip} -r requirements.txt"
+    command = shlex.join(["sh", str(ROOT / "requirements/install.sh"), str(pip), "-r", "requirements.txt"])
     quiet = run("sh", "-c", command)
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (3, "", "broken\n")
     shown = run("script", "-qec", command, "/dev/null")
