@@ -23,7 +23,8 @@ from typing import Any
 import requests
 from common import Table, median_ratio, options, processor_ms, snapshot
 from control_plane.builds import GoMissing, Program, build
-from support.servers import free_port, wait_until
+from support.ports import free_port
+from support.servers import wait_until
 
 from scoring import LoadVariationRiskBalancing, Node, NodeTable, Pod
 from watcher import wire

@@ -26,7 +26,8 @@ import numpy as np
 import orjson
 from common import Table, options
 from support.extending import CONFIGURATION, SettableMetrics, StaticView, extender_args, profiles
-from support.servers import free_port, wait_until
+from support.ports import free_port
+from support.servers import wait_until
 
 from runtime.kubernetes.workloads import Workload
 from runtime.server import serving

@@ -22,7 +22,8 @@ from multiprocessing.synchronize import Event
 import numpy as np
 from common import Table, options
 from pod_use import pod_metrics, running_pods
-from support.servers import free_port, reply, serving, wait_until
+from support.ports import free_port
+from support.servers import reply, serving, wait_until
 
 from runtime.http.gather import Deadline
 from runtime.server import serving as gunicorn
