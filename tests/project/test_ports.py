@@ -36,7 +36,7 @@ def start_server(port: int, log: Path) -> Process:
 
 
 def test_a_program_starts_again_on_another_port(taken: int, tmp_path: Path) -> None:
-    """A program that ends because its port is in use is started again; the port in use stays as it is."""
+    """A program that ends because its port is in use is started again; the port in use is left alone."""
     tried = []
 
     def start(port: int) -> Process:
