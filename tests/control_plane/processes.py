@@ -7,11 +7,14 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import pytest
 from support.ports import served_url
 from support.waiting import LIMIT_SECONDS, wait_until
+
+if TYPE_CHECKING:
+    from support.warm import WarmProcess
 
 _NUMBERS = count(1)
 
@@ -84,7 +87,7 @@ class Process:
             self.kill()
             pytest.fail(f"{failure}; {self.log} ends with:\n{self._last_lines()}")
         if result == "ended":
-            pytest.fail(f"{self._command[0]} ended with {self._process.returncode}:\n{self._last_lines()}")
+            pytest.fail(f"{self._command[0]} ended with {self.status}:\n{self._last_lines()}")
         return result
 
     def pause(self) -> None:
@@ -118,13 +121,16 @@ class Process:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
-    def _start(self) -> "subprocess.Popen[bytes]":
+    def _start(self) -> "subprocess.Popen[bytes] | WarmProcess":
         self._url = ""
         with self.log.open("ab") as output:
             self._begin = output.tell()
-            return subprocess.Popen(
-                self._command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=self._environment
-            )
+            return self._run(output)
+
+    def _run(self, output: BinaryIO) -> "subprocess.Popen[bytes] | WarmProcess":
+        return subprocess.Popen(
+            self._command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=self._environment
+        )
 
     def _last_lines(self) -> str:
         return "\n".join(self.output[-4000:].splitlines()[-25:])

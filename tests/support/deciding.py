@@ -1,7 +1,6 @@
 """A real extender process with a fake cluster and a real watcher, and decisions for it to explain."""
 
 import random
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,9 +9,9 @@ from pathlib import Path
 import orjson
 import requests
 import yaml
-from control_plane.processes import Process
 from support.extending import CONFIGURATION, extender_args
 from support.fake_kubernetes import FakeKubernetes, node, pod, rfc3339, run_fake_kubernetes
+from support.servers import TrimaranProcess
 
 POOLS = ("general", "batch", "spot")
 
@@ -36,10 +35,10 @@ def extender(folder: Path, kubernetes: FakeKubernetes, watcher: str, *settings: 
     scheduler.write_text(yaml.safe_dump(dict(CONFIGURATION)))
     options = ["extender.mode=active", "extender.explain=open", "extender.deadline_seconds=5", *settings]
     command = [
-        sys.executable, "-m", "trimaran", "extender", "--config", scheduler, "--kube-config", kubernetes.kube_config(),
+        "extender", "--config", scheduler, "--kube-config", kubernetes.kube_config(),
         "--watcher", watcher, "--port", "0", *(each for option in options for each in ("--set", option)),
     ]  # fmt: skip
-    process = Process(command, folder / "extender.log")
+    process = TrimaranProcess(command, folder / "extender.log")
     try:
         process.wait_until(lambda: requests.get(f"{process.url}/readyz", timeout=5).ok, "the extender is ready")
         yield process.url

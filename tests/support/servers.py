@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 import requests
@@ -125,6 +125,13 @@ def start_command(
             [*limited, sys.executable, "-m", "trimaran", *command], stdout=output, stderr=output, env=environment,
             start_new_session=True,
         )  # fmt: skip
+
+
+class TrimaranProcess(Process):
+    """A ``trimaran`` command as a program, given by its arguments and started by :func:`start_command`."""
+
+    def _run(self, output: BinaryIO) -> subprocess.Popen[bytes] | WarmProcess:
+        return start_command(tuple(self._command), self.log, self._environment)
 
 
 def run_trimaran(*arguments: object) -> subprocess.CompletedProcess[str]:

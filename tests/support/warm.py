@@ -23,6 +23,7 @@ _FORKING.set_forkserver_preload([
     "watcher.providers.fake", "watcher.providers.host", "watcher.providers.prometheus.provider",
     "trimaran.cli.dashboard",
     "trimaran.dashboard.embedded",
+    "trimaran.extender.service", "trimaran.extender.worker",
 ])  # fmt: skip
 
 

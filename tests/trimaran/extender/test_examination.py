@@ -1,7 +1,6 @@
 """``/readyz``, ``/status`` and ``trimaran doctor --extender`` of a real extender."""
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,12 +10,11 @@ import pytest
 import requests
 import yaml
 from click.testing import CliRunner, Result
-from control_plane.processes import Process
 from support.certificates import Authority
 from support.extending import CONFIGURATION, extender_args
 from support.fake_kubernetes import FakeKubernetes, node, pod, run_fake_kubernetes
 from support.ports import closed_port, nowhere
-from support.servers import Service, check_error, reply, serving, wait_until
+from support.servers import Service, TrimaranProcess, check_error, reply, serving, wait_until
 
 from trimaran.cli.main import main
 
@@ -41,10 +39,10 @@ def extender(folder: Path, kubernetes: FakeKubernetes, watcher: str, *settings: 
     scheduler = folder / "scheduler.yaml"
     scheduler.write_text(yaml.safe_dump(dict(CONFIGURATION)))
     command = [
-        sys.executable, "-m", "trimaran", "extender", "--config", scheduler, "--kube-config", kubernetes.kube_config(),
+        "extender", "--config", scheduler, "--kube-config", kubernetes.kube_config(),
         "--watcher", watcher, "--port", "0", *(word for each in settings for word in ("--set", each)),
     ]  # fmt: skip
-    process = Process(command, folder / "extender.log")
+    process = TrimaranProcess(command, folder / "extender.log")
     try:
         trust = str(folder / "ca.pem") if process.url.startswith("https:") else True
         process.wait_until(

@@ -18,7 +18,7 @@ from support.documented import check_each_setting_is_documented
 from support.extending import CONFIGURATION, extender_args
 from support.fake_kubernetes import node, run_fake_kubernetes
 from support.plugin_packages import register
-from support.servers import Service, check_error, wait_until
+from support.servers import Service, TrimaranProcess, check_error, wait_until
 
 from runtime.kubernetes import api as kubernetes
 from runtime.settings.loading import load
@@ -51,10 +51,10 @@ def url(files: tuple[Path, Path], tmp_path: Path) -> Iterator[str]:
     """Yield the URL of an extender that reaches neither a cluster nor a watcher."""
     scheduler, kubeconfig = files
     command = [
-        sys.executable, "-m", "trimaran", "extender", "--config", scheduler, "--kube-config", kubeconfig,
+        "extender", "--config", scheduler, "--kube-config", kubeconfig,
         "--watcher", "http://127.0.0.1:9", "--port", "0",
     ]  # fmt: skip
-    process = Process(command, tmp_path / "extender.log")
+    process = TrimaranProcess(command, tmp_path / "extender.log")
     try:
         process.wait_until(lambda: requests.get(f"{process.url}/livez", timeout=5).ok, "the extender answers")
         yield process.url
@@ -84,11 +84,11 @@ def test_an_unknown_version_of_kubernetes_is_refused(
     with run_fake_kubernetes(tmp_path, kubernetes=server) as fake:
         fake.put("nodes", node("node-1"))
         command = [
-            sys.executable, "-m", "trimaran", "extender", "--config", files[0], "--kube-config", fake.kube_config(),
+            "extender", "--config", files[0], "--kube-config", fake.kube_config(),
             "--watcher", "http://127.0.0.1:9", "--port", "0", "--set", "extender.mode=active",
             *(option for version in setting for option in ("--set", f"extender.kubernetes_version={version}")),
         ]  # fmt: skip
-        process = Process(command, log)
+        process = TrimaranProcess(command, log)
         try:
             url = process.url
             process.wait_until(lambda: requests.get(f"{url}/readyz", timeout=5).ok, "the extender is ready")
@@ -118,10 +118,10 @@ def test_an_open_port_is_logged(
     """The log warns of a port that is open without a certificate, and of a token, which kube-scheduler cannot send."""
     log = tmp_path / "extender.log"
     command = [
-        sys.executable, "-m", "trimaran", "extender", "--config", files[0], "--kube-config", files[1],
+        "extender", "--config", files[0], "--kube-config", files[1],
         "--watcher", "http://127.0.0.1:9", "--port", "0", *(w for each in settings for w in ("--set", each)),
     ]  # fmt: skip
-    process = Process(command, log)
+    process = TrimaranProcess(command, log)
     process.wait_until(lambda: "serving" in log.read_text(), "it serves")
     process.terminate()
     text = log.read_text()
@@ -138,10 +138,10 @@ def test_explanations_need_the_client_certificate_first(files: tuple[Path, Path]
         "server.token=0123456789abcdef",
     )  # fmt: skip
     command = [
-        sys.executable, "-m", "trimaran", "extender", "--config", files[0], "--kube-config", files[1],
+        "extender", "--config", files[0], "--kube-config", files[1],
         "--watcher", "http://127.0.0.1:9", "--port", "0", *(w for each in settings for w in ("--set", each)),
     ]  # fmt: skip
-    process = Process(command, tmp_path / "extender.log")
+    process = TrimaranProcess(command, tmp_path / "extender.log")
 
     def get(path: str, token: str = "", certificate: Path | None = None) -> requests.Response:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
