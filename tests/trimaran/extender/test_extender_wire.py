@@ -97,7 +97,7 @@ def test_a_body_of_many_elements_is_refused_before_it_is_decoded(element: bytes,
     many = b"[" + (element + b",") * (LARGE // (len(element) + 1)) + element + b"]"
     body = b'{"Pod": {}, "%s": %s}' % (route.encode(), many)
     # Threads of other tests may take memory meanwhile, but hardly each time.
-    assert min(peak_of_refusal(body) for _ in range(3)) < 1 << 20
+    assert any(peak_of_refusal(body) < 1 << 20 for _ in range(3))
 
 
 def whole_node(number: int) -> dict[str, Any]:
