@@ -1,5 +1,6 @@
 """The examples: they run unchanged."""
 
+import asyncio
 import json
 import re
 import subprocess
@@ -97,7 +98,8 @@ def test_the_notebook_runs(monkeypatch, tmp_path):
         monkeypatch.setenv("TRIMARAN_WATCHER_ADDRESS", service.url)
         monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
         resources = {"metadata": {"path": str(EXAMPLES)}}
-        nbclient.NotebookClient(notebook, timeout=60, resources=resources).execute()
+        client = nbclient.NotebookClient(notebook, timeout=60, resources=resources)
+        asyncio.run(client.async_execute())  # execute() would leave its event loop
     shown = [
         output["data"] if "data" in output else {"text/plain": output["text"]}
         for cell in notebook.cells
