@@ -96,6 +96,8 @@ class LeakGuard:
         return Difference(frozenset(own), new.states)
 
     def _is_started_by(self, key: Key, held: Difference) -> bool:
+        if key[0] == "temporary file":  # of a process that the fixture runs, if this process has not created it
+            return not self._origins.has_created(key[1]) and any(kind == "child" for kind, _ in held.resources)
         starter = self._origins.starter(*key)
         while starter is not None and ("thread", starter) not in held.resources:
             starter = self._origins.starter("thread", starter)

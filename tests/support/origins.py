@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import threading
 from pathlib import Path
 from socket import socket as Socket  # noqa: N812
@@ -39,7 +40,7 @@ class Origins:
         self._opened: dict[str, str] = {}
         self._events: dict[str, Callable[..., None]] = {
             "socket.__new__": self._socket, "open": self._open, "sqlite3.connect": self._database,
-            "os.mkdir": self._create, "os.rename": self._target, "os.link": self._target, "os.symlink": self._target,
+            "os.mkdir": self._folder, "os.rename": self._target, "os.link": self._target, "os.symlink": self._target,
         }  # fmt: skip
 
     def install(self) -> None:
@@ -82,6 +83,10 @@ class Origins:
         """Return where a file was opened."""
         return self._opened.get(path, UNKNOWN)
 
+    def has_created(self, name: str) -> bool:
+        """Return whether this process has opened or created a file of this name in the temporary folder."""
+        return os.path.join(tempfile.gettempdir(), name) in self._opened  # noqa: PTH118  the key is a text
+
     def starter(self, kind: str, it: Any) -> threading.Thread | None:
         """Return the thread that started a thread, a child process or the socket of a descriptor."""
         if kind == "child":
@@ -118,6 +123,10 @@ class Origins:
 
     def _target(self, _source: Any, target: Any, *_: Any) -> None:
         self._create(target)
+
+    def _folder(self, path: Any, *_: Any) -> None:
+        self._opened[os.fsdecode(path)] = _where()
+        self._create(path)
 
     def _create(self, path: Any, *_: Any) -> None:
         text = os.path.abspath(os.fsdecode(path))  # noqa: PTH100  Path would raise a second event
