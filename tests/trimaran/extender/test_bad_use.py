@@ -121,6 +121,7 @@ class GivenPods:
 
 @pytest.mark.server
 @pytest.mark.slow
+@pytest.mark.usefixtures("closed_sessions")
 def test_bad_use_costs_only_itself(tmp_path: Path) -> None:
     """Every bad pod is unknown or as it should be; all others, the API, the client and scores stay right and finite."""
     end, pods, api = int(time.time()) - 5, bad_pods(), Api()
