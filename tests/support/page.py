@@ -1,6 +1,7 @@
 """A browser on the dashboard, with a real watcher that has a day of history."""
 
 import os
+import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -78,9 +79,13 @@ def browser():
     """Run Debian's Chromium; yield Playwright's browser."""
     executable = need_server("chromium")
     sync = pytest.importorskip("playwright.sync_api")
-    with sync.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=executable, headless=True, args=list(LAUNCH))
-        try:
-            yield chromium
-        finally:
-            chromium.close()
+    state = random.getstate()
+    try:
+        with sync.sync_playwright() as playwright:
+            chromium = playwright.chromium.launch(executable_path=executable, headless=True, args=list(LAUNCH))
+            try:
+                yield chromium
+            finally:
+                chromium.close()
+    finally:
+        random.setstate(state)  # Playwright draws from the global generator
