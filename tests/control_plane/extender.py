@@ -102,7 +102,7 @@ class Extender:
 
     def restart(self) -> None:
         """Kill the extender, and start it again on the same port; it is ready when the method returns."""
-        self.process.restart("--port", self.url.rpartition(":")[2])
+        self.process.restart()
         self._wait()
 
     def _wait(self) -> None:

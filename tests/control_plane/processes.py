@@ -110,10 +110,12 @@ class Process:
             self._process.terminate()
             self._process.wait(20)
 
-    def restart(self, *options: str) -> None:
-        """Kill the process and start it again with the same arguments, and with further ones, such as its port."""
+    def restart(self) -> None:
+        """Kill the process and start it again with the same arguments; a port that it has selected stays the same."""
+        for number, word in enumerate(self._command[:-1]):
+            if (word, self._command[number + 1]) == ("--port", "0"):
+                self._command[number + 1] = self.url.rpartition(":")[2]
         self.kill()
-        self._command += options
         self._process = self._start()
 
     def _send(self, number: signal.Signals) -> None:
