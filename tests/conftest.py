@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+from support import programs
 from support.bench import Api
 from support.leaks import kept_by_session
 from support.servers import IN_CI, SERVER_TESTS, Fake, Service, run_prometheus, serving, two_nodes
@@ -61,8 +62,10 @@ class History:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Fail a skipped test if CI=true: CI installs everything that the tests need."""
+    """Fail a skipped test if CI=true: CI installs everything that the tests need. Place all skips at their server."""
     report = yield
+    if report.skipped and isinstance(report.longrepr, tuple) and " is not installed: " in report.longrepr[2]:
+        report.longrepr = (programs.__file__, 1, report.longrepr[2])  # the summary has one line for one place
     if IN_CI and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome, report.longrepr = "failed", f"skipped, which CI=true does not allow: {report.longrepr}"
     return report
