@@ -9,6 +9,7 @@ import pytest
 import requests
 from control_plane.cluster import ControlPlane
 from control_plane.processes import Process
+from support.ports import free_port
 from support.servers import Service
 from support.standalone import NAME, all_bound, pending, pods_of, standalone_cluster
 
@@ -39,13 +40,14 @@ def example(
     started: list[Process] = []
 
     def start(*options: str) -> tuple[Process, str]:
+        port = free_port()  # the example does not log its address
         command = [
-            sys.executable, EXAMPLE, "--name", NAME, "--watcher", watcher.url, "--port", "0",
+            sys.executable, EXAMPLE, "--name", NAME, "--watcher", watcher.url, "--port", str(port),
             "--kube-config", cluster.kubeconfig("example", token=token), *options,
         ]  # fmt: skip
         process = Process(command, tmp_path / f"example-{len(started)}.log")
         started.append(process)
-        return process, process.url
+        return process, f"http://127.0.0.1:{port}"
 
     yield start
     for process in started:
