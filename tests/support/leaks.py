@@ -22,8 +22,8 @@ class Leak(Exception):
 installed: list["LeakGuard"] = []
 #: Seconds in which what a test has stopped may end, such as a server's thread whose connection was just closed.
 PATIENCE_SECONDS = 10.0
+#: Kinds of resources that may still end by themselves.
 _ENDING = {"thread", "child", "descriptor", "temporary file"}
-_PR_SET_CHILD_SUBREAPER = 36
 
 
 class LeakGuard:
