@@ -2,7 +2,6 @@
 
 import gc
 import logging
-import multiprocessing.resource_tracker
 import os
 import signal
 import sys
@@ -21,7 +20,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 from support import programs
 from support.bench import Api
-from support.leaks import kept_by_session
 from support.servers import IN_CI, SERVER_TESTS, Fake, Service, run_prometheus, serving, two_nodes
 
 from runtime import masking
@@ -177,18 +175,6 @@ def closed_sessions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
         monkeypatch.setattr(BoundedSession, "__init__", __init__)
         yield
-
-
-@pytest.fixture
-def side_by_side() -> Iterator[None]:
-    """End the processes of joblib after the test; it would keep them for the next call."""
-    from joblib.externals import loky
-
-    with kept_by_session("joblib"):
-        loky.backend.resource_tracker.ensure_running()
-        multiprocessing.resource_tracker.ensure_running()
-    yield
-    loky.get_reusable_executor().shutdown(wait=True)
 
 
 def _openmetrics(series: dict[str, list[tuple[str, np.ndarray]]], times: np.ndarray, kind: str) -> Iterator[str]:

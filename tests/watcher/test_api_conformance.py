@@ -10,6 +10,7 @@ from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 from support.bench import Api
+from support.workload_rounds import measured
 
 from watcher.api.openapi import document
 from watcher.wire import Dialect
@@ -17,10 +18,12 @@ from watcher.wire import Dialect
 
 @pytest.fixture(scope="module", params=["full", "empty", "stale", "go"])
 def described(request: pytest.FixtureRequest) -> Iterator[schemathesis.BaseSchema]:
-    """The API by its own document: fresh, before the first fetch, stale, and in Go's dialect."""
+    """The API by its own document: fresh, with workloads, before the first fetch, stale, and in Go's dialect."""
     api = Api(Dialect.GO if request.param == "go" else Dialect.DOCUMENTED)
     if request.param != "empty":
         api.watcher.fetch_once()
+    if request.param == "full":
+        api.watcher.workloads.observe(*measured(0))
     if request.param == "stale":
         api.now += 301
     yield schemathesis.openapi.from_wsgi("/openapi.json", api.app)

@@ -418,14 +418,14 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                 "limit": {
                     "name": "limit",
                     "in": "query",
-                    "description": "Largest number of workloads in a page; 500 by default.",
-                    "schema": {"type": "string", "pattern": "^[0-9]{1,4}$"},
+                    "description": "Largest number of workloads in a page, from 1 to 5000; 500 by default.",
+                    "schema": {"type": "string", "pattern": "^([1-9][0-9]{0,2}|[1-4][0-9]{3}|5000)$"},
                 },
                 "continue": {
                     "name": "continue",
                     "in": "query",
                     "description": "The value of next in the page before.",
-                    "schema": {"type": "string"},
+                    "schema": {"type": "string", "pattern": "^([^/]*/[^/]*/[\\s\\S]*)?$"},
                 },
             },
             "schemas": {

@@ -3,6 +3,7 @@
 The cluster's totals are another route. :mod:`watcher.api.pod_access` decides what a caller sees.
 """
 
+import re
 from collections.abc import Callable
 from functools import cache
 from hashlib import blake2b
@@ -208,10 +209,9 @@ class _Views:
 
 
 def _limit(text: str | None) -> int:
-    try:
-        limit = int(text or _LIMIT)
-    except ValueError:
-        limit = 0
+    if not text:
+        return _LIMIT
+    limit = int(text) if re.fullmatch("[0-9]{1,4}", text) else 0
     if not 1 <= limit <= _MAX_LIMIT:
         raise UnknownParameter(f"limit: must be a whole number from 1 to {_MAX_LIMIT}")
     return limit
