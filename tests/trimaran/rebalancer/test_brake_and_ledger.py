@@ -56,9 +56,11 @@ def test_fewer_than_half_gained(failed: int, expected: BrakeReason | None) -> No
 
 
 def test_a_replacement_without_a_node() -> None:
-    """The brake is set when a replacement is unschedulable for two minutes."""
-    for seconds, expected in ((60, None), (130, BrakeReason.UNSCHEDULABLE)):
-        refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    """The brake is set when a replacement is unschedulable for two minutes, not while its gates are closed."""
+    for seconds, because, expected in (
+        (60, "Unschedulable", None), (130, "Unschedulable", BrakeReason.UNSCHEDULABLE), (130, "SchedulingGated", None)
+    ):  # fmt: skip
+        refused = {"type": "PodScheduled", "status": "False", "reason": because}
         since = {"lastTransitionTime": rfc3339(NOW - seconds)}
         waiting = pod("web-9", ready_at=None, conditions=[{**refused, **since}])
         move = landed(20, state=MoveState.EVICTED)

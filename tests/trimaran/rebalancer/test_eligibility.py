@@ -57,6 +57,7 @@ PODS: list[tuple[PodBarrier | None, dict[str, Any]]] = [
     (PodBarrier.SLOW_EVICTION, annotated("descheduler.alpha.kubernetes.io/eviction-in-progress", "")),
     (PodBarrier.REQUIREMENT, {"spec": SPREAD}),
     (PodBarrier.JOB, {"kind": "Job"}),
+    (PodBarrier.JOB, {"kind": "CronJob"}),
     (PodBarrier.LOCAL_STORAGE, {"spec": EMPTY_DIR}),
     (PodBarrier.LOCAL_STORAGE, {"spec": HOST_PATH}),
     (PodBarrier.VOLUME, {"kind": "StatefulSet", "spec": CLAIM}),
