@@ -32,9 +32,11 @@ pytestmark = pytest.mark.usefixtures("closed_sessions")
 CPU, MEMORY = "instance:node_cpu:ratio", "instance:node_memory_utilisation:ratio"
 
 
-def provider_at(address: str, **options: Any) -> PrometheusProvider:
+def provider_at(address: str, *, pressure: bool = False, **options: Any) -> PrometheusProvider:
     """Return a provider for an address."""
-    return PrometheusProvider(Settings(provider=ProviderSettings(name="Prometheus", address=address, **options)))
+    section = PrometheusSettings(pressure=pressure)
+    provider = ProviderSettings(name="Prometheus", address=address, **options)
+    return PrometheusProvider(Settings(provider=provider, prometheus=section))
 
 
 def window(duration: str, seconds: int, end: int | None = None) -> Window:
@@ -142,7 +144,7 @@ def test_pressure_matches_numpy(tmp_path: Path, prefix: str, labels: str) -> Non
                     )
 
     with run_prometheus(tmp_path, lines()) as url:
-        nodes = provider_at(url).fetch(asked, Deadline.after(20)).nodes
+        nodes = provider_at(url, pressure=True).fetch(asked, Deadline.after(20)).nodes
     # The subquery evaluates the rate over five minutes at every half minute of the window. With samples every 15 s that
     # cover the range up to its ends, Prometheus' rate is the slope from the first to the last of them.
     steps = np.arange(asked.end - 7 - 570, asked.end, 30)

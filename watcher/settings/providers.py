@@ -50,9 +50,9 @@ class PrometheusSettings(Section):
         [], description="custom queries: tables [[prometheus.queries]], or JSON in the environment"
     )
     pressure: bool = Field(
-        True,
-        description="query the percent of time in which tasks waited for CPU, memory and I/O (PSI); false saves ten "
-        "queries for each window",
+        False,
+        description="query the percent of time in which tasks waited for CPU, memory and I/O (PSI), by ten more "
+        "queries for each window, as many as for all else",
     )
     node_power_watts: float = Field(
         0,
