@@ -77,15 +77,29 @@ def test_the_watcher_may_read_pods_only_if_it_measures_them() -> None:
     nodes = {"/nodes", "metrics.k8s.io/nodes"}
     owners = {"/pods", "apps/replicasets", "batch/jobs"}
     owners |= {"autoscaling/horizontalpodautoscalers", "autoscaling.k8s.io/verticalpodautoscalers"}
-    assert readable() == nodes | owners | {"metrics.k8s.io/pods"}
-    assert readable("--set", "provider.name=Prometheus") == nodes | owners
-    assert readable("--set", r"settings.workloads\.enabled=false") == nodes
     reviews = {"authentication.k8s.io/tokenreviews", "authorization.k8s.io/subjectaccessreviews"}
-    assert readable("--set", REVIEWED) == nodes | owners | {"metrics.k8s.io/pods"} | reviews
+    assert readable() == nodes | owners | {"metrics.k8s.io/pods"} | reviews
+    assert readable("--set", "provider.name=Prometheus") == nodes | owners | reviews
+    assert readable("--set", r"settings.workloads\.enabled=false") == nodes
+
+
+TOKENS = "readersSecret.name=a,readersSecret.key=tokens,clientSecret.name=b,clientSecret.key=token"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "access"),
+    [("", "review"), (TOKENS, None), (r"settings.workloads\.access=auto", "auto"), (f"{REVIEWED},{TOKENS}", "review")],
+)
+def test_workloads_are_reviewed_unless_readers_have_tokens(arguments: str, access: str | None) -> None:
+    """Without readers' tokens the watcher reviews who reads workloads; a setting decides otherwise, with the rights."""
+    objects = render("--set", arguments)
+    assert settings_of(container(objects, "watcher")).get("workloads", {}).get("access") == access
+    rules = objects["ClusterRole", "trimaran-trimaran-watcher"]["rules"]
+    assert any("tokenreviews" in rule["resources"] for rule in rules) == (access == "review")
 
 
 def test_the_extender_sends_its_own_token_to_a_watcher_that_reviews() -> None:
-    """With workloads.access = review the extender authenticates by its account, if it has no token of the watcher."""
+    """Where access is reviewed an extender that reads workloads sends its account's token, without another one."""
 
     def token_file(*arguments: str) -> str | None:
         objects = render("--set", "extender.enabled=true,extender.tlsSecret=tls", *arguments)
@@ -93,9 +107,9 @@ def test_the_extender_sends_its_own_token_to_a_watcher_that_reviews() -> None:
         return variables.get("TRIMARAN_EXTENDER__WATCHER_TOKEN_FILE")
 
     assert token_file() is None
-    assert token_file("--set", REVIEWED) == "/var/run/secrets/kubernetes.io/serviceaccount/token"
-    clients = "readersSecret.name=a,readersSecret.key=tokens,clientSecret.name=b,clientSecret.key=token"
-    assert token_file("--set", f"{REVIEWED},{clients}") == "/run/watcher/token"
+    learns = r"extender.settings.extender\.learned_use=true"
+    assert token_file("--set", learns) == "/var/run/secrets/kubernetes.io/serviceaccount/token"
+    assert token_file("--set", f"{learns},{REVIEWED},{TOKENS}") == "/run/watcher/token"
 
 
 def container(objects: dict[tuple[str, str], dict], part: str, name: str = "") -> dict:

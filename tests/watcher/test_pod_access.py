@@ -3,10 +3,13 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import requests
 from support.bench import Api
 from support.reviewing import ReviewingApi
+from support.servers import Service
 from support.workload_rounds import measured
 from werkzeug.test import Client, TestResponse
 
@@ -125,6 +128,44 @@ def test_refusals_name_the_right(
     assert answer.status_code == status, answer.text
     for word in words:
         assert word in answer.text.replace('\\"', '"')
+
+
+def test_nobody_sees_workloads_on_an_open_port(bench: Api) -> None:
+    """Where access is closed each route about pods is 403 and names the settings; totals and nodes are served."""
+    access = AccessCheck()
+    client = Client(create_app(bench.watcher, bench.telemetry, pod_access=PodAccess(access, is_closed=True)))
+    for path in ("/workloads", "/workloads/default/Deployment/web-0", "/pods/history?node=a"):
+        for accept in ("application/json", COLUMNS_TYPE):
+            answer = client.get(path, headers={"Accept": accept})
+            assert (answer.status_code, answer.json["error"]["code"]) == (403, "forbidden")
+            assert "workloads.access" in answer.text
+    assert client.get("/workloads/totals").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("settings", "status"),
+    [
+        ((), 404),
+        (("--host", "0.0.0.0"), 403),
+        (("--host", "0.0.0.0", "--set", "server.token=a-token-of-24-characters"), 404),
+        (("--host", "0.0.0.0", "--set", "workloads.access=open"), 404),
+        (("--set", "workloads.access=closed"), 403),
+    ],
+)
+def test_a_service_decides_by_its_address(tmp_path: Path, settings: tuple[str, ...], status: int) -> None:
+    """Without a token workloads are served on a loopback address only; where nothing is measured that is 404."""
+    off = ("--set", "workloads.enabled=false")
+    service = Service(tmp_path / "store.db", tmp_path / "log", "--provider", "Fake", *off, *settings)
+    try:
+        port = service.port
+        answer = requests.get(
+            f"http://127.0.0.1:{port}/workloads",
+            headers={"Authorization": "Bearer a-token-of-24-characters"},
+            timeout=30,
+        )
+        assert answer.status_code == status
+    finally:
+        service.close()
 
 
 def test_the_watchers_own_tokens_see_everything(bench: Api) -> None:

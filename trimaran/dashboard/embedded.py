@@ -19,6 +19,7 @@ from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.labels import NodeLabels
 from trimaran.dashboard.page_context import SERVICES, PageContext, open_cluster, open_services
 from watcher.api.page import PAGE_PATH
+from watcher.api.pod_access import CLOSED
 from watcher.api.service import MAX_BODY_BYTES
 from watcher.errors import NotServed
 from watcher.history import History
@@ -54,8 +55,15 @@ def page(watcher: Watcher, access: AccessCheck, settings: Settings) -> "WSGIAppl
     services = open_services(partial(_open_service, section))
     context = PageContext(labels=labels, cluster=cluster, max_request_bytes=MAX_BODY_BYTES, **services)
     # With a token of the watcher's own a viewer sees everything; a Kubernetes token would have to be reviewed.
-    is_reviewed = settings.workloads.access == "review" and not access.requires_token
-    viewers = _EmbeddedAccess(watcher, access, is_reviewed=is_reviewed)
+    why_hidden = ""
+    if settings.workloads.access == "closed":
+        why_hidden = CLOSED.message
+    elif settings.workloads.access == "review" and not access.requires_token:
+        why_hidden = (
+            "workloads are shown by namespace here (workloads.access); trimaran dashboard --watcher passes each "
+            "viewer's token on"
+        )
+    viewers = _EmbeddedAccess(watcher, access, why_hidden)
     return create_app(viewers, context, prefix=PAGE_PATH).wsgi_app
 
 
@@ -71,9 +79,9 @@ def _open_service(section: DashboardSettings, name: str) -> JsonService | None:
 class _EmbeddedAccess:
     """Access control by the watcher's rules, for a token from the request or from a login session."""
 
-    def __init__(self, watcher: Watcher, access: AccessCheck, *, is_reviewed: bool) -> None:
+    def __init__(self, watcher: Watcher, access: AccessCheck, why_hidden: str) -> None:
         self._access = access
-        self._data = DashboardData(_EmbeddedReader(watcher, is_reviewed=is_reviewed))
+        self._data = DashboardData(_EmbeddedReader(watcher, why_hidden))
 
     def admit(self, token: str | None) -> DashboardData:
         """Return the data of the watcher, the same for all admitted viewers.
@@ -93,11 +101,11 @@ class _EmbeddedReader:
 
     Args:
         watcher: the watcher.
-        is_reviewed: whether viewers see only some namespaces' workloads, which cannot be decided here.
+        why_hidden: why viewers see no workloads; "" if they see all.
     """
 
-    def __init__(self, watcher: Watcher, *, is_reviewed: bool) -> None:
-        self._watcher, self._is_reviewed = watcher, is_reviewed
+    def __init__(self, watcher: Watcher, why_hidden: str = "") -> None:
+        self._watcher, self._why_hidden = watcher, why_hidden
         self._index: WorkloadIndex | None = None
         self._lock = threading.Lock()
 
@@ -156,11 +164,8 @@ class _EmbeddedReader:
         return table
 
     def _check_pods(self) -> None:
-        if self._is_reviewed:
-            raise AccessDenied(
-                "workloads are shown by namespace here (workloads.access); trimaran dashboard --watcher passes each "
-                "viewer's token on"
-            )
+        if self._why_hidden:
+            raise AccessDenied(self._why_hidden)
 
     def _indexed(self) -> WorkloadIndex:
         """Return the workloads of the newest round.

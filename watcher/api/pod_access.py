@@ -1,7 +1,8 @@
 """Access to what is known of pods by namespace: a caller sees the workloads whose pods it may list.
 
 With ``workloads.access = "review"`` the API server reviews the caller's Kubernetes token. Callers with a token of the
-watcher's own (``server.tokens_file``) see everything. The cluster's totals have no names, so they need no right.
+watcher's own (``server.tokens_file``) see everything. With ``closed``, which ``auto`` is on a port that everyone can
+reach, nobody sees a workload. The cluster's totals have no names, so they need no right.
 """
 
 from typing import TYPE_CHECKING
@@ -18,6 +19,14 @@ TOTALS = "/workloads/totals"
 POD_ROUTES = ("/workloads", TOTALS, "/workloads/<namespace>/<kind>/<name>", "/pods/history")
 """Routes with information about pods, which accept Kubernetes tokens instead of the watcher's own."""
 _VERB = "list"
+CLOSED = AccessRefusal(
+    403,
+    "forbidden",
+    "workloads are not served, as everyone who can reach this port could read them; set workloads.access to review, or "
+    "server.tokens_file, and send a token; workloads.access = open serves them to everyone",
+    {},
+)
+"""Refusal of every request about workloads where ``workloads.access`` is ``closed``."""
 
 
 class AccessRefused(Exception):
@@ -78,13 +87,14 @@ class PodAccess:
     Args:
         access: access check of all routes.
         reviews: reviews of Kubernetes tokens; None to show everything to each caller that the watcher admits.
+        is_closed: whether nobody sees a workload.
 
     Attributes:
         is_reviewed: whether reviews decide what callers see.
     """
 
-    def __init__(self, access: AccessCheck, reviews: AccessReviews | None = None) -> None:
-        self._requires_token, self._reviews = access.requires_token, reviews
+    def __init__(self, access: AccessCheck, reviews: AccessReviews | None = None, *, is_closed: bool = False) -> None:
+        self._requires_token, self._reviews, self._is_closed = access.requires_token, reviews, is_closed
         self.is_reviewed = reviews is not None
 
     def caller(self, authorization: str, *, is_admitted: bool) -> PodCaller:
@@ -93,7 +103,12 @@ class PodAccess:
         Args:
             authorization: Authorization header of the request.
             is_admitted: whether the request passed the check of all routes without an exception for its route.
+
+        Raises:
+            AccessRefused: nobody sees a workload.
         """
+        if self._is_closed:
+            raise AccessRefused(CLOSED)
         has_own_token = self._requires_token and is_admitted
         return PodCaller(None if has_own_token else self._reviews, authorization)
 

@@ -53,11 +53,15 @@ def serve(settings: WatcherSettings) -> None:
             "a stock kube-scheduler is refused, since it cannot send a token or a client certificate "
             "(server.compat_port, server.compat_open)"
         )
-    if service.is_open_to_others(access, listeners[-1]):
+    is_open = service.is_open_to_others(access, listeners[-1])
+    if settings.workloads.access == "auto":
+        workloads = settings.workloads.model_copy(update={"access": "closed" if is_open else "open"})
+        settings = settings.model_copy(update={"workloads": workloads})
+    if is_open:
         _log.warning(
-            "everyone who can reach the port can read everything, since no token is required (server.token, "
+            "everyone who can reach the port can read the load of nodes, since no token is required (server.token, "
             "server.tokens_file)",
-            extra={"host": service.host_of(listeners[-1])},
+            extra={"host": service.host_of(listeners[-1]), "workloads": settings.workloads.access},
         )
     url = f"{service.url_of(listeners[-1])}/watcher"
     _log.info("serving", extra={"url": url, **compat_url, "provider": settings.provider.name})
@@ -98,7 +102,7 @@ def _open_accesses(settings: WatcherSettings) -> "tuple[AccessCheck, PodAccess |
     Raises:
         SettingsError: the tokens or the access to the Kubernetes API cannot be used.
     """
-    if settings.workloads.access == "open":
+    if settings.workloads.access != "review":
         return open_access(settings.server), None
     from watcher.api.pod_access import POD_ROUTES, PodAccess, open_reviews  # imports the HTTP client
 
@@ -162,6 +166,7 @@ class WatcherService:
         import watcher.workloads.daily_use
         import watcher.workloads.pod_day  # noqa: F401
         from watcher.api.app import create_routes
+        from watcher.api.pod_access import PodAccess
         from watcher.doctor import Doctor
 
         self._doctor = Doctor(self._settings, lambda: self._watcher.last_fetch)
@@ -175,7 +180,7 @@ class WatcherService:
             self._views,
             self._doctor,
             lambda: self._pod_use.why_empty,
-            self._pod_access,
+            self._pod_access or PodAccess(self._access, is_closed=self._settings.workloads.access == "closed"),
         )
         if not self._settings.dashboard.enabled:
             return routes

@@ -21,10 +21,12 @@ class WorkloadSettings(Section):
         description="labels of pods that name their workload, the most important first, such as "
         "serving.knative.dev/service; other pods are named by their controllers",
     )
-    access: Literal["open", "review"] = Field(
-        "open",
+    access: Literal["auto", "open", "review", "closed"] = Field(
+        "auto",
         description="access to /workloads and /pods; open: everyone whom the server admits sees all, review: callers "
-        "with a Kubernetes token see the workloads of namespaces whose pods they may list, others totals only",
+        "with a Kubernetes token see the workloads of namespaces whose pods they may list, others totals only, closed: "
+        "all see totals only, auto: open on a loopback address and where the server requires a token or a client "
+        "certificate, otherwise closed",
     )
     interval_seconds: float = Field(
         300,

@@ -40,7 +40,7 @@ def api() -> Api:
 
 @pytest.fixture
 def reader(api: Api) -> _EmbeddedReader:
-    return _EmbeddedReader(api.watcher, is_reviewed=False)
+    return _EmbeddedReader(api.watcher)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_namespaces_have_the_sums_of_their_workloads(tmp_path: Any) -> None:
     names = fill_workloads(tmp_path / "store.db", 60, START)
     with closing(Store(tmp_path / "store.db")) as store:
         watcher = SimpleNamespace(workloads=WorkloadLearning(store, "Fake"))
-        known = WorkloadList.read(_EmbeddedReader(watcher, is_reviewed=False).workload_document())
+        known = WorkloadList.read(_EmbeddedReader(watcher).workload_document())
     everything = np.arange(len(names))
     rows = known.by_namespace(everything, "waste memory")
     assert {row.name for row in rows} == {each.namespace for each in names}
@@ -152,7 +152,7 @@ def test_a_new_round_is_read_in_the_background(reader: _EmbeddedReader) -> None:
 
 def test_reviewed_workloads_are_not_shown_to_everyone(api: Api) -> None:
     """A dashboard that does not know viewers whom the API server would review shows the cluster's totals only."""
-    data = DashboardData(_EmbeddedReader(api.watcher, is_reviewed=True))
+    data = DashboardData(_EmbeddedReader(api.watcher, "shown by namespace (workloads.access)"))
     assert len(data.totals())
     with pytest.raises(AccessDenied, match=r"workloads\.access"):
         data.workloads()
@@ -164,7 +164,7 @@ def test_reviewed_workloads_are_not_shown_to_everyone(api: Api) -> None:
 
 def test_a_watcher_without_pods_says_why() -> None:
     """Before the first round the page has the reason instead of an empty table; an older watcher is named as such."""
-    data = DashboardData(_EmbeddedReader(Api().watcher, is_reviewed=False))
+    data = DashboardData(_EmbeddedReader(Api().watcher))
     with pytest.raises(NoMetrics):
         data.totals()
     assert "no provider measures pods" in texts(workloads.layout(data, {}, PageContext()))

@@ -75,9 +75,11 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: {{ include "tri
   verbs: [create]
 {{- end -}}
 
-{{/* "true" if the watcher reviews the access to workloads. Argument: the root. */}}
+{{/* "true" if the watcher reviews the access to workloads, as it does where readers need no token. Argument: the root. */}}
 {{- define "trimaran.reviewsAccess" -}}
-{{- if eq (toString (index .Values.settings "workloads.access")) "review" }}true{{ end -}}
+{{- $default := ternary "auto" "review" (not (not .Values.readersSecret.name)) -}}
+{{- $measures := ne (toString (get .Values.settings "workloads.enabled")) "false" -}}
+{{- if and $measures (eq (get .Values.settings "workloads.access" | default $default) "review") }}true{{ end -}}
 {{- end -}}
 
 {{/* The record of a field trial. */}}

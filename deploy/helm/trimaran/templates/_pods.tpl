@@ -119,13 +119,19 @@ readinessProbe:
 {{- end }}
 {{- end -}}
 
-{{/* The token that a part sends if the watcher requires one. Further argument: the part's section of the settings. */}}
+{{/* The token that a part sends if the watcher requires one, or reviews it. Further argument: the part's section of the
+     settings. An extender reads workloads with extender.learned_use only. */}}
 {{- define "trimaran.clientToken" -}}
 {{- $section := index . 1 -}}
 {{- $key := (index . 0).Values.clientSecret.key -}}
+{{- $extenders := list (index . 0).Values.extender.settings (index . 0).Values.scheduler.settings -}}
+{{- $readers := list "rebalance" "scheduler" -}}
+{{- range $extenders -}}
+{{- if eq (toString (get . "extender.learned_use")) "true" }}{{ $readers = append $readers "extender" }}{{ end -}}
+{{- end -}}
 {{- if $key }}
 - {name: TRIMARAN_{{ $section | upper }}__WATCHER_TOKEN_FILE, value: {{ printf "/run/watcher/%s" $key | quote }}}
-{{- else if and (has $section (list "extender" "rebalance" "scheduler")) (include "trimaran.reviewsAccess" (index . 0)) }}
+{{- else if and (has $section $readers) (include "trimaran.reviewsAccess" (index . 0)) }}
 # The watcher reviews this account, which may list all pods.
 - {name: TRIMARAN_{{ $section | upper }}__WATCHER_TOKEN_FILE, value: /var/run/secrets/kubernetes.io/serviceaccount/token}
 {{- end }}
