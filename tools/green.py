@@ -3,7 +3,7 @@
 python tools/green.py FOLDER                 # all situations
 python tools/green.py FOLDER hidden plain    # these ones
 
-Runs are listed in FOLDER/runs.jsonl, and their output is kept beside it. Started again, it goes on: a situation that
+Runs are listed in FOLDER/runs.jsonl, and their output is kept next to it. Started again, it goes on: a situation that
 has passed or failed is not repeated, one that was cut off is, and stays in the list.
 """
 

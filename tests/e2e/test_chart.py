@@ -99,7 +99,7 @@ def test_workloads_are_reviewed_unless_readers_have_tokens(arguments: str, acces
 
 
 def test_the_extender_sends_its_own_token_to_a_watcher_that_reviews() -> None:
-    """Where access is reviewed an extender that reads workloads sends its account's token, without another one."""
+    """An extender that reads workloads sends its account's token to a watcher that reviews it, without another one."""
 
     def token_file(*arguments: str) -> str | None:
         objects = render("--set", "extender.enabled=true,extender.tlsSecret=tls", *arguments)

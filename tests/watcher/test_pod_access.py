@@ -131,7 +131,7 @@ def test_refusals_name_the_right(
 
 
 def test_nobody_sees_workloads_on_an_open_port(bench: Api) -> None:
-    """Where access is closed each route about pods is 403 and names the settings; totals and nodes are served."""
+    """With closed access each route about pods is 403 and names the settings; totals and nodes are served."""
     access = AccessCheck()
     client = Client(create_app(bench.watcher, bench.telemetry, pod_access=PodAccess(access, is_closed=True)))
     for path in ("/workloads", "/workloads/default/Deployment/web-0", "/pods/history?node=a"):
