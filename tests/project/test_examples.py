@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -99,7 +100,11 @@ def test_the_notebook_runs(monkeypatch, tmp_path):
         monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
         resources = {"metadata": {"path": str(EXAMPLES)}}
         client = nbclient.NotebookClient(notebook, timeout=60, resources=resources)
-        asyncio.run(client.async_execute())  # execute() would leave its event loop
+        interrupt = signal.getsignal(signal.SIGINT)
+        try:
+            asyncio.run(client.async_execute())  # execute() would leave its event loop
+        finally:
+            signal.signal(signal.SIGINT, interrupt)  # nbclient lets it interrupt, also where it was ignored
     shown = [
         output["data"] if "data" in output else {"text/plain": output["text"]}
         for cell in notebook.cells

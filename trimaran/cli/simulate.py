@@ -242,6 +242,7 @@ def _replay(shared: Mapping[str, Any], run_batch: Callable[[ReplayBatch], list[R
             autoscaling=Autoscaling(shared["lead_minutes"], shared["spare_nodes"]) if shared["autoscale"] else None,
             move_triggers=tuple(map(Trigger, shared["move_triggers"])),
             startup_seconds=shared["move_startup"],
+            ceiling=shared["ceiling"],
             objects=chosen_objects(shared["objects"], chosen),
             faults=faults,
         )

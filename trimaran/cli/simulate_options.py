@@ -111,6 +111,12 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
         type=click.FloatRange(0),
         help="Seconds from the eviction of a moved pod until its replacement works.",
     ),
+    click.option(
+        "--ceiling/--no-ceiling",
+        default=True,
+        show_default=True,
+        help="Let pods use no more than their node's CPU, and end jobs later for it; without, demand is use.",
+    ),
     option("--jobs", default=1, callback=_jobs, help="Number of processes; -1 for all processors."),
     click.option(
         "--scheduler", default="", help="Address of a Dask scheduler to replay on, such as tcp://10.0.0.1:8786."

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 
 import numpy as np
@@ -31,6 +31,10 @@ class PodRun:
         end: minute after the last one.
         requests: millicores and bytes that the pod requested on admission.
         works: first minute in which the pod works, after its start-up; before, it uses nothing.
+        use: use, and from the current minute on demand, from the start to the end, millicores and bytes, shape
+            (2, minutes); None if that is what was recorded.
+        lag_minutes: work of a job that was not done in its time and has not delayed it yet, in minutes.
+        short_milli: CPU that the pod demanded and did not get, millicores in each minute after the warm-up, summed.
     """
 
     pod: int
@@ -39,6 +43,9 @@ class PodRun:
     end: int
     requests: Amounts
     works: int = 0
+    use: Float64s | None = field(default=None, compare=False, repr=False)
+    lag_minutes: float = 0.0
+    short_milli: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +218,27 @@ class Cluster:
         life = int(self.trace.end_minute[number] - self.trace.arrival_minute[number])
         return self.trace.usage(number, skipped, life)
 
+    def run_use(self, run: PodRun) -> Float64s:
+        """Return the use of a run, and from the current minute on its demand, from its start on.
+
+        The result has millicores and bytes, shape (2, minutes); it may be longer than the replay.
+        """
+        if run.use is not None:
+            return run.use
+        series = self.series(run.pod, run.start)
+        series[:, : run.works - run.start] = 0
+        return series
+
+    def demand_milli(self, run: PodRun) -> float:
+        """Return the CPU that a run demands in the current minute, millicores."""
+        if run.use is not None:
+            return float(run.use[0, self.minute - run.start])
+        if self.minute < run.works:
+            return 0.0
+        trace = self.trace
+        at = trace.use.offsets[run.pod] + self.minute - self.use_origin(run)
+        return float(trace.use.cpu[at]) * float(trace.cpu_request_milli[run.pod])
+
     def use_origin(self, run: PodRun) -> int:
         """Return the minute of the replay in which a run's recorded use begins: a job's start, a service's arrival."""
         return run.start if self.is_job(run.pod) else int(self.trace.arrival_minute[run.pod])
@@ -253,9 +281,7 @@ class Cluster:
         self.nodes.remove(pod, left_at=self.now)
         self.observer.ended(number, pod)
         if run.end > self.minute:
-            rest = self.series(number, run.start)[:, self.minute - run.start :]
-            rest[:, : max(run.works - self.minute, 0)] = 0
-            self.ledger.add(run.node, self.minute, -rest)
+            self.ledger.add(run.node, self.minute, -self.run_use(run)[:, self.minute - run.start :])
             run.end = self.minute
 
     def join(self, name: str, amounts: Amounts | None = None) -> None:

@@ -26,6 +26,7 @@ class UseLedger:
     def __init__(self, capacity: Float64s, minutes: int) -> None:
         self.capacity = capacity
         self._use: Float64s = np.zeros((2, capacity.shape[1], minutes))
+        self._short: Float64s = np.zeros((capacity.shape[1], minutes))
         self.since: Int64s = np.zeros(capacity.shape[1], np.int64)
         self.until: Int64s = np.full(capacity.shape[1], minutes)
 
@@ -46,6 +47,11 @@ class UseLedger:
     def memory_bytes(self) -> Float64s:
         """Memory use, bytes, shape (nodes, minutes)."""
         return np.asarray(self.use[MEMORY_ROW])
+
+    @property
+    def short_milli(self) -> Float64s:
+        """CPU demand above capacity in the past, millicores, shape (nodes, minutes)."""
+        return np.asarray(self._short[: self.capacity.shape[1]])
 
     def add(self, node: int, minute: int, series: Float64s) -> None:
         """Add a pod's use to a node from a minute on; negative use subtracts.
@@ -70,6 +76,7 @@ class UseLedger:
         self.until = np.append(self.until, self._use.shape[2])
         if number == self._use.shape[1]:  # grow by doubling, so that the copies amortize
             self._use = np.concatenate([self._use, np.zeros_like(self._use)], axis=1)
+            self._short = np.concatenate([self._short, np.zeros_like(self._short)])
         return number
 
     def leave(self, node: int, minute: int) -> None:

@@ -5,7 +5,7 @@ the warm-up. No measure is preferred to another.
 
 hot_minutes_70, _80, _90      node-minutes with CPU use at or above 70, 80 or 90 percent of capacity
 throttled_core_seconds        CPU demand above capacity
-p99_node_cpu_percent          99th percentile of CPU use over node-minutes, which may exceed 100
+p99_node_cpu_percent          99th percentile of CPU use over node-minutes; without the ceiling it may exceed 100
 memory_overrun_minutes        node-minutes with memory use above capacity
 cpu_short_percent             share of the node-hours with CPU demand above capacity in any of their minutes
 memory_short_percent          share of the node-hours with memory use above capacity in any of their minutes
@@ -24,7 +24,7 @@ node_minutes                  total time of nodes in the cluster
 Measures of services and of jobs have the prefix ``service_`` or ``job_``:
 
 hot_pod_minutes               pod-minutes on nodes with CPU use at or above 80 percent
-throttled_core_seconds        share of the throttled CPU, in proportion to the use of each pod on the node
+throttled_core_seconds        CPU that the pods demanded and did not get
 overrun_pod_minutes           pod-minutes on nodes with memory use above capacity
 unplaced_pods                 as for all pods
 waited_pod_minutes            as for all pods
@@ -53,7 +53,7 @@ def measures(outcome: ReplayOutcome) -> dict[str, float]:
     cpu = _cpu_use(outcome)
     memory = cluster.ledger.memory_bytes[:, warm_up:] / cluster.ledger.capacity[1][:, None]
     present = cluster.ledger.present()[:, warm_up:]
-    throttled = np.maximum(cpu - 1, 0).sum(axis=1) @ cluster.ledger.capacity[0] / 1000 * 60
+    short = cluster.ledger.short_milli[:, warm_up:]
     waits = [
         QueueWait(wait.pod, max(wait.start, warm_up), wait.end, wait.is_last)
         for wait in queue_waits(outcome)
@@ -61,10 +61,10 @@ def measures(outcome: ReplayOutcome) -> dict[str, float]:
     ]
     return {
         **{f"hot_minutes_{percent}": _hot(cpu, percent) for percent in HOT_PERCENTS},
-        "throttled_core_seconds": round(float(throttled), 3),
+        "throttled_core_seconds": round(float(short.sum()) / 1000 * 60, 3),
         "p99_node_cpu_percent": round(100 * float(np.percentile(cpu[present], 99)), 3) if present.any() else 0.0,
         "memory_overrun_minutes": float(np.count_nonzero(memory > 1)),
-        "cpu_short_percent": _short_percent(cpu > 1, present),
+        "cpu_short_percent": _short_percent(short > 0, present),
         "memory_short_percent": _short_percent(memory > 1, present),
         "cpu_requested_percent": round(_requested_percent(outcome), 3),
         "fragmentation_percent": round(fragmentation_percent(outcome), 3),
@@ -176,8 +176,6 @@ def _by_kind(outcome: ReplayOutcome, cpu: Float64s, overrun: Bools, waits: Itera
     cluster, warm_up = outcome.cluster, outcome.cluster.trace.warm_up_minutes
     # Cumulative counts make the number of such minutes in any span of a run a difference.
     hot_before, overrun_before = _counts_before(cpu >= 0.8), _counts_before(overrun)
-    throttled_share = np.maximum(1 - 1 / np.maximum(cpu, 1), 0)
-    throttled_before = _counts_before(cpu > 1)
     total: dict[str, float] = defaultdict(float)
     for run in cluster.pod_runs:
         start, end = max(run.start - warm_up, 0), run.end - warm_up  # counted from the end of the warm-up
@@ -186,10 +184,7 @@ def _by_kind(outcome: ReplayOutcome, cpu: Float64s, overrun: Bools, waits: Itera
         kind, span = _kind(outcome, run.pod), (run.node, start, end)
         total[f"{kind}_hot_pod_minutes"] += _count(hot_before, *span)
         total[f"{kind}_overrun_pod_minutes"] += _count(overrun_before, *span)
-        if _count(throttled_before, *span):
-            skipped = start + warm_up - run.start
-            used = cluster.series(run.pod, run.start)[0, skipped : skipped + end - start]
-            total[f"{kind}_throttled_core_seconds"] += float(used @ throttled_share[run.node, start:end]) * 60 / 1000
+        total[f"{kind}_throttled_core_seconds"] += run.short_milli * 60 / 1000
     for wait in waits:
         total[f"{_kind(outcome, wait.pod)}_unplaced_pods"] += wait.is_last
         total[f"{_kind(outcome, wait.pod)}_waited_pod_minutes"] += wait.end - wait.start

@@ -7,6 +7,7 @@ The steps of each minute, in this order:
 3. Pods are scheduled in the order of their arrival: those that arrive, and if capacity was freed, queued ones before.
 4. Pods are moved, and the freed capacity goes to queued pods.
 5. The autoscaler orders and removes nodes.
+6. Pods of a node get their shares of its CPU, if they demand more than it has.
 
 Pods are scheduled by the library's filter with node sampling, and the policy chooses among the feasible nodes; or the
 policy places them altogether, as a scheduler with a queue of its own does.
@@ -27,6 +28,7 @@ from scoring.arrays import Bools
 from trimaran.planning.move_triggers import Trigger
 from trimaran.simulator.absent_resources import warn_of_absent_resources
 from trimaran.simulator.autoscaling import Autoscaler, Autoscaling
+from trimaran.simulator.ceiling import CpuCeiling
 from trimaran.simulator.cluster import Cluster, PodRun, QueuedPod, requested
 from trimaran.simulator.faults import Fault
 from trimaran.simulator.moving.base import Mover
@@ -58,6 +60,7 @@ class ReplayOptions:
         peak_predictor: predictor of the nodes' peaks, by which pods are admitted instead of by requests.
         objects: further objects of the cluster, as the API server shows them; only standalone policies read them.
         startup_seconds: time from the eviction of a moved pod until it works again; whole minutes are without use.
+        ceiling: whether pods use no more than their node's CPU (:mod:`trimaran.simulator.ceiling`).
     """
 
     seed: int = 0
@@ -71,6 +74,7 @@ class ReplayOptions:
     move_triggers: tuple[Trigger, ...] = ()
     peak_predictor: PeakPredictor | None = None
     startup_seconds: float = 0.0
+    ceiling: bool = True
     objects: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
 
 
@@ -120,6 +124,7 @@ class Replay:
         self._watcher = SimulatedWatcher(self.options.windows, self.cluster, self.options.faults)
         warn_of_absent_resources(policy)
         self._placing = self._begin(rng)
+        self._ceiling = CpuCeiling(self.cluster, holds=self.options.ceiling)
         self._ends: dict[int, list[PodRun]] = defaultdict(list)
         self._queue = self.cluster.queue
         events = trace.events if self.options.events is None else self.options.events
@@ -163,6 +168,8 @@ class Replay:
 
             if self._autoscaler is not None:
                 self._scale(self._autoscaler)
+            for run in self._ceiling.settle():
+                self._ends[run.end].append(run)
             self._waited[minute] = any(queued.ready <= minute for queued in self._queue.values())
         self._unplaced += self._queue  # the numbers of the pods that are still queued
         unplaced = tuple(sorted(self._unplaced))
@@ -187,7 +194,7 @@ class Replay:
         """
         cluster, ended = self.cluster, False
         for run in self._ends.pop(cluster.minute, ()):
-            if cluster.running.get(run.pod) is run:
+            if cluster.running.get(run.pod) is run and run.end == cluster.minute:  # not delayed since
                 cluster.end(run.pod)
                 ended = True
         for number in [n for n, queued in self._queue.items() if queued.until <= cluster.minute]:

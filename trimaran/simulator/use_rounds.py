@@ -1,8 +1,7 @@
 """Rounds of measurements of every running pod in a replay, every five minutes, as a watcher makes them live.
 
-The trace's use is known with the same delay and the same outages as the watcher's node metrics. CPU demand above a
-node's capacity counts as use, because a replay does not throttle pods. A pod that has ended by the end of a round is
-not measured in it.
+The pods' use is known with the same delay and the same outages as the watcher's node metrics. It is what they got of
+their node's CPU, not their demand. A pod that has ended by the end of a round is not measured in it.
 """
 
 from collections.abc import Iterator
@@ -87,6 +86,10 @@ class UseRounds:
             cores = cpu * trace.cpu_request_milli[pods] / 1000
             highest = np.maximum.reduceat(trace.use.memory[at].astype(np.float64), begin)
             memory = highest * trace.memory_request_bytes[pods]
+        for place, run in enumerate(runs):
+            if run.use is not None:
+                used = run.use[:, until - minutes[place] - run.start : until - run.start]
+                cores[place], memory[place] = used[0].mean() / 1000, used[1].max()
 
         # Runs that ended need no further look.
         self._active = list(compress(self._active, continues.tolist()))

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.worlds import one_node_world
 
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.heat_map import heat_map
@@ -13,29 +14,7 @@ from trimaran.simulator.queue_waits import QueueWait, queue_waits
 from trimaran.simulator.replay import Replay, ReplayOptions, ReplayOutcome
 from trimaran.traces.events import EventKind, NodeEvent
 from trimaran.traces.synthetic import Synthetic
-from trimaran.traces.trace import NO_LIMIT, PodUse, Trace
-
-
-def world(*pods: tuple[str, int, int, int, float, float], minutes: int = 20, warm_up: int = 5) -> Trace:
-    """Return a world of one node with 1000m and 1000 bytes, and pods.
-
-    Args:
-        pods: kind, arrival, end, CPU request, CPU level and memory level of each pod.
-        minutes: length of the world.
-        warm_up: minutes of the warm-up.
-    """
-    lives = [end - arrival for _, arrival, end, *_ in pods]
-    column = [np.array([pod[place] for pod in pods], np.int64) for place in range(1, 4)]
-    cpu, memory = (np.repeat([pod[place] for pod in pods], lives).astype(np.float32) for place in (4, 5))
-    none, offsets = np.full(len(pods), NO_LIMIT), np.concatenate([[0], np.cumsum(lives)])
-    return Trace(
-        name="hand", nodes=("node",), cpu_capacity_milli=np.array([1000]), memory_capacity_bytes=np.array([1000]),
-        pods=tuple(f"pod-{number}" for number in range(len(pods))), owner_kinds=tuple(pod[0] for pod in pods),
-        owners=tuple(f"owner-{number}" for number in range(len(pods))), arrival_minute=column[0], end_minute=column[1],
-        cpu_request_milli=column[2], memory_request_bytes=np.full(len(pods), 400), cpu_limit_milli=none,
-        memory_limit_bytes=none, use=PodUse(offsets, cpu, memory), overcommit=(1.0, 1.0),
-        warm_up_minutes=warm_up, minutes=minutes,
-    )  # fmt: skip
+from trimaran.traces.trace import Trace
 
 
 def replayed(trace: Trace) -> ReplayOutcome:
@@ -43,22 +22,27 @@ def replayed(trace: Trace) -> ReplayOutcome:
 
 
 def test_services_and_jobs_are_measured_separately() -> None:
-    """Hot, throttled and overrun minutes count for the kind of the pods on the node, in proportion to their use."""
-    trace = world(("Deployment", 0, 20, 500, 2.0, 1.5), ("Job", 10, 14, 400, 0.5, 1.1))
+    """Hot, throttled and overrun minutes count for the kind of the pods on the node."""
+    trace = one_node_world(("Deployment", 0, 20, 500, 2.0, 1.5), ("Job", 10, 14, 400, 0.5, 1.1))
     measured = measures(replayed(trace))
     assert measured["hot_minutes_80"] == 15
     assert (measured["service_hot_pod_minutes"], measured["job_hot_pod_minutes"]) == (15, 4)
-    # For four minutes demand is 1200m on 1000m: 200m are throttled, 1000 / 1200 of them of the service.
+    # For four minutes demand is 1200m on 1000m. The job's 200m are below its share, so the service lacks 200m.
     assert measured["throttled_core_seconds"] == pytest.approx(48)
-    assert measured["service_throttled_core_seconds"] == pytest.approx(40, abs=0.01)
-    assert measured["job_throttled_core_seconds"] == pytest.approx(8, abs=0.01)
+    assert measured["service_throttled_core_seconds"] == pytest.approx(48, abs=0.01)
+    assert measured["job_throttled_core_seconds"] == 0
     assert measured["memory_overrun_minutes"] == 4
     assert (measured["service_overrun_pod_minutes"], measured["job_overrun_pod_minutes"]) == (4, 4)
+    # Without the ceiling both lack what they demand in proportion to it: the service 1000 / 1200 of 200m.
+    options = ReplayOptions(ceiling=False)
+    measured = measures(Replay(trace, policies(trace)["default"], options).run())
+    assert measured["service_throttled_core_seconds"] == pytest.approx(40, abs=0.01)
+    assert measured["job_throttled_core_seconds"] == pytest.approx(8, abs=0.01)
 
 
 def test_a_node_hour_is_short_if_any_of_its_minutes_is() -> None:
     """Of the two hours after the warm-up, CPU is short in the first for one minute, and memory in none."""
-    trace = world(
+    trace = one_node_world(
         ("Deployment", 0, 180, 500, 1.0, 1.0), ("Job", 90, 91, 500, 1.2, 1.0), ("Job", 10, 11, 500, 9.0, 1.0),
         minutes=180, warm_up=60,
     )  # fmt: skip
@@ -69,7 +53,7 @@ def test_a_node_hour_is_short_if_any_of_its_minutes_is() -> None:
 
 def test_waits_are_counted_after_the_warm_up() -> None:
     """A wait lasts until the pod fits or its time is over, and free CPU meanwhile is stranded."""
-    trace = world(
+    trace = one_node_world(
         ("Deployment", 0, 9, 700, 1.0, 1.0),
         ("Job", 2, 6, 500, 1.0, 1.0),
         ("Deployment", 4, 8, 400, 1.0, 1.0),
@@ -94,7 +78,7 @@ def test_waits_are_counted_after_the_warm_up() -> None:
 
 def test_requests_are_those_of_admission() -> None:
     """A right-sized pod counts with the requests of its admission, and the rest of the node is free."""
-    trace = world(
+    trace = one_node_world(
         *[("Deployment", start, 300, 400, 0.5, 1.0) for start in (0, 100)], ("Job", 120, 125, 2000, 1.0, 1.0),
         minutes=300, warm_up=0,
     )  # fmt: skip
@@ -130,7 +114,7 @@ def test_fragmentation_does_not_depend_on_the_order_of_pods() -> None:
 def test_a_failed_node_has_no_stranded_cpu() -> None:
     """No CPU is stranded while a displaced pod waits and no node exists."""
     events = (NodeEvent(10, EventKind.FAIL, "node"), NodeEvent(16, EventKind.JOIN, "node", (400, 1000)))
-    trace = world(("Deployment", 0, 20, 500, 1.0, 1.0))
+    trace = one_node_world(("Deployment", 0, 20, 500, 1.0, 1.0))
     outcome = Replay(trace, policies(trace)["default"], ReplayOptions(events=events)).run()
     measured = measures(outcome)
     assert measured["service_waited_pod_minutes"] == 10
@@ -139,7 +123,7 @@ def test_a_failed_node_has_no_stranded_cpu() -> None:
 
 def test_cpu_is_not_stranded_before_a_pod_is_ready() -> None:
     """No CPU is stranded in the five minutes in which a displaced pod is not ready."""
-    trace = world(("Deployment", 0, 20, 500, 1.0, 1.0))
+    trace = one_node_world(("Deployment", 0, 20, 500, 1.0, 1.0))
     two = replace(
         trace, nodes=("node", "other"), cpu_capacity_milli=np.full(2, 1000), memory_capacity_bytes=np.full(2, 1000)
     )
@@ -151,7 +135,7 @@ def test_cpu_is_not_stranded_before_a_pod_is_ready() -> None:
 
 def test_a_heat_map_is_small_and_begins_after_the_warm_up() -> None:
     """A heat map has a row per node and a column per minute after the warm-up, or per span in a long replay."""
-    short = heat_map(replayed(world(("Deployment", 0, 20, 500, 1.0, 1.0))))
+    short = heat_map(replayed(one_node_world(("Deployment", 0, 20, 500, 1.0, 1.0))))
     assert short == [[50] * 15]
-    long = heat_map(replayed(world(("Deployment", 0, 250, 500, 1.0, 1.0), minutes=500, warm_up=0)))
+    long = heat_map(replayed(one_node_world(("Deployment", 0, 250, 500, 1.0, 1.0), minutes=500, warm_up=0)))
     assert long == [[50] * 83 + [17] + [0] * 83]

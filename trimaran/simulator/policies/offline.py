@@ -41,7 +41,7 @@ class OfflineSearch:
         self._powers = powers
         ledger = cluster.ledger
         self._scale = np.array(targets)[:, None] * ledger.capacity
-        self._series = [cluster.series(run.pod, run.start)[:, : run.end - run.start] for run in self.pod_runs]
+        self._series = [cluster.run_use(run)[:, : run.end - run.start] for run in self.pod_runs]
         self._requests = np.array([run.requests for run in self.pod_runs], np.float64).reshape(-1, 2)
         self._since, self._until = ledger.since, ledger.until
         self._use = ledger.use.copy()

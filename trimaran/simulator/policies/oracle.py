@@ -38,7 +38,7 @@ class Oracle:
     def begin(self, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> "OracleChooser":  # noqa: ARG002
         """Make the plan and return a chooser for one replay."""
         greedy = Clairvoyant()
-        start = Replay(cluster.trace, greedy, ReplayOptions(overcommit=cluster.overcommit)).run()
+        start = Replay(cluster.trace, greedy, ReplayOptions(overcommit=cluster.overcommit, ceiling=False)).run()
         search = OfflineSearch(start.cluster, greedy.targets, greedy.powers)
         search.improve(rng, self.sweeps)
         plan: dict[int, deque[int]] = defaultdict(deque)
