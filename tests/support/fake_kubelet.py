@@ -27,6 +27,7 @@ class FakeKubelet:
         summary: response of ``/stats/summary``: a summary, bytes, or a status.
         metrics: response of ``/metrics/resource``: text, or a status.
         delay_seconds: delay of each response.
+        name: name of the node in summaries that have none.
         port: port of the kubelet.
         requests: path and headers of each request.
         arrivals: monotonic time of each request.
@@ -36,6 +37,7 @@ class FakeKubelet:
     summary: dict[str, Any] | bytes | int = 404
     metrics: str | int = 404
     delay_seconds: float = 0.0
+    name: str = ""
     port: int = 0
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     arrivals: list[float] = field(default_factory=list)
@@ -43,6 +45,7 @@ class FakeKubelet:
 
     def node(self, name: str, cpu: str = "4", memory: str = "16Gi") -> dict[str, Any]:
         """Return the Node of this kubelet."""
+        self.name = name
         listed = node(name, cpu, memory)
         listed["status"]["addresses"] = [{"type": "InternalIP", "address": "127.0.0.1"}]
         listed["status"]["daemonEndpoints"] = {"kubeletEndpoint": {"Port": self.port}}
@@ -55,6 +58,8 @@ class FakeKubelet:
         path, _, query = handler.path.partition("?")
         known: dict[str, Any] = {"/stats/summary": self.summary, "/metrics/resource": self.metrics}
         body = known.get(path, 404)
+        if isinstance(body, dict):
+            body = {**body, "node": {"nodeName": self.name, **body["node"]}}
         if handler.headers.get("Authorization") != f"Bearer {TOKEN}":
             body = 401
         if isinstance(body, int):
@@ -97,7 +102,7 @@ def summary(
         "memory": stats(at, of.get("memory"), workingSetBytes=memory),
         **({"io": stats(at, of["io"])} if "io" in of else {}),
     }
-    return {"node": {"nodeName": "fake", **resources}, "pods": []}
+    return {"node": resources, "pods": []}
 
 
 @contextmanager

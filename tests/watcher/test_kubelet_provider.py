@@ -15,7 +15,7 @@ from support.waiting import LIMIT_SECONDS
 
 from runtime.http.gather import Deadline
 from watcher.doctor.examination import examine
-from watcher.errors import ProviderUnavailable
+from watcher.errors import ProviderError, ProviderRefused, ProviderUnavailable
 from watcher.findings import Kind
 from watcher.model import Window
 from watcher.providers.base import Samples, close_provider
@@ -219,6 +219,104 @@ def test_an_untrusted_kubelet_does_not_get_the_token(cluster: Cluster, tmp_path:
     unverified = sample(cluster.provider(insecure_skip_verify=True))
     assert values(unverified)["CPU"] == 25.0
     assert [finding.kind for finding in unverified.findings] == [Kind.UNVERIFIED]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "10.0.0.7@127.0.0.1:{port}/steal?", "localhost", "localhost:{port}/steal?", "127.0.0.1:{port}/", "127.0.0.1/",
+        "[::1]", "fe80::1%@127.0.0.1:{port}?", "::1%]@127.0.0.1:{port}?", "2130706433", "0x7f.1", "127.1", "127.0.0.1 ",
+        "127.0.0.1\n", "\uff1127.0.0.1", "::1]:1/", "",
+    ],
+)  # fmt: skip
+def test_only_ip_addresses_get_the_token(cluster: Cluster, address: str) -> None:
+    """A node that names anything but an IP address as its InternalIP is a finding; nothing is sent for it."""
+    good, kubelet = cluster.node("good"), cluster.node("evil")
+    for each in (good, kubelet):
+        each.summary = summary(AT, cpu=0, memory=GIBIBYTE, usageNanoCores=SECOND)
+    named = address.format(port=kubelet.port)
+    cluster.api.nodes["evil"]["status"]["addresses"] = [{"type": "InternalIP", "address": named}]
+    samples = sample(cluster.provider(insecure_skip_verify=True))
+    assert samples.keys() == {"good"}
+    assert [finding.node for finding in samples.findings if finding.kind is Kind.NO_METRICS] == ["evil"]
+    assert kubelet.requests == []
+
+
+def test_the_port_of_a_kubelet_is_a_port(cluster: Cluster) -> None:
+    """A port that there is not is a finding of its node alone."""
+    cluster.node("good").summary = summary(AT, cpu=0, memory=GIBIBYTE, usageNanoCores=SECOND)
+    cluster.node("evil").summary = summary(AT, cpu=0, memory=GIBIBYTE, usageNanoCores=SECOND)
+    cluster.api.nodes["evil"]["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"] = 65536
+    samples = sample(cluster.provider())
+    assert samples.keys() == {"good"}
+    assert "65536 is not a port" in samples.findings[0].message
+
+
+@pytest.mark.parametrize("chosen", ["", "ca_file", "provider.ca_file", "insecure_skip_verify"])
+def test_outside_a_cluster_a_ca_is_needed(cluster: Cluster, chosen: str) -> None:
+    """The system's authorities sign for any host, so no kubelet is asked until the user has chosen whom to trust."""
+    kubelet = cluster.node()
+    kubelet.summary = summary(AT, cpu=0, memory=GIBIBYTE, usageNanoCores=SECOND)
+    settings = Settings(
+        provider=ProviderSettings(
+            name="Kubelet", address=cluster.api.url, token=TOKEN, insecure_skip_verify=chosen != "provider.ca_file",
+            ca_file=cluster.api.ca_file if chosen == "provider.ca_file" else None,
+        ),
+        kubelet=KubeletSettings(
+            ca_file=cluster.api.ca_file if chosen == "ca_file" else None,
+            insecure_skip_verify=chosen == "insecure_skip_verify",
+        ),
+    )  # fmt: skip
+    with ExitStack() as stack:
+        provider = KubeletProvider(settings)
+        stack.callback(close_provider, provider)
+        if chosen:
+            assert values(sample(provider))["CPU"] == 25.0
+            return
+        names = r"kubelet\.ca_file.*kubelet\.insecure_skip_verify.*kubelet\.through_api_server"
+        now = int(time.time())
+        with pytest.raises(ProviderRefused, match=names):
+            sample(provider)
+        with pytest.raises(ProviderRefused, match=names):
+            provider.pod_use(Window("", now - 300, now), Deadline.after(5))
+        failed = [step for step in provider.check() if not step.ok]
+        assert [(step.step, step.setting) for step in failed] == [("read kubelets", "kubelet.ca_file")]
+    assert kubelet.requests == []
+
+
+def test_the_summary_of_another_node_is_refused(cluster: Cluster) -> None:
+    """A node that names the address of another does not get its load, nor its containers."""
+    kubelet = cluster.node("real")
+    cluster.api.nodes["thief"] = {**cluster.api.nodes["real"], "metadata": {"name": "thief"}}
+    kubelet.summary = summary(AT, cpu=0, memory=GIBIBYTE, usageNanoCores=SECOND)
+    provider = cluster.provider()
+    samples = sample(provider)
+    assert samples.keys() == {"real"}
+    assert "the kubelet of thief cannot be read" in samples.findings[0].message
+    assert "'real'" in samples.findings[0].message
+    now = int(time.time())
+    cpu = stats(now, usageNanoCores=SECOND)
+    pod = {"namespace": "team", "name": "web-1", "uid": "u"}
+    kubelet.summary = {"node": {}, "pods": [{"podRef": pod, "containers": [{"name": "app", "cpu": cpu}]}]}
+    use = provider.pod_use(Window("", now - 300, now), Deadline.after(5))
+    assert use.pods == ("web-1",)
+    assert [finding.node for finding in use.findings] == ["thief"]
+
+
+def test_a_nodes_own_path_stays_below_the_node(cluster: Cluster) -> None:
+    """An annotation cannot lead from the node's proxy to other objects of the API server."""
+    evil = ("/../../secrets", "/metrics/%2e%2e/x", "/a?b", "/a#b", "//x", "/./x", "/a\\..\\b")
+    for number, path in enumerate(evil):
+        name = f"node-{number}"
+        cluster.node(name).metrics = "node_cpu_usage_seconds_total 1\nnode_memory_working_set_bytes 1\n"
+        annotations = {"metrics.k8s.io/resource-metrics-path": path}
+        cluster.api.nodes[name]["metadata"]["annotations"] = annotations
+    for through in (False, True):
+        provider = cluster.provider(through_api_server=through)
+        cluster.api.requests.clear()
+        with pytest.raises(ProviderError, match="resource-metrics-path is not a path"):
+            sample(provider)
+        assert [request[0].partition("?")[0] for request in cluster.api.requests] == ["/api/v1/nodes"]
 
 
 def test_slow_kubelets_do_not_delay_the_others(cluster: Cluster) -> None:

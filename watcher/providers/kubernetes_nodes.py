@@ -13,7 +13,7 @@ NODES = "/api/v1/nodes"
 _RESOURCES = ("cpu", "memory")
 _KUBELET_PORT = 10250
 #: Path of a node's ``/metrics/resource`` where its kubelet serves several nodes; metrics-server reads it, too.
-_PATH_ANNOTATION = "metrics.k8s.io/resource-metrics-path"
+PATH_ANNOTATION = "metrics.k8s.io/resource-metrics-path"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class ListedNode:
         capacity: resource (``cpu``, ``memory``) to billionths of cores or bytes, above 0; unreadable amounts are left
             out.
         is_ready: whether the node is Ready; a node without that condition counts as ready.
-        address: the node's InternalIP; empty if it has none.
+        address: the node's InternalIP, which may be any text; empty if it has none.
         kubelet_port: port of the node's kubelet.
         resource_path: path of the node's ``/metrics/resource`` if it has an unusual one.
     """
@@ -78,7 +78,7 @@ def read_node(item: Any) -> ListedNode:
         if member(address, "type") == "InternalIP"
     )
     port = member(member(member(status, "daemonEndpoints"), "kubeletEndpoint"), "Port")
-    path = member(member(member(item, "metadata"), "annotations"), _PATH_ANNOTATION)
+    path = member(member(member(item, "metadata"), "annotations"), PATH_ANNOTATION)
     return ListedNode(
         capacity,
         is_ready,

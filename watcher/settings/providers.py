@@ -155,7 +155,7 @@ class KubeletSettings(Section):
     ca_file: Path | None = Field(
         None,
         description="PEM file with the certificate authorities to trust for the kubelets; by default "
-        "provider.ca_file, then the CA of the pod's service account, then the system's",
+        "provider.ca_file, then the CA of the pod's service account; needed outside of a cluster",
     )
     insecure_skip_verify: bool = Field(
         False,

@@ -1,9 +1,9 @@
 """Access to the kubelets: bounded concurrency, a deadline for each request, and errors with remedies."""
 
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -13,8 +13,9 @@ from runtime.http import budget
 from runtime.http.failures import FailureKind, describe
 from runtime.http.gather import Deadline, gather
 from runtime.http.session import BoundedSession, UnexpectedResponse
+from runtime.kubernetes.addresses import https_origin
 from runtime.kubernetes.api import SERVICE_ACCOUNT, KubernetesApi
-from watcher.errors import ProviderAnswerError
+from watcher.errors import ProviderAnswerError, ProviderRefused
 from watcher.providers.kubelet.readings import (
     ContainerReading,
     NodeReading,
@@ -23,14 +24,20 @@ from watcher.providers.kubelet.readings import (
     node_of_metrics,
     node_of_summary,
 )
-from watcher.providers.kubernetes_nodes import NODES, ListedNode
+from watcher.providers.kubernetes_nodes import NODES, PATH_ANNOTATION, ListedNode
 from watcher.settings import KubeletSettings, ProviderSettings
 
 Value = TypeVar("Value")
 _SUMMARY, _METRICS = "/stats/summary", "/metrics/resource"
+_PATH = re.compile(r"(/(?!\.+(/|$))[\w.~-]+)+", re.ASCII)  # no ".." that leads from a node's proxy to other objects
 _NOT_SERVED = {403, 404, 405}  # of a kubelet that does not have the Summary API, or does not allow it to this account
 _RULE = 'apiGroups: [""], resources: ["nodes/metrics", "nodes/stats"], verbs: ["get"]'
 _PROXY_RULE = 'apiGroups: [""], resources: ["nodes/proxy"], verbs: ["get"]'
+_NO_AUTHORITY = (
+    "no kubelet is asked: outside of a cluster no certificate authority for kubelets is known, and a node may name any "
+    "host as its own. Set kubelet.ca_file to the cluster's CA (or provider.ca_file, for the API server and kubelets), "
+    "or choose kubelet.insecure_skip_verify, which sends the token to any host, or kubelet.through_api_server"
+)
 #: Warning about the right that access through the API server needs.
 PROXY_WARNING = (
     "the right nodes/proxy, which kubelet.through_api_server needs, also lets its holder run commands in all pods"
@@ -57,9 +64,11 @@ class Kubelets:
         self._api, self._settings = api, settings
         cluster = SERVICE_ACCOUNT / "ca.crt"
         authorities = settings.ca_file or provider.ca_file or (cluster if cluster.exists() else None)
+        verify = str(authorities) if authorities is not None else True
+        self._may_ask = authorities is not None or settings.insecure_skip_verify or settings.through_api_server
         self._session = BoundedSession(
             self._authenticate,
-            verify=False if settings.insecure_skip_verify else _path_or_default(authorities),
+            verify=False if settings.insecure_skip_verify else verify,
             certificate=certificate,
             follow_redirects=False,
         )
@@ -83,7 +92,12 @@ class Kubelets:
             nodes: the nodes by name.
             read: reads one node by a deadline.
             deadline: deadline for all nodes.
+
+        Raises:
+            ProviderRefused: no kubelet may be asked, since nothing tells whom to trust.
         """
+        if not self._may_ask:
+            raise ProviderRefused(_NO_AUTHORITY)
         pending = deque(sorted(nodes, key=lambda name: name in self._late))
         results: dict[str, Value | Exception] = {}
 
@@ -117,12 +131,12 @@ class Kubelets:
             Exception: the kubelet has no usable answer; :meth:`explain` has the remedy.
         """
         body, is_summary = self._read(name, node, deadline)
-        return node_of_summary(body) if is_summary else node_of_metrics(body, time.time())
+        return node_of_summary(body, name) if is_summary else node_of_metrics(body, time.time())
 
     def read_containers(self, name: str, node: ListedNode, deadline: Deadline) -> list[ContainerReading]:
         """Return the readings of a node's containers; raises as :meth:`read_node` does."""
         body, is_summary = self._read(name, node, deadline, only_cpu_and_memory=True)
-        return [*(containers_of_summary(body) if is_summary else containers_of_metrics(body, time.time()))]
+        return [*(containers_of_summary(body, name) if is_summary else containers_of_metrics(body, time.time()))]
 
     def retry_summaries(self) -> None:
         """Try the Summary API of all nodes again: rights may have been granted, and kubelets upgraded."""
@@ -154,6 +168,8 @@ class Kubelets:
     ) -> tuple[bytes, bool]:
         """Return a kubelet's response, and whether it is a summary."""
         if node.resource_path:  # several nodes share a kubelet, whose summary would be that of another node
+            if not _PATH.fullmatch(node.resource_path):
+                raise ProviderAnswerError(f"its {PATH_ANNOTATION} is not a path: {node.resource_path[:80]!r}")
             return self._get(name, node, node.resource_path, deadline), False
         if name not in self._without_summary:
             query = "?only_cpu_and_memory=true" if only_cpu_and_memory or self._settings.only_cpu_and_memory else ""
@@ -174,9 +190,11 @@ class Kubelets:
             return self._api.read(f"{NODES}/{quote(name, safe='')}/proxy{path}", deadline)
         if not node.address:
             raise ProviderAnswerError("the node has no InternalIP")
-        host = f"[{node.address}]" if ":" in node.address else node.address
-        url = f"https://{host}:{node.kubelet_port}{path}"
-        response = self._session.request("GET", url, timeout=max(0.1, deadline.remaining_seconds()))
+        try:
+            origin = https_origin(node.address, node.kubelet_port)
+        except ValueError as error:
+            raise ProviderAnswerError(f"its InternalIP or kubelet port is unusable: {str(error)[:160]}") from None
+        response = self._session.request("GET", origin + path, timeout=max(0.1, deadline.remaining_seconds()))
         response.raise_for_status()
         if response.status_code != requests.codes.ok:
             raise UnexpectedResponse(f"the kubelet answered with status {response.status_code}")
@@ -186,7 +204,3 @@ class Kubelets:
         authorization = self._api.request_headers().get("Authorization")
         if authorization:
             request.headers["Authorization"] = authorization
-
-
-def _path_or_default(authorities: Path | None) -> str | bool:
-    return True if authorities is None else str(authorities)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from runtime.http.gather import Deadline, within
 from runtime.kubernetes.rbac import needed_rule
-from watcher.errors import ProviderAnswerError, ProviderError, ProviderUnavailable
+from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
 from watcher.findings import Finding, Kind
 from watcher.model import PRESSURES, MetricType, Window
 from watcher.providers.base import Check, Reading, Sample, Samples
@@ -148,7 +148,11 @@ class KubeletProvider:
         yield Check("list nodes", ok=bool(nodes), message=message, setting="kubelet.node_selector")
         if self._options.through_api_server:
             yield Check("access to kubelets", ok=True, message=f"through the API server: {PROXY_WARNING}")
-        results = self._kubelets.read_each(nodes, self._kubelets.read_node, deadline)
+        try:
+            results = self._kubelets.read_each(nodes, self._kubelets.read_node, deadline)
+        except ProviderRefused as error:
+            yield Check("read kubelets", ok=False, message=str(error), setting="kubelet.ca_file")
+            return
         failed = {
             name: self._kubelets.explain(error) for name, error in results.items() if isinstance(error, Exception)
         }

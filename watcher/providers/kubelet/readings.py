@@ -101,7 +101,11 @@ class _Pod(msgspec.Struct, gc=False, rename="camel"):
     containers: list[_Container] | None = None
 
 
-class _Node(msgspec.Struct):
+class _NodeName(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+
+
+class _Node(_NodeName, rename="camel"):
     cpu: _Stats | None = None
     memory: _Stats | None = None
     io: _Stats | None = None
@@ -113,22 +117,25 @@ class _NodeSummary(msgspec.Struct):
 
 class _PodSummary(msgspec.Struct):
     pods: list[_Pod] | None
+    node: _NodeName = msgspec.field(default_factory=_NodeName)
 
 
 _NODE_DECODER, _POD_DECODER = msgspec.json.Decoder(_NodeSummary), msgspec.json.Decoder(_PodSummary)
 
 
-def node_of_summary(body: bytes) -> NodeReading:
-    """Return a node's reading from the Summary API.
+def node_of_summary(body: bytes, name: str) -> NodeReading:
+    """Return the reading of the node of this name from the Summary API.
 
     ``psi.total`` is in microseconds, although its documentation says nanoseconds: cAdvisor copies the kernel's figure.
     A kubelet on a kernel that does not count pressure reports 0 for all of it. Some task has waited for CPU on every
     node since it was booted, so this 0 shows that the pressures are unknown.
 
     Raises:
-        UnexpectedResponse: the response is not a summary, or has no time of the measurement of CPU.
+        UnexpectedResponse: the response is not a summary, is that of another node, or has no time of the measurement
+            of CPU.
     """
     node = _decoded(_NODE_DECODER, body, "a summary of a node").node
+    _check_name(node, name)
     stats = {"cpu": node.cpu, "memory": node.memory, "io": node.io}
     cpu, memory = node.cpu or _Stats(), node.memory or _Stats()
     totals = {
@@ -146,13 +153,15 @@ def node_of_summary(body: bytes) -> NodeReading:
     )
 
 
-def containers_of_summary(body: bytes) -> Iterator[ContainerReading]:
-    """Yield the readings of all containers from the Summary API, except those without a time.
+def containers_of_summary(body: bytes, name: str) -> Iterator[ContainerReading]:
+    """Yield the readings of all containers on the node of this name, except those without a time.
 
     Raises:
-        UnexpectedResponse: the response is not a summary.
+        UnexpectedResponse: the response is not a summary from the Summary API, or is that of another node.
     """
-    for pod in _decoded(_POD_DECODER, body, "a summary of pods").pods or ():
+    summary = _decoded(_POD_DECODER, body, "a summary of pods")
+    _check_name(summary.node, name)
+    for pod in summary.pods or ():
         for container in pod.containers or ():
             cpu, memory = container.cpu or _Stats(), container.memory or _Stats()
             try:
@@ -219,6 +228,12 @@ def _decoded(decoder: "msgspec.json.Decoder[Any]", body: bytes, what: str) -> An
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnexpectedResponse(f"the response is not {what}: {error}") from None
+
+
+def _check_name(node: _NodeName, name: str) -> None:
+    """Refuse the summary of another node: two nodes may name one address, and each would have the load of the other."""
+    if node.node_name not in {"", name}:
+        raise UnexpectedResponse(f"the summary is that of the node {node.node_name[:80]!r}")
 
 
 def _amount(value: Any) -> float:
