@@ -3,13 +3,17 @@
 The rebalancer notes the target on a pod before it evicts the pod (:mod:`trimaran.cluster.target_note`). The note counts
 from the deletion of the pod on, for one new pod of the same workload and revision: pods of one revision are
 interchangeable, so it does not matter which one takes it. A replacement of a StatefulSet's pod has the same name, too.
+
+A tenant may write such notes on its pods. So each counts for an hour at most, and of one namespace, and of all, only the
+newest are kept: a tenant's notes push out its own.
 """
 
 import threading
 import time
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Container
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
 from typing import Any, Final, NamedTuple
 
 from runtime.kubernetes.k8s_fields import unix_seconds
@@ -19,7 +23,8 @@ from runtime.kubernetes.workloads import Workload, revision_of
 from trimaran.cluster.target_note import TargetNote
 
 _CLOCKS: Final = 2.0  # seconds by which the API server's clock may differ from ours; its times are whole seconds
-_MOST: Final = 10_000  # notes; the caps of the rebalancer are far below
+_LONGEST: Final = 3600.0  # seconds for which a note counts; the rebalancer waits 900 for a replacement by default
+_MOST, _MOST_OF_NAMESPACE = 10_000, 100  # notes; the caps of the rebalancer are far below
 
 
 class _Kin(NamedTuple):
@@ -30,21 +35,31 @@ class _Kin(NamedTuple):
     name: str  # of a StatefulSet's pod, else ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Vacancy:
-    """Note of a deleted pod.
+@dataclass(slots=True, eq=False)
+class _Noted:
+    """Note of a pod, from the first event with it until it expires or is pushed out.
 
     Attributes:
-        note: the note.
-        since: Unix time of the pod's deletion.
+        uid: UID of the noted pod.
+        kin: what its replacement shares with it.
+        read: the note as it is on the pod.
+        note: the note as it counts, with an earlier end.
+        since: Unix time of the pod's deletion; None before it.
+        taker: UID of the replacement that has claimed the note, or is bound; "" without one.
     """
 
+    uid: str
+    kin: _Kin
+    read: TargetNote
     note: TargetNote
-    since: float
+    since: float | None = None
+    taker: str = ""
 
 
 class PlannedTargets:
     """Observer of pods that remembers the notes of evicted pods for their replacements. Thread-safe.
+
+    It keeps 100 notes of a namespace and 10,000 in all, the newest, each for an hour at most.
 
     Args:
         clock: Unix time.
@@ -53,32 +68,34 @@ class PlannedTargets:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._noted: dict[str, tuple[_Kin, TargetNote]] = {}  # of pods that are not deleted, by UID
-        self._vacancies: dict[_Kin, list[_Vacancy]] = defaultdict(list)  # oldest first
-        self._claimed: dict[str, tuple[_Kin, _Vacancy]] = {}  # by pending replacement
-        self._settled: dict[str, float] = {}  # UIDs of deleted pods and of replacements, and the end of their notes
+        self._noted: OrderedDict[str, _Noted] = OrderedDict()  # all notes by UID of the noted pod, oldest first
+        self._namespaces: dict[str, dict[str, _Noted]] = defaultdict(dict)  # the same by namespace
+        self._vacancies: dict[_Kin, list[_Noted]] = defaultdict(list)  # of deleted pods, without a taker, oldest first
+        self._claimed: dict[str, _Noted] = {}  # by pending replacement
+        self._settled: dict[str, _Noted] = {}  # by bound replacement
+        self._ends: list[tuple[float, str]] = []  # heap of ends and UIDs, some of which are outdated
 
     def claim(self, pod: Pod) -> TargetNote | None:
         """Return the note that a pending pod replaces a pod by; the pod keeps it until it is bound or deleted."""
         kin = _kin(pod)
         with self._lock:
-            if kin is None or not (self._vacancies or self._claimed):
+            if kin is None or not self._noted:
                 return None
             self._expire()
             if pod.uid not in self._claimed and kin in self._vacancies:
-                self._claimed[pod.uid] = kin, self._take(kin, 0)
+                self._claimed[pod.uid] = self._take(kin, 0, pod.uid)
             found = self._claimed.get(pod.uid)
-            return None if found is None else found[1].note
+            return None if found is None else found.note
 
     def put(self, manifest: Object, read: Pod) -> None:
         """Follow a pod: its note, its deletion, and the binding of a replacement."""
         metadata: dict[str, Any] = manifest.get("metadata") or {}
         note = TargetNote.read(metadata.get("annotations") or {})
         with self._lock:
-            if note is None and not (self._noted or self._vacancies or self._claimed):
+            if note is None and not self._noted:
                 return
-            if read.uid not in self._settled:
-                self._note(read, note)
+            self._expire()
+            self._note(read, note)
             if metadata.get("deletionTimestamp"):
                 self._vacate(read.uid, _deleted_at(metadata))
             if read.node_name:
@@ -96,44 +113,60 @@ class PlannedTargets:
                 self._drop(uid)
 
     def _note(self, pod: Pod, note: TargetNote | None) -> None:
-        kin = _kin(pod)
-        if note is None or kin is None or note.until <= self._clock() or len(self._noted) >= _MOST:
-            self._noted.pop(pod.uid, None)
-        else:
-            self._noted[pod.uid] = kin, note
+        """Follow the note of a pod until the pod is deleted; later events of the pod change nothing."""
+        noted = self._noted.get(pod.uid)
+        if noted is not None:
+            if noted.since is not None or noted.read == note:
+                return
+            self._forget(noted)
+        kin, now = _kin(pod), self._clock()
+        if note is None or kin is None or note.until <= now:
+            return
+        noted = _Noted(pod.uid, kin, note, replace(note, until=min(note.until, now + _LONGEST)))
+        of_namespace = self._namespaces[kin.workload.namespace]
+        self._noted[pod.uid] = of_namespace[pod.uid] = noted
+        heappush(self._ends, (noted.note.until, pod.uid))
+        if len(of_namespace) > _MOST_OF_NAMESPACE:
+            self._forget(next(iter(of_namespace.values())))
+        if len(self._noted) > _MOST:
+            self._forget(next(iter(self._noted.values())))
+        if len(self._ends) > 2 * len(self._noted) + _MOST_OF_NAMESPACE:  # notes that were pushed out have left theirs
+            self._ends = [(each.note.until, uid) for uid, each in self._noted.items()]
+            heapify(self._ends)
 
     def _vacate(self, uid: str, since: float) -> None:
         """Open the note of a deleted pod for a replacement."""
-        found = self._noted.pop(uid, None)
-        if found is not None:
-            kin, note = found
-            self._vacancies[kin].append(_Vacancy(note, since))
-            self._settled[uid] = note.until
+        noted = self._noted.get(uid)
+        if noted is not None and noted.since is None:
+            noted.since = since
+            self._vacancies[noted.kin].append(noted)
 
     def _bind(self, pod: Pod, created_at: float) -> None:
         """Close the note of a bound replacement, whichever process has chosen its node."""
         claimed = self._claimed.pop(pod.uid, None)
         if claimed is not None:
-            self._settled[pod.uid] = claimed[1].note.until
+            self._settled[pod.uid] = claimed
             return
         kin = _kin(pod)
-        if kin is None or pod.uid in self._settled:
+        noted = self._noted.get(pod.uid)
+        if kin is None or pod.uid in self._settled or (noted is not None and noted.since is not None):
             return
         for index, vacancy in enumerate(self._vacancies.get(kin, ())):
-            if created_at >= vacancy.since:
-                self._settled[pod.uid] = self._take(kin, index).note.until
+            if vacancy.since is not None and created_at >= vacancy.since:
+                self._settled[pod.uid] = self._take(kin, index, pod.uid)
                 return
 
     def _drop(self, uid: str) -> None:
         self._vacate(uid, self._clock() - _CLOCKS)
         claimed = self._claimed.pop(uid, None)
         if claimed is not None:
-            kin, vacancy = claimed
-            self._vacancies[kin].insert(0, vacancy)
+            claimed.taker = ""
+            self._vacancies[claimed.kin].insert(0, claimed)
 
-    def _take(self, kin: _Kin, index: int) -> _Vacancy:
+    def _take(self, kin: _Kin, index: int, taker: str) -> _Noted:
         vacancies = self._vacancies[kin]
         vacancy = vacancies.pop(index)
+        vacancy.taker = taker
         if not vacancies:
             del self._vacancies[kin]
         return vacancy
@@ -141,12 +174,22 @@ class PlannedTargets:
     def _expire(self) -> None:
         """Forget notes that are no longer valid."""
         now = self._clock()
-        for kin, vacancies in list(self._vacancies.items()):
-            vacancies[:] = [each for each in vacancies if each.note.until > now]
-            if not vacancies:
-                del self._vacancies[kin]
-        self._claimed = {uid: found for uid, found in self._claimed.items() if found[1].note.until > now}
-        self._settled = {uid: until for uid, until in self._settled.items() if until > now}
+        while self._ends and self._ends[0][0] <= now:
+            noted = self._noted.get(heappop(self._ends)[1])
+            if noted is not None and noted.note.until <= now:
+                self._forget(noted)
+
+    def _forget(self, noted: _Noted) -> None:
+        namespace = noted.kin.workload.namespace
+        del self._noted[noted.uid], self._namespaces[namespace][noted.uid]
+        if not self._namespaces[namespace]:
+            del self._namespaces[namespace]
+        if noted.taker:
+            self._claimed.pop(noted.taker, None)
+            self._settled.pop(noted.taker, None)
+        elif noted.since is not None:
+            vacancies = self._vacancies[noted.kin]
+            self._take(noted.kin, vacancies.index(noted), "")
 
 
 def _kin(pod: Pod) -> _Kin | None:

@@ -18,6 +18,7 @@ from runtime.kubernetes.k8s_fields import unix_seconds
 TARGET: Final = "rebalancer.trimaran.io/target"
 SOURCE: Final = "rebalancer.trimaran.io/target-source"
 UNTIL: Final = "rebalancer.trimaran.io/target-until"
+_LONGEST: Final = 253  # characters of a node's name; an annotation may have 256 KiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +37,15 @@ class TargetNote:
 
     @classmethod
     def read(cls, annotations: Mapping[str, Any]) -> "TargetNote | None":
-        """Read the note in a pod's annotations; None without a complete one."""
+        """Read the note in a pod's annotations; None without a complete one, or with what is no name of a node."""
         target, source, until = (annotations.get(name) for name in (TARGET, SOURCE, UNTIL))
         try:
             seconds = unix_seconds(until, UNTIL)
         except ValueError:
             return None
-        return cls(str(target), str(source), seconds) if target and source and seconds is not None else None
+        if seconds is None or not all(isinstance(name, str) and 0 < len(name) <= _LONGEST for name in (target, source)):
+            return None
+        return cls(str(target), str(source), seconds)
 
     def annotations(self) -> dict[str, str]:
         """Return the annotations of the note."""

@@ -133,6 +133,79 @@ def test_a_note_expires(followed: Followed) -> None:
     assert not any(held[name] for name in ("_noted", "_vacancies", "_claimed", "_settled"))
 
 
+def sizes(followed: Followed) -> dict[str, int]:
+    """Return the number of entries of each collection."""
+    return {name: len(held) for name, held in vars(followed.targets).items() if hasattr(held, "__len__")}
+
+
+def test_a_note_counts_for_an_hour_at_most(followed: Followed) -> None:
+    """A forged note until the year 9999 is forgotten an hour after it was seen, whatever events follow."""
+    old = pod("web-old", "node-3")
+    forged = {**NOTE.annotations(), "rebalancer.trimaran.io/target-until": "9999-01-01T00:00:00Z"}
+    for _ in range(3):
+        followed.put(old, annotations=forged)
+    followed.put(old, annotations=forged, deletionTimestamp=rfc3339(NOW + 30), deletionGracePeriodSeconds=30)
+    followed.now = NOW + 3599
+    assert followed.claim("web-1") is not None
+    followed.now = NOW + 3601
+    assert followed.claim("web-1") is None
+    assert set(sizes(followed).values()) == {0}
+
+
+@pytest.mark.parametrize("are_deleted", [False, True])
+def test_forged_notes_push_out_their_own(followed: Followed, *, are_deleted: bool) -> None:
+    """Any number of notes in one namespace leaves those of others, and only the newest 100 of its own."""
+    followed.evict("web-old")
+    for number in range(1000):
+        forged = pod(f"forged-{number}", "node-3", of=f"of-{number}", namespace="tenant")
+        followed.put(forged, annotations=OTHER.annotations())
+        if are_deleted:
+            followed.targets.drop(forged["metadata"]["uid"])
+    assert max(sizes(followed).values()) <= 101 + 101 + 100  # the heap may hold some that are outdated
+    assert followed.claim("web-1") == NOTE
+    if are_deleted:
+        claimed = [followed.claim(f"n-{each}", of=f"of-{each}", namespace="tenant") for each in (0, 899, 900, 999)]
+        assert claimed == [None, None, OTHER, OTHER]
+
+
+def test_the_oldest_notes_of_all_are_pushed_out(followed: Followed) -> None:
+    """With notes in very many namespaces the newest 10,000 stay."""
+    for number in range(10_050):
+        old = pod("web-old", "node-3", namespace=f"n-{number // 100}", metadata={"uid": f"uid-{number}"})
+        followed.put(old, annotations=NOTE.annotations())
+        followed.targets.drop(f"uid-{number}")
+    assert max(sizes(followed).values()) <= 2 * 10_000 + 100
+    assert followed.claim("web-first", namespace="n-0") == NOTE
+    assert sum(followed.claim(f"web-{number}", namespace="n-0") is not None for number in range(100)) == 49
+
+
+def test_a_note_that_changes_again_and_again_is_one_note(followed: Followed) -> None:
+    """A pod that is annotated 1,000 times leaves no trace of its former notes."""
+    old = pod("web-old", "node-3")
+    for number in range(1000):
+        followed.put(old, annotations=TargetNote(f"node-{number}", "node-3", NOW + 300).annotations())
+    followed.targets.drop(old["metadata"]["uid"])
+    assert max(sizes(followed).values()) <= 102
+    note = followed.claim("web-1")
+    assert note is not None
+    assert note.target == "node-999"
+
+
+def test_a_moved_replacement_leaves_its_own_note(followed: Followed) -> None:
+    """A bound replacement may be moved again before the first note ends."""
+    followed.evict("web-old")
+    followed.put(pod("web-1", "node-7", created_at=NOW))
+    followed.evict("web-1", OTHER, created_at=NOW)
+    assert followed.claim("web-2") == OTHER
+
+
+@pytest.mark.parametrize("name", ["", "n" * 254, "n" * 200_000])
+def test_a_name_that_no_node_has_is_no_note(name: str) -> None:
+    """A text of 256 KiB, which an annotation may have, is not kept as the name of a node."""
+    assert TargetNote.read(TargetNote(name, "node-3", NOW).annotations()) is None
+    assert TargetNote.read(TargetNote("node-7", name, NOW).annotations()) is None
+
+
 @given(events=st.lists(st.tuples(st.sampled_from("ndcbx"), st.integers(0, 3)), max_size=40))
 def test_no_note_is_used_twice(events: list[tuple[str, int]]) -> None:
     """In any order of notes, deletions, claims, bindings and drops there are at most as many users as notes."""
