@@ -25,6 +25,7 @@ from trimaran.rebalancer.look import ClusterLook, recent_moves
 from trimaran.rebalancer.measured_use import UseReader, is_fragmented
 from trimaran.rebalancer.mover import LeadershipLost, PodMover
 from trimaran.rebalancer.moves import MoveRecord, MoveState
+from trimaran.rebalancer.note_cleaning import NoteCleaner
 from trimaran.rebalancer.outcomes import followed, measured
 from trimaran.rebalancer.plan import MovePlan, plan_moves
 from trimaran.rebalancer.reports import MoveReporter, RebalancerCounts, gains
@@ -106,6 +107,7 @@ class Rebalancer:
         self._reporter, self.counts, self._rules, self._schedule = reporter, counts, rules, schedule
         self._term, self._clock, self._uptime = term, clock, uptime
         self._costs = MoveCosts()
+        self._cleaner = NoteCleaner(uptime)
         self._looks = BadLooks(rules.nodes.bad_looks, rules.nodes.good_looks)
         self._triggers = TriggerWatch(schedule.triggers, schedule.hot_percent)
         self._observed = Ledger()  # moves that were planned only
@@ -131,6 +133,9 @@ class Rebalancer:
             if self._schedule.acts and self._can_judge():
                 ledger = self._follow(ledger)
             self._search_if_due(ledger, term)
+            if self._schedule.acts and self._can_judge():  # after the search, which a tenant's notes must not delay
+                moving = {record.uid for record in self.published.ledger.open_records()}
+                self._cleaner.clean(self._watch.noted_pods(), moving, self._mover(term))
         except (LeadershipLost, LedgerConflict, UnreadableLedger) as error:
             self._outage.failed(str(error) or "another replica took the Lease")
         except REQUEST_FAILURES as error:
@@ -165,7 +170,6 @@ class Rebalancer:
             self._store.write(ledger)
         self.counts.open = len(ledger.open_records())
         self.counts.twice = CooldownClock(self._rules.cooldowns, ledger.records).moved_twice()
-        self._remove_notes(ledger)
         return ledger
 
     def _count_end(self, record: MoveRecord) -> None:
@@ -173,13 +177,6 @@ class Rebalancer:
             self.counts.moves["landed" if record.landed_on == record.target else "elsewhere"] += 1
         else:
             self.counts.moves[str(record.state)] += 1
-
-    def _remove_notes(self, ledger: Ledger) -> None:
-        """Remove notes from pods that no open move is about, such as after a kill."""
-        moving = {record.uid for record in ledger.open_records()}
-        for pod in self._watch.noted_pods():
-            if pod.uid not in moving and not pod.terminating:
-                self._mover(None).evictor.note(pod.namespace, pod.name, pod.uid, None)
 
     def _search_if_due(self, ledger: Ledger, term: int | None) -> None:
         acts = self._schedule.acts and ledger.brake is None

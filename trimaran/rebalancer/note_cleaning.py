@@ -1,0 +1,71 @@
+"""Removal of notes that no open move is about, such as after a kill."""
+
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from runtime.kubernetes.objects import Pod
+from trimaran.rebalancer.mover import PodMover
+
+_MOST_A_CYCLE: Final = 10  # requests
+_MIN_SECONDS, _MAX_SECONDS = 5.0, 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Pause:
+    """Pause of a namespace after requests for its pods.
+
+    Attributes:
+        seconds: its length.
+        ends_at: its end, on the clock that never jumps.
+    """
+
+    seconds: float
+    ends_at: float
+
+
+class NoteCleaner:
+    """Removal of notes within a budget, since a tenant may write notes on its pods again and again.
+
+    A cycle sends at most 10 requests, and stops at the first that fails. After them a namespace is left alone for 5
+    seconds, then for twice as long each time, up to 5 minutes. Five quiet minutes after a pause it begins again.
+
+    Args:
+        uptime: clock that never jumps, seconds.
+    """
+
+    def __init__(self, uptime: Callable[[], float]) -> None:
+        self._uptime = uptime
+        self._pauses: dict[str, _Pause] = {}
+
+    def clean(self, noted: Iterable[Pod], moving: Container[str], mover: PodMover) -> None:
+        """Remove the notes of some pods.
+
+        Args:
+            noted: the pods with a note.
+            moving: UIDs of the pods whose notes are needed.
+            mover: writer of notes, which knows whether this process may write still.
+        """
+        now = self._uptime()
+        self._pauses = {name: each for name, each in self._pauses.items() if now < each.ends_at + _MAX_SECONDS}
+        left = [
+            each
+            for each in noted
+            if each.uid not in moving and not each.terminating and self._is_due(each.namespace, now)
+        ]
+        left.sort(key=lambda pod: pod.namespace in self._pauses)  # namespaces without earlier requests come first
+        asked: set[str] = set()
+        for pod in left[:_MOST_A_CYCLE]:
+            if not mover.leads():
+                break
+            asked.add(pod.namespace)
+            if mover.evictor.note(pod.namespace, pod.name, pod.uid, None):
+                break
+        for namespace in asked:
+            before = self._pauses.get(namespace)
+            seconds = _MIN_SECONDS if before is None else min(2 * before.seconds, _MAX_SECONDS)
+            self._pauses[namespace] = _Pause(seconds, now + seconds)
+
+    def _is_due(self, namespace: str, now: float) -> bool:
+        pause = self._pauses.get(namespace)
+        return pause is None or now >= pause.ends_at
