@@ -85,3 +85,23 @@ def test_the_policies_leave_the_writers_only_what_they_write(cluster: ControlPla
     named = {**eviction, "deleteOptions": {"preconditions": {"uid": uid}}}
     assert mover.request("POST", f"{POD}/eviction", json=named).ok
     assert refusal(cluster.api, NODE, {"spec": {"taints": []}, "metadata": {"labels": {"team": "b"}}}) == ""
+
+
+def test_only_the_rebalancer_sets_notes_of_planned_targets(cluster: ControlPlane) -> None:
+    """Others may neither set nor change a note, at a pod's creation or through its status, but remove it."""
+    mover, others = cluster.service_account("trimaran", "trimaran-rebalancer"), cluster.api
+    note = {"metadata": {"annotations": TargetNote("node-2", "node-1", 1e9).annotations()}}
+    wait_until(lambda: "only the rebalancer" in refusal(others, POD, note), "a note of others")
+    assert "only the rebalancer" in refusal(others, f"{POD}/status", note)
+    for name, text in note["metadata"]["annotations"].items():
+        assert "only the rebalancer" in refusal(others, POD, {"metadata": {"annotations": {name: text}}}), name
+    with pytest.raises(requests.HTTPError, match="only the rebalancer"):
+        others.create(pod("forged", annotations=note["metadata"]["annotations"]))
+    mover.patch(POD, note)
+    changed = {"metadata": {"annotations": TargetNote("node-3", "node-1", 1e9).annotations()}}
+    assert "only the rebalancer" in refusal(others, POD, changed)
+    assert refusal(mover, POD, changed) == ""
+    for change in ({"team": "b"}, {"rebalancer.trimaran.io/move": "false"}, dict(REMOVED)):
+        assert refusal(others, POD, {"metadata": {"annotations": change}}) == "", change
+        assert refusal(others, f"{POD}/status", {"metadata": {"annotations": change}}) == "", change
+    others.create(pod("web-2", annotations={"rebalancer.trimaran.io/move": "false"}))

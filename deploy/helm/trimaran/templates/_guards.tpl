@@ -1,4 +1,4 @@
-{{/* A policy that limits what a part's account may change, and its binding. */}}
+{{/* A policy that limits what a part's account may change, or with others every other account, and its binding. */}}
 {{- define "trimaran.guard" }}
 {{- $ := index .part 0 }}
 apiVersion: admissionregistration.k8s.io/v1
@@ -8,16 +8,16 @@ metadata:
   labels:
     {{- include "trimaran.labels" .part | nindent 4 }}
 spec:
-  failurePolicy: Fail # of requests by this account; no other request gets as far as the rules
+  failurePolicy: {{ if .others }}Ignore # no pod of others waits for this policy{{ else }}Fail # of requests by this account; no other request gets as far as the rules{{ end }}
   matchConstraints:
     resourceRules:
       - apiGroups: [""]
         apiVersions: [v1]
-        operations: [{{ eq .resource "pods/eviction" | ternary "CREATE" "UPDATE" }}]
+        operations: [{{ if .others }}CREATE, UPDATE{{ else }}{{ eq .resource "pods/eviction" | ternary "CREATE" "UPDATE" }}{{ end }}]
         resources: [{{ .resource }}]
   matchConditions:
-    - name: account
-      expression: request.userInfo.username == 'system:serviceaccount:{{ $.Release.Namespace }}:{{ include "trimaran.name" .part }}'
+    - name: {{ if .others }}others{{ else }}account{{ end }}
+      expression: request.userInfo.username {{ if .others }}!={{ else }}=={{ end }} 'system:serviceaccount:{{ $.Release.Namespace }}:{{ include "trimaran.name" .part }}'
   validations:
     {{- .rules | nindent 4 }}
 ---
