@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Collection
 
 from runtime.kubernetes.objects import Pod
@@ -14,6 +15,7 @@ from trimaran.scheduler.statuses import StatusWriter
 from trimaran.scheduler.telemetry import AttemptResult, SchedulerTelemetry
 
 _MOST_WAITING = 200  # decisions that wait for a thread of the binder
+_MOST_BOUND = 10_000  # pods whose rejection by a kubelet counts; it follows their Binding within seconds
 _log = logging.getLogger(__name__)
 
 
@@ -42,6 +44,7 @@ class DecisionExecutor:
         self._inbox, self._telemetry, self._names = inbox, telemetry, frozenset(scheduler_names)
         self._pending: dict[str, tuple[float, int]] = {}  # by uid: since when, and number of attempts
         self._cycle_seconds: dict[str, float] = {}  # by uid, of pods that are being bound
+        self._bound: OrderedDict[str, str] = OrderedDict()  # node names by uid of the pods that were bound last
 
     def start(self) -> None:
         """Start the threads."""
@@ -97,7 +100,14 @@ class DecisionExecutor:
                 self._pending[pod.uid] = since, attempts + 1
                 self._cycle_seconds[pod.uid] = seconds
                 self._statuses.forget(pod.uid)
+                self._bound[pod.uid] = decision.node_name
+                if len(self._bound) > _MOST_BOUND:
+                    self._bound.popitem(last=False)
             self._binder.carry_out(decision)
+
+    def has_bound(self, uid: str, node_name: str) -> bool:
+        """Return whether a pod is among the last 10,000 that were sent to this node. Thread-safe."""
+        return self._bound.get(uid) == node_name
 
     def report_rejection(self, node_name: str, reason: str) -> None:
         """Count a pod that the kubelet of a node rejected, and let the node get no pods for a while. Thread-safe."""

@@ -42,10 +42,17 @@ class RejectionFeed:
     Args:
         scheduler_names: schedulers whose pods count.
         report: called with the name of the node and the reason.
+        has_bound: returns whether this process has bound the pod with a UID to a node. A pod may be created with a
+            node of its author's choice, and with any ``schedulerName``: its rejection says nothing of our decisions.
     """
 
-    def __init__(self, scheduler_names: Collection[str], report: Callable[[str, str], None]) -> None:
-        self._names, self._report = frozenset(scheduler_names), report
+    def __init__(
+        self,
+        scheduler_names: Collection[str],
+        report: Callable[[str, str], None],
+        has_bound: Callable[[str, str], bool] = lambda _uid, _node_name: True,
+    ) -> None:
+        self._names, self._report, self._has_bound = frozenset(scheduler_names), report, has_bound
         self._known: set[str] | None = None  # uids of the failed pods; None before the first list
 
     def replace(self, objects: Iterable[Object]) -> None:
@@ -71,7 +78,8 @@ class RejectionFeed:
     def _examine(self, failed: Object) -> None:
         spec, reason = get(failed, "spec"), rejection_reason(failed)
         node_name = str(get(spec, "nodeName") or "")
-        if reason and node_name and get(spec, "schedulerName") in self._names:
+        is_ours = get(spec, "schedulerName") in self._names and self._has_bound(_uid(failed), node_name)
+        if reason and node_name and is_ours:
             self._report(node_name, reason)
 
 

@@ -40,14 +40,15 @@ class RejectingNodes:
         """Names of the nodes in backoff."""
         return tuple(sorted(self._active))
 
-    def reject(self, name: str, now: float) -> None:
+    def reject(self, name: str, now: float, most: int) -> None:
         """Take note that a kubelet rejected a pod; rejections of pods that were bound before the backoff do not count.
 
         Args:
             name: name of the node.
             now: seconds.
+            most: largest number of nodes in backoff; while there are that many, no other begins.
         """
-        if name in self._active:
+        if name in self._active or len(self._active) >= most:
             return
         last = self._last.get(name)
         is_recent = last is not None and now < last.until + self._max

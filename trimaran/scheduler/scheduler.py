@@ -143,8 +143,12 @@ class Scheduler:
         self._binding.recheck()
 
     def reject_pod(self, node_name: str, now: float) -> None:
-        """Take note that the kubelet of a node rejected a pod: the node gets no pods for a while."""
-        self.node_backoff.reject(node_name, now)
+        """Take note that the kubelet of a node rejected a pod: the node gets no pods for a while.
+
+        At most a tenth of the nodes are left out at once, but at least one: a Deployment whose pods every kubelet
+        rejects, for example for a forbidden sysctl, must not stop all others.
+        """
+        self.node_backoff.reject(node_name, now, max(1, len(self.state.table) // 10))
         self._mark_node(node_name, now)
 
     def put_pod(self, pod: Pod, now: float) -> None:

@@ -83,7 +83,7 @@ class SchedulerWorker:
         if section.mode == "bind":
             leadership = self._leadership()
             executor = self._executor(leadership, inbox, telemetry, scheduler.is_outdated)
-            rejections = RejectionFeed(self._setup.scheduler_names, executor.report_rejection)
+            rejections = RejectionFeed(self._setup.scheduler_names, executor.report_rejection, executor.has_bound)
         shadow = ShadowRecord(scheduler, telemetry)
         handler = executor or shadow
         feed = ClusterFeed(

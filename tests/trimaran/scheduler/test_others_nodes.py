@@ -127,6 +127,30 @@ def test_rejections_are_reported_once_and_only_for_own_pods() -> None:
     assert reported == [("a", "UnexpectedAdmissionError"), ("a", "OutOfpods")]
 
 
+def test_a_rejection_of_a_pod_that_we_did_not_bind_does_not_count() -> None:
+    """A tenant may create pods with our name that are on a node already; their kubelet rejects them."""
+    reported: list[tuple[str, str]] = []
+    bound = {("own", "a"), ("moved", "b")}
+    feed = RejectionFeed(["ours"], lambda *each: reported.append(each), lambda *each: each in bound)
+    feed.replace([])
+    for uid in ("forged", "moved", "own"):
+        feed.put(failed(uid))
+    assert reported == [("a", "OutOfcpu")]
+
+
+def test_a_tenth_of_the_nodes_rejects_at_most(scheduler: Scheduler) -> None:
+    """Pods that every kubelet rejects keep few nodes from the others, and never all of several."""
+    nodes = [node(f"n-{number:02}") for number in range(39)]
+    scheduler.replace_nodes(nodes, 0.0)
+    for each in nodes:
+        scheduler.reject_pod(each.name, 1.0)
+    assert scheduler.node_backoff.nodes == ("n-00", "n-01", "n-02")
+    assert {decide(scheduler, f"web-{number}", 2.0) for number in range(60)} == {each.name for each in nodes[3:]}
+    assert scheduler.next(11.0) is None
+    scheduler.reject_pod("n-20", 12.0)
+    assert scheduler.node_backoff.nodes == ("n-20",)
+
+
 @pytest.mark.parametrize(
     ("reason", "message", "expected"),
     [

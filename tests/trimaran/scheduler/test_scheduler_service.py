@@ -146,6 +146,9 @@ def test_room_that_another_scheduler_takes_first_and_rejections_are_counted(live
     live.run(lambda: live.value("trimaran_scheduler_outdated_decisions_total") == 1)
     assert "nodeName" not in live.api.pods["default/web-2"]["spec"]
     assert isinstance(live.handler, DecisionExecutor)
+    assert live.handler.has_bound("uid-web-0", "node-0")
+    assert not live.handler.has_bound("uid-web-0", "node-1")
+    assert not live.handler.has_bound("uid-other", "node-0")
     live.handler.report_rejection("node-0", "OutOfcpu")
     live.run(lambda: live.loop.counts.get("nodes_in_backoff") == 1)
     assert live.value("trimaran_scheduler_kubelet_rejections_total", reason="OutOfcpu") == 1
