@@ -4,8 +4,8 @@ The rebalancer notes the target on a pod before it evicts the pod (:mod:`trimara
 from the deletion of the pod on, for one new pod of the same workload and revision: pods of one revision are
 interchangeable, so it does not matter which one takes it. A replacement of a StatefulSet's pod has the same name, too.
 
-A tenant may write such notes on its pods. So each counts for an hour at most, and only the newest of a namespace, and of
-all namespaces, are kept: a tenant's notes push out its own.
+A tenant may write such notes on its pods. So each counts for an hour at most, and only the newest of a namespace and
+of all namespaces are kept: a tenant's notes push out its own.
 """
 
 import threading

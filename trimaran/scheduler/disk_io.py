@@ -29,6 +29,7 @@ ANNOTATION: Final = "blockio.kubernetes.io/throughput"
 _STRATEGIES: Final = ("LeastAllocated", "MostAllocated")
 _NO_DISK: Final = "node(s) had no disk with the requested throughput"
 _NANO: Final = 10**9
+_LONGEST: Final = 1024  # characters; an annotation may have 256 KiB, and those of all placed pods are read for each pod
 
 
 @dataclass(frozen=True)
@@ -198,6 +199,8 @@ def read_request(pod: Pod) -> Throughput | None:
     stated = pod.annotations.get(ANNOTATION)
     if stated is None:
         return None
+    if len(stated) > _LONGEST:
+        raise ValueError(f"must be a JSON object, got {stated[:80]!r} ..., longer than {_LONGEST} characters")
     try:
         fields = parse_json(stated)
     except ValueError:

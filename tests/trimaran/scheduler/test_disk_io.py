@@ -81,6 +81,20 @@ def test_an_annotation_that_cannot_be_read_is_a_message(written: str) -> None:
     assert made["good"] in {"a", "b"}
 
 
+def test_an_annotation_is_short() -> None:
+    """One of 256 KiB rejects its pod, and costs nothing on a node, where it would be read again for each pod."""
+    long = asks("long", "20Mi", "0")
+    long["metadata"]["annotations"][ANNOTATION] += " " * 250_000
+    machine = cluster(disks("a", (100, 100, 100)))
+    assert "longer than 1024 characters" in machine.place(long)["long"]
+    placed = [{**asks(f"old-{number}", "90Mi", "0"), "spec": {**long["spec"], "nodeName": "a"}} for number in range(2)]
+    for each in placed:
+        each["metadata"]["annotations"][ANNOTATION] += " " * 250_000
+    machine = cluster(disks("a", (100, 100, 100)))
+    machine.place(*placed)
+    assert machine.place(asks("next", "20Mi", "0"))["next"] == "a"
+
+
 def test_an_unknown_strategy_is_an_error() -> None:
     """The message has the key and the words."""
     with pytest.raises(ValueError, match="scoreStrategy: must be one of LeastAllocated, MostAllocated"):
