@@ -63,7 +63,7 @@ class Wait:
     """Answer of a Permit plugin: the pod waits on its node.
 
     Attributes:
-        seconds: time after which the pod is rejected.
+        seconds: time after which the pod is rejected; more than 900 count as 900.
     """
 
     seconds: float

@@ -19,6 +19,8 @@ from trimaran.scheduler.nominations import Nominations
 from trimaran.scheduler.profile import SchedulerProfile
 from trimaran.scheduler.queue import QueueEntry, SchedulingQueue
 
+_LONGEST_WAIT_SECONDS = 900.0  # for a Permit plugin, as in kube-scheduler (maxTimeout); a PodGroup may state any time
+
 
 class SchedulingCycle:
     """Attempts to place pods. For one thread.
@@ -149,5 +151,5 @@ class SchedulingCycle:
             if isinstance(answer, Rejection):
                 return {}, answer, plugin.name
             if isinstance(answer, Wait):
-                waits[plugin.name] = now + answer.seconds
+                waits[plugin.name] = now + min(answer.seconds, _LONGEST_WAIT_SECONDS)
         return waits, None, ""

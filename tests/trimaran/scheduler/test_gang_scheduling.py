@@ -209,6 +209,17 @@ def test_two_gangs_that_fit_only_singly_are_both_done(timeout: int, arguments: d
     assert max(started.values()) <= 40.0
 
 
+def test_a_gang_keeps_its_nodes_for_a_quarter_of_an_hour_at_most() -> None:
+    """Whatever time a PodGroup states: its pods lose their nodes after 900 seconds, as in kube-scheduler."""
+    scheduler = machine([1, 1, 1], pod_group_reject_percentage=50)
+    scheduler.put_other(COSCHEDULING, group("a", 4, scheduleTimeoutSeconds=2**31 - 1), 0.0)
+    for number, millicores in enumerate((1000, 1000, 1000, 2000)):
+        scheduler.put_pod(pod(f"a{number}", "a", millicores), 0.0)
+    waiting = [decision for decision in decisions(scheduler, 0.0) if isinstance(decision, Waiting)]
+    assert len(waiting) == 3
+    assert scheduler.waiting.next_at() == 900.0
+
+
 def test_a_gang_that_failed_lets_the_others_go_first() -> None:
     """The queue orders gangs by the time of their last failure, so a large gang cannot block the rest."""
     scheduler = machine([3])
