@@ -1,11 +1,14 @@
 """The admission policies of the manifests: what the accounts of the writers may change of nodes and pods."""
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
+import yaml
+from control_plane import builds
 from control_plane.api import Api
 from control_plane.cluster import ControlPlane
 from control_plane.manifests import container, pod
@@ -19,6 +22,7 @@ from trimaran.soft_taints.node_state import NodeState
 
 pytestmark = pytest.mark.e2e
 
+CHART = Path(__file__).parents[2] / "deploy/helm/trimaran"
 NODE, POD = "/api/v1/nodes/node-1", f"{PODS}/web"
 SPOT = {"key": "spot", "value": "true", "effect": "NoSchedule"}
 HOT = {"key": "trimaran.io/hot", "value": "true", "effect": "PreferNoSchedule"}
@@ -105,3 +109,18 @@ def test_only_the_rebalancer_sets_notes_of_planned_targets(cluster: ControlPlane
         assert refusal(others, POD, {"metadata": {"annotations": change}}) == "", change
         assert refusal(others, f"{POD}/status", {"metadata": {"annotations": change}}) == "", change
     others.create(pod("web-2", annotations={"rebalancer.trimaran.io/move": "false"}))
+
+
+def test_the_policies_of_the_chart_are_those_of_the_manifests() -> None:
+    """With the release ``trimaran`` both have the same rules for the rebalancer's account and for all others."""
+    values = ("--set", "rebalancer.enabled=true,rebalancer.mode=act", "--show-only", "templates/guards.yaml")
+    place = ("--kube-version", "1.37.0", "--namespace", "trimaran")
+    command = [builds.binary("helm"), "template", "trimaran", CHART, *place, *values]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+
+    def policies(text: str) -> dict[tuple[str, str], dict[str, Any]]:
+        objects = [each for each in yaml.safe_load_all(text) if each and each["kind"].startswith("Validating")]
+        return {(each["kind"], each["metadata"]["name"]): each["spec"] for each in objects}
+
+    rendered = done.stdout.replace("trimaran-trimaran-", "trimaran-")  # names begin with the namespace
+    assert policies(rendered) == policies((CHART.parents[1] / "kubernetes/rebalancer-act.yaml").read_text())

@@ -42,8 +42,8 @@ class _Noted:
     Attributes:
         uid: UID of the noted pod.
         kin: what its replacement shares with it.
-        read: the note as it is on the pod.
-        note: the note as it counts, with an earlier end.
+        read: the note on the pod.
+        note: the note that counts, whose end may be earlier.
         since: Unix time of the pod's deletion; None before it.
         taker: UID of the replacement that has claimed the note, or is bound; "" without one.
     """
