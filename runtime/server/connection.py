@@ -63,6 +63,7 @@ class Connection:
         state: current state.
         since: start of the wait for the client, or the last time the client received data; monotonic seconds.
         deadline: end of the wait for the client, monotonic seconds; has no meaning in PROCESSING.
+        has_taken: whether the client has taken some of the response that is sent, beyond what the socket buffers.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class Connection:
         # Part of a request that the deadline is for. A new connection that stays silent gets the time for a head,
         # which is shorter than the time between two requests.
         self._stage = Stage.HEAD
+        self.has_taken = self._is_buffer_full = False
         self._unsent: deque[memoryview] = deque()
         self._socket_lock = threading.Lock()  # keeps the socket open during send_early
         self._keep_alive = self._has_backlog = False
@@ -183,7 +185,7 @@ class Connection:
         try:
             step(now)
         except _WOULD_BLOCK:
-            return
+            self._is_buffer_full = self.state is ConnectionState.SENDING
         except ssl.SSLError:  # no common TLS version or the like; the TLS layer has sent the client an alert
             self._try(self._linger, now)
         except OSError:  # the client disconnected
@@ -235,6 +237,7 @@ class Connection:
             pieces = (b"".join(pieces),)
         self._unsent.extend(memoryview(piece) for piece in pieces if piece)
         self._keep_alive = response.keep_alive
+        self.has_taken = self._is_buffer_full = False
         self.state, self.since, self.deadline = ConnectionState.SENDING, now, now + SEND_SECONDS
         self._try(self._send, now)
 
@@ -247,6 +250,7 @@ class Connection:
             sent = self.sock.send(self._unsent[0][:_SENT_BYTES])
             total += sent
             self.since = now
+            self.has_taken |= self._is_buffer_full  # only the client makes room in a full buffer
             if sent < len(self._unsent[0]):
                 self._unsent[0] = self._unsent[0][sent:]
             else:

@@ -145,10 +145,23 @@ class Connections:
             self._close([each for each in self._waiting() if now > each.deadline])
         if self._is_full():
             self._close(_longest(self._waiting(now - _MIN_WAIT_SECONDS), len(self) - self._max_connections))
-        self._close(_longest(self._sending, len(self._sending) - MAX_SENDING))
+        self._limit_sending()
         while self._buffered_bytes > MAX_BUFFERED_BYTES and self._buffered:
             self._close(_longest(self._buffered, 1))
         self._set_accepting(not self._is_stopping and not self._is_full() and now >= self._paused_until)
+
+    def _limit_sending(self) -> None:
+        """Give up the responses with the longest wait for their clients, of those that take nothing first.
+
+        In a flood of such clients, each newer than the last, a client that takes its response has the longest wait.
+        Half of the places are for clients that had no time yet to take any.
+        """
+        excess = len(self._sending) - MAX_SENDING
+        if excess > 0:
+            silent = [each for each in self._sending if not each.has_taken]
+            given_up = _longest(silent, min(excess, len(silent) - MAX_SENDING // 2))
+            self._close(given_up)
+            self._close(_longest(self._sending, excess - len(given_up)))
 
     def stop(self, now: float) -> None:
         """Accept no more connections, and close idle connections after 2 seconds at the latest."""

@@ -365,3 +365,55 @@ def test_idle_connections_are_closed_soon_after_stop() -> None:
 
 TestConnections = Machine.TestCase
 TestConnections.settings = settings(max_examples=2 * settings.default.max_examples, stateful_step_count=40)
+
+
+def no_refusal(_refused: RejectedRequest) -> EncodedResponse:
+    """Fail: every request of the test is valid."""
+    raise AssertionError
+
+
+def test_a_client_that_takes_its_response_outlasts_others_that_take_nothing() -> None:
+    """500 new clients a second, of a response that no buffer holds, do not cut that of one with pauses of 0.2 s."""
+    with contextlib.ExitStack() as stack:
+        poller = stack.enter_context(contextlib.closing(selectors.DefaultSelector()))
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+        listener.bind("")
+        listener.listen(64)
+        opened: list[Connection] = []
+        response = EncodedResponse((b"x" * (4 << 20),), keep_alive=True)
+
+        def connect(sock: socket.socket, client: Any, server: Any, now: float) -> Connection:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 15)
+            opened.append(Connection(sock, client, server, 100, lambda *_: response, no_refusal, now))
+            return opened[-1]
+
+        connections = Connections(poller, [ListeningSocket(listener)], connect, 1000)
+        stack.callback(connections.close)
+
+        def turn(now: float) -> None:
+            for _ in range(3):
+                for key, mask in poller.select(0):
+                    if isinstance(key.data, Connection):
+                        connections.handle_events(key.data, mask, now)
+                    else:
+                        connections.accept(key.data, now)
+                connections.enforce_limits(now)
+
+        def ask() -> socket.socket:
+            client = stack.enter_context(socket.socket(socket.AF_UNIX))
+            client.connect(listener.getsockname())
+            client.sendall(KNOWN)
+            return client
+
+        honest = ask()
+        honest.setblocking(False)
+        received = 0
+        for step in range(300):
+            now = step * 0.2 / 100
+            if step % 100 == 1:
+                received += len(honest.recv(1 << 20))
+            ask()
+            turn(now)
+        assert received
+        assert opened[0].state is ConnectionState.SENDING
+        assert sum(each.state is ConnectionState.SENDING for each in opened) == connections_module.MAX_SENDING
