@@ -4,7 +4,8 @@ The caller sends its Kubernetes token. A TokenReview returns the user, and a Sub
 right in a namespace, as in kube-rbac-proxy. The service itself needs no right to read pods for this.
 
 Every new token costs a request to the API server, even a made-up one. So the number of reviews at a time and per second
-is limited. A caller above the limits waits for a moment, and is then asked to retry. Verdicts are cached for seconds.
+is limited. A caller above the limits is asked to retry at once: one that waited would hold a thread, of which there are
+few, and callers whose verdicts are cached would wait as well. Verdicts are cached for seconds.
 """
 
 import hashlib
@@ -23,7 +24,7 @@ from runtime.kubernetes.rbac import needed_rule
 ALL_NAMESPACES = ""
 CACHE_SECONDS = 10.0
 _REVIEW_SECONDS = 5.0
-_WAIT_SECONDS = 1.0  # for a review, and for the next try of one that failed
+_RETRY_SECONDS = 1.0  # until the next try of a review that failed
 _MAX_REVIEWS = 3  # at a time, fewer than the threads that answer such requests
 _TOKENS_PER_SECOND, _MAX_TOKENS = 10.0, 20.0  # TokenReviews: anybody can cause them
 _RIGHTS_PER_SECOND, _MAX_RIGHTS = 100.0, 1000.0  # SubjectAccessReviews: only known users cause them, one a namespace
@@ -65,7 +66,7 @@ class AccessRefusal(NamedTuple):
 class AccessReviews:
     """Authorizer that asks the API server to review callers' tokens and rights to pods. Thread-safe.
 
-    A call takes at most a second more than its reviews.
+    A call takes as long as its own reviews, and waits for no other.
 
     Args:
         api: Kubernetes API, with the service's own credentials.
@@ -95,14 +96,14 @@ class AccessReviews:
         digest = hashlib.sha256(token.encode("utf-8", "replace")).digest()
         if cached := self._cached(digest, namespace):
             return cached
-        if not self._slots.acquire(timeout=_WAIT_SECONDS):
+        if not self._slots.acquire(blocking=False):
             return AccessVerdict.BUSY
         try:
             # Another request may have reviewed the same meanwhile.
             return self._cached(digest, namespace) or self._review(token, digest, namespace)
         except REQUEST_FAILURES as error:
             _log.warning("the access of a caller could not be reviewed", extra={"error": describe(error).reason})
-            self._verdicts.put((digest, namespace), AccessVerdict.UNDECIDED, _WAIT_SECONDS)
+            self._verdicts.put((digest, namespace), AccessVerdict.UNDECIDED, _RETRY_SECONDS)
             return AccessVerdict.UNDECIDED
         finally:
             self._slots.release()
@@ -125,7 +126,7 @@ class AccessReviews:
                 return AccessRefusal(503, "no_review", f"the API server did not review the token: {rights}", {})
             case AccessVerdict.BUSY:
                 reason = "too many tokens are being reviewed; retry in a few seconds"
-                return AccessRefusal(503, "too_many_reviews", reason, {})
+                return AccessRefusal(503, "too_many_reviews", reason, {"Retry-After": "1"})
 
     def _cached(self, digest: bytes, namespace: str) -> AccessVerdict | None:
         is_cached, user = self._users.get(digest)
