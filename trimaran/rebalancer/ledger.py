@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+import msgspec
 import orjson
 
 from trimaran.rebalancer.brake import BrakeReason
@@ -15,6 +16,7 @@ from trimaran.rebalancer.caps import DAY
 from trimaran.rebalancer.moves import MoveRecord, MoveState
 
 _VERSION = 1
+_MOST_BYTES = 1_000_000  # the API server takes 1 MiB of data in a ConfigMap
 _DEFAULTS = {each.name: each.default for each in fields(MoveRecord)}
 
 
@@ -87,6 +89,17 @@ class Ledger:
         kept = tuple(each for each in self.records if each.is_open or now - each.planned_at < DAY)
         return self if len(kept) == len(self.records) else replace(self, records=kept)
 
+    def fitting(self, most_bytes: int = _MOST_BYTES) -> "Ledger":
+        """Return the ledger without the oldest ended moves that make its text longer than some bytes."""
+        excess = len(self.to_json().encode()) - most_bytes
+        kept: list[MoveRecord] = []
+        for record in self.records:
+            if excess > 0 and not record.is_open:
+                excess -= len(orjson.dumps(_short(record))) + 1
+            else:
+                kept.append(record)
+        return self if len(kept) == len(self.records) else replace(self, records=tuple(kept))
+
     def to_json(self) -> str:
         """Return the text for the ConfigMap."""
         document: dict[str, Any] = {
@@ -99,23 +112,25 @@ class Ledger:
 
     @classmethod
     def from_json(cls, text: str) -> "Ledger":
-        """Read the text of the ConfigMap.
+        """Read the text of the ConfigMap; unknown fields are ignored.
 
         Raises:
-            ValueError: it is not a ledger, or one of a later version.
+            ValueError: it is not a ledger, has a field of another type, or is one of a later version.
         """
         try:
             document = orjson.loads(text)
             if document["version"] != _VERSION:
                 raise ValueError(f"version {document['version']}; this program reads version {_VERSION}")
-            brake = document.get("brake")
-            return cls(
-                tuple(map(MoveRecord.from_json, document["moves"])),
-                None if brake is None else Brake(BrakeReason(brake["reason"]), str(brake["text"]), float(brake["at"])),
-                float(document.get("wait") or 0.0),
-            )
-        except (KeyError, TypeError, AttributeError) as error:
+            stored = msgspec.convert(document, _Stored)
+        except (KeyError, TypeError, msgspec.ValidationError) as error:
             raise ValueError(f"not a ledger: {type(error).__name__}: {error}") from error
+        return cls(stored.moves, stored.brake, stored.wait or 0.0)
+
+
+class _Stored(msgspec.Struct):
+    moves: tuple[MoveRecord, ...]
+    brake: Brake | None = None
+    wait: float | None = None
 
 
 def _short(record: MoveRecord) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ Every write has the resource version that was read before. So of two replicas th
 as after a suspension, one fails before it evicts, and reads again what the other wrote.
 """
 
+import logging
 from typing import Any, Final
 
 import requests
@@ -16,6 +17,7 @@ from trimaran.rebalancer.ledger import Ledger
 
 KEY: Final = "ledger"
 _SECONDS = 10.0
+_log = logging.getLogger(__name__)
 
 
 class LedgerConflict(Exception):
@@ -57,25 +59,28 @@ class LedgerStore:
             self._version = ""
             return Ledger()
         self._version = _version_of(found)
-        text = (found.get("data") or {}).get(KEY)
-        if text is None:
-            return Ledger()
         try:
-            return Ledger.from_json(text)
+            return Ledger.from_json((found.get("data") or {})[KEY])
+        except KeyError:
+            why = f"the {self.where} has no key {KEY!r}; nothing is moved. Delete it to begin with empty caps"
+            raise UnreadableLedger(why) from None
         except ValueError as error:
             raise UnreadableLedger(
                 f"the {self.where} cannot be read: {error}; nothing is moved. Delete it to begin with empty caps"
             ) from error
 
     def write(self, ledger: Ledger) -> None:
-        """Write the ledger over the version that was read or written last.
+        """Write the ledger over the version that was read or written last, without old moves if it is too long.
 
         Raises:
             LedgerConflict: another process wrote it since.
             requests.RequestException, OSError: see ``REQUEST_FAILURES``; the write may have succeeded.
         """
+        fitting = ledger.fitting()
+        if left_out := len(ledger.records) - len(fitting.records):
+            _log.warning("the ledger is too long: its oldest moves no longer count", extra={"moves": left_out})
         body: dict[str, Any] = {
-            "apiVersion": "v1", "kind": "ConfigMap", "metadata": dict(self._metadata), "data": {KEY: ledger.to_json()},
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": dict(self._metadata), "data": {KEY: fitting.to_json()},
         }  # fmt: skip
         method, path = ("PUT", self._path) if self._version else ("POST", self._list)
         if self._version:

@@ -1,6 +1,5 @@
 """Moves of pods: the records that the ledger keeps for a day."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -104,9 +103,3 @@ class MoveRecord:
     def changed(self, **fields: Any) -> "MoveRecord":
         """Return the record with some fields changed."""
         return replace(self, **fields)
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> "MoveRecord":
-        """Read a record; unknown fields, as of a later version, are ignored."""
-        known = {name: document[name] for name in cls.__slots__ if name in document}
-        return cls(**{**known, "state": MoveState(known.get("state", MoveState.PLANNED))})

@@ -1,7 +1,9 @@
 """The brake's reasons, and the ledger that survives a restart."""
 
+import re
 from typing import Any
 
+import orjson
 import pytest
 import requests
 from hypothesis import given
@@ -13,6 +15,7 @@ from runtime.http.session import UnexpectedResponse
 from trimaran.rebalancer.brake import BrakeReason, brake_reason, pending_wait
 from trimaran.rebalancer.caps import Caps
 from trimaran.rebalancer.ledger import Brake, Ledger
+from trimaran.rebalancer.ledger_store import UnreadableLedger
 from trimaran.rebalancer.lineage import Member
 from trimaran.rebalancer.moves import MoveRecord, MoveState
 from trimaran.rebalancer.rules import BrakeRules, CapLimits
@@ -149,6 +152,63 @@ def test_an_unreadable_ledger_is_an_error(text: str) -> None:
     """Another document is refused, and never taken for an empty ledger, which would reset the caps."""
     with pytest.raises(ValueError):  # noqa: PT011  of orjson, too
         Ledger.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"planned_at": "yesterday"}, "moves[0].planned_at"), ({"planned_at": None}, "moves[0].planned_at"),
+        ({"restarts": 1.5}, "moves[0].restarts"), ({"refusals": True}, "moves[0].refusals"),
+        ({"uid": 7}, "moves[0].uid"), ({"state": "flying"}, "moves[0].state"), ({"measured": []}, "moves[0].measured"),
+    ],
+)  # fmt: skip
+def test_a_field_of_another_type_makes_the_ledger_unreadable(changes: dict[str, Any], field: str) -> None:
+    """The message names the field; a caller does not meet the value later, in the middle of a move."""
+    document = orjson.loads(Ledger().put(landed(1)).to_json())
+    document["moves"][0].update(changes)
+    with pytest.raises(ValueError, match=r"not a ledger: .*\$\." + re.escape(field)):
+        Ledger.from_json(orjson.dumps(document).decode())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"moves": {}}, {"moves": "none"}, {"moves": None}, {"brake": "set"}, {"brake": {"reason": "lost"}}, {"wait": "1"}],
+)
+def test_a_part_of_another_type_makes_the_ledger_unreadable(changes: dict[str, Any]) -> None:
+    """A brake that cannot be read is not taken for a brake that is released."""
+    document = {**orjson.loads(Ledger().put(landed(1)).to_json()), **changes}
+    with pytest.raises(ValueError, match=r"not a ledger: .*\$\." + next(iter(changes))):
+        Ledger.from_json(orjson.dumps(document).decode())
+
+
+def test_a_config_map_without_the_ledger_is_an_error() -> None:
+    """A ConfigMap that lost its key is not an empty ledger: the caps would begin again."""
+    api = MovingApi(hot_and_cold())
+    api.store.write(Ledger().put(landed(1)))
+    (stored,) = api.maps.values()
+    for data in ({}, None, {"Ledger": stored["data"]["ledger"]}):
+        stored["data"] = data
+        with pytest.raises(UnreadableLedger, match="has no key 'ledger'"):
+            api.store.read()
+
+
+def test_of_a_ledger_that_is_too_long_the_oldest_moves_go_first(caplog: pytest.LogCaptureFixture) -> None:
+    """A ConfigMap has 1 MiB: open moves, the brake and the newest moves stay, and the write succeeds."""
+    long = "n" * 250
+    records = [
+        landed(number, name=long, target=long, source=long, lineage=long, planned_at=NOW + number, uid=f"uid-{number}")
+        for number in range(2000)
+    ]
+    records[0] = records[0].changed(state=MoveState.EVICTED)
+    brake = Brake(BrakeReason.LOST, "why", NOW)
+    api = MovingApi(hot_and_cold())
+    api.store.write(Ledger(tuple(records), brake))
+    (stored,) = api.maps.values()
+    assert 990_000 < len(stored["data"]["ledger"]) <= 1_000_000
+    read = api.ledger()
+    assert read.brake == brake
+    assert read.records == (records[0], *records[2001 - len(read.records) :])
+    assert "the ledger is too long" in caplog.text
 
 
 def test_a_thousand_moves_fit_into_a_config_map() -> None:

@@ -1,6 +1,7 @@
 """The controller in mode act and observe, over an in-memory API: what it writes, and what a restart finds."""
 
 import copy
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -585,3 +586,30 @@ def test_a_fragmented_cluster_is_seen() -> None:
     for request, expected in (("12", True), ("30", False)):
         waiting = pod("big", of="big", request=request, ready_at=None, conditions=[refused])
         assert is_fragmented(replace(world, pods=[*world.pods, waiting]).look()) is expected
+
+
+@pytest.mark.parametrize("wrong", ['"planned_at":"now"', None])
+def test_an_unreadable_ledger_is_one_message_and_moves_nothing(
+    wrong: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A field of another type, or a ConfigMap without its key: no move, no write, and the brake is still set later."""
+    controlled = Controlled(hot_and_cold())
+    controlled.run()
+    store = controlled.api.store
+    store.write(store.read().with_brake(Brake(BrakeReason.LOST, "why", NOW)))
+    (stored,) = controlled.api.maps.values()
+    before = stored["data"]
+    text = re.sub(r'"planned_at":[0-9.]+', wrong or "", before["ledger"], count=1)
+    stored["data"] = {"ledger": text} if wrong else {}
+    controlled.api.sent.clear()
+    controlled.run(cycles=5)
+    assert controlled.api.sent == []
+    (told,) = [vars(each)["error"] for each in caplog.records if each.getMessage() == "no search for moves"]
+    assert ("$.moves[0].planned_at" if wrong else "has no key 'ledger'") in told
+    assert "nothing is moved" in told
+    stored["data"] = before
+    controlled.run()
+    brake = controlled.rebalancer.published.ledger.brake
+    assert brake is not None
+    assert brake.reason is BrakeReason.LOST
+    assert not [each for each in controlled.api.sent if each.endswith("/eviction")]
