@@ -2,7 +2,7 @@
 
 The writer runs in cycles. A cycle writes taints first, then annotations, those with the largest changes first. Writes
 over budget are deferred and recomputed in the next cycle. Nodes whose writes fail come last, and are retried with
-backoff, so that they do not use up the budget of the others. A taint that is set or removed leaves a line in the log
+backoff; retries that fail take at most a tenth of the budget, so that they do not use up that of the others. A taint that is set or removed leaves a line in the log
 and an Event on the node; Events are written after all patches of a cycle, so that they delay no taint.
 """
 
@@ -34,6 +34,7 @@ WRITE_SECONDS = 10.0
 COMPONENT = "trimaran-nodes"
 _EVENTS_SECONDS = 30.0  # for all Events of a cycle; the rest is dropped
 _CYCLE_SECONDS = 60.0  # of writes, so that nodes whose writes time out delay new metrics by no more than this
+_RETRY_SHARE = 0.1  # of the budget, for retries that fail
 _log = logging.getLogger(__name__)
 
 
@@ -148,6 +149,7 @@ class NodeWriter:
         self._measured_at: dict[str, float] = {}  # Unix time of the last fresh metrics, by window
         self._events = EventWriter(api, COMPONENT)
         self._tokens, self._refilled_at = plan.writes_per_minute, monotonic()
+        self._retry_tokens = max(1.0, _RETRY_SHARE * plan.writes_per_minute)
         self._outages: dict[str | None, OutageLog] = defaultdict(
             lambda: OutageLog(_log, "no metrics to write on nodes", "metrics to write on nodes again", monotonic)
         )  # by window
@@ -173,13 +175,18 @@ class NodeWriter:
         ends_at = self._monotonic() + _CYCLE_SECONDS
         written = []
         for number, (_, name, patch) in enumerate(due):
+            is_retry = self._backoff.failures(name) > 0  # as are all that follow
             # After an interruption of the Lease, as by a suspension, the loads and states that were read are outdated.
-            if self._tokens < 1 or self._monotonic() >= ends_at or self._term() != term:
+            is_over_budget = self._tokens < 1 or (is_retry and self._retry_tokens < 1)
+            if is_over_budget or self._monotonic() >= ends_at or self._term() != term:
                 self.counts.deferred = len(due) - number
                 break
             self._tokens -= 1
-            if self._write(name, patch) and "spec" in patch:
+            is_written = self._write(name, patch)
+            if is_written and "spec" in patch:
                 written.append(name)
+            elif is_retry and not is_written:  # retries that succeed, as after an outage, are not limited
+                self._retry_tokens -= 1
         self.counts.failing = len(self._backoff)
         self._report_taints(states, written)
 
@@ -274,7 +281,9 @@ class NodeWriter:
 
     def _refill_tokens(self) -> None:
         now, budget = self._monotonic(), self._plan.writes_per_minute
-        self._tokens = min(budget, self._tokens + (now - self._refilled_at) * budget / 60)
+        refilled = (now - self._refilled_at) * budget / 60
+        self._tokens = min(budget, self._tokens + refilled)
+        self._retry_tokens = min(max(1.0, _RETRY_SHARE * budget), self._retry_tokens + _RETRY_SHARE * refilled)
         self._refilled_at = now
 
     def _write(self, name: str, patch: Object) -> bool:

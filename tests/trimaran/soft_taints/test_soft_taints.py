@@ -334,6 +334,26 @@ class Refusals:
         bench.api.send = refuse  # type: ignore[method-assign]
 
 
+def test_nodes_that_refuse_writes_take_a_tenth_of_the_budget() -> None:
+    """Beyond the first write of each, and once all are accepted, as after an outage, the tenth does not limit them."""
+    bad = [f"a-{number}" for number in range(22)]
+    plan = WritePlan(rule=HotNodeRule(max_hot_fraction=1), windows=("15m",), writes_per_minute=22)
+    bench = Bench((*bad, "b"), plan)
+    refusals = Refusals(bench, bad, http_error(422))
+    loads = dict.fromkeys([*bad, "b"], 90.0)
+    bench.run_cycle(dict(loads), 60)
+    bench.run_cycle(dict(loads), 60)
+    first = sum(refusals.tries[name] for name in bad)
+    assert first <= len(bad) + 2
+    for _ in range(20):
+        bench.run_cycle(dict(loads), 60)
+    assert sum(refusals.tries[name] for name in bad) - first <= 20 * 2.2 + 1
+    refusals.names.clear()
+    for _ in range(6):
+        bench.run_cycle(dict(loads), 60)
+    assert bench.hot() == {*bad, "b"}
+
+
 @pytest.mark.parametrize(
     "response",
     [http_error(422), http_error(500), http_error(409), requests.ConnectionError("no route"), [], "text", None,
