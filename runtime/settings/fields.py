@@ -69,7 +69,7 @@ class Section(BaseModel):
     """Keys that are not accepted any more, or belong to another program, and the error's text, such as the new name."""
 
     # Pydantic's messages would quote the input, which may be a token; loading quotes only what is not secret.
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False)
 
     @model_validator(mode="before")  # one for all fields: one per field takes a fifth of the time to build a model
     @classmethod

@@ -79,6 +79,9 @@ def load(model: type[Model], flags: Mapping[str, Any] | None = None, file: Path 
         section, _, key = name.partition(".")
         if section in model.sections_of_others - model.model_fields.keys() and name not in (flags or {}):
             continue
+        if isinstance(value, str) and not _is_unicode(value):  # bytes of the environment that are not UTF-8
+            problems.append(f"{name} ({origin}): is not UTF-8 text")
+            continue
         merged.setdefault(section, {})[key] = value
         origins[name] = origin
     try:
@@ -190,6 +193,15 @@ def _describe(
     value = "" if _holds_secret(model, section, key) or error["type"] == "missing" else f" = {shown[:80]!r}"
     place = _place(error["loc"]) if len(error["loc"]) > 3 else name  # names the invalid item of a list
     yield f"{place}{origin}{value}: {message}"
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether a text can be encoded: one with a surrogate fails wherever it is sent, stored or printed."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _place(path: Sequence[str | int]) -> str:

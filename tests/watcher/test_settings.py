@@ -1,6 +1,7 @@
 """Settings: defaults, sources, and validation that reports all problems at once."""
 
 import contextlib
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -492,6 +493,30 @@ def test_invalid_json_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("TRIMARAN_PROVIDER__HEADERS", "X-Scope-OrgID=prod")
     with pytest.raises(SettingsError, match=r"provider\.headers.*must be JSON, such as"):
         load(WatcherSettings)
+
+
+@pytest.mark.parametrize(
+    "name", ["provider.token", "provider.address", "kubelet.node_selector", "store.path", "watch.a"]
+)
+@pytest.mark.parametrize("origin", ["flag", "environment"])
+def test_text_that_is_not_unicode_is_a_problem(monkeypatch: pytest.MonkeyPatch, name: str, origin: str) -> None:
+    """Bytes that are not UTF-8 are named with their setting, and not met later, where text is encoded."""
+    text = "a\udcffb"  # how Python reads a byte of the environment or the command line that is not UTF-8
+    if origin == "environment":
+        monkeypatch.setenv(environment_variable(name), text)
+    with pytest.raises(SettingsError) as raised:
+        load(WatcherSettings, {name: text} if origin == "flag" else {})
+    (problem,) = raised.value.problems
+    assert problem.startswith(name)
+    assert problem.endswith(": is not UTF-8 text")
+
+
+@pytest.mark.parametrize("text", ["inf", "-inf", "nan", "1e999"])
+@pytest.mark.parametrize("name", ["prometheus.node_power_watts", "watch.interval_seconds", "quality.spike_factor"])
+def test_numbers_are_finite(name: str, text: str) -> None:
+    """An infinite power of a node would make each share 0, and an infinite time never ends."""
+    with pytest.raises(SettingsError, match=re.escape(name)):
+        load(WatcherSettings, {name: text})
 
 
 def test_settings_are_frozen() -> None:

@@ -96,7 +96,8 @@ def brake_text(brake: Mapping[str, Any]) -> str:
 
 def summary(state: Mapping[str, Any]) -> list[Any]:
     """Return what the rebalancer does now, its last search, and its brake if it is set."""
-    searched: list[Any] = [", the last one ", time_ago(state["searched_at"])] if state["searched_at"] else []
+    searched_at = state.get("searched_at")  # earlier rebalancers have none
+    searched: list[Any] = [", the last one ", time_ago(searched_at)] if searched_at else []
     lines: list[Any] = [html.P([f"{mode_text(state)}; searches: {state['searches']}", *searched], role="status")]
     if state["brake"] is not None:
         lines.append(html.P([f"{brake_text(state['brake'])}; set ", time_ago(state["brake"]["at"])], role="alert"))

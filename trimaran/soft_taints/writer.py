@@ -2,7 +2,7 @@
 
 The writer runs in cycles. A cycle writes taints first, then annotations, those with the largest changes first. Writes
 over budget are deferred and recomputed in the next cycle. Nodes whose writes fail come last, and are retried with
-backoff; retries that fail take at most a tenth of the budget, so that they do not use up that of the others. A taint that is set or removed leaves a line in the log
+backoff; retries that fail take at most a tenth of the budget. A taint that is set or removed leaves a line in the log
 and an Event on the node; Events are written after all patches of a cycle, so that they delay no taint.
 """
 

@@ -126,6 +126,13 @@ def test_the_brake_names_its_reason_and_the_way_out() -> None:
     assert "mode act: does not move pods now" in texts(lines)
 
 
+@pytest.mark.parametrize("field", [{}, {"searched_at": None}, {"searched_at": 0.0}])
+def test_a_rebalancer_may_not_tell_when_it_searched(field: dict[str, Any]) -> None:
+    """An earlier version has no time of the last search, and the page shows the rest of its state."""
+    state = {"mode": "observe", "acts": False, "caps": {}, "searches": 3, "nothing": "", "brake": None, **field}
+    assert 'writes nothing; searches: 3"]' in texts(moves.summary(state))
+
+
 def test_the_newest_move_is_first_with_the_load_when_it_was_planned() -> None:
     """Rows are in descending order of time; the source's load is that of the history at the time of the plan."""
     made = [
