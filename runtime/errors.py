@@ -12,12 +12,23 @@ from collections.abc import Iterator, Sequence
 
 from runtime import masking
 
+_LONGEST_VALUE = 1000  # characters
+
 
 class TrimaranError(Exception):
     """Root of the project's exceptions. Secrets in the message are redacted."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(masking.redact(message))
+
+
+def quoted(value: object) -> str:
+    """Return a value as a message quotes it: its ``repr``, cut at 1,000 characters.
+
+    The value may be a file's or an object's, and have megabytes.
+    """
+    written = repr(value)
+    return written if len(written) <= _LONGEST_VALUE else f"{written[:_LONGEST_VALUE]}... ({len(written)} characters)"
 
 
 class SettingsError(TrimaranError):

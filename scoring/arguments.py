@@ -18,6 +18,8 @@ from numbers import Integral, Real
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from runtime.errors import quoted
+
 LARGEST_FLOAT = sys.float_info.max
 LARGEST_INT = 2**63 - 1
 _SHOWN_CHARACTERS = 80
@@ -77,7 +79,7 @@ FINITE = Between(-LARGEST_FLOAT)
 def not_empty(value: tuple[Any, ...] | str) -> Problems:
     """Constraint: at least one element or character."""
     if not value:
-        yield "", f"must not be empty, got {value!r}"
+        yield "", f"must not be empty, got {quoted(value)}"
 
 
 @dataclass(frozen=True, slots=True)

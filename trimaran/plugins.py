@@ -9,6 +9,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from runtime.errors import quoted
 from scoring import FilterPlugin, SchedulerConfiguration, ScorePlugin, read_configuration
 from scoring.kubernetes_version import LATEST_VERSION
 
@@ -65,8 +66,8 @@ def _load(entry: EntryPoint) -> type[ScorePlugin]:
     except (ImportError, AttributeError) as error:
         raise ValueError(f"{where} cannot be loaded: {error}; repair or uninstall the package") from error
     if not (is_dataclass(loaded) and isinstance(loaded, type) and issubclass(loaded, ScorePlugin)):
-        raise ValueError(f"{where} must be a dataclass derived from scoring.ScorePlugin, got {loaded!r}")
+        raise ValueError(f"{where} must be a dataclass derived from scoring.ScorePlugin, got {quoted(loaded)}")
     plugin: type[ScorePlugin] = loaded
     if getattr(plugin, "name", None) != entry.name:
-        raise ValueError(f"{where} must have the same name as the class, got {getattr(plugin, 'name', None)!r}")
+        raise ValueError(f"{where} must have the same name as the class, got {quoted(getattr(plugin, 'name', None))}")
     return plugin

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from runtime.errors import quoted
 from runtime.kubernetes.k8s_fields import get, unix_seconds
 from runtime.kubernetes.objects import Pod, ResourceList
 
@@ -144,11 +145,11 @@ def labelled_group(pod: Pod) -> PodGroup | None:
     text = pod.labels.get(MIN_AVAILABLE_LABEL, "")
     if not text.isdecimal() or int(text) < 1:
         label = f"label {MIN_AVAILABLE_LABEL}"
-        raise ValueError(f"pod {pod.namespace}/{pod.name}: {label}: must be a number of at least 1, got {text!r}")
+        raise ValueError(f"pod {pod.namespace}/{pod.name}: {label}: must be a number of at least 1, got {quoted(text)}")
     return PodGroup(ref, int(text), created_at=pod.created_at)
 
 
 def _whole(value: Any, path: str, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{path}: must be a whole number of at least {least}, got {value!r}")
+        raise ValueError(f"{path}: must be a whole number of at least {least}, got {quoted(value)}")
     return value

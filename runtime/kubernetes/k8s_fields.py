@@ -9,6 +9,8 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
+from runtime.errors import quoted
+
 
 def get(owner: Any, camel_name: str) -> Any:
     """Return a field of a dict (in either spelling) or of an object of the kubernetes client; None if it is missing."""
@@ -60,7 +62,7 @@ def unix_seconds(moment: Any, where: str) -> float | None:
         try:
             moment = datetime.fromisoformat(moment)
         except ValueError:
-            raise ValueError(f"{where} has an invalid time: {moment!r}") from None
+            raise ValueError(f"{where} has an invalid time: {quoted(moment)}") from None
     return moment.timestamp() if isinstance(moment, datetime) else None
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from runtime.errors import quoted
 from scoring import SchedulerConfiguration
 from scoring.kubernetes_version import LATEST_VERSION, default_score_weights, in_tree_plugins, known_version
 from trimaran.extender.placement_predictor import InTreePlugins
@@ -323,12 +324,12 @@ def _problems_of_extender(where: str, extender: Mapping[str, Any]) -> Iterator[s
     tls = extender.get("tlsConfig") or {}
     secure = url.startswith("https://")
     if extender.get("prioritizeVerb") != _PRIORITIZE:
-        yield f"{where}.prioritizeVerb = {extender.get('prioritizeVerb')!r}: the extender serves {_PRIORITIZE!r}"
+        yield f"{where}.prioritizeVerb = {quoted(extender.get('prioritizeVerb'))}: the extender serves {_PRIORITIZE!r}"
     seconds = duration_seconds(extender.get("httpTimeout"))
     if seconds is None or not 0 < seconds <= MAX_TIMEOUT_SECONDS:
         yield (
-            f"{where}.httpTimeout = {extender.get('httpTimeout')!r}: must be at most 500ms (the default is 5s), as "
-            "every pod waits for that long while the extender is down"
+            f"{where}.httpTimeout = {quoted(extender.get('httpTimeout'))}: must be at most 500ms (the default is 5s), "
+            "as every pod waits for that long while the extender is down"
         )
     if extender.get("filterVerb"):
         yield from _problems_of_filter(where, extender)
@@ -343,12 +344,12 @@ def _problems_of_extender(where: str, extender: Mapping[str, Any]) -> Iterator[s
         yield f"{where}.tlsConfig: without caFile or caData the extender's certificate is not verified"
     weight = extender.get("weight")
     if not isinstance(weight, int) or weight < 1:
-        yield f"{where}.weight = {weight!r}: must be at least 1"
+        yield f"{where}.weight = {quoted(weight)}: must be at least 1"
 
 
 def _problems_of_filter(where: str, extender: Mapping[str, Any]) -> Iterator[str]:
     if extender["filterVerb"] != _FILTER:
-        yield f"{where}.filterVerb = {extender['filterVerb']!r}: the extender serves {_FILTER!r}"
+        yield f"{where}.filterVerb = {quoted(extender['filterVerb'])}: the extender serves {_FILTER!r}"
     if extender.get("preemptVerb") != _PREEMPT:
         yield f"{where}.preemptVerb: must be {_PREEMPT!r} with a filterVerb: otherwise pods are evicted from hot nodes"
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from runtime.errors import quoted
 from scoring.profiles.configuration.fields import FieldReader, refuse_unknown
 
 
@@ -21,7 +22,7 @@ def whole_number(reader: FieldReader, key: str, default: int, least: int = 0, mo
     value = reader.value(key, default)
     if type(value) is not int or value < least or (most is not None and value > most):
         bounds = f"of at least {least}" if most is None else f"between {least} and {most}"
-        raise reader.error(key, f"must be a whole number {bounds}, got {value!r}")
+        raise reader.error(key, f"must be a whole number {bounds}, got {quoted(value)}")
     return value
 
 
@@ -49,7 +50,7 @@ def word(reader: FieldReader, key: str, words: Sequence[str]) -> str:
     """
     value = reader.value(key, words[0])
     if value not in words:
-        raise reader.error(key, f"must be one of {', '.join(words)}; got {value!r}")
+        raise reader.error(key, f"must be one of {', '.join(words)}; got {quoted(value)}")
     return str(value)
 
 
@@ -61,5 +62,5 @@ def text(reader: FieldReader, key: str, default: str) -> str:
     """
     value = reader.value(key, default)
     if not isinstance(value, str) or not value:
-        raise reader.error(key, f"must be a text that is not empty, got {value!r}")
+        raise reader.error(key, f"must be a text that is not empty, got {quoted(value)}")
     return value

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from runtime.errors import quoted
 from scoring.kubernetes_version import LATEST_VERSION, known_version
 from scoring.profiles.configuration.fields import UnknownPlugin, refuse_unknown
 from trimaran.plugins import read_scheduler_file
@@ -113,5 +114,5 @@ def default_document(scheduler_name: str) -> dict[str, Any]:
 def _seconds(document: Mapping[str, Any], key: str, default: float) -> float:
     value = document.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-        raise ValueError(f"{key}: must be a number of seconds above 0, got {value!r}")
+        raise ValueError(f"{key}: must be a number of seconds above 0, got {quoted(value)}")
     return float(value)

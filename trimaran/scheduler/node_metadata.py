@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 
+from runtime.errors import quoted
 from runtime.kubernetes.objects import Node, Pod
 from scoring.arguments import ArgumentError, check_arguments, not_empty
 from scoring.arrays import Int64s
@@ -62,7 +63,7 @@ class NodeMetadata(ScorePlugin):
         check_arguments(self)
         fitting = _STRATEGIES[self.metadata_type]
         if self.scoring_strategy not in fitting:
-            problem = f"must be {' or '.join(fitting)} for a {self.metadata_type}, got {self.scoring_strategy!r}"
+            problem = f"must be {' or '.join(fitting)} for a {self.metadata_type}, got {quoted(self.scoring_strategy)}"
             raise ArgumentError(type(self).__name__, "scoring_strategy", problem)
 
     @classmethod

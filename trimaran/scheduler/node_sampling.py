@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from runtime.errors import quoted
 from scoring.arrays import Bools, Int64s
 
 ALL_NODES: Final = 100
@@ -25,7 +26,7 @@ class NodeSampling:
 
     def __init__(self, percent: int) -> None:
         if not 0 <= percent <= ALL_NODES:
-            raise ValueError(f"percentage of nodes to score: must be from 0 to 100, got {percent!r}")
+            raise ValueError(f"percentage of nodes to score: must be from 0 to 100, got {quoted(percent)}")
         self._percent = percent
         self._next = 0
 
@@ -77,6 +78,6 @@ def sample_percent(document: Mapping[str, Any], place: int = 0, default: int = A
         if percent is None:
             continue
         if not isinstance(percent, int) or isinstance(percent, bool) or not 0 <= percent <= ALL_NODES:
-            raise ValueError(f"{path}percentageOfNodesToScore: must be from 0 to 100, got {percent!r}")
+            raise ValueError(f"{path}percentageOfNodesToScore: must be from 0 to 100, got {quoted(percent)}")
         return percent
     return default

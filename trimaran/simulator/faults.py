@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from runtime.errors import quoted
 from trimaran.traces.problems import TraceError, TraceProblems
 from trimaran.traces.tables import read_table
 
@@ -60,9 +61,9 @@ class Fault:
         if not (isfinite(self.factor) and self.factor >= 0):
             raise ValueError(f"value must be a number of at least 0, got {self.factor}")
         if not self.node:
-            raise ValueError(f"node must be a name or {EVERY_NODE}, got {self.node!r}")
+            raise ValueError(f"node must be a name or {EVERY_NODE}, got {quoted(self.node)}")
         if self.kind is FaultKind.OUTAGE and self.node != EVERY_NODE:
-            raise ValueError(f"node must be {EVERY_NODE} for {self.kind}, got {self.node!r}")
+            raise ValueError(f"node must be {EVERY_NODE} for {self.kind}, got {quoted(self.node)}")
 
     def applies_to(self, minute: int, node: str = EVERY_NODE) -> bool:
         """Return whether the fault affects a node in a minute."""
@@ -115,5 +116,5 @@ def _factor(kind: str, value: str) -> float:
     if kind == FaultKind.SCALED:
         return float(value)
     if value:
-        raise ValueError(f"value must be empty except for {FaultKind.SCALED}, got {value!r}")
+        raise ValueError(f"value must be empty except for {FaultKind.SCALED}, got {quoted(value)}")
     return 1.0

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from runtime.errors import quoted
 from trimaran.traces.problems import TraceError, TraceProblems
 from trimaran.traces.tables import read_table, write_table
 
@@ -62,7 +63,7 @@ def read_events(path: Path, problems: TraceProblems) -> tuple[NodeEvent, ...]:
     for index in np.flatnonzero(table.sound).tolist():
         kind, both = table["event"][index], amounts[index]
         if kind not in set(EventKind):
-            invalid[index] = f"event must be {' or '.join(EventKind)}, got {kind!r}"
+            invalid[index] = f"event must be {' or '.join(EventKind)}, got {quoted(kind)}"
         elif any(both) and (kind == EventKind.FAIL or not all(both)):
             invalid[index] = 'an event "join" needs both capacities or neither; an event "fail" must have none'
     table.drop(invalid)

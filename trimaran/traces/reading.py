@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.errors import quoted
 from runtime.parsing import parse_json
 from trimaran.traces import checks
 from trimaran.traces.events import EVENTS, event_errors, read_events
@@ -146,7 +147,7 @@ def _whole(
     value = world.get(key)
     # Some libraries write whole numbers as 360.0.
     if isinstance(value, bool) or not isinstance(value, int | float) or value % 1 or not minimum <= value <= maximum:
-        problems.refuse(f"{path}: {key} must be a whole number from {minimum} to {maximum}, got {value!r}")
+        problems.refuse(f"{path}: {key} must be a whole number from {minimum} to {maximum}, got {quoted(value)}")
         return None
     return int(value)
 
@@ -161,7 +162,7 @@ def _overcommit(path: Path, world: Mapping[str, Any], problems: TraceProblems) -
         cpu, memory = (_factor(path, f"overcommit.{name}", overcommit.get(name, 1.0), problems) for name in RESOURCES)
         return cpu, memory
     if isinstance(overcommit, bool) or not isinstance(overcommit, int | float):
-        problems.refuse(f"{path}: overcommit must be an object or a number, got {overcommit!r}")
+        problems.refuse(f"{path}: overcommit must be an object or a number, got {quoted(overcommit)}")
         return 1.0, 1.0
     both = _factor(path, "overcommit", overcommit, problems)
     return both, both
@@ -169,7 +170,9 @@ def _overcommit(path: Path, world: Mapping[str, Any], problems: TraceProblems) -
 
 def _factor(path: Path, key: str, value: object, problems: TraceProblems) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not MIN_OVERCOMMIT <= value <= MAX_OVERCOMMIT:
-        problems.refuse(f"{path}: {key} must be a number from {MIN_OVERCOMMIT:g} to {MAX_OVERCOMMIT:g}, got {value!r}")
+        problems.refuse(
+            f"{path}: {key} must be a number from {MIN_OVERCOMMIT:g} to {MAX_OVERCOMMIT:g}, got {quoted(value)}"
+        )
         return 1.0
     if value > _HIGH_OVERCOMMIT:
         problems.warn(f"{path}: {key} divides all requests by {value:g}; for {value:g} %, write {value / 100:g}")

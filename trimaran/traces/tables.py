@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from runtime.errors import quoted
 from runtime.kubernetes.objects import MAX_AMOUNT
 from scoring.arrays import Bools, Int64s
 from trimaran.traces.problems import TraceProblems, shortened
@@ -71,7 +72,7 @@ class Table:
         for index, text in enumerate(self.columns[column]):
             number = _whole(text, minimum, maximum) if text or empty is None else empty
             if number is None and index not in self.misshapen:
-                invalid[index] = f"{column} must be a whole number from {minimum} to {maximum}, got {text!r}"
+                invalid[index] = f"{column} must be a whole number from {minimum} to {maximum}, got {quoted(text)}"
             numbers.append(minimum if number is None else number)
         self.drop(invalid)
         return np.array(numbers, np.int64)

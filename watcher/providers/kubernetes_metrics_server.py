@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 import requests
 
+from runtime.errors import quoted
 from runtime.http.gather import Deadline, gather
 from runtime.kubernetes import quantity
 from runtime.kubernetes.rbac import needed_rule
@@ -250,7 +251,7 @@ def _sample(name: str, item: dict[str, Any], node: ListedNode) -> tuple[Sample |
     timestamp = _timestamp(item)
     if timestamp is None:
         timestamp_text = str(item.get("timestamp"))[:40]
-        return None, [_bad_value(name, f"{name}: the metrics have no valid timestamp: {timestamp_text!r}")]
+        return None, [_bad_value(name, f"{name}: the metrics have no valid timestamp: {quoted(timestamp_text)}")]
     readings, problems = [], []
     for resource, (metric, type_) in _RESOURCES.items():
         text = member(member(item, "usage"), resource)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal, TypeGuard, TypeVar
 
+from runtime.errors import quoted
 from scoring.arguments import FINITE, ArgumentError, Between, problems_of
 
 T = TypeVar("T")
@@ -185,7 +186,7 @@ class FieldReader:
         if listed is None:
             return []
         if not is_list(listed):
-            raise self.error(key, f"must be a list, got {listed!r}")
+            raise self.error(key, f"must be a list, got {quoted(listed)}")
         self.honored(key, None)
         return [FieldReader(f"{self.path}.{key}[{i}]", entry, self.notes) for i, entry in enumerate(listed)]
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
+from runtime.errors import quoted
 from runtime.kubernetes.constraints import read_required_terms
 from runtime.kubernetes.objects import CPU, MEMORY, ResourceList
 from runtime.kubernetes.scheduling_rules import SpreadConstraint, read_preferred_node_terms, read_spread_constraint
@@ -169,7 +170,7 @@ def _default_requests(reader: FieldReader, resource: str) -> int:
     if written is None:
         return _DEFAULT_REQUESTS.get(resource, 0)
     if not isinstance(written, Mapping):
-        raise reader.error("defaultRequests", f"must be a mapping, got {written!r}")
+        raise reader.error("defaultRequests", f"must be a mapping, got {quoted(written)}")
     amounts = ResourceList.from_k8s(written, f"{reader.path}.defaultRequests")
     if resource not in amounts:
         return reader.changed("defaultRequests", 0, f"without {resource}, it counts as 0, as upstream")
@@ -185,7 +186,7 @@ def _multiplier(reader: FieldReader) -> float:
     try:
         return float(written)
     except (TypeError, ValueError):
-        raise reader.error(key, f"must be a number in quotes, got {written!r}") from None
+        raise reader.error(key, f"must be a number in quotes, got {quoted(written)}") from None
 
 
 def _load_variation_risk_balancing(reader: FieldReader) -> LoadVariationRiskBalancing:
@@ -231,7 +232,7 @@ def _resources(reader: FieldReader) -> tuple[MeasuredResource, ...]:
     if names is None:
         return CPU_AND_MEMORY
     if not is_list(names):
-        raise reader.error("resources", f"must be a list of resource names, got {names!r}")
+        raise reader.error("resources", f"must be a list of resource names, got {quoted(names)}")
     reader.check("resources", tuple(names), tuple[Annotated[str, measured], ...])
     return reader.honored("resources", tuple(MEASURED_RESOURCES[name] for name in names))
 
@@ -318,7 +319,7 @@ def _names(reader: FieldReader, key: str) -> tuple[str, ...]:
     if names is None:
         return ()
     if not is_list(names):
-        raise reader.error(key, f"must be a list of names, got {names!r}")
+        raise reader.error(key, f"must be a list of names, got {quoted(names)}")
     reader.ignored(key, "it filters nodes and does not score them")
     return tuple(names)
 
@@ -358,11 +359,11 @@ def _pod_topology_spread(reader: FieldReader) -> PodTopologySpread:
     constraints: list[SpreadConstraint] = []
     listed = reader.raw("defaultConstraints") or ()
     if not is_list(listed):
-        raise reader.error("defaultConstraints", f"must be a list, got {listed!r}")
+        raise reader.error("defaultConstraints", f"must be a list, got {quoted(listed)}")
     for index, written in enumerate(listed):
         path = f"{reader.path}.defaultConstraints[{index}]"
         if not isinstance(written, Mapping) or not written.get("topologyKey"):
-            raise ValueError(f"{path}: must be a constraint with a topologyKey, got {written!r}")
+            raise ValueError(f"{path}: must be a constraint with a topologyKey, got {quoted(written)}")
         if written.get("labelSelector") is not None:
             raise ValueError(f"{path}.labelSelector: must be absent: the selector depends on the pod")
         constraints.append(read_spread_constraint(written, None, path))

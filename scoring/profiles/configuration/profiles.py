@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from runtime.errors import quoted
 from scoring.kubernetes_version import LATEST_VERSION, default_score_weights, has_score, in_tree_plugins, known_version
 from scoring.plugins.base import ScorePlugin
 from scoring.profiles.configuration.fields import ConfigNote, FieldReader, UnknownPlugin, did_you_mean, is_list
@@ -136,7 +137,7 @@ def read_configuration(
     if listed is None:
         listed = [{}]
     if not is_list(listed) or not listed:
-        raise reader.error("profiles", f"must be a list of profiles, got {listed!r}")
+        raise reader.error("profiles", f"must be a list of profiles, got {quoted(listed)}")
     reader.ignored("percentageOfNodesToScore", _SAMPLED)
     for key, why in _OTHER_KEYS.items():
         reader.ignored(key, why)
@@ -161,13 +162,13 @@ def read_configuration(
 
 def _version(reader: FieldReader) -> str:
     if reader.raw("kind") != "KubeSchedulerConfiguration":
-        raise reader.error("kind", f"must be KubeSchedulerConfiguration, got {reader.raw('kind')!r}")
+        raise reader.error("kind", f"must be KubeSchedulerConfiguration, got {quoted(reader.raw('kind'))}")
     reader.honored("kind", None)
     written = reader.raw("apiVersion")
     version = str(written).removeprefix(_GROUP)
     if version not in _FILE_VERSIONS or written != _GROUP + version:
         known = ", ".join(_GROUP + name for name in _FILE_VERSIONS)
-        raise reader.error("apiVersion", f"must be one of {known}; got {written!r}")
+        raise reader.error("apiVersion", f"must be one of {known}; got {quoted(written)}")
     if version == _LATEST:
         reader.honored("apiVersion", None)
     else:
@@ -313,7 +314,7 @@ class _ProfileReader:
     def _name(self, entry: FieldReader) -> str:
         name = entry.raw("name")
         if not isinstance(name, str) or not name:
-            raise entry.error("name", f"must be a plugin's name, got {name!r}")
+            raise entry.error("name", f"must be a plugin's name, got {quoted(name)}")
         if self.names is not None and (problem := self.names.problem(name)):
             raise UnknownPlugin(str(entry.error("name", problem)), name)
         return entry.honored("name", name)

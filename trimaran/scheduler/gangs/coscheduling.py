@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from runtime.errors import quoted
 from runtime.kubernetes import pod_demand
 from runtime.kubernetes.gangs import GangForm
 from runtime.kubernetes.objects import Pod
@@ -78,7 +79,7 @@ class CoschedulingArgs:
             is_whole = isinstance(value, int) and not isinstance(value, bool)
             if not is_whole or value < 0 or (most is not None and value > most):
                 bounds = "of at least 0" if most is None else f"between 0 and {most}"
-                problems.append(f"{where}.{key}: must be a whole number {bounds}, got {value!r}")
+                problems.append(f"{where}.{key}: must be a whole number {bounds}, got {quoted(value)}")
         if problems:
             raise ValueError("; ".join(sorted(problems)))
         return cls(**{names[key]: value for key, value in given.items()})

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from runtime.errors import quoted
 from runtime.kubernetes.k8s_fields import get
 from runtime.kubernetes.objects import Pod
 
@@ -104,7 +105,7 @@ def _whole(value: Any, where: str) -> int:
     if value is None:
         return 0
     if type(value) is not int:
-        raise ValueError(f"{where}: must be a whole number, got {value!r}")
+        raise ValueError(f"{where}: must be a whole number, got {quoted(value)}")
     return value
 
 

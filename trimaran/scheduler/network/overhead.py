@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final, Protocol, Self
 
 import numpy as np
 
+from runtime.errors import quoted
 from runtime.kubernetes.objects import Pod
 from scoring.arrays import Int64s
 from scoring.normalization import MAX_NODE_SCORE
@@ -95,7 +96,7 @@ def read_namespaces(reader: FieldReader) -> tuple[str, ...]:
     """
     value = reader.value("namespaces", ["default"])
     if not isinstance(value, list) or not value or not all(isinstance(each, str) and each for each in value):
-        raise reader.error("namespaces", f"must be a list of at least one name, got {value!r}")
+        raise reader.error("namespaces", f"must be a list of at least one name, got {quoted(value)}")
     return tuple(value)
 
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
+from runtime.errors import quoted
 from runtime.kubernetes import pod_demand
 from runtime.kubernetes.objects import Pod
 from scoring.arrays import Bools, Int64s
@@ -85,7 +86,7 @@ class TopologyMatchArgs:
         seconds = whole_number(reader, "cacheResyncPeriodSeconds", cls.resync_seconds)
         discards = reader.value("discardReservedNodes", cls.discards_reserved)
         if not isinstance(discards, bool):
-            raise reader.error("discardReservedNodes", f"must be true or false, got {discards!r}")
+            raise reader.error("discardReservedNodes", f"must be true or false, got {quoted(discards)}")
         finish(reader)
         return cls(strategy, weights, seconds, method, discards)
 

@@ -12,6 +12,7 @@ from typing import Self
 
 import numpy as np
 
+from runtime.errors import quoted
 from runtime.kubernetes.disruption_budgets import DisruptionBudget
 from runtime.kubernetes.objects import Pod
 from scoring.arrays import Bools, Int64s
@@ -57,10 +58,10 @@ class PreemptionOptions:
     def __post_init__(self) -> None:
         if not 0 <= self.min_candidate_percent <= 100:
             raise ValueError(
-                f"minCandidateNodesPercentage: must be between 0 and 100, got {self.min_candidate_percent!r}"
+                f"minCandidateNodesPercentage: must be between 0 and 100, got {quoted(self.min_candidate_percent)}"
             )
         if self.min_candidates < 0:
-            raise ValueError(f"minCandidateNodesAbsolute: must not be negative, got {self.min_candidates!r}")
+            raise ValueError(f"minCandidateNodesAbsolute: must not be negative, got {quoted(self.min_candidates)}")
         if not self.min_candidate_percent and not self.min_candidates:
             raise ValueError("minCandidateNodesPercentage and minCandidateNodesAbsolute: at least one must be above 0")
 

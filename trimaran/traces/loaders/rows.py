@@ -16,6 +16,7 @@ from typing import IO, Any, TextIO, TypeVar
 
 import click
 
+from runtime.errors import quoted
 from runtime.parsing import parse_json
 
 ARCHIVES = (".tar.gz", ".tgz", ".tar")
@@ -39,7 +40,7 @@ def number(text: str | float) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise ValueError(f"{text!r} is not a number") from None
+        raise ValueError(f"{quoted(text)} is not a number") from None
     if not math.isfinite(value):
         raise ValueError(f"{text} is not a finite number")
     return value
