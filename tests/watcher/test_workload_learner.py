@@ -187,6 +187,32 @@ def test_a_wrong_clock_keeps_the_other_days():
     assert use_of(learner)[0] == pytest.approx(0.4, rel=0.1)
 
 
+@pytest.mark.parametrize("ahead", [DAY, 9 * DAY, DAY // 2])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_two_clocks_in_turn_do_not_push_the_days_out(ahead: int, *, is_restarted: bool) -> None:
+    """Two sources whose clocks differ end three days more than one does, also if the learner is restarted."""
+    learner = learner_of(*(use_round(NOON + DAY * day, (MAIN, 1, 0.4, GIB)) for day in range(10)))
+    for number in range(60):
+        at = NOON + 9 * DAY + ROUND * (number + 1) + ahead * (number % 2)
+        learner.observe(use_round(at, (MAIN, 1, 0.4, GIB)))
+        if is_restarted:
+            learner = load_state({name: part for name, part in save_state(learner, ()).items() if part}, 50)
+    assert len(learner.past) <= 9 + 3
+    assert [day.counts.sum() for _, day in learner.past][-9:] == [5.0] * 9
+
+
+def test_a_clock_that_is_set_back_again_counts_after_a_day() -> None:
+    """A source that is right, after one that is ahead was used for a time twice, is learned from again."""
+    learner = learner_of(*(use_round(NOON + DAY * day, (MAIN, 1, 0.4, GIB)) for day in range(3)))
+    for at in (NOON + 30 * DAY, NOON + 2 * DAY + ROUND, NOON + 30 * DAY + ROUND):
+        learner.observe(use_round(at, (MAIN, 1, 0.4, GIB)))
+    for number in range(288):
+        learner.observe(use_round(NOON + 3 * DAY + ROUND * number, (MAIN, 1, 0.4, GIB)))
+    assert learner.time == NOON + 30 * DAY + ROUND
+    learner.observe(use_round(NOON + 4 * DAY, (MAIN, 1, 0.4, GIB)))
+    assert learner.time == NOON + 4 * DAY
+
+
 # -- histograms ---------------------------------------------------------------------------------------------------
 
 

@@ -49,6 +49,7 @@ _LEVEL_SECONDS, _LEAST_LEVEL_SECONDS = 1200.0, 600.0
 _PAST_DAY_WEIGHT = 0.5  # of each day relative to the next one: VerticalPodAutoscaler's half-life of 24 hours
 _SURVIVING = 0.95  # share of the limit that an eviction leaves, so that evictions are rare
 _CLOCK_JITTER_SECONDS = 3600.0
+_ROUNDS_A_DAY = 288  # of five minutes
 _DAY, _HOUR = 86400, 3600
 
 Rows = npt.NDArray[np.void]
@@ -105,6 +106,8 @@ class WorkloadLearner:
         next_number: number of the next packed day.
         unfilled: numbers of the days that are still to be filled from a source that knows the past, newest first.
         live_since: start of the first round, Unix seconds; what was before is to be filled.
+        calm_rounds: rounds since a clock was set back to another day; the number of 14 days if none was.
+        refused_rounds: refused rounds since the last that counted, because their clock is set back.
     """
 
     def __init__(self, max_workloads: int = 50_000) -> None:
@@ -119,6 +122,7 @@ class WorkloadLearner:
         self.next_number = 1
         self.unfilled: list[int] = []
         self.live_since = 0.0
+        self.calm_rounds, self.refused_rounds = DAYS * _ROUNDS_A_DAY, 0
         self._row_of: dict[ContainerKey, int] = {}
 
     @property
@@ -132,6 +136,8 @@ class WorkloadLearner:
         weight = measured.pods * measured.measured_seconds / 60
         counted = (measured.container >= 0) & np.isfinite(weight) & (weight > 0) & known.any(axis=0)
         if measured.seconds <= 0 or not counted.any():
+            return
+        if self._is_set_back(measured.time):
             return
         at = np.flatnonzero(counted)
         self._begin(measured.time)
@@ -259,6 +265,19 @@ class WorkloadLearner:
         self._rows = np.concatenate([rows, np.zeros(64, ROW)])
         self.keys, self._row_of = keys, {key: row for row, key in enumerate(keys)}
         self.workloads = {workload: number for number, workload in enumerate(workloads)}
+
+    def _is_set_back(self, time: float) -> bool:
+        """Return whether a round is refused, because it is on an earlier day by more than the jitter of clocks.
+
+        A clock that is set right counts at once, but not two sources in turn whose clocks differ: each change would end
+        a day, and 14 push out all. So within 14 days of such a change, the next one counts after a day of its rounds.
+        """
+        is_back = int(time // _DAY) < self.day and time <= self.time - _CLOCK_JITTER_SECONDS
+        if is_back and self.calm_rounds < DAYS * _ROUNDS_A_DAY and self.refused_rounds < _ROUNDS_A_DAY:
+            self.refused_rounds += 1
+            return True
+        self.calm_rounds, self.refused_rounds = 0 if is_back else self.calm_rounds + 1, 0
+        return False
 
     def _begin(self, time: float) -> None:
         """Begin a new day if the time is on another day than the round before.

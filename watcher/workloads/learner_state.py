@@ -37,7 +37,7 @@ def save_state(learner: WorkloadLearner, saved: Collection[str] = ()) -> dict[st
         names=np.frombuffer(orjson.dumps(names), np.uint8),
         recent=np.array(learner.recent, np.float64).reshape(-1, 10),
         numbers=np.array([learner.day, learner.next_number, *(number for number, _ in learner.past)], np.int64),
-        time=np.array([learner.time, learner.live_since]),
+        time=np.array([learner.time, learner.live_since, learner.calm_rounds, learner.refused_rounds]),
         unfilled=np.array(learner.unfilled, np.int64),
     )
     days = {_day_name(number): day for number, day in learner.past}
@@ -73,6 +73,8 @@ def load_state(parts: Mapping[str, bytes], max_workloads: int) -> WorkloadLearne
         learner.day, learner.next_number, *numbers = present["numbers"].tolist()
         learner.time, *since = present["time"].tolist()
         learner.live_since = since[0] if since else 0.0
+        if len(since) > 1:
+            learner.calm_rounds, learner.refused_rounds = map(int, since[1:3])
         learner.unfilled = present["unfilled"].tolist() if "unfilled" in present else []
         learner.restore(rows, keys, workloads)
     except UNREADABLE as error:

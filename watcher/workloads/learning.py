@@ -84,6 +84,11 @@ class WorkloadLearning:
                 return
             is_first = not learner.time
             learner.observe(measured)
+            if learner.refused_rounds == 1:
+                _log.warning(
+                    "the use of pods is not learned: the clock of its source was set back again",
+                    extra={"seconds": round(learner.time - measured.time)},
+                )
             if is_first and learner.time and self._backfill_days:
                 learner.live_since = measured.time - measured.seconds
                 learner.unfilled = [learner.day - age for age in range(self._backfill_days)]
