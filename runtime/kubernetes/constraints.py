@@ -5,13 +5,15 @@ Source: k8s.io/api/core/v1 and k8s.io/component-helpers/scheduling/corev1/nodeaf
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from runtime.kubernetes.k8s_fields import get, get_list
+from runtime.kubernetes.quantity import MAX_INT64
 
-_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_INTEGER = re.compile(r"[+-]?[0-9]{1,100}", re.ASCII)
+_LABEL_VALUE = re.compile(r"(?=.{0,63}\Z)(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)?", re.ASCII)
 _MAX_VALUES: Final = {"In": None, "NotIn": None, "Exists": 0, "DoesNotExist": 0, "Gt": 1, "Lt": 1}
 _NODE_NAME = "metadata.name"
 
@@ -61,9 +63,10 @@ class NodeRequirement:
             return value not in self.values
         if self.operator in {"Exists", "DoesNotExist"}:
             return (value is not None) == (self.operator == "Exists")
-        if value is None or not _INTEGER.fullmatch(value):
+        present, bound = (None if value is None else _int64(value)), _int64(self.values[0])
+        if present is None or bound is None:
             return False
-        return int(value) > int(self.values[0]) if self.operator == "Gt" else int(value) < int(self.values[0])
+        return present > bound if self.operator == "Gt" else present < bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +133,33 @@ def read_required_terms(node_affinity: Any, where: str) -> tuple[NodeSelectorTer
     where += ".requiredDuringSchedulingIgnoredDuringExecution"
     terms = []
     for index, term in enumerate(get_list(required, "nodeSelectorTerms", where)):
-        path = f"{where}.nodeSelectorTerms[{index}]"
-        labels, names = (read_requirements(term, kind, path) for kind in ("matchExpressions", "matchFields"))
-        for requirement in names:
-            if requirement.key != _NODE_NAME or requirement.operator not in {"In", "NotIn"}:
-                raise ValueError(f"{path}.matchFields: only In and NotIn of {_NODE_NAME} are allowed")
-        terms.append(NodeSelectorTerm(labels, names))
+        terms.append(read_node_term(term, f"{where}.nodeSelectorTerms[{index}]"))
     return tuple(terms)
+
+
+def read_node_term(term: Any, where: str) -> NodeSelectorTerm:
+    """Read a v1 NodeSelectorTerm; a term that kube-scheduler cannot parse has no conditions, so it matches no node.
+
+    Raises:
+        ValueError: a requirement is invalid.
+    """
+    labels, names = (read_requirements(term, kind, where) for kind in ("matchExpressions", "matchFields"))
+    for requirement in names:
+        if requirement.key != _NODE_NAME or requirement.operator not in {"In", "NotIn"}:
+            raise ValueError(f"{where}.matchFields: only In and NotIn of {_NODE_NAME} are allowed")
+    return NodeSelectorTerm(labels, names) if are_parsable(labels) else NodeSelectorTerm()
+
+
+def are_parsable(requirements: Iterable[NodeRequirement]) -> bool:
+    """Return whether kube-scheduler can parse requirements on labels of nodes, whose values the API server checks less.
+
+    Source: ``NewRequirement`` of k8s.io/apimachinery/pkg/labels.
+    """
+    return all(
+        _LABEL_VALUE.fullmatch(value) and (_MAX_VALUES[each.operator] != 1 or _int64(value) is not None)
+        for each in requirements
+        for value in each.values
+    )
 
 
 def read_requirements(term: Any, kind: str, where: str) -> tuple[NodeRequirement, ...]:
@@ -168,5 +191,11 @@ def _check_values(operator: str, values: Sequence[Any], path: str) -> None:
     limit = _MAX_VALUES[operator]
     if not all(isinstance(value, str) for value in values) or (limit == 0 and values) or (limit != 0 and not values):
         raise ValueError(f"{path}.values: {operator} needs {'no values' if limit == 0 else 'strings'}, got {values!r}")
-    if limit == 1 and (len(values) != 1 or not _INTEGER.fullmatch(values[0])):
-        raise ValueError(f"{path}.values: {operator} needs one whole number, got {values!r}")
+    if limit == 1 and len(values) != 1:
+        raise ValueError(f"{path}.values: {operator} needs one value, got {values!r}")
+
+
+def _int64(text: str) -> int | None:
+    """Return the number that a text says; None if it is not an int64."""
+    number = int(text) if _INTEGER.fullmatch(text) else None
+    return number if number is not None and -MAX_INT64 - 1 <= number <= MAX_INT64 else None

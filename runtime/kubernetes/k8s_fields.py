@@ -4,12 +4,15 @@ These are the API server's JSON (dicts with camelCase keys), the ``to_dict()`` o
 keys), and the client's objects.
 """
 
+import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
 from runtime.errors import quoted
+
+_RARE_YEAR = re.compile(r"(-[0-9]{3,4}|0000|[0-9]{5,6})-[0-9]{2}-[0-9]{2}T[0-9:.]+Z", re.ASCII)
 
 
 def get(owner: Any, camel_name: str) -> Any:
@@ -62,7 +65,10 @@ def unix_seconds(moment: Any, where: str) -> float | None:
         try:
             moment = datetime.fromisoformat(moment)
         except ValueError:
-            raise ValueError(f"{where} has an invalid time: {quoted(moment)}") from None
+            # Kubernetes also has years that datetime lacks, such as 0000: they saturate.
+            if not (year := _RARE_YEAR.match(moment)):
+                raise ValueError(f"{where} has an invalid time: {quoted(moment)}") from None
+            moment = datetime.max.replace(tzinfo=UTC) if int(year[1]) > 0 else datetime.min.replace(tzinfo=UTC)
     return moment.timestamp() if isinstance(moment, datetime) else None
 
 

@@ -2,11 +2,12 @@
 
 All are frozen. ``from_k8s`` reads the API server's JSON (dicts with camelCase keys), the ``to_dict()`` of the
 kubernetes client (snake_case keys), and the client's objects. All validation happens here, so that the formulas need
-none: invalid and negative quantities are rejected with the name of their field, and so are amounts larger than any
-node has, so that no sum of pods and no score exceeds 64 bits.
+none. Everything that the API server accepts can be read; what it refuses, such as an invalid or negative quantity, is
+rejected with the name of the field. Amounts saturate at 64 bits and never wrap.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from uuid import uuid4
@@ -22,6 +23,7 @@ from runtime.kubernetes.constraints import (
 )
 from runtime.kubernetes.k8s_fields import get, get_list, get_texts, unix_seconds
 from runtime.kubernetes.kinds import check_kind, kind_of, pod_of
+from runtime.kubernetes.quantity import MAX_INT64
 from runtime.kubernetes.scheduling_rules import NO_RULES, SchedulingRules, read_scheduling_rules
 from runtime.kubernetes.workloads import Workload, workload_of
 
@@ -41,7 +43,7 @@ _ANNOTATED = (NETWORK, DISK)
 _LIMIT_PREFIX = "trimaran.io/limit-"
 
 MAX_AMOUNT: Final = 2**53
-"""Largest amount of a quantity and of a pod: 8 PiB, or nine trillion cores."""
+"""Largest amount that scores count, of a pod and of a node: 8 PiB, or nine trillion cores."""
 
 _NANO = 10**9
 _WHOLE_POD = frozenset({CPU, MEMORY})
@@ -66,12 +68,13 @@ class ResourceList(Mapping[str, int]):
         self._nano: Mapping[str, int] = {}
 
     @classmethod
-    def from_k8s(cls, quantities: Mapping[str, Any] | None, where: str) -> Self:
-        """Read Kubernetes quantities (``500m``, ``1.5Gi``).
+    def from_k8s(cls, quantities: Mapping[str, Any] | None, where: str, *, may_be_negative: bool = False) -> Self:
+        """Read Kubernetes quantities (``500m``, ``1.5Gi``). Amounts saturate at the largest 64-bit integer.
 
         Args:
             quantities: quantities by resource; None for an empty list.
             where: path of the field, for error messages.
+            may_be_negative: whether negative amounts are valid, as the API server checks none in custom resources.
 
         Raises:
             ValueError: a quantity is invalid or negative, or the field is not a mapping.
@@ -90,13 +93,11 @@ class ResourceList(Mapping[str, int]):
                 exact = quantity.nano_value(written)  # needed for exact sums
             except ValueError as error:
                 raise ValueError(f"{where}.{name}: {error}") from None
-            if exact < 0:
+            if exact < 0 and not may_be_negative:
                 raise ValueError(f"{where}.{name}: must not be negative, got {written!r}")
             unit = _nano_per_unit(name)
-            amount = amounts[name] = -(-exact // unit)  # rounded up
-            if amount > MAX_AMOUNT:
-                raise ValueError(f"{where}.{name}: {written!r} is more than any node has")
-            if exact != amount * unit:
+            amount = amounts[name] = min(-(-exact // unit), MAX_INT64)  # rounded up
+            if exact != amount * unit and amount < MAX_INT64:
                 nano[name] = exact
         resources._amounts, resources._nano = amounts, nano
         return resources
@@ -248,8 +249,7 @@ class Pod:
         requests: pod-level requests (``spec.resources``), after resizing. kube-scheduler counts them
             instead of the containers' requests; the Trimaran plugins ignore them.
         claimed: CPU, memory and so on that the pod's resource claims hold of the node (DRA), which kube-scheduler adds
-            to the containers' requests; None if the amounts are in a form that is not known. The Trimaran plugins
-            ignore them.
+            to the containers' requests; None if the amounts cannot be read. The Trimaran plugins ignore them.
         labels: labels of the pod.
         owner: controller of the pod; None if it has none.
         workload: workload of the pod, over all its revisions and runs; None if it is not known.
@@ -327,8 +327,8 @@ class Pod:
             kept_annotations: names of the annotations to keep.
 
         Raises:
-            ValueError: the object is neither a pod nor a workload, a quantity is invalid, negative or too large, or a
-                constraint is invalid. The message names the pod and the field.
+            ValueError: the object is neither a pod nor a workload, a quantity is invalid or negative, or a constraint
+                is invalid. The message names the pod and the field.
         """
         given, pod = pod, pod_of(pod)
         metadata, spec, status = get(pod, "metadata"), get(pod, "spec"), get(pod, "status")
@@ -340,12 +340,15 @@ class Pod:
         init_containers = _containers(spec, "initContainers", status, where)
         image_volumes = _image_volumes(spec, where)
         overhead = ResourceList.from_k8s(get(spec, "overhead"), f"{where}.overhead")
-        annotated = _annotated(metadata, f"{title}: metadata")
+        annotated = _annotated(metadata)
         requests = _whole_pod(spec, status, containers + init_containers, where)
-        claimed = _claimed(status, f"{title}: status")
+        try:
+            claimed = _claimed(status, f"{title}: status")
+        except ValueError:  # a status that the API server does not check
+            claimed = None
         labels, owner = get_texts(metadata, "labels", f"{title}: metadata"), _owner(metadata, title)
         template_owner = owner if pod is given else Owner(kind_of(given), name)
-        read = cls(
+        return cls(
             name=name or prefix,
             namespace=namespace,
             uid=uid or ("" if name else f"{namespace}/{prefix}{uuid4().hex}"),
@@ -380,8 +383,6 @@ class Pod:
             cached_requests=known
             and known((containers, init_containers, image_volumes, overhead, annotated, requests, claimed)),
         )
-        _check_sum(read, title)
-        return read
 
 
 @dataclass(frozen=True)
@@ -423,22 +424,22 @@ class Node:
             kept_annotations: names of the annotations to keep.
 
         Raises:
-            ValueError: the object is not a node, the name is missing, or a quantity is invalid, negative or too large.
+            ValueError: the object is not a node, the name is missing, or a quantity is invalid or negative.
         """
         node = check_kind(node, "Node")
         metadata, spec, status = get(node, "metadata"), get(node, "spec"), get(node, "status")
         name = get(metadata, "name")
         if not name:
             raise ValueError("node: metadata.name is missing")
-        annotated = _annotated(metadata, f"node {name}: metadata")
+        annotated = _annotated(metadata)
         capacity = ResourceList.from_k8s(get(status, "capacity"), f"node {name}: status.capacity")
         allocatable = ResourceList.from_k8s(get(status, "allocatable"), f"node {name}: status.allocatable")
         images: dict[str, int] = {}
         for index, image in enumerate(get(status, "images") or ()):
             size = get(image, "sizeBytes") or 0
-            if not isinstance(size, int) or not 0 <= size <= MAX_AMOUNT:
-                raise ValueError(f"node {name}: status.images[{index}].sizeBytes: must be bytes, got {size!r}")
-            images.update(dict.fromkeys(get(image, "names") or (), size))
+            if not isinstance(size, int):
+                raise ValueError(f"node {name}: status.images[{index}].sizeBytes: must be bytes, got {size!r}")  # noqa: TRY004  a user's mistake
+            images.update(dict.fromkeys(get(image, "names") or (), min(max(size, 0), MAX_AMOUNT)))
         if annotated:
             capacity = ResourceList({**annotated, **capacity})
             allocatable = ResourceList({**annotated, **allocatable})
@@ -516,7 +517,11 @@ def _resized(wanted: ResourceList, reported: Any, status: Any, path: str) -> Res
     """
     actual, _ = _written(reported, f"{path} (status)")
     lists = [
-        ResourceList.from_k8s({name: amount for name, amount in amounts.items() if name in wanted}, f"{path} (status)")
+        # The API server does not check amounts in a status: negative ones do not count.
+        ResourceList.from_k8s(
+            {name: each for name, each in amounts.items() if name in wanted and not str(each).startswith("-")},
+            f"{path} (status)",
+        )
         for amounts in (actual, get(reported, "allocatedResources") or {})
     ]
     infeasible = any(
@@ -528,7 +533,7 @@ def _resized(wanted: ResourceList, reported: Any, status: Any, path: str) -> Res
 
 
 def _claimed(status: Any, where: str) -> ResourceList | None:
-    """Return what the pod's resource claims hold of its node's CPU, memory and so on; None if the form is not known.
+    """Return what the pod's resource claims hold of its node's CPU, memory and so on; None if it cannot be read.
 
     Kubernetes 1.36 reports ``resources`` of each claim, 1.37 ``mapping`` and ``overhead``. The devices of a claim that
     hold nothing of these, as most GPUs, are not listed.
@@ -578,14 +583,6 @@ def _whole_pod(spec: Any, status: Any, containers: tuple[Container, ...], where:
     return wanted if resized is None else resized
 
 
-def _check_sum(pod: Pod, title: str) -> None:
-    lists = [pod.overhead, pod.requests, pod.claimed or NOTHING_CLAIMED]
-    for container in pod.containers + pod.init_containers:
-        lists += (container.requests, container.limits)
-    if sum([sum(each._amounts.values()) for each in lists if each._amounts]) > MAX_AMOUNT:  # noqa: SLF001  faster than values()
-        raise ValueError(f"{title}: spec: the requests and limits add up to more than any node has")
-
-
 def _owner(metadata: Any, title: str) -> Owner | None:
     for owner in get_list(metadata, "ownerReferences", f"{title}: metadata"):
         if get(owner, "controller"):
@@ -600,10 +597,14 @@ def _priority(spec: Any, where: str) -> int:
     return priority
 
 
-def _annotated(metadata: Any, where: str) -> ResourceList:
+def _annotated(metadata: Any) -> ResourceList:
+    """Return the amounts in annotations. Anybody may write any text there: one that is no amount counts as missing."""
     annotations = get(metadata, "annotations")
-    stated = {name: annotations[name] for name in _ANNOTATED if name in annotations} if annotations else None
-    return ResourceList.from_k8s(stated, f"{where}.annotations")
+    stated: dict[str, Any] = {}
+    for name in _ANNOTATED if annotations else ():
+        with suppress(ValueError):
+            stated |= ResourceList.from_k8s({name: annotations[name]} if name in annotations else None, "annotations")
+    return ResourceList(stated)
 
 
 def _use_limits(metadata: Any) -> Mapping[str, str]:

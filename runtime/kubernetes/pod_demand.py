@@ -1,6 +1,7 @@
 """Requests and limits of a pod, as the Trimaran plugins, Peaks and kube-scheduler count them.
 
-Amounts are integers: millicores for ``cpu``, bytes or pieces for the rest.
+Amounts are integers: millicores for ``cpu``, bytes or pieces for the rest. Sums saturate at the largest 64-bit
+integer; kube-scheduler's wrap.
 """
 
 from collections.abc import Callable, Mapping
@@ -8,6 +9,7 @@ from functools import wraps
 from typing import Protocol
 
 from runtime.kubernetes.objects import CPU, MEMORY, CachedRequests, Container, Pod, RequestKey, ResourceList
+from runtime.kubernetes.quantity import MAX_INT64
 
 # Requests that kube-scheduler's scores assume for containers without requests, so that such pods are spread.
 NON_ZERO_REQUESTS: Mapping[str, int] = {CPU: 100, MEMORY: 200 * 1024 * 1024}
@@ -198,8 +200,8 @@ def _containers_nano(pod: Pod, resource: str, default: int) -> int:
 
 
 def _with_overhead(pod: Pod, resource: str, total: int) -> int:
-    return total + pod.overhead.amount(resource) or pod.annotated.amount(resource)
+    return min(total + pod.overhead.amount(resource), MAX_INT64) or pod.annotated.amount(resource)
 
 
 def _round_up(nano: int, resource: str) -> int:
-    return -(-nano // (10**6 if resource == CPU else 10**9))
+    return min(-(-nano // (10**6 if resource == CPU else 10**9)), MAX_INT64)

@@ -6,6 +6,7 @@ when the text is parsed (k8s.io/apimachinery, ``resource.Quantity``).
 
 import re
 from functools import lru_cache
+from typing import Final
 
 _QUANTITY = re.compile(
     r"""(?P<sign>[+-]?)
@@ -16,7 +17,8 @@ _QUANTITY = re.compile(
 _DECIMAL_EXPONENTS = {None: 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY_FACTORS = {suffix + "i": 1024 ** (power + 1) for power, suffix in enumerate("KMGTPE")}
 _NANO = 10**9
-_MAX_INT64 = 2**63 - 1
+MAX_INT64: Final = 2**63 - 1
+"""Largest amount: larger quantities saturate, where Kubernetes caps or wraps them."""
 _MAX_LENGTH = 64
 
 
@@ -68,11 +70,11 @@ def _nano_value(written: str) -> int:
         power = _DECIMAL_EXPONENTS[match["suffix"]]
     power += 9 - len(fraction)
     nano = mantissa * factor * 10**power if power >= 0 else _round_away(mantissa * factor, 10**-power)
-    nano = min(nano, _MAX_INT64 * _NANO)
+    nano = min(nano, MAX_INT64 * _NANO)
     return -nano if match["sign"] == "-" else nano
 
 
 def _round_away(number: int, divisor: int) -> int:
     """Divide, round away from zero, and limit the result to 64 bits."""
-    size = min(-(-abs(number) // divisor), _MAX_INT64)
+    size = min(-(-abs(number) // divisor), MAX_INT64)
     return size if number >= 0 else -size

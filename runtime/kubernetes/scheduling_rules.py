@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from runtime.kubernetes.constraints import NodeRequirement, NodeSelectorTerm, read_requirements
+from runtime.kubernetes.constraints import NodeRequirement, NodeSelectorTerm, read_node_term, read_requirements
 from runtime.kubernetes.k8s_fields import get, get_list, get_texts
 
 ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104  the default of a host port, not an address that this program binds
@@ -184,12 +184,9 @@ def read_preferred_node_terms(affinity: Any, where: str) -> tuple[tuple[int, Nod
     for index, entry in enumerate(get_list(affinity, _PREFERRED, where)):
         path = f"{where}.{_PREFERRED}[{index}]"
         weight = _whole(entry, "weight", path, 0)
-        preference = get(entry, "preference")
-        labels, names = (
-            read_requirements(preference, kind, f"{path}.preference") for kind in ("matchExpressions", "matchFields")
-        )
-        if weight and (labels or names):
-            terms.append((weight, NodeSelectorTerm(labels, names)))
+        term = read_node_term(get(entry, "preference"), f"{path}.preference")
+        if weight and (term.labels or term.names):
+            terms.append((weight, term))
     return tuple(terms)
 
 

@@ -41,6 +41,7 @@ EVERY_ROW = slice(None)
 
 # Number of values that fit the processor's second-level cache together with a few temporaries.
 _BLOCK_VALUES = 1 << 14
+_MAX_OF_POD = 2**62 - 1
 
 
 @dataclass(frozen=True)
@@ -417,8 +418,12 @@ def check_pod(pod: Pod) -> None:
 
 
 def per_pod(pods: Sequence[Pod], amount: Callable[..., int], *arguments: object) -> Int64s:
-    """Return ``amount(pod, *arguments)`` of each pod as a column, shape (pods, 1)."""
-    return np.array([[amount(pod, *arguments)] for pod in pods], dtype=np.int64).reshape(len(pods), 1)
+    """Return ``amount(pod, *arguments)`` of each pod as a column, shape (pods, 1).
+
+    Amounts saturate below 2^62, so that sums of a node can be added to them.
+    """
+    amounts = [[min(amount(pod, *arguments), _MAX_OF_POD)] for pod in pods]
+    return np.array(amounts, dtype=np.int64).reshape(len(pods), 1)
 
 
 def _checked(plugin: ScorePlugin, terms: Terms, size: int) -> Terms:

@@ -301,7 +301,7 @@ class CongestionCost(ScorePlugin):
         count, factor = np.zeros((len(kin), len(crowd)), np.int64), np.ones((len(kin), len(crowd)))
         for row, there in enumerate(kin):
             if there.sums:
-                cpu_milli = np.array([owned.cpu_milli for owned in there.sums], np.int64)
+                cpu_milli = np.array([owned.cpu_milli for owned in there.sums], np.float64)
                 count[row, there.places] = [owned.count for owned in there.sums]
                 crowds = np.minimum(cpu_milli / crowd.take(there.places), _MAX_CROWDS)
                 factor[row, there.places] = np.power(self.crowding, crowds)

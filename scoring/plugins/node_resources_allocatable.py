@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
-from runtime.kubernetes.objects import CPU, MEMORY, Pod
+from runtime.kubernetes.objects import CPU, MAX_AMOUNT, MEMORY, Pod
 from scoring.arguments import check_arguments, not_empty
 from scoring.arrays import Int64s
 from scoring.load.metrics_table import MetricsTable
@@ -47,7 +47,9 @@ class NodeResourcesAllocatable(ScorePlugin):
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
         """Return the allocatable amount of each resource, and their weighted mean, which is negative for mode Least."""
         sign = -1 if self.mode == "Least" else 1
-        terms: Terms = {f"{r.name}.allocatable": nodes.allocatable(r.name) for r in self.resources}
+        terms: Terms = {
+            f"{r.name}.allocatable": np.minimum(nodes.allocatable(r.name), MAX_AMOUNT) for r in self.resources
+        }
         highest = sum(r.weight * int(terms[f"{r.name}.allocatable"].max(initial=0)) for r in self.resources)
         # If weight times amount could overflow 64 bits, compute in Python integers; the mean always fits.
         dtype = np.int64 if highest < 1 << 63 else object

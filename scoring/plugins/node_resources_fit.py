@@ -23,7 +23,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from runtime.kubernetes import pod_demand
-from runtime.kubernetes.objects import CPU, EPHEMERAL_STORAGE, MEMORY, Pod
+from runtime.kubernetes.objects import CPU, EPHEMERAL_STORAGE, MAX_AMOUNT, MEMORY, Pod
 from scoring.arguments import LARGEST_INT, Between, Distinct, Problems, check_arguments, not_empty
 from scoring.arrays import Bools, Int64s
 from scoring.go_math import truncating_divide
@@ -36,6 +36,7 @@ from scoring.table.node_table import NodeTable
 
 NATIVE = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
 _MAX_SHAPE_SCORE = 10
+_MAX_SUM = 2**62
 
 Strategy = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
 
@@ -231,7 +232,8 @@ def allocatable_terms(nodes: NodeTable, resources: Sequence[ResourceWeight]) -> 
     """
     terms: Terms = {}
     for resource in resources:
-        allocatable = terms[f"{resource.name}.allocatable"] = nodes.allocatable(resource.name)
+        allocatable = np.minimum(nodes.allocatable(resource.name), MAX_AMOUNT)  # 100 times as much fits 64 bits
+        terms[f"{resource.name}.allocatable"] = allocatable
         terms[f"{resource.name}.divisor"] = np.maximum(allocatable, 1)  # avoids division by 0 where not counted
         terms[f"{resource.name}.counted"] = allocatable != 0
     return terms
@@ -239,6 +241,8 @@ def allocatable_terms(nodes: NodeTable, resources: Sequence[ResourceWeight]) -> 
 
 def requested_on(nodes: NodeTable, rows: Rows, name: str, *, non_zero: bool) -> Int64s:
     """Return the sums of the requests of the pods on some rows, as kube-scheduler counts them, shape (rows,).
+
+    They are at most 2^62, so that the request of a pending pod can be added.
 
     Args:
         nodes: nodes with their pods.
@@ -248,7 +252,7 @@ def requested_on(nodes: NodeTable, rows: Rows, name: str, *, non_zero: bool) -> 
     """
     spread = non_zero and name in pod_demand.NON_ZERO_REQUESTS
     requested = nodes.in_tree_requests(name, non_zero=spread)
-    return requested[rows].copy() if isinstance(rows, slice) else requested.take(rows)
+    return np.minimum(requested[rows] if isinstance(rows, slice) else requested.take(rows), _MAX_SUM)
 
 
 def counted_requests(pods: Sequence[Pod], node: Terms, name: str, *, non_zero: bool) -> tuple[Int64s, Bools]:

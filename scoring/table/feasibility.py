@@ -11,6 +11,7 @@ import numpy as np
 
 from runtime.kubernetes import pod_demand
 from runtime.kubernetes.objects import Pod
+from runtime.kubernetes.quantity import MAX_INT64
 from scoring.arrays import Bools, Int64s
 from scoring.table.node_rows import ALWAYS
 from scoring.table.occupancy import Occupancy
@@ -42,8 +43,8 @@ def fitting(pod: Pod, occupancy: Occupancy, wanted: Requests | None = None) -> B
         if nominated:
             requested = requested.copy()
             for row, other in nominated:
-                requested[row] += pod_demand.in_tree_requests(other, name)
-        enough = requested + request <= rows.allocatable[place]
+                requested[row] = _saturated(requested[row], pod_demand.in_tree_requests(other, name))
+        enough = requested <= rows.allocatable[place] - request  # cannot wrap, as a sum could
         fits = enough if fits is None else np.logical_and(fits, enough, out=fits)
     if fits is None:
         fits = np.ones(len(rows), np.bool_)
@@ -94,11 +95,15 @@ def shortages(pod: Pod, occupancy: Occupancy, wanted: Requests) -> Mapping[str, 
         if place is None:
             lacking[f"Insufficient {name}"] = np.ones(len(rows), np.bool_)
             continue
-        requested = sums.in_tree_requests[place] + request
+        requested = sums.in_tree_requests[place].copy()
         for row, other in nominated:
-            requested[row] += pod_demand.in_tree_requests(other, name)
-        lacking[f"Insufficient {name}"] = requested > rows.allocatable[place]
+            requested[row] = _saturated(requested[row], pod_demand.in_tree_requests(other, name))
+        lacking[f"Insufficient {name}"] = requested > rows.allocatable[place] - request
     return lacking
+
+
+def _saturated(requested: np.int64, more: int) -> int:
+    return min(int(requested) + more, MAX_INT64)
 
 
 def _nominated(pod: Pod, occupancy: Occupancy) -> list[tuple[int, Pod]]:

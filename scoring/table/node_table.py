@@ -1,8 +1,8 @@
 """Table of nodes as arrays, with the sums of the pods on each node.
 
-Each node has one row. Amounts of resources are int64: millicores for ``cpu``, bytes or pieces for the others. The sums
-are updated when pods come and go, and the rows when nodes do. A transaction tries placements, and commits all of them
-or none.
+Each node has one row. Amounts of resources are int64: millicores for ``cpu``, bytes or pieces for the others. The sums,
+which saturate, are updated when pods come and go, and the rows when nodes do. A transaction tries placements, and
+commits all of them or none.
 
 A table has two parts: the rows (:mod:`scoring.table.node_rows`), which are immutable and replaced when nodes change,
 and the pods on them (:mod:`scoring.table.occupancy`). A transaction works on a copy of the pods and shares the rows. A
@@ -316,7 +316,6 @@ class NodeTable:
 
         Raises:
             KeyError: the node is not in the table.
-            ValueError: the requests of the node's pods would overflow; the pod is counted nowhere.
         """
         row = self.row(pod.node_name if node_name is None else node_name)
         self.occupancy.end_nomination(pod.uid)

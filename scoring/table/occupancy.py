@@ -223,12 +223,8 @@ class Occupancy:
         self.last_left[row] = max(self.last_left[row], left_at)
 
     def put(self, row: int, pod: Pod, placed_at: float) -> None:
-        """Count a pod on the node of a row; the pod must not be counted yet.
-
-        Raises:
-            ValueError: the requests of the node's pods would overflow; the pod is not counted.
-        """
-        self.sums.count(row, pod, 1)  # first, because it may raise
+        """Count a pod on the node of a row; the pod must not be counted yet."""
+        self.sums.count(row, pod, 1)
         # A pod that reappears with the same placement time never left: drop its departure.
         if self.departed[row]:
             self.departed[row] = tuple(

@@ -4,7 +4,6 @@ import pytest
 
 from runtime.kubernetes import pod_demand
 from scoring import (
-    Container,
     MetricsTable,
     Node,
     NodeResourcesAllocatable,
@@ -121,15 +120,14 @@ def test_claims_in_an_unknown_form_are_unknown():
 @pytest.mark.parametrize(
     ("amounts", "message"),
     [
-        ({"cpu": "10P"}, r"requests\.cpu: '10P' is more than any node has"),
-        ({"memory": "16Ei"}, r"requests\.memory: '16Ei' is more than any node has"),
-        ({"memory": "1e30"}, r"requests\.memory: '1e30' is more than any node has"),
+        ({"cpu": "-1"}, r"requests\.cpu: must not be negative, got '-1'"),
+        ({"cpu": "much"}, r"requests\.cpu: not a quantity: 'much'"),
         ({"cpu": None}, r"requests\.cpu: is null"),
         ("all", r"requests: must be a mapping, got 'all'"),
     ],
 )
 def test_invalid_amounts_are_rejected(amounts, message):
-    """Amounts that are null or too large are rejected with the object's name and the field's path."""
+    """Amounts that the API server refuses are rejected with the object's name and the field's path."""
     with pytest.raises(ValueError, match=rf"pod default/p: spec\.containers\[0\]\.resources\.{message}"):
         whole(None, amounts)
     with pytest.raises(ValueError, match=rf"pod default/p: spec\.resources\.{message}"):
@@ -139,26 +137,32 @@ def test_invalid_amounts_are_rejected(amounts, message):
         Node.from_k8s({"metadata": {"name": "n1"}, "status": {"allocatable": amounts}})
 
 
-def test_a_too_large_sum_of_containers_is_rejected():
-    """Containers whose requests add up to more than any node has are rejected."""
-    with pytest.raises(ValueError, match="pod default/p: spec: the requests and limits add up to more than any"):
-        whole(None, *[{"memory": "7Pi"}] * 2000)
+@pytest.mark.parametrize(
+    ("amounts", "counted"),
+    [
+        ({"cpu": "10P"}, 2**63 - 1),
+        ({"cpu": "9P"}, 9 * 10**18),
+        ({"memory": "9E"}, 9 * 10**18),
+        ({"memory": "16Ei"}, 2**63 - 1),
+        ({"memory": "1e30"}, 2**63 - 1),
+    ],
+)
+def test_large_amounts_saturate(amounts, counted):
+    """Amounts beyond 64 bits count as the largest 64-bit integer, of a container, of a pod, and of a node."""
+    (name,) = amounts
+    assert whole(None, amounts).containers[0].requests[name] == counted
+    assert pod_demand.in_tree_requests(whole(None, *[amounts] * 3), name) == 2**63 - 1
+    assert pod_demand.limits(whole(None, *[amounts] * 3), name) == 2**63 - 1
+    node = Node.from_k8s({"metadata": {"name": "n1"}, "status": {"allocatable": amounts}})
+    assert NodeTable([node]).allocatable(name).tolist() == [counted]
 
 
-def test_sums_of_a_node_do_not_overflow():
-    """A pod whose requests would overflow a node's sums is rejected, and the sums stay correct."""
-    table = NodeTable([Node("n1", allocatable=ResourceList({"memory": 2**53}))])
-    far = [Pod(name=f"far{n}", containers=(Container(ResourceList({"memory": 2**61})),)) for n in range(3)]
-    with pytest.raises(ValueError, match=r"pod default/far2: .* would overflow"):
-        for pod in far:
-            table.add(pod, "n1")
-    assert table.requests("memory").tolist() == [2**62]
-    assert table.pod_counts.tolist() == [len(table.pods("n1"))] == [2]
-    with pytest.raises(ValueError, match="pod default/far requests more than any node has"):
-        table.add(Pod(name="far", containers=(Container(ResourceList({"memory": 2**70})),)), "n1")
-    for pod in far[:2]:
-        table.remove(pod)
-    assert table.requests("memory").tolist() == [0]
+@pytest.mark.parametrize("text", ["much", "-1", "", None])
+def test_an_annotation_that_is_no_amount_counts_as_missing(text):
+    """A tenant may write any text in the annotations with demands: the pod can be read, and the others count."""
+    annotations = {"trimaran.io/network": text, "trimaran.io/disk": "5M"}
+    pod = Pod.from_k8s({"metadata": {"name": "p", "annotations": annotations}, "spec": {"containers": []}})
+    assert pod.annotated == {"trimaran.io/disk": 5_000_000}
 
 
 def test_weighted_amounts_do_not_overflow():

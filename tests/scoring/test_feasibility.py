@@ -111,7 +111,7 @@ def test_a_node_selector_and_affinity_must_both_hold():
         ({"key": "zone", "operator": "Like", "values": ["a"]}, "operator: must be one of In, NotIn, Exists"),
         ({"key": "zone", "operator": "In"}, "values: In needs strings"),
         ({"key": "zone", "operator": "Exists", "values": ["a"]}, "values: Exists needs no values"),
-        ({"key": "cores", "operator": "Gt", "values": ["many"]}, "values: Gt needs one whole number"),
+        ({"key": "cores", "operator": "Gt", "values": ["1", "2"]}, "values: Gt needs one value"),
         ({"operator": "Exists"}, "key: must be a label's name"),
     ],
 )
@@ -119,6 +119,24 @@ def test_invalid_affinity_is_refused(requirement, message):
     """The error names the pod and the path of the invalid field."""
     with pytest.raises(ValueError, match=rf"pod default/web: spec.affinity.*matchExpressions\[0\]\.{message}"):
         pod(**affinity({"matchExpressions": [requirement]}))
+
+
+@pytest.mark.parametrize(
+    ("operator", "value"),
+    [("Gt", "abc"), ("Lt", "+5"), ("Gt", "-5"), ("Lt", str(2**63)), ("NotIn", "no label"), ("NotIn", "x" * 64)],
+)
+def test_a_term_that_cannot_be_parsed_matches_nothing(operator, value):
+    """A term that the API server accepts and kube-scheduler cannot parse matches no node; the other terms count."""
+    table = NodeTable([node("n1", labels={"cores": "3"})])
+    odd = expression("cores", operator, value)
+    assert allowed(table, pod(**affinity(odd))) == []
+    assert allowed(table, pod(**affinity(odd, expression("cores", "Exists")))) == ["n1"]
+
+
+def test_a_label_beyond_64_bits_is_not_compared():
+    """A node whose label is no 64-bit number is neither above nor below a number, as in kube-scheduler."""
+    table = NodeTable([node("n1", labels={"cores": str(2**63)}), node("n2", labels={"cores": str(2**63 - 1)})])
+    assert allowed(table, pod(**affinity(expression("cores", "Gt", "1")))) == ["n2"]
 
 
 def test_features_must_be_declared():

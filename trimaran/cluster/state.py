@@ -143,8 +143,7 @@ class ClusterState:
             self.table.add_nodes(nodes)
         for node in nodes:
             for pod in self._waiting.pop(node.name, {}).values():
-                with suppress(ValueError):  # the amounts overflow; the node keeps its other pods
-                    self.table.add(pod)
+                self.table.add(pod)
         for pod in self.pending.values() if nodes else ():
             if pod.nominated_node_name:
                 self._count_pending(pod)

@@ -21,7 +21,7 @@ import numpy as np
 
 from runtime.kubernetes.objects import CPU, MEMORY
 from scoring import NodeTable
-from scoring.arrays import Bools, Float64s
+from scoring.arrays import Bools, Float64s, Int64s
 from watcher.model import MetricType, WatcherMetrics, averages
 
 HOT_PERCENT = 80.0
@@ -175,10 +175,10 @@ def _resource_figures(nodes: NodeTable, resource: str, loads: Float64s, rows: Bo
     measured = rows & np.isfinite(loads)
     used = float((loads[measured] / 100 * capacity[measured]).sum())
     return ResourceFigures(
-        _ratio(requests[rows].sum(), nodes.allocatable(resource)[rows].sum()),
-        _ratio(nodes.limits(resource)[rows].sum(), capacity[rows].sum()),
-        _ratio(used, capacity[measured].sum()) if measured.any() else None,
-        _ratio(requests[measured].sum(), used) if used else None,
+        _ratio(_sum(requests[rows]), _sum(nodes.allocatable(resource)[rows])),
+        _ratio(_sum(nodes.limits(resource)[rows]), _sum(capacity[rows])),
+        _ratio(used, _sum(capacity[measured])) if measured.any() else None,
+        _ratio(_sum(requests[measured]), used) if used else None,
     )
 
 
@@ -187,9 +187,13 @@ def _full_share(nodes: NodeTable, rows: Bools) -> float:
     pods, is_full = max(int(nodes.pod_counts[rows].sum()), 1), np.zeros(len(nodes), np.bool_)
     for resource in _TYPES:
         requests = nodes.in_tree_requests(resource)
-        is_full |= nodes.allocatable(resource) - requests < requests[rows].sum() / pods
+        is_full |= nodes.allocatable(resource) - requests < _sum(requests[rows]) / pods
     return float(is_full[rows].mean()) if rows.any() else 0.0
 
 
+def _sum(amounts: Int64s) -> float:
+    return float(amounts.sum(dtype=np.float64))  # 64-bit integers could wrap
+
+
 def _ratio(part: float, whole: float) -> float:
-    return float(part) / max(float(whole), 1.0)
+    return part / max(whole, 1.0)

@@ -152,11 +152,12 @@ def plan_arrays(
     rows = [row for row, _ in look.running] + [look.table.row(record.target) for record in waiting]
     requests = np.array([[in_tree_requests(pod, name) for pod in pods] for name in (CPU, MEMORY)], np.int64)
     requests = np.concatenate([requests.reshape(2, len(pods)), np.zeros((2, len(waiting)), np.int64)], axis=1)
-    free = np.array([look.table.allocatable(name) - look.table.in_tree_requests(name) for name in (CPU, MEMORY)])
+    room = [look.table.allocatable(name) - look.table.in_tree_requests(name) for name in (CPU, MEMORY)]
+    free = np.array(room, np.float64)  # 64-bit integers could wrap
     _reserve(free, look, waiting)
     problem = MoveProblem(
         capacity=np.array([look.table.capacity(CPU) / 1000, look.table.capacity(MEMORY) / 2**30]),
-        free=free.astype(np.float64),
+        free=free,
         rows=np.array(rows, np.int64),
         requests=requests,
         cpu=expected_cpu(cpu, ends_soon, HOUR_STEPS, last_hour_share, burst_steps),
@@ -196,7 +197,7 @@ def _without_node(records: Sequence[MoveRecord]) -> list[MoveRecord]:
     return [record for record in records if record.state == MoveState.EVICTED and not record.landed_on]
 
 
-def _reserve(free: Int64s, look: ClusterLook, waiting: Sequence[MoveRecord]) -> None:
+def _reserve(free: Float64s, look: ClusterLook, waiting: Sequence[MoveRecord]) -> None:
     """Subtract from the targets' free capacity what the replacements without a node will request."""
     for record in waiting:
         sibling = next(iter(look.members.get(record.of, ())), None)

@@ -94,7 +94,8 @@ def is_fragmented(look: ClusterLook) -> bool:
     """Return whether the free capacity of all nodes together would fit a pod for which the scheduler finds no node."""
     waiting = [pod for pod in look.pending if (facts := look.pods.get(pod.uid)) and facts.unschedulable_at is not None]
     free = [
-        np.maximum(look.table.allocatable(name) - look.table.in_tree_requests(name), 0).sum() for name in (CPU, MEMORY)
+        np.maximum(look.table.allocatable(name) - look.table.in_tree_requests(name), 0).sum(dtype=np.float64)
+        for name in (CPU, MEMORY)
     ]
     return any(
         all(in_tree_requests(pod, name) <= room for name, room in zip((CPU, MEMORY), free, strict=True))

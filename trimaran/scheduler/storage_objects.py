@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from runtime.kubernetes import quantity
-from runtime.kubernetes.constraints import NodeRequirement, NodeSelectorTerm, read_requirements
+from runtime.kubernetes.constraints import NodeRequirement, NodeSelectorTerm, are_parsable, read_node_term
 from runtime.kubernetes.k8s_fields import get, get_list, get_texts
 from runtime.kubernetes.scheduling_rules import LabelSelector, read_label_selector
 
@@ -209,7 +209,7 @@ class VolumeClass:
         name = str(get(get(each, "metadata"), "name") or "")
         where = f"storageclass {name}"
         topologies = tuple(
-            NodeSelectorTerm(
+            _topology_term(
                 tuple(
                     NodeRequirement(get(one, "key") or "", "In", tuple(get_list(one, "values", where)))
                     for one in get_list(term, "matchLabelExpressions", where)
@@ -303,11 +303,13 @@ class Attachment:
 def _node_terms(selector: Any, where: str) -> tuple[NodeSelectorTerm, ...]:
     """Read the terms of a volume's node affinity; kube-scheduler compares labels only, so fields match no node."""
     return tuple(
-        NodeSelectorTerm()
-        if get(term, "matchFields")
-        else NodeSelectorTerm(read_requirements(term, "matchExpressions", f"{where}.nodeSelectorTerms[{index}]"))
+        NodeSelectorTerm() if get(term, "matchFields") else read_node_term(term, f"{where}.nodeSelectorTerms[{index}]")
         for index, term in enumerate(get_list(selector, "nodeSelectorTerms", where))
     )
+
+
+def _topology_term(requirements: tuple[NodeRequirement, ...]) -> NodeSelectorTerm:
+    return NodeSelectorTerm(requirements if are_parsable(requirements) else ())
 
 
 def _controller(metadata: Any, where: str) -> str:

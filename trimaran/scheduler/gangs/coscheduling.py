@@ -281,7 +281,7 @@ class Coscheduling(QueueSortPlugin, PreFilterPlugin, PostFilterPlugin, ReservePl
             else:
                 free = nodes.allocatable(name) - nodes.in_tree_requests(name)
             own = self._own(gang, name)
-            if int(np.maximum(free, 0)[rows].sum()) + own < needed:
+            if sum(np.maximum(free, 0)[rows].tolist()) + own < needed:  # Python's integers cannot wrap
                 lacking.append(name)
         if not lacking:
             gang.checked_until = now + self._arguments.permit_waiting_time_seconds

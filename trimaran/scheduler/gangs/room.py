@@ -23,4 +23,4 @@ def room_for(pod: Pod, nodes: NodeTable) -> int:
     for name, amount in pod_demand.filter_requests(pod):
         if name != "pods":
             room = np.minimum(room, (nodes.allocatable(name) - nodes.in_tree_requests(name)) // amount)
-    return int(np.maximum(room, 0)[nodes.rows.constraints.allows(pod)].sum())
+    return sum(np.maximum(room, 0)[nodes.rows.constraints.allows(pod)].tolist())  # Python's integers cannot wrap

@@ -12,6 +12,7 @@ REGION: Final = "topology.kubernetes.io/region"
 ZONE: Final = "topology.kubernetes.io/zone"
 _GROUP_LABEL: Final = "appgroup.diktyo.x-k8s.io"
 _WORKLOAD_LABEL: Final = "appgroup.diktyo.x-k8s.io.workload"
+_LARGEST: Final = 2**40  # the sum over all pods of a cluster fits 64 bits
 
 
 def group_of(pod: Pod) -> str:
@@ -106,7 +107,7 @@ def _whole(value: Any, where: str) -> int:
         return 0
     if type(value) is not int:
         raise ValueError(f"{where}: must be a whole number, got {quoted(value)}")
-    return value
+    return min(value, _LARGEST)
 
 
 def _title(document: Mapping[str, Any]) -> str:

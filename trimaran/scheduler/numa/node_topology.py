@@ -1,6 +1,7 @@
 """NodeResourceTopology of ``topology.node.k8s.io/v1alpha2``: what is free in each NUMA node of a node."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, Self
 
@@ -13,6 +14,10 @@ _POLICIES: Final = frozenset({"none", "best-effort", "restricted", SINGLE_NUMA_N
 _DEFAULT_MAX_ZONES, _LARGEST_MAX_ZONES = 8, 1024
 _ZONE_PREFIX = "node-"
 _LARGEST_ID = 63
+MOST_ZONES: Final = _LARGEST_ID + 1
+"""Largest number of NUMA nodes of a node."""
+_LARGEST_COST = 2**31 - 1  # sums of distances fit 64 bits
+_MOST_DIGITS = 9  # the API server does not limit the length of a number in a text
 _FINGERPRINT_ANNOTATION = "topology.node.k8s.io/fingerprint"  # of older agents
 # Values of the deprecated list ``topologyPolicies``.
 _OLD_POLICIES: Final = {
@@ -65,10 +70,13 @@ class NodeTopology:
 
     @classmethod
     def from_k8s(cls, document: Mapping[str, Any]) -> Self:
-        """Read a NodeResourceTopology; unknown attributes and zones that are not NUMA nodes are left out.
+        """Read a NodeResourceTopology.
+
+        Unknown attributes, zones that are not NUMA nodes, and amounts that are not quantities are left out: the zone
+        does not have that resource.
 
         Raises:
-            ValueError: an amount is not a valid quantity; the message names the object and the field.
+            ValueError: the object has another form.
         """
         metadata = get(document, "metadata")
         name = str(get(metadata, "name") or "")
@@ -87,12 +95,12 @@ class NodeTopology:
                 scope = value
             elif key == "topologyManagerPolicy" and value in _POLICIES:
                 policy = value
-            elif key == "topologyManagerMaxNUMANodes" and value.isdecimal() and int(value) > 1:
-                most = min(int(value), _LARGEST_MAX_ZONES)
+            elif key == "topologyManagerMaxNUMANodes" and (limit := _digits(value)) > 1:
+                most = min(limit, _LARGEST_MAX_ZONES)
         where = f"node resource topology {name}: zones"
         zones = [
-            _zone(each, f"{where}[{number}]")
-            for number, each in enumerate(get(document, "zones") or ())
+            _zone(each)
+            for each in get(document, "zones") or ()
             if get(each, "type") == "Node" and _number(get(each, "name")) is not None
         ]
         written = [unix_seconds(get(each, "time"), where) for each in get(metadata, "managedFields") or ()]
@@ -114,19 +122,27 @@ class TopologySource(Protocol):
         ...
 
 
-def _zone(document: Any, where: str) -> Zone:
-    resources = {str(get(each, "name")): get(each, "available") for each in get(document, "resources") or ()}
+def _zone(document: Any) -> Zone:
+    available: dict[str, int] = {}
+    for each in get(document, "resources") or ():
+        with suppress(ValueError):
+            amounts = {str(get(each, "name")): get(each, "available")}
+            available |= ResourceList.from_k8s(amounts, "available", may_be_negative=True)
     costs = {
-        number: int(get(each, "value") or 0)
+        number: max(-_LARGEST_COST, min(int(get(each, "value") or 0), _LARGEST_COST))
         for each in get(document, "costs") or ()
         if (number := _number(get(each, "name"))) is not None
     }
     number = _number(get(document, "name"))
-    return Zone(-1 if number is None else number, ResourceList.from_k8s(resources, f"{where}.resources"), costs)
+    return Zone(-1 if number is None else number, ResourceList(available), costs)
 
 
 def _number(name: Any) -> int | None:
     """Return the number of a zone such as ``node-3``; None if the name has another form."""
-    digits = str(name).removeprefix(_ZONE_PREFIX)
-    is_number = str(name).startswith(_ZONE_PREFIX) and digits.isdecimal() and int(digits) <= _LARGEST_ID
-    return int(digits) if is_number else None
+    number = _digits(str(name).removeprefix(_ZONE_PREFIX)) if str(name).startswith(_ZONE_PREFIX) else -1
+    return number if 0 <= number <= _LARGEST_ID else None
+
+
+def _digits(text: str) -> int:
+    """Return the number that a text of digits says; -1 for another text."""
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else -1

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from runtime.kubernetes.objects import CPU, Pod, ResourceList
 from runtime.kubernetes.qos import BEST_EFFORT, GUARANTEED, qos_class
+from runtime.kubernetes.quantity import MAX_INT64
 from trimaran.scheduler.numa.zones import is_affine, is_extended
 
 Amounts = Mapping[str, int]
@@ -66,5 +67,5 @@ def _sum(parts: Iterable[Amounts]) -> dict[str, int]:
     total: dict[str, int] = {}
     for each in parts:
         for name, amount in each.items():
-            total[name] = total.get(name, 0) + amount
+            total[name] = min(total.get(name, 0) + amount, MAX_INT64)
     return total

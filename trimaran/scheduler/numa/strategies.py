@@ -12,15 +12,18 @@ from typing import Final
 
 import numpy as np
 
-from runtime.kubernetes.objects import CPU
+from runtime.kubernetes.objects import CPU, MAX_AMOUNT
+from runtime.kubernetes.quantity import MAX_INT64
 from scoring.arrays import Bools, Int64s
 from scoring.normalization import MAX_NODE_SCORE
+from trimaran.scheduler.numa.node_topology import MOST_ZONES
 from trimaran.scheduler.numa.requests import Amounts, NumaRequests
 from trimaran.scheduler.numa.zones import Zones
 
 Strategy = Callable[[Amounts, Zones, Mapping[str, int]], Int64s]
 """Function of requests, zones and weights by resource that returns the score of each zone, shape (nodes, zones)."""
 _FAR = np.iinfo(np.int64).max
+_MAX_FREE = MAX_INT64 // MOST_ZONES
 
 
 def least_allocated(amounts: Amounts, zones: Zones, weights: Mapping[str, int]) -> Int64s:
@@ -120,7 +123,8 @@ def _holds(amounts: Amounts, zones: Zones, places: list[int]) -> Bools:
     fits = np.ones(len(zones.known), np.bool_)
     for resource, amount in amounts.items():
         fits &= zones.having(resource)[:, places].all(axis=1)
-        fits &= zones.of(resource)[:, places].sum(axis=1) >= amount
+        free = np.minimum(zones.of(resource)[:, places], _MAX_FREE)  # so that the sum fits 64 bits
+        fits &= free.sum(axis=1) >= min(amount, _MAX_FREE)
     return fits
 
 
@@ -145,7 +149,8 @@ def _weighted(
     for name, amount in amounts.items():
         weight = max(1, weights.get(name, 1))
         free = zones.of(name)
-        scored = score(_units(name, amount), np.maximum(_whole(name, free), 1))
+        counted = np.clip(_whole(name, free), 1, MAX_AMOUNT)  # 100 times as much fits 64 bits
+        scored = score(min(_units(name, amount), MAX_AMOUNT), counted)
         total += weight * np.where((free > 0) & (free >= amount), scored, 0)
         weight_sum += weight
     return total // max(1, weight_sum)

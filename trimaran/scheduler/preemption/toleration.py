@@ -19,6 +19,7 @@ from typing import Any, Final, Self
 from runtime.kubernetes.disruption_budgets import DisruptionBudget
 from runtime.kubernetes.k8s_fields import get
 from runtime.kubernetes.objects import Pod
+from runtime.kubernetes.quantity import MAX_INT64
 from scoring.plugins.filtering import FilterPlugin
 from trimaran.scheduler.preemption.default_preemption import DefaultPreemption, PreemptionOptions
 
@@ -44,8 +45,8 @@ class PriorityClass:
         annotations, value = get(get(document, "metadata"), "annotations") or {}, get(document, "value") or 0
         try:
             return cls(
-                int(annotations.get(f"{_PREFIX}minimum-preemptable-priority", value + 1)),
-                int(annotations.get(f"{_PREFIX}toleration-seconds", 0)),
+                _int64(annotations.get(f"{_PREFIX}minimum-preemptable-priority", value + 1)),
+                _int64(annotations.get(f"{_PREFIX}toleration-seconds", 0)),
             )
         except ValueError:
             return cls(None)
@@ -61,6 +62,13 @@ class PriorityClass:
         if self.least_preemptor is None or preemptor_priority >= self.least_preemptor:
             return False
         return self.seconds < 0 or scheduled_at is None or scheduled_at + self.seconds > now
+
+
+def _int64(text: str | int) -> int:
+    number = int(text)
+    if abs(number) > MAX_INT64:
+        raise ValueError(f"{number} does not fit 64 bits")
+    return number
 
 
 class PreemptionToleration(DefaultPreemption):

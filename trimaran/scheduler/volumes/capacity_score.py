@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from runtime.kubernetes.objects import Pod
+from runtime.kubernetes.objects import MAX_AMOUNT, Pod
 from scoring.arguments import check_arguments, not_empty
 from scoring.arrays import Int64s
 from scoring.go_math import rounded_score
@@ -89,10 +89,10 @@ def _existing(claims: Sequence[ClaimMatches], size: int) -> Int64s:
     sums = np.zeros((3, size), np.int64)
     for each in claims:
         capacities = np.array([*(volume.capacity for volume in each.volumes), 0], np.int64)
-        sums[0] += np.where(each.exists, each.claim.request or 0, 0)
-        sums[1] += np.where(each.exists, capacities[each.chosen], 0)
+        sums[0] += np.where(each.exists, min(each.claim.request or 0, MAX_AMOUNT), 0)
+        sums[1] += np.where(each.exists, np.minimum(capacities[each.chosen], MAX_AMOUNT), 0)
         sums[2] += each.exists
-    return sums
+    return np.minimum(sums, MAX_AMOUNT)  # 100 times as much fits 64 bits
 
 
 def _to_make(claims: Sequence[ClaimMatches], size: int) -> Int64s:
@@ -103,7 +103,7 @@ def _to_make(claims: Sequence[ClaimMatches], size: int) -> Int64s:
     sums = np.zeros((3, size), np.int64)
     for each in claims:
         known = each.free_space >= 0
-        sums[0] += np.where(known, each.claim.request or 0, 0)
+        sums[0] += np.where(known, min(each.claim.request or 0, MAX_AMOUNT), 0)
         sums[1] = np.where(known, each.free_space, sums[1])
         sums[2] += known
-    return sums
+    return np.minimum(sums, MAX_AMOUNT)
