@@ -164,6 +164,15 @@ class ObjectCache:
         return self._quotas
 
     @property
+    def unreadable_quotas(self) -> Mapping[str, str]:
+        """Reason by name of each quota with a bound that is not an amount, for which some pods are refused."""
+        return {
+            f"{quota.namespace}/{quota.name}": "; ".join(quota.unreadable.values())
+            for quota in self.elastic_quotas.values()
+            if quota.unreadable
+        }
+
+    @property
     def selector_sources(self) -> SelectorSources:
         """Namespaces, Services and owners of pods, by which rules of pods select other pods.
 

@@ -287,12 +287,46 @@ def test_sidecars_count() -> None:
     assert "sum of their min" in made["second"]
 
 
-def test_an_unreadable_quota_is_an_error_that_names_it() -> None:
-    """The reader of the object's kind says which field is wrong; the quota keeps its last readable form."""
-    machine = cluster(quota("a", "1"))
-    with pytest.raises(ValueError, match=r"elastic quota a/quota: spec\.min\.cpu"):
-        machine.scheduler.put_other(*quota("a", "lots"), 0.0)
-    assert "sum of their min" in machine.place(asks("big", "a", "2"))["big"]
+@pytest.mark.parametrize("bound", ["min", "max"])
+def test_a_bound_that_is_no_amount_refuses_pods_that_request_it(bound: str) -> None:
+    """The message names the bound; pods without such requests, and pods of other namespaces, pass."""
+    kind, odd = quota("a", "4", "4")
+    odd["spec"][bound]["cpu"] = "1e1.5"  # valid by the schema of the custom resource
+    machine = cluster((kind, odd), quota("b", "1"))
+    made = machine.place(asks("a", "a"), asks("b", "b"), pod("none", {"memory": "1Mi"}, namespace="a"))
+    assert f"elastic quota a/quota: spec.{bound}.cpu: not a quantity: '1e1.5'" in made["a"]
+    assert made["b"] == made["none"] == "n"
+    assert machine.scheduler.unreadable_quotas.keys() == {"a/quota"}
+
+
+@pytest.mark.parametrize(("most", "placed"), [("9E", 3), ("1e30", 3), ("0", 0), ("-1", 0)])
+def test_any_amount_is_a_bound(most: str, placed: int) -> None:
+    """Bounds saturate and may be negative, as the schema of the custom resource allows."""
+    machine = cluster(quota("a", "9E", most))
+    made = machine.place(*(asks(f"a{number}", "a") for number in range(3)))
+    assert sum(each == "n" for each in made.values()) == placed
+
+
+def test_a_bound_of_another_resource_does_not_end_a_quota() -> None:
+    """A memory bound of 9E is a bound, so the CPU bound next to it holds."""
+    kind, each = quota("a", "1", "1")
+    each["spec"]["max"]["memory"] = "9E"
+    made = cluster((kind, each)).place(asks("a0", "a"), asks("a1", "a", priority=-1))
+    assert made["a0"] == "n"
+    assert "max of cpu" in made["a1"]
+
+
+def test_preemption_for_a_quota_survives_huge_amounts() -> None:
+    """Victims whose requests exceed 64 bits together are found, and nothing wraps."""
+    huge = pod("huge", {"example.com/x": "9E"}, -1, namespace="a")
+    kind, each = quota("a", "8", "8")
+    each["spec"]["max"]["example.com/x"] = "1"
+    each["spec"]["min"]["example.com/x"] = "1"
+    machine = Configured(PROFILE, [node("n", "8", resources={"example.com/x": "9E"})], [(kind, each)])
+    machine.put(huge, {**copy.deepcopy(huge), "metadata": {**huge["metadata"], "name": "two", "uid": "two"}}, node="n")
+    machine.put(pod("next", {"example.com/x": "1"}, namespace="a"))
+    (decision,) = machine.decide()
+    assert isinstance(decision, Unschedulable)
 
 
 def test_it_has_no_arguments() -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from runtime.kubernetes.disruption_budgets import DisruptionBudget
-from runtime.kubernetes.objects import Pod
+from runtime.kubernetes.objects import MAX_AMOUNT, Pod
 from scoring.arrays import Bools, Int64s
 from scoring.plugins.filtering import ClusterEvent, FilterPlugin, FilterVerdict
 from scoring.table.node_table import NodeTable
@@ -30,6 +30,7 @@ from trimaran.scheduler.quotas.expected_victims import ExpectedVictims
 from trimaran.scheduler.quotas.namespace_use import NamespaceUse, amounts_of
 
 _IN_PROGRESS = "preemption: not eligible due to victims that are being deleted."
+_MAX_EXCESS = 2**62
 _ENTITLED = "min of ElasticQuota"  # in place of a plugin's name: the pod is tried again after any event
 
 
@@ -65,6 +66,11 @@ class CapacityScheduling(PreFilterPlugin, DefaultPreemption):
     def pre_filter(self, pod: Pod, nodes: NodeTable, now: float) -> Rejection | None:  # noqa: ARG002
         """Refuse a pod that its quota, or all quotas together, have no room for."""
         claim = self._claim(pod, nodes)
+        if claim is not None:
+            unreadable = claim.quotas[pod.namespace].unreadable
+            why = next((unreadable[name] for name in unreadable if amounts_of(pod).get(name)), "")
+            if why:
+                return Rejection(why)  # no preemption helps, only another quota
         reason = "" if claim is None else claim.refusal(*claim.excess(self._use, nodes))
         return Rejection(reason, may_preempt=True) if reason else None
 
@@ -223,11 +229,12 @@ class _Claim:
             freed = np.zeros((len(pods), len(own) + len(everywhere)), np.int64)
             for row, pod in zip(freed, pods, strict=True):
                 if pod.namespace in self.quotas and use.counts(pod):
-                    amounts = amounts_of(pod)
+                    amounts = {name: min(amount, MAX_AMOUNT) for name, amount in amounts_of(pod).items()}
                     row[len(own) :] = [amounts.get(name, 0) for name in everywhere]
                     if pod.namespace == self.pod.namespace:
                         row[: len(own)] = [amounts.get(name, 0) for name in own]
             return freed
 
-        excess = np.array([*own.values(), *everywhere.values()], np.int64)
-        return FurtherBounds(excess, freed_by, self.refusal(own, everywhere))
+        # What one pod frees is limited, too, so that the sum over the pods of a node fits 64 bits.
+        excess = [min(amount, _MAX_EXCESS) for amount in (*own.values(), *everywhere.values())]
+        return FurtherBounds(np.array(excess, np.int64), freed_by, self.refusal(own, everywhere))

@@ -1,7 +1,7 @@
 """ElasticQuota of ``scheduling.x-k8s.io/v1alpha1``: what a namespace is guaranteed, and the most that it may use."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from runtime.kubernetes.k8s_fields import get
@@ -21,25 +21,36 @@ class ElasticQuota:
         name: name of the object.
         least: guaranteed amounts (``spec.min``); a resource that it lacks has no guarantee.
         most: largest amounts (``spec.max``); a resource that it lacks is not limited.
+        unreadable: reason by resource of the bounds that are not amounts; pods that request these are refused.
     """
 
     namespace: str
     name: str
     least: ResourceList
     most: ResourceList
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_k8s(cls, document: Mapping[str, Any]) -> Self:
-        """Read an ElasticQuota.
+        """Read an ElasticQuota. The API server accepts more texts than are amounts; these become ``unreadable``.
 
         Raises:
-            ValueError: an amount is not a valid quantity; the message names the object and the field.
+            ValueError: the object has another form.
         """
         metadata, spec = get(document, "metadata"), get(document, "spec")
         namespace, name = str(get(metadata, "namespace") or "default"), str(get(metadata, "name") or "")
         where = f"elastic quota {namespace}/{name}: spec"
-        least, most = (ResourceList.from_k8s(get(spec, key), f"{where}.{key}") for key in ("min", "max"))
-        return cls(namespace, name, least, most)
+        bounds: dict[str, dict[str, int]] = {"min": {}, "max": {}}
+        unreadable: dict[str, str] = {}
+        for key, amounts in bounds.items():
+            for resource, written in (get(spec, key) or {}).items():
+                try:
+                    bound = ResourceList.from_k8s({resource: written}, f"{where}.{key}", may_be_negative=True)
+                except ValueError as error:
+                    unreadable[resource] = str(error)
+                else:
+                    amounts.update(bound)
+        return cls(namespace, name, ResourceList(bounds["min"]), ResourceList(bounds["max"]), unreadable)
 
     def excess(self, used: Amounts, more: Amounts) -> Amounts:
         """Return by how much a use with some more is above the largest amounts, of the resources of which it is."""
