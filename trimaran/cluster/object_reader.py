@@ -19,47 +19,67 @@ _log = logging.getLogger(__name__)
 
 
 class ObjectReader(Generic[Kind]):
-    """Decoder of Kubernetes objects that logs an unreadable object once. For one thread.
+    """Decoder of Kubernetes objects that logs an unreadable object once. For one thread, but for ``unreadable``.
 
-    Attributes:
-        unreadable: error by object name. The mapping is replaced, never modified, so that any thread may read it.
+    Args:
+        from_k8s: decodes an object; raises a ValueError if it cannot.
+        on_unreadable: called once with an unreadable object and the error.
     """
 
-    def __init__(self, from_k8s: Callable[[Object], Kind]) -> None:
-        self._from_k8s = from_k8s
-        self.unreadable: Mapping[str, str] = {}
+    def __init__(
+        self,
+        from_k8s: Callable[[Object], Kind],
+        on_unreadable: Callable[[Object, str], None] = lambda _each, _why: None,
+    ) -> None:
+        self._from_k8s, self._on_unreadable = from_k8s, on_unreadable
+        self._unreadable: dict[str, str] = {}
+
+    @property
+    def unreadable(self) -> Mapping[str, str]:
+        """Error by object name. Safe from any thread."""
+        # Other threads read seldom, and there may be many errors: the reader copies, in one step, and not the writer.
+        return self._unreadable.copy()
 
     def read(self, each: Object) -> Kind | None:
         """Return the decoded object; None if it is unreadable."""
         try:
-            decoded = self._from_k8s(each)
-        except ValueError as error:
-            self.refuse(each, error)
+            decoded = self._decode(each)
+        except (ValueError, TypeError, AttributeError) as error:  # fields of other types than in Kubernetes
+            name, why = _name(each), str(error)
+            if self._unreadable.get(name) != why:
+                _log.warning("an object cannot be read, so it is not counted", extra={"object": name, "error": why})
+                self._on_unreadable(each, why)
+            self._unreadable[name] = why
             return None
         self.forget(each)
         return decoded
 
-    def refuse(self, each: Object, error: ValueError) -> None:
-        """Record the error of an object that is ignored, and log the error once."""
-        name, why = _name(each), str(error)
-        if self.unreadable.get(name) != why:
-            _log.warning("an object cannot be read, so it is not counted", extra={"error": why})
-        self.unreadable = {**self.unreadable, name: why}
+    def _decode(self, each: Object) -> Kind:
+        if not metadata_of(each).get("name"):
+            raise ValueError("metadata.name is missing")
+        return self._from_k8s(each)
 
     def forget(self, gone: Object) -> None:
         """Forget the error of an object that was deleted or is readable again."""
-        if self.unreadable and (name := _name(gone)) in self.unreadable:
-            self.unreadable = {other: why for other, why in self.unreadable.items() if other != name}
+        if self._unreadable:
+            self._unreadable.pop(_name(gone), None)
+
+    def forget_all(self) -> None:
+        """Forget all errors, before a full list is read."""
+        self._unreadable = {}
 
 
 def pod_reader(
-    name_workload: Callable[..., Workload] = workload_of, kept_annotations: Collection[str] = ()
+    name_workload: Callable[..., Workload] = workload_of,
+    kept_annotations: Collection[str] = (),
+    on_unreadable: Callable[[Object, str], None] = lambda _each, _why: None,
 ) -> ObjectReader[Pod]:
     """Return a decoder of pods whose equal field values are shared in memory.
 
     Args:
         name_workload: names the workloads of the pods, as for :meth:`Pod.from_k8s`.
         kept_annotations: names of the annotations to keep.
+        on_unreadable: as for :class:`ObjectReader`.
     """
     interner, request_cache = Interner(), RequestCache()
 
@@ -67,7 +87,7 @@ def pod_reader(
         pod = Pod.from_k8s(each, request_cache.lookup, name_workload, kept_annotations)
         return interner.intern(pod, unique_fields=_UNIQUE_FIELDS)
 
-    return ObjectReader(from_k8s)
+    return ObjectReader(from_k8s, on_unreadable)
 
 
 def metadata_of(each: Object) -> Mapping[str, Any]:

@@ -168,7 +168,7 @@ class _NodeMirror:
         self.reader = ObjectReader(Node.from_k8s)
 
     def replace(self, objects: Iterable[Object]) -> None:
-        self.reader.unreadable = {}
+        self.reader.forget_all()
         nodes = []
         for each in objects:
             node = self.reader.read(each)
@@ -225,7 +225,7 @@ class _PodMirror:
 
         The whole list is therefore never in memory at once, and scoring waits for the lock of one batch at most.
         """
-        self.reader.unreadable = {}
+        self.reader.forget_all()
         there: set[str] = set()
         unread: set[str] = set()
         objects = iter(objects)
@@ -268,14 +268,9 @@ class _PodMirror:
     def _put(self, changed: Object, pod: Pod) -> None:
         if self._observer is not None:
             self._observer.put(changed, pod)
-        try:
-            if self._on_bound is not None and pod.node_name and pod.uid in self._state.pending:
-                self._on_bound(pod, unix_seconds(metadata_of(changed).get("creationTimestamp"), "metadata"))
-            self._state.put_pod(pod, refused=_is_refused(changed), at=self._clock())
-        except ValueError as error:  # the amounts overflow together with the other pods on the node
-            self.reader.refuse(changed, error)
-            self.unknown.observe(changed, None)
-            self._state.drop_pod(pod.uid)
+        if self._on_bound is not None and pod.node_name and pod.uid in self._state.pending:
+            self._on_bound(pod, unix_seconds(metadata_of(changed).get("creationTimestamp"), "metadata"))
+        self._state.put_pod(pod, refused=_is_refused(changed), at=self._clock())
 
     def _forget(self, gone: Object, left_at: float | None) -> None:
         uid = _uid(gone)

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from runtime import masking
 from trimaran.extender import STATUS
 from watcher.doctor.remote_service import (
     ServiceConnection,
@@ -12,6 +11,7 @@ from watcher.doctor.remote_service import (
     examine_service,
     examine_status,
     step,
+    unknown_node_steps,
     unreadable_steps,
 )
 from watcher.providers.base import Check
@@ -65,8 +65,4 @@ def _cluster_steps(cluster: Mapping[str, Any]) -> Iterator[Check]:
     failures = [*([] if cluster["synced"] else ["the first full lists have not arrived"]), *cluster["failures"]]
     yield cluster_step("extender", message, failures, cluster["age_seconds"], "extender.kube_config")
     yield from unreadable_steps("extender", cluster["unreadable"])
-    unknown = cluster.get("unknown_nodes")  # an older extender does not say
-    if unknown:
-        details = tuple(masking.to_line(f"{name}: {why}") for name, why in unknown.items())
-        message = f"the free CPU and memory of {len(unknown)} nodes are not known: {details[0]}"
-        yield Check("extender: free CPU and memory", ok=False, message=message, details=details)
+    yield from unknown_node_steps("extender", cluster.get("unknown_nodes", {}))  # an older extender does not say

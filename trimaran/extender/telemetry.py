@@ -141,6 +141,9 @@ class _ViewCollector(Collector):
         yield GaugeMetricFamily(
             "trimaran_cluster_age_seconds", "time without news from the API server", view.age_seconds
         )
+        yield GaugeMetricFamily(
+            "trimaran_cluster_unknown_nodes", "nodes on which what a pod requests is not known", len(view.unknown_nodes)
+        )
         yield CounterMetricFamily("trimaran_cluster_lists", "full lists of nodes and pods that were read", view.lists)
         yield _counters("trimaran_assumptions", "assumed placements by the way they ended", asdict(view.outcomes))
 

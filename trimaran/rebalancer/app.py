@@ -77,6 +77,8 @@ class _RebalancerCollector(Collector):
             ("open", "moves whose replacement is not Ready yet", counts.open),
             ("planned", "moves of the last search", counts.planned),
             ("hot_nodes", "nodes that the last search found worth relieving", counts.hot),
+            ("unknown_nodes", "nodes that are no targets, because what a pod on them requests is not known",
+             0 if published.look is None else len(published.look.unknown_nodes)),
             ("moved_twice", "pods, counted with their replacements, that moved more than once within a day",
              counts.twice),
         ):  # fmt: skip

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from runtime import masking
 from trimaran.scheduler import STATUS
 from watcher.doctor.remote_service import (
     ServiceConnection,
@@ -11,6 +12,7 @@ from watcher.doctor.remote_service import (
     examine_service,
     examine_status,
     step,
+    unknown_node_steps,
     unreadable_steps,
 )
 from watcher.providers.base import Check
@@ -41,6 +43,12 @@ def _steps(status: Mapping[str, Any]) -> Iterator[Check]:
     message = f"{cluster['nodes']} nodes; the API server was heard {cluster['age_seconds']} s ago"
     yield cluster_step("scheduler", message, cluster["failures"], cluster["age_seconds"], "scheduler.kube_config")
     yield from unreadable_steps("scheduler", cluster["unreadable"])
+    yield from unknown_node_steps("scheduler", cluster.get("unknown_nodes", {}))  # an older scheduler does not say
+    quotas = status.get("unreadable_quotas") or {}
+    if quotas:
+        details = tuple(masking.to_line(f"{name}: {why}") for name, why in quotas.items())
+        message = f"{len(quotas)} elastic quotas have bounds that are not amounts: {details[0]}"
+        yield Check("scheduler: quotas", ok=False, message=message, details=details)
     yield _step("load", status["load_problem"], "nodes are scored by measured load", "scheduler.watcher")
     sharing = status["sharing"]
     if status["mode"] == "shadow" or sharing is None:

@@ -81,6 +81,13 @@ class DecisionExecutor:
         elif pod.scheduler_name in self._names and not pod.scheduling.gates:
             self._pending.setdefault(uid, (time.monotonic(), 0))
 
+    def refuse(self, pod: Pod, reason: str) -> None:
+        """Report a pending pod that cannot be read, so that nobody waits for it in vain. For the scheduling thread."""
+        if pod.scheduler_name in self._names:
+            message = f"the pod cannot be read: {reason}"
+            self._statuses.report(Unschedulable(pod, message, needs_room=False))
+            self._events.write(PodEvent(pod, "FailedScheduling", "Scheduling", message, "Warning"))
+
     def handle(self, decision: Decision, seconds: float) -> None:
         """Carry out a decision. For the scheduling thread."""
         pod = decision.pod

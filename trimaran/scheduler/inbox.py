@@ -11,6 +11,7 @@ from runtime.kubernetes.optional_lists import OptionalLists
 from runtime.kubernetes.reflector import ListWatch, Object, Reflector, ReflectorStore
 from runtime.kubernetes.reflector_group import ReflectorGroup
 from trimaran.cluster.object_reader import RUNNING, ObjectReader, metadata_of, pod_reader
+from trimaran.cluster.unknown_requests import UnknownRequests
 from trimaran.cluster.view import NODES, PODS
 from trimaran.scheduler.scheduler import Scheduler
 
@@ -107,7 +108,7 @@ class NodeFeed:
 
     def replace(self, objects: Iterable[Object]) -> None:
         """Post a full list."""
-        self.reader.unreadable = {}
+        self.reader.forget_all()
         nodes = [node for each in objects if (node := self.reader.read(each)) is not None]
         self._inbox.post(lambda scheduler, now: scheduler.replace_nodes(nodes, now))
 
@@ -136,6 +137,10 @@ class PodFeed:
         inbox: where to post.
         on_change: called in the scheduling thread with each pod before it is changed; None for deleted pods.
         kept_annotations: names of the annotations of pods that plugins read.
+        on_refusal: called in the scheduling thread with the identity of each pending pod that cannot be read, and why.
+
+    Attributes:
+        unknown: nodes that get no pods, because what one of their pods requests is not known.
     """
 
     def __init__(
@@ -143,14 +148,27 @@ class PodFeed:
         inbox: Inbox,
         on_change: Callable[[str, Pod | None], None] = lambda _uid, _pod: None,
         kept_annotations: Collection[str] = (),
+        on_refusal: Callable[[Pod, str], None] = lambda _pod, _why: None,
     ) -> None:
-        self._inbox, self._on_change = inbox, on_change
-        self.reader = pod_reader(kept_annotations=kept_annotations)
+        self._inbox, self._on_change, self._on_refusal = inbox, on_change, on_refusal
+        self.reader = pod_reader(kept_annotations=kept_annotations, on_unreadable=self._refuse)
+        self.unknown = UnknownRequests(
+            lambda name, is_unknown: inbox.post(
+                lambda scheduler, now: scheduler.mark_unknown(name, now, is_unknown=is_unknown)
+            )
+        )
 
     def replace(self, objects: Iterable[Object]) -> None:
         """Post a full list."""
-        self.reader.unreadable = {}
-        pods = [pod for each in objects if (pod := self.reader.read(each)) is not None]
+        self.reader.forget_all()
+        pods: list[Pod] = []
+        listed: set[str] = set()
+        for each in objects:
+            listed.add(_uid(each))
+            pod = self._read(each)
+            if pod is not None:
+                pods.append(pod)
+        self.unknown.keep_only(listed)
 
         def change(scheduler: Scheduler, now: float) -> None:
             for pod in pods:
@@ -160,8 +178,8 @@ class PodFeed:
         self._inbox.post(change)
 
     def put(self, changed: Object) -> None:
-        """Post a new or changed pod. An unreadable pod is left out, and its node keeps what is known of it."""
-        pod = self.reader.read(changed)
+        """Post a new or changed pod. An unreadable pod is left out: its node keeps what is known, and gets no pods."""
+        pod = self._read(changed)
         if pod is None:
             return
 
@@ -174,13 +192,28 @@ class PodFeed:
     def drop(self, deleted: Object) -> None:
         """Post a deletion, or the end of a pod."""
         self.reader.forget(deleted)
-        uid, left_at = str(metadata_of(deleted).get("uid")), time.time()
+        uid, left_at = _uid(deleted), time.time()
+        self.unknown.forget(uid)
 
         def change(scheduler: Scheduler, now: float) -> None:
             self._on_change(uid, None)
             scheduler.drop_pod(uid, now, left_at)
 
         self._inbox.post(change)
+
+    def _read(self, each: Object) -> Pod | None:
+        pod = self.reader.read(each)
+        self.unknown.observe(each, pod)
+        return pod
+
+    def _refuse(self, each: Object, why: str) -> None:
+        metadata, spec = metadata_of(each), each.get("spec")
+        if isinstance(spec, dict) and metadata.get("name") and not spec.get("nodeName"):
+            pod = Pod(
+                name=str(metadata["name"]), namespace=str(metadata.get("namespace")), uid=_uid(each),
+                scheduler_name=str(spec.get("schedulerName")),
+            )  # fmt: skip
+            self._inbox.post(lambda _scheduler, _now: self._on_refusal(pod, why))
 
 
 class DocumentFeed:
@@ -226,6 +259,7 @@ class ClusterFeed(ReflectorGroup):
         on_pod: called in the scheduling thread with each pod before it is changed, as by :class:`PodFeed`.
         failed: store of the pods that have failed; None to leave them out.
         kept_annotations: names of the annotations of nodes and pods that plugins read.
+        on_refusal: called in the scheduling thread with each pending pod that cannot be read, as by :class:`PodFeed`.
     """
 
     def __init__(
@@ -236,10 +270,12 @@ class ClusterFeed(ReflectorGroup):
         on_pod: Callable[[str, Pod | None], None] = lambda _uid, _pod: None,
         failed: ReflectorStore | None = None,
         kept_annotations: Collection[str] = (),
+        on_refusal: Callable[[Pod, str], None] = lambda _pod, _why: None,
     ) -> None:
         # Pods are listed last: what they need to be placed is known when the first of them arrives.
         others = [_reflector(api, kind, DocumentFeed(kind, inbox)) for kind in sorted(kinds)]
-        self._nodes, self._pods = NodeFeed(inbox, kept_annotations), PodFeed(inbox, on_pod, kept_annotations)
+        self._nodes = NodeFeed(inbox, kept_annotations)
+        self._pods = PodFeed(inbox, on_pod, kept_annotations, on_refusal)
         pods = Reflector(api, PODS, self._pods, fieldSelector=RUNNING)
         if failed is not None:
             others.append(Reflector(api, PODS, failed, fieldSelector=_FAILED))
@@ -249,6 +285,15 @@ class ClusterFeed(ReflectorGroup):
     def unreadable(self) -> Mapping[str, str]:
         """Errors of the nodes and pods that cannot be decoded, by name."""
         return {**self._nodes.reader.unreadable, **self._pods.reader.unreadable}
+
+    @property
+    def unknown_nodes(self) -> Mapping[str, str]:
+        """Reason for each node whose free CPU and memory are not known, because a pod on it cannot be counted."""
+        return self._pods.unknown.by_node()
+
+
+def _uid(each: Object) -> str:
+    return str(metadata_of(each).get("uid"))
 
 
 def _reflector(api: ListWatch, kind: str, store: ReflectorStore) -> Reflector:

@@ -16,6 +16,14 @@ REJECTED: Final = Taint("scheduler.trimaran.io/pods-rejected")
 """Taint of a node in backoff; only pods that tolerate every taint may still go there."""
 
 
+def with_taint(node: Node, taint: Taint, *, is_tainted: bool) -> Node:
+    """Return a node with a taint, or without it."""
+    if is_tainted == (taint in node.taints):
+        return node
+    others = tuple(each for each in node.taints if each != taint)
+    return replace(node, taints=(*others, taint) if is_tainted else others)
+
+
 @dataclass(frozen=True, slots=True)
 class _Backoff:
     seconds: float
@@ -58,10 +66,7 @@ class RejectingNodes:
 
     def mark(self, node: Node) -> Node:
         """Return a node as filters should see it: with the taint during its backoff, without it otherwise."""
-        if (node.name in self._active) == (REJECTED in node.taints):
-            return node
-        taints = tuple(taint for taint in node.taints if taint != REJECTED)
-        return replace(node, taints=(*taints, REJECTED) if node.name in self._active else taints)
+        return with_taint(node, REJECTED, is_tainted=node.name in self._active)
 
     def end(self, now: float) -> list[str]:
         """End the backoffs that are over; return the names of their nodes."""

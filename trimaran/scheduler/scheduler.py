@@ -9,10 +9,11 @@ bound, or until its binding failed. Source: k8s.io/kubernetes/pkg/scheduler (``s
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
+from runtime.kubernetes.constraints import Taint
 from runtime.kubernetes.gangs import POD_GROUP_KINDS
 from runtime.kubernetes.objects import Node, Pod
 from scoring.arrays import Bools, Int64s
@@ -23,16 +24,20 @@ from scoring.profiles.fallback import Judgment
 from scoring.table.placed_rules import SelectorSources
 from trimaran.cluster.state import ClusterState
 from trimaran.scheduler.binding_cycle import BindingCycle
-from trimaran.scheduler.decisions import Decision
+from trimaran.scheduler.decisions import Decision, Unschedulable
 from trimaran.scheduler.extension_points import SchedulerHandle, WaitingPods
 from trimaran.scheduler.gangs.directory import HELD, GangDirectory
 from trimaran.scheduler.gangs.group_cycle import GroupCycle
-from trimaran.scheduler.node_backoff import RejectingNodes
+from trimaran.scheduler.node_backoff import RejectingNodes, with_taint
 from trimaran.scheduler.node_selector import NodeSelector
 from trimaran.scheduler.nominations import Nominations
 from trimaran.scheduler.profile import SchedulerProfile
 from trimaran.scheduler.queue import QueueEntry, QueueOptions, SchedulingQueue
 from trimaran.scheduler.scheduling_cycle import SchedulingCycle
+
+UNKNOWN_REQUESTS: Final = Taint("scheduler.trimaran.io/unknown-requests")
+"""Taint, in the scheduler's own view, of a node whose free capacity is not known."""
+_MOST_NAMES = 3
 
 
 class OtherObjects(Protocol):
@@ -41,6 +46,11 @@ class OtherObjects(Protocol):
     @property
     def selector_sources(self) -> SelectorSources:
         """Namespaces, Services and owners of pods; the same object until one of them changes."""
+        ...
+
+    @property
+    def unreadable_quotas(self) -> Mapping[str, str]:
+        """Reason by name of each quota with a bound that is not an amount."""
         ...
 
     def put(self, kind: str, document: Mapping[str, Any]) -> ClusterEvent | None:
@@ -80,6 +90,7 @@ class Scheduler:
         self.profiles = {profile.scheduler_name: profile for profile in profiles}
         self.state = ClusterState(assume_seconds=float("inf"))
         self.node_backoff = RejectingNodes()
+        self._unknown_nodes: set[str] = set()
         first = next(iter(self.profiles.values()))
         requeued_by = {name: events for each in self.profiles.values() for name, events in each.requeued_by.items()}
         requeued_by[HELD] = frozenset()
@@ -106,6 +117,11 @@ class Scheduler:
             plugin.attach(self._handle)
 
     @property
+    def unreadable_quotas(self) -> Mapping[str, str]:
+        """Reason by name of each quota with a bound that is not an amount."""
+        return {} if self._others is None else self._others.unreadable_quotas
+
+    @property
     def in_flight(self) -> int:
         """Number of pods that are decided and not known to be bound, without those that wait for Permit plugins."""
         return self._binding.in_flight
@@ -126,7 +142,7 @@ class Scheduler:
     def put_node(self, node: Node, now: float) -> None:
         """Add or update a node."""
         known, before = node.name in self.state.table, self.state.table.version
-        self.state.put_node(self.node_backoff.mark(node))
+        self.state.put_node(self._marked(node))
         if self.state.table.version != before:
             self.queue.move(ClusterEvent.NODE_CHANGED if known else ClusterEvent.NODE_ADDED, now)
             self._binding.recheck((node.name,))
@@ -138,7 +154,7 @@ class Scheduler:
 
     def replace_nodes(self, nodes: Iterable[Node], now: float) -> None:
         """Replace all nodes with a full list."""
-        self.state.replace_nodes(map(self.node_backoff.mark, nodes))
+        self.state.replace_nodes(map(self._marked, nodes))
         self.queue.move(ClusterEvent.NODE_ADDED, now)
         self._binding.recheck()
 
@@ -149,6 +165,11 @@ class Scheduler:
         rejects, for example for a forbidden sysctl, must not stop all others.
         """
         self.node_backoff.reject(node_name, now, max(1, len(self.state.table) // 10))
+        self._mark_node(node_name, now)
+
+    def mark_unknown(self, node_name: str, now: float, *, is_unknown: bool) -> None:
+        """Take note of whether what the pods of a node request is not known; if so, the node gets no pods."""
+        (self._unknown_nodes.add if is_unknown else self._unknown_nodes.discard)(node_name)
         self._mark_node(node_name, now)
 
     def put_pod(self, pod: Pod, now: float) -> None:
@@ -266,8 +287,17 @@ class Scheduler:
         profile = self.profiles[entry.pod.scheduler_name]
         gang = self._groups.gang_of(entry.pod) if profile.places_groups else None
         if gang is not None:
-            return self._groups.attempt(entry, gang, profile, now)
-        return self._cycle.attempt(entry, profile, now)
+            return self._with_unknown(self._groups.attempt(entry, gang, profile, now))
+        return self._with_unknown(self._cycle.attempt(entry, profile, now))
+
+    def _with_unknown(self, decision: Decision) -> Decision:
+        """Name the unknown nodes in the reason why a pod has no node: users do not see the taint of our view."""
+        if not self._unknown_nodes or not isinstance(decision, Unschedulable):
+            return decision
+        names = sorted(self._unknown_nodes)
+        some = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
+        reason = f"{len(names)} nodes get no pods, because what a pod on them requests is not known: {some}."
+        return replace(decision, message=f"{decision.message} {reason}")
 
     def _put_bound(self, pod: Pod, now: float) -> None:
         self.queue.drop(pod.uid)
@@ -295,6 +325,10 @@ class Scheduler:
             self.queue.drop(pod.uid)
         else:
             self.queue.put(pod, now)
+
+    def _marked(self, node: Node) -> Node:
+        node = self.node_backoff.mark(node)
+        return with_taint(node, UNKNOWN_REQUESTS, is_tainted=node.name in self._unknown_nodes)
 
     def _mark_node(self, name: str, now: float) -> None:
         if name in self.state.table:

@@ -45,8 +45,11 @@ class LiveStatus:
         if feed.is_synced:
             try:
                 known = self._inbox.ask(
-                    lambda scheduler: (scheduler.state.table.copy(), scheduler.node_backoff.nodes), self._ask_seconds
-                )
+                    lambda scheduler: (
+                        scheduler.state.table.copy(), scheduler.node_backoff.nodes, scheduler.unreadable_quotas,
+                    ),
+                    self._ask_seconds,
+                )  # fmt: skip
             except TimeoutError as error:
                 reason = str(error)
         return {
@@ -60,10 +63,12 @@ class LiveStatus:
                 "age_seconds": round(feed.age_seconds, 1),
                 "failures": list(feed.failures),
                 "unreadable": dict(feed.unreadable),
+                "unknown_nodes": dict(feed.unknown_nodes),
             },
             "load_problem": self._load.why_unknown,
             "sharing": None if known is None else self._sharing(known[0]),
             "rejecting": [] if known is None else list(known[1]),
+            "unreadable_quotas": {} if known is None else dict(known[2]),
         }
 
     def _sharing(self, nodes: NodeTable) -> dict[str, Any]:

@@ -114,8 +114,8 @@ class SchedulerTelemetry:
         """Export state that is read at every scrape.
 
         Args:
-            state: returns values by name: ``leads``, ``load_known``, ``api_age_seconds``, ``waiting_writes``, and the
-                counters ``dropped_events`` and ``failed_writes``.
+            state: returns values by name: ``leads``, ``load_known``, ``api_age_seconds``, ``waiting_writes``,
+                ``unknown_nodes``, and the counters ``dropped_events`` and ``failed_writes``.
             counts: returns the number of pods by queue, ``in_flight``, and the number of ``nodes_in_backoff``.
         """
         self.registry.register(_StateCollector(state, counts))
@@ -142,6 +142,8 @@ class _StateCollector(Collector):
             ("nodes_in_backoff", "nodes that get no pods for a while, because their kubelet rejected one",
              counts.get("nodes_in_backoff", 0)),
             ("waiting_writes", "decisions and statuses that are not sent yet", state.get("waiting_writes", 0)),
+            ("unknown_nodes", "nodes that get no pods, because what a pod on them requests is not known",
+             state.get("unknown_nodes", 0)),
             ("api_age_seconds", "time since the API server last reported on some kind of objects",
              state.get("api_age_seconds", 0)),
         ):  # fmt: skip

@@ -87,8 +87,9 @@ class SchedulerWorker:
         shadow = ShadowRecord(scheduler, telemetry)
         handler = executor or shadow
         feed = ClusterFeed(
-            self._watch_api, inbox, self._setup.kinds, handler.observe, rejections, self._setup.annotations
-        )
+            self._watch_api, inbox, self._setup.kinds, handler.observe, rejections, self._setup.annotations,
+            *(() if executor is None else (executor.refuse,)),
+        )  # fmt: skip
 
         def leads() -> bool:
             return leadership is None or leadership.may_write()
@@ -115,6 +116,7 @@ class SchedulerWorker:
                 "leads": float(leads()),
                 "load_known": float(not load.why_unknown),
                 "api_age_seconds": feed.age_seconds if feed.is_synced else 0.0,
+                "unknown_nodes": float(len(feed.unknown_nodes)),
                 **({} if executor is None else executor.state()),
             }
 

@@ -156,5 +156,13 @@ def unreadable_steps(service: str, unreadable: Mapping[str, object]) -> Iterator
         yield Check(f"{service}: objects", ok=False, message=message, details=details)
 
 
+def unknown_node_steps(service: str, unknown: Mapping[str, object]) -> Iterator[Check]:
+    """Yield a failed step about nodes of which a service does not know what is free, by name; no step without any."""
+    if unknown:
+        details = tuple(masking.to_line(f"{name}: {why}") for name, why in unknown.items())
+        message = f"the free CPU and memory of {len(unknown)} nodes are not known: {details[0]}"
+        yield Check(f"{service}: free CPU and memory", ok=False, message=message, details=details)
+
+
 def _article(noun: str) -> str:
     return "an" if noun[0] in "aeiou" else "a"

@@ -208,19 +208,16 @@ def test_departed_pods_are_remembered_for_the_longest_time_set(remember: tuple[f
         assert [each.pod.name for _, each in table.left_since(np.array([0.0]))] == left
 
 
-def test_a_pod_that_overflows_does_not_stop_the_view() -> None:
-    """If the requests of two pods overflow together, one of them is reported and the other pods are counted."""
-    pods = [pod(name, container(requests={"memory": "8E"}), nodeName="node-1") for name in ("one", "two")]
-    huge = [{**each, "metadata": {**each["metadata"], "uid": each["metadata"]["name"]}} for each in pods]
-    view = followed(
-        scripted([node("node-1")], [huge[0], bound("third", "node-1")], events=[WatchEvent("ADDED", huge[1], "2")])
-    )
+def test_amounts_that_overflow_together_saturate() -> None:
+    """Pods whose requests exceed 64 bits together are counted and close their node, until enough of them have gone."""
+    pods = [bound(name, "node-1") for name in ("one", "two", "third")]
+    for each in pods[:2]:
+        each["spec"]["containers"] = [container(requests={"memory": "8E"})]
+    view = followed(scripted([node("node-1")], pods, events=[WatchEvent("DELETED", pods[0], "2")]))
     with view.reading() as table:
-        counted = {each.name for each in table.pods("node-1")}
-    assert "third" in counted
-    assert counted | {name.rpartition("/")[2] for name in view.unreadable} == {"one", "two", "third"}
-    assert view.unknown_nodes.keys() == {"node-1"}
-    assert view.lists == 2
+        assert {each.name for each in table.pods("node-1")} == {"two", "third"}
+        assert table.in_tree_requests("memory").tolist() == [8 * 10**18]
+    assert view.unreadable == view.unknown_nodes == {}
     view.close()
 
 

@@ -28,7 +28,7 @@ class Running:
 
     def __init__(self) -> None:
         self.inbox, self.scheduler = Inbox(), read_setup(default_document("ours")).scheduler(seed=0)
-        self.feed = SimpleNamespace(is_synced=True, age_seconds=0.5, failures=(), unreadable={})
+        self.feed = SimpleNamespace(is_synced=True, age_seconds=0.5, failures=(), unreadable={}, unknown_nodes={})
         self.load, self.leads, self.mode, self.stop = SimpleNamespace(why_unknown=""), True, "bind", False
         self.scheduler.replace_nodes([Node("a", taints=(Taint("dedicated", "ours"),)), Node("b")], 0.0)
         self.thread = threading.Thread(target=self._answer)
@@ -79,10 +79,11 @@ def test_nodes_of_its_own_pass(running: Running) -> None:
         ("shared", "nodes", "a NoSchedule taint that only its pods tolerate"), ("open", "nodes", "(b)"),
         ("anywhere", "nodes", "select the label"), ("rejecting", "kubelets", "get none for a while: a"),
         ("load", "load", "no metrics"), ("api", "cluster", "Connection refused"),
+        ("unknown", "free CPU and memory", "a: pod t/odd cannot be read"), ("quota", "quotas", "spec.max.cpu: not a"),
     ],
 )  # fmt: skip
 def test_each_problem_fails_its_step(running: Running, problem: str, step: str, words: str) -> None:
-    """Shared and untainted nodes, pods without a selector, rejections, no load, no API server."""
+    """Shared, untainted and unknown nodes, pods without a selector, rejections, odd quotas, no load, no API server."""
     running.put("web", "b" if problem == "open" else "a", selects=problem != "anywhere")
     if problem == "shared":
         running.put("other", "a", owner="default-scheduler")
@@ -90,6 +91,11 @@ def test_each_problem_fails_its_step(running: Running, problem: str, step: str, 
         running.scheduler.reject_pod("a", 0.0)
     elif problem == "load":
         running.load.why_unknown = "no metrics"
+    elif problem == "unknown":
+        running.feed.unknown_nodes = {"a": "pod t/odd cannot be read"}
+    elif problem == "quota":
+        quota = {"metadata": {"namespace": "t", "name": "q"}, "spec": {"max": {"cpu": "1e1.5"}}}
+        running.scheduler.put_other("ElasticQuota", quota, 0.0)
     elif problem == "api":
         running.feed.failures = ("Connection refused",)
     status, steps = running.doctor()
