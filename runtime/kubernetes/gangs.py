@@ -115,9 +115,10 @@ class PodGroup:
         least = get(spec, "minMember")
         return cls(
             GangRef(GangForm.COSCHEDULING, namespace, name),
-            1 if least is None else _whole(least, f"{where}.minMember", 1),
-            ResourceList.from_k8s(get(spec, "minResources"), f"{where}.minResources"),
-            None if timeout is None else _whole(timeout, f"{where}.scheduleTimeoutSeconds", 0),
+            # The schema of the custom resource allows smaller numbers: such a gang waits for nobody.
+            1 if least is None else max(1, _whole(least, f"{where}.minMember")),
+            ResourceList.from_k8s(get(spec, "minResources"), f"{where}.minResources", may_be_negative=True),
+            None if timeout is None else max(0, _whole(timeout, f"{where}.scheduleTimeoutSeconds")),
             created_at,
             uid,
         )
@@ -149,7 +150,8 @@ def labelled_group(pod: Pod) -> PodGroup | None:
     return PodGroup(ref, int(text), created_at=pod.created_at)
 
 
-def _whole(value: Any, path: str, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{path}: must be a whole number of at least {least}, got {quoted(value)}")
+def _whole(value: Any, path: str, least: int | None = None) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
+        bound = "" if least is None else f" of at least {least}"
+        raise ValueError(f"{path}: must be a whole number{bound}, got {quoted(value)}")
     return value

@@ -216,7 +216,12 @@ def _from_api(
         if not view.wait(_SYNC_SECONDS):
             fail("the Kubernetes API did not return a complete list of nodes and pods within a minute", 1)
         with view.reading() as table:
-            return table.copy(), read_pending_pods(pods, scheduler_name, skip_unreadable=True)
+            nodes = table.copy()
+        unknown = {name: why for name, why in view.unknown_nodes.items() if name in nodes}
+        nodes.remove_nodes(unknown)
+        for name, why in unknown.items():
+            echo(f"trimaran: {name} gets no pods: {why}", err=True)
+        return nodes, read_pending_pods(pods, scheduler_name, skip_unreadable=True)
 
 
 def _show_plan(

@@ -372,8 +372,8 @@ def test_pods_that_fit_nowhere_are_reported(place) -> None:
 def test_a_malformed_pod_of_the_cluster_affects_only_its_gang() -> None:
     """The pod and its gang are left to the scheduler; a malformed pod of another scheduler is ignored."""
     pods = [
-        pod("huge", cpu="1e18", gang="g"), pod("second", gang="g"), pod("web"),
-        pod("foreign", cpu="1e18", schedulerName="other"), pod("gone", cpu="1e18"),
+        pod("huge", cpu="much", gang="g"), pod("second", gang="g"), pod("web"),
+        pod("foreign", cpu="much", schedulerName="other"), pod("gone", cpu="much"),
     ]  # fmt: skip
     pods[-1]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     for each in pods:
@@ -381,7 +381,7 @@ def test_a_malformed_pod_of_the_cluster_affects_only_its_gang() -> None:
     pending, skipped = read_pending_pods(pods, "batch", skip_unreadable=True)
     assert [each.name for each in pending] == ["shop/web"]
     assert skipped == {
-        "shop/huge": "pod shop/huge: spec.containers[0].resources.requests.cpu: '1e18' is more than any node has",
+        "shop/huge": "pod shop/huge: spec.containers[0].resources.requests.cpu: not a quantity: 'much'",
         "shop/second": "shop/huge, of its gang, is left to the scheduler",
     }
     with pytest.raises(ValueError, match="shop/huge"):

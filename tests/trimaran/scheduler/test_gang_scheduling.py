@@ -106,8 +106,8 @@ def test_a_label_without_a_group_holds_the_pod_until_the_group_exists() -> None:
     scheduler.put_pod(pod("a0", "a"), 0.0)
     held = refusals(decisions(scheduler, 0.0))["a0"]
     assert (held.message, held.needs_room) == ("PodGroup default/a does not exist", False)
-    scheduler.put_other(COSCHEDULING, group("a", -1), 0.5)
-    assert "spec.minMember: must be" in refusals(decisions(scheduler, 0.5))["a0"].message
+    scheduler.put_other(COSCHEDULING, group("a", 1, minResources={"cpu": "1e1.5"}), 0.5)
+    assert "spec.minResources.cpu: not a quantity" in refusals(decisions(scheduler, 0.5))["a0"].message
     scheduler.put_other(COSCHEDULING, group("a", 1), 1.0)
     assert bound(decisions(scheduler, 1.0)) == ["a0"]
 

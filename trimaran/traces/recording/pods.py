@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runtime.kubernetes import pod_demand
-from runtime.kubernetes.objects import CPU, MEMORY
+from runtime.kubernetes.objects import CPU, MAX_AMOUNT, MEMORY
 from runtime.kubernetes.workloads import ENDING_KINDS, Workload, workload_of
 from scoring import Pod
 from trimaran.traces.recording.history import PrometheusHistory
@@ -46,12 +46,12 @@ def specs_from_api(manifests: Iterable[Mapping[str, Any]]) -> dict[PodKey, PodSp
     for manifest in manifests:
         try:
             pod = Pod.from_k8s(manifest)
-        except ValueError:  # for example a request that is out of range; such a pod never ran
+        except ValueError:  # in a form that no API server sends
             continue
         workload = workload_of(pod.namespace, pod.name, pod.labels, pod.owner)
         specs[PodKey(pod.namespace, pod.name)] = PodSpec(
             *_owner(workload), pod.node_name,
-            (pod_demand.in_tree_requests(pod, CPU), pod_demand.in_tree_requests(pod, MEMORY)),
+            (_request(pod, CPU), _request(pod, MEMORY)),
             (_limit(pod, CPU), _limit(pod, MEMORY)),
         )  # fmt: skip
     return specs
@@ -83,7 +83,7 @@ def specs_from_kube_state_metrics(
 def _sum(containers: Iterable[ContainerResources], column: str, none: int = 0) -> int:
     """Return the sum of the containers' amounts, without those that have none; ``none`` if no container has one."""
     amounts = [amount for each in containers if (amount := getattr(each, column)) is not None]
-    return sum(amounts) if amounts else none
+    return min(sum(amounts), MAX_AMOUNT) if amounts else none
 
 
 def _owner(workload: Workload) -> tuple[str, str]:
@@ -92,8 +92,12 @@ def _owner(workload: Workload) -> tuple[str, str]:
     return kind, f"{workload.namespace}/{workload.name}"
 
 
+def _request(pod: Pod, resource: str) -> int:
+    return min(pod_demand.in_tree_requests(pod, resource), MAX_AMOUNT)  # the largest amount in a trace
+
+
 def _limit(pod: Pod, resource: str) -> int:
     """Return a pod's limit, the sum over its containers; -1, no limit, if any container has no limit."""
     if not pod.containers or not all(resource in container.limits for container in pod.containers):
         return NO_LIMIT
-    return pod_demand.limits(pod, resource)
+    return min(pod_demand.limits(pod, resource), MAX_AMOUNT)

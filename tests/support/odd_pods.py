@@ -1,0 +1,133 @@
+"""Pods with odd fields that the API server accepts, and a generator of pods with one to three odd leaves."""
+
+import copy
+import random
+from collections.abc import Mapping
+from typing import Any, Final
+
+Object = dict[str, Any]
+
+
+def _preferred(**expression: Any) -> Object:
+    term = {"weight": 1, "preference": {"matchExpressions": [{"key": "x", **expression}]}}
+    return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def _unlike(**expression: Any) -> Object:
+    term = {"topologyKey": "zone", "labelSelector": {"matchExpressions": [{"key": "a", **expression}]}}
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def _beside(**resources: Any) -> Object:
+    limits = {"cpu": "3500m", "memory": "64Mi", **resources}
+    each = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "3500m", "memory": "64Mi"}, "limits": limits}}
+    return {"containers": [each]}
+
+
+ODD: Final[Mapping[str, Object]] = {
+    "preference Gt abc": _preferred(operator="Gt", values=["abc"]),
+    "preference Lt beyond 64 bits": _preferred(operator="Lt", values=["9" * 30]),
+    "preference In an invalid label": _preferred(operator="In", values=["no label", "x" * 300]),
+    "anti-affinity": _unlike(operator="NotIn", values=["b"]),
+    "memory limit of 9E": _beside(memory="9E"),
+    "memory limit of 1e30": _beside(memory="1e30"),
+    "CPU limit of 1e15": _beside(cpu="1e15"),
+    "9E of another resource": _beside(**{"example.com/x": "9E"}),
+    "toleration of everything": {
+        "tolerations": [{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": -(2**63)}]
+    },
+}
+"""Fields of specs by what is odd; each asks for 3.5 cores and 64 MiB if it has containers."""
+
+_AMOUNTS = (
+    "0", "1n", "0.1m", "1", "1.5", "100m", "4E", "9E", "9.3E", "8Ei", "16Ei", "1e15", "1e18", "1e30", "1e999999",
+    "500P", "0.000000000001", ".5", "5.", "+1", "-1", "", "abc", "1 Gi", "1e1.5", str(2**63 - 1), str(2**63),
+)  # fmt: skip
+_TEXTS = ("", "a", "A.b_c-1", "no label", "x" * 63, "x" * 64, "-5", "+5", "abc", "1.5", "9" * 19, "9" * 30)
+_NUMBERS = (-(2**63), -1, 0, 1, 2, 100, 101, 65535, 2**31 - 1, 2**31, 2**63 - 1)
+_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Like")
+_KINDS: Mapping[str, tuple[Any, ...]] = {
+    "amount": _AMOUNTS, "text": _TEXTS, "number": _NUMBERS, "operator": _OPERATORS,
+}  # fmt: skip
+
+
+def _base() -> Object:
+    """Return a pod with one of most fields that are read; the API server accepts it."""
+    expression = {"key": "x", "operator": "In", "values": ["a"]}
+    selector = {"matchLabels": {"app": "a"}, "matchExpressions": [dict(expression)]}
+    term = {"labelSelector": selector, "topologyKey": "zone"}
+    required, preferred = (
+        "requiredDuringSchedulingIgnoredDuringExecution",
+        "preferredDuringSchedulingIgnoredDuringExecution",
+    )
+    amounts = {"cpu": "100m", "memory": "64Mi", "ephemeral-storage": "1Gi", "example.com/x": "1"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "p", "namespace": "default", "labels": {"app": "a"},
+            "annotations": {"trimaran.io/network": "1M", "trimaran.io/disk": "1M"},
+        },
+        "spec": {
+            "containers": [
+                {
+                    "name": "c", "image": "i", "resources": {"requests": dict(amounts), "limits": dict(amounts)},
+                    "ports": [{"containerPort": 80, "hostPort": 8080}],
+                },
+                {"name": "d", "image": "i", "resources": {"requests": dict(amounts), "limits": dict(amounts)}},
+            ],
+            "initContainers": [{"name": "i", "image": "i", "resources": {"requests": {"cpu": "1", "memory": "1Mi"}}}],
+            "nodeSelector": {"disk": "ssd"},
+            "priority": 0,
+            "tolerations": [{"key": "k", "operator": "Equal", "value": "v", "effect": "NoSchedule"}],
+            "affinity": {
+                "nodeAffinity": {
+                    required: {"nodeSelectorTerms": [{"matchExpressions": [dict(expression)]}]},
+                    preferred: [{"weight": 1, "preference": {"matchExpressions": [dict(expression)]}}],
+                },
+                "podAffinity": {required: [copy.deepcopy(term)]},
+                "podAntiAffinity": {preferred: [{"weight": 1, "podAffinityTerm": copy.deepcopy(term)}]},
+            },
+            "topologySpreadConstraints": [
+                {
+                    "maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "minDomains": 1,
+                    "labelSelector": copy.deepcopy(selector),
+                }
+            ],
+        },
+    }  # fmt: skip
+
+
+def _leaves(value: Any, path: tuple[Any, ...] = ()) -> "list[tuple[tuple[Any, ...], str]]":
+    """Return the path of each leaf, and the kind of its values."""
+    if isinstance(value, dict):
+        return [leaf for key, each in value.items() for leaf in _leaves(each, (*path, key))]
+    if isinstance(value, list):
+        return [leaf for index, each in enumerate(value) for leaf in _leaves(each, (*path, index))]
+    if "requests" in path or "limits" in path or "annotations" in path:
+        return [(path, "amount")]
+    if isinstance(value, int):
+        return [(path, "number")]
+    return [(path, "operator" if path[-1] == "operator" else "text")]
+
+
+def odd_pod(dice: random.Random, name: str) -> Object:
+    """Return a pod with one to three odd leaves: boundaries, odd units, empty and huge values."""
+    made = _base()
+    changeable = [(path, kind) for path, kind in _leaves(made) if path[0] != "apiVersion" and path[-1] not in _FIXED]
+    for path, kind in dice.sample(changeable, dice.randint(1, 3)):
+        owner: Any = made
+        for key in path[:-1]:
+            owner = owner[key]
+        owner[path[-1]] = dice.choice(_KINDS[kind])
+        if path[-2] in ("requests", "limits") and dice.random() < 0.7:  # most requests above their limit are refused
+            other = "limits" if path[-2] == "requests" else "requests"
+            resources: Any = made
+            for key in path[:-2]:
+                resources = resources[key]
+            resources.setdefault(other, {})[path[-1]] = owner[path[-1]]
+    made["metadata"]["name"] = name
+    return made
+
+
+_FIXED = frozenset({"kind", "name", "namespace", "image"})
