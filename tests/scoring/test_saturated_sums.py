@@ -6,12 +6,26 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from scoring import Container, MetricsTable, Node, NodeTable, Pod, ResourceList
-from scoring.plugins.low_risk_over_commitment import LowRiskOverCommitment
-from scoring.plugins.node_resources_allocatable import NodeResourcesAllocatable
-from scoring.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
-from scoring.plugins.node_resources_fit import NodeResourcesFit
+from scoring import (
+    CongestionCost,
+    Container,
+    LoadVariationRiskBalancing,
+    LowRiskOverCommitment,
+    MetricsTable,
+    Node,
+    NodeResourcesAllocatable,
+    NodeResourcesBalancedAllocation,
+    NodeResourcesFit,
+    NodeTable,
+    Owner,
+    Pod,
+    ResourceList,
+    ScorePlugin,
+    TailRisk,
+    TargetLoadPacking,
+)
 from scoring.table.feasibility import shortages
+from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
 LARGEST = 2**63 - 1
 AMOUNTS = (0, 1, 1000, 2**53, 2**61, 2**62 - 1, 2**62, 2**62 + 1, LARGEST - 1, LARGEST)
@@ -85,21 +99,31 @@ def test_nominated_pods_do_not_wrap() -> None:
     assert lacking["Insufficient x"].tolist() == [True]
 
 
-@pytest.mark.parametrize("plugin", [
+PLUGINS = (
     NodeResourcesFit(), NodeResourcesFit("MostAllocated"), NodeResourcesFit("RequestedToCapacityRatio"),
-    NodeResourcesBalancedAllocation(), LowRiskOverCommitment(),
-])  # fmt: skip
+    NodeResourcesBalancedAllocation(), LowRiskOverCommitment(), LoadVariationRiskBalancing(), TargetLoadPacking(),
+    TailRisk(), CongestionCost(),
+)  # fmt: skip
+MEASURED = WatcherMetrics(
+    1900, Window("15m", 1000, 1900), "test",
+    {"n": NodeMetrics(tuple(Metric("m", type_, "AVG", "15m", 40.0) for type_ in ("CPU", "Memory")))},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)
 @pytest.mark.parametrize("allocatable", AMOUNTS)
-def test_scores_stay_in_their_range(plugin: NodeResourcesFit, allocatable: int) -> None:
-    """A score is 0 to 100 for any amounts of the node, of its pods, and of the pending pod."""
+def test_scores_stay_in_their_range(plugin: ScorePlugin, allocatable: int) -> None:
+    """A score is 0 to 100 for any amounts of the node, its pods, and the pending pod, with and without metrics."""
+    amounts, owner = ResourceList({"cpu": allocatable, "memory": allocatable}), Owner("ReplicaSet", "web")
     for amount in AMOUNTS:
-        table = NodeTable([Node("n", allocatable=ResourceList({"cpu": allocatable, "memory": allocatable}))])
-        table.add(asking("a", amount), "n")
-        table.add(asking("b", amount, "cpu"), "n")
-        table.add(asking("c", LARGEST), "n")
-        for wanted in AMOUNTS:
-            score = plugin.score(asking("next", wanted), table, MetricsTable.empty(table))
-            assert np.all((score >= 0) & (score <= 100)), (amount, wanted)
+        table = NodeTable([Node("n", capacity=amounts, allocatable=amounts)])
+        table.add(asking("a", amount, owner=owner), "n")
+        table.add(asking("b", amount, "cpu", owner=owner), "n")
+        table.add(asking("c", LARGEST, "cpu", owner=owner), "n")
+        for metrics in (MetricsTable.empty(table), MetricsTable.align(MEASURED, table)):
+            for wanted in AMOUNTS:
+                score = plugin.score(asking("next", wanted, "cpu", owner=owner), table, metrics)
+                assert plugin.normalizes or np.all((score >= 0) & (score <= 100)), (amount, wanted)
 
 
 def test_huge_nodes_have_a_mean() -> None:

@@ -66,6 +66,19 @@ def test_other_policies_and_nodes_without_a_topology_take_any_pod() -> None:
     assert machine.place(guaranteed("one", "6"), guaranteed("two", "6"))["two"] in {"a", "b"}
 
 
+@pytest.mark.parametrize("strategy", ["LeastAllocated", "MostAllocated", "BalancedAllocation", "LeastNUMANodes"])
+def test_amounts_of_any_size_are_compared_and_scored(strategy: str) -> None:
+    """Zones and pods of 9E, together more than 64 bits, and zones with odd amounts do not stop the pods."""
+    odd = topology("b", "-1", "1e1.5", "1e30")
+    odd[1]["zones"][0]["costs"] = [{"name": f"node-{number}", "value": 2**63 - 1} for number in range(3)]
+    machine = cluster(topology("a", "9E", "9E"), odd, scoringStrategy={"type": strategy})
+    huge = guaranteed("huge", "9E", "9E", "9E")
+    made = machine.place(guaranteed("small", "2"), huge, guaranteed("two", "1", "1"))
+    assert made["small"] in {"a", "b"}
+    assert made["two"] in {"a", "b"}
+    assert "nodes are available" in made["huge"]
+
+
 def test_a_topology_that_comes_later_counts() -> None:
     """Upstream ignores a topology that is made after the start (issue 967); here it also requeues the pod."""
     machine = cluster(topology("a", "1"), topology("b", "1"))
