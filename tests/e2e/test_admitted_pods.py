@@ -57,7 +57,7 @@ def _probe(name: str, number: int, cpu: str) -> Object:
 
 
 def test_a_node_with_an_odd_pod_has_as_much_room_as_for_kube_scheduler(tmp_path: Path) -> None:
-    """Beside each odd pod of 3.5 cores a pod fits that requests the rest, and none that requests more."""
+    """Next to each odd pod of 3.5 cores a pod fits that requests the rest, and none that requests more."""
     requests_ = {"cpu": "3500m", "memory": "64Mi"}
     with ControlPlane(tmp_path) as cluster:
         cluster.api.create(*(node(f"node-{number}", "4") for number in range(len(ODD))))

@@ -7,6 +7,7 @@ share of the device with the most room that stays free (LeastAllocated), or 100 
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol, Self
 
@@ -70,19 +71,16 @@ class NodeDisks:
 
     @classmethod
     def from_k8s(cls, document: Mapping[str, Any]) -> Self:
-        """Read a NodeDiskIOInfo.
+        """Read a NodeDiskIOInfo; a device with an amount that is not a quantity is left out.
 
         Raises:
-            ValueError: an amount is not a valid quantity; the message names the object and the field.
+            ValueError: the object has another form.
         """
-        where = f"node disk IO info {get(get(document, 'metadata'), 'name')}: status.allocatableBandwidth"
-        devices = get(get(document, "status"), "allocatableBandwidth") or {}
-        left = {
-            str(key): Throughput(
-                *(_bytes(get(get(device, "status"), name), where) for name in ("total", "read", "write"))
-            )
-            for key, device in devices.items()
-        }
+        left: dict[str, Throughput] = {}
+        for key, device in (get(get(document, "status"), "allocatableBandwidth") or {}).items():
+            with suppress(ValueError):
+                amounts = (_bytes(get(get(device, "status"), name), name) for name in ("total", "read", "write"))
+                left[str(key)] = Throughput(*amounts)
         return cls(left, frozenset(map(str, get(get(document, "spec"), "reservedPods") or ())))
 
 

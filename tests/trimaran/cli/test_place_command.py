@@ -7,19 +7,25 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 from support.placing import NODES, node, pod
+from support.scripted_api import SILENCE, ScriptedApi, page
 from support.servers import reply, serving
 
 from runtime.server.errors import encode_error
 from scoring import NodeTable
 from trimaran.cli import place as commands
 from trimaran.cli.main import main
+from trimaran.cluster.view import NODES as NODE_LIST
+from trimaran.cluster.view import PODS
 from trimaran.planning import planner
 from trimaran.planning.cluster import read_batch, read_pending_pods
 from trimaran.planning.exact import ExactResult
@@ -386,6 +392,24 @@ def test_a_malformed_pod_of_the_cluster_affects_only_its_gang() -> None:
     }
     with pytest.raises(ValueError, match="shop/huge"):
         read_pending_pods(pods, "batch")
+
+
+def test_a_node_with_an_unreadable_pod_gets_no_pods(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its free CPU is unknown, so the node is left out of the plan, with a message."""
+    bad = pod("bad", cpu="much", nodeName="node-0")
+    scripts = {
+        path: ScriptedApi([[page("1", *objects)]], [[SILENCE]]) for path, objects in ((NODE_LIST, NODES), (PODS, [bad]))
+    }
+    api: Any = SimpleNamespace(
+        list_items=lambda *_, **__: [pod("web")],
+        pages=lambda path, *rest, **query: scripts[path].pages(path, *rest, **query),
+        watch=lambda path, *rest, **query: scripts[path].watch(path, *rest, **query),
+        abort=lambda: [each.abort() for each in scripts.values()],
+    )
+    nodes, (pending, _) = commands._from_api(api, lambda: nullcontext(api), "")
+    assert nodes.names == tuple(each["metadata"]["name"] for each in NODES[1:])
+    assert [each.name for each in pending] == ["shop/web"]
+    assert "node-0 gets no pods: pod shop/bad cannot be read" in capsys.readouterr().err
 
 
 def test_a_node_without_cpu_affects_only_itself(place) -> None:

@@ -6,7 +6,7 @@ import pytest
 from control_plane.manifests import Object, node
 from support.configured import Configured, outcomes, pod, profile
 
-from trimaran.scheduler.disk_io import ANNOTATION
+from trimaran.scheduler.disk_io import ANNOTATION, NodeDisks
 
 KIND = "NodeDiskIOInfo"
 
@@ -99,3 +99,14 @@ def test_an_unknown_strategy_is_an_error() -> None:
     """The message has the key and the words."""
     with pytest.raises(ValueError, match="scoreStrategy: must be one of LeastAllocated, MostAllocated"):
         cluster(scoreStrategy="Best")
+
+
+def test_a_device_with_an_odd_amount_is_left_out() -> None:
+    """The other devices of the node count; amounts of any size are read."""
+    devices = {
+        name: {"status": dict.fromkeys(("total", "read", "write"), amount)}
+        for name, amount in (("odd", "1e1.5"), ("huge", "9E"))
+    }
+    found = NodeDisks.from_k8s({"metadata": {"name": "n"}, "status": {"allocatableBandwidth": devices}})
+    assert found.left.keys() == {"huge"}
+    assert found.left["huge"].total == 9 * 10**18
