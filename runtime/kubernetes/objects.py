@@ -151,7 +151,7 @@ class ResourceList(Mapping[str, int]):
 
 
 NOTHING_CLAIMED: Final = ResourceList()
-"""Amounts that the resource claims of most pods hold of their node's CPU and memory."""
+"""Amounts of most pods in resource claims, overhead, annotations and as a whole: one shared object."""
 NO_ANNOTATIONS: Final[Mapping[str, str]] = {}
 """Annotations of most pods."""
 SECCOMP_ANNOTATIONS: Final = "seccomp.security.alpha.kubernetes.io"
@@ -274,8 +274,8 @@ class Pod:
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     image_volumes: tuple[str, ...] = ()
-    overhead: ResourceList = field(default_factory=ResourceList)
-    annotated: ResourceList = field(default_factory=ResourceList)
+    overhead: ResourceList = NOTHING_CLAIMED
+    annotated: ResourceList = NOTHING_CLAIMED
     node_name: str = ""
     nominated_node_name: str = ""
     terminating: bool = False
@@ -284,7 +284,7 @@ class Pod:
     scheduled_at: float | None = None
     started_at: float | None = None
     preempted: bool = False
-    requests: ResourceList = field(default_factory=ResourceList)
+    requests: ResourceList = NOTHING_CLAIMED
     claimed: ResourceList | None = NOTHING_CLAIMED
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     owner: Owner | None = None
@@ -339,7 +339,8 @@ class Pod:
         containers = _containers(spec, "containers", status, where)
         init_containers = _containers(spec, "initContainers", status, where)
         image_volumes = _image_volumes(spec, where)
-        overhead = ResourceList.from_k8s(get(spec, "overhead"), f"{where}.overhead")
+        stated = get(spec, "overhead")
+        overhead = NOTHING_CLAIMED if stated is None else ResourceList.from_k8s(stated, f"{where}.overhead")
         annotated = _annotated(metadata)
         requests = _whole_pod(spec, status, containers + init_containers, where)
         try:
@@ -572,7 +573,7 @@ def _whole_pod(spec: Any, status: Any, containers: tuple[Container, ...], where:
     path = f"{where}.resources"
     written, limits = _written(spec, path)
     if not written and not limits:
-        return ResourceList()
+        return NOTHING_CLAIMED
     inside = {name for container in containers for name in container.requests}
     derived = {name: amount for name, amount in limits.items() if name not in inside}
     counted = {n: a for n, a in {**derived, **written}.items() if n in _WHOLE_POD or n.startswith(_HUGE_PAGES)}
@@ -604,7 +605,7 @@ def _annotated(metadata: Any) -> ResourceList:
     for name in _ANNOTATED if annotations else ():
         with suppress(ValueError):
             stated |= ResourceList.from_k8s({name: annotations[name]} if name in annotations else None, "annotations")
-    return ResourceList(stated)
+    return ResourceList(stated) if stated else NOTHING_CLAIMED
 
 
 def _use_limits(metadata: Any) -> Mapping[str, str]:
