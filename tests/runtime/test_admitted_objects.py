@@ -125,11 +125,11 @@ def test_terms_of_volumes_that_cannot_be_parsed_match_nothing() -> None:
     assert [each.labels for each in made.topologies] == [()]
 
 
-def test_workloads_have_huge_amounts_too() -> None:
-    """The watcher saturates amounts of containers instead of taking them as missing."""
+def test_impossible_amounts_teach_no_use() -> None:
+    """The watcher takes requests that no node has as missing: saturated, they would decide what the pod may use."""
     each = container({"cpu": "1e15", "memory": "9E"}, {"memory": "-1"})
     found = ManifestReader().read({"metadata": {"name": "p"}, "spec": {"nodeName": "n", "containers": [each]}})
     assert found is not None
     (amounts,) = found[0].template.containers
-    assert (amounts.cpu_request_milli, amounts.memory_request_bytes) == (2**53, 2**53)
+    assert (amounts.cpu_request_milli, amounts.memory_request_bytes) == (None, None)
     assert amounts.memory_limit_bytes is None

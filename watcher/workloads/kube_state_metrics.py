@@ -203,9 +203,9 @@ def _containers(ask: Ask, wanted: Container[PodKey], matchers: str) -> dict[PodK
     def amounts(kind: str, resource: str, scale: int) -> dict[tuple[str, str, str], int]:
         selector = _selector(f"kube_pod_container_resource_{kind}", f'resource="{resource}"', matchers)
         return {
-            (*key, labels.get("container", "")): round(min(value * scale, MAX_AMOUNT))
+            (*key, labels.get("container", "")): round(value * scale)
             for labels, value in ask(selector, _CONTAINER)
-            if (key := key_of_series(labels)) in wanted and value >= 0
+            if (key := key_of_series(labels)) in wanted and 0 <= value * scale <= MAX_AMOUNT
         }
 
     columns = [amounts(*column) for column in _COLUMNS]

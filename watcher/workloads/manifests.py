@@ -126,7 +126,7 @@ def _resources(container: Mapping[str, Any], role: ContainerRole) -> ContainerRe
 
 
 def _amount(amounts: Mapping[str, Any], resource: str) -> int | None:
-    """Return an amount in millicores or bytes, at most MAX_AMOUNT; None if it is missing, unreadable or negative."""
+    """Return an amount in millicores or bytes; None if it is missing, unreadable, negative or impossible."""
     written = amounts.get(resource)
     if written is None:
         return None
@@ -134,7 +134,7 @@ def _amount(amounts: Mapping[str, Any], resource: str) -> int | None:
         amount = milli_value(written) if resource == CPU else value(written)
     except ValueError:
         return None
-    return min(amount, MAX_AMOUNT) if amount >= 0 else None
+    return amount if 0 <= amount <= MAX_AMOUNT else None
 
 
 def _restarts(status: Mapping[str, Any]) -> Iterator[ContainerRestart]:

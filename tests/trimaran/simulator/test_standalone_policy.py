@@ -208,7 +208,7 @@ def test_the_command_takes_objects_from_a_file(tmp_path: Path, text: str) -> Non
     [
         ("kind: Pod", "quotas.yaml: an object must have one of the kinds AppGroup, CSIDriver"),
         ("- 1", "got none"),
-        ("kind: ElasticQuota\nmetadata: {namespace: a, name: q}\nspec: {min: {cpu: much}}", "elastic quota a/q: spec"),
+        ("kind: ElasticQuota\nmetadata: {namespace: a, name: q}\nspec: {min: [much]}", "elastic quota a/q: spec"),
         ("kind: [", "quotas.yaml: while parsing"),
         (None, "quotas.yaml cannot be read: No such file or directory"),
     ],
