@@ -43,9 +43,10 @@ class ElasticQuota:
         bounds: dict[str, dict[str, int]] = {"min": {}, "max": {}}
         unreadable: dict[str, str] = {}
         for key, amounts in bounds.items():
-            if not isinstance(get(spec, key) or {}, Mapping):
-                raise ValueError(f"{where}.{key}: must map resources to amounts")  # noqa: TRY004  the object is wrong, not the call
-            for resource, written in (get(spec, key) or {}).items():
+            stated = get(spec, key) or {}
+            if not isinstance(stated, Mapping):
+                raise ValueError(f"{where}.{key}: must map resources to amounts")  # noqa: TRY004  a user's mistake
+            for resource, written in stated.items():
                 try:
                     bound = ResourceList.from_k8s({resource: written}, f"{where}.{key}", may_be_negative=True)
                 except ValueError as error:
