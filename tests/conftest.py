@@ -85,6 +85,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tell :func:`need_server` which tests have a mark; shuffle modules, and tests within them, if asked to."""
+    os.environ.pop("PYTEST_ADDOPTS", None)  # it was read; a pytest that a test starts has none of these options
     if (seed := config.getoption("shuffle")) is not None:
         dice = Random(seed)
         of_module = {name: dice.random() for name in dict.fromkeys(item.nodeid.partition("::")[0] for item in items)}

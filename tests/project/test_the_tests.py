@@ -113,6 +113,11 @@ def test_the_check_detects_an_unguarded_cleanup() -> None:
         assert unguarded(function) == lines
 
 
+def test_a_pytest_of_a_test_has_no_options_of_this_run() -> None:
+    """Options that are given by the environment, such as those of a random order, end with the run that they are for."""
+    assert "PYTEST_ADDOPTS" not in os.environ
+
+
 @pytest.mark.parametrize(("ci", "refused"), [("true", 3), ("false", 0)])
 @pytest.mark.slow
 def test_a_skip_fails_in_ci(tmp_path: Path, ci: str, refused: int) -> None:
