@@ -91,6 +91,7 @@ class Reflector:
     Attributes:
         synced: set once the store has a full list.
         lists: number of full lists that were read.
+        seen_version: resource version up to which the store is complete; 0 before the first list.
         failures: number of failed lists and watches.
         failure: reason of the last failure, with the remedy where one is known; "" if the last request succeeded.
         was_heard: whether the API server has ever answered a request.
@@ -115,7 +116,7 @@ class Reflector:
         self._thread: threading.Thread | None = None
         self.synced = threading.Event()
         self.was_heard = False
-        self.lists = self.failures = 0
+        self.lists = self.failures = self.seen_version = 0
         self._outage = OutageLog(_log, "the API server cannot be read; retrying", "the API server is read again")
         self.failure = ""
 
@@ -192,6 +193,7 @@ class Reflector:
         if not pages.version:
             raise UnexpectedResponse(f"the list {self._path} has no resource version")
         self._version = pages.version
+        self.seen_version = version_number(pages.version)
         self.lists += 1
         self._last_response_at, self.failure, self.was_heard = time.monotonic(), "", True
         self.synced.set()
@@ -229,6 +231,7 @@ class Reflector:
                 elif event.type != "BOOKMARK":
                     copy.put(event.object)
             version = event.resource_version or version
+            self.seen_version = version_number(version)
             if duration >= _MAX_BACKOFF_SECONDS:  # reset late, since a watch that keeps failing early must back off
                 self._backoff = _MIN_BACKOFF_SECONDS
         return version
@@ -249,6 +252,15 @@ class Reflector:
             self._outage.failed(reason, path=self._path)
         else:
             _log.exception("the cached objects could not be updated; listing them again", extra={"path": self._path})
+
+
+def version_number(version: object) -> int:
+    """Return a resource version as a number, by which the versions of a kind of object are ordered; 0 if it is none.
+
+    Kubernetes guarantees this order, and decimal digits, since 1.35 (KEP-5504); etcd has always given it.
+    """
+    text = str(version)
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
 
 
 def _refuses_version(error: Exception) -> bool:

@@ -82,6 +82,8 @@ class MovingApi:
         found = next((each for each in self.world.pods if each["metadata"]["name"] == name), None)
         if found is None:
             raise error(404)
+        if method == "GET":
+            return copy.deepcopy(found)
         uid = body["metadata"].get("uid") if method == "PATCH" else body["deleteOptions"]["preconditions"]["uid"]
         if uid != found["metadata"]["uid"]:
             raise error(409)

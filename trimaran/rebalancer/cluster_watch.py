@@ -156,6 +156,7 @@ class ClusterWatch:
             window: begin and end of the window that these loads are means of, Unix seconds.
             now: Unix time.
         """
+        version = self._view.pods.seen_version  # before the pods are read, which may be newer
         return ClusterLook(
             table=self._table(),
             pods=self._pods.all(),
@@ -167,6 +168,7 @@ class ClusterWatch:
             window=window,
             now=now,
             unknown_nodes=self._view.unknown_nodes,
+            version=version,
         )
 
     def _table(self) -> NodeTable:

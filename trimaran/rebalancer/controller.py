@@ -150,7 +150,7 @@ class Rebalancer:
         """Update the moves whose replacement is awaited, and set the brake if something goes wrong."""
         look, before = self._look(), ledger
         for record in list(followed(look, ledger.records, self._rules)):
-            known = ledger.find(record.uid)
+            known = ledger.find(record.key)
             ledger = ledger.put(record)
             if known is not None and known.is_open and not record.is_open:
                 self._count_end(record)

@@ -19,6 +19,7 @@ from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
 from runtime.kubernetes.rbac import needed_rule
+from runtime.kubernetes.reflector import version_number
 from trimaran.cluster.target_note import REMOVED, TargetNote
 
 MERGE_PATCH = "application/merge-patch+json"
@@ -92,6 +93,20 @@ class Evictor:
         except REQUEST_FAILURES as error:
             return _outcome(error)
         return EvictionOutcome(EvictionAnswer.EVICTED)
+
+    def version(self, namespace: str, name: str, uid: str) -> int:
+        """Return the resource version of a pod whose eviction was requested; 0 if it is gone or cannot be read.
+
+        A watch that has not reached this version may still show the pod as it was.
+        """
+        try:
+            pod = self._api.send("GET", f"/api/v1/namespaces/{namespace}/pods/{name}", Deadline.after(self._seconds))
+        except REQUEST_FAILURES:
+            return 0  # without the right to read pods one by one, the next list decides
+        match pod:
+            case {"metadata": {"uid": found, "resourceVersion": version}} if found == uid:
+                return version_number(version)
+        return 0
 
 
 def _outcome(error: BaseException) -> EvictionOutcome:

@@ -74,6 +74,7 @@ class PodFacts:
         barriers: reasons in the pod itself against a move.
         opted_in: whether an annotation allows what is by opt-in only.
         is_noted: whether it has an annotation of :mod:`trimaran.cluster.target_note`.
+        grace: time that it may take to end when it is deleted, seconds.
     """
 
     created_at: float = 0.0
@@ -84,6 +85,7 @@ class PodFacts:
     barriers: frozenset[PodBarrier] = frozenset()
     opted_in: bool = False
     is_noted: bool = False
+    grace: float = 30.0
 
     @classmethod
     def from_k8s(cls, each: Object, pod: Pod) -> "PodFacts":
@@ -101,6 +103,7 @@ class PodFacts:
             barriers=frozenset(_barriers(spec, annotations, conditions, pod)),
             opted_in=annotations.get(MOVE_ANNOTATION) == "true" or _DESCHEDULER_EVICT in annotations,
             is_noted=is_noted(annotations),
+            grace=_grace(spec.get("terminationGracePeriodSeconds")),
         )
 
 
@@ -236,6 +239,10 @@ def _since(condition: Object | None, status: str) -> float | None:
     if condition is None or condition.get("status") != status:
         return None
     return _seconds(condition.get("lastTransitionTime")) or 0.0
+
+
+def _grace(seconds: object) -> float:
+    return max(float(seconds), 0.0) if isinstance(seconds, int | float) else 30.0  # the API server's default
 
 
 def _seconds(moment: object) -> float | None:

@@ -50,8 +50,11 @@ class Ledger:
     wait: float = 0.0
 
     def put(self, record: MoveRecord) -> "Ledger":
-        """Return the ledger with a record added, or replaced if the move is known."""
-        kept = tuple(each for each in self.records if each.uid != record.uid)
+        """Return the ledger with a record added, or replaced if the move is known.
+
+        An earlier move of the same pod stays if it was made: it counts for the caps, and for the pod's pause.
+        """
+        kept = tuple(each for each in self.records if each.uid != record.uid or self._is_another(each, record))
         return replace(self, records=tuple(sorted((*kept, record), key=lambda each: each.planned_at)))
 
     def put_all(self, records: Iterable[MoveRecord]) -> "Ledger":
@@ -61,9 +64,13 @@ class Ledger:
             ledger = ledger.put(record)
         return ledger
 
-    def find(self, uid: str) -> MoveRecord | None:
-        """Return the move of a pod; None if there is none."""
-        return next((record for record in self.records if record.uid == uid), None)
+    @staticmethod
+    def _is_another(earlier: MoveRecord, record: MoveRecord) -> bool:
+        return earlier.is_made and earlier.key != record.key
+
+    def find(self, key: tuple[str, float]) -> MoveRecord | None:
+        """Return a move; None if there is none."""
+        return next((record for record in self.records if record.key == key), None)
 
     def open_records(self) -> list[MoveRecord]:
         """Return the moves whose replacement is awaited."""

@@ -50,6 +50,7 @@ class ClusterLook:
         window: begin and end of the window that these loads are means of, Unix seconds.
         now: Unix time.
         unknown_nodes: reason for each node whose free CPU and memory are not known.
+        version: resource version up to which the pods are known; 0 if unknown.
     """
 
     table: NodeTable
@@ -62,6 +63,7 @@ class ClusterLook:
     window: tuple[float, float]
     now: float
     unknown_nodes: Mapping[str, str] = field(default_factory=dict)
+    version: int = 0
 
     @cached_property
     def running(self) -> Sequence[tuple[int, Member]]:

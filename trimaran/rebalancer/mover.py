@@ -13,6 +13,7 @@ from typing import Any
 
 from trimaran.cluster.target_note import TargetNote
 from trimaran.rebalancer.evictions import EvictionAnswer, EvictionOutcome, Evictor
+from trimaran.rebalancer.facts import PodFacts
 from trimaran.rebalancer.ledger import Ledger
 from trimaran.rebalancer.ledger_store import LedgerStore
 from trimaran.rebalancer.lineage import refused
@@ -65,7 +66,9 @@ class PodMover:
         look, record = self.look(), planned.record
         youngest = max((each.facts.created_at for each in look.members.get(record.of, ())), default=0.0)
         refusals = self._refusals(record, ledger)
-        record = record.changed(planned_at=self.clock(), youngest=youngest, refusals=refusals)
+        facts = look.pods.get(record.uid, PodFacts())
+        planned_at = round(self.clock(), 4)  # as the ledger keeps it: a part of the move's key
+        record = record.changed(planned_at=planned_at, youngest=youngest, refusals=refusals, grace=facts.grace)
         if why := objection(look, record, ledger.records, self.rules):
             self.counts.refusals["recheck"] += 1
             self.reporter.refused(record, why, "recheck")
@@ -90,7 +93,8 @@ class PodMover:
     ) -> tuple[Ledger, float | None]:
         """Record the answer to the request for an eviction."""
         if outcome.answer is EvictionAnswer.EVICTED:
-            record = record.changed(state=MoveState.EVICTED, evicted_at=self.clock())
+            version = self.evictor.version(record.namespace, record.name, record.uid)
+            record = record.changed(state=MoveState.EVICTED, evicted_at=self.clock(), version=version)
             self.counts.moves["evicted"] += 1
             ledger = self._record(record, ledger)
             self.reporter.evicted(planned, inputs)

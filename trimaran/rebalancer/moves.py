@@ -33,7 +33,7 @@ class MoveRecord:
     """A move of a pod. All times are Unix seconds, 0 if the event has not happened.
 
     Attributes:
-        uid: UID of the evicted pod, which identifies the move.
+        uid: UID of the evicted pod.
         namespace, name: identity of the evicted pod.
         kind, workload: kind and name of its workload.
         revision: hash of the template that it was created from.
@@ -52,6 +52,9 @@ class MoveRecord:
         measured: measured reduction of the cost; None before it is measured.
         refusals: refused evictions of the lineage in a row.
         wait: time after ``planned_at`` before which a refused move is not tried again, seconds.
+        grace: time that the evicted pod may take to end, seconds.
+        version: resource version of the pod after the request for its eviction: what is known of earlier versions
+            says nothing about the outcome; 0 if it is not known.
     """
 
     uid: str
@@ -79,6 +82,13 @@ class MoveRecord:
     measured: float | None = None
     refusals: int = 0
     wait: float = 0.0
+    grace: float = 0.0
+    version: int = 0
+
+    @property
+    def key(self) -> tuple[str, float]:
+        """Identity of the move: a pod whose eviction had no effect may be evicted again."""
+        return self.uid, self.planned_at
 
     @property
     def of(self) -> Workload:

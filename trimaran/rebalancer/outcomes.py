@@ -18,7 +18,9 @@ from trimaran.rebalancer.rules import MoveRules
 from watcher.pod_use_table import PERIOD_STEPS, STEP_SECONDS
 
 _LATE = 1800.0  # seconds for which a gain is tried to be measured, once it is due
-_UNANSWERED = 60.0  # seconds after which an eviction whose outcome is not known counts as refused if the pod is there
+# Seconds after which an eviction whose outcome is not known counts as refused if the pod is there: a minute for the
+# request, and one by which the watch may be late.
+_UNANSWERED = 120.0
 
 
 def followed(look: ClusterLook, records: Sequence[MoveRecord], rules: MoveRules) -> Iterator[MoveRecord]:
@@ -29,17 +31,17 @@ def followed(look: ClusterLook, records: Sequence[MoveRecord], rules: MoveRules)
         records: moves of the past day.
         rules: the limits.
     """
-    now, present = look.now, {member.pod.uid: member for member in look.all_members()}
+    present = {member.pod.uid: member for member in look.all_members()}
     current = []
     for record in records:
-        changed = _seen(record, present.get(record.uid), rules, now)
+        changed = _seen(record, present.get(record.uid), look, rules)
         current.append(changed)
         if changed is not record:
             yield changed
-    found = {record.uid: member for record, member in replacements(current, look.members)}
+    found = {record.key: member for record, member in replacements(current, look.members)}
     for record in current:
         if record.state is MoveState.EVICTED:
-            changed = _awaited(record, found.get(record.uid), look, rules)
+            changed = _awaited(record, found.get(record.key), look, rules, is_there=record.uid in present)
         elif record.state is MoveState.LANDED and record.replacement in present:
             changed = record.changed(restarts=present[record.replacement].facts.restarts)
         else:
@@ -48,25 +50,31 @@ def followed(look: ClusterLook, records: Sequence[MoveRecord], rules: MoveRules)
             yield changed
 
 
-def _seen(record: MoveRecord, member: Member | None, rules: MoveRules, now: float) -> MoveRecord:
+def _seen(record: MoveRecord, member: Member | None, look: ClusterLook, rules: MoveRules) -> MoveRecord:
     """Return a planned move as evicted if its pod is gone, or as refused if the pod is there for long."""
     if record.state is not MoveState.PLANNED:
         return record
     if member is None or member.pod.terminating:
         return record.changed(state=MoveState.EVICTED, evicted_at=record.planned_at)
-    is_over = abs(now - record.planned_at) > _UNANSWERED
+    is_over = abs(look.now - record.planned_at) > _UNANSWERED
     return refused(record, rules.cooldowns) if is_over else record
 
 
-def _awaited(record: MoveRecord, found: Member | None, look: ClusterLook, rules: MoveRules) -> MoveRecord:
-    """Return the move of an evicted pod with what is known of its replacement."""
+def _awaited(
+    record: MoveRecord, found: Member | None, look: ClusterLook, rules: MoveRules, *, is_there: bool
+) -> MoveRecord:
+    """Return the move of an evicted pod with what is known of its replacement.
+
+    While the evicted pod is seen, its workload has all its pods only because the watch is late or the eviction had no
+    effect, so a move is over without a replacement only once the pod is seen deleted.
+    """
     if found is not None:
         record = record.changed(replacement=found.pod.uid, landed_on=found.pod.node_name, restarts=found.facts.restarts)
         if found.facts.ready_at is not None:
             return record.changed(state=MoveState.LANDED, ready_at=max(found.facts.ready_at, record.evicted_at))
-    elif _needs_none(record, look):
+    elif not is_there and look.version >= record.version and _needs_none(record, look):
         return record.changed(state=MoveState.LANDED, ready_at=record.evicted_at)
-    is_late = look.now - record.evicted_at > rules.timeout
+    is_late = look.now - record.evicted_at > rules.timeout + (record.grace if is_there else 0.0)
     return record.changed(state=MoveState.LOST) if is_late else record
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from runtime.kubernetes.reflector import version_number
 from trimaran.soft_taints.annotations import PREFIX, timestamp
 
 TAINT_EFFECT = "PreferNoSchedule"
@@ -35,6 +36,10 @@ class NodeState:
         ours = {key: str(value) for key, value in annotations.items() if key.startswith(PREFIX)}
         taints = tuple(spec.get("taints") or ())
         return cls(str(metadata.get("resourceVersion", "")), taints, ours, str(metadata.get("uid", "")))
+
+    def is_newer_than(self, other: "NodeState") -> bool:
+        """Return whether this is a later state of the same node; False if a version is no number."""
+        return self.uid == other.uid and version_number(self.version) > version_number(other.version) > 0
 
     def is_tainted(self, key: str) -> bool:
         """Return whether the node has a PreferNoSchedule taint with this key."""
@@ -88,9 +93,12 @@ class NodeStateCache:
             self._states = states
 
     def put(self, changed: Object) -> None:
-        """Add or update a node."""
+        """Add or update a node. A late event does not replace a newer state, as that which answered a patch."""
+        name, state = _name(changed), NodeState.from_k8s(changed)
         with self._lock:
-            self._states[_name(changed)] = NodeState.from_k8s(changed)
+            known = self._states.get(name)
+            if known is None or not known.is_newer_than(state):
+                self._states[name] = state
 
     def drop(self, deleted: Object) -> None:
         """Remove a node."""

@@ -136,7 +136,7 @@ def test_without_the_lease_nothing_moves() -> None:
     (planned,) = lost.api.ledger().records
     assert planned.state is MoveState.PLANNED
     lost.api.fault = lambda _method, _path: None
-    lost.run(seconds=61)
+    lost.run(seconds=121)
     assert [each.state for each in lost.api.ledger().records[:2]] == [MoveState.REFUSED, MoveState.EVICTED]
 
 

@@ -83,9 +83,9 @@ def test_a_workload_that_shrank_needs_no_replacement() -> None:
 
 
 def test_an_eviction_without_an_answer_is_settled_by_the_watch() -> None:
-    """A planned move is evicted once its pod is gone or terminating, and refused if the pod stays for a minute."""
-    planned = record("web-1", state=MoveState.PLANNED, evicted_at=0.0, planned_at=NOW - 30)
-    old, late = pod("web-1", "node-hot"), replace_at(planned, NOW - 90)
+    """A planned move is evicted once its pod is gone or terminating, and refused if the pod stays for two minutes."""
+    planned = record("web-1", state=MoveState.PLANNED, evicted_at=0.0, planned_at=NOW - 100)
+    old, late = pod("web-1", "node-hot"), replace_at(planned, NOW - 130)
     assert changes(world(old), planned) == {}
     assert changes(world(old), late)["web-1"].state is MoveState.REFUSED
     ending = pod("web-1", "node-hot", metadata={"deletionTimestamp": "2026-11-18T14:00:00Z"})
@@ -173,7 +173,7 @@ def test_restarts_are_counted_after_the_landing() -> None:
 
 def test_an_unanswered_eviction_is_refused_if_the_clock_was_set_back() -> None:
     """A planned move that seems to lie in the future is over as well: else it would stay open for hours."""
-    planned = record("web-1", state=MoveState.PLANNED, evicted_at=0.0, planned_at=NOW + 90)
+    planned = record("web-1", state=MoveState.PLANNED, evicted_at=0.0, planned_at=NOW + 150)
     assert changes(world(pod("web-1", "node-hot")), planned)["web-1"].state is MoveState.REFUSED
 
 

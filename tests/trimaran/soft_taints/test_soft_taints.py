@@ -1,5 +1,6 @@
 """Taints and annotations on nodes: hysteresis, patches, write budget, Lease and settings."""
 
+import copy
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -268,6 +269,23 @@ def test_a_conflicting_change_is_not_overwritten() -> None:
     bench.run_cycle({"a": 90.0})
     assert bench.api.nodes["a"]["spec"]["taints"][0] == FOREIGN
     assert bench.hot() == {"a"}
+
+
+def test_a_late_event_does_not_undo_the_answer_to_a_patch() -> None:
+    """Events from before a patch arrive after its answer: the node is not patched again, and there is no conflict."""
+    bench = Bench()
+    before = copy.deepcopy(bench.api.nodes)
+    bench.run_cycle(dict.fromkeys(NAMES, 0.0) | {NAMES[0]: 99.0})
+    assert bench.hot() == {NAMES[0]}
+    for node in before.values():
+        bench.nodes.put(node)
+    sent = bench.writer.counts.taints
+    bench.run_cycle(dict.fromkeys(NAMES, 0.0) | {NAMES[0]: 99.0})
+    assert (bench.writer.counts.taints, bench.writer.counts.conflicts) == (sent, 0)
+    again = copy.deepcopy(before[NAMES[0]])
+    again["metadata"] |= {"uid": "another", "resourceVersion": "1"}
+    bench.nodes.put(again)  # the node was deleted and created anew
+    assert bench.nodes.all()[NAMES[0]].uid == "another"
 
 
 def test_without_the_lease_nothing_is_written() -> None:
