@@ -8,6 +8,8 @@ DOCKER ?= docker
 WORKERS ?= $(shell nproc)
 # Tests start Python some hundred times, so its bytecode is kept even if the environment disables this.
 unexport PYTHONDONTWRITEBYTECODE
+# It is written at the first import: most of what pip would compile is never imported.
+export PIP_NO_COMPILE := 1
 
 .PHONY: help run test test-research test-hidden coverage test-all test-newest test-lowest solver programs e2e lint docs bench soak audit osv image sbom dist version lock openapi clean
 
@@ -57,7 +59,7 @@ solver: $(VENV)/.solver  ## test `trimaran place --exact` with OR-tools, whose p
 
 # The programs are built once, into ~/.cache/trimaran or TRIMARAN_E2E_CACHE. See tests/control_plane/README.md.
 # Number of modules that run in parallel, each with its own control plane: they mostly wait, and need 1 GB each.
-E2E_WORKERS ?= 3
+E2E_WORKERS ?= 5
 E2E_PROGRAMS = etcd kube-apiserver kube-controller-manager kube-scheduler kwok metrics-server trimaran-scheduler descheduler helm kubectl $(if $(ALL),kube-apiserver-oldest kube-scheduler-oldest)
 programs: $(VENV)/.dev  ## build a Kubernetes control plane (needs Go; takes minutes, once)
 	$(BIN)/python tests/control_plane/builds.py $(E2E_PROGRAMS)
