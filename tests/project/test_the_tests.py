@@ -114,7 +114,7 @@ def test_the_check_detects_an_unguarded_cleanup() -> None:
 
 
 def test_a_pytest_of_a_test_has_no_options_of_this_run() -> None:
-    """Options that are given by the environment, such as those of a random order, end with the run that they are for."""
+    """Options from the environment, such as a random order, end with the run that they are for."""
     assert "PYTEST_ADDOPTS" not in os.environ
 
 
