@@ -1,6 +1,7 @@
 """The store: snapshots and samples in a file that survives a crash."""
 
 import contextlib
+import gc
 import random
 import shutil
 import signal
@@ -635,6 +636,17 @@ def test_a_write_after_closing_does_not_raise(path: Path) -> None:
     store.save_snapshots({"15m": snapshot()})
     assert load_windows(store) == {}
     assert store.failure
+
+
+def test_a_dropped_store_in_memory_is_closed() -> None:
+    """A store without a file needs no close(): its connection does not wait for the garbage collection."""
+    store = Store(None)
+    database = store._db
+    store.itself = store  # type: ignore[attr-defined]
+    del store
+    gc.collect()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        database.execute("select 1")
 
 
 @pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.slow)])

@@ -9,6 +9,7 @@ import contextlib
 import logging
 import math
 import threading
+import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -79,6 +80,8 @@ class Store:
         self._not_written = ""
         self._file = None if path is None else StoreFile(path)
         self._db = connect(":memory:") if self._file is None else self._open(self._file, _HANDOVER_SECONDS)
+        if self._file is None:  # it has nothing to lose, so it may be dropped without close()
+            weakref.finalize(self, self._db.close).atexit = False
 
     @property
     def failure(self) -> str:

@@ -284,7 +284,7 @@ def test_a_late_event_does_not_undo_the_answer_to_a_patch() -> None:
     assert (bench.writer.counts.taints, bench.writer.counts.conflicts) == (sent, 0)
     again = copy.deepcopy(before[NAMES[0]])
     again["metadata"] |= {"uid": "another", "resourceVersion": "1"}
-    bench.nodes.put(again)  # the node was deleted and created anew
+    bench.nodes.put(again)  # the node was deleted and created again
     assert bench.nodes.all()[NAMES[0]].uid == "another"
 
 
