@@ -109,6 +109,8 @@ def verdict_of(plugin: FilterPlugin, pod: Pod, nodes: NodeTable, rows: Rows = EV
         shape = getattr(verdict.allowed, "shape", None)
         if shape != (size,):
             raise PluginResultError(f"{plugin.name}.filter: allowed must have the shape ({size},), got {shape}")
+        if size and verdict.allowed.dtype != np.bool_:
+            raise PluginResultError(f"{plugin.name}.filter: allowed must be of bool, got {verdict.allowed.dtype}")
         return verdict
     kind = type(verdict).__name__
     raise PluginResultError(f"{plugin.name}.filter: must return a FilterVerdict or None, got {kind}")

@@ -22,6 +22,7 @@ from scoring.load.metrics_table import MetricsTable
 from scoring.load.use_levels import UseLevels
 from scoring.normalization import INFEASIBLE, MAX_NODE_SCORE
 from scoring.plugins.base import PreparedPlugin, RowSliceCache, ScorePlugin, align_metrics, check_pod
+from scoring.plugins.failures import blaming
 from scoring.plugins.results import as_mask, as_scores
 from scoring.profiles.fallback import Judgment
 from scoring.profiles.scores import PluginScores, Scores, WeightedPlugin
@@ -181,23 +182,24 @@ class PreparedProfile:
         equal = 0  # sum of the scores that are equal on all nodes
         for weighted, prepared in self._prepared:
             plugin = weighted.plugin
-            if plugin.skips(pod):
+            with blaming(plugin.name, "Score"):
+                if plugin.skips(pod):
+                    if parts is not None:
+                        parts[plugin.name] = PluginScores(weighted, np.zeros_like(total), np.zeros_like(total), None)
+                    continue
+                score = None if parts is not None or plugin.reads_metrics else plugin.equal_score(pod, self.nodes)
+                if score is not None:
+                    equal += weighted.weight * score
+                    continue
+                prepared.follow(slices=self._slices)
+                # Without parts, compute the raw scores only.
+                terms = None if parts is None else prepared.terms(pod, rows)
+                raw = prepared.raw(pod, rows) if terms is None else terms["score"]
+                raw = raw[-1] if raw.shape == (1, size) else np.broadcast_to(raw, (1, size))[0]
+                normalized = self._normalized(plugin, raw, feasible, replacement)
+                total += normalized if weighted.weight == 1 else weighted.weight * normalized
                 if parts is not None:
-                    parts[plugin.name] = PluginScores(weighted, np.zeros_like(total), np.zeros_like(total), None)
-                continue
-            score = None if parts is not None or plugin.reads_metrics else plugin.equal_score(pod, self.nodes)
-            if score is not None:
-                equal += weighted.weight * score
-                continue
-            prepared.follow(slices=self._slices)
-            # Without parts, compute the raw scores only.
-            terms = None if parts is None else prepared.terms(pod, rows)
-            raw = prepared.raw(pod, rows) if terms is None else terms["score"]
-            raw = raw[-1] if raw.shape == (1, size) else np.broadcast_to(raw, (1, size))[0]
-            normalized = self._normalized(plugin, raw, feasible, replacement)
-            total += normalized if weighted.weight == 1 else weighted.weight * normalized
-            if parts is not None:
-                parts[plugin.name] = PluginScores(weighted, raw, normalized, terms)
+                    parts[plugin.name] = PluginScores(weighted, raw, normalized, terms)
         if equal:
             total += equal
         if feasible is not None:
@@ -249,9 +251,10 @@ class PreparedProfile:
             judgment = judgment.follow(nodes)
             metrics, fallback_scores = judgment.metrics, judgment.prepare(nodes)
             extra_rows = np.union1d(judgment.predicted, nodes.rows_of(name for name in predicted if name in nodes))
-        for _, prepared in self._prepared:
+        for weighted, prepared in self._prepared:
             prepared.metrics = metrics
-            prepared.follow(extra_rows)
+            with blaming(weighted.plugin.name, "Score"):
+                prepared.follow(extra_rows)
         # Only now, so that an exception above leaves the earlier state, and the next call makes the same update.
         self.metrics, self.judgment, self._fallback_scores, self._rows = metrics, judgment, fallback_scores, nodes.rows
 

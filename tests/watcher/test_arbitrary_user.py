@@ -47,7 +47,7 @@ def started(tmp_path: Path) -> Iterator[tuple[str, int, Path]]:
         # An emptyDir with the fsGroup that OpenShift chooses.
         f"mount -t tmpfs -o mode=2770,gid={GROUP} tmpfs {root}{mount['mountPath']}",
         f"mount -o remount,ro,bind {root}",
-        f'exec chroot --userspec={USER}:0 --groups={GROUP} {root} env -i "$@"',
+        f'exec chroot --userspec={USER}:0 --groups={GROUP} {root} /usr/bin/env -i "$@"',
     ]
     set_by_the_image = re.findall(r"(TRIMARAN_(?:STORE|LOG)\w+)=(\S+)", (ROOT / "Dockerfile").read_text())
     environment = {**dict(set_by_the_image), "PYTHONDONTWRITEBYTECODE": "1", "PATH": "/usr/bin:/bin"}

@@ -54,6 +54,11 @@ class Assumptions:
     def __contains__(self, uid: str) -> bool:
         return uid in self._by_uid
 
+    def node_of(self, uid: str) -> str:
+        """Return the name of the node that a pod is assumed on; empty without an assumption."""
+        assumption = self._by_uid.get(uid)
+        return "" if assumption is None else assumption.node_name
+
     def add(self, uid: str, node_name: str, at: float) -> None:
         """Assume that a pod will be bound to a node; replaces the pod's earlier assumption."""
         self._by_uid.pop(uid, None)

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from runtime.kubernetes.objects import Pod
+from scoring.plugins.failures import blaming
 from scoring.plugins.filtering import ClusterEvent
 from trimaran.cluster.state import ClusterState
 from trimaran.scheduler.decisions import Bind, Decision, Prepare, Unschedulable, Waiting
 from trimaran.scheduler.extension_points import Rejection, ReservePlugin, WaitingPods, Write
 from trimaran.scheduler.feasibility import run_filters
+from trimaran.scheduler.plugin_failures import PluginFailures, checked
 from trimaran.scheduler.profile import SchedulerProfile
 from trimaran.scheduler.queue import QueueEntry, SchedulingQueue
 
@@ -45,14 +47,21 @@ class BindingCycle:
         profiles: plugins by scheduler name.
         state: nodes and pods, in which a decided pod counts on its node.
         queue: takes back pods that could not be bound.
+        failures: takes the failures of plugins.
 
     Attributes:
         waiting: pods that wait for Permit plugins.
         outdated: uids of the pods that do not fit on their node any more, which any thread may look up.
     """
 
-    def __init__(self, profiles: Mapping[str, SchedulerProfile], state: ClusterState, queue: SchedulingQueue) -> None:
-        self._profiles, self._state, self._queue = profiles, state, queue
+    def __init__(
+        self,
+        profiles: Mapping[str, SchedulerProfile],
+        state: ClusterState,
+        queue: SchedulingQueue,
+        failures: PluginFailures,
+    ) -> None:
+        self._profiles, self._state, self._queue, self._failures = profiles, state, queue, failures
         self.waiting = WaitingPods()
         self.outdated: set[str] = set()
         self._placed: dict[str, _Placed] = {}
@@ -160,8 +169,17 @@ class BindingCycle:
             return False
         pod = placed.decision.pod
         for plugin in self._profiles[pod.scheduler_name].post_bind:
-            plugin.post_bind(pod, placed.decision.node_name)
+            try:
+                with blaming(plugin.name, "PostBind"):
+                    plugin.post_bind(pod, placed.decision.node_name)
+            except Exception as error:  # noqa: BLE001  the pod is bound, which nothing can undo
+                self._failures.record(error)
         return True
+
+    def forget(self, uid: str) -> str:
+        """Forget a pod that is decided, without undoing anything; return its node, empty if it is not decided."""
+        placed = self._take(uid)
+        return "" if placed is None else placed.decision.node_name
 
     def not_bound(self, uid: str, now: float) -> None:
         """Take note that the Binding of a pod, or a write before it, failed."""
@@ -182,10 +200,26 @@ class BindingCycle:
 
     def _approve(self, placed: _Placed, now: float) -> Decision:
         """Return the decision for a pod that all Permit plugins allow: bind it, or send the writes before that."""
+        try:
+            return self._prepare(placed, now)
+        except Exception as error:  # noqa: BLE001  of a plugin
+            return self._failed(placed, error, now)
+
+    def _failed(self, placed: _Placed, error: Exception, now: float) -> Unschedulable:
+        """Take back a pod because a plugin failed; return the decision."""
+        message = self._failures.record(error)
+        if self._take(placed.decision.pod.uid) is not None:
+            self.give_up(placed.entry, placed.decision.node_name, now, ())
+        return Unschedulable(placed.decision.pod, message, needs_room=False, is_error=True)
+
+    def _prepare(self, placed: _Placed, now: float) -> Decision:
         pod, node_name = placed.decision.pod, placed.decision.node_name
         writes: list[Write] = []
         for plugin in self._profiles[pod.scheduler_name].pre_bind:
-            answer = plugin.pre_bind(pod, node_name)
+            with blaming(plugin.name, "PreBind"):
+                answer = plugin.pre_bind(pod, node_name)
+                if not isinstance(answer, Rejection):
+                    answer = [checked(each, Write) for each in answer]
             if isinstance(answer, Rejection):
                 self._take(pod.uid)
                 self.give_up(placed.entry, node_name, now, (plugin.name,))
@@ -207,11 +241,17 @@ class BindingCycle:
             self.give_up(placed.entry, node_name, now, (plugin,))
             self._approved.append(Unschedulable(pod, rejection.message, rejection.needs_room))
         for uid in tuple(self._preparing):
-            self._settle_prepared(self._placed[uid], now)
+            if uid in self._preparing:  # a plugin may have dropped it
+                self._settle_prepared(self._placed[uid], now)
 
     def _settle_prepared(self, placed: _Placed, now: float) -> None:
         """Queue the Bind of a pod once the effect of its writes is visible."""
-        pod, answer = placed.decision.pod, self._is_ready(placed)
+        pod = placed.decision.pod
+        try:
+            answer = self._is_ready(placed)
+        except Exception as error:  # noqa: BLE001  of a plugin
+            self._approved.append(self._failed(placed, error, now))
+            return
         if answer is True:
             self._preparing.remove(pod.uid)
             self._approved.append(placed.decision)
@@ -227,7 +267,8 @@ class BindingCycle:
         """Return whether a pod can be bound as far as the PreBind plugins see, or why it cannot."""
         pod = placed.decision.pod
         for plugin in self._profiles[pod.scheduler_name].pre_bind:
-            answer = plugin.is_ready(pod, placed.decision.node_name)
+            with blaming(plugin.name, "PreBind"):
+                answer = checked(plugin.is_ready(pod, placed.decision.node_name), bool, Rejection)
             if answer is not True:
                 return answer
         return True
@@ -238,11 +279,19 @@ class BindingCycle:
         if row is None:
             return False
         filters = [each for each in self._profiles[pod.scheduler_name].filters if not isinstance(each, ReservePlugin)]
-        return bool(run_filters(filters, pod, self._state.table, np.array([row])).feasible[0])
+        try:
+            return bool(run_filters(filters, pod, self._state.table, np.array([row])).feasible[0])
+        except Exception as error:  # noqa: BLE001  of a plugin: it has not refused the pod
+            self._failures.record(error)
+            return True
 
     def _unreserve(self, pod: Pod, node_name: str) -> None:
         for plugin in reversed(self._profiles[pod.scheduler_name].reserve):
-            plugin.unreserve(pod, node_name)
+            try:
+                with blaming(plugin.name, "Unreserve"):
+                    plugin.unreserve(pod, node_name)
+            except Exception as error:  # noqa: BLE001  the others are undone all the same
+                self._failures.record(error)
 
     def _take(self, uid: str) -> _Placed | None:
         """Remove and return a pod that is not known to be bound; None if it is not one."""

@@ -57,6 +57,7 @@ class Unschedulable:
         reasons: number of nodes that each reason refuses, by reason.
         preemption: victims and nominated node, if preemption can make room.
         ends_nomination: true if the pod's present nomination to a node ends.
+        is_error: true if a plugin failed; the status then has the reason ``SchedulerError``.
     """
 
     pod: Pod
@@ -65,6 +66,7 @@ class Unschedulable:
     reasons: Mapping[str, int] = field(default_factory=dict)
     preemption: Preemption | None = None
     ends_nomination: bool = False
+    is_error: bool = False
 
 
 @dataclass(frozen=True)

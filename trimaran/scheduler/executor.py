@@ -95,7 +95,8 @@ class DecisionExecutor:
         since, attempts = self._pending.get(pod.uid, (time.monotonic(), 0))
         if isinstance(decision, Unschedulable):
             self._pending[pod.uid] = since, attempts + 1
-            self._telemetry.count_attempt(AttemptResult.UNSCHEDULABLE, pod.scheduler_name, seconds)
+            result = AttemptResult.ERROR if decision.is_error else AttemptResult.UNSCHEDULABLE
+            self._telemetry.count_attempt(result, pod.scheduler_name, seconds)
             if decision.preemption is not None:
                 self._telemetry.count_preemption(len(decision.preemption.victims))
             self._statuses.report(decision)

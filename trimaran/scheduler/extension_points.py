@@ -10,6 +10,7 @@ The plugins here may keep state, since one scheduler owns them. They send no req
 written is part of a decision, and the time is an argument. Source: k8s.io/kube-scheduler/framework.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,9 +65,16 @@ class Wait:
 
     Attributes:
         seconds: time after which the pod is rejected; more than 900 count as 900.
+
+    Raises:
+        ValueError: the time is not a number.
     """
 
     seconds: float
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.seconds):
+            raise ValueError("seconds must be a number, got NaN")
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,10 @@ class Rejection:
     refused_by: frozenset[str] = frozenset()
     may_preempt: bool = False
     retry_at: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.retry_at is not None and math.isnan(self.retry_at):
+            raise ValueError("retry_at must be a number, got NaN")
 
 
 @runtime_checkable

@@ -12,6 +12,7 @@ from runtime.kubernetes.objects import Pod
 from runtime.kubernetes.scheduling_rules import NO_RULES
 from scoring.arrays import Bools
 from scoring.plugins.base import EVERY_ROW, Rows
+from scoring.plugins.failures import blaming
 from scoring.plugins.filtering import FilterPlugin, FilterVerdict, verdict_of
 from scoring.table.node_table import NodeTable
 
@@ -64,7 +65,8 @@ def _run(filters: Sequence[FilterPlugin], pod: Pod, nodes: NodeTable, rows: Rows
     feasible = np.ones(len(nodes) if isinstance(rows, slice) else len(rows), np.bool_)
     verdicts: dict[str, FilterVerdict] = {}
     for each in filters:
-        verdict = verdict_of(each, pod, nodes, rows)
+        with blaming(each.name, "Filter"):
+            verdict = verdict_of(each, pod, nodes, rows)
         if verdict is None:
             continue
         passed = feasible & verdict.allowed

@@ -72,7 +72,11 @@ class NodeSelector:
 
     def _totals_of(self, profile: SchedulerProfile, pod: Pod, rows: Int64s) -> Int64s:
         """Return the scores of the feasible rows, ascending, shape (k,)."""
-        return self._scores_of(profile).total(pod, among=None if len(rows) == len(self._table) else rows)
+        try:
+            return self._scores_of(profile).total(pod, among=None if len(rows) == len(self._table) else rows)
+        except Exception:
+            self._prepared.pop(profile.scheduler_name, None)  # it may be updated in part
+            raise
 
     def _scores_of(self, profile: SchedulerProfile) -> PreparedProfile:
         prepared = self._prepared.get(profile.scheduler_name)

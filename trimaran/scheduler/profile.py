@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from runtime.kubernetes.objects import Pod
-from scoring.plugins.filtering import ClusterEvent, FilterPlugin
+from scoring.plugins.failures import blaming
+from scoring.plugins.filtering import ClusterEvent, FilterPlugin, PluginResultError
 from scoring.plugins.scheduling_gates import gate_message
 from scoring.profiles.profile import Profile
 from trimaran.scheduler.extension_points import (
@@ -99,7 +101,19 @@ class SchedulerProfile:
         )  # fmt: skip
         return {id(plugin): plugin for plugin in plugins}.values()
 
+    def sort_key(self, pod: Pod, queued_at: float) -> tuple[Any, ...]:
+        """Return the key by which the queue is sorted; see :class:`QueueSortPlugin`."""
+        with blaming(self.queue_sort.name, "QueueSort"):
+            key = self.queue_sort.sort_key(pod, queued_at)
+            if any(part != part for part in key):  # noqa: PLR0124  NaN
+                raise PluginResultError(f"{self.queue_sort.name}.sort_key: must have an order, got {key}")
+            return key
+
     def gate(self, pod: Pod) -> Rejection | None:
         """Return why a pod must not be scheduled yet; None if it may be."""
-        rejections = (plugin.pre_enqueue(pod) for plugin in self.pre_enqueue)
-        return next((rejection for rejection in rejections if rejection is not None), None)
+        for plugin in self.pre_enqueue:
+            with blaming(plugin.name, "PreEnqueue"):
+                rejection = plugin.pre_enqueue(pod)
+            if rejection is not None:
+                return rejection
+        return None

@@ -12,6 +12,7 @@ from typing import Any
 from runtime.kubernetes.objects import Pod
 from scoring.plugins.filtering import ClusterEvent
 from trimaran.scheduler.extension_points import Rejection
+from trimaran.scheduler.profile import PrioritySort
 
 SortKey = Callable[[Pod, float], tuple[Any, ...]]
 
@@ -135,6 +136,7 @@ class SchedulingQueue:
         gate: returns why a pod must not be scheduled yet, or None.
         requeued_by: events that requeue a pod, by the name of the plugin that refused it.
         options: times.
+        failed: called with each exception of ``sort_key`` and ``gate``.
     """
 
     def __init__(
@@ -143,8 +145,10 @@ class SchedulingQueue:
         gate: Callable[[Pod], Rejection | None],
         requeued_by: Callable[[str], Collection[ClusterEvent]],
         options: QueueOptions = QueueOptions(),
+        failed: Callable[[Exception], object] = lambda _: None,
     ) -> None:
         self._sort_key, self._gate, self._requeued_by, self._options = sort_key, gate, requeued_by, options
+        self._failed = failed
         self._entries: dict[str, QueueEntry] = {}  # all pods but those in an attempt
         self._active, self._backoff = _Heap(), _Heap()
         self._unschedulable = _Unschedulable()
@@ -197,9 +201,9 @@ class SchedulingQueue:
     def pop(self, now: float) -> QueueEntry | None:
         """Remove and return the next pod to schedule, with one more attempt; None if no pod is due."""
         self._flush(now)
-        if self._active.first() is None:
+        entry = self._first()
+        if entry is None:
             return None
-        entry = self._active.pop()
         del self._entries[entry.pod.uid]
         entry.attempts += 1
         entry.begun = self._events
@@ -241,9 +245,7 @@ class SchedulingQueue:
             retry_at: time at which the pod is tried again, seconds: in place of the end of its backoff, or, if plugins
                 refused it, without an event.
         """
-        options = self._options
-        doubled = options.initial_backoff_seconds * 2.0 ** min(entry.attempts - 1, 60)
-        entry.ready_at = now + min(doubled, options.max_backoff_seconds)
+        entry.ready_at = now + self._backoff_seconds(entry)
         if retry_at is not None and not refused_by:
             entry.ready_at = retry_at
         entry.refused_by = frozenset(refused_by)
@@ -251,7 +253,7 @@ class SchedulingQueue:
             self._last_event.get(event, 0) > entry.begun for name in refused_by for event in self._requeued_by(name)
         )
         if refused_by and not missed:
-            entry.flush_at = now + options.unschedulable_seconds
+            entry.flush_at = now + self._options.unschedulable_seconds
             self._entries[entry.pod.uid] = entry
             self._unschedulable.add(entry, retry_at)
         else:
@@ -275,13 +277,47 @@ class SchedulingQueue:
 
     def _enqueue(self, entry: QueueEntry, now: float) -> None:
         self._entries[entry.pod.uid] = entry
-        rejection = self._gate(entry.pod)
+        try:
+            rejection = self._gate(entry.pod)
+        except Exception as error:  # noqa: BLE001  of a plugin: it is asked again
+            self._failed(error)
+            entry.attempts += 1
+            entry.ready_at = max(entry.ready_at, now + self._backoff_seconds(entry))
+            self._backoff.push(entry.ready_at, entry)
+            return
         if rejection is not None:
             self._gated[entry.pod.uid] = entry, rejection
         elif entry.ready_at > now:
             self._backoff.push(entry.ready_at, entry)
         else:
+            self._activate(entry)
+
+    def _activate(self, entry: QueueEntry) -> None:
+        try:
             self._active.push(self._sort_key(entry.pod, entry.queued_at), entry)
+        except Exception as error:  # noqa: BLE001  of a plugin, or of a comparison of its keys
+            self._sort_by_priority(error, entry)
+
+    def _first(self) -> QueueEntry | None:
+        """Remove and return the active pod that comes first."""
+        try:
+            return None if self._active.first() is None else self._active.pop()
+        except Exception as error:  # noqa: BLE001  of a comparison of a plugin's keys
+            self._sort_by_priority(error)
+            return self._active.pop()
+
+    def _sort_by_priority(self, error: Exception, *more: QueueEntry) -> None:
+        """Sort the active pods by priority and time from now on: an order that fails for one pod is no order."""
+        self._failed(error)
+        self._sort_key = PrioritySort().sort_key
+        entries = [*(self._entries[uid] for uid in self._active.by_uid), *more]
+        self._active = _Heap()
+        for entry in {entry.pod.uid: entry for entry in entries}.values():
+            self._active.push(self._sort_key(entry.pod, entry.queued_at), entry)
+
+    def _backoff_seconds(self, entry: QueueEntry) -> float:
+        doubled = self._options.initial_backoff_seconds * 2.0 ** min(entry.attempts - 1, 60)
+        return min(doubled, self._options.max_backoff_seconds)
 
     def _flush(self, now: float) -> None:
         while (first := self._backoff.first()) is not None and first[0] <= now:

@@ -31,6 +31,7 @@ from trimaran.scheduler.gangs.group_cycle import GroupCycle
 from trimaran.scheduler.node_backoff import RejectingNodes, with_taint
 from trimaran.scheduler.node_selector import NodeSelector
 from trimaran.scheduler.nominations import Nominations
+from trimaran.scheduler.plugin_failures import PluginFailures
 from trimaran.scheduler.profile import SchedulerProfile
 from trimaran.scheduler.queue import QueueEntry, QueueOptions, SchedulingQueue
 from trimaran.scheduler.scheduling_cycle import SchedulingCycle
@@ -77,6 +78,7 @@ class Scheduler:
         state: nodes with all pods that are bound to them or decided to be.
         queue: pending pods.
         node_backoff: nodes that get no pods for a while, because their kubelet rejected one.
+        failures: failures of plugins.
     """
 
     def __init__(
@@ -90,20 +92,22 @@ class Scheduler:
         self.profiles = {profile.scheduler_name: profile for profile in profiles}
         self.state = ClusterState(assume_seconds=float("inf"))
         self.node_backoff = RejectingNodes()
+        self.failures = PluginFailures()
         self._unknown_nodes: set[str] = set()
         first = next(iter(self.profiles.values()))
         requeued_by = {name: events for each in self.profiles.values() for name, events in each.requeued_by.items()}
         requeued_by[HELD] = frozenset()
         self.queue = SchedulingQueue(
-            first.queue_sort.sort_key,
+            first.sort_key,
             lambda pod: self.profiles[pod.scheduler_name].gate(pod),
             lambda name: requeued_by.get(name, frozenset(ClusterEvent)),
             options,
+            self.failures.record,
         )
         self._selector = NodeSelector(self.state.table, rng)
         self._others = others
         self._nominations = Nominations(self.state)
-        self._binding = BindingCycle(self.profiles, self.state, self.queue)
+        self._binding = BindingCycle(self.profiles, self.state, self.queue, self.failures)
         self._cycle = SchedulingCycle(self.state, self.queue, self._selector, self._nominations, self._binding)
         self._gangs = GangDirectory() if gangs is None else gangs
         self._groups = GroupCycle(self._gangs, self.state, self.queue, self._cycle, self._binding)
@@ -285,10 +289,15 @@ class Scheduler:
 
     def _attempt(self, entry: QueueEntry, now: float) -> Decision:
         profile = self.profiles[entry.pod.scheduler_name]
-        gang = self._groups.gang_of(entry.pod) if profile.places_groups else None
-        if gang is not None:
-            return self._with_unknown(self._groups.attempt(entry, gang, profile, now))
-        return self._with_unknown(self._cycle.attempt(entry, profile, now))
+        try:
+            gang = self._groups.gang_of(entry.pod) if profile.places_groups else None
+            if gang is not None:
+                return self._with_unknown(self._groups.attempt(entry, gang, profile, now))
+            return self._with_unknown(self._cycle.attempt(entry, profile, now))
+        except Exception as error:  # noqa: BLE001  of a plugin, which must not lose the pod or stop the others
+            message = self.failures.record(error)
+            self._cycle.take_back(entry, now)
+            return Unschedulable(entry.pod, message, needs_room=False, is_error=True)
 
     def _with_unknown(self, decision: Decision) -> Decision:
         """Name the unknown nodes in the reason why a pod has no node: users do not see the taint of our view."""

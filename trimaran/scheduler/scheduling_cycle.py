@@ -4,10 +4,12 @@ Source: k8s.io/kubernetes/pkg/scheduler (``schedulingCycle``).
 """
 
 from collections.abc import Mapping
+from types import NoneType
 
 import numpy as np
 
 from runtime.kubernetes.objects import Pod
+from scoring.plugins.failures import blaming
 from scoring.plugins.filtering import ClusterEvent, FilterVerdict, count_reasons
 from trimaran.cluster.state import ClusterState
 from trimaran.scheduler.binding_cycle import BindingCycle
@@ -16,6 +18,7 @@ from trimaran.scheduler.extension_points import PREEMPTION_SECONDS, Preemption, 
 from trimaran.scheduler.feasibility import Feasibility
 from trimaran.scheduler.node_selector import NodeSelector
 from trimaran.scheduler.nominations import Nominations
+from trimaran.scheduler.plugin_failures import checked
 from trimaran.scheduler.profile import SchedulerProfile
 from trimaran.scheduler.queue import QueueEntry, SchedulingQueue
 
@@ -64,10 +67,20 @@ class SchedulingCycle:
         self._binding.give_up(entry, decision.node_name, now, (plugin,))
         return Unschedulable(entry.pod, rejection.message, rejection.needs_room)
 
+    def take_back(self, entry: QueueEntry, now: float) -> None:
+        """Undo what an attempt that raised an exception has done for a pod; it is tried again after its backoff."""
+        node_name = self._binding.forget(entry.pod.uid) or self._state.assumptions.node_of(entry.pod.uid)
+        if node_name:
+            self._queue.drop(entry.pod.uid)
+            self._binding.give_up(entry, node_name, now, ())
+        elif entry.pod.uid not in self._queue:
+            self._queue.retry(entry, now)
+
     def pre_filter(self, profile: SchedulerProfile, pod: Pod, now: float) -> tuple[Rejection | None, str]:
         """Return why a pod is not tried now and the plugin that refuses it; None and "" if it is tried."""
         for plugin in profile.pre_filters:
-            rejection = plugin.pre_filter(pod, self._state.table, now)
+            with blaming(plugin.name, "PreFilter"):
+                rejection = checked(plugin.pre_filter(pod, self._state.table, now), Rejection, NoneType)
             if rejection is not None:
                 return rejection, plugin.name
         return None, ""
@@ -90,7 +103,8 @@ class SchedulingCycle:
         self._state.assume(pod, node_name, now)
         decision = Bind(pod, node_name, int(np.count_nonzero(feasibility.feasible)), total)
         for plugin in profile.reserve:
-            rejection = plugin.reserve(pod, node_name)
+            with blaming(plugin.name, "Reserve"):
+                rejection = checked(plugin.reserve(pod, node_name), Rejection, NoneType)
             if rejection is not None:
                 return decision, rejection, plugin.name
         return decision, None, ""
@@ -122,7 +136,9 @@ class SchedulingCycle:
         preemption, ends_nomination, retry_at = None, False, None
         refused_by = set(feasibility.verdicts or [plugin.name for plugin in profile.filters])
         for plugin in profile.post_filters if size else ():
-            result = plugin.post_filter(pod, self._state.table, feasibility.verdicts, now)
+            with blaming(plugin.name, "PostFilter"):
+                answer = plugin.post_filter(pod, self._state.table, feasibility.verdicts, now)
+                result = checked(answer, Preemption, Rejection)
             if isinstance(result, Preemption):
                 preemption = result
                 self._nominations.nominate(pod, result)
@@ -147,7 +163,8 @@ class SchedulingCycle:
         """Return the time until which the pod waits for each plugin, or a rejection and its plugin."""
         waits: dict[str, float] = {}
         for plugin in profile.permit:
-            answer = plugin.permit(pod, node_name, self._binding.waiting, now)
+            with blaming(plugin.name, "Permit"):
+                answer = checked(plugin.permit(pod, node_name, self._binding.waiting, now), Wait, Rejection, NoneType)
             if isinstance(answer, Rejection):
                 return {}, answer, plugin.name
             if isinstance(answer, Wait):

@@ -6,11 +6,14 @@ decisions: what waits there may have become wrong by the time it is sent.
 """
 
 import logging
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from runtime.outage_log import OutageLog
 from trimaran.scheduler.decisions import Decision
 from trimaran.scheduler.inbox import Inbox
 from trimaran.scheduler.scheduler import Scheduler
@@ -69,6 +72,7 @@ class SchedulingLoop:
         self._load_at = float("-inf")
         self._stop = threading.Event()
         self._ticked_at = time.monotonic()
+        self._outage = OutageLog(_log, "a plugin does not return", "scheduling goes on")
         self._thread = threading.Thread(target=self._run, name="scheduling", daemon=True)
         self.counts: Mapping[str, int] = {}
 
@@ -84,8 +88,25 @@ class SchedulingLoop:
             self._thread.join(_JOIN_SECONDS)
 
     def is_alive(self) -> bool:
-        """Return whether the thread runs and makes progress."""
-        return self._thread.is_alive() and time.monotonic() - self._ticked_at < _STUCK_SECONDS
+        """Return whether the thread runs."""
+        return self._thread.is_alive()
+
+    @property
+    def busy_seconds(self) -> float:
+        """Time since the thread last began to apply changes or to decide, seconds."""
+        return time.monotonic() - self._ticked_at
+
+    def why_stuck(self) -> str:
+        """Return where a plugin does not return; empty if the thread makes progress."""
+        seconds = self.busy_seconds
+        if seconds < _STUCK_SECONDS:
+            self._outage.worked()
+            return ""
+        frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001  the only way to another thread's stack
+        where = traceback.extract_stack(frame)[-1] if frame is not None else None
+        place = "" if where is None else f" in {where.name}, {where.filename}:{where.lineno}"
+        self._outage.failed(f"scheduling has not gone on for {seconds:.0f} s{place}")
+        return f"scheduling has not gone on for {seconds:.0f} s{place}"
 
     def run_once(self, wait_seconds: float = 0.0) -> bool:
         """Apply changes, then run one cycle; return whether there was anything to do. The thread calls it.

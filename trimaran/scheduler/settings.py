@@ -63,6 +63,9 @@ class SchedulerSection(ClusterSection):
     )
     bind_threads: int = Field(4, ge=1, le=64, description="Bindings that are sent at a time")
     timeout_seconds: float = Field(10, ge=1, le=60, description="time limit of a request that changes something")
+    restart_if_stuck: bool = Field(
+        False, description="let /livez fail while a plugin does not return, so that the kubelet restarts the pod"
+    )
     events_per_second: float = Field(200, ge=0, le=10000, description="largest mean rate of Events about pods")
     seed: int | None = Field(None, ge=0, description="seed of the choice between equal nodes; by default random")
     lease_namespace: str = Field("trimaran", pattern=_LABEL, description="namespace of the Lease")

@@ -30,6 +30,7 @@ from trimaran.scheduler.pod_events import PodEvent
 
 UNSCHEDULABLE: Final = "Unschedulable"
 HELD: Final = "Held"
+FAILED: Final = "SchedulerError"
 _STATUS_PATCH = "application/strategic-merge-patch+json"
 _LONGEST_MESSAGE = 4096
 _WRITE_SECONDS = 10.0
@@ -188,7 +189,7 @@ class StatusWriter:
 
 
 def _status(decision: Unschedulable) -> _Status:
-    reason = UNSCHEDULABLE if decision.needs_room else HELD
+    reason = FAILED if decision.is_error else UNSCHEDULABLE if decision.needs_room else HELD
     node_name = "" if decision.ends_nomination else decision.pod.nominated_node_name
     if decision.preemption is not None:
         node_name = decision.preemption.node_name

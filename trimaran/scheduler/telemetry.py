@@ -110,15 +110,21 @@ class SchedulerTelemetry:
         if regret is not None:
             self._regrets.observe(regret)
 
-    def watch(self, state: Callable[[], Mapping[str, float]], counts: Callable[[], Mapping[str, int]]) -> None:
+    def watch(
+        self,
+        state: Callable[[], Mapping[str, float]],
+        counts: Callable[[], Mapping[str, int]],
+        failures: Callable[[], Mapping[tuple[str, str], int]] = dict,
+    ) -> None:
         """Export state that is read at every scrape.
 
         Args:
             state: returns values by name: ``leads``, ``load_known``, ``api_age_seconds``, ``waiting_writes``,
-                ``unknown_nodes``, and the counters ``dropped_events`` and ``failed_writes``.
+                ``unknown_nodes``, ``busy_seconds``, and the counters ``dropped_events`` and ``failed_writes``.
             counts: returns the number of pods by queue, ``in_flight``, and the number of ``nodes_in_backoff``.
+            failures: returns the number of failures by plugin and extension point.
         """
-        self.registry.register(_StateCollector(state, counts))
+        self.registry.register(_StateCollector(state, counts, failures))
 
     def exposition(self) -> bytes:
         """Return the metrics in Prometheus' text format."""
@@ -126,8 +132,13 @@ class SchedulerTelemetry:
 
 
 class _StateCollector(Collector):
-    def __init__(self, state: Callable[[], Mapping[str, float]], counts: Callable[[], Mapping[str, int]]) -> None:
-        self._state, self._counts = state, counts
+    def __init__(
+        self,
+        state: Callable[[], Mapping[str, float]],
+        counts: Callable[[], Mapping[str, int]],
+        failures: Callable[[], Mapping[tuple[str, str], int]],
+    ) -> None:
+        self._state, self._counts, self._failures = state, counts, failures
 
     def collect(self) -> Iterator[Metric]:
         counts, state = self._counts(), self._state()
@@ -144,6 +155,8 @@ class _StateCollector(Collector):
             ("waiting_writes", "decisions and statuses that are not sent yet", state.get("waiting_writes", 0)),
             ("unknown_nodes", "nodes that get no pods, because what a pod on them requests is not known",
              state.get("unknown_nodes", 0)),
+            ("busy_seconds", "time since the scheduling thread last went on; it grows while a plugin does not return",
+             state.get("busy_seconds", 0)),
             ("api_age_seconds", "time since the API server last reported on some kind of objects",
              state.get("api_age_seconds", 0)),
         ):  # fmt: skip
@@ -153,3 +166,10 @@ class _StateCollector(Collector):
             ("failed_writes", "statuses and preemptions that could not be written"),
         ):
             yield CounterMetricFamily(f"trimaran_scheduler_{name}", documentation, state.get(name, 0))
+        failed = CounterMetricFamily(
+            "trimaran_scheduler_plugin_failures", "exceptions of plugins, each of which costs an attempt of one pod",
+            labels=["plugin", "extension_point"],
+        )  # fmt: skip
+        for (plugin, point), count in self._failures().items():
+            failed.add_metric([plugin, point], count)
+        yield failed

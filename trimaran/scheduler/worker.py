@@ -117,19 +117,19 @@ class SchedulerWorker:
                 "load_known": float(not load.why_unknown),
                 "api_age_seconds": feed.age_seconds if feed.is_synced else 0.0,
                 "unknown_nodes": float(len(feed.unknown_nodes)),
+                "busy_seconds": loop.busy_seconds,
                 **({} if executor is None else executor.state()),
             }
 
         def is_alive() -> bool:
             parts = (loop, executor, leadership, *self._status_writers)
-            return all(part is None or part.is_alive() for part in parts)
+            is_stuck = section.restart_if_stuck and bool(loop.why_stuck())
+            return not is_stuck and all(part is None or part.is_alive() for part in parts)
 
-        def why_not_ready() -> str:
-            if not leads() or feed.is_synced:  # a replica without the Lease is ready to take over
-                return ""
-            return f"the cluster is not known: {'; '.join(feed.failures) or 'the first full lists have not arrived'}"
+        def why_not_ready() -> str:  # a replica without the Lease is ready to take over
+            return _why_not_ready(feed, loop) if leads() else ""
 
-        telemetry.watch(state, lambda: loop.counts)
+        telemetry.watch(state, lambda: loop.counts, lambda: scheduler.failures.counts)
         names = self._setup.scheduler_names
         status = LiveStatus(section.mode, names, inbox, feed, load, leads, why_not_ready)
         report = shadow.report if leadership is None else None
@@ -193,6 +193,13 @@ class SchedulerWorker:
 
         self._closing.callback(stop)
         return executor
+
+
+def _why_not_ready(feed: ClusterFeed, loop: SchedulingLoop) -> str:
+    """Return why a replica that leads does not schedule; empty if it does."""
+    if feed.is_synced:
+        return loop.why_stuck()
+    return f"the cluster is not known: {'; '.join(feed.failures) or 'the first full lists have not arrived'}"
 
 
 def _end_process() -> None:

@@ -88,6 +88,17 @@ class GroupCycle:
             self._queue.take(uid) for uid, pod in gang.pods.items() if uid != entry.pod.uid and not pod.terminating
         ]
         entries = [entry, *(each for each in taken if each is not None)]
+        try:
+            decisions = self._place(entries, gang, profile, now)
+        except Exception:
+            for each in reversed(entries):
+                self._cycle.take_back(each, now)
+            raise
+        self._binding.announce(decisions[1:])
+        return decisions[0]
+
+    def _place(self, entries: list[QueueEntry], gang: Gang, profile: SchedulerProfile, now: float) -> list[Decision]:
+        """Return the decisions on all pods of a gang that have no node."""
         placed, attempts = placed_pods(gang, self._state.assumptions.__contains__), []
         for number, each in enumerate(entries):
             if placed + len(entries) - number < gang.min_members:
@@ -95,12 +106,9 @@ class GroupCycle:
             attempts.append(self._try(each, profile, now))
             placed += attempts[-1].bind is not None
         if placed >= gang.min_members:
-            decisions = [self._submit(each, profile, now) for each in attempts]
-        else:
-            attempts += [_Attempt(each) for each in entries[len(attempts) :]]
-            decisions = self._give_up(gang, attempts, now)
-        self._binding.announce(decisions[1:])
-        return decisions[0]
+            return [self._submit(each, profile, now) for each in attempts]
+        attempts += [_Attempt(each) for each in entries[len(attempts) :]]
+        return self._give_up(gang, attempts, now)
 
     def _foreign(self, gang: Gang, pod: Pod) -> str:
         """Return why a gang is not ours, because another scheduler places some of its pods; empty if it is ours."""

@@ -163,6 +163,8 @@ class SchedulerPlacing(Placing, ClusterObserver):
             self._now = max(self._clock(), due_at)
             self._use_load()
             decision = self.scheduler.next(self._now)
+            if self.scheduler.failures.first is not None:  # live the pod is tried again; a replay must not hide it
+                raise self.scheduler.failures.first
             if isinstance(decision, Bind):
                 yield Placement(self._numbers[decision.pod.uid], self._cluster.nodes.row(decision.node_name))
             elif isinstance(decision, Prepare):

@@ -1,0 +1,41 @@
+"""Blame for exceptions: which plugin raised one, and at which extension point.
+
+The exception stays what it is, so callers of the library see its own type; those that run plugins of others, such as
+the scheduler, can say whose it was.
+"""
+
+import contextlib
+from types import TracebackType
+from typing import Final, Self
+
+_ATTRIBUTE: Final = "_trimaran_plugin"
+
+
+class blaming:  # noqa: N801  a context manager, as contextlib.suppress
+    """Context manager that notes the plugin on an exception; the innermost note stays.
+
+    Args:
+        plugin: name of the plugin.
+        point: extension point, as kube-scheduler names it: ``Filter``, ``Score``, ...
+    """
+
+    __slots__ = ("_plugin", "_point")
+
+    def __init__(self, plugin: str, point: str) -> None:
+        self._plugin, self._point = plugin, point
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and not hasattr(error, _ATTRIBUTE):
+            with contextlib.suppress(AttributeError):
+                setattr(error, _ATTRIBUTE, (self._plugin, self._point))
+
+
+def blamed(error: BaseException) -> tuple[str, str]:
+    """Return the plugin that raised an exception and its extension point; two empty strings if no plugin did."""
+    plugin, point = getattr(error, _ATTRIBUTE, ("", ""))
+    return plugin, point

@@ -1,0 +1,284 @@
+"""Plugins that fail: an exception at any extension point costs one attempt of one pod, and leaves nothing behind."""
+
+import random
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from support.scheduler_rooms import Room, decisions
+from support.waiting import wait_until
+
+from runtime.kubernetes.objects import Container, Node, Pod, ResourceList
+from scoring import NodeResourcesFit, NodeTable, Profile
+from scoring.plugins.base import EVERY_ROW, Rows
+from scoring.plugins.filtering import FilterPlugin, FilterVerdict
+from trimaran.scheduler.decisions import Bind, Prepare, Unschedulable, Waiting
+from trimaran.scheduler.extension_points import (
+    PermitPlugin,
+    PostBindPlugin,
+    PostFilterPlugin,
+    PreBindPlugin,
+    PreEnqueuePlugin,
+    PreFilterPlugin,
+    QueueSortPlugin,
+    Rejection,
+    ReservePlugin,
+    Wait,
+    Write,
+)
+from trimaran.scheduler.inbox import Inbox
+from trimaran.scheduler.profile import SchedulerProfile
+from trimaran.scheduler.scheduler import Scheduler
+from trimaran.scheduler.scheduling_loop import SchedulingLoop
+
+MILLICORES = 400
+POINTS = [
+    "PreEnqueue", "QueueSort", "PreFilter", "Filter", "PostFilter", "Score", "Reserve", "Unreserve", "Permit",
+    "PreBind", "is_ready", "PostBind",
+]  # fmt: skip
+
+
+class Boom(Exception):
+    """Exception of a plugin."""
+
+
+class Fragile(
+    FilterPlugin, QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, ReservePlugin, PermitPlugin,
+    PreBindPlugin, PostBindPlugin,
+):  # fmt: skip
+    """Plugin at each extension point, which calls a function before it answers; it counts what is reserved."""
+
+    name = "Fragile"
+
+    def __init__(self, before: Callable[[str, Pod], None]) -> None:
+        self._before = before
+        self.reserved: dict[str, str] = {}
+
+    def pre_enqueue(self, pod: Pod) -> None:
+        self._before("PreEnqueue", pod)
+
+    def sort_key(self, pod: Pod, queued_at: float) -> tuple[Any, ...]:
+        self._before("QueueSort", pod)
+        return (queued_at,)
+
+    def pre_filter(self, pod: Pod, nodes: NodeTable, now: float) -> None:
+        self._before("PreFilter", pod)
+
+    def filter(self, pod: Pod, nodes: NodeTable, rows: Rows = EVERY_ROW) -> None:
+        self._before("Filter", pod)
+
+    def post_filter(self, pod: Pod, nodes: NodeTable, verdicts: object, now: float) -> Rejection:
+        self._before("PostFilter", pod)
+        return Rejection("nothing to preempt", needs_room=True)
+
+    def reserve(self, pod: Pod, node_name: str) -> None:
+        self.reserved[pod.uid] = node_name
+        self._before("Reserve", pod)
+
+    def unreserve(self, pod: Pod, node_name: str) -> None:
+        self.reserved.pop(pod.uid, None)
+        self._before("Unreserve", pod)
+
+    def permit(self, pod: Pod, node_name: str, waiting: object, now: float) -> None:
+        self._before("Permit", pod)
+
+    def pre_bind(self, pod: Pod, node_name: str) -> Iterable[Write]:
+        self._before("PreBind", pod)
+        return [Write("PATCH", "/x", {})]
+
+    def is_ready(self, pod: Pod, node_name: str) -> bool:
+        self._before("is_ready", pod)
+        return True
+
+    def post_bind(self, pod: Pod, node_name: str) -> None:
+        self._before("PostBind", pod)
+
+
+class FragileScore(NodeResourcesFit):
+    """Score that calls a function first."""
+
+    def __init__(self, before: Callable[[str, Pod], None]) -> None:
+        super().__init__()
+        object.__setattr__(self, "before", before)
+
+    def skips(self, pod: Pod) -> bool:
+        self.before("Score", pod)  # type: ignore[attr-defined]
+        return super().skips(pod)
+
+
+def pod(name: str) -> Pod:
+    containers = (Container(ResourceList({"cpu": MILLICORES})),)
+    return Pod(name, uid=name, containers=containers, scheduler_name="ours")
+
+
+def scheduler_of(before: Callable[[str, Pod], None], nodes: int, room: int) -> tuple[Scheduler, Fragile]:
+    """Return a scheduler with the plugin at each point, over nodes with room for some pods each."""
+    fragile = Fragile(before)
+    every = (fragile,)
+    profile = SchedulerProfile(
+        Profile.of(FragileScore(before)), (fragile, Room()), fragile, every, every, post_filters=every, reserve=every,
+        permit=every, pre_bind=every, post_bind=every,
+    )  # fmt: skip
+    scheduler = Scheduler(
+        [replace(profile, scores=replace(profile.scores, scheduler_name="ours"))], np.random.default_rng(0)
+    )
+    amounts = ResourceList({"cpu": room * MILLICORES, "memory": 1 << 30, "pods": 200})
+    scheduler.replace_nodes([Node(f"n{number}", amounts, amounts) for number in range(nodes)], 0.0)
+    return scheduler, fragile
+
+
+def run(scheduler: Scheduler, dice: random.Random, seconds: float) -> set[str]:
+    """Let a cluster carry out what the scheduler decides, with a tenth of the Bindings refused; return who is bound."""
+    bound: set[str] = set()
+    now = 0.0
+    while now < seconds:
+        now += 0.5
+        for decision in decisions(scheduler, now):
+            uid = decision.pod.uid
+            if isinstance(decision, Prepare):
+                scheduler.prepared(uid, now)
+            elif isinstance(decision, Bind) and dice.random() < 0.1:
+                scheduler.not_bound(uid, now)
+            elif isinstance(decision, Bind):
+                scheduler.bound(uid)
+                scheduler.put_pod(replace(decision.pod, node_name=decision.node_name), now)
+                bound.add(uid)
+    return bound
+
+
+@pytest.mark.parametrize("count", [200, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("point", [*POINTS, ""])
+def test_every_pod_is_bound_in_the_end(point: str, count: int) -> None:
+    """A plugin that raises in a tenth of its calls, at one point or at all, loses no pod and no room."""
+    dice = random.Random(53)
+
+    def before(at: str, _pod: Pod) -> None:
+        if (at == point or not point) and dice.random() < 0.1:
+            raised.append(at)
+            raise Boom(at)
+
+    raised: list[str] = []
+    scheduler, fragile = scheduler_of(before, 20, count // 20)
+    for number in range(count):
+        scheduler.put_pod(pod(f"p{number}"), 0.0)
+    bound = run(scheduler, dice, 200.0)
+    assert len(bound) == count
+    assert (scheduler.in_flight, sum(scheduler.queue.counts.values())) == (0, 0)
+    assert fragile.reserved.keys() == bound
+    assert scheduler.state.table.pod_counts.tolist() == [count // 20] * 20  # they fit exactly, so no room is lost
+    by_point = dict.fromkeys([point] if point else POINTS, "Fragile")
+    names = {("FragileScore" if at == "Score" else name, at) for at, name in by_point.items()}
+    named = {(name, "PreBind" if at == "is_ready" else at) for name, at in names}
+    assert {(each, at) for each, at in scheduler.failures.counts} <= {
+        *named, ("NodeResourcesFit", "Score"), ("Fragile", "Filter"),
+    }  # fmt: skip
+    assert sum(scheduler.failures.counts.values()) == len(raised)
+
+
+def test_an_error_is_told_with_the_plugin() -> None:
+    """The decision has kube-scheduler's reason for errors and names plugin and point; the log has the traceback."""
+
+    def before(at: str, _pod: Pod) -> None:
+        if at == "Reserve":
+            raise Boom("x" * 5000)
+
+    scheduler, fragile = scheduler_of(before, 1, 1)
+    scheduler.put_pod(pod("p"), 0.0)
+    (decision,) = decisions(scheduler, 0.0)
+    assert isinstance(decision, Unschedulable)
+    assert (decision.is_error, decision.needs_room) == (True, False)
+    assert decision.message.startswith("running Reserve plugin Fragile: Boom: xxx")
+    assert len(decision.message) < 1000
+    assert (fragile.reserved, scheduler.state.table.pod_counts.tolist()) == ({}, [0])
+    assert scheduler.next_at() == 1.0  # a backoff, and no event
+    assert scheduler.failures.counts == {("Fragile", "Reserve"): 1}
+
+
+@pytest.mark.parametrize(
+    ("point", "answer"),
+    [
+        ("filter", FilterVerdict(np.ones(3, np.bool_), "shape")),
+        ("filter", FilterVerdict(np.array([np.nan]), "NaN")),
+        ("filter", "text"),
+        ("pre_filter", True),
+        ("reserve", "text"),
+        ("permit", 5.0),
+        ("permit", lambda: Wait(float("nan"))),
+        ("pre_bind", [None]),
+        ("pre_bind", None),
+        ("is_ready", None),
+        ("sort_key", (float("nan"),)),
+        ("sort_key", None),
+    ],
+)
+def test_an_answer_that_means_nothing_is_a_failure(point: str, answer: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NaN, a wrong shape or type is taken like an exception, once: the next answer counts."""
+    scheduler, fragile = scheduler_of(lambda *_: None, 1, 1)
+    right, given = getattr(fragile, point), []
+
+    def wrong(*arguments: Any) -> object:
+        given.append(arguments)
+        if len(given) > 1:
+            return right(*arguments)
+        return answer() if callable(answer) else answer
+
+    monkeypatch.setattr(fragile, point, wrong)
+    scheduler.put_pod(pod("p"), 0.0)
+    assert run(scheduler, random.Random(1), 30.0) == {"p"}
+    assert len(scheduler.failures.counts) == 1
+
+
+def test_keys_without_an_order_give_way_to_priority() -> None:
+    """From the first exception of a comparison on, the queue is sorted by priority and time, with all its pods."""
+    scheduler, fragile = scheduler_of(lambda *_: None, 4, 4)
+    fragile.sort_key = lambda pod, _at: (pod.name,) if pod.name < "p3" else (7,)  # type: ignore[method-assign]
+    for number in range(6):
+        scheduler.put_pod(replace(pod(f"p{number}"), priority=number % 3), float(number))
+    made = [each.pod.name for each in decisions(scheduler, 10.0) if isinstance(each, Prepare)]
+    assert made == ["p2", "p5", "p1", "p4", "p0", "p3"]
+    assert set(scheduler.failures.counts.values()) == {1}
+
+
+def test_a_plugin_that_does_not_return_is_named() -> None:
+    """The place is in the reason while the thread hangs; the thread itself counts as alive."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def before(at: str, _pod: Pod) -> None:
+        if at == "Filter":
+            entered.set()
+            leave.wait(60)
+
+    scheduler, _ = scheduler_of(before, 1, 1)
+    inbox = Inbox()
+    handler = SimpleNamespace(handle=lambda *_: None, is_busy=lambda: False)
+    loop = SchedulingLoop(scheduler, inbox, handler, lambda: True, lambda: None)
+    loop.start()
+    try:
+        inbox.post(lambda machine, now: machine.put_pod(pod("p"), now))
+        assert entered.wait(60)
+        assert loop.why_stuck() == ""
+        loop._ticked_at -= 130  # as if it hung for two minutes
+        wait_until(lambda: "wait" in loop.why_stuck(), "the place is known")
+        assert loop.why_stuck().startswith("scheduling has not gone on for 130 s in ")
+        assert loop.is_alive()
+        leave.set()
+        wait_until(lambda: not loop.why_stuck(), "scheduling goes on")
+    finally:
+        leave.set()
+        loop.stop()
+
+
+def test_a_waiting_pod_is_a_decision_too() -> None:
+    """A Permit plugin that lets a pod wait and then fails for the next one leaves the first one waiting."""
+    answers = iter([Wait(5.0), None])
+
+    scheduler, fragile = scheduler_of(lambda *_: None, 2, 1)
+    fragile.permit = lambda *_: next(answers)  # type: ignore[method-assign]
+    for name in ("p", "q", "r"):
+        scheduler.put_pod(pod(name), 0.0)
+    made = decisions(scheduler, 0.0)
+    assert [type(each) for each in made] == [Waiting, Prepare, Unschedulable]
