@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from scoring import FilterPlugin, FilterVerdict
+from scoring import FilterPlugin, FilterVerdict, PluginResultError
 from scoring.plugins.base import EVERY_ROW
 from scoring.testing import FilterContract
 
