@@ -6,8 +6,9 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from scoring import FilterPlugin, FilterVerdict, PluginResultError
+from scoring import FilterPlugin, FilterVerdict
 from scoring.plugins.base import EVERY_ROW
+from scoring.plugins.filtering import PluginResultError
 from scoring.testing import FilterContract
 
 
