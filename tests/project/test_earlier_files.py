@@ -1,4 +1,4 @@
-"""What an earlier version has left in a cluster and on disk is read: ledger, Lease, annotations, taints and store.
+"""Files that an earlier version has left in a cluster or on disk are read: ledger, Lease, annotations, taints, store.
 
 The files of tests/data/earlier were written by the code of commit 486406a7, of 2026-11.
 """
@@ -21,9 +21,9 @@ from trimaran.rebalancer.moves import MoveState
 from trimaran.soft_taints.hysteresis import HotNodeRule
 from trimaran.soft_taints.node_state import NodeStateCache
 from trimaran.soft_taints.writer import NodeWriter, WritePlan
+from watcher.history import Steps
 from watcher.model import WatcherMetrics
 from watcher.store import Store
-from watcher.store.history import Steps
 from watcher.workloads.learner_state import load_state
 
 FILES = Path(__file__).parents[1] / "data/earlier"
