@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from runtime.errors import quoted
 from runtime.kubernetes.k8s_fields import get, get_list
 from runtime.kubernetes.quantity import MAX_INT64
 
@@ -179,9 +180,9 @@ def read_requirements(term: Any, kind: str, where: str) -> tuple[NodeRequirement
         key, operator = get(expression, "key"), get(expression, "operator")
         values = tuple(get_list(expression, "values", path))
         if operator not in _MAX_VALUES:
-            raise ValueError(f"{path}.operator: must be one of {', '.join(_MAX_VALUES)}, got {operator!r}")
+            raise ValueError(f"{path}.operator: must be one of {', '.join(_MAX_VALUES)}, got {quoted(operator)}")
         if not isinstance(key, str) or not key:
-            raise ValueError(f"{path}.key: must be a label's name, got {key!r}")
+            raise ValueError(f"{path}.key: must be a label's name, got {quoted(key)}")
         _check_values(operator, values, path)
         requirements.append(NodeRequirement(key, operator, values))
     return tuple(requirements)
@@ -190,9 +191,11 @@ def read_requirements(term: Any, kind: str, where: str) -> tuple[NodeRequirement
 def _check_values(operator: str, values: Sequence[Any], path: str) -> None:
     limit = _MAX_VALUES[operator]
     if not all(isinstance(value, str) for value in values) or (limit == 0 and values) or (limit != 0 and not values):
-        raise ValueError(f"{path}.values: {operator} needs {'no values' if limit == 0 else 'strings'}, got {values!r}")
+        raise ValueError(
+            f"{path}.values: {operator} needs {'no values' if limit == 0 else 'strings'}, got {quoted(values)}"
+        )
     if limit == 1 and len(values) != 1:
-        raise ValueError(f"{path}.values: {operator} needs one value, got {values!r}")
+        raise ValueError(f"{path}.values: {operator} needs one value, got {quoted(values)}")
 
 
 def _int64(text: str) -> int | None:

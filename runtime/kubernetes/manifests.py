@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import orjson
 
+from runtime.errors import quoted
 from runtime.kubernetes.kinds import pod_of
 from runtime.parsing import parse_documents, read_bounded
 
@@ -106,4 +107,4 @@ def _raise_empty(path: Path | str, kind: str) -> NoReturn:
 
 
 def _unexpected_content(path: Path | str, kind: str, content_kind: object) -> ManifestError:
-    return ManifestError(f"{path} should hold {kind} objects, but it contains {content_kind!r}")
+    return ManifestError(f"{path} should hold {kind} objects, but it contains {quoted(content_kind)}")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from uuid import uuid4
 
+from runtime.errors import quoted
 from runtime.kubernetes import quantity
 from runtime.kubernetes.constraints import (
     NodeSelectorTerm,
@@ -94,7 +95,7 @@ class ResourceList(Mapping[str, int]):
             except ValueError as error:
                 raise ValueError(f"{where}.{name}: {error}") from None
             if exact < 0 and not may_be_negative:
-                raise ValueError(f"{where}.{name}: must not be negative, got {written!r}")
+                raise ValueError(f"{where}.{name}: must not be negative, got {quoted(written)}")
             unit = _nano_per_unit(name)
             amount = amounts[name] = min(-(-exact // unit), MAX_INT64)  # rounded up
             if exact != amount * unit and amount < MAX_INT64:
@@ -439,7 +440,7 @@ class Node:
         for index, image in enumerate(get(status, "images") or ()):
             size = get(image, "sizeBytes") or 0
             if not isinstance(size, int):
-                raise ValueError(f"node {name}: status.images[{index}].sizeBytes: must be bytes, got {size!r}")  # noqa: TRY004  a user's mistake
+                raise ValueError(f"node {name}: status.images[{index}].sizeBytes: must be bytes, got {quoted(size)}")  # noqa: TRY004  a user's mistake
             images.update(dict.fromkeys(get(image, "names") or (), min(max(size, 0), MAX_AMOUNT)))
         if annotated:
             capacity = ResourceList({**annotated, **capacity})
@@ -594,7 +595,7 @@ def _owner(metadata: Any, title: str) -> Owner | None:
 def _priority(spec: Any, where: str) -> int:
     priority = get(spec, "priority") or 0
     if not isinstance(priority, int):
-        raise ValueError(f"{where}.priority: must be a whole number, got {priority!r}")  # noqa: TRY004  a user's mistake
+        raise ValueError(f"{where}.priority: must be a whole number, got {quoted(priority)}")  # noqa: TRY004  a user's mistake
     return priority
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from runtime.errors import quoted
 from runtime.kubernetes.constraints import NodeRequirement, NodeSelectorTerm, read_node_term, read_requirements
 from runtime.kubernetes.k8s_fields import get, get_list, get_texts
 
@@ -275,10 +276,12 @@ def read_spread_constraint(constraint: Any, selector: LabelSelector | None, wher
     """
     unsatisfiable = get(constraint, "whenUnsatisfiable")
     if unsatisfiable not in {"DoNotSchedule", "ScheduleAnyway"}:
-        raise ValueError(f"{where}.whenUnsatisfiable: must be DoNotSchedule or ScheduleAnyway, got {unsatisfiable!r}")
+        raise ValueError(
+            f"{where}.whenUnsatisfiable: must be DoNotSchedule or ScheduleAnyway, got {quoted(unsatisfiable)}"
+        )
     max_skew = _whole(constraint, "maxSkew", where, 0)
     if max_skew < 1:
-        raise ValueError(f"{where}.maxSkew: must be at least 1, got {max_skew!r}")
+        raise ValueError(f"{where}.maxSkew: must be at least 1, got {quoted(max_skew)}")
     return SpreadConstraint(
         max_skew,
         get(constraint, "topologyKey") or "",
@@ -312,7 +315,7 @@ def read_label_selector(owner: Any, key: str, where: str) -> LabelSelector | Non
         if requirement.operator not in _SELECTOR_OPERATORS:
             raise ValueError(
                 f"{path}.matchExpressions[{index}].operator: must be one of {', '.join(sorted(_SELECTOR_OPERATORS))}, "
-                f"got {requirement.operator!r}"
+                f"got {quoted(requirement.operator)}"
             )
         values = tuple(sorted(set(requirement.values)))
         requirements.add(NodeRequirement(requirement.key, requirement.operator, values))
@@ -365,7 +368,7 @@ def _host_ports(container: Any, where: str, *, host_network: bool) -> Iterator[t
         if not number:
             continue
         if not isinstance(number, int):
-            raise ValueError(f"{where}: a hostPort must be a whole number, got {number!r}")  # noqa: TRY004  a user's mistake
+            raise ValueError(f"{where}: a hostPort must be a whole number, got {quoted(number)}")  # noqa: TRY004  a user's mistake
         yield get(port, "hostIP") or ANY_ADDRESS, get(port, "protocol") or "TCP", number
 
 
@@ -398,5 +401,5 @@ def _whole(owner: Any, key: str, where: str, default: int) -> int:
     if value is None:
         return default
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"{where}.{key}: must be a whole number, got {value!r}")  # noqa: TRY004  a user's mistake
+        raise ValueError(f"{where}.{key}: must be a whole number, got {quoted(value)}")  # noqa: TRY004  a user's mistake
     return value

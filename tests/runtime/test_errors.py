@@ -1,9 +1,12 @@
 """Values in messages: quoted, and cut where they are long."""
 
+from typing import Any
+
 import pytest
 
 from runtime.errors import quoted
 from runtime.kubernetes.k8s_fields import unix_seconds
+from runtime.kubernetes.objects import Pod
 from scoring.profiles.configuration.profiles import read_configuration
 
 
@@ -31,3 +34,27 @@ def test_a_time_of_an_object_is_not_repeated() -> None:
     with pytest.raises(ValueError, match="has an invalid time") as raised:
         unix_seconds("x" * 250_000, "metadata")
     assert len(str(raised.value)) < 1100
+
+
+LONG = "x" * 1_000_000
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "a", "operator": LONG}]}]}}}},
+        {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "a", "operator": "Exists", "values": [LONG]}]}]}}}},
+        {"topologySpreadConstraints": [{"whenUnsatisfiable": LONG, "maxSkew": 1, "topologyKey": "a"}]},
+        {"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule", "maxSkew": LONG, "topologyKey": "a"}]},
+        {"containers": [{"name": "a", "ports": [{"hostPort": LONG}]}]},
+        {"priority": LONG},
+    ],
+    ids=["operator", "values", "whenUnsatisfiable", "maxSkew", "hostPort", "priority"],
+)  # fmt: skip
+def test_an_error_about_a_long_value_is_short(spec: dict[str, Any]) -> None:
+    """The message about a pod that cannot be read has at most some thousand characters, whatever the pod says."""
+    with pytest.raises(ValueError, match="characters") as failure:
+        Pod.from_k8s({"metadata": {"name": "a", "namespace": "b", "uid": "c"}, "spec": {"containers": [], **spec}})
+    assert len(str(failure.value)) < 3000

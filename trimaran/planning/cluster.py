@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from runtime.errors import quoted
 from runtime.kubernetes import pod_demand
 from runtime.kubernetes.gangs import gang_of
 from runtime.kubernetes.k8s_fields import get, get_list
@@ -151,7 +152,7 @@ def _unsupported_port_or_volume(spec: Any) -> str:
             return "it requests a hostPort"
     for volume in get_list(spec, "volumes", "spec"):
         if isinstance(volume, Mapping) and not set(volume) <= _NODE_VOLUMES:
-            return f"volume {volume.get('name')!r} may tie it to some nodes"
+            return f"volume {quoted(volume.get('name'))} may tie it to some nodes"
     return ""
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runtime.errors import quoted
 from runtime.http.gather import Deadline
 from runtime.parsing import parse_json, parse_toml
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
@@ -133,7 +134,9 @@ class FakeProvider:
         metrics: list[Metric] = []
         for key, entry in load.items():
             if key not in _TYPES:
-                raise ProviderAnswerError(f"{location} has the unknown resource {key!r}; known: {', '.join(_TYPES)}")
+                raise ProviderAnswerError(
+                    f"{location} has the unknown resource {quoted(key)}; known: {', '.join(_TYPES)}"
+                )
             values = entry if isinstance(entry, dict) else {"average": entry}
             for operator_name, value in values.items():
                 if operator_name not in _OPERATORS or isinstance(value, bool) or not isinstance(value, int | float):

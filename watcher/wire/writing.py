@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from runtime.errors import quoted
 from watcher.model import NodeColumns, NodeMetrics, WatcherMetrics
 from watcher.wire.errors import WireError
 
@@ -60,13 +61,13 @@ def encode_node(name: str, node: NodeMetrics) -> bytes:
     try:
         return orjson.dumps(name) + b":" + orjson.dumps(body)
     except TypeError as error:
-        raise WireError(f"data.{name!r}: {error}") from error
+        raise WireError(f"data.{quoted(name)}: {error}") from error
 
 
 def _check_metadata(metadata: Mapping[str, Mapping[str, Any]]) -> None:
     for name, items in metadata.items():
         if any(isinstance(value, float) and not math.isfinite(value) for value in items.values()):
-            raise WireError(f"data.{name!r}: the metadata contains a number that JSON cannot hold")
+            raise WireError(f"data.{quoted(name)}: the metadata contains a number that JSON cannot hold")
 
 
 def _number(value: float) -> float:

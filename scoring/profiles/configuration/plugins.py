@@ -101,7 +101,7 @@ def plugin_from_config(
     read = readers.get(name)
     if read is None:
         known = ", ".join(sorted(readers))
-        raise KeyError(f"no plugin is named {name!r}{did_you_mean(str(name), readers)} Known plugins: {known}")
+        raise KeyError(f"no plugin is named {quoted(name)}{did_you_mean(str(name), readers)} Known plugins: {known}")
     reader = FieldReader(f"{name}Args", {} if arguments is None else arguments, [] if notes is None else notes)
     for key in ("apiVersion", "kind"):
         if reader.raw(key) is not None:

@@ -155,7 +155,7 @@ def read_configuration(
     names = [profile.scheduler_name for profile in profiles]
     for name in names:
         if names.count(name) > 1:
-            raise reader.error("profiles", f"two profiles are for scheduler {name!r}")
+            raise reader.error("profiles", f"two profiles are for scheduler {quoted(name)}")
     enabled = frozenset(name for profile_reader in readers for name in profile_reader.enabled)
     return SchedulerConfiguration(profiles, tuple(notes), weights, enabled)
 
@@ -196,7 +196,7 @@ class _PluginNames:
             return ""
         if name in in_tree_plugins(LATEST_VERSION):
             return f"kube-scheduler {self._kubernetes_version} has no plugin {name}"
-        return f"no plugin named {name!r} is known{did_you_mean(name, self._known)}"
+        return f"no plugin named {quoted(name)} is known{did_you_mean(name, self._known)}"
 
 
 class _ProfileReader:
