@@ -386,3 +386,24 @@ def test_drawn_clusters_have_the_victims_of_the_definition(room: type[Room]) -> 
         assert costs[answer.node_name] == min(costs.values()), seed
     assert drawn > 50
     assert preempted > 25
+
+
+def test_a_late_watch_costs_no_further_victims() -> None:
+    """While the victims look as before, the answer stays the same, on whichever nodes others would do as well."""
+    table = NodeTable([node("n"), node("m")], [pod("a", 900, 1, "n"), pod("b", 900, 1, "m")])
+    filters = [Room()]
+    plugin = DefaultPreemption(filters, lambda: (), random.Random(0), PreemptionOptions())
+
+    def attempt(pending: Pod, now: float) -> Preemption | Rejection:
+        return plugin.post_filter(pending, table, run_filters(filters, pending, table).verdicts, now)
+
+    first = attempt(pod("p", 500, 9), 0.0)
+    assert isinstance(first, Preemption)
+    nominated = replace(pod("p", 500, 9), nominated_node_name=first.node_name)
+    for now in range(10, 60, 10):
+        again = attempt(nominated, float(now))
+        assert isinstance(again, Preemption)
+        assert (again.node_name, again.victims) == (first.node_name, first.victims)
+    (victim,) = first.victims
+    table.assume(replace(victim, terminating=True, preempted=True), first.node_name)
+    assert isinstance(attempt(nominated, 59.0), Rejection)  # it waits for its victim

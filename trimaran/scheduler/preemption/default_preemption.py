@@ -32,6 +32,7 @@ from trimaran.scheduler.preemption.victims import (
     VictimSearch,
 )
 
+_LATE_SECONDS = 60.0  # by which a watch may be late
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
 _SHARED = "node(s) are shared with other schedulers, where preemption is off"
 
@@ -112,15 +113,20 @@ class DefaultPreemption(PostFilterPlugin):
         self.filters, self.budgets, self._dice, self._options = filters, budgets, dice, options
         self._lowest = LowestPriorities()
         self._own = OwnNodes()
+        self._decided: dict[str, tuple[Preemption, float]] = {}  # with its time, by the uid of the pending pod
 
     def post_filter(
         self,
         pod: Pod,
         nodes: NodeTable,
         verdicts: Mapping[str, FilterVerdict],
-        now: float,  # noqa: ARG002
+        now: float,
     ) -> Preemption | Rejection:
-        """Return the victims and their node, or why preemption cannot help."""
+        """Return the victims and their node, or why preemption cannot help.
+
+        While a late watch still shows victims as they were, or their deletion has failed, the node stays the same: on
+        another one the pod would cost further victims.
+        """
         resolvable = _resolvable(verdicts, len(nodes))
         refusal = self._why_not_eligible(pod, nodes, resolvable)
         if refusal:
@@ -129,7 +135,7 @@ class DefaultPreemption(PostFilterPlugin):
             for name, other in nodes.occupancy.nominated.values():
                 if other.scheduler_name != pod.scheduler_name:
                     resolvable[nodes.row(name)] = False
-        chosen, reasons = self.choose(pod, nodes, resolvable)
+        chosen, reasons = self._choose_again(pod, nodes, resolvable, now)
         if chosen is None:
             parts = sorted(f"{count} {reason}" for reason, count in reasons.items())
             message = f"preemption: 0/{len(nodes)} nodes are available: {', '.join(parts)}."
@@ -139,7 +145,32 @@ class DefaultPreemption(PostFilterPlugin):
             for name, other in nodes.occupancy.nominated.values()
             if name == chosen.node_name and other.priority < pod.priority
         )
-        return Preemption(chosen.node_name, chosen.victims, cleared)
+        preemption = Preemption(chosen.node_name, chosen.victims, cleared)
+        known = self._decided.get(pod.uid)
+        is_repeated = known is not None and known[0].node_name == preemption.node_name
+        self._decided[pod.uid] = preemption, known[1] if known is not None and is_repeated else now
+        return preemption
+
+    def _choose_again(
+        self, pod: Pod, nodes: NodeTable, resolvable: Bools, now: float
+    ) -> tuple[Candidate | None, Counter[str]]:
+        if self._is_unseen(pod, nodes, now):
+            only = np.zeros_like(resolvable)
+            row = nodes.row(pod.nominated_node_name)
+            only[row] = resolvable[row]
+            chosen, reasons = self.choose(pod, nodes, only)
+            if chosen is not None:
+                return chosen, reasons
+        return self.choose(pod, nodes, resolvable)
+
+    def _is_unseen(self, pod: Pod, nodes: NodeTable, now: float) -> bool:
+        """Return whether the victims of the last preemption for a pod, on its nominated node, all seem untouched."""
+        self._decided = {uid: each for uid, each in self._decided.items() if now - each[1] < _LATE_SECONDS}
+        decided, _ = self._decided.get(pod.uid, (None, 0.0))
+        if decided is None or decided.node_name != pod.nominated_node_name or decided.node_name not in nodes:
+            return False
+        there = [nodes.find(victim) for victim in decided.victims]
+        return all(known is not None and not known[1].pod.terminating for known in there)
 
     def _why_not_eligible(self, pod: Pod, nodes: NodeTable, resolvable: Bools) -> str:
         """Return why a pod must not preempt others now; "" if it may."""
