@@ -45,9 +45,15 @@ _AMOUNTS = (
 )  # fmt: skip
 _TEXTS = ("", "a", "A.b_c-1", "no label", "x" * 63, "x" * 64, "-5", "+5", "abc", "1.5", "9" * 19, "9" * 30)
 _NUMBERS = (-(2**63), -1, 0, 1, 2, 100, 101, 65535, 2**31 - 1, 2**31, 2**63 - 1)
+_AMOUNT_KEYS = frozenset({
+    "requests", "limits", "annotations", "capacity", "allocatable", "maximumVolumeSize", "min", "max", "minResources",
+    "bandwidthCapacity", "available",
+})  # fmt: skip
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Like")
+FIXED: Final = frozenset({"kind", "name", "namespace", "image"})
+"""Keys of leaves that do not change."""
 _KINDS: Mapping[str, tuple[Any, ...]] = {
-    "amount": _AMOUNTS, "text": _TEXTS, "number": _NUMBERS, "operator": _OPERATORS,
+    "amount": _AMOUNTS, "text": _TEXTS, "number": _NUMBERS, "operator": _OPERATORS, "truth": (True, False),
 }  # fmt: skip
 
 
@@ -104,8 +110,10 @@ def _leaves(value: Any, path: tuple[Any, ...] = ()) -> "list[tuple[tuple[Any, ..
         return [leaf for key, each in value.items() for leaf in _leaves(each, (*path, key))]
     if isinstance(value, list):
         return [leaf for index, each in enumerate(value) for leaf in _leaves(each, (*path, index))]
-    if "requests" in path or "limits" in path or "annotations" in path:
+    if _AMOUNT_KEYS.intersection(path):
         return [(path, "amount")]
+    if isinstance(value, bool):
+        return [(path, "truth")]
     if isinstance(value, int):
         return [(path, "number")]
     return [(path, "operator" if path[-1] == "operator" else "text")]
@@ -114,20 +122,40 @@ def _leaves(value: Any, path: tuple[Any, ...] = ()) -> "list[tuple[tuple[Any, ..
 def odd_pod(dice: random.Random, name: str) -> Object:
     """Return a pod with one to three odd leaves: boundaries, odd units, empty and huge values."""
     made = _base()
-    changeable = [(path, kind) for path, kind in _leaves(made) if path[0] != "apiVersion" and path[-1] not in _FIXED]
-    for path, kind in dice.sample(changeable, dice.randint(1, 3)):
+    change_leaves(dice, made)
+    made["metadata"]["name"] = name
+    return made
+
+
+def odd_amounts(made: Object) -> list[str]:
+    """Return all amounts in an object."""
+    amounts = []
+    for path, kind in _leaves(made):
+        if kind == "amount":
+            value: Any = made
+            for key in path:
+                value = value[key]
+            amounts.append(str(value))
+    return amounts
+
+
+def change_leaves(dice: random.Random, made: Object, *fixed: str) -> None:
+    """Change one to three leaves of an object to odd values of their kind, but none below the ``fixed`` keys."""
+    changeable = [
+        (path, kind)
+        for path, kind in _leaves(made)
+        if path[0] != "apiVersion" and path[-1] not in FIXED and not {*fixed}.intersection(path)
+    ]
+    for path, kind in dice.sample(changeable, min(len(changeable), dice.randint(1, 3))):
         owner: Any = made
         for key in path[:-1]:
             owner = owner[key]
         owner[path[-1]] = dice.choice(_KINDS[kind])
-        if path[-2] in ("requests", "limits") and dice.random() < 0.7:  # most requests above their limit are refused
+        if (
+            len(path) > 1 and path[-2] in ("requests", "limits") and dice.random() < 0.7
+        ):  # most requests above their limit are refused
             other = "limits" if path[-2] == "requests" else "requests"
             resources: Any = made
             for key in path[:-2]:
                 resources = resources[key]
             resources.setdefault(other, {})[path[-1]] = owner[path[-1]]
-    made["metadata"]["name"] = name
-    return made
-
-
-_FIXED = frozenset({"kind", "name", "namespace", "image"})
