@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, settings
 from support import programs
 from support.bench import Api
 from support.servers import IN_CI, SERVER_TESTS, Fake, Service, run_prometheus, serving, two_nodes
+from support.threads import begin_test
 
 from runtime import masking
 from runtime.http.session import BoundedSession
@@ -140,6 +141,7 @@ _PROCESS = pytest.StashKey[_Process]()
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Give each test an empty state folder, and forget the secrets of earlier tests, which may be ordinary words."""
+    begin_test()
     for folders in _state_folders:
         os.environ["XDG_STATE_HOME"] = str(next(folders))
     masking.clear_secrets()

@@ -6,6 +6,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from support.threads import started
 
 from client import BadAnswer, Collector, NoMetrics, Snapshot, StaleMetrics, WatcherUnavailable
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
@@ -189,7 +190,7 @@ def test_a_collector_refreshes_until_it_is_closed(clock):
             assert client.requests.acquire(timeout=5)
         assert subject.snapshot().source == "Prometheus"
     assert client.closed
-    assert not [thread for thread in threading.enumerate() if thread.name == "collector"]
+    assert not started("collector")
 
 
 def test_an_unexpected_exception_does_not_end_the_refreshes(clock):
@@ -203,7 +204,7 @@ def test_an_unexpected_exception_does_not_end_the_refreshes(clock):
 
 def collectors() -> int:
     """Return the number of collector threads."""
-    return sum(thread.name == "collector" for thread in threading.enumerate())
+    return len(started("collector"))
 
 
 def test_an_unexpected_exception_of_the_first_read_is_not_raised(clock):

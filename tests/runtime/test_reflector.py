@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import requests
 from support.scripted_api import SILENCE, ScriptedApi, event, http_error, page
+from support.threads import started
 
 from runtime.http.credentials import UnusableToken
 from runtime.http.session import UnexpectedResponse
@@ -223,7 +224,7 @@ def test_stop_cancels_a_silent_list_or_watch(lists: list[Any], watches: list[Any
     assert api.silent.wait(10)
     reflector.stop()
     reflector.join()
-    assert not reflector_threads()
+    assert not started("reflector-")
     assert reflector.failures == 0
 
 
@@ -238,7 +239,7 @@ def test_stop_ends_a_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     assert paused.wait(10)
     reflector.stop()
     reflector.join()
-    assert not reflector_threads()
+    assert not started("reflector-")
 
 
 def test_stop_before_start_returns() -> None:
@@ -246,8 +247,3 @@ def test_stop_before_start_returns() -> None:
     reflector, _ = reflect(ScriptedApi())
     reflector.stop()
     reflector.join()
-
-
-def reflector_threads() -> list[threading.Thread]:
-    """Return the running threads of reflectors."""
-    return [each for each in threading.enumerate() if each.name.startswith("reflector-")]

@@ -15,6 +15,7 @@ import pytest
 import requests
 from conftest import AHEAD_SECONDS, NODES, History
 from support.servers import reply, run_prometheus, serving, wait_until
+from support.threads import started
 from urllib3.connection import HTTPConnection
 
 from runtime.http.gather import Deadline, gather
@@ -355,9 +356,7 @@ def test_hanging_queries_end_at_the_deadline() -> None:
     with serving(trickle) as fake:
         with pytest.raises(ProviderUnavailable, match="no answer in time"):
             provider_at(fake.url).fetch(window("5m", 300), Deadline.after(0.5))
-        wait_until(
-            lambda: not any(thread.name.startswith("gather-") for thread in threading.enumerate()), "the threads end"
-        )
+        wait_until(lambda: not started("gather-"), "the threads end")
 
 
 def _cluster(handler: BaseHTTPRequestHandler) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.servers import wait_until
+from support.threads import started
 
 from runtime.http.gather import Deadline
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderUnavailable
@@ -370,7 +371,7 @@ def test_first_fetch_waits_for_the_second_sample() -> None:
     assert values(fetched.nodes["a"]) == {("cpu", "AVG"): 15, ("cpu", "STD"): 5}
     bench.sampled.close()
     assert bench.source.closed
-    assert not any(thread.name == "sampling" for thread in threading.enumerate())
+    assert not started("sampling")
     bench.store.close()
 
 

@@ -1,6 +1,5 @@
 """The fetch loop across restarts, clock changes and store failures, and its stop."""
 
-import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import pytest
 from support.bench import START, Bench
 from support.not_served import not_served
 from support.servers import wait_until
+from support.threads import started
 
 from watcher.history import Steps
 from watcher.model import WatcherMetrics
@@ -362,7 +362,7 @@ def test_the_loop_continues_after_any_failure(monkeypatch: pytest.MonkeyPatch) -
     bench.watcher.stop()
     assert bench.source.closed
     assert not bench.watcher.is_alive()
-    assert not any(thread.name == "watching" for thread in threading.enumerate())
+    assert not started("watching")
 
 
 def test_a_loop_that_does_not_tick_is_not_alive(bench: Bench) -> None:

@@ -3,7 +3,6 @@
 import itertools
 import logging
 import re
-import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.scripted_api import SILENCE, ScriptedApi, page
 from support.servers import wait_until
+from support.threads import started
 
 from runtime.kubernetes.api import WatchEvent
 from runtime.kubernetes.workloads import workload_of
@@ -146,7 +146,7 @@ def test_close_ends_both_watches_without_warnings(caplog: pytest.LogCaptureFixtu
     view = followed(scripted([node("node-1")], []))
     with caplog.at_level(logging.WARNING):
         view.close()
-    assert not [each for each in threading.enumerate() if each.name.startswith("reflector-")]
+    assert not started("reflector-")
     assert not caplog.records
     with view.reading() as table:
         assert table.names == ("node-1",)

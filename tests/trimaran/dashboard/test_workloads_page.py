@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.bench import Api
+from support.threads import started
 from support.workload_days import fill_workloads
 from support.workload_rounds import START, measured
 
@@ -143,7 +144,7 @@ def test_a_new_round_is_read_in_the_background(reader: _EmbeddedReader) -> None:
     assert data.workloads() is first
     assert data.workloads() is first
     may_read.set()
-    for thread in threading.enumerate():
+    for thread in started(""):
         if thread.daemon and "_refresh_workloads" in thread.name:
             thread.join(10)
     assert data.workloads() is not first

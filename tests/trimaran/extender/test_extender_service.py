@@ -2,7 +2,6 @@
 
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from support.extending import CONFIGURATION, extender_args
 from support.fake_kubernetes import node, run_fake_kubernetes
 from support.plugin_packages import register
 from support.servers import Service, TrimaranProcess, check_error, wait_until
+from support.threads import started
 
 from runtime.kubernetes import api as kubernetes
 from runtime.settings.loading import load
@@ -231,7 +231,7 @@ def test_refused_events_are_given_up_and_name_the_rule(caplog: pytest.LogCapture
         events = EventRecorder(api, "team-a")
         for reason in ("the watcher is gone", ""):
             events.record(reason)
-            wait_until(lambda: not any(thread.name == "event" for thread in threading.enumerate()), "it is sent")
+            wait_until(lambda: not started("event"), "it is sent")
         assert len(api.requests) == len(caplog.records) == sent
         remedy = vars(caplog.records[0]).get("remedy", "")
         rule = (
