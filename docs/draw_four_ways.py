@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scoring import (
+    CPU_LOAD,
     Container,
     LoadVariationRiskBalancing,
     Node,
@@ -21,6 +22,7 @@ from scoring import (
     Pod,
     ResourceList,
     ScorePlugin,
+    TailRisk,
 )
 from scoring.arrays import Int64s
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
@@ -46,14 +48,11 @@ class NodeLoad(NamedTuple):
 
 
 WAYS = (
-    Way("By the load", "LoadVariationRiskBalancing, balance: load", LoadVariationRiskBalancing(balance="load")),
-    Way("By the variability", "the same, balance: variability", LoadVariationRiskBalancing(balance="variability")),
-    Way(
-        "By the relative variability", "the same, balance: relative-variability",
-        LoadVariationRiskBalancing(balance="relative-variability"),
-    ),
-    Way("By the risk", "the same, balance: risk (the default)", LoadVariationRiskBalancing()),
-)  # fmt: skip
+    Way("By the mean", "LoadVariationRiskBalancing, balance: load", LoadVariationRiskBalancing(balance="load")),
+    Way("By the deviation", "the same, balance: variability", LoadVariationRiskBalancing(balance="variability")),
+    Way("By both", "the same, balance: risk (the default)", LoadVariationRiskBalancing()),
+    Way("By the tail", "TailRisk, target: 80", TailRisk(80, smoothing_window_size=1, resources=(CPU_LOAD,))),
+)
 NODES = (NodeLoad("jumpy", 14, 34), NodeLoad("lively", 25, 21), NodeLoad("even", 45, 6), NodeLoad("full", 72, 2))
 
 

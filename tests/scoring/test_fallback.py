@@ -25,6 +25,7 @@ from scoring import (
     PowerModel,
     Profile,
     ResourceList,
+    TailRisk,
     TargetLoadPacking,
     fits,
 )
@@ -38,6 +39,7 @@ PLUGINS = (
     TargetLoadPacking(),
     LoadVariationRiskBalancing(),
     LowRiskOverCommitment(),
+    TailRisk(),
     Peaks({name: PowerModel(100, 1, 0.05) for name in NAMES}),
 )
 

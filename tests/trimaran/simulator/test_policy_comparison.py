@@ -13,7 +13,7 @@ import yaml
 from click.testing import CliRunner
 from support.plugin_packages import EXAMPLE
 
-from scoring import LoadVariationRiskBalancing, NodeResourcesFit, Profile, TargetLoadPacking, WeightedPlugin
+from scoring import LoadVariationRiskBalancing, NodeResourcesFit, Profile, TailRisk, WeightedPlugin
 from trimaran import simulator
 from trimaran.cli.main import main
 from trimaran.simulator import compare, read_trace
@@ -22,14 +22,14 @@ from trimaran.traces.trace import write_trace
 
 ROOT = EXAMPLE.parents[1]
 # The same policy as a profile and as a file.
-PROFILE = Profile((WeightedPlugin(TargetLoadPacking(90), 2), WeightedPlugin(NodeResourcesFit("MostAllocated"), 3)))
+PROFILE = Profile((WeightedPlugin(TailRisk(target=90), 2), WeightedPlugin(NodeResourcesFit("MostAllocated"), 3)))
 DOCUMENT = yaml.safe_load("""
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 profiles:
-- plugins: {score: {enabled: [{name: TargetLoadPacking, weight: 2}, {name: NodeResourcesFit, weight: 3}]}}
+- plugins: {score: {enabled: [{name: TailRisk, weight: 2}, {name: NodeResourcesFit, weight: 3}]}}
   pluginConfig:
-  - {name: TargetLoadPacking, args: {targetUtilization: 90}}
+  - {name: TailRisk, args: {target: 90, countRecentPods: false}}
   - {name: NodeResourcesFit, args: {scoringStrategy: {type: MostAllocated}}}
 """)
 
@@ -61,10 +61,10 @@ def test_the_results_are_those_of_the_command_line(worlds, tmp_path):
 # In a process of its own, as joblib keeps its processes for the next call.
 SIDE_BY_SIDE = """
 import sys
-from scoring import NodeResourcesFit, Profile, TargetLoadPacking, WeightedPlugin
+from scoring import NodeResourcesFit, Profile, TailRisk, WeightedPlugin
 from trimaran.simulator import compare, read_trace
 
-profile = Profile((WeightedPlugin(TargetLoadPacking(90), 2), WeightedPlugin(NodeResourcesFit("MostAllocated"), 3)))
+profile = Profile((WeightedPlugin(TailRisk(target=90), 2), WeightedPlugin(NodeResourcesFit("MostAllocated"), 3)))
 traces = [read_trace(folder) for folder in sys.argv[1:]]
 in_two = compare(traces, {"mine": profile}, jobs=2)
 assert in_two == compare(traces, {"mine": profile})
