@@ -13,7 +13,6 @@ from typing import Any, Final
 from runtime.errors import quoted
 from runtime.kubernetes.k8s_fields import get, unix_seconds
 from runtime.kubernetes.objects import Pod, ResourceList
-from runtime.kubernetes.quantity import MAX_INT64
 
 POD_GROUP_LABEL: Final = "scheduling.x-k8s.io/pod-group"
 """Label that names a PodGroup of ``scheduling.x-k8s.io``."""
@@ -118,31 +117,11 @@ class PodGroup:
             GangRef(GangForm.COSCHEDULING, namespace, name),
             # The schema of the custom resource allows smaller numbers: such a gang waits for nobody.
             1 if least is None else max(1, _whole(least, f"{where}.minMember")),
-            _min_resources(get(spec, "minResources"), f"{where}.minResources"),
+            ResourceList.from_k8s(get(spec, "minResources"), f"{where}.minResources", may_be_negative=True),
             None if timeout is None else max(0, _whole(timeout, f"{where}.scheduleTimeoutSeconds")),
             created_at,
             uid,
         )
-
-
-def _min_resources(stated: Any, where: str) -> ResourceList:
-    """Read the resources that must be free.
-
-    The API server accepts more texts than are amounts, such as ``1e1.5``. These count as more than any cluster has, so
-    that the gang waits, and the status of its pods names the resource.
-    """
-    try:
-        return ResourceList.from_k8s(stated, where, may_be_negative=True)
-    except ValueError:
-        if not isinstance(stated, Mapping):
-            raise
-    amounts: dict[str, int] = {}
-    for name, written in stated.items():
-        try:
-            amounts.update(ResourceList.from_k8s({name: written}, where, may_be_negative=True))
-        except ValueError:
-            amounts[name] = MAX_INT64
-    return ResourceList(amounts)
 
 
 def group_ref(kind: str, document: Mapping[str, Any]) -> GangRef:
