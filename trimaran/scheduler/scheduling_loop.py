@@ -105,8 +105,9 @@ class SchedulingLoop:
         frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001  the only way to another thread's stack
         where = traceback.extract_stack(frame)[-1] if frame is not None else None
         place = "" if where is None else f" in {where.name}, {where.filename}:{where.lineno}"
-        self._outage.failed(f"scheduling has not gone on for {seconds:.0f} s{place}")
-        return f"scheduling has not gone on for {seconds:.0f} s{place}"
+        reason = f"scheduling has not gone on for {seconds:.0f} s{place}"
+        self._outage.failed(reason)
+        return reason
 
     def run_once(self, wait_seconds: float = 0.0) -> bool:
         """Apply changes, then run one cycle; return whether there was anything to do. The thread calls it.

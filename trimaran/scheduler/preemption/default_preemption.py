@@ -146,9 +146,8 @@ class DefaultPreemption(PostFilterPlugin):
             if name == chosen.node_name and other.priority < pod.priority
         )
         preemption = Preemption(chosen.node_name, chosen.victims, cleared)
-        known = self._decided.get(pod.uid)
-        is_repeated = known is not None and known[0].node_name == preemption.node_name
-        self._decided[pod.uid] = preemption, known[1] if known is not None and is_repeated else now
+        before, since = self._decided.get(pod.uid, (preemption, now))
+        self._decided[pod.uid] = preemption, since if before.node_name == preemption.node_name else now
         return preemption
 
     def _choose_again(
