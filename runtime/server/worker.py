@@ -47,6 +47,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         self._pool = ThreadPoolExecutor(self.cfg.threads)  # starts threads on demand
         self._background = ThreadPoolExecutor(self.cfg.threads, initializer=_lower_priority)
         self.alive: bool = True
+        self._grace_seconds = GRACE_SECONDS
 
     def run(self) -> None:
         """Serve until a signal to stop."""
@@ -66,23 +67,22 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
             self._poll_once()
         self.alive = False
         self._connections.stop(time.monotonic())
-        end = time.monotonic() + GRACE_SECONDS
-        while len(self._connections) and time.monotonic() < end:
+        begin = time.monotonic()
+        while len(self._connections) and time.monotonic() < begin + self._grace_seconds:
             self.notify()
             self._poll_once()
         self._connections.close()
-        self._shut_down_pools()
-        self._poller.close()
-
-    def handle_quit(self, sig: int, frame: Any) -> None:
-        """Stop without finishing requests."""
-        self._shut_down_pools()
-        super().handle_quit(sig, frame)
-
-    def _shut_down_pools(self) -> None:
-        """Cancel requests that no thread has started."""
         for pool in (self._pool, self._background):
             pool.shutdown(wait=False, cancel_futures=True)
+        self._poller.close()
+
+    def handle_quit(self, _signal: int, _frame: Any) -> None:
+        """Stop without finishing requests. ``run`` ends, as an exception here could interrupt any step of it.
+
+        Shutting down the pools here would block for ever if the signal arrives while one of them takes a request.
+        """
+        self.alive = False
+        self._grace_seconds = 0
 
     def _poll_once(self) -> None:
         """Wait for events of clients, threads and signals once, and handle them."""

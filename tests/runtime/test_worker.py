@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import re
+import signal
 import socket
 import ssl
 import sys
@@ -16,11 +17,13 @@ from pathlib import Path
 import psutil
 import pytest
 import requests
+from gunicorn.config import Config
 from support.certificates import Authority
 from support.servers import Service, check_error, send_raw, wait_until
 
 from runtime.server.connection import HEAD_SECONDS
 from runtime.server.errors import ErrorCode
+from runtime.server.worker import Worker
 
 Start = Callable[..., Service]
 Connect = Callable[[], socket.socket]
@@ -425,3 +428,15 @@ def histories(service: Service) -> float:
 def priorities(process: int) -> set[int]:
     """Return the niceness values of a process's threads."""
     return {os.getpriority(os.PRIO_PROCESS, int(each.name)) for each in Path(f"/proc/{process}/task").iterdir()}
+
+
+def test_sigquit_while_a_request_is_passed_to_a_thread() -> None:
+    """A signal to stop at once, like SIGINT's, waits for no lock that the interrupted main thread holds."""
+    worker = Worker(0, os.getpid(), [], None, 1, Config(), None)
+    worker.tmp.close()
+    with worker._pool._shutdown_lock:
+        handler = threading.Thread(target=worker.handle_quit, args=(signal.SIGQUIT, None))
+        handler.start()
+        handler.join(10)
+        assert not handler.is_alive()
+    assert not worker.alive

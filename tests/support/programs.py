@@ -54,7 +54,9 @@ def hide(command: list[str]) -> int:
                 link = Path(folder, program.name)
                 if program.name not in PACKAGES and not link.is_symlink():  # the first one in PATH wins
                     link.symlink_to(program)
-        return subprocess.run(command, env={**os.environ, "PATH": folder, "CI": ""}, check=False).returncode
+        # An environment that make creates from a link in the folder would not outlive it.
+        environment = {"PYTHON": sys.executable, **os.environ, "PATH": folder, "CI": ""}
+        return subprocess.run(command, env=environment, check=False).returncode
 
 
 if __name__ == "__main__":

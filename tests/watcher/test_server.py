@@ -173,7 +173,7 @@ def test_signals_end_the_service_cleanly(watch: Start, prometheus: Fake, tmp_pat
     assert "Traceback" not in service.log.read_text()
     assert "cannot be fetched" not in service.log.read_text()
     files = sorted(path.name for path in tmp_path.glob("watcher.sqlite*"))
-    assert files == ["watcher.sqlite", "watcher.sqlite.lock"]
+    assert files == ["watcher.sqlite", "watcher.sqlite.lock"], service.log.read_text()
 
 
 def test_sigterm_does_not_wait_for_a_provider_that_hangs(watch: Start, tmp_path: Path) -> None:
