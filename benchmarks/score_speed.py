@@ -16,7 +16,6 @@ import sys
 
 import numpy as np
 from common import Table, in_turns, median_ratio, peak_bytes, processor_ms
-from scipy.special import betainc
 
 from scoring import (
     Container,
@@ -35,7 +34,6 @@ from scoring import (
     PowerModel,
     Profile,
     ResourceList,
-    TailRisk,
     TargetLoadPacking,
 )
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
@@ -224,31 +222,6 @@ def loop_images(_plugin, _rows, pod, nodes):
     return scores
 
 
-def loop_tail_risk(_plugin, rows, pod, _nodes):
-    requests = pod.containers[0].requests
-    demands = requests["cpu"], requests["memory"]
-    scores = []
-    for measured, *parts in rows:
-        none_exceeds = 1.0
-        for (valid, capacity, mu, sigma, missing), demand in zip((parts[:5], parts[5:]), demands, strict=True):
-            if not valid:
-                continue
-            threshold = 1 - (missing + demand) / capacity
-            if threshold < 0:
-                at_most = 0.0
-            elif mu == 0 or (sigma == 0 and mu <= threshold):
-                at_most = 1.0
-            elif sigma == 0:
-                at_most = 0.0
-            else:
-                variance = (sigma * sigma + mu * mu) - mu * mu
-                spread = mu * (1 - mu) / variance - 1
-                at_most = float(betainc(mu * spread, (1 - mu) * spread, threshold))
-            none_exceeds *= at_most
-        scores.append(round_half_away(none_exceeds * 100) if measured else 0)
-    return scores
-
-
 def loop_allocatable(_plugin, rows, _pod, _nodes):
     return [-((memory + (cpu << 20)) // ((1 << 20) + 1)) for memory, cpu in rows]
 
@@ -342,16 +315,6 @@ def read_balanced(plugin, plain, node):
     return *requested, balance(*requested)
 
 
-def read_tail_risk(_plugin, cluster, node):
-    numbers = [node.name in cluster.metrics]
-    for resource, kind, _ in KINDS:
-        found, average, deviation = cluster.measured(node, kind)
-        mu = min(average / 100, 1)
-        sigma = min(min(deviation / 100, 1) * math.sqrt(5.0), math.sqrt(mu * (1 - mu) * 0.99))
-        numbers += [found, node.capacity[resource], mu, sigma, 0]
-    return numbers
-
-
 def read_allocatable(_plugin, _cluster, node):
     return node.allocatable["memory"], node.allocatable["cpu"]
 
@@ -374,7 +337,6 @@ CASES = {
     "ImageLocality": (ImageLocality(), read_nothing, loop_images),
     "NodeResourcesAllocatable": (NodeResourcesAllocatable(), read_allocatable, loop_allocatable),
     "PodState": (PodState(), read_nothing, loop_pod_state),
-    "TailRisk": (TailRisk(), read_tail_risk, loop_tail_risk),
 }
 
 

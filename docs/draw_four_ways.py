@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 
 from scoring import (
-    CPU_LOAD,
     Container,
     LoadVariationRiskBalancing,
     Node,
@@ -22,7 +21,6 @@ from scoring import (
     Pod,
     ResourceList,
     ScorePlugin,
-    TailRisk,
 )
 from scoring.arrays import Int64s
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
@@ -48,12 +46,15 @@ class NodeLoad(NamedTuple):
 
 
 WAYS = (
-    Way("By the mean", "LoadVariationRiskBalancing, balance: load", LoadVariationRiskBalancing(balance="load")),
-    Way("By the deviation", "the same, balance: variability", LoadVariationRiskBalancing(balance="variability")),
-    Way("By both", "the same, balance: risk (the default)", LoadVariationRiskBalancing()),
-    Way("By the tail", "TailRisk, target: 80", TailRisk(80, smoothing_window_size=1, resources=(CPU_LOAD,))),
-)
-NODES = (NodeLoad("jumpy", 14, 34), NodeLoad("lively", 25, 21), NodeLoad("even", 45, 6), NodeLoad("full", 72, 2))
+    Way("By the load", "LoadVariationRiskBalancing, balance: load", LoadVariationRiskBalancing(balance="load")),
+    Way("By the variability", "the same, balance: variability", LoadVariationRiskBalancing(balance="variability")),
+    Way(
+        "By the relative variability", "the same, balance: relative-variability",
+        LoadVariationRiskBalancing(balance="relative-variability"),
+    ),
+    Way("By the risk", "the same, balance: risk (the default)", LoadVariationRiskBalancing()),
+)  # fmt: skip
+NODES = (NodeLoad("jumpy", 14, 34), NodeLoad("lively", 25, 15), NodeLoad("even", 45, 4), NodeLoad("full", 82, 5))
 
 
 def scores(plugin: ScorePlugin, loads: list[NodeLoad] | tuple[NodeLoad, ...]) -> Int64s:

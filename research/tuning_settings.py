@@ -20,7 +20,6 @@ from scoring.plugins.low_risk_over_commitment import LowRiskOverCommitment
 from scoring.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from scoring.plugins.node_resources_fit import NodeResourcesFit, ResourceWeight
 from scoring.plugins.peaks import Peaks, PowerModel
-from scoring.plugins.tail_risk import TailRisk
 from scoring.plugins.target_load_packing import TargetLoadPacking
 from scoring.profiles.profile import Profile
 from scoring.profiles.scores import WeightedPlugin
@@ -158,7 +157,6 @@ MAKERS: Mapping[str, Callable[..., Policy]] = {
     "target-load-packing+load-variation-risk-balancing": packing_and_variation,
     "peaks": peaks,
     "low-risk-over-commitment": low_risk,
-    "tail-risk": partial(one_plugin, plugin=TailRisk),
     "koordinator": koordinator,
     "volcano": volcano,
     "crane": crane,

@@ -29,7 +29,6 @@ from scoring.plugins.node_resources_fit import NodeResourcesFit, ResourceWeight,
 from scoring.plugins.peaks import Peaks, PowerModel
 from scoring.plugins.pod_state import PodState
 from scoring.plugins.pod_topology_spread import PodTopologySpread
-from scoring.plugins.tail_risk import TailRisk
 from scoring.plugins.taint_toleration import TaintToleration
 from scoring.plugins.target_load_packing import TargetLoadPacking
 from scoring.profiles.configuration.fields import ConfigNote
@@ -56,7 +55,7 @@ __all__ = [
     "PlacedTerm", "PluginScores", "Pod", "PodAffinityTerm", "PodCriterion", "PodState", "PodTopologySpread",
     "PowerModel", "PreparedPlugin", "PreparedProfile", "Profile", "ProfileExplanation", "ResourceList",
     "ResourceWeight", "RowSliceCache", "Rows", "SchedulerConfiguration", "SchedulingRules", "ScorePlugin", "Scores",
-    "SelectorSources", "ShapePoint", "SpreadConstraint", "TailRisk", "Taint", "TaintToleration", "TargetLoadPacking",
+    "SelectorSources", "ShapePoint", "SpreadConstraint", "Taint", "TaintToleration", "TargetLoadPacking",
     "Terms", "Toleration", "UseLevels", "WeightedPlugin", "Workload", "fits", "plugin_from_config",
     "read_configuration",
 ]  # fmt: skip

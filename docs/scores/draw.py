@@ -27,7 +27,6 @@ from scoring import (
     Profile,
     ResourceList,
     ScorePlugin,
-    TailRisk,
     TargetLoadPacking,
 )
 from scoring.plugins.congestion_cost import CONGESTED_CPU_AND_MEMORY
@@ -175,15 +174,6 @@ def peaks() -> str:
     return chart("Peaks, a pod of 10% among nodes of every load", "CPU use before the pod, percent of capacity", lines)
 
 
-def tail_risk() -> str:
-    """Draw the score over load for several deviations."""
-    lines = [
-        Line(f"deviation {d}%", over_load(TailRisk(smoothing_window_size=1, resources=(CPU_LOAD,)), 10, d))
-        for d in (2, 8, 20)
-    ]
-    return chart("TailRisk, a pod of 10%", "average CPU use before the pod, percent of capacity", lines)
-
-
 def congestion_cost() -> str:
     """Draw the rise in cost that a pod of ten percent causes on nodes of every load, and the resulting score."""
     cpu = CONGESTED_CPU_AND_MEMORY[0]
@@ -204,7 +194,6 @@ PICTURES = {
     "load-variation-risk-balancing": load_variation_risk_balancing,
     "low-risk-over-commitment": low_risk_over_commitment,
     "peaks": peaks,
-    "tail-risk": tail_risk,
 }
 
 if __name__ == "__main__":

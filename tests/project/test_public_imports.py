@@ -37,7 +37,7 @@ PROMISED = {
         Peaks PlacedPod PluginScores Pod PodState PodTopologySpread PowerModel
         PreparedPlugin PreparedProfile Profile ProfileExplanation ResourceList ResourceWeight
         RowSliceCache Rows
-        SchedulerConfiguration ScorePlugin Scores ShapePoint Taint TaintToleration TailRisk TargetLoadPacking Terms
+        SchedulerConfiguration ScorePlugin Scores ShapePoint Taint TaintToleration TargetLoadPacking Terms
         Toleration UseLevels WeightedPlugin Workload fits
         plugin_from_config read_configuration
         ClusterEvent Dependence FilterPlugin FilterVerdict LabelSelector PlacedRules PlacedTerm PodAffinityTerm

@@ -25,7 +25,6 @@ from scoring import (
     PowerModel,
     Profile,
     ResourceList,
-    TailRisk,
     TargetLoadPacking,
     fits,
 )
@@ -39,7 +38,6 @@ PLUGINS = (
     TargetLoadPacking(),
     LoadVariationRiskBalancing(),
     LowRiskOverCommitment(),
-    TailRisk(),
     Peaks({name: PowerModel(100, 1, 0.05) for name in NAMES}),
 )
 

@@ -6,10 +6,10 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from scoring import CongestionCost, LoadVariationRiskBalancing, ScorePlugin, TailRisk, TargetLoadPacking
+from scoring import CongestionCost, LoadVariationRiskBalancing, ScorePlugin, TargetLoadPacking
 from scoring.testing import PluginContract
 
-INCLUDED = (TargetLoadPacking(), LoadVariationRiskBalancing(), TailRisk(), CongestionCost())
+INCLUDED = (TargetLoadPacking(), LoadVariationRiskBalancing(), CongestionCost())
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Summing(FewPods):
 class Taken(FewPods):
     """Broken plugin: it has the name of another plugin."""
 
-    name: ClassVar[str] = "TailRisk"
+    name: ClassVar[str] = "CongestionCost"
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def test_a_broken_plugin_fails(plugin, test):
 
 def test_a_wrong_declaration_fails():
     """A taken name, a class that is not frozen and a wrong argument fail."""
-    with pytest.raises(ValueError, match="the name TailRisk is taken"):
+    with pytest.raises(ValueError, match="the name CongestionCost is taken"):
         suite(Taken()).test_can_be_named_in_a_configuration()
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         suite(Changeable()).test_is_a_frozen_dataclass()

@@ -18,7 +18,6 @@ from scoring import (
     Pod,
     PowerModel,
     ResourceList,
-    TailRisk,
     TargetLoadPacking,
     plugin_from_config,
 )
@@ -33,7 +32,6 @@ PLUGINS = (
     LoadVariationRiskBalancing(**ON),
     LowRiskOverCommitment(**ON),
     Peaks({"a": PowerModel(100, 1, 0.05)}, **ON),
-    TailRisk(**ON),
 )
 
 
@@ -120,15 +118,6 @@ def test_with_the_option_recent_pods_count_as_load(plugin):
     nodes = table(END)
     old = table(float("-inf"))  # with the same pod, because LowRiskOverCommitment also reads the sums of requests
     assert plugin.score(pod(), nodes, snapshot()).tolist() == plugin.score(pod(), old, reserved).tolist()
-
-
-def test_tail_risk_counts_the_missing_part_as_demand():
-    """TailRisk does not change the fitted distribution but subtracts the missing part from the free capacity."""
-    half, missing = table(START + 450), "cpu.missing"
-    prepared = PLUGINS[4].prepare(half, snapshot(50))
-    assert prepared.explain(pod(), "a").terms[missing] == pytest.approx(500)
-    assert TailRisk().prepare(half, snapshot(50)).explain(pod(), "a").terms[missing] == 0
-    assert prepared.score(pod())[0] < TailRisk().score(pod(), half, snapshot(50))[0]
 
 
 def with_p90(received, value):
@@ -252,15 +241,6 @@ def test_a_departed_pod_lowers_use_to_zero_at_most(plugin, measured, left):
         plugin.score(pod(), departed, snapshot(*measured)).tolist()
         == plugin.score(pod(), gone, snapshot(*left)).tolist()
     )
-
-
-def test_tail_risk_subtracts_the_mean_at_most():
-    """A departed pod frees capacity in TailRisk, at most as much as the measured use."""
-    departed = table(START - 100)
-    departed.remove(pod("p0"), left_at=END)
-    for percent, missing in ((40, -1000), (20, -800)):
-        terms = PLUGINS[4].prepare(departed, snapshot(percent)).explain(pod(), "a").terms
-        assert terms["cpu.missing"] == pytest.approx(missing)
 
 
 def test_percentiles_do_not_fall_below_zero():

@@ -21,7 +21,6 @@ from scoring import (
     Pod,
     ResourceList,
     ScorePlugin,
-    TailRisk,
     TargetLoadPacking,
 )
 from scoring.table.feasibility import shortages
@@ -102,7 +101,7 @@ def test_nominated_pods_do_not_wrap() -> None:
 PLUGINS = (
     NodeResourcesFit(), NodeResourcesFit("MostAllocated"), NodeResourcesFit("RequestedToCapacityRatio"),
     NodeResourcesBalancedAllocation(), LowRiskOverCommitment(), LoadVariationRiskBalancing(), TargetLoadPacking(),
-    TailRisk(), CongestionCost(),
+    CongestionCost(),
 )  # fmt: skip
 MEASURED = WatcherMetrics(
     1900, Window("15m", 1000, 1900), "test",

@@ -1,7 +1,5 @@
 """Examples of the upstream proposals, and options that upstream does not have, all off by default."""
 
-import math
-
 import numpy as np
 import pytest
 
@@ -9,7 +7,6 @@ from scoring import (
     CPU_LOAD,
     DISK_LOAD,
     GPU_LOAD,
-    MEMORY_LOAD,
     NETWORK_LOAD,
     Container,
     LoadVariationRiskBalancing,
@@ -21,10 +18,10 @@ from scoring import (
     PowerModel,
     Profile,
     ResourceList,
-    TailRisk,
     TargetLoadPacking,
     plugin_from_config,
 )
+from scoring.load import measured_distribution
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
 GIB = 2**30
@@ -203,7 +200,7 @@ def test_peaks_with_missing_worst_and_no_valid_node():
         (DISK_LOAD, "Storage", "trimaran.io/disk"),
     ],
 )
-@pytest.mark.parametrize("plugin", [LoadVariationRiskBalancing, LowRiskOverCommitment, TailRisk])
+@pytest.mark.parametrize("plugin", [LoadVariationRiskBalancing, LowRiskOverCommitment])
 def test_other_resources_count_like_cpu(plugin, load, kind, resource):
     """GPU, network and disk give exactly the score of CPU with the same amounts."""
     scores = []
@@ -230,90 +227,24 @@ def test_demand_from_an_annotation():
     assert nodes.requests("trimaran.io/network").tolist() == [250_000_000]
 
 
-def test_tail_risk_is_the_probability():
-    """For a load of Beta(2, 2), the risk equals the closed form of that distribution's tail."""
-    nodes = NodeTable([node("n")])
-    loads = snapshot(n=cpu(50.0, 100 * math.sqrt(0.05)))  # mean and deviation of Beta(2, 2)
-    plugin = TailRisk(smoothing_window_size=1, resources=(CPU_LOAD,))
-    terms = plugin.explain(pod({"cpu": 1000}), nodes, loads, "n").terms
-    x = 0.75
-    assert terms["risk"] == pytest.approx(1 - (3 * x**2 - 2 * x**3), rel=1e-9)
+def test_a_measured_distribution_is_linear_between_the_percentiles():
+    """Half of the use is below the mean; above the maximum there is none."""
+    points = {"P90": 0.4, "P95": 0.5, "P99": 0.8, "MAX": 0.9}
+    measured = {name: np.array([value]) for name, value in points.items()}
+    at_most = [
+        float(measured_distribution.probability_at_most(np.array([0.2]), measured, np.array([threshold]))[0])
+        for threshold in (0.1, 0.2, 0.45, 0.5, 0.85, 0.9, 1.0)
+    ]
+    assert at_most == pytest.approx([0.25, 0.5, 0.925, 0.95, 0.995, 1.0, 1.0])
 
 
-def test_tail_risk_of_all_resources():
-    """Independent risks are multiplied; the union bound adds them and is never lower."""
-    nodes = NodeTable([node("n")])
-    both = {("CPU", "AVG"): 50.0, ("CPU", "STD"): 20.0, ("Memory", "AVG"): 40.0, ("Memory", "STD"): 15.0}
-    loads = snapshot(n=both)
-    pending = pod({"cpu": 1200, "memory": 3 * GIB})
-
-    def risk(together, *resources):
-        plugin = TailRisk(together=together, resources=resources, smoothing_window_size=1)
-        return plugin.explain(pending, nodes, loads, "n").terms["risk"]
-
-    of_cpu, of_memory = risk("independent", CPU_LOAD), risk("independent", MEMORY_LOAD)
-    assert risk("independent", CPU_LOAD, MEMORY_LOAD) == pytest.approx(1 - (1 - of_cpu) * (1 - of_memory))
-    assert risk("union", CPU_LOAD, MEMORY_LOAD) == pytest.approx(of_cpu + of_memory)
-
-
-def test_tail_risk_agrees_with_simulation():
-    """The fitted probability equals the frequency in random samples of the fitted distribution."""
-    rng = np.random.default_rng(5)
-    alpha, beta = 3.0, 5.0
-    mean, deviation = alpha / (alpha + beta), math.sqrt(alpha * beta / ((alpha + beta) ** 2 * (alpha + beta + 1)))
-    nodes = NodeTable([node("n")])
-    loads = snapshot(n=cpu(100 * mean, 100 * deviation))
-    plugin = TailRisk(target=80, smoothing_window_size=1, resources=(CPU_LOAD,))
-    risk = plugin.explain(pod({"cpu": 1000}), nodes, loads, "n").terms["risk"]
-    drawn = rng.beta(alpha, beta, 200_000) + 1000 / 4000 > 0.8
-    assert risk == pytest.approx(drawn.mean(), abs=0.004)
-
-
-def test_tail_risk_from_measured_percentiles():
-    """The tail is linear between the percentiles and 0 above the maximum."""
-    nodes = NodeTable([node("n"), node("fitted")])
-    loads = snapshot(n=cpu(20.0, 5.0, P90=40.0, P95=50.0, P99=80.0, MAX=90.0), fitted=cpu(20.0, 5.0))
-    plugin = TailRisk(distribution="measured", resources=(CPU_LOAD,))
-
-    def risk(cpu_request):
-        return plugin.explain(pod({"cpu": cpu_request}), nodes, loads, "n").terms["risk"]
-
-    assert risk(4 * (1000 - 500)) == pytest.approx(0.05)  # room for 50 percent
-    assert risk(4 * (1000 - 450)) == pytest.approx(0.075)
-    assert risk(4 * (1000 - 850)) == pytest.approx(0.005)
-    assert risk(4 * (1000 - 900)) == 0
-    assert risk(4 * (1000 - 100)) == pytest.approx(0.75)
-    assert risk(4001) == 1
-    fitted = TailRisk(resources=(CPU_LOAD,)).score(pod({"cpu": 2000}), nodes, loads)
-    assert plugin.score(pod({"cpu": 2000}), nodes, loads)[1] == fitted[1]
-
-
-def test_measured_tail_without_a_maximum():
-    """Beyond the last percentile, the tail decays at the rate of the last two percentiles."""
-    nodes = NodeTable([node("n")])
-    loads = snapshot(n=cpu(20.0, 5.0, P90=40.0, P99=60.0))
-    plugin = TailRisk(distribution="measured", resources=(CPU_LOAD,))
-    terms = plugin.explain(pod({"cpu": 800}), nodes, loads, "n").terms
-    assert terms["risk"] == pytest.approx(0.001)
-
-
-def test_tail_risk_counts_pods_not_yet_measured():
-    """A pod placed after the measurement counts as demand."""
-    nodes = NodeTable([node("n")])
-    loads = snapshot(n=cpu(50.0, 10.0))
-    plugin = TailRisk(resources=(CPU_LOAD,))
-    before = plugin.explain(pod({"cpu": 500}), nodes, loads, "n").terms["risk"]
-    nodes.assume(pod({"cpu": 1000}, name="new"), "n")
-    after = plugin.explain(pod({"cpu": 500}), nodes, loads, "n").terms["risk"]
-    direct = plugin.explain(pod({"cpu": 1500}), NodeTable([node("n")]), loads, "n").terms["risk"]
-    assert before < after == direct
-
-
-def test_tail_risk_needs_a_metric():
-    """A node that has only metrics of other resources scores the minimum."""
-    nodes = NodeTable([node("other"), node("half")])
-    loads = snapshot(other={("Storage", "AVG"): 1.0}, half=cpu(10.0, 2.0))
-    assert TailRisk().score(pod({"cpu": 100}), nodes, loads).tolist() == [0, 100]
+def test_a_measured_distribution_without_a_maximum_decays():
+    """Beyond the last percentile the tail decays at the rate of the last two percentiles."""
+    measured = {
+        name: np.array([value]) for name, value in {"P90": 0.4, "P95": np.nan, "P99": 0.6, "MAX": np.nan}.items()
+    }
+    at_most = measured_distribution.probability_at_most(np.array([0.2]), measured, np.array([0.8]))
+    assert 1 - at_most == pytest.approx([0.001])
 
 
 def test_target_load_packing_by_several_resources():

@@ -20,7 +20,6 @@ from scoring import (
     Pod,
     Profile,
     ResourceList,
-    TailRisk,
     TargetLoadPacking,
 )
 from scoring.go_math import round_half_away
@@ -217,13 +216,6 @@ def test_low_risk_falls_with_the_limit(one, other, average, deviation):
     small, large = sorted((one, other))
     plugin = LowRiskOverCommitment()
     assert score(plugin, 1, small, average, deviation) >= score(plugin, 1, large, average, deviation)
-
-
-@given(requests, requests, loads, st.floats(0, 50))
-def test_tail_risk_falls_with_the_request(one, other, average, deviation):
-    """TailRisk never rises with the pod's request."""
-    small, large = sorted((one, other))
-    assert score(TailRisk(), small, 1, average, deviation) >= score(TailRisk(), large, 1, average, deviation)
 
 
 @given(st.one_of(st.floats(-1e15, 1e15), st.integers(-(10**6), 10**6).map(lambda n: n / 2)))

@@ -155,15 +155,6 @@ ARGUMENTS = {
         {"nodePowerModel": st.dictionaries(st.sampled_from([f"n{i}" for i in range(5)]), power)},
         optional={"missing": st.sampled_from(["best", "worst"]), "countRecentPods": st.booleans()},
     ),
-    "TailRisk": st.fixed_dictionaries(
-        {},
-        optional={
-            "target": st.floats(1, 100),
-            "distribution": st.sampled_from(["fitted", "measured"]),
-            "together": st.sampled_from(["independent", "union"]),
-            "resources": measured,
-        },
-    ),
     "CongestionCost": st.fixed_dictionaries(
         {},
         optional={

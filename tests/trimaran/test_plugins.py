@@ -136,7 +136,7 @@ def test_lists_and_own_readers():
     assert plugin_from_config("OwnReader", written, plugins=[OwnReader]) == OwnReader("b")
 
 
-@pytest.mark.parametrize("name", ["TailRisk", "NodeResourcesFit", "InterPodAffinity"])
+@pytest.mark.parametrize("name", ["CongestionCost", "NodeResourcesFit", "InterPodAffinity"])
 def test_a_name_that_is_taken_is_refused(name):
     """A plugin cannot replace one of ours or of kube-scheduler, nor can two have the same name."""
     taken = dataclass(frozen=True)(type("Mine", (PodState,), {"name": name}))
@@ -352,7 +352,7 @@ def test_a_policy_that_cannot_be_replayed_is_refused(site, policy, problem):
     profiles = [{"schedulerName": "a"}, {"schedulerName": "b"}]
     (site / "two.yaml").write_text(yaml.safe_dump({**CONFIGURATION, "profiles": profiles}))
     old = {"apiVersion": "kubescheduler.config.k8s.io/v1beta2", "kind": "KubeSchedulerConfiguration"}
-    old["profiles"] = [{"plugins": {"score": {"enabled": [{"name": "TailRisk"}]}}}]
+    old["profiles"] = [{"plugins": {"score": {"enabled": [{"name": "CongestionCost"}]}}}]
     (site / "old.yaml").write_text(yaml.safe_dump(old))
     names = {"site": site, "file": EXAMPLE / "scheduler.yaml"}
     done = CliRunner().invoke(main, ["simulate", "compare", "--policy", policy.format(**names)])

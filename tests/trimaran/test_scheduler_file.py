@@ -10,7 +10,7 @@ from trimaran.cli.main import main
 from trimaran.extender.service import read_profiles
 from trimaran.yaml_lines import KeyLines
 
-VALID = (EXAMPLE / "scheduler.yaml").read_text().replace("CoolMemory", "TailRisk").partition("  pluginConfig")[0]
+VALID = (EXAMPLE / "scheduler.yaml").read_text().replace("CoolMemory", "CongestionCost").partition("  pluginConfig")[0]
 COMMANDS = (
     "config check {file} --kubernetes-version 1.37",
     "score --config {file} --pod examples/pod.yaml --nodes examples/nodes.yaml --kubernetes-version 1.37",
@@ -29,7 +29,10 @@ COMMANDS = (
         ("a: 1\n---\nb: 2", ": expected one YAML document, but there are several, separated by ---"),
         ("- a", ": is not a KubeSchedulerConfiguration"),
         ("#" * (MAX_CONFIGURATION_BYTES + 1), ": larger than 4 MiB"),
-        (VALID.replace("TailRisk", "TailRsk"), ", line 8: profiles[0].plugins.score.enabled[0].name: no plugin named"),
+        (
+            VALID.replace("CongestionCost", "CongestionCst"),
+            ", line 8: profiles[0].plugins.score.enabled[0].name: no plugin named",
+        ),
         (VALID.replace("weight: 2", "weight: x"), ", line 9: profiles[0].plugins.score.enabled[0].weight: must be"),
     ],
     ids=["missing", "not YAML", "two documents", "a list", "too large", "a misspelled name", "a wrong weight"],
@@ -61,14 +64,14 @@ def test_every_command_names_file_and_line(tmp_path, command, content, problem):
 def test_an_unknown_plugin_has_the_commands_own_remedy(tmp_path, command, remedy):
     """The error about an unknown plugin ends with the option that the command has, or without one."""
     file = tmp_path / "scheduler.yaml"
-    file.write_text(VALID.replace("TailRisk", "Mine"))
+    file.write_text(VALID.replace("CongestionCost", "Mine"))
     done = CliRunner().invoke(main, command.format(file=file).split())
     assert done.exit_code == 2
     assert done.stderr.strip().endswith(remedy)
 
 
-TYPO = VALID + "  pluginConfig:\n  - name: TailRisk\n    args:\n      foo: 1\n"
-UNKNOWN = f", line {TYPO.count(chr(10))}: TailRiskArgs.foo"
+TYPO = VALID + "  pluginConfig:\n  - name: CongestionCost\n    args:\n      foo: 1\n"
+UNKNOWN = f", line {TYPO.count(chr(10))}: CongestionCostArgs.foo"
 
 
 @pytest.mark.parametrize("command", ["scheduler --config {file}", "simulate compare --policy mine=standalone:{file}"])
@@ -104,4 +107,4 @@ def test_errors_in_yaml_name_the_file(tmp_path):
 def test_lines_are_those_of_the_profile_with_the_key():
     """Without a profile's index, an argument's line is that in the first profile that has the argument."""
     text = TYPO + TYPO[TYPO.index("- ") :].replace("foo", "bar")
-    assert KeyLines.of(text.encode(), yaml.safe_load(text)).line_of("TailRiskArgs.bar") == text.count("\n")
+    assert KeyLines.of(text.encode(), yaml.safe_load(text)).line_of("CongestionCostArgs.bar") == text.count("\n")

@@ -37,7 +37,6 @@ from scoring.plugins.node_resources_fit import (
 from scoring.plugins.peaks import Peaks, PowerModel
 from scoring.plugins.pod_state import PodState
 from scoring.plugins.pod_topology_spread import PodTopologySpread
-from scoring.plugins.tail_risk import TailRisk
 from scoring.plugins.taint_toleration import TaintToleration
 from scoring.plugins.target_load_packing import TargetLoadPacking
 from scoring.profiles.configuration.fields import ConfigNote, FieldReader, did_you_mean, is_list
@@ -237,18 +236,6 @@ def _resources(reader: FieldReader) -> tuple[MeasuredResource, ...]:
     return reader.honored("resources", tuple(MEASURED_RESOURCES[name] for name in names))
 
 
-def _tail_risk(reader: FieldReader) -> TailRisk:
-    return reader.build(
-        TailRisk,
-        target=reader.value("target", TailRisk.target),
-        smoothing_window_size=reader.number("smoothingWindowSize", TailRisk.smoothing_window_size, _AT_LEAST_1),
-        distribution=reader.value("distribution", TailRisk.distribution),
-        together=reader.value("together", TailRisk.together),
-        resources=_resources(reader),
-        count_recent_pods=reader.value(_RECENT_PODS_KEY, default=False),
-    )
-
-
 def _congestion_cost(reader: FieldReader) -> CongestionCost:
     usual = CONGESTED_CPU_AND_MEMORY[0]
     by_name = {each.resource.name: each for each in CONGESTED_CPU_AND_MEMORY}
@@ -414,7 +401,6 @@ _READERS: Mapping[str, Callable[[FieldReader], ScorePlugin]] = {
     LoadVariationRiskBalancing.name: _load_variation_risk_balancing,
     LowRiskOverCommitment.name: _low_risk_over_commitment,
     Peaks.name: _peaks,
-    TailRisk.name: _tail_risk,
     CongestionCost.name: _congestion_cost,
     NodeResourcesFit.name: _node_resources_fit,
     NodeResourcesBalancedAllocation.name: _balanced_allocation,

@@ -174,7 +174,10 @@ def test_a_file_has_its_users(tmp_path):
     }
     ours = users(check(tmp_path, GOOD.replace("{targetUtilization: 60", "{targetUtilization: 60, percentile: P95")))
     assert ours == {**upstream, go: "no: it refuses TargetLoadPackingArgs.percentile"}
-    assert users(check(tmp_path, GOOD.replace("TargetLoadPacking", "TailRisk")))[go] == "no: it has no plugin TailRisk"
+    assert (
+        users(check(tmp_path, GOOD.replace("TargetLoadPacking", "CongestionCost")))[go]
+        == "no: it has no plugin CongestionCost"
+    )
     old = users(check(tmp_path, GOOD.replace(".io/v1", ".io/v1beta2")))
     assert old[extender] == "no: it refuses KubeSchedulerConfiguration.apiVersion"
     other = GOOD.replace("enabled: [", "enabled: [{name: Coscheduling}, ")

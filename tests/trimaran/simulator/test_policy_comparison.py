@@ -13,7 +13,7 @@ import yaml
 from click.testing import CliRunner
 from support.plugin_packages import EXAMPLE
 
-from scoring import LoadVariationRiskBalancing, NodeResourcesFit, Profile, TailRisk, WeightedPlugin
+from scoring import LoadVariationRiskBalancing, NodeResourcesFit, Profile, TargetLoadPacking, WeightedPlugin
 from trimaran import simulator
 from trimaran.cli.main import main
 from trimaran.simulator import compare, read_trace
@@ -22,14 +22,14 @@ from trimaran.traces.trace import write_trace
 
 ROOT = EXAMPLE.parents[1]
 # The same policy as a profile and as a file.
-PROFILE = Profile((WeightedPlugin(TailRisk(target=90), 2), WeightedPlugin(NodeResourcesFit("MostAllocated"), 3)))
+PROFILE = Profile((WeightedPlugin(TargetLoadPacking(90), 2), WeightedPlugin(NodeResourcesFit("MostAllocated"), 3)))
 DOCUMENT = yaml.safe_load("""
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 profiles:
-- plugins: {score: {enabled: [{name: TailRisk, weight: 2}, {name: NodeResourcesFit, weight: 3}]}}
+- plugins: {score: {enabled: [{name: TargetLoadPacking, weight: 2}, {name: NodeResourcesFit, weight: 3}]}}
   pluginConfig:
-  - {name: TailRisk, args: {target: 90, countRecentPods: false}}
+  - {name: TargetLoadPacking, args: {targetUtilization: 90, countRecentPods: false}}
   - {name: NodeResourcesFit, args: {scoringStrategy: {type: MostAllocated}}}
 """)
 
@@ -61,10 +61,10 @@ def test_the_results_are_those_of_the_command_line(worlds, tmp_path):
 # In a process of its own, as joblib keeps its processes for the next call.
 SIDE_BY_SIDE = """
 import sys
-from scoring import NodeResourcesFit, Profile, TailRisk, WeightedPlugin
+from scoring import NodeResourcesFit, Profile, TargetLoadPacking, WeightedPlugin
 from trimaran.simulator import compare, read_trace
 
-profile = Profile((WeightedPlugin(TailRisk(target=90), 2), WeightedPlugin(NodeResourcesFit("MostAllocated"), 3)))
+profile = Profile((WeightedPlugin(TargetLoadPacking(90), 2), WeightedPlugin(NodeResourcesFit("MostAllocated"), 3)))
 traces = [read_trace(folder) for folder in sys.argv[1:]]
 in_two = compare(traces, {"mine": profile}, jobs=2)
 assert in_two == compare(traces, {"mine": profile})
@@ -142,7 +142,7 @@ def test_the_public_surface_is_pinned():
 def test_the_example_of_the_page_runs(worlds):
     """The ten lines of docs/simulator.md run as written, and show tables, intervals, gaps and the report."""
     page = (ROOT / "docs" / "simulator.md").read_text()
-    (example,) = re.findall(r"```python\n(from scoring import Profile.*?)```", page, re.DOTALL)
+    (example,) = re.findall(r"```python\n(from scoring import CongestionCost.*?)```", page, re.DOTALL)
     assert len(example.strip().splitlines()) <= 11
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command, folder = [sys.executable, "-c", example], worlds.parent
@@ -152,4 +152,4 @@ def test_the_example_of_the_page_runs(worlds):
     assert done.returncode == 0, done.stderr
     for part in ("2 worlds: mean", "gap closed, %: default is 0, clairvoyant 100", "Interval(mean=", "low=None"):
         assert part in done.stdout
-    assert "spare" in (folder / "report.html").read_text()
+    assert "unowned" in (folder / "report.html").read_text()

@@ -10,7 +10,6 @@ from scoring.plugins.low_risk_over_commitment import LowRiskOverCommitment
 from scoring.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from scoring.plugins.node_resources_fit import NodeResourcesFit
 from scoring.plugins.peaks import Peaks, PowerModel
-from scoring.plugins.tail_risk import TailRisk
 from scoring.plugins.target_load_packing import TargetLoadPacking
 from scoring.profiles.profile import Profile
 from scoring.profiles.scores import WeightedPlugin
@@ -70,7 +69,6 @@ def policies(trace: Trace | None) -> dict[str, Policy]:
         ),
         "peaks": _with_power(_by_extender(Peaks.name), UniformPowerModels(power, trace.nodes if trace else ())),
         "low-risk-over-commitment": _by_extender(LowRiskOverCommitment.name),
-        "tail-risk": _by_extender(TailRisk.name),
         "koordinator": Profile.of(KoordinatorLoadAware()),
         "volcano": Profile((*KUBE_SCHEDULER.plugins, WeightedPlugin(VolcanoUsage(), 5))),
     }
