@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.fake_kubelet import FakeKubelet, run_fake_kubelet, stats, summary
@@ -203,6 +204,47 @@ def test_containers_wait_for_cpu(cluster: Cluster) -> None:
     assert use.strain is not None
     assert use.strain[1].tolist() == [0.125]
     assert [text.partition(":")[0] for text in use.unchecked] == ["throttling of CPU"]
+
+
+def pods_at(at: float, cpu: int, waiting: float, avg300: float, **own: int) -> dict[str, Any]:
+    """Return a summary with one container, its counters in seconds."""
+    measured = stats(at, {"some": waiting}, usageCoreNanoSeconds=cpu * SECOND, **own)
+    measured["psi"]["some"]["avg300"] = avg300
+    pod = {"namespace": "team", "name": "web-1", "uid": "u"}
+    return {"node": {}, "pods": [{"podRef": pod, "containers": [{"name": "app", "cpu": measured}]}]}
+
+
+@pytest.mark.parametrize("own", [0, 3 * SECOND])
+def test_a_counter_is_preferred_to_a_rate(cluster: Cluster, own: int) -> None:
+    """The kubelet's own rates are 0 or late; their counters say what was used, in every later round."""
+    kubelet, provider = cluster.node(), cluster.provider()
+    now = int(time.time())
+    window = Window("", now - 300, now)
+    kubelet.summary = pods_at(now - 60, 5000, 30.0, 90.0, usageNanoCores=own)
+    if own:
+        assert provider.pod_use(window, Deadline.after(5)).cpu_cores.tolist() == [3.0]
+    else:  # 0 is no rate of a container that has used CPU
+        with pytest.raises(Exception, match="no container was measured lately"):
+            provider.pod_use(window, Deadline.after(5))
+    kubelet.summary = pods_at(now - 30, 5015, 33.0, 90.0, usageNanoCores=own)
+    for _ in range(2):  # a repeated measurement has the same rates
+        use = provider.pod_use(window, Deadline.after(5))
+        assert use.strain is not None
+        assert (use.cpu_cores.tolist(), use.strain[1].tolist()) == ([0.5], [0.1])
+    kubelet.summary = pods_at(now - 10, 1, 1.0, 90.0, usageNanoCores=SECOND)
+    use = provider.pod_use(window, Deadline.after(5))  # the counters began again: until the next round, the own rates
+    assert use.strain is not None
+    assert (use.cpu_cores.tolist(), use.strain[1].tolist()) == ([1.0], [0.9])
+
+
+def test_the_kubelets_rate_of_zero_is_unknown(cluster: Cluster) -> None:
+    """A node that has used CPU is not idle because the kubelet's own rate is 0: its first sample waits for a rate."""
+    kubelet, provider = cluster.node(), cluster.provider()
+    kubelet.summary = summary(AT, cpu=900 * SECOND, memory=4 * GIBIBYTE, usageNanoCores=0)
+    with pytest.raises(ProviderUnavailable, match="measured it once"):
+        sample(provider)
+    kubelet.summary = summary(AT + 10, cpu=920 * SECOND, memory=4 * GIBIBYTE, usageNanoCores=0)
+    assert values(sample(provider)) == pytest.approx({"CPU": 50.0, "Memory": 25.0})
 
 
 def test_an_untrusted_kubelet_does_not_get_the_token(cluster: Cluster, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ class NodeReading:
     Attributes:
         at: time of the measurement of CPU by the kubelet's clock, Unix seconds.
         cpu_seconds: CPU time since boot, in seconds of a core; NaN if unknown.
-        cpu_cores: use of CPU that the kubelet measured over its last interval; NaN if unknown.
+        cpu_cores: the kubelet's own rate of CPU over its last interval; NaN if unknown.
         memory_bytes: the working set; NaN if unknown.
         pressure_seconds: seconds since boot in which tasks waited, by type; a pressure that is not counted is absent.
     """
@@ -52,8 +52,9 @@ class ContainerReading(NamedTuple):
         container: name of the container.
         at: time of the measurement of CPU by the kubelet's clock, Unix seconds.
         cpu_seconds: CPU time since the start, in seconds of a core; None if unknown.
-        cpu_cores: use of CPU that the kubelet measured over its last interval; None if unknown.
+        cpu_cores: the kubelet's own rate of CPU over its last interval; None if unknown.
         memory_bytes: the working set; None if unknown.
+        waiting_seconds: time since the start in which some task waited for CPU, in seconds; None if unknown.
         waiting: share of the last five minutes in which some task waited for CPU; None if unknown.
     """
 
@@ -64,6 +65,7 @@ class ContainerReading(NamedTuple):
     cpu_seconds: float | None = None
     cpu_cores: float | None = None
     memory_bytes: float | None = None
+    waiting_seconds: float | None = None
     waiting: float | None = None
 
 
@@ -147,7 +149,7 @@ def node_of_summary(body: bytes, name: str) -> NodeReading:
     return NodeReading(
         _seconds(cpu.time),
         _amount(cpu.usage_core_nano_seconds) * _NANO,
-        _amount(cpu.usage_nano_cores) * _NANO,
+        _amount(_own_rate(cpu)) * _NANO,
         _amount(memory.working_set_bytes),
         {type_: total for type_, total in totals.items() if not math.isnan(total)} if counts_pressure else {},
     )
@@ -168,16 +170,17 @@ def containers_of_summary(body: bytes, name: str) -> Iterator[ContainerReading]:
                 at = _seconds(cpu.time)
             except UnexpectedResponse:
                 continue
-            some = cpu.psi.some if cpu.psi is not None else None
+            some = (cpu.psi or _PsiKinds()).some or _Psi()
+            counts_waiting = _amount(some.total) > 0
             yield ContainerReading(
                 pod.pod_ref.namespace,
                 pod.pod_ref.name,
                 container.name,
                 at,
                 _known(cpu.usage_core_nano_seconds, _NANO),
-                _known(cpu.usage_nano_cores, _NANO),
+                _known(_own_rate(cpu), _NANO),
                 _known(memory.working_set_bytes, 1.0),
-                _known(some.avg300, 0.01) if some is not None and _amount(some.total) > 0 else None,
+                *((_known(some.total, _MICRO), _known(some.avg300, 0.01)) if counts_waiting else (None, None)),
             )
 
 
@@ -234,6 +237,16 @@ def _check_name(node: _NodeName, name: str) -> None:
     """Refuse the summary of another node: two nodes may name one address, and each would have the load of the other."""
     if node.node_name not in {"", name}:
         raise UnexpectedResponse(f"the summary is that of the node {node.node_name[:80]!r}")
+
+
+def _own_rate(cpu: _Stats) -> Any:
+    """Return the kubelet's own rate of CPU; None if it is 0 although CPU time was used.
+
+    The kubelet reports 0 when it is asked twice within one of its measurements
+    (https://github.com/kubernetes/kubernetes/issues/122092). An idle container has a rate by its counter soon.
+    """
+    rate = cpu.usage_nano_cores
+    return None if rate == 0 and _amount(cpu.usage_core_nano_seconds) > 0 else rate
 
 
 def _amount(value: Any) -> float:
