@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # It is written at the first import: most of what pip would compile is never imported.
 export PIP_NO_COMPILE := 1
 
-.PHONY: help run test test-research test-hidden coverage test-all test-newest test-lowest solver programs e2e lint docs bench soak audit osv image sbom dist version lock openapi clean
+.PHONY: help run test test-research test-hidden coverage test-all test-newest test-lowest programs e2e lint docs bench soak audit osv image sbom dist version lock openapi clean
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -53,9 +53,6 @@ test-newest: $(BIN)/python  ## run the fast tests on the newest installed Python
 
 test-lowest: $(VENV)/.lowest  ## run the tests with the oldest dependencies that pyproject.toml allows (needs uv)
 	$(VENV)/lowest/bin/python $(PYTEST) $(FAST)
-
-solver: $(VENV)/.solver  ## test `trimaran place --exact` with OR-tools, whose protobuf conflicts with signalfx
-	$(VENV)/solver/bin/python -m pytest tests/trimaran/planning/test_solver.py
 
 # The programs are built once, into ~/.cache/trimaran or TRIMARAN_E2E_CACHE. See tests/control_plane/README.md.
 # Number of modules that run in parallel, each with its own control plane: they mostly wait, and need 1 GB each.
@@ -138,14 +135,6 @@ $(VENV)/.docs: $(BIN)/python requirements/docs.txt
 	$(VENV)/docs/bin/python -m pip install --quiet --require-hashes -r requirements/docs.txt
 	touch $@
 
-# The environment of the tests is added to its path, for packages that the solver's environment lacks.
-PACKAGES = -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
-$(VENV)/.solver: $(VENV)/.dev requirements/solver.txt
-	$(BIN)/python -m venv $(VENV)/solver
-	$(VENV)/solver/bin/python -m pip install --quiet --no-deps --require-hashes -r requirements/solver.txt
-	$(BIN)/python $(PACKAGES) > "$$($(VENV)/solver/bin/python $(PACKAGES))/tests.pth"
-	touch $@
-
 $(VENV)/.lowest: $(VENV)/.run pyproject.toml
 	$(UV) venv --quiet --allow-existing --python $(BIN)/python $(VENV)/lowest
 	$(UV) pip compile --quiet --resolution lowest-direct $(addprefix --extra ,$(DEV_EXTRAS)) --python $(VENV)/lowest/bin/python --no-header \
@@ -181,17 +170,14 @@ dist: $(VENV)/.dev  ## build sdist, wheel, chart and SBOM into dist/, and try th
 version: $(BIN)/python  ## write the version of trimaran/__init__.py into chart, image names and documentation
 	$(BIN)/python tools/version.py
 
-# The extras of the image, and those of the tests: all except placement, which conflicts with signalfx.
+# The extras of the image, and those of the tests.
 EXTRAS = dashboard kubernetes signalfx simulator
 DEV_EXTRAS = $(EXTRAS) distributed notebook report
-# Dependencies of OR-tools that the environment of the tests contains.
-THERE = numpy pandas python-dateutil six typing-extensions tzdata
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 lock:  ## update requirements/*.txt from pyproject.toml (needs uv)
 	$(COMPILE) pyproject.toml $(addprefix --extra ,$(EXTRAS)) -o requirements/run.txt
 	$(COMPILE) --group build -c requirements/run.txt -o requirements/build.txt
 	$(COMPILE) pyproject.toml $(addprefix --extra ,$(DEV_EXTRAS)) --group dev -c requirements/run.txt -o requirements/dev.txt
-	$(COMPILE) --group solver $(addprefix --no-emit-package ,$(THERE)) -o requirements/solver.txt
 	$(COMPILE) --group audit -o requirements/audit.txt
 	$(COMPILE) --group sbom -o requirements/sbom.txt
 	$(COMPILE) --group docs -o requirements/docs.txt

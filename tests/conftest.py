@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -25,9 +24,6 @@ from support.threads import begin_test
 
 from runtime import masking
 from runtime.http.session import BoundedSession
-
-#: `make solver` runs this module in an environment with OR-tools, which conflicts with signalfx.
-collect_ignore = [] if find_spec("ortools") else ["trimaran/planning/test_solver.py"]
 
 pytest_plugins = ["support.leak_guard"]
 

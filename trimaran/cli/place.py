@@ -28,7 +28,6 @@ from trimaran.cli.options import (
 from trimaran.cluster.view import ClusterView
 from trimaran.planning.binding import BindResult, as_bindings, bind, partly_bound_gangs
 from trimaran.planning.cluster import Batch, PendingPod, read_batch, read_pending_pods
-from trimaran.planning.exact import SolverMissing
 from trimaran.planning.local_search import SearchSettings
 from trimaran.planning.planner import (
     BOUND_SECONDS,
@@ -100,7 +99,8 @@ _MORE_TIME = {
 @click.option(
     "--exact",
     is_flag=True,
-    help="Then search with CP-SAT for the same time again; it proves the optimum for up to about 64 pod-node pairs.",
+    help="Then search by integer programming for the same time again; it proves the optimum for up to about 48 "
+    "pod-node pairs.",
 )
 @click.option("--compare", is_flag=True, help="Also show the cost of other methods' plans, such as TBESK.")
 @path_option("--write", "plan_file", help="File to write the plan to, as v1 Bindings.")
@@ -163,7 +163,7 @@ def place(
                 plan_file.write_text(yaml.dump(listing, Dumper=yaml.CSafeDumper))
         except OSError as error:
             fail(f"{plan_file} cannot be written: {error.strerror}", 2)
-        except (ValueError, SolverMissing) as error:
+        except ValueError as error:
             fail(error, 2)
         bound = _bind(api, bindings) if api is not None and bind_pods else []
     if output != "text":

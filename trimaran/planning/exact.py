@@ -1,35 +1,30 @@
-"""Exact solution of small placement problems with CP-SAT, the constraint solver of OR-tools.
+"""Exact solution of small placement problems by integer programming, with HiGHS of scipy.
 
-CP-SAT handles integers and linear functions. The cost is convex but not linear. So the model minimizes the maximum of
-the cost's tangents at some plans, which is nowhere above the cost: the solver's lower bound holds for the cost, too.
-Each round solves the model and adds the tangents at the solution. The rounds end when the cost of the best plan meets
-the bound.
+HiGHS needs linear functions, and the cost is convex but not linear. So the program minimizes the maximum of the cost's
+tangents at some uses of the nodes. The maximum is nowhere above the cost, so a lower bound of the program holds for the
+cost, too. Each round solves the program and adds the tangents at the solution. The first rounds split pods over nodes,
+which is fast and gives most tangents. The other rounds look for a whole plan that costs less than the best one so far,
+and end when there is none.
 """
 
 import time
 from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, milp
 
 from scoring.arrays import Float64s, Int64s
-from trimaran.planning.problem import UNPLACED, Problem, cost
+from trimaran.planning.problem import UNPLACED, Problem, cost, cost_of_use
 
-if TYPE_CHECKING:
-    from ortools.sat.python.cp_model import CpModel, CpSolver, IntVar
-
-_SCALE: Final = 10**7  # integers per unit of cost
-_MAX_PAIRS: Final = 1_000  # pods x nodes: 48 take seconds to prove, 64 up to minutes, more are seldom proven
-
-
-class SolverMissing(ImportError):
-    """OR-tools is not installed; the message says how to install it."""
+_MAX_PAIRS: Final = 1_000  # pods x nodes: 30 take seconds to prove, 48 up to minutes, more are seldom proven
+_INFEASIBLE: Final = 2  # status of scipy.optimize.milp
+_EPSILON: Final = 1e-9
 
 
 @dataclass(frozen=True)
 class ExactResult:
-    """Result of CP-SAT.
+    """Result of the exact search.
 
     Attributes:
         plan: best plan, shape (pods,).
@@ -52,7 +47,6 @@ def solve_exactly(
     seconds: float = 60.0,
     known_bound: float = 0.0,
     tolerance: float = 1e-3,
-    workers: int = 0,
 ) -> ExactResult:
     """Return the best plan that places all pods, or the best plan found within the time limit, with a lower bound.
 
@@ -63,142 +57,159 @@ def solve_exactly(
         seconds: time limit for all rounds together.
         known_bound: lower bound of the cost that is already known.
         tolerance: distance between cost and bound, as a share of the cost, at which the search ends.
-        workers: number of threads; 0 starts one for each processor.
 
     Raises:
-        SolverMissing: OR-tools is not installed.
-        ValueError: pods times nodes exceed 1,000, a request is not an integer, or ``start`` does not place all pods.
+        ValueError: pods times nodes exceed 1,000, or ``start`` does not place all pods.
     """
     if (start < 0).any():
-        raise ValueError("CP-SAT needs a first plan that places all pods")
+        raise ValueError("the exact search needs a first plan that places all pods")
     check_solvable(problem)
     until = time.monotonic() + seconds
-    model = _Model(problem, spread_weight)
     best, lowest, bound = start, cost(problem, start, spread_weight), known_bound
-    model.add_tangents(start)
-    while (left := until - time.monotonic()) > 0 and lowest - bound > tolerance * lowest:
-        plan, proven = model.solve(best, left, workers)
-        bound = max(bound, proven)
-        if plan is None:
+
+    def left() -> float:
+        """Return the seconds for a next round; 0 or less if the time ran out or the plan is proven."""
+        return until - time.monotonic() if lowest - bound > tolerance * lowest else 0.0
+
+    program = _Program(problem, spread_weight)
+    program.add_tangents(problem.use(start))
+    while (limit := left()) > 0:
+        split = program.solve(limit, whole=False)
+        if split.x is None:
             break
-        value = cost(problem, plan, spread_weight)
-        if value < lowest:
+        bound = max(bound, split.fun)
+        use = program.use(split.x)
+        program.add_tangents(use)
+        if cost_of_use(use, spread_weight) - split.fun <= tolerance * lowest:
+            break
+    while (limit := left()) > 0:
+        # A plan that costs hardly less than the best one is not looked for: that there is none is the proof.
+        below = lowest * (1 - tolerance / 2)
+        result = program.solve(limit, whole=True, below=below, gap=tolerance / 4)
+        proven = below if result.status == _INFEASIBLE else result.mip_dual_bound
+        bound = max(bound, min(below, proven if proven is not None else 0.0))
+        if result.x is None:
+            break
+        plan = program.plan(result.x)
+        program.add_tangents(problem.use(plan))
+        if not program.forbid_overfull(plan) and (value := cost(problem, plan, spread_weight)) < lowest:
             best, lowest = plan, value
-        model.add_tangents(plan)
     return ExactResult(best, lowest, min(bound, lowest), proven=lowest - bound <= tolerance * lowest)
 
 
 def check_solvable(problem: Problem) -> None:
-    """Check that CP-SAT is installed and can solve a problem of this size.
+    """Check that the exact search can solve a problem of this size.
 
     Raises:
-        SolverMissing: OR-tools is not installed.
-        ValueError: pods times nodes exceed 1,000, or a request is not an integer.
+        ValueError: pods times nodes exceed 1,000.
     """
     if problem.pods * problem.nodes > _MAX_PAIRS:
         raise ValueError(
-            f"{problem.pods} pods on {problem.nodes} nodes are too many for CP-SAT, which takes at most {_MAX_PAIRS} "
+            f"{problem.pods} pods on {problem.nodes} nodes are too many for --exact, which takes at most {_MAX_PAIRS} "
             "pairs of a pod and a node; leave --exact out"
         )
-    if (problem.demand != np.floor(problem.demand)).any():
-        raise ValueError("CP-SAT needs whole amounts; use smaller units")
-    try:
-        import_module("ortools.sat.python.cp_model")
-    except ImportError as error:
-        raise SolverMissing(
-            "CP-SAT is not installed: pip install 'trimaran[placement]', or leave --exact out"
-        ) from error
 
 
-class _Model:
-    """CP-SAT model: a Boolean variable for each allowed pair of a pod and a node, and tangents of the cost."""
+class _Program:
+    """Integer program: the share of each pod on each node that it may use, and tangents of the cost.
+
+    Its variables are the shares of the C allowed pairs of a pod and a node, the imbalance of each node, and the spread,
+    weighted.
+    """
 
     def __init__(self, problem: Problem, spread_weight: float) -> None:
-        from ortools.sat.python import cp_model  # an extra
-
         self._problem, self._weight = problem, spread_weight
-        self._model: CpModel = cp_model.CpModel()
-        self._solver: CpSolver = cp_model.CpSolver()
-        self._solved = (cp_model.OPTIMAL, cp_model.FEASIBLE)
         allowed = problem.allowed[problem.group] & (problem.demand[:, None, :] <= problem.limit).all(axis=2)
-        self._cells = np.argwhere(allowed)
-        self._at: list[IntVar] = [self._model.new_bool_var("") for _ in self._cells]
-        pod, node = self._cells.T
-        for number in range(problem.pods):
-            self._model.add_exactly_one([self._at[cell] for cell in np.flatnonzero(pod == number)])
-        limit = np.floor(problem.limit).astype(np.int64)
-        for number in range(problem.nodes):
-            inside = np.flatnonzero(node == number)
+        self._pod, self._node = np.argwhere(allowed).T
+        self._cells = len(self._pod)
+        self._base = problem.used / problem.capacity
+        #: Use that a pod adds to a node, as shares of its capacity, shape (C, R).
+        self._adds = problem.balanced[self._pod] / problem.capacity[self._node]
+        self._rows: list[Float64s] = []
+        self._low: list[float] = []
+        self._high: list[float] = []
+        for pod in range(problem.pods):
+            cells = np.flatnonzero(self._pod == pod)
+            self._add(cells, np.ones(len(cells)), low=1.0, high=1.0)
+        # In shares of the limit, since HiGHS' tolerance is absolute.
+        unit = np.where(problem.limit > 0, problem.limit, 1.0)
+        for node in range(problem.nodes):
+            cells = np.flatnonzero(self._node == node)
             for column in range(problem.demand.shape[1]):
-                amounts = problem.demand[pod[inside], column].astype(np.int64)
-                self._model.add(self._sum(inside, amounts) <= int(limit[number, column]))
-        # The sum of these variables is the cost, times the scale and the number of nodes.
-        most = 4 * _SCALE * int(1 + spread_weight * problem.nodes)
-        self._lengths: list[IntVar] = [self._model.new_int_var(0, most, "") for _ in range(problem.nodes)]
-        self._spread: IntVar = self._model.new_int_var(0, most, "")
-        self._model.minimize(sum(self._lengths) + self._spread)
+                self._add(cells, problem.demand[self._pod[cells], column] / unit[node, column], high=1.0)
 
-    def add_tangents(self, plan: Int64s) -> None:
-        """Add the tangents of each node's imbalance and of the spread between nodes, at a plan."""
-        problem = self._problem
-        use = problem.use(plan)
-        base, per_pod = problem.used / problem.capacity, problem.balanced[:, None, :] / problem.capacity
+    def add_tangents(self, use: Float64s) -> None:
+        """Add the tangents of each node's imbalance and of the spread between nodes.
+
+        Args:
+            use: use of each node at which the tangents touch the cost, shape (nodes, R).
+        """
         deviation = use - use.mean(axis=1, keepdims=True)
         length = np.linalg.norm(deviation, axis=1)
-        pod, node = self._cells.T
-        for number in np.flatnonzero(length > 1e-9):
-            slope = deviation[number] / length[number]
-            inside = np.flatnonzero(node == number)
-            rises = per_pod[pod[inside], number] @ slope
-            self._above(self._lengths[number], inside, rises, float(base[number] @ slope))
+        for node in np.flatnonzero(length > _EPSILON).tolist():
+            slope = deviation[node] / length[node]
+            inside = np.flatnonzero(self._node == node)
+            self._add_tangent(self._cells + node, inside, self._adds[inside] @ slope, self._base[node] @ slope)
         mean = use.mean(axis=1)
-        distance = mean - mean.mean()
         spread = float(mean.std())
-        if spread > 1e-9:
-            slope = self._weight * distance / spread
-            every = np.arange(len(self._cells))
-            rises = per_pod[pod, node].mean(axis=1) * slope[node]
-            self._above(self._spread, every, rises, float(base.mean(axis=1) @ slope))
+        if spread > _EPSILON:
+            slope = self._weight * (mean - mean.mean()) / spread / len(mean)
+            every = np.arange(self._cells)
+            rises = self._adds.mean(axis=1) * slope[self._node]
+            self._add_tangent(self._cells + len(mean), every, rises, self._base.mean(axis=1) @ slope)
 
-    def solve(self, hint: Int64s, seconds: float, workers: int) -> tuple[Int64s | None, float]:
-        """Solve the model with the tangents added so far.
+    def forbid_overfull(self, plan: Int64s) -> bool:
+        """Exclude the pods that a plan puts on each node that they overfill; return whether there is such a node.
+
+        HiGHS lets a sum exceed its limit by about a millionth.
+        """
+        overfull = np.flatnonzero((self._problem.load(plan) > self._problem.limit).any(axis=1))
+        for node in overfull:
+            together = np.flatnonzero((self._node == node) & (plan[self._pod] == node))
+            self._add(together, np.ones(len(together)), high=len(together) - 1.0)
+        return bool(len(overfull))
+
+    def solve(self, seconds: float, *, whole: bool, below: float = np.inf, gap: float = 0.0) -> OptimizeResult:
+        """Solve the program with the constraints added so far.
 
         Args:
-            hint: plan that the solver starts from.
             seconds: time limit.
-            workers: number of threads; 0 starts one for each processor.
-
-        Returns:
-            The plan, or None if the solver found none in time, and a lower bound of the cost of any plan.
+            whole: do not split pods.
+            below: largest sum of imbalance and spread.
+            gap: distance between the solution and its bound, as a share of the solution, at which the search ends.
         """
-        self._model.clear_hints()
-        for variable, (pod, node) in zip(self._at, self._cells.tolist(), strict=True):
-            self._model.add_hint(variable, int(hint[pod] == node))
-        self._solver.parameters.max_time_in_seconds = seconds
-        self._solver.parameters.num_workers = workers
-        status = self._solver.solve(self._model)
-        bound = max(0.0, self._solver.best_objective_bound) / _SCALE / self._problem.nodes
-        if status not in self._solved:
-            return None, bound
+        nodes = self._problem.nodes
+        objective = np.concatenate([np.zeros(self._cells), np.full(nodes, 1 / nodes), [1.0]])
+        rows, low, high = [*self._rows, objective], [*self._low, -np.inf], [*self._high, below]
+        highest = np.concatenate([np.ones(self._cells), np.full(nodes + 1, np.inf)])
+        return milp(
+            objective,
+            integrality=np.arange(len(objective)) < (self._cells if whole else 0),
+            bounds=Bounds(0, highest),
+            constraints=LinearConstraint(np.stack(rows), low, high),
+            options={"time_limit": seconds, "mip_rel_gap": gap},
+        )
+
+    def use(self, variables: Float64s) -> Float64s:
+        """Return the use of each node, as shares of its capacity, shape (nodes, R)."""
+        use = self._base.copy()
+        np.add.at(use, self._node, self._adds * variables[: self._cells, None])
+        return use
+
+    def plan(self, variables: Float64s) -> Int64s:
+        """Return the plan of a solution that does not split pods."""
         plan = np.full(self._problem.pods, UNPLACED)
-        for variable, (pod, node) in zip(self._at, self._cells.tolist(), strict=True):
-            if self._solver.boolean_value(variable):
-                plan[pod] = node
-        return plan, bound
+        chosen = variables[: self._cells] > 0.5
+        plan[self._pod[chosen]] = self._node[chosen]
+        return plan
 
-    def _above(self, variable: "IntVar", cells: Int64s, rises: Float64s, base: float) -> None:
-        """Add the constraint that a variable is at least a tangent, whose coefficients are rounded down to integers.
+    def _add_tangent(self, variable: int, cells: Int64s, rises: Float64s, base: float) -> None:
+        """Add the constraint that a variable is at least a tangent: ``base`` plus ``rises`` times the shares."""
+        self._add(np.append(cells, variable), np.append(-rises, 1.0), low=base)
 
-        Rounding down keeps the tangent below the cost, so the lower bound remains valid.
-
-        Args:
-            variable: variable to constrain.
-            cells: indices of the pairs of a pod and a node that the tangent depends on.
-            rises: slope of the tangent for each of these pairs.
-            base: value of the tangent without pods.
-        """
-        slopes = np.floor(rises * _SCALE).astype(np.int64)
-        self._model.add(variable >= self._sum(cells, slopes) + int(np.floor(base * _SCALE)))
-
-    def _sum(self, cells: Int64s, factors: Int64s) -> Any:
-        return sum(int(factor) * self._at[cell] for cell, factor in zip(cells.tolist(), factors.tolist(), strict=True))
+    def _add(self, places: Int64s, factors: Float64s, *, low: float = -np.inf, high: float = np.inf) -> None:
+        row = np.zeros(self._cells + self._problem.nodes + 1)
+        row[places] = factors
+        self._rows.append(row)
+        self._low.append(low)
+        self._high.append(high)

@@ -17,7 +17,7 @@ Method = Callable[[Problem, np.random.Generator], Int64s]
 """Function from a problem and a random number generator to a plan."""
 
 LOCAL_SEARCH: Final = "local-search"
-SOLVER: Final = "cp-sat"
+SOLVER: Final = "milp"
 #: Methods to compare a plan with, which are neither :data:`LOCAL_SEARCH` nor :data:`SOLVER`.
 BASELINES: Final[Mapping[str, Method]] = {
     "lra": lambda problem, _rng: place_by_rule(problem, least_requested, columns=2),

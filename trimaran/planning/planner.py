@@ -29,7 +29,7 @@ class PlanResult:
 
     Attributes:
         plan: row of each pod's node, -1 for a pod without a node.
-        method: name of the method that found the plan: local search, or CP-SAT if its plan costs less.
+        method: name of the method that found the plan: local search, or ``milp`` for a better plan of the exact search.
         measures: measures of the plan, such as its imbalance.
         bound: lower bound of the cost of any plan that places the same pods.
         gap: distance of the plan's cost from the bound, as a share of the bound.
@@ -60,18 +60,17 @@ def make_plan(
         problem: pods and nodes.
         settings: objective and limits of the search.
         seed: seed of the random numbers.
-        exact: continue with the solver CP-SAT, which may take ``settings.seconds`` again.
+        exact: continue with the exact search, which may take ``settings.seconds`` again.
         bound_seconds: time limit for the bound. If some pods stay unplaced, the bound is computed again for the others,
             with the same limit.
         report: callback that gets progress messages.
 
     Raises:
-        SolverMissing: ``exact`` is set but CP-SAT is not installed.
-        ValueError: ``exact`` is set but CP-SAT cannot solve this problem.
+        ValueError: ``exact`` is set but this problem has gangs or more than 1,000 pairs of a pod and a node.
     """
     if exact:
         if (problem.gang >= 0).any():
-            raise ValueError("CP-SAT does not support gangs; leave --exact out")
+            raise ValueError("--exact does not support gangs; leave it out")
         check_solvable(problem)
     rng = np.random.default_rng(seed)
 

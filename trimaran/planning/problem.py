@@ -178,7 +178,11 @@ def cost(problem: Problem, plan: Int64s, spread_weight: float) -> float:
 
     The spread is the standard deviation, over nodes, of a node's mean use over resources.
     """
-    use = problem.use(plan)
+    return cost_of_use(problem.use(plan), spread_weight)
+
+
+def cost_of_use(use: Float64s, spread_weight: float) -> float:
+    """Return the cost of a plan by the use of the nodes, as shares of their capacity, shape (nodes, R)."""
     return float(imbalances(use).mean() + spread_weight * use.mean(axis=1).std())
 
 

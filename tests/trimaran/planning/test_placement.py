@@ -1,6 +1,5 @@
 """Batch placement: measures of plans, the paper's methods, local search, and the lower bound."""
 
-import sys
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +12,6 @@ from research.tbesk.generated import generated_cluster
 from trimaran.planning.assignment import Assignment
 from trimaran.planning.bald_eagle import tbesk
 from trimaran.planning.bound import lower_bound
-from trimaran.planning.exact import SolverMissing, solve_exactly
 from trimaran.planning.exchanges import Exchanges
 from trimaran.planning.fitness import BALANCED, COMPRESSIBLE, INCOMPRESSIBLE, Fitness, classes, fitness_rule
 from trimaran.planning.greedy import greedy
@@ -331,24 +329,3 @@ def test_local_search_is_better_than_the_paper_s_methods() -> None:
     assert (best.overloaded, best.unplaced) == (0, 0)
     for name, method in BASELINES.items():
         assert measure(problem, method(problem, np.random.default_rng(0))).cost() > best.cost(), name
-
-
-def test_a_missing_solver_is_reported(monkeypatch) -> None:
-    """Without OR-tools the error says what to install."""
-    monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
-    with pytest.raises(SolverMissing, match="pip install 'trimaran\\[placement\\]'"):
-        solve_exactly(small(0), np.zeros(6, np.int64))
-
-
-@pytest.mark.parametrize(
-    ("problem", "start", "named"),
-    [
-        (generated_cluster(31, 1800), np.zeros(1800, np.int64), "too many"),
-        (small(0), np.full(6, UNPLACED), "places all pods"),
-        (replace(small(0), demand=small(0).demand + 0.5), np.zeros(6, np.int64), "whole amounts"),
-    ],
-)
-def test_the_solver_refuses_problems_it_cannot_solve(problem: Problem, start, named: str) -> None:
-    """The check does not need OR-tools."""
-    with pytest.raises(ValueError, match=named):
-        solve_exactly(problem, start)
