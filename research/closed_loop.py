@@ -37,6 +37,7 @@ from support.servers import Service
 
 from trimaran.extender.answer import PrioritizeOutcome
 from trimaran.extender.kube_scheduler import ExtenderEndpoint, render_config
+from trimaran.plugins import DEFAULT_PLUGIN
 
 NODES, CORES, HOT_PERCENT = 100, 8, 80
 PODS_A_SECOND, SECONDS_OF_LIFE = 3, 200
@@ -48,7 +49,7 @@ CONFIGURATION = {
     "profiles": [
         {
             "schedulerName": "default-scheduler",
-            "plugins": {"score": {"enabled": [{"name": "LoadVariationRiskBalancing", "weight": 1}]}},
+            "plugins": {"score": {"enabled": [{"name": DEFAULT_PLUGIN, "weight": 1}]}},
         }
     ],
 }

@@ -1,19 +1,21 @@
-"""Plugins of other packages, which register them as entry points; see docs/extending.md.
+"""The plugin by default, and plugins of other packages, which register them as entry points; see docs/extending.md.
 
-Each is a score plugin; it may also filter nodes, for ``trimaran scheduler``.
+Each of these is a score plugin; it may also filter nodes, for ``trimaran scheduler``.
 """
 
 from collections.abc import Collection, Mapping
 from dataclasses import is_dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, Final
 
 from runtime.errors import quoted
-from scoring import FilterPlugin, SchedulerConfiguration, ScorePlugin, read_configuration
+from scoring import CongestionCost, FilterPlugin, SchedulerConfiguration, ScorePlugin, read_configuration
 from scoring.kubernetes_version import LATEST_VERSION
 
 ENTRY_POINT_GROUP = "trimaran.plugins"
+DEFAULT_PLUGIN: Final = CongestionCost.name
+"""Plugin of ours that the manifests, the chart, the commands and the figures use unless told otherwise."""
 
 
 @cache

@@ -84,7 +84,7 @@ def test_the_readmes_python_runs(watch, tmp_path):
     command = [sys.executable, "-c", text.replace("http://127.0.0.1:2020", service.url)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert result.stdout.startswith("LoadVariationRiskBalancing: default/web")
+    assert result.stdout.startswith("default/web")
     assert "no metrics" not in result.stdout
 
 

@@ -120,7 +120,7 @@ def _listens_or_ended(program: Program, ports: list[int]) -> bool:
         return True
     listening = set()
     for pid in program.tree:
-        with contextlib.suppress(psutil.NoSuchProcess):
+        with contextlib.suppress(psutil.Error):  # it has ended; other users than root may not look at one that ends
             connections = psutil.Process(pid).net_connections("tcp")
             listening |= {each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN}
     return listening.issuperset(ports)

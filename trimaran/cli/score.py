@@ -39,11 +39,10 @@ from trimaran.cli.options import (
     watcher_options,
 )
 from trimaran.cli.score_input import WatcherInput, read_watcher
-from trimaran.plugins import installed_plugins, read_scheduler_file
+from trimaran.plugins import DEFAULT_PLUGIN, installed_plugins, read_scheduler_file
 from trimaran.scheduler_file import scheduler_file
 from watcher.model import WatcherMetrics
 
-_DEFAULT_PLUGINS = ("LoadVariationRiskBalancing",)
 _GRADED_BY_PODS = {NodeGrade.ALLOCATION, NodeGrade.PREDICTED}
 _FILTERED = "Filtered by room, cordons, taints and node affinity; kube-scheduler also checks volumes and other pods."
 
@@ -66,7 +65,7 @@ _FILTERED = "Filtered by room, cordons, taints and node affinity; kube-scheduler
     multiple=True,
     metavar="NAME",
     help="Included or installed plugin to score by; repeatable, each plugin has a weight of 1, and the arguments that "
-    "--config has for it. [default: LoadVariationRiskBalancing, or the plugins of --config]",
+    f"--config has for it. [default: {DEFAULT_PLUGIN}, or the plugins of --config]",
 )
 @kubernetes_version_option
 @allow_option
@@ -184,7 +183,7 @@ def _profile(
         raise click.UsageError("--scheduler needs --config")
     _check_names(plugin_names)
     if config_file is None:
-        return _of_plugins(plugin_names or _DEFAULT_PLUGINS, kubernetes_version)
+        return _of_plugins(plugin_names or [DEFAULT_PLUGIN], kubernetes_version)
     with scheduler_file(config_file, "--allow ") as file:
         configuration = read_scheduler_file(file.document, kubernetes_version=kubernetes_version, allow=allow)
         refuse_unknown(configuration.notes)

@@ -10,7 +10,7 @@ import numpy as np
 from runtime.errors import quoted
 from scoring.kubernetes_version import LATEST_VERSION, known_version
 from scoring.profiles.configuration.fields import UnknownPlugin, refuse_unknown
-from trimaran.plugins import read_scheduler_file
+from trimaran.plugins import DEFAULT_PLUGIN, read_scheduler_file
 from trimaran.scheduler.gangs.directory import GangDirectory
 from trimaran.scheduler.in_tree import ProfileBuilder
 from trimaran.scheduler.inbox import OTHER_KINDS
@@ -20,8 +20,8 @@ from trimaran.scheduler.queue import QueueOptions
 from trimaran.scheduler.registry import PluginContext
 from trimaran.scheduler.scheduler import OtherObjects, Scheduler
 
-CONGESTION_WEIGHT: Final = 5
-"""Weight of CongestionCost in the default profile, next to kube-scheduler's own plugins; see docs/evidence.md."""
+DEFAULT_WEIGHT: Final = 5
+"""Weight of our plugin in the default profile, next to kube-scheduler's own plugins; see docs/evidence.md."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ def read_setup(
 
 
 def default_document(scheduler_name: str) -> dict[str, Any]:
-    """Return the default configuration for a scheduler name: kube-scheduler's plugins and CongestionCost."""
-    score = {"enabled": [{"name": "CongestionCost", "weight": CONGESTION_WEIGHT}]}
+    """Return the default configuration for a scheduler name: kube-scheduler's plugins and ours by default."""
+    score = {"enabled": [{"name": DEFAULT_PLUGIN, "weight": DEFAULT_WEIGHT}]}
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",

@@ -85,7 +85,7 @@ def test_score_by_learned_use(learned: str, files: dict[str, str], tmp_path: Pat
 def test_score_without_learned_use_says_why(learned: str, files: dict[str, str]) -> None:
     """If the plugins ignore it requests count, with the reason; an embedded watcher is an error."""
     common = ("score", "--pod", files["pod"], "--nodes", files["nodes"], "--learned-use")
-    refused = run(*common, "--watcher", learned)
+    refused = run(*common, "--plugin", "Peaks", "--watcher", learned)
     why = "no plugin of the profile scores by learned use; CongestionCost does"
     assert f"trimaran: pods count by requests: {why}\n" in refused.stderr
     assert f"expected use of the pod: by requests: {why}\n" in refused.stdout

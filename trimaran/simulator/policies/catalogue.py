@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from scoring.plugins.congestion_cost import CongestionCost
 from scoring.plugins.load_variation_risk_balancing import LoadVariationRiskBalancing
 from scoring.plugins.low_risk_over_commitment import LowRiskOverCommitment
 from scoring.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
@@ -13,6 +12,7 @@ from scoring.plugins.peaks import Peaks, PowerModel
 from scoring.plugins.target_load_packing import TargetLoadPacking
 from scoring.profiles.profile import Profile
 from scoring.profiles.scores import WeightedPlugin
+from trimaran.plugins import DEFAULT_PLUGIN
 from trimaran.simulator.moving.by_cost import CostMovePolicy
 from trimaran.simulator.moving.low_node_utilization import LowNodeUtilization
 from trimaran.simulator.policies.clairvoyant import Clairvoyant, Random
@@ -74,7 +74,7 @@ def policies(trace: Trace | None) -> dict[str, Policy]:
     }
     result: list[Policy] = [ProfilePolicy(name, profile) for name, profile in profiles.items()]
     result.append(ProfilePolicy(RIGHT_SIZED, profiles[DEFAULT], right_sized=True))
-    congestion = _by_extender(CongestionCost.name)
+    congestion = _by_extender(DEFAULT_PLUGIN)
     result += [
         ProfilePolicy("congestion-cost-by-requests", congestion),
         ProfilePolicy(CONGESTION, congestion, learns=True),
@@ -94,7 +94,7 @@ def policies(trace: Trace | None) -> dict[str, Policy]:
 
 def configuration_of(*plugins: str) -> dict[str, Any]:
     """Return a KubeSchedulerConfiguration for the extender, with plugins of weight 1."""
-    enabled = [{"name": plugin} for plugin in plugins]
+    enabled = [{"name": plugin, "weight": 1} for plugin in plugins]
     profile = {"schedulerName": "default-scheduler", "plugins": {"score": {"enabled": enabled}}}
     version = "kubescheduler.config.k8s.io/v1"
     return {"apiVersion": version, "kind": "KubeSchedulerConfiguration", "profiles": [profile]}
