@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from watcher.findings import Kind
 from watcher.model import Operator, Window
 from watcher.quality import analyzer
 from watcher.windows.point_table import PointTable, choose_step, combine, newest, step_tags, to_floats
@@ -91,6 +92,20 @@ def test_infinite_values_do_not_affect_other_nodes(bad: float) -> None:
     kept, findings = analyzer.clean(nodes, "15m")
     assert list(kept) == ["good"]
     assert {finding.node for finding in findings} == {"bad"}
+
+
+def test_points_that_cannot_be_right_are_left_out() -> None:
+    """A negative or absurd point is left out and counted; the others are the window, and coverage shows the gap."""
+    points = PointTable("cpu", "CPU", QUARTER, 60, most_percent=200)
+    times = QUARTER.start + np.arange(30, 900, 60.0)
+    points.add("a", times, np.where(np.arange(15) % 2 == 1, -13.0, 10.0))
+    points.add("a", times, np.where(np.arange(15) == 0, 201.0, 190.0))
+    points.add("b", times, np.full(15, 199.0))
+    nodes, findings = combine([points], QUARTER, OPERATORS, {}, "a hint")
+    assert nodes["a"].metrics[0].value == pytest.approx((10 + 7 * 100 + 7 * 190) / 15)
+    counted = {each.node: each.message for each in findings if each.kind is Kind.OUT_OF_RANGE}
+    assert counted.keys() == {"a"}
+    assert counted["a"].startswith("8 of 30 samples are below 0 or above 200 percent of capacity, such as 201:")
 
 
 def test_coverage_is_the_share_of_steps_with_points() -> None:

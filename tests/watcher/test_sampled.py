@@ -103,6 +103,24 @@ def test_a_sample_that_cannot_be_read_costs_its_node_only(bad: Any) -> None:
     assert finding.message.startswith("the provider's sample of bad cannot be read: ")
 
 
+@pytest.mark.parametrize("bad", [-1.3, -1e-3, 150.1, 4e6])
+def test_a_sample_that_cannot_be_right_is_left_out(bad: float) -> None:
+    """A negative or absurd sample is left out of average and deviation and counted; memory at its time still counts."""
+    bench = Bench().without_thread()
+    for number, cpu in enumerate((10.0, bad, 10.0, bad, 13.0)):
+        bench.take(START + 15 * number, cpu, 140.0 if number == 1 else 50.0)
+    fetched = bench.fetch()
+    found = values(fetched.nodes["a"])
+    assert found["cpu", "AVG"] == pytest.approx(11.0)
+    assert found["cpu", "STD"] == pytest.approx(np.std([10, 10, 13]))
+    assert found["memory", "AVG"] == pytest.approx(68.0)
+    (finding,) = (each for each in fetched.findings if each.kind is Kind.OUT_OF_RANGE)
+    assert (finding.node, finding.metric, finding.window) == ("a", "cpu", "5m")
+    expected = f"2 of 5 samples are below 0 or above 150 percent of capacity, such as {bad:.4g}:"
+    assert finding.message.startswith(expected)
+    bench.store.close()
+
+
 def test_sampled_is_a_window_provider(bench: Bench) -> None:
     """The class satisfies the WindowProvider protocol."""
     assert isinstance(bench.sampled, WindowProvider)

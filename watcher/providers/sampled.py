@@ -47,6 +47,7 @@ class Sampled:
         self._provider = provider
         self._interval = settings.sample_interval_seconds
         self._operators = settings.operators
+        self._most_percent = 100 * settings.max_sample_ratio
         self._timeout = settings.fetch_timeout_seconds
         self._budget = settings.fetch_budget
         self._expiry = max(settings.expiry_seconds, 2 * settings.sample_interval_seconds)
@@ -101,11 +102,12 @@ class Sampled:
             raise ProviderUnavailable(f"{self._source}: the source had no new sample for {age:.0f} s")
         from watcher.windows.sample_table import aggregate  # imports numpy
 
-        nodes = aggregate(rounds, window, self._interval, self._operators)
+        nodes, left_out = aggregate(rounds, window, self._interval, self._operators, self._most_percent)
         newest = {node: timestamp for round_ in rounds for node, timestamp in round_.timestamps.items()}
         if failure is not None:
             findings = (Finding(Kind.FETCH_FAILED, f"no new samples: {failure}"), *findings)
-        return Fetched(nodes, tuple(replace(finding, window=window.duration) for finding in findings), newest=newest)
+        findings = tuple(replace(finding, window=window.duration) for finding in (*findings, *left_out))
+        return Fetched(nodes, findings, newest=newest)
 
     def check(self) -> Iterator[Check]:
         """Yield the provider's steps."""

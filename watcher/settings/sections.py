@@ -158,6 +158,13 @@ class WatchSettings(Section):
     sample_interval_seconds: float = Field(
         15, ge=0.1, le=600, description="seconds between two samples of a provider that only reports the present load"
     )
+    max_sample_ratio: float = Field(
+        1.5,
+        ge=1,
+        le=10_000,
+        description="multiple of a node's capacity; a sample above it, or below 0, cannot be right and is left out of "
+        "its window",
+    )
     expiry_seconds: int = Field(
         300,
         gt=0,

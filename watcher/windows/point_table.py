@@ -14,6 +14,7 @@ import numpy.typing as npt
 from watcher.findings import Action, Finding, Kind
 from watcher.model import Metric, NodeMetrics, Operator, Window
 from watcher.windows.operators import Floats, statistics
+from watcher.windows.sample_range import DEFAULT_PERCENT, leave_out, left_out
 
 _MAX_POINTS = 288  # in one series: 4.8 hours at 1 minute, one day at 5 minutes
 _STEP_NAMES = {3600: "h", 60: "m", 1: "s"}
@@ -67,14 +68,19 @@ class PointTable:
         type_: the resource.
         window: the window. Points before the step that contains the window's start, or after its end, are left out.
         step_seconds: length of a step of time; points of a node in the same step are averaged.
+        most_percent: the largest possible point, percent of capacity; a point above it or below 0 is left out.
 
     Attributes:
         newest: node name to the end of the step with the node's newest point, Unix seconds.
     """
 
-    def __init__(self, name: str, type_: str, window: Window, step_seconds: int) -> None:
+    def __init__(
+        self, name: str, type_: str, window: Window, step_seconds: int, most_percent: float = DEFAULT_PERCENT
+    ) -> None:
         self.name = name
         self.type = type_
+        self._most_percent = most_percent
+        self._left_out: dict[str, tuple[int, int, float]] = {}  # node to number of points left out, of all, and one
         self._window = window
         self._step = step_seconds
         # Two more columns: for the step that contains the window's start, and for a step that begins at its end.
@@ -95,6 +101,11 @@ class PointTable:
             values: percent, shape (points,); a NaN is ignored.
         """
         keep = ~np.isnan(values) & (times > self._window.start - self._step) & (times <= self._window.end)
+        valid, dropped, example = leave_out(np.where(keep, values, np.nan)[None], self._most_percent)
+        if dropped[0]:
+            before, total, _ = self._left_out.get(node, (0, 0, 0.0))
+            self._left_out[node] = before + int(dropped[0]), total + int(keep.sum()), float(example[0])
+            keep &= ~np.isnan(valid[0])
         if not keep.any():
             return False
         row = self._rows.setdefault(node, len(self._rows))
@@ -135,6 +146,13 @@ class PointTable:
         """Return node name to number of series, for the nodes that have more than one series."""
         return {node: count for node, count in self._series.items() if count > 1}
 
+    def findings(self) -> list[Finding]:
+        """Return a finding for each node with points that were left out."""
+        return [
+            left_out(node, self.name, self._window.duration, *numbers, self._most_percent)
+            for node, numbers in self._left_out.items()
+        ]
+
     def _expected(self, values: Floats) -> int:
         """Return the number of steps with points that a node without gaps has, at least 1.
 
@@ -159,7 +177,7 @@ def combine(
         hint: remedy for nodes with several series, as text for the finding: the settings that select one of the series.
 
     Returns:
-        The metrics by node name, and a finding for each node that has several series.
+        The metrics by node name, and a finding for each node that has several series, or points that were left out.
     """
     metrics: dict[str, list[Metric]] = {}
     coverages: dict[str, float] = {}
@@ -168,6 +186,7 @@ def combine(
         for node, computed, coverage in table.compute(operators):
             metrics.setdefault(node, []).extend(computed)
             coverages[node] = min(coverage, coverages.get(node, 1.0))
+        findings += table.findings()
         for node, count in table.duplicates().items():
             message = f"this node has {count} series: they are averaged at each step ({hint})"
             findings.append(Finding(Kind.DUPLICATE, message, window.duration, node, table.name, Action.MERGED))

@@ -5,17 +5,23 @@ from collections.abc import Sequence
 import numpy as np
 
 from runtime import duration
+from watcher.findings import Finding
 from watcher.model import Metric, NodeMetrics, Operator, Window
 from watcher.windows.operators import Floats, statistics
+from watcher.windows.sample_range import leave_out, left_out
 from watcher.windows.samples import MIN_SAMPLES, SampleRound
 
 _GAP_FACTOR = 1.5  # a distance above this multiple of a node's usual step is a gap
 
 
 def aggregate(
-    rounds: Sequence[SampleRound], window: Window, interval_seconds: float, operators: Sequence[Operator]
-) -> dict[str, NodeMetrics]:
-    """Compute the metrics of every node over a window.
+    rounds: Sequence[SampleRound],
+    window: Window,
+    interval_seconds: float,
+    operators: Sequence[Operator],
+    most_percent: float,
+) -> tuple[dict[str, NodeMetrics], list[Finding]]:
+    """Compute the metrics of every node over a window, without the samples that cannot be right.
 
     Metrics need at least two samples. The metadata of a node whose samples do not cover the whole window contains
     ``coverage``, the share that they cover, 0 to 1.
@@ -25,20 +31,27 @@ def aggregate(
         window: the window.
         interval_seconds: the sampling interval.
         operators: the operators to compute.
+        most_percent: the largest possible sample, percent of capacity.
 
     Returns:
-        Node name to its metrics; nodes without metrics are left out.
+        Node name to its metrics, without nodes that have none, and a finding for each metric of a node with samples
+        that were left out.
     """
     nodes = sorted({node for round_ in rounds for node in round_.timestamps})
     row_of = {node: row for row, node in enumerate(nodes)}
     metrics: dict[str, list[Metric]] = {node: [] for node in nodes}
+    findings: list[Finding] = []
     series = dict.fromkeys(key for round_ in rounds for key in round_.values)
     for name, type_ in series:
         values = np.full((len(nodes), len(rounds)), np.nan)
         for column, round_ in enumerate(rounds):
             for node, value in round_.values.get((name, type_), {}).items():
                 values[row_of[node], column] = value
+        values, dropped, examples = leave_out(values, most_percent)
         counts, computed = statistics(values, operators)
+        for row in np.flatnonzero(dropped):
+            numbers = int(dropped[row]), int(dropped[row] + counts[row]), float(examples[row])
+            findings.append(left_out(nodes[row], name, window.duration, *numbers, most_percent))
         for row in np.flatnonzero(counts >= MIN_SAMPLES):
             for operator, results in computed.items():
                 metrics[nodes[row]].append(Metric(name, type_, operator, window.duration, float(results[row])))
@@ -48,7 +61,7 @@ def aggregate(
             timestamps[row_of[node], column] = timestamp
     taken_at = np.array([round_.taken_at for round_ in rounds])
     coverage = dict(zip(nodes, _coverage(taken_at, timestamps, window, interval_seconds).tolist(), strict=True))
-    return {
+    computed_nodes = {
         node: NodeMetrics(
             tuple(metrics[node]),
             metadata={} if coverage[node] >= 1 else {"coverage": round(coverage[node], 4)},
@@ -56,6 +69,7 @@ def aggregate(
         for node in nodes
         if metrics[node]
     }
+    return computed_nodes, findings
 
 
 def _coverage(taken_at: Floats, timestamps: Floats, window: Window, interval_seconds: float) -> Floats:

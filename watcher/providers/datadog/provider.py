@@ -55,6 +55,7 @@ class DatadogProvider:
         if problems:
             raise SettingsError(problems)
         self._operators = settings.watch.operators
+        self._most_percent = 100 * settings.watch.max_sample_ratio
         self._address = api_address(settings.provider.address or DEFAULT_ADDRESS)
         self._shown = without_credentials(self._address)
         self._session = ProviderSession(settings.provider, self._authenticate)
@@ -199,7 +200,7 @@ class DatadogProvider:
     ) -> tuple[PointTable, list[Finding]]:
         """Return a table of a query's points by node, and findings about points that belong to no node."""
         attributes, error_text = answer
-        table = PointTable(query.text, query.type, window, _step(window))
+        table = PointTable(query.text, query.type, window, _step(window), self._most_percent)
         times = to_floats(attributes["times"]) / 1000
         unmatched: list[str] = []
         unusable = ["without a series"] * abs(len(attributes["series"]) - len(attributes["values"]))

@@ -56,6 +56,7 @@ class SignalFxProvider:
             raise SettingsError([f"{variables}: {problem}"])
         self._options = settings.signalfx
         self._operators = settings.watch.operators
+        self._most_percent = 100 * settings.watch.max_sample_ratio
         self._address = settings.provider.address or DEFAULT_ADDRESS
         self._shown = without_credentials(self._address)
         self._session = ProviderSession(settings.provider, self._authenticate)
@@ -152,7 +153,8 @@ class SignalFxProvider:
 
     def _table(self, metric: str, answers: Mapping[Any, Any], window: Window, findings: list[Finding]) -> PointTable:
         """Return a table of a metric's points by node; add findings about points that belong to no known node."""
-        table = PointTable(_published(metric), METRICS[metric], window, choose_step(window, _STEPS))
+        step = choose_step(window, _STEPS)
+        table = PointTable(_published(metric), METRICS[metric], window, step, self._most_percent)
 
         def note(kind: Kind, message: str, node: str = "", action: Action = Action.REPORTED) -> None:
             findings.append(Finding(kind, message, window.duration, node, table.name, action))

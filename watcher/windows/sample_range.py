@@ -1,0 +1,57 @@
+"""Samples that cannot be right: below 0, or far above the capacity of the node.
+
+They are left out of a window and counted, never replaced by the nearest possible value: a source that reports -13
+percent every other time has measured nothing then, and an average that counts 0 for it is half the true one. If a node
+has no other samples, its unit or scale is wrong: they are kept, and the analyzer drops their average with a finding.
+https://github.com/kubernetes-sigs/metrics-server/issues/750
+"""
+
+import numpy as np
+
+from watcher.findings import Action, Finding, Kind
+from watcher.windows.operators import Counts, Floats
+
+DEFAULT_PERCENT = 150.0
+LOWEST_PERCENT = -1e-6
+"""Rounding error of a sum of floats around 0: a lower value is a wrong one."""
+
+
+def leave_out(values: Floats, most_percent: float = DEFAULT_PERCENT) -> tuple[Floats, Counts, Floats]:
+    """Replace the samples that cannot be right by NaN.
+
+    Args:
+        values: percent of capacity, shape (nodes, times); NaN where there is no sample.
+        most_percent: the largest possible sample, percent of capacity.
+
+    Returns:
+        The values, the number of samples that were left out of each row, shape (nodes,), and one of them, shape
+        (nodes,); NaN where none was.
+    """
+    right = (values >= LOWEST_PERCENT) & (values <= most_percent)
+    wrong = ~right & ~np.isnan(values) & right.any(axis=1, keepdims=True)
+    counts = wrong.sum(axis=1)
+    if not counts.any():
+        return values, counts, np.full(len(values), np.nan)
+    first = values[np.arange(len(values)), wrong.argmax(axis=1)]
+    return np.where(wrong, np.nan, values), counts, np.where(counts > 0, first, np.nan)
+
+
+def left_out(
+    node: str, metric: str, window: str, dropped: int, total: int, example: float, most_percent: float
+) -> Finding:
+    """Return the finding about samples that were left out.
+
+    Args:
+        node: the node's name.
+        metric: the metric's published name.
+        window: the window's duration, such as ``5m``.
+        dropped: number of samples that were left out.
+        total: number of all samples.
+        example: one of the samples that were left out, percent of capacity.
+        most_percent: the largest possible sample, percent of capacity.
+    """
+    message = (
+        f"{dropped} of {total} samples are below 0 or above {most_percent:g} percent of capacity, such as "
+        f"{example:.4g}: they are left out (watch.max_sample_ratio)"
+    )
+    return Finding(Kind.OUT_OF_RANGE, message, window, node, metric, Action.DROPPED)
