@@ -12,9 +12,10 @@ from functools import partial
 import numpy as np
 
 from research.tbesk.generated import generated_cluster
+from research.tbesk.methods import METHODS
 from trimaran.planning.bound import lower_bound
 from trimaran.planning.local_search import SearchSettings, local_search
-from trimaran.planning.methods import BASELINES, LOCAL_SEARCH
+from trimaran.planning.methods import LOCAL_SEARCH
 from trimaran.planning.planner import default_seconds
 from trimaran.planning.problem import measure
 
@@ -35,7 +36,7 @@ def compare(nodes, pods, seed):
     bound, seconds = timed(lambda: lower_bound(problem, seconds=120))
     unproven = "" if bound.exact else ", time ran out"
     print(f"{size} | lower bound{unproven} | {bound.cost:.4f} | | | | {seconds} |", flush=True)
-    methods = {name: method for name, method in BASELINES.items() if name in RULES or pods <= FEW_PODS}
+    methods = {name: method for name, method in METHODS.items() if name in RULES or pods <= FEW_PODS}
     methods[LOCAL_SEARCH] = partial(local_search, settings=SearchSettings(seconds=default_seconds(pods)))
     for name, method in methods.items():
         plan, seconds = timed(lambda method=method: method(problem, np.random.default_rng(seed)))

@@ -17,10 +17,10 @@ import numpy as np
 
 from research.tbesk.arrivals import churn, follow, in_batches
 from research.tbesk.generated import generated_cluster
+from research.tbesk.methods import METHODS
 from research.tbesk.trials import OPTIMIZERS, compare, contests, rounds_to_converge
 from trimaran.planning.bound import lower_bound
 from trimaran.planning.local_search import SearchSettings, local_search
-from trimaran.planning.methods import BASELINES
 from trimaran.planning.problem import cost, measure
 
 TABLE_RUNS = 10
@@ -82,11 +82,11 @@ def placement(arguments):
 
 def paper_methods(batches):
     """Return the placement methods by name; BES and TBESK place all pods at once, and in batches of the given sizes."""
-    methods = {name: BASELINES[name] for name in ("lra", "bra", "cwt", "fitness")}
+    methods = {name: METHODS[name] for name in ("lra", "bra", "cwt", "fitness")}
     for name in ("bes", "tbesk", "tbesk-original"):
-        methods[f"{name}, all at once"] = BASELINES[name]
+        methods[f"{name}, all at once"] = METHODS[name]
         for size in batches:
-            methods[f"{name}, {size} at a time"] = partial(_batched, BASELINES[name], size)
+            methods[f"{name}, {size} at a time"] = partial(_batched, METHODS[name], size)
     for name, weight in (("Z", 0.0), ("J", 1.0)):
         methods[f"ours, for {name}"] = partial(local_search, settings=SearchSettings(weight, seconds=15))
     return methods
@@ -104,7 +104,7 @@ def with_churn(problem, seed):
     print(f"no plan that places all pods again has a mean J below {np.mean([bound.cost for bound in bounds]):.4f}\n")
     print("| method | Z | spread | J | gap | overloaded | unplaced |\n|---|---:|---:|---:|---:|---:|---:|")
     search = partial(local_search, settings=SearchSettings(rounds=400, seconds=UNLIMITED))
-    methods = {name: (method, 0) for name, method in BASELINES.items()}
+    methods = {name: (method, 0) for name, method in METHODS.items()}
     methods |= {"ours": (search, 0), "ours, and 1 % of the pods moved": (search, 9)}
     for name, (method, moves) in methods.items():
         rounds = follow(problem, method, steps, seed, moves=moves)[1:]
@@ -130,7 +130,7 @@ def figures(arguments, folder=Path(__file__).parent):
     plans = {}
     for name in LABELS:
         rng = np.random.default_rng(arguments.seed)
-        plans[name] = in_batches(BASELINES.get(name, search), problem, FIGURE_STEP, rng)
+        plans[name] = in_batches(METHODS.get(name, search), problem, FIGURE_STEP, rng)
 
     def draw(number, names, points, **labels):
         figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")

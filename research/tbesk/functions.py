@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from research.tbesk.objective import Function
 from scoring.arrays import Float64s
-from trimaran.planning.objective import Function
 
 
 class Benchmark(NamedTuple):

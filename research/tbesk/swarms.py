@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
+from research.tbesk.objective import Objective, t_mutated
 from scoring.arrays import Float64s
-from trimaran.planning.objective import Objective, t_mutated
 
 _POPULATION: Final = 30
 _TINY: Final = 1e-50

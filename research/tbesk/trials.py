@@ -6,10 +6,10 @@ from typing import Final
 import numpy as np
 from scipy.stats import wilcoxon
 
+from research.tbesk.bald_eagle import bald_eagle_search, tbesk, tbesk_original
 from research.tbesk.functions import FUNCTIONS, shifted
+from research.tbesk.objective import Objective, Optimizer
 from research.tbesk.swarms import particle_swarm, satin_bowerbird, sparrow_search
-from trimaran.planning.bald_eagle import bald_eagle_search, tbesk, tbesk_original
-from trimaran.planning.objective import Objective, Optimizer
 
 #: TBESK with the third stage as the TBESK paper prints it and as in the original BES, and its rivals in table 2.
 OPTIMIZERS: Final[Mapping[str, Optimizer]] = {

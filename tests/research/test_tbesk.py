@@ -1,21 +1,27 @@
 """The TBESK paper redrawn: metaheuristics on functions with a known minimum, pods that come and go, and the script."""
 
 import itertools
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 from research.tbesk.__main__ import main
 from research.tbesk.arrivals import churn, follow, in_batches, rebalanced
+from research.tbesk.bald_eagle import bald_eagle_search, tbesk, tbesk_original, tent_map
+from research.tbesk.fitness import BALANCED, COMPRESSIBLE, INCOMPRESSIBLE, Fitness, classes, fitness_rule
 from research.tbesk.functions import FUNCTIONS, shifted
 from research.tbesk.generated import generated_cluster
+from research.tbesk.metaheuristics import place_by_metaheuristic
+from research.tbesk.methods import METHODS
+from research.tbesk.objective import Objective
+from research.tbesk.topsis import cwt_topsis, entropy_weights
 from research.tbesk.trials import OPTIMIZERS, compare, contests, rounds_to_converge
-from trimaran.planning.bald_eagle import bald_eagle_search, tbesk, tbesk_original, tent_map
 from trimaran.planning.bound import lower_bound
 from trimaran.planning.local_search import SearchSettings, local_search
-from trimaran.planning.methods import BASELINES
-from trimaran.planning.objective import Objective
-from trimaran.planning.problem import cost
+from trimaran.planning.problem import UNPLACED, Problem, cost, measure, why_unplaced
+from trimaran.planning.rules import place_by_rule
 
 SPHERE = FUNCTIONS["sphere"]
 STEPS = {"start": 40, "rounds": 3, "share": 0.25, "seed": 1}
@@ -157,7 +163,7 @@ def test_batches_see_the_batches_before() -> None:
     problem = generated_cluster(5, 40, seed=1)
     rng = np.random.default_rng(0)
     for name in ("lra", "bra", "cwt", "fitness"):
-        assert (in_batches(BASELINES[name], problem, 7, rng) == BASELINES[name](problem, rng)).all()
+        assert (in_batches(METHODS[name], problem, 7, rng) == METHODS[name](problem, rng)).all()
 
 
 def test_pods_come_and_go() -> None:
@@ -168,10 +174,10 @@ def test_pods_come_and_go() -> None:
     def search(problem, rng):
         return local_search(problem, rng, SearchSettings(rounds=300, seconds=60))
 
-    by_rule, by_search = (follow(problem, method, steps, seed=1) for method in (BASELINES["lra"], search))
+    by_rule, by_search = (follow(problem, method, steps, seed=1) for method in (METHODS["lra"], search))
     assert len(by_rule) == len(by_search) == 4
     assert all(ours.cost() < rule.cost() for ours, rule in zip(by_search, by_rule, strict=True))
-    plan = BASELINES["lra"](problem, np.random.default_rng(0))
+    plan = METHODS["lra"](problem, np.random.default_rng(0))
     better = rebalanced(problem, plan, 20, np.random.default_rng(0))
     assert 0 < (better != plan).sum() <= 20
     assert cost(problem, better, 1.0) < cost(problem, plan, 1.0)
@@ -186,6 +192,69 @@ def test_pods_leave_and_arrive_in_order() -> None:
     ]
     for before, after in itertools.pairwise(steps):
         assert sorted([*after.gone, *after.staying]) == sorted(before.present)
-    for step, found in zip(steps, follow(problem, BASELINES["lra"], steps, seed=1), strict=True):
+    for step, found in zip(steps, follow(problem, METHODS["lra"], steps, seed=1), strict=True):
         bound = lower_bound(problem.take(step.present), tolerance=0.01)
         assert bound.gap(found.cost()) > 0
+
+
+def test_classes_compare_shares_of_the_node() -> None:
+    """The class of a pod depends on the proportions of the node; a tie is balanced."""
+    demand = np.array([[2.0, 1, 2, 1], [1, 2, 1, 2], [2, 1, 1, 2], [1, 1, 1, 1]])
+    capacity = np.array([[10.0, 10, 10, 10], [40, 10, 40, 10]])
+    expected = [
+        [COMPRESSIBLE, INCOMPRESSIBLE],
+        [INCOMPRESSIBLE, INCOMPRESSIBLE],
+        [BALANCED, INCOMPRESSIBLE],
+        [BALANCED, INCOMPRESSIBLE],
+    ]
+    assert classes(demand, capacity).tolist() == expected
+
+
+def test_fitness_is_the_paper_s() -> None:
+    """R and L match a computation by hand; a plan counts all pods of a node; a pod that does not fit is worst."""
+    problem = Problem.of([[10.0] * 4, [20.0] * 4], [[2.0] * 4, [0.0] * 4], [[4.0] * 4, [4.0] * 4])
+    alone = fitness_rule(problem.balanced[0], problem.used + 4, problem.capacity)
+    assert alone[0] == pytest.approx((1 - 4 / 8) + (0.9 - 0.6))
+    assert alone[1] == pytest.approx((1 - 4 / 20) + (0.9 - 0.2))
+    together, separate = Fitness(problem).of(np.array([[1, 1], [0, 1]]))
+    assert together == pytest.approx((1 - 4 / 16) + (0.9 - 0.4))
+    assert separate == pytest.approx(np.mean(alone))
+    crowded = Problem.of([[10.0] * 4, [20.0] * 4], [[2.0] * 4, [0.0] * 4], [[5.0] * 4, [5.0] * 4])
+    assert Fitness(crowded).of(np.array([[0, 0]]))[0] < -1
+    forbidden = replace(crowded, allowed=np.array([[False, True]]))
+    assert Fitness(forbidden).of(np.array([[0, 1]]))[0] < Fitness(crowded).of(np.array([[0, 1]]))[0]
+
+
+def test_topsis_weights_a_resource_by_its_differences_between_nodes() -> None:
+    """A resource of which all nodes have as much has no weight."""
+    assert entropy_weights(np.array([[1.0, 1.0], [1.0, 3.0]])).tolist() == pytest.approx([0.0, 1.0])
+    used, capacity = np.array([[5.0, 5, 5, 9], [5, 5, 5, 1]]), np.full((2, 4), 10.0)
+    assert cwt_topsis(used[0], used, capacity).tolist() == pytest.approx([0.0, 1.0])
+
+
+def test_a_pod_that_does_not_fit_on_its_preferred_node_goes_elsewhere() -> None:
+    """The first pod stays, the second follows the rule, and the third fits nowhere: it is unplaced, not dropped."""
+    problem = Problem.of([[10.0] * 4, [10.0] * 4], [[0.0] * 4] * 2, [[8.0] * 4] * 3)
+    plan = place_by_rule(problem, fitness_rule, preferred=np.array([0, 0, 0]))
+    assert plan.tolist() == [0, 1, UNPLACED]
+    assert "no room is left" in why_unplaced(problem, 2)
+
+
+def test_metaheuristics_place_pods() -> None:
+    """TBESK's plan fits, is reproducible, and has a better fitness than its first birds."""
+    problem = generated_cluster(5, 40, seed=1)
+    short, long = (partial(place_by_metaheuristic, optimizer=tbesk, evaluations=count) for count in (30, 2000))
+    first, last = (method(problem, np.random.default_rng(4)) for method in (short, long))
+    assert measure(problem, last).overloaded == 0
+    assert Fitness(problem).of(last[None])[0] > Fitness(problem).of(first[None])[0]
+    assert (last == long(problem, np.random.default_rng(4))).all()
+
+
+def test_local_search_is_better_than_the_paper_s_methods() -> None:
+    """On a small cluster of the paper's shape every other method costs more."""
+    problem = generated_cluster(6, 200, seed=5)
+    plan = local_search(problem, np.random.default_rng(0), SearchSettings(rounds=400))
+    best = measure(problem, plan)
+    assert (best.overloaded, best.unplaced) == (0, 0)
+    for name, method in METHODS.items():
+        assert measure(problem, method(problem, np.random.default_rng(0))).cost() > best.cost(), name

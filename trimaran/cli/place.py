@@ -102,7 +102,7 @@ _MORE_TIME = {
     help="Then search by integer programming for the same time again; it proves the optimum for up to about 48 "
     "pod-node pairs.",
 )
-@click.option("--compare", is_flag=True, help="Also show the cost of other methods' plans, such as TBESK.")
+@click.option("--compare", is_flag=True, help="Also show the cost of the plans that old rules of kube-scheduler make.")
 @path_option("--write", "plan_file", help="File to write the plan to, as v1 Bindings.")
 @click.option("--bind", "bind_pods", is_flag=True, help="Bind the pods. [default: dry run]")
 @output_option("text", "json", "yaml")

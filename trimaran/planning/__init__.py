@@ -1,4 +1,4 @@
-"""Batch placement: many pods at once, by scheduler rules, metaheuristics and local search, with a lower bound.
+"""Batch placement: many pods at once, by scheduler rules and local search, with a lower bound.
 
 ``problem`` defines a placement problem and the cost of a plan; ``methods`` lists the methods by name. docs/placement.md
 is the user's page.

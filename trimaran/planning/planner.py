@@ -12,7 +12,7 @@ from trimaran.planning.bound import LowerBound, lower_bound
 from trimaran.planning.cluster import Batch
 from trimaran.planning.exact import check_solvable, solve_exactly
 from trimaran.planning.local_search import SearchSettings, local_search
-from trimaran.planning.methods import BASELINES, LOCAL_SEARCH, SOLVER
+from trimaran.planning.methods import BASELINES, EXACT, LOCAL_SEARCH
 from trimaran.planning.problem import Measures, Problem, cost, measure, why_unplaced
 
 BOUND_SECONDS: Final = 60.0  # 2,000 nodes and 20,000 pods take about 20 s of a processor
@@ -93,7 +93,7 @@ def make_plan(
         report(f"searching for the best plan, for {settings.seconds:g} s at most")
         weight, seconds = settings.spread_weight, settings.seconds
         result = solve_exactly(problem, plan, spread_weight=weight, seconds=seconds, known_bound=bound.cost)
-        method = SOLVER if result.cost < cost(problem, plan, weight) else LOCAL_SEARCH
+        method = EXACT if result.cost < cost(problem, plan, weight) else LOCAL_SEARCH
         plan, bound = result.plan, LowerBound(result.bound, exact=result.proven)
         limited_by = "" if result.proven else "--seconds"
     gap = bound.gap(cost(problem, plan, settings.spread_weight))

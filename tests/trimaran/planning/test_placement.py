@@ -1,7 +1,6 @@
 """Batch placement: measures of plans, the paper's methods, local search, and the lower bound."""
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -10,20 +9,14 @@ from support.placing import every_plan, small
 from research.tbesk.arrivals import churn
 from research.tbesk.generated import generated_cluster
 from trimaran.planning.assignment import Assignment
-from trimaran.planning.bald_eagle import tbesk
 from trimaran.planning.bound import lower_bound
 from trimaran.planning.exchanges import Exchanges
-from trimaran.planning.fitness import BALANCED, COMPRESSIBLE, INCOMPRESSIBLE, Fitness, classes, fitness_rule
 from trimaran.planning.greedy import greedy
 from trimaran.planning.local_search import SearchSettings, improve, local_search
-from trimaran.planning.metaheuristics import place_by_metaheuristic
-from trimaran.planning.methods import BASELINES
 from trimaran.planning.problem import UNPLACED, Problem, cost, imbalances, measure, why_unplaced
 from trimaran.planning.refits import Refits, _RoundStart
 from trimaran.planning.rules import (
     balanced_resources,
-    cwt_topsis,
-    entropy_weights,
     least_requested,
     place_by_rule,
 )
@@ -61,41 +54,11 @@ def test_an_invalid_problem_is_refused(change, named: str) -> None:
         Problem.of(**arguments, resources=("cpu", "memory"))
 
 
-def test_classes_compare_shares_of_the_node() -> None:
-    """The class of a pod depends on the proportions of the node; a tie is balanced."""
-    demand = np.array([[2.0, 1, 2, 1], [1, 2, 1, 2], [2, 1, 1, 2], [1, 1, 1, 1]])
-    capacity = np.array([[10.0, 10, 10, 10], [40, 10, 40, 10]])
-    expected = [
-        [COMPRESSIBLE, INCOMPRESSIBLE],
-        [INCOMPRESSIBLE, INCOMPRESSIBLE],
-        [BALANCED, INCOMPRESSIBLE],
-        [BALANCED, INCOMPRESSIBLE],
-    ]
-    assert classes(demand, capacity).tolist() == expected
-
-
-def test_fitness_is_the_paper_s() -> None:
-    """R and L match a computation by hand; a plan counts all pods of a node; a pod that does not fit is worst."""
-    problem = Problem.of([[10.0] * 4, [20.0] * 4], [[2.0] * 4, [0.0] * 4], [[4.0] * 4, [4.0] * 4])
-    alone = fitness_rule(problem.balanced[0], problem.used + 4, problem.capacity)
-    assert alone[0] == pytest.approx((1 - 4 / 8) + (0.9 - 0.6))
-    assert alone[1] == pytest.approx((1 - 4 / 20) + (0.9 - 0.2))
-    together, separate = Fitness(problem).of(np.array([[1, 1], [0, 1]]))
-    assert together == pytest.approx((1 - 4 / 16) + (0.9 - 0.4))
-    assert separate == pytest.approx(np.mean(alone))
-    crowded = Problem.of([[10.0] * 4, [20.0] * 4], [[2.0] * 4, [0.0] * 4], [[5.0] * 4, [5.0] * 4])
-    assert Fitness(crowded).of(np.array([[0, 0]]))[0] < -1
-    forbidden = replace(crowded, allowed=np.array([[False, True]]))
-    assert Fitness(forbidden).of(np.array([[0, 1]]))[0] < Fitness(crowded).of(np.array([[0, 1]]))[0]
-
-
 def test_rules_of_schedulers() -> None:
-    """LRA and BRA use CPU and memory alone; TOPSIS weights a resource by its differences between nodes."""
+    """LRA and BRA use CPU and memory alone."""
     used, capacity = np.array([[5.0, 1, 9, 9], [4, 4, 0, 0]]), np.full((2, 4), 10.0)
     assert least_requested(used[0], used, capacity).tolist() == pytest.approx([7.0, 6.0])
     assert balanced_resources(used[0], used, capacity).tolist() == pytest.approx([6.0, 10.0])
-    assert entropy_weights(np.array([[1.0, 1.0], [1.0, 3.0]])).tolist() == pytest.approx([0.0, 1.0])
-    assert cwt_topsis(used[0], np.array([[5.0, 5, 5, 9], [5, 5, 5, 1]]), capacity).tolist() == pytest.approx([0.0, 1.0])
 
 
 def test_a_rule_checks_only_its_columns() -> None:
@@ -103,14 +66,6 @@ def test_a_rule_checks_only_its_columns() -> None:
     problem = Problem.of([[10.0] * 4], [[0.0] * 4], [[1, 1, 8, 1], [1, 1, 8, 1]])
     assert place_by_rule(problem, least_requested, columns=2).tolist() == [0, 0]
     assert place_by_rule(problem, least_requested).tolist() == [0, UNPLACED]
-
-
-def test_a_pod_that_does_not_fit_on_its_preferred_node_goes_elsewhere() -> None:
-    """The first pod stays, the second follows the rule, and the third fits nowhere: it is unplaced, not dropped."""
-    problem = Problem.of([[10.0] * 4, [10.0] * 4], [[0.0] * 4] * 2, [[8.0] * 4] * 3)
-    plan = place_by_rule(problem, fitness_rule, preferred=np.array([0, 0, 0]))
-    assert plan.tolist() == [0, 1, UNPLACED]
-    assert "no room is left" in why_unplaced(problem, 2)
 
 
 @pytest.mark.parametrize("spread_weight", [0.0, 1.0])
@@ -309,23 +264,3 @@ def test_the_reason_why_a_pod_has_no_node() -> None:
     problem = replace(problem, group=np.array([1, 0]), allowed=np.array([[True], [False]]))
     assert "no node is allowed" in why_unplaced(problem, 0)
     assert "fits on no node" in why_unplaced(problem, 1)
-
-
-def test_metaheuristics_place_pods() -> None:
-    """TBESK's plan fits, is reproducible, and has a better fitness than its first birds."""
-    problem = generated_cluster(5, 40, seed=1)
-    short, long = (partial(place_by_metaheuristic, optimizer=tbesk, evaluations=count) for count in (30, 2000))
-    first, last = (method(problem, np.random.default_rng(4)) for method in (short, long))
-    assert measure(problem, last).overloaded == 0
-    assert Fitness(problem).of(last[None])[0] > Fitness(problem).of(first[None])[0]
-    assert (last == long(problem, np.random.default_rng(4))).all()
-
-
-def test_local_search_is_better_than_the_paper_s_methods() -> None:
-    """On a small cluster of the paper's shape every other method costs more."""
-    problem = generated_cluster(6, 200, seed=5)
-    plan = local_search(problem, np.random.default_rng(0), SearchSettings(rounds=400))
-    best = measure(problem, plan)
-    assert (best.overloaded, best.unplaced) == (0, 0)
-    for name, method in BASELINES.items():
-        assert measure(problem, method(problem, np.random.default_rng(0))).cost() > best.cost(), name

@@ -7,9 +7,9 @@ the node with the best fitness at that time, or stays unplaced if it fits nowher
 
 import numpy as np
 
+from research.tbesk.fitness import Fitness, fitness_rule
+from research.tbesk.objective import Objective, Optimizer
 from scoring.arrays import Float64s, Int64s
-from trimaran.planning.fitness import Fitness, fitness_rule
-from trimaran.planning.objective import Objective, Optimizer
 from trimaran.planning.problem import Problem
 from trimaran.planning.rules import place_by_rule
 

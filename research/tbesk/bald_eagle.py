@@ -21,8 +21,8 @@ from typing import Final, Literal
 
 import numpy as np
 
+from research.tbesk.objective import Objective, t_mutated
 from scoring.arrays import Float64s
-from trimaran.planning.objective import Objective, t_mutated
 
 _BIRDS: Final = 30
 _ALPHA: Final = 2.0  # reach of the first stage, 1.5 to 2
