@@ -45,9 +45,9 @@ def states(learning):
 
 
 def test_containers_are_found_by_their_pods():
-    """Each container has its template's workload, requests and revision; a container for debugging has no request."""
+    """Each container has its template's workload, requests and revision; one that may be unnamed has no request."""
     pods = {PodKey("shop", "web-1"): RunningPod(TEMPLATE, START - 1000.0)}
-    use = use_of(("web-1", "main", 0.25, GIB), ("web-1", "proxy", 0.05, 1e6), ("web-1", "debugger", 0.01, 1e6))
+    use = use_of(("web-1", "main", 0.25, GIB), ("web-1", "proxy", 0.05, 1e6), ("web-1", "other", 0.01, 1e6))
     found = use_round(use, pods, 0)
     assert [(key.workload, key.container) for key in found.keys] == [(WEB, each) for each in use.containers]
     assert found.container.tolist() == [0, 1, 2]
@@ -55,6 +55,16 @@ def test_containers_are_found_by_their_pods():
     assert len(set(found.revision.tolist())) == 1
     assert found.revision[0] != 0
     assert found.measured_seconds.tolist() == [300.0] * 3
+
+
+@pytest.mark.parametrize("name", ["debugger-x7k2p", "shell"])
+def test_an_ephemeral_container_is_not_learned(name):
+    """A container that a complete template does not name was added to one pod: no other pod has it."""
+    pods = {PodKey("shop", "web-1"): RunningPod(replace(TEMPLATE, is_complete=True), START - 1000.0)}
+    use = use_of(("web-1", "main", 0.25, GIB), ("web-1", name, 3.0, GIB), ("web-1", "proxy", 0.05, 1e6))
+    found = use_round(use, pods, 0)
+    assert [key.container for key in found.keys] == ["main", "proxy"]
+    assert found.container.tolist() == [0, -1, 1]
 
 
 def test_containers_of_unknown_pods_are_left_out():

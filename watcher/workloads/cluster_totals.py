@@ -11,6 +11,7 @@ import numpy as np
 
 from watcher.workload_table import ClusterTotals, Float64s
 from watcher.workloads.array_bytes import UNREADABLE, pack, unpack
+from watcher.workloads.pods import requested
 
 if TYPE_CHECKING:
     from watcher.windows.container_use import ContainerUse
@@ -62,15 +63,12 @@ class TotalsHistory:
 
 
 def _requested(pods: "RunningPods") -> tuple[float, float]:
-    """Return the cores and bytes that the containers of all running pods request."""
+    """Return the cores and bytes that all running pods request."""
     counts: Counter[int] = Counter()
     templates: dict[int, PodTemplate] = {}
     for pod in pods.values():
         counts[id(pod.template)] += 1
         templates[id(pod.template)] = pod.template
-    milli = memory = 0
-    for key, count in counts.items():
-        for container in templates[key].containers:
-            milli += count * (container.cpu_request_milli or 0)
-            memory += count * (container.memory_request_bytes or 0)
-    return milli / 1000, float(memory)
+    amounts = np.array([(count, *requested(templates[key])) for key, count in counts.items()], np.float64)
+    milli, memory = (amounts[:, :1] * amounts[:, 1:]).sum(axis=0) if len(amounts) else (0.0, 0.0)
+    return float(milli) / 1000, float(memory)

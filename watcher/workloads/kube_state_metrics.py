@@ -1,26 +1,31 @@
 """Pods with their workloads and requests from the metrics of kube-state-metrics, present or recorded."""
 
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from runtime.http import budget
 from runtime.http.gather import Deadline
-from runtime.kubernetes.objects import CPU, MAX_AMOUNT, MEMORY, Owner
+from runtime.kubernetes.objects import CPU, MEMORY, Owner
 from runtime.kubernetes.workloads import NAMING_LABELS, Workload, revision_of, workload_of
 from watcher.errors import ProviderAnswerError
-from watcher.workloads.pods import Capacity, ContainerResources, PodKey, PodTemplate, RunningPod, RunningPods
+from watcher.workloads.kube_state_containers import (
+    POD,
+    Ask,
+    Labels,
+    PodContainers,
+    key_of_series,
+    read_containers,
+    read_restarts,
+    series_selector,
+)
+from watcher.workloads.pods import Capacity, PodKey, PodTemplate, RunningPod, RunningPods
 
-Labels = Mapping[str, str]
-Ask = Callable[[str, str], Iterable[tuple[Labels, float]]]
-"""Function that returns labels and value of the series of a selector, of which it keeps some labels only."""
 Series = Callable[[str, Deadline], Iterable[tuple[Labels, float]]]
 """Function that returns labels and value of the series of a PromQL expression."""
 
-_POD = "namespace,pod"
-_CONTAINER = "namespace,pod,container"
-_COLUMNS = (("requests", CPU, 1000), ("requests", MEMORY, 1), ("limits", CPU, 1000), ("limits", MEMORY, 1))
+_UNKNOWN = PodContainers()
 _UNNAMED: Final = {"", "<none>"}
 _NOT_IN_LABELS = re.compile("[^a-zA-Z0-9_]")
 
@@ -34,18 +39,23 @@ class KubeStatePod:
         revision: hash of its template; "" if kube-state-metrics does not export the labels of pods.
         node: its node; "" if unknown.
         uid: its uid; "" if kube-state-metrics does not report it.
-        containers: its containers with requests and limits; containers without any are left out.
+        parts: its containers, with requests and limits.
     """
 
     workload: Workload
     revision: str
     node: str
     uid: str
-    containers: tuple[ContainerResources, ...]
+    parts: PodContainers
 
 
 def read_pods(
-    ask: Ask, matchers: str = "", owner_labels: Sequence[str] = (), wanted: Container[PodKey] | None = None
+    ask: Ask,
+    matchers: str = "",
+    owner_labels: Sequence[str] = (),
+    wanted: Container[PodKey] | None = None,
+    *,
+    are_running: bool = False,
 ) -> dict[PodKey, KubeStatePod]:
     """Return the pods of kube-state-metrics.
 
@@ -57,17 +67,18 @@ def read_pods(
         matchers: label matchers for all series.
         owner_labels: labels that name a workload, the most important first.
         wanted: the pods to read; None for all.
+        are_running: whether the pods run now; otherwise they may have ended.
 
     Raises:
         Exception: ``ask`` failed.
     """
     infos, workloads, label_sets = _named(ask, matchers, owner_labels, wanted)
-    containers = _containers(ask, infos, matchers) if infos else {}
+    parts = read_containers(ask, infos, matchers, are_running=are_running) if infos else {}
     pods = {}
     for key, labels in infos.items():
         revision = revision_of(label_sets.get(key, {}))
         node, uid = labels.get("node", ""), labels.get("uid", "")
-        pods[key] = KubeStatePod(workloads[key], revision, node, uid, containers.get(key, ()))
+        pods[key] = KubeStatePod(workloads[key], revision, node, uid, parts.get(key, _UNKNOWN))
     return pods
 
 
@@ -83,7 +94,7 @@ def _named(
     info = "namespace,pod,uid,node,created_by_kind,created_by_name"
     infos = {
         key_of_series(labels): labels
-        for labels, _ in ask(_selector("kube_pod_info", matchers), info)
+        for labels, _ in ask(series_selector("kube_pod_info", matchers), info)
         if wanted is None or key_of_series(labels) in wanted
     }
     if not infos:
@@ -129,23 +140,37 @@ class KubeStatePods:
             with budget.released():
                 return list(self._series(f"max by ({keep}) ({selector})", deadline))
 
-        phase = _selector("kube_pod_status_phase", 'phase="Running"', self._matchers)
-        running = {key_of_series(labels) for labels, _ in ask(f"{phase} == 1", _POD)}
-        described = read_pods(ask, self._matchers, self._owner_labels, running)
+        phase = series_selector("kube_pod_status_phase", 'phase="Running"', self._matchers)
+        running = {key_of_series(labels) for labels, _ in ask(f"{phase} == 1", POD)}
+        described = read_pods(ask, self._matchers, self._owner_labels, running, are_running=True)
         if not described:
             raise ProviderAnswerError(
                 "Prometheus has no series of kube_pod_info and kube_pod_status_phase: does it scrape "
                 "kube-state-metrics? (prometheus.matchers)"
             )
         started = {
-            key_of_series(labels): at for labels, at in ask(_selector("kube_pod_start_time", self._matchers), _POD)
+            key_of_series(labels): at for labels, at in ask(series_selector("kube_pod_start_time", self._matchers), POD)
         }
+        restarts = read_restarts(ask, described, self._matchers)
         templates: dict[PodTemplate, PodTemplate] = {}
         pods = {}
         for key, pod in described.items():
-            is_guaranteed = bool(pod.containers) and all(map(_is_guaranteed, pod.containers))
-            template = PodTemplate(pod.workload, pod.revision, pod.containers, is_guaranteed=is_guaranteed)
-            pods[key] = RunningPod(templates.setdefault(template, template), started.get(key), pod.uid, pod.node)
+            template = PodTemplate(
+                pod.workload,
+                pod.revision,
+                pod.parts.containers,
+                tuple(each.name for each in pod.parts.init_containers),
+                is_guaranteed=pod.parts.is_guaranteed,
+                pod=pod.parts.pod,
+                is_complete=pod.parts.is_complete,
+            )
+            pods[key] = RunningPod(
+                templates.setdefault(template, template),
+                started.get(key),
+                pod.uid,
+                pod.node,
+                None if restarts is None else restarts.get(key, ()),
+            )
         return pods
 
     def capacity(self, deadline: Deadline) -> Capacity | None:
@@ -156,7 +181,7 @@ class KubeStatePods:
         """
         amounts = []
         for resource in (CPU, MEMORY):
-            selector = _selector("kube_node_status_allocatable", f'resource="{resource}"', self._matchers)
+            selector = series_selector("kube_node_status_allocatable", f'resource="{resource}"', self._matchers)
             amounts += [value for _, value in self._series(f"sum(max by (node) ({selector}))", deadline)]
         return (amounts[0], amounts[1]) if len(amounts) == 2 else None
 
@@ -169,14 +194,9 @@ class KubeStatePods:
         """Do nothing: the provider closes its connections."""
 
 
-def key_of_series(labels: Labels) -> PodKey:
-    """Return namespace and name of a series' pod."""
-    return PodKey(labels.get("namespace", ""), labels.get("pod", ""))
-
-
 def _parents(ask: Ask, kind: str, metric: str, label: str, matchers: str) -> dict[tuple[str, str, str], Owner]:
     """Return the controllers of the objects of a kind, by namespace, kind and name of the object."""
-    selector = _selector(metric, 'owner_is_controller!="false"', matchers)
+    selector = series_selector(metric, 'owner_is_controller!="false"', matchers)
     shared: dict[Owner, Owner] = {}
     return {
         (labels.get("namespace", ""), kind, labels.get(label, "")): shared.setdefault(owner, owner)
@@ -192,36 +212,6 @@ def _label_sets(
     exported = {f"label_{_NOT_IN_LABELS.sub('_', name)}": name for name in names}
     return {
         key: {name: labels[label] for label, name in exported.items() if labels.get(label)}
-        for labels, _ in ask(_selector("kube_pod_labels", matchers), ",".join((_POD, *exported)))
+        for labels, _ in ask(series_selector("kube_pod_labels", matchers), ",".join((POD, *exported)))
         if (key := key_of_series(labels)) in wanted
     }
-
-
-def _containers(ask: Ask, wanted: Container[PodKey], matchers: str) -> dict[PodKey, tuple[ContainerResources, ...]]:
-    """Return the containers of each pod that have a request or a limit, in the order of their names."""
-
-    def amounts(kind: str, resource: str, scale: int) -> dict[tuple[str, str, str], int]:
-        selector = _selector(f"kube_pod_container_resource_{kind}", f'resource="{resource}"', matchers)
-        return {
-            (*key, labels.get("container", "")): round(value * scale)
-            for labels, value in ask(selector, _CONTAINER)
-            if (key := key_of_series(labels)) in wanted and 0 <= value * scale <= MAX_AMOUNT
-        }
-
-    columns = [amounts(*column) for column in _COLUMNS]
-    by_pod: dict[PodKey, list[ContainerResources]] = {}
-    for namespace, pod, container in sorted({key for column in columns for key in column}):
-        resources = ContainerResources(container, *[column.get((namespace, pod, container)) for column in columns])  # type: ignore[arg-type]  # four amounts
-        by_pod.setdefault(PodKey(namespace, pod), []).append(resources)
-    shared: dict[tuple[ContainerResources, ...], tuple[ContainerResources, ...]] = {}
-    return {key: shared.setdefault(tuple(rows), tuple(rows)) for key, rows in by_pod.items()}
-
-
-def _is_guaranteed(container: ContainerResources) -> bool:
-    """Return whether the limits equal the requests, as in all containers of the QoS class Guaranteed."""
-    requests = (container.cpu_request_milli, container.memory_request_bytes)
-    return None not in requests and requests == (container.cpu_limit_milli, container.memory_limit_bytes)
-
-
-def _selector(metric: str, *matchers: str) -> str:
-    return f"{metric}{{{','.join(filter(None, matchers))}}}"

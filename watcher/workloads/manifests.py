@@ -69,6 +69,8 @@ class ManifestReader:
             revision_of(identity.labels),
             *_containers(spec),
             is_guaranteed=status.get("qosClass") == "Guaranteed",
+            pod=_pod_level(spec),
+            is_complete=True,
         )
         uid, node = str(metadata.get("uid") or ""), self._nodes.setdefault(str(node_name), str(node_name))
         started_at = _time(status.get("startTime"), "status.startTime")
@@ -123,6 +125,12 @@ def _resources(container: Mapping[str, Any], role: ContainerRole) -> ContainerRe
         str(container.get("name") or ""),
         _amount(requests, CPU), _amount(requests, MEMORY), _amount(limits, CPU), _amount(limits, MEMORY), role,
     )  # fmt: skip
+
+
+def _pod_level(spec: Mapping[str, Any]) -> ContainerResources | None:
+    """Return the requests and limits of the pod as a whole; None without any."""
+    pod = _resources({"resources": spec.get("resources")}, ContainerRole.UNKNOWN)
+    return pod if any(amount is not None for amount in pod.amounts) else None
 
 
 def _amount(amounts: Mapping[str, Any], resource: str) -> int | None:

@@ -1,5 +1,6 @@
 """Running pods: the workload, the revision and the containers' requests of each."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 
 RECENT_SECONDS: Final = 900.0
 """Time after its newest measurement from which a pod or a container counts as ended: three rounds."""
+
+
+_OF_KUBECTL_DEBUG = re.compile("debugger-[a-z0-9]{5}")
 
 
 DAYS: Final = 14
@@ -45,6 +49,11 @@ class ContainerResources(NamedTuple):
     memory_limit_bytes: int | None = None
     role: ContainerRole = ContainerRole.UNKNOWN
 
+    @property
+    def amounts(self) -> tuple[int | None, ...]:
+        """The requests of CPU and memory, then the limits."""
+        return self.cpu_request_milli, self.memory_request_bytes, self.cpu_limit_milli, self.memory_limit_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class PodTemplate:
@@ -56,6 +65,8 @@ class PodTemplate:
         containers: the containers, then the sidecars (init containers that keep running).
         init_containers: names of the other init containers.
         is_guaranteed: whether the pods have the QoS class Guaranteed.
+        pod: requests and limits of the pod as a whole (``spec.resources``); None without any.
+        is_complete: whether the source names all containers, so that any other one is ephemeral.
     """
 
     workload: Workload
@@ -63,6 +74,21 @@ class PodTemplate:
     containers: tuple[ContainerResources, ...]
     init_containers: tuple[str, ...] = ()
     is_guaranteed: bool = False
+    pod: ContainerResources | None = None
+    is_complete: bool = False
+
+    def is_ephemeral(self, container: str) -> bool:
+        """Return whether a container that the template does not name was added to a pod, as ``kubectl debug`` does."""
+        return self.is_complete or _OF_KUBECTL_DEBUG.fullmatch(container) is not None
+
+
+def requested(template: PodTemplate) -> tuple[int, int]:
+    """Return the millicores and bytes that a pod requests: as a whole, or else its containers and sidecars together."""
+    milli = sum(each.cpu_request_milli or 0 for each in template.containers)
+    memory = sum(each.memory_request_bytes or 0 for each in template.containers)
+    if template.pod is None:
+        return milli, memory
+    return template.pod.cpu_request_milli or milli, template.pod.memory_request_bytes or memory
 
 
 class ContainerRestart(NamedTuple):

@@ -131,7 +131,9 @@ def use_round(use: "ContainerUse", pods: "RunningPods", since: float) -> UseRoun
         if template is None:
             template = templates[id(pod.template)] = _read(pod.template, index)
         known = template.containers.get(container_name)
-        if known is None:  # a container that is not in the template, such as one for debugging
+        if known is None and pod.template.is_ephemeral(container_name):
+            continue  # its use is the pod's, but no other pod of the workload has it
+        if known is None:
             key = ContainerKey(pod.template.workload, container_name)
             known = template.containers[container_name] = index.setdefault(key, len(index)), 0.0, 0.0
         container[row], requests[0, row], requests[1, row] = known

@@ -88,7 +88,7 @@ def history(begin: int) -> Iterator[str]:
             'pod="old-0",container="side",resource="cpu"',
             'pod="old-0",container="main",resource="memory"',
         ],
-        # Only one of two containers has a limit of CPU, so the pod has none.
+        # Only one of two containers has limits, so the pod has none.
         "kube_pod_container_resource_limits": [
             'pod="old-0",container="main",resource="memory"', 'pod="old-0",container="main",resource="cpu"',
         ],
@@ -153,7 +153,7 @@ def test_pods_have_their_owners_requests_and_limits(trace: Trace) -> None:
         "shop/web-5f7c9d-aaaaa": ("Deployment", "shop/web", 1000, 2 * GIB, -1),
         "shop/batch-28391040-x": ("Job", "shop/batch", 4000, 4 * GIB, -1),
         "shop/idle": ("StatefulSet", "shop/idle", 1, 1024**2, -1),
-        "shop/old-0": ("Deployment", "shop/old", 2000, 2 * GIB, 2 * GIB),
+        "shop/old-0": ("Deployment", "shop/old", 2000, 2 * GIB, -1),
     }
 
 

@@ -10,8 +10,9 @@ from runtime.kubernetes.workloads import ENDING_KINDS, Workload, workload_of
 from scoring import Pod
 from trimaran.traces.recording.history import PrometheusHistory
 from trimaran.traces.trace import JOB, NO_LIMIT
+from watcher.workloads.kube_state_containers import PodContainers
 from watcher.workloads.kube_state_metrics import read_pods
-from watcher.workloads.pods import ContainerResources, PodKey
+from watcher.workloads.pods import PodKey
 
 _NODE_BOUND = frozenset({"DaemonSet", "Node"})
 
@@ -73,17 +74,28 @@ def specs_from_kube_state_metrics(
         key: PodSpec(
             *_owner(pod.workload),
             pod.node,
-            (_sum(pod.containers, "cpu_request_milli"), _sum(pod.containers, "memory_request_bytes")),
-            (_sum(pod.containers, "cpu_limit_milli", NO_LIMIT), _sum(pod.containers, "memory_limit_bytes", NO_LIMIT)),
+            (_requested(pod.parts, 0), _requested(pod.parts, 1)),
+            (_limited(pod.parts, 2), _limited(pod.parts, 3)),
         )
         for key, pod in read_pods(ask, matchers, wanted=frozenset(wanted)).items()
     }
 
 
-def _sum(containers: Iterable[ContainerResources], column: str, none: int = 0) -> int:
-    """Return the sum of the containers' amounts, without those that have none; ``none`` if no container has one."""
-    amounts = [amount for each in containers if (amount := getattr(each, column)) is not None]
-    return min(sum(amounts), MAX_AMOUNT) if amounts else none
+def _requested(parts: PodContainers, column: int) -> int:
+    """Return what a pod requests: as a whole, or its containers and sidecars, or its largest init container."""
+    if parts.pod is not None and (amount := parts.pod.amounts[column]) is not None:
+        return min(amount, MAX_AMOUNT)
+    total = sum(each.amounts[column] or 0 for each in parts.containers)
+    return min(max([total, *(each.amounts[column] or 0 for each in parts.init_containers)]), MAX_AMOUNT)
+
+
+def _limited(parts: PodContainers, column: int) -> int:
+    """Return a pod's limit: as a whole, or the sum over its containers; -1, no limit, if any of them has none."""
+    if parts.pod is not None and (amount := parts.pod.amounts[column]) is not None:
+        return min(amount, MAX_AMOUNT)
+    amounts = [each.amounts[column] for each in parts.containers]
+    known = [amount for amount in amounts if amount is not None]
+    return min(sum(known), MAX_AMOUNT) if known and len(known) == len(amounts) else NO_LIMIT
 
 
 def _owner(workload: Workload) -> tuple[str, str]:
