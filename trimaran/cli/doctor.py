@@ -1,4 +1,4 @@
-"""``trimaran doctor``: step-by-step checks of the metrics providers, or of a running watcher, extender or scheduler."""
+"""``trimaran doctor``: step-by-step checks of the metrics providers, or of a running service."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 )
 @click.option("--extender", metavar="URL", help="Check the running extender at this URL instead of the providers.")
 @click.option("--scheduler", metavar="URL", help="Check the running trimaran scheduler at this URL, and its nodes.")
+@click.option("--rebalancer", metavar="URL", help="Check the running rebalancer at this URL, and its rights.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="File with the bearer token for the service.")
 @click.option(
     "--ca-file",
@@ -62,6 +63,7 @@ def doctor(
     running: str | None,
     extender: str | None,
     scheduler: str | None,
+    rebalancer: str | None,
     token_file: Path | None,
     ca_file: Path | None,
     client_certificate: Path | None,
@@ -82,17 +84,20 @@ def doctor(
              trimaran doctor --watcher http://trimaran:2020 --cluster
              trimaran doctor --extender https://trimaran-extender:2021 --ca-file ca.crt --client-certificate client.pem
              trimaran doctor --scheduler http://trimaran-standalone:2025
+             trimaran doctor --rebalancer http://trimaran-rebalancer:2024
              trimaran doctor --worth-it --watcher http://trimaran:2020
 
     Exit status: 0 if all checks pass, 1 if a check fails, 2 if the settings are invalid. With --worth-it: 0 if a gain
     is likely, 3 if none is, 4 if harm is, 1 if the cluster or its load cannot be read.
     """
-    if worth_it and (extender or scheduler or nodes_file):
-        raise click.UsageError("--worth-it reads the cluster: leave out --extender, --scheduler and --nodes")
-    if (extender or scheduler) and (running or nodes_file or cluster or (extender and scheduler)):
-        option, others = ("--extender", "--scheduler") if extender else ("--scheduler", "--extender")
+    services = {"--extender": extender, "--scheduler": scheduler, "--rebalancer": rebalancer}
+    given = [option for option, url in services.items() if url]
+    if worth_it and (given or nodes_file):
+        raise click.UsageError(f"--worth-it reads the cluster: leave out {', '.join(services)} and --nodes")
+    if given and (running or nodes_file or cluster or len(given) > 1):
+        others = ", ".join(option for option in services if option != given[0])
         raise click.UsageError(
-            f"{option} checks one service alone: leave out {others}, --watcher, --nodes and --cluster"
+            f"{given[0]} checks one service alone: leave out {others}, --watcher, --nodes and --cluster"
         )
     flags = {"provider.name": provider, "provider.address": address}
     settings = load_or_exit(WatcherSettings, file, assignments, flags).settings
@@ -102,10 +107,10 @@ def doctor(
         raise SystemExit(report_benefit(settings, running, (token_file, ca_file, client_certificate), output))
     nodes = _node_names(nodes_file, settings if cluster else None)
     access = (token_file, ca_file, client_certificate)
-    if scheduler:
-        steps = _scheduler(scheduler, access)
+    if given:
+        steps = _service(given[0], str(services[given[0]]), access)
     else:
-        steps = _running(extender, running, access, nodes) if extender or running else _providers(settings, nodes)
+        steps = _watcher(running, access, nodes) if running else _providers(settings, nodes)
     checks = []
     for check in steps:
         checks.append(check)
@@ -123,24 +128,31 @@ def doctor(
     raise SystemExit(1 if failed else 0)
 
 
-def _scheduler(address: str, access: tuple[Path | None, ...]) -> "Iterator[Check]":
-    from trimaran.scheduler.examination import examine_scheduler  # only this command needs it
-    from watcher.doctor.remote_service import ServiceConnection
+def _service(option: str, address: str, access: tuple[Path | None, ...]) -> "Iterator[Check]":
+    """Return the steps of the running service that an option names."""
+    from watcher.doctor.remote_service import ServiceConnection  # only this command needs it, and those below
 
-    return examine_scheduler(ServiceConnection(address, *access))
+    connection = ServiceConnection(address, *access)
+    match option:
+        case "--extender":
+            from trimaran.extender.examination import examine_extender
+
+            return examine_extender(connection)
+        case "--scheduler":
+            from trimaran.scheduler.examination import examine_scheduler
+
+            return examine_scheduler(connection)
+        case _:
+            from trimaran.rebalancer.examination import examine_rebalancer
+
+            return examine_rebalancer(connection)
 
 
-def _running(
-    extender: str | None, watcher: str | None, access: tuple[Path | None, ...], nodes: frozenset[str]
-) -> "Iterator[Check]":
-    """Return the steps of a running extender, or else of a running watcher."""
-    from trimaran.extender.examination import examine_extender  # only this command needs them
-    from watcher.doctor.remote_service import ServiceConnection
+def _watcher(address: str, access: tuple[Path | None, ...], nodes: frozenset[str]) -> "Iterator[Check]":
+    from watcher.doctor.remote_service import ServiceConnection  # only this command needs them
     from watcher.doctor.remote_watcher import examine_watcher
 
-    if extender:
-        return examine_extender(ServiceConnection(extender, *access))
-    return examine_watcher(ServiceConnection(str(watcher), *access), nodes)
+    return examine_watcher(ServiceConnection(address, *access), nodes)
 
 
 def _providers(settings: Settings, nodes: frozenset[str]) -> "Iterator[Check]":

@@ -20,6 +20,7 @@ from trimaran.rebalancer.status import explanation
 def create_app(
     rebalancer: Rebalancer,
     status: Callable[[], dict[str, Any]],
+    rights: Callable[[], dict[str, Any]],
     is_alive: Callable[[], bool],
     why_not_ready: Callable[[], str],
     leads: Callable[[], bool],
@@ -30,6 +31,7 @@ def create_app(
     Args:
         rebalancer: the controller.
         status: returns the state.
+        rights: asks the API server for the rights that the account lacks.
         is_alive: returns whether the threads make progress.
         why_not_ready: returns the reason why the cluster is not known yet; empty if it is.
         leads: returns whether this replica may act, or only observes.
@@ -47,6 +49,10 @@ def create_app(
     @app.get("/status")
     def show_status() -> Response:
         return flask_response(responses.json_response(status()))
+
+    @app.get("/rights")
+    def show_rights() -> Response:
+        return flask_response(responses.json_response(rights()))
 
     @app.get("/explain")
     def explain() -> Response:

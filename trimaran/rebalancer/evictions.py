@@ -18,13 +18,16 @@ import requests
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
-from runtime.kubernetes.rbac import needed_rule
+from runtime.kubernetes.own_rights import Right
 from runtime.kubernetes.reflector import version_number
 from trimaran.cluster.target_note import REMOVED, TargetNote
 
 MERGE_PATCH = "application/merge-patch+json"
 _MIN_WAIT = 10.0
 _DAY = 86400.0
+_NOTE, _EVICT, _READ = Right("patch", "pods"), Right("create", "pods", "eviction"), Right("get", "pods")
+#: Rights to pods that moves need; without the last one, a late watch ends moves too early.
+MOVE_RIGHTS = (_NOTE, _EVICT, _READ)
 
 
 class EvictionAnswer(StrEnum):
@@ -77,7 +80,7 @@ class Evictor:
             failure = describe(error)
             if note is None and failure.status in {requests.codes.not_found, requests.codes.conflict}:
                 return ""  # the note went with the pod
-            rule = f"; {needed_rule('/api/v1/pods', 'patch')}" if failure.status == requests.codes.forbidden else ""
+            rule = f"; {_NOTE.needed_rule()}" if failure.status == requests.codes.forbidden else ""
             return failure.reason + rule
         return ""
 
@@ -124,8 +127,7 @@ def _outcome(error: BaseException) -> EvictionOutcome:
     if status in {requests.codes.not_found, requests.codes.conflict}:
         return EvictionOutcome(EvictionAnswer.GONE, text)
     if status == requests.codes.forbidden:
-        rule = needed_rule("/api/v1/pods/eviction", "create").replace('["pods"]', '["pods/eviction"]')
-        return EvictionOutcome(EvictionAnswer.FORBIDDEN, f"{text}; {rule}", wait)
+        return EvictionOutcome(EvictionAnswer.FORBIDDEN, f"{text}; {_EVICT.needed_rule()}", wait)
     if status and status < 500:
         return EvictionOutcome(EvictionAnswer.DENIED, text, wait)
     return EvictionOutcome(EvictionAnswer.UNKNOWN, text, wait)

@@ -1,11 +1,19 @@
 """State of a running rebalancer as JSON: the last plan, the moves of the past day, and why a pod stays."""
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
+from runtime.http.failures import describe
+from runtime.http.gather import Deadline
+from runtime.kubernetes.api import REQUEST_FAILURES, Sender
+from runtime.kubernetes.own_rights import missing_rights
 from trimaran.rebalancer.controller import PublishedPlan, Rebalancer
 from trimaran.rebalancer.eligibility import REASONS, Refusal
+from trimaran.rebalancer.evictions import MOVE_RIGHTS
 from trimaran.rebalancer.moves import MoveRecord
 from trimaran.rebalancer.plan import MovePlan, PlannedMove
+
+_REVIEW_SECONDS = 5.0
 
 
 def status_document(rebalancer: Rebalancer, mode: str, *, leads: bool) -> dict[str, Any]:
@@ -38,6 +46,26 @@ def status_document(rebalancer: Rebalancer, mode: str, *, leads: bool) -> dict[s
         "measured": dict(counts.measured),
         "moves": [_record(record) for record in ledger.records],
     }
+
+
+def rights_document(api: Sender, mode: str, namespaces: Collection[str]) -> dict[str, Any]:
+    """Return which rights to pods the account of a rebalancer lacks, each with its remedy; asks the API server.
+
+    Args:
+        api: Kubernetes API.
+        mode: the mode of the settings; in ``observe`` no right is needed but those of the watches.
+        namespaces: the only namespaces whose pods move; empty for all.
+    """
+    missing: Mapping[str, str] = {}
+    failure = ""
+    try:
+        if mode == "act":
+            needed = [right._replace(namespace=each) for each in namespaces or ("",) for right in MOVE_RIGHTS]
+            found = missing_rights(api, needed, Deadline.after(_REVIEW_SECONDS))
+            missing = {str(right): right.needed_rule() for right in found}
+    except REQUEST_FAILURES as error:
+        failure = describe(error).reason
+    return {"mode": mode, "missing": missing, "failure": failure}
 
 
 def explanation(published: PublishedPlan, pod: str) -> dict[str, Any] | None:

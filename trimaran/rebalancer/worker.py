@@ -23,7 +23,7 @@ from trimaran.rebalancer.measured_use import UseReader
 from trimaran.rebalancer.mover import PodMover
 from trimaran.rebalancer.reports import COMPONENT, MoveReporter, RebalancerCounts
 from trimaran.rebalancer.settings import RebalanceSettings
-from trimaran.rebalancer.status import status_document
+from trimaran.rebalancer.status import rights_document, status_document
 
 _MAX_WRITE_SECONDS = 10.0
 
@@ -89,7 +89,10 @@ class RebalancerWorker:
         def status() -> dict[str, object]:
             return status_document(rebalancer, section.mode, leads=leads())
 
-        return create_app(rebalancer, status, threads.is_alive, why_not_ready, leads, self._access)
+        def rights() -> dict[str, object]:
+            return rights_document(api, section.mode, section.namespaces)
+
+        return create_app(rebalancer, status, rights, threads.is_alive, why_not_ready, leads, self._access)
 
     def close(self) -> None:
         """Stop the threads, and release the Lease."""

@@ -50,6 +50,7 @@ def served(controlled: Controlled, mode: str) -> Iterator[PageContext]:
     app = create_app(
         rebalancer,
         lambda: status_document(rebalancer, mode, leads=True),
+        dict,
         lambda: True,
         str,
         lambda: True,

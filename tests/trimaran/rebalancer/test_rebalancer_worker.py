@@ -1,18 +1,24 @@
-"""Worker of ``trimaran rebalance``: mode observe asks for no Lease, and mode act does nothing without it."""
+"""Worker of ``trimaran rebalance``: its Lease, its limits, and ``trimaran doctor --rebalancer``."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from support.nodes_api import NodesApi, http_error
-from support.servers import wait_until
+from support.servers import served_app, wait_until
 from support.watched_api import WatchedApi
 from werkzeug.test import Client
 
 from runtime.server.access import AccessCheck
+from runtime.server.fast_path import FastPath
 from runtime.settings.loading import load
+from trimaran.cli.main import main
 from trimaran.rebalancer import worker as worker_module
+from trimaran.rebalancer.brake import BrakeReason
+from trimaran.rebalancer.ledger import Brake, Ledger
+from trimaran.rebalancer.ledger_store import LedgerStore
 from trimaran.rebalancer.settings import RebalanceSettings
 from trimaran.rebalancer.worker import RebalancerWorker
 
@@ -22,15 +28,23 @@ class WorkerApi(WatchedApi):
 
     Attributes:
         may_lead: whether the account may use Leases.
+        lacks: verb, resource, and if they are not empty subresource and namespace of each right that the account lacks.
         sent: path of each request but lists and watches.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.may_lead, self.sent, self._stored = False, list[str](), NodesApi()
+        self.lacks = set[tuple[str, ...]]()
 
     def send(self, method: str, path: str, *arguments: Any) -> Any:
         self.sent.append(path)
+        if path.endswith("/selfsubjectaccessreviews"):
+            if ("reviews",) in self.lacks:
+                raise http_error(503)
+            asked = arguments[1]["spec"]["resourceAttributes"]
+            right = tuple(asked[name] for name in ("verb", "resource", "subresource", "namespace") if asked[name])
+            return {"status": {"allowed": right not in self.lacks}}
         if "/leases" in path and not self.may_lead:
             raise http_error(403)
         return self._stored.send(method, path, *arguments)
@@ -40,15 +54,29 @@ class WorkerApi(WatchedApi):
 
 
 @contextmanager
-def running(api: WorkerApi, mode: str, **more: float) -> Iterator[Client]:
-    """Run a worker whose watcher does not answer; yield a client of its routes."""
+def serving(api: WorkerApi, mode: str, **more: float | str) -> Iterator[FastPath]:
+    """Run a worker whose watcher does not answer; yield its application."""
     flags = {"mode": mode, "watcher": "http://127.0.0.1:9", "lease_seconds": 3, "interval_seconds": 0.1, **more}
     settings = load(RebalanceSettings, {f"rebalance.{name}": value for name, value in flags.items()}).settings
     worker = RebalancerWorker(settings, [api, api, api], AccessCheck())
     try:
-        yield Client(worker.start())
+        yield worker.start()
     finally:
         worker.close()
+
+
+@contextmanager
+def running(api: WorkerApi, mode: str, **more: float | str) -> Iterator[Client]:
+    """Run a worker; yield a client of its routes."""
+    with serving(api, mode, **more) as app:
+        yield Client(app)
+
+
+def failed_steps(url: str, *options: str) -> dict[str, str]:
+    """Return the messages of the failed steps of ``trimaran doctor --rebalancer``."""
+    output = CliRunner().invoke(main, ["doctor", "--rebalancer", url, *options]).output
+    found = (line[6:].split(": ", 2) for line in output.splitlines() if line.startswith("FAIL"))
+    return {step: message for _, step, message in found}
 
 
 def test_observe_asks_for_no_lease_and_writes_nothing() -> None:
@@ -84,3 +112,48 @@ def test_the_worker_passes_its_limits_on(monkeypatch: pytest.MonkeyPatch, lease:
         monkeypatch.setattr(worker_module, part.__name__, make)
     with running(WorkerApi(), "act", lease_seconds=lease, max_age_seconds=120):
         assert (given["Evictor"][1], given["UseReader"][1]) == (write, 120)
+
+
+@pytest.mark.parametrize(
+    ("right", "named"),
+    [
+        (("get", "pods"), 'may not get pods; {RULE "pods"], verbs: ["get"]}'),
+        (("patch", "pods"), 'may not patch pods; {RULE "pods"], verbs: ["patch"]}'),
+        (("create", "pods", "eviction"), 'may not create pods/eviction; {RULE "pods/eviction"], verbs: ["create"]}'),
+        (("reviews",), "the rights are not known: "),
+    ],
+)
+def test_doctor_names_a_missing_right(right: tuple[str, ...], named: str) -> None:
+    """In mode act doctor asks for each right of a move before the first eviction needs it, and names its rule."""
+    named = named.replace("{RULE ", 'a ClusterRole bound to this user needs the rule {apiGroups: [""], resources: [')
+    api = WorkerApi()
+    api.may_lead, api.lacks = True, {right}
+    with serving(api, "act") as app, served_app(app) as url:
+        wait_until(lambda: any("/configmaps" in path for path in api.sent), "it leads")
+        failed = failed_steps(url)
+        assert named in failed["rights"]
+        api.lacks.clear()
+        assert "rights" not in failed_steps(url)
+        wait_until(lambda: "the watcher has no use" in failed_steps(url)["search"], "it has tried to search")
+
+
+def test_doctor_names_the_brake_and_asks_for_needed_rights_only() -> None:
+    """Observing needs no right of a move, moves in one namespace need no other's, and a brake is a failed step."""
+    api = WorkerApi()
+    api.lacks = {("get", "pods")}
+    with serving(api, "observe") as app, served_app(app) as url:
+        assert "rights" not in failed_steps(url)
+    api.lacks = {("get", "pods"), ("get", "pods", "b"), ("get", "pods", "c")}
+    with serving(api, "act", namespaces="a,b") as app, served_app(app) as url:
+        rule = 'a Role in the namespace b bound to this user needs the rule {apiGroups: [""], resources: ["pods"]'
+        assert f"may not get pods in the namespace b; {rule}" in failed_steps(url)["rights"]
+    api.lacks.clear()
+    brake = Brake(BrakeReason.STOPPED, "stopped by a person", 1.0)
+    with serving(api, "act") as app, served_app(app) as url:
+        assert failed_steps(url) == {}
+        LedgerStore(api, "trimaran", "trimaran-rebalancer").write(Ledger().with_brake(brake))
+        api.may_lead = True
+        wait_until(lambda: "stopped by a person" in failed_steps(url).get("brake", ""), "the brake is read")
+    refused = CliRunner().invoke(main, ["doctor", "--rebalancer", "http://x", "--scheduler", "http://y"])
+    assert refused.exit_code == 2
+    assert "checks one service alone" in refused.output

@@ -95,13 +95,17 @@ def test_only_pods_of_the_groups_namespace_count_and_only_changes_are_written() 
 
 
 @pytest.mark.parametrize(("status", "written"), [(403, False), (409, True)])
-def test_a_refused_patch_is_tried_again_unless_the_group_is_gone(status: int, written: bool) -> None:
+def test_a_refused_patch_is_tried_again_unless_the_group_is_gone(
+    status: int, written: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """A missing right is logged with the rule that is needed; a group that was replaced is left alone."""
     api = Patches()
     api.refuses = status
     statuses = writer(api)
     statuses.pods.replace(pods("Running"))
     assert statuses.write_due() == written
+    reasons = [str(vars(record).get("error")) for record in caplog.records]
+    assert any('resources: ["podgroups/status"], verbs: ["patch"]' in each for each in reasons) == (not written)
     api.refuses = 0
     statuses.write_due()
     assert len(api.sent) == (0 if written else 1)

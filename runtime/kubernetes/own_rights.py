@@ -1,0 +1,56 @@
+"""Check of this account's own rights by reviews, which every account of a cluster may create about itself."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from runtime.http.gather import Deadline
+from runtime.kubernetes.api import Sender
+from runtime.kubernetes.rbac import needed_rule
+
+_REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+class Right(NamedTuple):
+    """Right to objects of the core group.
+
+    Attributes:
+        verb: verb of the requests, such as ``get``.
+        resource: plural name, such as ``pods``.
+        subresource: such as ``eviction``; empty: the object itself.
+        namespace: namespace of the objects; empty: all namespaces.
+    """
+
+    verb: str
+    resource: str
+    subresource: str = ""
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self._path()}{f' in the namespace {self.namespace}' if self.namespace else ''}"
+
+    def needed_rule(self) -> str:
+        """Return the remedy for a missing right."""
+        return needed_rule(
+            f"/api/v1/{f'namespaces/{self.namespace}/' if self.namespace else ''}{self._path()}", self.verb
+        )
+
+    def _path(self) -> str:
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+def missing_rights(api: Sender, rights: Iterable[Right], deadline: Deadline) -> list[Right]:
+    """Return the rights that this account lacks.
+
+    Raises:
+        Exception: one of ``REQUEST_FAILURES``: the API server did not review.
+    """
+    return [right for right in rights if not _is_granted(api, right, deadline)]
+
+
+def _is_granted(api: Sender, right: Right, deadline: Deadline) -> bool:
+    body = {
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": right._asdict()},
+    }  # fmt: skip
+    answer = api.send("POST", _REVIEW, deadline, body)
+    return bool((answer.get("status") or {}).get("allowed"))
