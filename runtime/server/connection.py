@@ -18,7 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from runtime.server.requests import RejectedRequest, RequestHead, RequestReader, Stage
 
@@ -115,6 +115,11 @@ class Connection:
     def buffered_bytes(self) -> int:
         """Number of buffered bytes of incomplete requests."""
         return self._reader.buffered_bytes
+
+    @property
+    def unsent(self) -> tuple[bytes, ...]:
+        """Return the buffers with unsent bytes of the response; several connections may share one."""
+        return tuple(cast("bytes", piece.obj) for piece in self._unsent)
 
     @property
     def is_idle(self) -> bool:

@@ -12,18 +12,16 @@ import selectors
 import socket
 from collections.abc import Callable, Iterable
 from functools import partial
-from heapq import nsmallest
 from typing import NamedTuple
 
 from runtime.server.connection import Connection, ConnectionState, EncodedResponse
+from runtime.server.sending_limit import MIN_WAIT_SECONDS, SendingLimit, longest_waiting
 
-MAX_SENDING = 64  # responses that wait for slow clients; each may hold megabytes that nothing else uses
 MAX_BUFFERED_BYTES = 64 << 20  # of incomplete requests, over all connections
 MAX_CONNECTIONS = 4096
 _OWN_FILES = 124  # other open files of a worker: the store, the log, connections to providers
 _ACCEPTED_AT_ONCE = 256  # per turn, but at most _MAX_EXCESS above the limit before old connections are closed
 _MAX_EXCESS = 32
-_MIN_WAIT_SECONDS = 0.2  # wait for a client before its connection may be closed to make room
 _PAUSE_SECONDS = 0.1  # pause in accepting if no file descriptors are left and no connection can be closed
 _STOP_SECONDS = 2.0  # wait for requests that are on their way when the worker stops
 _NO_FILES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
@@ -80,7 +78,7 @@ class Connections:
         self._connect = connect
         self._max_connections = max_connections
         self._registered: dict[Connection, tuple[int, int]] = {}  # polled events and file descriptor
-        self._sending: set[Connection] = set()
+        self._sending = SendingLimit()
         self._backlog: set[Connection] = set()
         self._buffered: dict[Connection, int] = {}  # bytes of incomplete requests
         self._buffered_bytes = 0
@@ -144,24 +142,11 @@ class Connections:
             self._next_expiry_check = now + 0.5
             self._close([each for each in self._waiting() if now > each.deadline])
         if self._is_full():
-            self._close(_longest(self._waiting(now - _MIN_WAIT_SECONDS), len(self) - self._max_connections))
-        self._limit_sending()
+            self._close(longest_waiting(self._waiting(now - MIN_WAIT_SECONDS), len(self) - self._max_connections))
+        self._close(self._sending.excess(now))
         while self._buffered_bytes > MAX_BUFFERED_BYTES and self._buffered:
-            self._close(_longest(self._buffered, 1))
+            self._close(longest_waiting(self._buffered, 1))
         self._set_accepting(not self._is_stopping and not self._is_full() and now >= self._paused_until)
-
-    def _limit_sending(self) -> None:
-        """Give up the responses with the longest wait for their clients, of those that take nothing first.
-
-        In a flood of such clients, each newer than the last, a client that takes its response has the longest wait.
-        Half of the places are for clients that had no time yet to take any.
-        """
-        excess = len(self._sending) - MAX_SENDING
-        if excess > 0:
-            silent = [each for each in self._sending if not each.has_taken]
-            given_up = _longest(silent, min(excess, len(silent) - MAX_SENDING // 2))
-            self._close(given_up)
-            self._close(_longest(self._sending, excess - len(given_up)))
 
     def stop(self, now: float) -> None:
         """Accept no more connections, and close idle connections after 2 seconds at the latest."""
@@ -219,7 +204,7 @@ class Connections:
             else:
                 self._poller.unregister(file)
             self._registered[connection] = events, file
-            (self._sending.add if events == selectors.EVENT_WRITE else self._sending.discard)(connection)
+        self._sending.update(connection)
         # Backlog, and bytes of incomplete requests.
         (self._backlog.add if connection.has_backlog else self._backlog.discard)(connection)
         buffered = connection.buffered_bytes if connection.state is ConnectionState.READING else 0
@@ -233,8 +218,8 @@ class Connections:
     def _make_room_for_files(self, error: OSError, now: float) -> None:
         """Close waiting connections after file descriptors ran out, or pause accepting if no connection waits."""
         _log.warning("a connection cannot be accepted", extra={"error": error.strerror, "open": len(self)})
-        waiting = self._waiting(now - _MIN_WAIT_SECONDS)
-        self._close(_longest(waiting, 1 + len(self) // 8))
+        waiting = self._waiting(now - MIN_WAIT_SECONDS)
+        self._close(longest_waiting(waiting, 1 + len(self) // 8))
         if not waiting:
             self._paused_until = now + _PAUSE_SECONDS
 
@@ -246,8 +231,3 @@ class Connections:
                     self._poller.register(listener.sock, selectors.EVENT_READ, listener)
                 else:
                     self._poller.unregister(listener.sock)
-
-
-def _longest(connections: Iterable[Connection], count: int) -> list[Connection]:
-    """Return the connections with the longest wait for their clients."""
-    return nsmallest(count, connections, key=lambda connection: connection.since) if count > 0 else []

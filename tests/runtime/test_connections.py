@@ -3,6 +3,7 @@
 import contextlib
 import selectors
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import hypothesis.strategies as st
@@ -24,6 +25,7 @@ from runtime.server.connection import (
 )
 from runtime.server.connections import Connections, ListeningSocket
 from runtime.server.requests import RejectedRequest, RequestHead
+from runtime.server.sending_limit import MAX_WAITING
 
 MAX_CONNECTIONS = 4
 BIG = b"b" * 400_000  # larger than the sockets' buffers
@@ -195,7 +197,7 @@ class Machine(RuleBasedStateMachine):
         waiting = [
             each for each in self.opened if each.state not in {ConnectionState.PROCESSING, ConnectionState.CLOSED}
         ]
-        young = [each for each in waiting if each.since > self.now - connections_module._MIN_WAIT_SECONDS]
+        young = [each for each in waiting if each.since > self.now - connections_module.MIN_WAIT_SECONDS]
         assert len(self.connections) <= max(MAX_CONNECTIONS, len(answering) + len(young))
         assert all(self.now <= each.deadline + 0.5 for each in waiting)
 
@@ -372,48 +374,115 @@ def no_refusal(_refused: RejectedRequest) -> EncodedResponse:
     raise AssertionError
 
 
+class Flood:
+    """Clients that ask for a response that no buffer holds.
+
+    Attributes:
+        opened: their connections, in order.
+    """
+
+    def __init__(self, stack: contextlib.ExitStack, body: Callable[[], bytes]) -> None:
+        self.opened: list[Connection] = []
+        self._stack, self._body = stack, body
+        self._poller = stack.enter_context(contextlib.closing(selectors.DefaultSelector()))
+        self._listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+        self._listener.bind("")
+        self._listener.listen(64)
+        self._connections = Connections(self._poller, [ListeningSocket(self._listener)], self._connect, 1000)
+        stack.callback(self._connections.close)
+
+    def _connect(self, sock: socket.socket, client: Any, server: Any, now: float) -> Connection:
+        def answer(*_: object) -> EncodedResponse:
+            return EncodedResponse((b"HTTP/1.1 200 OK\r\n\r\n", self._body()), keep_alive=True)
+
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 15)
+        self.opened.append(Connection(sock, client, server, 100, answer, no_refusal, now))
+        return self.opened[-1]
+
+    def turn(self, now: float) -> None:
+        for _ in range(3):
+            for key, mask in self._poller.select(0):
+                if isinstance(key.data, Connection):
+                    self._connections.handle_events(key.data, mask, now)
+                else:
+                    self._connections.accept(key.data, now)
+            self._connections.enforce_limits(now)
+
+    def ask(self) -> socket.socket:
+        client = self._stack.enter_context(socket.socket(socket.AF_UNIX))
+        client.connect(self._listener.getsockname())
+        client.sendall(KNOWN)
+        client.setblocking(False)
+        return client
+
+    def sending(self) -> int:
+        return sum(each.state is ConnectionState.SENDING for each in self.opened)
+
+
+@pytest.mark.parametrize(("rate", "pause"), [(500, 0.19), (3000, 0.03), (3000, 0.1)])
+def test_a_client_that_begins_late_outlasts_a_flood_of_others_that_take_nothing(rate: int, pause: float) -> None:
+    """Of a body that all share, no response is given up while its client had less than 0.2 s to take any of it."""
+    body = b"x" * (4 << 20)
+    with contextlib.ExitStack() as stack:
+        flood, received = Flood(stack, lambda: body), 0
+        honest = flood.ask()
+        for step in range(int(rate * 3 * pause)):
+            now = step / rate
+            if step and step % int(rate * pause) == 0:
+                received += len(honest.recv(1 << 20))
+            flood.ask()
+            flood.turn(now)
+        assert received
+        assert flood.opened[0].state is ConnectionState.SENDING
+        for more in (1.0, 1.2):
+            flood.turn(now + more)
+        assert flood.sending() <= MAX_WAITING
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_bodies_that_nothing_else_uses_are_bounded_at_once(keeps: bool) -> None:
+    """The time to begin is not given while the bodies of all responses take more than 64 MiB."""
+    shared = b"x" * (1 << 20)
+    with contextlib.ExitStack() as stack:
+        flood = Flood(stack, lambda: shared if keeps else bytes(1 << 20))
+        for _ in range(200):
+            flood.ask()
+            flood.turn(0.0)
+        assert flood.sending() == (200 if keeps else MAX_WAITING)
+
+
+def test_what_was_sent_counts_no_more() -> None:
+    """After its response, a connection counts with the body of its next one only, and a closed one with none."""
+    bodies = iter([bytes(1 << 20), bytes(80 << 20), b"end"])
+    with contextlib.ExitStack() as stack:
+        flood = Flood(stack, lambda: next(bodies))
+        client = flood.ask()
+        client.sendall(KNOWN * 2)
+        limit = flood._connections._sending
+        seen = set()
+        while not seen or limit._bytes:
+            flood.turn(0.0)
+            seen.add(limit._bytes >> 20)
+            with contextlib.suppress(BlockingIOError):
+                client.recv(1 << 22)
+        assert seen == {1, 80, 0}
+        assert (limit._bodies, limit._users) == ({}, {})
+
+
 def test_a_client_that_takes_its_response_outlasts_others_that_take_nothing() -> None:
     """500 new clients a second, of a response that no buffer holds, do not cut that of one with pauses of 0.2 s."""
+    body = b"x" * (4 << 20)
     with contextlib.ExitStack() as stack:
-        poller = stack.enter_context(contextlib.closing(selectors.DefaultSelector()))
-        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
-        listener.bind("")
-        listener.listen(64)
-        opened: list[Connection] = []
-        response = EncodedResponse((b"x" * (4 << 20),), keep_alive=True)
-
-        def connect(sock: socket.socket, client: Any, server: Any, now: float) -> Connection:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 15)
-            opened.append(Connection(sock, client, server, 100, lambda *_: response, no_refusal, now))
-            return opened[-1]
-
-        connections = Connections(poller, [ListeningSocket(listener)], connect, 1000)
-        stack.callback(connections.close)
-
-        def turn(now: float) -> None:
-            for _ in range(3):
-                for key, mask in poller.select(0):
-                    if isinstance(key.data, Connection):
-                        connections.handle_events(key.data, mask, now)
-                    else:
-                        connections.accept(key.data, now)
-                connections.enforce_limits(now)
-
-        def ask() -> socket.socket:
-            client = stack.enter_context(socket.socket(socket.AF_UNIX))
-            client.connect(listener.getsockname())
-            client.sendall(KNOWN)
-            return client
-
-        honest = ask()
-        honest.setblocking(False)
-        received = 0
+        flood, received = Flood(stack, lambda: body), 0
+        honest = flood.ask()
         for step in range(300):
             now = step * 0.2 / 100
             if step % 100 == 1:
                 received += len(honest.recv(1 << 20))
-            ask()
-            turn(now)
+            flood.ask()
+            flood.turn(now)
         assert received
-        assert opened[0].state is ConnectionState.SENDING
-        assert sum(each.state is ConnectionState.SENDING for each in opened) == connections_module.MAX_SENDING
+        assert flood.opened[0].state is ConnectionState.SENDING
+        for more in (1.0, 1.2):
+            flood.turn(now + more)
+        assert flood.sending() == MAX_WAITING
