@@ -5,10 +5,10 @@ on the changes, not on the number of nodes or pods. Pods with the same namespace
 which a selector is compared with once.
 """
 
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from scoring.table.shared_counts import NodeCounts, SharedCounts
 if TYPE_CHECKING:
     from scoring.table.occupancy import Occupancy, PlacedPod
 
+NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
+"""Label of each namespace with its name, since Kubernetes 1.22."""
 _MAX_CACHED_RULES = 10_000
 
 
@@ -63,7 +65,7 @@ class PodCriterion:
     """
 
     selector: LabelSelector | None
-    namespaces: Collection[str] | None
+    namespaces: Container[str] | None
 
     def matches(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Return whether a pod meets the condition."""
@@ -77,7 +79,7 @@ class SelectorSources:
     """Objects other than nodes and pods that select pods.
 
     Attributes:
-        namespace_labels: labels of each namespace.
+        namespace_labels: labels of each namespace; ``kubernetes.io/metadata.name`` follows from its name.
         service_selectors: selectors of the Services of each namespace, without those that have none.
         owner_selectors: selectors of ReplicationControllers, ReplicaSets and StatefulSets, by namespace, kind and name.
         default_constraints: cache of the default spread constraints by the properties of pods that determine them.
@@ -97,8 +99,29 @@ class SelectorSources:
             return PodCriterion(term.selector, term.namespaces)
         if not chosen.requirements:
             return PodCriterion(term.selector, None)
-        selected = [name for name, labels in self.namespace_labels.items() if chosen.matches(labels)]
-        return PodCriterion(term.selector, {*term.namespaces, *selected})
+        return PodCriterion(term.selector, _SelectedNamespaces(term.namespaces, chosen, self.namespace_labels))
+
+
+@dataclass(frozen=True, slots=True)
+class _SelectedNamespaces:
+    """Namespaces of a term: those it names, and those whose labels its selector matches."""
+
+    named: Collection[str]
+    selector: LabelSelector
+    labels: Mapping[str, Mapping[str, str]]
+
+    def __contains__(self, namespace: object) -> bool:
+        return namespace in self.named or self.selector.matches(labels_of_namespace(str(namespace), self.labels))
+
+
+def labels_of_namespace(namespace: str, known: Mapping[str, Mapping[str, str]]) -> Mapping[str, str]:
+    """Return the labels of a namespace; its name is one of every namespace, which the API server sets.
+
+    Args:
+        namespace: name of the namespace.
+        known: labels of the known namespaces.
+    """
+    return {NAMESPACE_NAME: namespace, **(known.get(namespace) or {})}
 
 
 NO_SOURCES = SelectorSources()
@@ -165,7 +188,7 @@ class PlacedRules:
         if not len(self._terms):
             return []
         candidates = [term for item in (*pod.labels.items(), None) for term in self._terms_by_label.get(item)]
-        labels = namespace_labels.get(pod.namespace) or {}
+        labels = labels_of_namespace(pod.namespace, namespace_labels)
         return [placed for placed in candidates if _selects(placed.term, pod, labels)]
 
     def pods_with(self, placed: PlacedTerm) -> Int64s:

@@ -406,6 +406,45 @@ def test_a_copy_of_the_table_has_an_index_of_its_own():
     assert table.placed_rules.pods_matching(criteria).tolist() == [2]
 
 
+NAMED = "kubernetes.io/metadata.name"
+
+
+@pytest.mark.parametrize("known", [{}, {"shared": {"team": "x"}}, {"shared": {NAMED: "shared"}}])
+@pytest.mark.parametrize(
+    ("requirement", "selected"),
+    [
+        ({"key": NAMED, "operator": "In", "values": ["shared"]}, [1, 0]),
+        ({"key": NAMED, "operator": "NotIn", "values": ["shared"]}, [0, 1]),
+        ({"key": NAMED, "operator": "Exists"}, [1, 1]),
+        ({"key": NAMED, "operator": "DoesNotExist"}, [0, 0]),
+    ],
+)
+@pytest.mark.parametrize("kind", ["podAffinity", "podAntiAffinity"])
+def test_the_name_of_a_namespace_is_one_of_its_labels(kind, requirement, selected, known):
+    """Terms of the pending pod and of placed pods find namespaces by name, though no labels of them are known."""
+    term = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "p"}},
+            "namespaceSelector": {"matchExpressions": [requirement]}}  # fmt: skip
+
+    def pod(name, namespace, **spec):
+        metadata = {"name": name, "namespace": namespace, "labels": {"app": "p"}}
+        return Pod.from_k8s({"metadata": metadata, "spec": {"containers": [{"name": "c"}], **spec}})
+
+    asking = {"affinity": {kind: {REQUIRED: [term]}}}
+    table = NodeTable.from_k8s([{"metadata": {"name": name, "labels": {HOST: name}}} for name in ("m", "n")])
+    table.namespace_labels = known
+    table.assume(pod("one", "shared"), "m")
+    table.assume(pod("two", "other"), "n")
+    criterion = table.selector_sources.criterion(next(iter(_terms(pod("x", "shop", **asking)))))
+    assert table.placed_rules.pods_matching([criterion]).tolist() == selected
+    table.assume(pod("three", "shop", **asking), "m")
+    found = [len(table.placed_rules.terms_matching(pod("y", each), known)) for each in ("shared", "other")]
+    assert found == selected
+
+
+def _terms(pod):
+    return (*pod.scheduling.required_affinity_terms, *pod.scheduling.required_anti_affinity_terms)
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_default_constraints_spread_the_pods_of_an_owner(known):
     """A pod of a ReplicaSet is spread by host name and zone; Services narrow the selector of the pods to count."""

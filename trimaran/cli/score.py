@@ -39,6 +39,7 @@ from trimaran.cli.options import (
     watcher_options,
 )
 from trimaran.cli.score_input import WatcherInput, read_watcher
+from trimaran.planning.file_gaps import file_gaps
 from trimaran.plugins import DEFAULT_PLUGIN, installed_plugins, read_scheduler_file
 from trimaran.scheduler_file import scheduler_file
 from watcher.model import WatcherMetrics
@@ -136,7 +137,10 @@ def score(
         prepared = profile.prepare(nodes, judged, read.levels)
     scores = prepared.score(pod, nodes.feasible(pod))
     obstacles = _obstacles(scores, nodes)
-    for warning in _warnings(scores, snapshot, pods_known=pods_file is not None):
+    for warning in (
+        *_warnings(scores, snapshot, pods_known=pods_file is not None),
+        *file_gaps(pod, nodes, scores.plugins),
+    ):
         echo(f"trimaran: {warning}", err=True)
     ranked = scores.order()
     expected = read.expectation(pod).as_document() if learned_use else None

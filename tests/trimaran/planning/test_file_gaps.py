@@ -1,0 +1,40 @@
+"""Notes about what files of nodes and pods cannot have."""
+
+import pytest
+
+from scoring import NodeTable, Pod
+from trimaran.planning.file_gaps import file_gaps
+
+PLUGINS = ("InterPodAffinity", "PodTopologySpread")
+NODES = [{"metadata": {"name": "n"}}]
+
+
+def manifest(name, keys=(), kind="podAffinity", **spec):
+    """Return a pod with a term whose namespace selector needs labels."""
+    needed = [{"key": key, "operator": "Exists"} for key in keys]
+    term = {"topologyKey": "zone", "labelSelector": {}, "namespaceSelector": {"matchExpressions": needed}}
+    spread = [{"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {}}]
+    affinity = {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}} if keys else {}
+    rules = {"affinity": affinity, "topologySpreadConstraints": spread}
+    return {"metadata": {"name": name, "uid": name}, "spec": {"containers": [{"name": "c"}], **rules, **spec}}
+
+
+@pytest.mark.parametrize("kind", ["podAffinity", "podAntiAffinity"])
+@pytest.mark.parametrize("by_placed", [False, True])
+def test_labels_of_namespaces_are_a_note(kind, by_placed):
+    """Terms of the pod or of placed pods by labels of namespaces are noted; those by their names are not."""
+    asking, plain = manifest("asking", ["team", "kubernetes.io/metadata.name"], kind), manifest("plain")
+    named = manifest("named", ["kubernetes.io/metadata.name"], kind)
+    for first, notes in ((asking, 1), (named, 0)):
+        placed = {**first, "spec": {**first["spec"], "nodeName": "n"}, "status": {"phase": "Running"}}
+        nodes = NodeTable.from_k8s(NODES, [placed] if by_placed else [])
+        found = list(file_gaps(Pod.from_k8s(plain if by_placed else first), nodes, PLUGINS))
+        assert len(found) == notes
+        assert all("namespaceSelector sees none of team, which affects InterPodAffinity" in note for note in found)
+        assert list(file_gaps(Pod.from_k8s(first), nodes, ["CongestionCost"])) == []
+
+
+def test_services_are_a_note():
+    """A pod without constraints of its own would be spread by the selectors of its Services."""
+    (note,) = file_gaps(Pod.from_k8s(manifest("x", topologySpreadConstraints=[])), NodeTable.from_k8s(NODES), PLUGINS)
+    assert "files have no Services" in note
