@@ -69,6 +69,10 @@ def by_world(comparison: Comparison, policy: str, measure: str) -> Float64s:
     return np.array([policies[policy][measure] for policies in comparison.values()])
 
 
+NO_VALUE = "-"
+"""Cell of a change or share of nothing, such as of the hot minutes of worlds without any."""
+
+
 def with_interval(mean: float, low: float | None, high: float | None) -> str:
     """Return a text with a mean and its interval, if there is one, rounded to integers, such as "-12 (-15 to -9)"."""
     return f"{round(mean)}" if low is None or high is None else f"{round(mean)} ({round(low)} to {round(high)})"
@@ -77,17 +81,23 @@ def with_interval(mean: float, low: float | None, high: float | None) -> str:
 def ratio(above: Float64s, below: Float64s) -> str:
     """Return the ratio sum(above) / sum(below) in percent, with its bootstrap interval over worlds, as a text.
 
-    Fewer than five worlds have no interval.
+    Fewer than five worlds have no interval, and neither have worlds of which a resample may have no denominator. The
+    result without a denominator is :data:`NO_VALUE`.
 
     Args:
         above: numerator in each world, shape (worlds,).
         below: denominator in each world, shape (worlds,).
     """
+    if not below.sum():
+        return NO_VALUE
     mean = 100 * above.sum() / below.sum()
     if len(above) < MIN_WORLDS:
         return with_interval(mean, None, None)
     drawn = np.random.default_rng(0).integers(len(above), size=(RESAMPLES, len(above)))
-    low, high = np.percentile(100 * above[drawn].sum(axis=1) / below[drawn].sum(axis=1), (2.5, 97.5))
+    drawn_below = below[drawn].sum(axis=1)
+    if not drawn_below.all():
+        return with_interval(mean, None, None)
+    low, high = np.percentile(100 * above[drawn].sum(axis=1) / drawn_below, (2.5, 97.5))
     return with_interval(mean, low, high)
 
 
@@ -100,12 +110,15 @@ def close_gap(comparison: Comparison, policy: str, goal: str, *, together: bool)
         goal: name of the policy to compare with, such as the oracle; if it was not replayed, the result is "".
         together: add up the hot minutes of all worlds; otherwise average over worlds.
     """
-    if not all(goal in policies for policies in comparison.values()):
+    if not all({goal, DEFAULT} <= policies.keys() for policies in comparison.values()):
         return ""
     if together:
         default = by_world(comparison, DEFAULT, MEASURE)
         return ratio(default - by_world(comparison, policy, MEASURE), default - by_world(comparison, goal, MEASURE))
-    mean = interval(list(gap_closed(comparison, policy, MEASURE, goal).values()))
+    closed = gap_closed(comparison, policy, MEASURE, goal)
+    if not closed:  # in no world the goal is better than the default scheduler
+        return NO_VALUE
+    mean = interval(list(closed.values()))
     return with_interval(mean.mean, mean.low, mean.high)
 
 
@@ -146,6 +159,10 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     comparison = read(arguments.files)
+    if not comparison:
+        parser.error("no world has all policies of the files")
+    if arguments.baseline not in policy_names(comparison):
+        parser.error(f"--baseline {arguments.baseline}: the files have {', '.join(policy_names(comparison))}")
     names = sorted(policy_names(comparison), key=lambda name: by_world(comparison, name, MEASURE).sum())
     print("| policy | hot minutes at 70 % | at 80 % | at 90 % | ± | worse at 80 % in | throttled, core-s "
           "| P99 node use, % | overruns | unplaced | moves | gap closed, % | to the oracle, % |")  # fmt: skip

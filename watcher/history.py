@@ -188,7 +188,7 @@ class History:
         """Return a data frame with one row per node and step (UTC) and one column per metric, such as ``CPU AVG``.
 
         Raises:
-            ImportError: pandas is not installed (``pip install 'trimaran[notebook]'``).
+            ImportError: pandas is not installed (``pip install pandas``).
         """
         import pandas as pd  # optional dependency
 

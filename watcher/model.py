@@ -239,7 +239,7 @@ class WatcherMetrics:
         """Return a data frame with one row per node, and a column per metric (``CPU AVG``) and per metadata key.
 
         Raises:
-            ImportError: pandas is not installed (``pip install 'trimaran[notebook]'``).
+            ImportError: pandas is not installed (``pip install pandas``).
         """
         import pandas as pd  # optional dependency
 

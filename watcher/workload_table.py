@@ -68,7 +68,7 @@ class WorkloadTable:
         """Return a data frame with one row for each workload: use, deviation, first and last measurement, pods.
 
         Raises:
-            ImportError: pandas is not installed (``pip install 'trimaran[notebook]'``).
+            ImportError: pandas is not installed (``pip install pandas``).
         """
         import pandas as pd  # optional dependency
 

@@ -3,7 +3,6 @@
 Callers turn a failure into an exception of their own, which names the setting or option to change.
 """
 
-import contextlib
 import http.client
 import ssl
 from dataclasses import dataclass, replace
@@ -19,6 +18,8 @@ from runtime.http.errors import Canceled, HandshakeTimeout, TooLarge
 from runtime.http.session import CrossHostRedirect, UnexpectedResponse
 
 _LONGEST = 300
+_MOST_MESSAGES = 5
+_MESSAGE_NAMES = ("message", "error", "errors", "reason", "detail", "details", "error_description", "title")
 # OpenSSL's reasons for a response that is not TLS, in its various versions.
 _NOT_TLS = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"}
 _TLS_ALERT = "\x15\x03"  # start of a TLS alert, which a TLS server sends to a client that does not speak TLS
@@ -88,14 +89,31 @@ def _classify(error: BaseException) -> Failure:
 
 
 def status_line(response: requests.Response) -> str:
-    """Return status, reason, and the error message of the body, where common APIs have it."""
+    """Return status, reason, and the error message of the body: where common APIs have it, or its text."""
     line = f"{response.status_code} {masking.to_line(response.reason, _LONGEST)}"
-    with contextlib.suppress(ValueError, AttributeError):
-        body = response.json()
-        text = body.get("error") or body.get("message") or body.get("errors")
-        text = text.get("message", text) if isinstance(text, dict) else text
-        line += f": {masking.to_line(text, _LONGEST)}" if text else ""
-    return line
+    text = masking.to_line(_error_text(response), _LONGEST)
+    return f"{line}: {text}" if text and text != response.reason else line
+
+
+def _error_text(response: requests.Response) -> str:
+    """Return the error message of a JSON body, or a body of plain text; a web page has none."""
+    try:
+        return _message_in(response.json())
+    except ValueError:
+        text = " ".join(response.text.split())
+    is_page = "html" in response.headers.get("Content-Type", "").lower() or text.startswith("<")
+    return "" if is_page or "\N{REPLACEMENT CHARACTER}" in text else text
+
+
+def _message_in(body: object, depth: int = 3) -> str:
+    """Return the message in a JSON body: a text, a list of texts, or an object with one under a common name."""
+    if isinstance(body, str):
+        return body
+    if isinstance(body, list) and depth:
+        return "; ".join(filter(None, (_message_in(each, depth - 1) for each in body[:_MOST_MESSAGES])))
+    if isinstance(body, dict) and depth:
+        return next(filter(None, (_message_in(body.get(name), depth - 1) for name in _MESSAGE_NAMES)), "")
+    return ""
 
 
 def root_cause(error: BaseException) -> BaseException:

@@ -7,11 +7,13 @@ keys), and the client's objects.
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache
+from difflib import get_close_matches
+from functools import cache, lru_cache
 from typing import Any
 
 from runtime.errors import quoted
 
+_SIMILARITY = 0.85  # of a misspelled field: one letter of seven; no two fields of Kubernetes in one object are as alike
 _RARE_YEAR = re.compile(r"(-[0-9]{3,4}|0000|[0-9]{5,6})-[0-9]{2}-[0-9]{2}T[0-9:.]+Z", re.ASCII)
 
 
@@ -70,6 +72,35 @@ def unix_seconds(moment: Any, where: str) -> float | None:
                 raise ValueError(f"{where} has an invalid time: {quoted(moment)}") from None
             moment = datetime.max.replace(tzinfo=UTC) if int(year[1]) > 0 else datetime.min.replace(tzinfo=UTC)
     return moment.timestamp() if isinstance(moment, datetime) else None
+
+
+def check_spelling(owner: Any, names: frozenset[str], where: str) -> None:
+    """Check that no key of a dict is a misspelled field, which would be missing in silence.
+
+    Other unknown keys pass, because newer versions of Kubernetes have more fields. The API server drops misspelled
+    ones.
+
+    Args:
+        owner: the object with the fields.
+        names: names of the fields that are read, in camelCase.
+        where: path of the object, for the message.
+
+    Raises:
+        ValueError: a key is misspelled.
+    """
+    if type(owner) is dict and (found := _misspelled(tuple(owner), names)):
+        raise ValueError(f"{where}.{found[0]}: is no field; did you mean {found[1]}?")
+
+
+@lru_cache(4096)  # nearly all pods have one of a few combinations of keys
+def _misspelled(keys: tuple[object, ...], names: frozenset[str]) -> tuple[object, str] | None:
+    """Return the first misspelled key, and the name of its field."""
+    valid = names | {_snake(name) for name in names}
+    by_lower = {name.lower(): name for name in names}
+    for key in keys:
+        if key not in valid and (close := get_close_matches(str(key)[:100].lower(), by_lower, 1, _SIMILARITY)):
+            return key, by_lower[close[0]]
+    return None
 
 
 @cache

@@ -69,7 +69,7 @@ def items_of(listed: Any, expected: str) -> Iterable[Any]:
         ValueError: the list, or an object in it, has another kind, or is not a list; the error of an object is raised
             when the object is reached.
     """
-    if get(listed, "items") is not None or (isinstance(listed, Mapping) and str(get(listed, "kind")).endswith("List")):
+    if _is_list(listed):
         kind = kind_of(listed)
         if kind.endswith("List") and kind not in {"List", f"{expected}List"}:
             raise ValueError(f"expected {expected} objects, got a {kind}")
@@ -79,6 +79,13 @@ def items_of(listed: Any, expected: str) -> Iterable[Any]:
     if isinstance(listed, str | bytes) or not isinstance(listed, Iterable):
         raise ValueError(f"expected {expected} objects, got a {type(listed).__name__}")  # noqa: TRY004  a user's mistake
     return (check_kind(item, expected) for item in listed)
+
+
+def _is_list(listed: Any) -> bool:
+    """Return whether an object is a list. Its ``items`` may be null: Go writes an empty list so."""
+    if isinstance(listed, Mapping):
+        return "items" in listed or str(get(listed, "kind")).endswith("List")
+    return get(listed, "items") is not None or (hasattr(listed, "items") and type(listed).__name__.endswith("List"))
 
 
 def pod_of(item: Any) -> Any:

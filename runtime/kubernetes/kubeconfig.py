@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from runtime.extras import install_command
 from runtime.http.credentials import InvalidApiServerConfig, UnusableToken, prepare_token, read_token
 from runtime.parsing import parse_yaml, read_bounded
 
@@ -116,8 +117,9 @@ def _content(file: Path) -> Any:
 def _problem(file: Path, context: str, file_option: str, context_option: str) -> str:
     """Return the reason why the kubeconfig cannot be used, or an empty text, without running exec plugins."""
     if find_spec("kubernetes") is None:
-        install = "pip install 'trimaran[kubernetes]'"
-        return f"{file_option} needs the package kubernetes: {install}; in a cluster, leave it unset"
+        return (
+            f"{file_option} needs the package kubernetes: {install_command('kubernetes')}; in a cluster, leave it unset"
+        )
     try:
         content = _content(file)
         contexts = [each["name"] for each in content["contexts"]]

@@ -77,8 +77,10 @@ def _parse(content: bytes | str, kind: str, path: Path | str) -> list[dict[str, 
     for document in documents:
         if document is None:
             continue
-        items = document.get("items", [document]) if isinstance(document, dict) else None
-        for item in items if isinstance(items, list) else [document]:
+        items = document.get("items", [document]) if isinstance(document, dict) else [document]
+        if not isinstance(items, list | None):
+            raise ManifestError(f"{path}: items must be a list, got {quoted(items)}")
+        for item in items or ():  # Go writes an empty list as null
             if not isinstance(item, dict):
                 raise _unexpected_content(path, kind, type(item).__name__)
             objects.append(item)

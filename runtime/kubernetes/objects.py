@@ -22,7 +22,7 @@ from runtime.kubernetes.constraints import (
     read_taints,
     read_tolerations,
 )
-from runtime.kubernetes.k8s_fields import get, get_list, get_texts, unix_seconds
+from runtime.kubernetes.k8s_fields import check_spelling, get, get_list, get_texts, unix_seconds
 from runtime.kubernetes.kinds import check_kind, kind_of, pod_of
 from runtime.kubernetes.quantity import MAX_INT64
 from runtime.kubernetes.scheduling_rules import NO_RULES, SchedulingRules, read_scheduling_rules
@@ -49,6 +49,17 @@ MAX_AMOUNT: Final = 2**53
 _NANO = 10**9
 _WHOLE_POD = frozenset({CPU, MEMORY})
 _HUGE_PAGES = "hugepages-"
+# Fields that are read. A misspelled one raises, because requests that nobody counts would overfill a node.
+_OBJECT = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
+_POD_SPEC = frozenset({
+    "affinity", "containers", "hostNetwork", "initContainers", "nodeName", "nodeSelector", "overhead", "priority",
+    "priorityClassName", "resourceClaims", "resources", "schedulerName", "schedulingGates", "tolerations",
+    "topologySpreadConstraints", "volumes",
+})  # fmt: skip
+_CONTAINER = frozenset({"image", "name", "ports", "resources", "restartPolicy"})
+_RESOURCES = frozenset({"claims", "limits", "requests"})
+_NODE_SPEC = frozenset({"taints", "unschedulable"})
+_NODE_STATUS = frozenset({"allocatable", "capacity", "declaredFeatures", "images"})
 _TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 
@@ -328,16 +339,21 @@ class Pod:
             kept_annotations: names of the annotations to keep.
 
         Raises:
-            ValueError: the object is neither a pod nor a workload, a quantity is invalid or negative, or a constraint
-                is invalid. The message names the pod and the field.
+            ValueError: the object is neither a pod nor a workload, it has neither a name nor containers, a field that
+                is read is misspelled, a quantity is invalid or negative, or a constraint is invalid. The message names
+                the pod and the field.
         """
         given, pod = pod, pod_of(pod)
+        check_spelling(pod, _OBJECT, "pod")
         metadata, spec, status = get(pod, "metadata"), get(pod, "spec"), get(pod, "status")
         namespace, name = get(metadata, "namespace") or "default", get(metadata, "name") or ""
         uid, prefix = get(metadata, "uid") or "", get(metadata, "generateName") or ""
         title = f"pod {namespace}/{name or prefix}"
         where = f"{title}: spec"
+        check_spelling(spec, _POD_SPEC, where)
         containers = _containers(spec, "containers", status, where)
+        if not (name or prefix) and get(spec, "containers") is None:
+            raise ValueError("pod: has neither a name nor containers; is it a v1 Pod?")
         init_containers = _containers(spec, "initContainers", status, where)
         image_volumes = _image_volumes(spec, where)
         stated = get(spec, "overhead")
@@ -429,10 +445,13 @@ class Node:
             ValueError: the object is not a node, the name is missing, or a quantity is invalid or negative.
         """
         node = check_kind(node, "Node")
+        check_spelling(node, _OBJECT, "node")
         metadata, spec, status = get(node, "metadata"), get(node, "spec"), get(node, "status")
         name = get(metadata, "name")
         if not name:
             raise ValueError("node: metadata.name is missing")
+        check_spelling(spec, _NODE_SPEC, f"node {name}: spec")
+        check_spelling(status, _NODE_STATUS, f"node {name}: status")
         annotated = _annotated(metadata)
         capacity = ResourceList.from_k8s(get(status, "capacity"), f"node {name}: status.capacity")
         allocatable = ResourceList.from_k8s(get(status, "allocatable"), f"node {name}: status.allocatable")
@@ -476,6 +495,7 @@ def _containers(spec: Any, kind: str, status: Any, where: str) -> tuple[Containe
         if get(each, "resources") is not None
     }
     for index, container in enumerate(listed):
+        check_spelling(container, _CONTAINER, f"{where}.{kind}[{index}]")
         path = f"{where}.{kind}[{index}].resources"
         written, limits = _written(container, path)
         read_limits = ResourceList.from_k8s(limits, f"{path}.limits")
@@ -503,6 +523,7 @@ def _image_volumes(spec: Any, where: str) -> tuple[str, ...]:
 def _written(owner: Any, path: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Return requests and limits of the field ``resources``, not parsed."""
     resources = get(owner, "resources")
+    check_spelling(resources, _RESOURCES, path)
     written = get(resources, "requests") or {}, get(resources, "limits") or {}
     for kind, amounts in zip(("requests", "limits"), written, strict=True):
         if not isinstance(amounts, Mapping):

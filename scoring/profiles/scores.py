@@ -100,7 +100,7 @@ class Scores:
         plugin's normalized score.
 
         Raises:
-            ImportError: pandas is not installed (``pip install 'trimaran[notebook]'``).
+            ImportError: pandas is not installed (``pip install pandas``).
         """
         import pandas as pd  # an optional dependency
 

@@ -57,3 +57,42 @@ def test_a_row_has_the_change_against_the_baseline_and_the_spread(
     assert rows["learned"][1:6] == ["50", "50", "50", "10", "1"]
     assert rows["requests"][1:6] == ["100", "100", "100", "20", ""]
     assert rows["default"][4] == ""
+
+
+@pytest.mark.parametrize("together", [[], ["--together"]])
+@pytest.mark.parametrize("worlds", [1, 7])
+def test_worlds_without_hot_minutes_have_no_change(
+    evidence_tables: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture,
+    together: list[str], worlds: int,
+) -> None:  # fmt: skip
+    """A change or a gap of nothing is a dash; hot minutes in one world of many have no interval."""
+    cool = {"default": hot(0.0, 0.0), "ours": hot(0.0, 0.0), "clairvoyant": hot(0.0, 0.0)}
+    warm = {"default": hot(200.0, 1.0), "ours": hot(100.0, 1.0), "clairvoyant": hot(50.0, 1.0)}
+    for name, last, expected in (("cool", cool, "-"), ("warm", warm, "-50")):
+        compared = {**{f"w{number}": cool for number in range(worlds - 1)}, "last": last}
+        file = write(tmp_path / f"{name}.json", compared)
+        monkeypatch.setattr("sys.argv", ["evidence_tables.py", str(file), *together])
+        evidence_tables.main()
+        rows = {line.split("`")[1]: line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]}
+        assert rows["ours"][1:4] == [expected] * 3
+        assert rows["ours"][11] == ("-" if last is cool else "67")
+
+
+@pytest.mark.parametrize(
+    ("compared", "arguments", "problem"),
+    [
+        ({"a": {"default": hot(1.0)}}, ["--baseline", "mine"], "--baseline mine: the files have default"),
+        ({"a": {"default": hot(1.0)}, "b": {"ours": hot(1.0)}}, [], "no world has all policies of the files"),
+        ({}, [], "no world has all policies of the files"),
+    ],
+)
+def test_files_without_a_row_to_compare_are_refused(
+    evidence_tables: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture,
+    compared: Any, arguments: list[str], problem: str,
+) -> None:  # fmt: skip
+    """Without a world with all policies, or without the baseline, the message says so, not a traceback."""
+    file = write(tmp_path / "compared.json", compared)
+    monkeypatch.setattr("sys.argv", ["evidence_tables.py", str(file), *arguments])
+    with pytest.raises(SystemExit):
+        evidence_tables.main()
+    assert problem in capsys.readouterr().err

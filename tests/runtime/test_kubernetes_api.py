@@ -314,7 +314,7 @@ def test_a_missing_kubeconfig_is_an_error(tmp_path: Path) -> None:
 def test_a_missing_kubernetes_package_is_an_error(fake: FakeKubernetes, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error about the missing package has the command that installs it."""
     monkeypatch.setattr(kubeconfig, "find_spec", lambda _name: None)
-    assert "pip install 'trimaran[kubernetes]'" in problem(ProviderSettings(kube_config=fake.kube_config()))
+    assert "pip install 'kubernetes>=" in problem(ProviderSettings(kube_config=fake.kube_config()))
 
 
 def test_a_kubeconfig_that_becomes_invalid_is_a_provider_error(fake: FakeKubernetes, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import kubernetes
 import pytest
 
 from runtime.kubernetes import pod_demand
+from runtime.kubernetes.kinds import items_of
 from runtime.kubernetes.workloads import workload_of
 from scoring import Node, Owner, Pod, ResourceList, Workload
 
@@ -88,7 +89,63 @@ def test_all_forms_give_the_same_pod(spelling):
 def test_a_datetime_is_read():
     """A datetime gives the same time as its text."""
     status = {"start_time": datetime(2026, 1, 1, tzinfo=UTC)}
-    assert Pod.from_k8s({"status": status}).scheduled_at == datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+    assert (
+        Pod.from_k8s({"metadata": {"name": "web"}, "status": status}).scheduled_at
+        == datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        (
+            {"spec": {"containers": [{"resources": {"request": {"cpu": 1}}}]}},
+            r"containers\[0\].resources.request: .* requests",
+        ),
+        (
+            {"spec": {"containers": [{"resources": {"Limits": {"cpu": 1}}}]}},
+            r"containers\[0\].resources.Limits: .* limits",
+        ),
+        ({"spec": {"containers": [{"resource": {}}]}}, r"spec.containers\[0\].resource: .* resources"),
+        ({"spec": {"initContainers": [{"resources": {"requets": {}}}]}}, "resources.requets: .* requests"),
+        ({"spec": {"resources": {"limit": {"cpu": 1}}}}, "web: spec.resources.limit: .* limits"),
+        ({"spec": {"container": []}}, "web: spec.container: is no field; did you mean containers?"),
+        ({"spec": {"containers": [], "init-containers": []}}, "spec.init-containers: .* initContainers"),
+        ({"spec": {"containers": [], "nodeselector": {}}}, "spec.nodeselector: .* nodeSelector"),
+        ({"spec": {"containers": [], "toleration": []}}, "spec.toleration: .* tolerations"),
+        ({"Spec": {}}, "pod.Spec: .* spec"),
+    ],
+)
+def test_a_misspelled_field_is_refused(changed, problem):
+    """A field of another spelling raises, so that no request is missing in silence; fields that are not known pass."""
+    with pytest.raises(ValueError, match=problem):
+        Pod.from_k8s({"metadata": {"name": "web"}, **changed})
+    newer = {"ofANewerVersion": {}, "containers": [{"resources": {"requests": {"cpu": 1}, "ofANewerVersion": {}}}]}
+    assert Pod.from_k8s({"metadata": {"name": "web"}, "spec": newer}).containers[0].requests["cpu"] == 1000
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"status": {"allocatables": {}}}, "node n1: status.allocatables: is no field; did you mean allocatable?"),
+        ({"status": {"Capacity": {}}}, "status.Capacity: .* capacity"),
+        ({"spec": {"taint": []}}, "spec.taint: .* taints"),
+        ({"statuss": {}}, "node.statuss: .* status"),
+    ],
+)
+def test_a_misspelled_field_of_a_node_is_refused(changed, problem):
+    """A node without taints, or without room, because of its spelling would be another node."""
+    with pytest.raises(ValueError, match=problem):
+        Node.from_k8s({"metadata": {"name": "n1"}, **changed})
+
+
+@pytest.mark.parametrize("expected", ["Pod", "Node"])
+@pytest.mark.parametrize("kind", [{}, {"kind": "List"}, {"kind": "{}List"}])
+def test_a_null_list_is_empty(kind, expected):
+    """Go writes an empty list as null: in each form of a list it has no objects."""
+    listed = {name: value.format(expected) for name, value in kind.items()}
+    assert list(items_of({**listed, "items": None}, expected)) == []
+    assert list(items_of(type("V1PodList", (), {"items": None, "kind": None, "metadata": None})(), "Pod")) == []
 
 
 def test_a_limit_without_a_request_is_a_request():
@@ -290,6 +347,10 @@ def test_a_workload_of_a_list_is_recognized_without_its_kind():
         ("pod.yaml", "expected a Pod or one of .*, got a str"),
         (None, "expected a Pod or one of .*, got a NoneType"),
         ([POD], "expected a Pod or one of .*, got a list"),
+        ({}, "pod: has neither a name nor containers"),
+        ({"spec": {}}, "pod: has neither a name nor containers"),
+        ({"items": None}, "pod: has neither a name nor containers"),
+        ({"metadata": {"labels": {"a": "b"}}, "status": {}}, "pod: has neither a name nor containers"),
     ],
 )
 def test_other_objects_are_no_pods(item, message):

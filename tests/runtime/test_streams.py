@@ -284,3 +284,32 @@ def test_writes_send_json_with_its_content_type() -> None:
             assert answer == {"done": "/it?fieldManager=trimaran"}
             assert seen.pop() == (method, kind, b'{"a":1}')
         api.close()
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "text"),
+    [
+        ("application/json", b'{"status": "error", "errorType": "bad_data", "error": "parse error"}', ": parse error"),
+        ("application/json", b'{"errors": ["Forbidden", "no such key"]}', ": Forbidden; no such key"),
+        ("application/json", b'{"errors": [{"code": 7, "message": "bad token"}]}', ": bad token"),
+        ("application/json", b'{"error": {"code": "expired", "message": "token expired"}}', ": token expired"),
+        ("application/json", b'{"error": "invalid_token", "error_description": "expired"}', ": invalid_token"),
+        ("application/json", b'"no org id"', ": no org id"),
+        ("application/json", b"[[[[[[1]]]]]]", ""),
+        ("application/json", b"null", ""),
+        ("text/plain", b"no org id\n", ": no org id"),
+        ("text/plain", b"two\nlines", ": two lines"),
+        ("", b"unauthorized", ": unauthorized"),
+        ("text/plain", b"Unauthorized", ""),  # as the status line
+        ("text/html; charset=utf-8", b"please log in", ""),
+        ("", b"<html><body>log in</body></html>", ""),
+        ("application/octet-stream", b"\x00\xff\xfe", ""),
+        ("text/plain", b"x" * 1000, ": " + "x" * 300),
+    ],
+)
+def test_the_text_of_an_error_reply_is_quoted(content_type: str, body: bytes, text: str) -> None:
+    """The reason has the message of a JSON body in its common forms, and a plain text; not a page or bytes."""
+    response = requests.Response()
+    response.status_code, response.reason, response._content = 401, "Unauthorized", body
+    response.headers["Content-Type"] = content_type
+    assert describe(requests.HTTPError(response=response)).reason == f"401 Unauthorized{text}"

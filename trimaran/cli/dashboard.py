@@ -9,6 +9,7 @@ import click
 
 from client.connecting import WatcherCredentials
 from runtime import logs
+from runtime.extras import install_command
 from runtime.settings.fields import http_address
 from trimaran.cli.options import Decorator, credential_options, fail, option, path_option
 from watcher.commands import exit_early
@@ -102,7 +103,7 @@ def dashboard(
             open_services,
         )
     except ImportError as error:
-        fail(f"the dashboard needs {error.name}: pip install 'trimaran[dashboard]'", status=2)
+        fail(f"the dashboard needs {error.name}: {install_command('dashboard')}", status=2)
     logs.configure()
     try:
         viewers = service.open_access(address, access)

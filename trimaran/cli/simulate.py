@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from runtime.extras import install_command
 from runtime.terminal import echo, echo_document, echo_lines, echo_table
 from scoring.plugins.filtering import PluginResultError
 from trimaran.cli.check_trace import check
@@ -22,6 +23,7 @@ from trimaran.cli.simulate_options import (
     DIVISORS,
     FACTORS,
     WINDOW_OPTIONS,
+    OnceCommand,
     html_option,
     nodes_saved_option,
     overcommit_option,
@@ -34,7 +36,7 @@ from trimaran.simulator.autoscaling import Autoscaling
 from trimaran.simulator.comparison import WorkerError
 from trimaran.simulator.faults import read_faults
 from trimaran.simulator.overcommit_advice import SCHEDULERS, advice, header, rows, rules, verdicts
-from trimaran.simulator.overcommit_options import Factors
+from trimaran.simulator.overcommit_options import Factors, each_once
 from trimaran.simulator.policies.catalogue import CONGESTION
 from trimaran.simulator.replay import ReplayOptions
 from trimaran.simulator.replay_batch import ReplayBatch
@@ -56,6 +58,7 @@ def simulate() -> None:
     """
 
 
+simulate.command_class = OnceCommand
 simulate.add_command(import_)
 simulate.add_command(check)
 
@@ -108,8 +111,10 @@ def compare(*, listing: bool, **options: Any) -> None:
     "--overcommit",
     "factors",
     type=Factors(),
-    default=FACTORS,
-    help="Factors to compare; each applies to CPU and memory.",
+    multiple=True,
+    callback=each_once,
+    default=(FACTORS,),
+    help="Factors to compare; repeatable; each applies to CPU and memory.",
 )
 def sweep(factors: tuple[float, ...], output: str, **shared: Any) -> None:
     """Compare policies at several values of overcommit.
@@ -137,8 +142,10 @@ def sweep(factors: tuple[float, ...], output: str, **shared: Any) -> None:
     "--overcommit",
     "factors",
     type=Factors(),
-    default=DIVISORS,
-    help="Factors by which the requests are divided; each applies to CPU and memory.",
+    multiple=True,
+    callback=each_once,
+    default=(DIVISORS,),
+    help="Factors by which the requests are divided; repeatable; each applies to CPU and memory.",
 )
 def overcommit(factors: tuple[float, ...], output: str, **shared: Any) -> None:
     """Show how far one may overcommit: what other requests would have done on recorded days.
@@ -266,7 +273,7 @@ def _replay(shared: Mapping[str, Any], run_batch: Callable[[ReplayBatch], list[R
         fail(f"not enough memory: {error}; replay fewer at once (--jobs), or a shorter trace", 2)
     except ModuleNotFoundError as error:
         extra = {"distributed": "distributed", "matplotlib": "report"}.get(error.name or "", "simulator")
-        fail(f"{error.name} is not installed: pip install 'trimaran[{extra}]'", 2)
+        fail(f"{error.name} is not installed: {install_command(extra)}", 2)
     if html is not None:
         _write_report(sections, html)
     return sections

@@ -45,6 +45,21 @@ WINDOW_OPTIONS = {
 }  # fmt: skip
 
 
+class OnceCommand(click.Command):
+    """Command that refuses an option given twice, unless it is repeatable.
+
+    click takes the last value, so a second ``--policy`` of a command with one policy would drop the first in silence.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Check the arguments and parse them."""
+        _, _, given = self.make_parser(ctx).parse_args(list(args))
+        for parameter in given:
+            if isinstance(parameter, click.Option) and not parameter.multiple and given.count(parameter) > 1:
+                raise click.UsageError(f"{parameter.opts[0]} is given twice, but takes one value", ctx)
+        return super().parse_args(ctx, args)
+
+
 class _Folder(click.Path):
     """Click parameter type: path of a folder. Refuses an empty text, which ``Path`` reads as the current folder."""
 

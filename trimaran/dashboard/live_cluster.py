@@ -72,10 +72,10 @@ class LiveCluster:
         """Return the first 200 objects of a list that a field selector matches."""
         try:
             deadline = Deadline.after(_TIMEOUT_SECONDS)
-            items: list[dict[str, Any]] = self._api.get(path, deadline, fieldSelector=selector, limit=_FEW)["items"]
+            page = next(self._api.pages(path, deadline, fieldSelector=selector, limit=str(_FEW)))
         except REQUEST_FAILURES as error:
             raise _failure(path, error) from None
-        return items
+        return page.items
 
     def _read(self, path: str, reader: ObjectReader[Any], **query: str) -> Iterator[Any]:
         try:

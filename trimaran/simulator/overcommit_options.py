@@ -1,6 +1,8 @@
 """Click parameter types for overcommit factors, the divisors of pod requests."""
 
 import contextlib
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import click
@@ -23,6 +25,13 @@ class Factors(click.ParamType[tuple[float, ...]]):
             if all(MIN_OVERCOMMIT <= factor <= MAX_OVERCOMMIT for factor in factors):
                 return factors
         return self.fail(f"{value!r}: must be {self.expected}", param, ctx)
+
+
+def each_once(
+    _context: click.Context, _option: click.Parameter, lists: Sequence[tuple[float, ...]]
+) -> tuple[float, ...]:
+    """Return the factors of a repeatable option, each once: two replays with the same factor would be the same."""
+    return tuple(dict.fromkeys(chain(*lists)))
 
 
 class Overcommit(Factors):

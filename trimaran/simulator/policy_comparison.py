@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from runtime.errors import quoted
 from scoring import Profile
 from trimaran.scheduler.node_sampling import sample_percent
 from trimaran.simulator.comparison import Comparison
@@ -19,7 +20,7 @@ from trimaran.simulator.replay import Replay, ReplayOptions
 from trimaran.simulator.report.section import ReportSection
 from trimaran.simulator.report.statistics import Interval, by_policy, gaps, over_seeds
 from trimaran.simulator.report.text import tables
-from trimaran.traces.trace import Trace
+from trimaran.traces.trace import MAX_OVERCOMMIT, MIN_OVERCOMMIT, Trace
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class PolicyComparison:
         """Write the report, and its data as JSON to the same path with suffix ``.json``.
 
         Raises:
-            ModuleNotFoundError: matplotlib is not installed; ``pip install 'trimaran[report]'`` installs it.
+            ModuleNotFoundError: matplotlib is not installed; ``pip install matplotlib jinja2`` installs what it needs.
             OSError: a file cannot be written.
         """
         from trimaran.simulator.report.page import write_report  # draws: an extra, and a second of imports
@@ -85,14 +86,16 @@ def compare(
         seed: seed of the choice among equally good nodes.
         seeds: number of replays of each policy, with successive seeds; the measures are their means.
         overcommit: divisors of CPU and memory requests; None means each trace's own.
-        jobs: number of processes, -1 for all processors; more than one needs joblib, ``trimaran[simulator]``.
+        jobs: number of processes, -1 for all processors; more than one needs joblib: ``pip install joblib``.
 
     Raises:
-        ValueError: there is no trace, two have the same name, a policy has the name of another one, a baseline is
-            unknown, or a KubeSchedulerConfiguration is not valid.
+        ValueError: there is no trace or no policy, a trace is something else, such as a path, two traces have the same
+            name, a policy has the name of another one, a baseline is unknown, a number is out of range, or a
+            KubeSchedulerConfiguration is not valid.
     """
-    worlds = list(traces)
+    worlds = _checked_traces(traces)
     _check_names([trace.name for trace in worlds], profiles, baselines)
+    _check_numbers(seed, seeds, overcommit, jobs)
     added = {name: _policy(name, profile) for name, profile in profiles.items()}
     percents = {
         name: sample_percent(profile, default=0)
@@ -132,12 +135,45 @@ def compare(
     return PolicyComparison(section)
 
 
+def _checked_traces(traces: Any) -> list[Trace]:
+    if isinstance(traces, Trace | str | Path):
+        raise ValueError("traces: must be a list of traces, such as [read_trace('worlds/a')]")  # noqa: TRY004
+    worlds = list(traces)
+    for trace in worlds:
+        if not isinstance(trace, Trace):
+            problem = f"traces: must be Trace objects, got {quoted(trace)}; use read_trace to read a folder"
+            raise ValueError(problem)  # noqa: TRY004  a user's mistake
+    return worlds
+
+
+def _check_numbers(seed: int, seeds: int, overcommit: tuple[float, float] | None, jobs: int) -> None:
+    if seed < 0:
+        raise ValueError(f"seed: must be at least 0, got {seed}")
+    if seeds < 1:
+        raise ValueError(f"seeds: must be at least 1, got {seeds}")
+    if jobs == 0:
+        raise ValueError("jobs: 0 is not a number of processes; -1 is one for each processor")
+    if overcommit is not None:
+        _check_overcommit(overcommit)
+
+
+def _check_overcommit(overcommit: Any) -> None:
+    factors = overcommit if isinstance(overcommit, tuple | list) else ()
+    if len(factors) != 2 or not all(MIN_OVERCOMMIT <= factor <= MAX_OVERCOMMIT for factor in factors):
+        wanted = f"two numbers from {MIN_OVERCOMMIT:g} to {MAX_OVERCOMMIT:g}, for CPU and memory"
+        raise ValueError(f"overcommit: must be {wanted}, got {quoted(overcommit)}")
+
+
 def _check_names(worlds: Sequence[str], profiles: Mapping[str, object], baselines: Sequence[str]) -> None:
     if not worlds:
         raise ValueError("traces: there is no trace to replay")
     for name in worlds:
         if worlds.count(name) > 1:
             raise ValueError(f"traces: two are named {name}; name one with dataclasses.replace(trace, name=...)")
+    if isinstance(baselines, str):
+        raise ValueError(f"baselines: must be a list of names, such as [{baselines!r}]")  # noqa: TRY004
+    if not profiles and not baselines:
+        raise ValueError("profiles, baselines: there is no policy to replay")
     known = policy_names()
     for name in baselines:
         if name not in known:

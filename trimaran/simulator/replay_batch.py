@@ -166,13 +166,16 @@ class ReplayBatch:
             whole=all(task in results for task in tasks),
         )
         finished = [result for task in tasks if (result := results.get(task)) is not None]
-        by_seed: dict[tuple[Path, str], list[Mapping[str, float]]] = {}
+        by_seed: dict[Path, dict[str, dict[int, Mapping[str, float]]]] = {}
         for result in finished:
-            by_seed.setdefault((result.task.folder, result.task.policy), []).append(result.measures)
+            policies = by_seed.setdefault(result.task.folder, {})
+            policies.setdefault(result.task.policy, {})[result.task.options.seed] = result.measures
             if result.heat is not None:
                 section.heat[result.task.policy] = result.heat
-        for (folder, policy), measured in by_seed.items():
-            section.comparison.setdefault(names[folder], {})[policy] = over_seeds(measured)
+        for folder, policies in by_seed.items():
+            section.comparison[names[folder]] = {
+                policy: over_seeds(measured) for policy, measured in _with_same_seeds(policies).items()
+            }
         return section
 
     def _options(self, variant: "ReplayVariant") -> list[ReplayOptions]:
@@ -223,6 +226,23 @@ class ReplayBatch:
         elif options.overcommit is not None:
             parts.append(f"overcommit {','.join(f'{value:g}' for value in dict.fromkeys(options.overcommit))}")
         return ", ".join([*parts, f"{result.processor_seconds:.0f} s"])
+
+
+def _with_same_seeds(
+    policies: Mapping[str, Mapping[int, Mapping[str, float]]],
+) -> dict[str, list[Mapping[str, float]]]:
+    """Return the measures of each policy with the seeds that all of them have: fewer after an interruption.
+
+    A policy that has no seed in common with those before it is left out.
+    """
+    seeds: set[int] = set()
+    kept = []
+    for policy, measured in policies.items():
+        common = seeds & measured.keys() if seeds else set(measured)
+        if common:
+            seeds = common
+            kept.append(policy)
+    return {policy: [policies[policy][seed] for seed in sorted(seeds)] for policy in kept}
 
 
 @dataclass(frozen=True, slots=True)

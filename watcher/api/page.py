@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from werkzeug.datastructures import MIMEAccept
 from werkzeug.http import parse_accept_header
 
+from runtime.extras import install_command
 from runtime.server import responses
 from runtime.server.access import AccessCheck, Verdict
 from runtime.server.fast_path import LazyApplication
@@ -25,7 +26,6 @@ ENTRY_POINT_GROUP = "trimaran.pages"
 PAGE_PATH = "/dashboard"
 _PAGE_ADMITS = frozenset({Verdict.ADMITTED, Verdict.NO_TOKEN, Verdict.INVALID_TOKEN})
 _REDIRECT = HttpResponse(b"", 302, None, {"Location": f"{PAGE_PATH}/", "Vary": "Accept"})
-_INSTALL = "pip install 'trimaran[dashboard]'"
 _log = logging.getLogger(__name__)
 
 
@@ -41,9 +41,9 @@ def load_page(watcher: Watcher, access: AccessCheck, settings: Settings) -> "WSG
         try:
             page: WSGIApplication = entry.load()(watcher, access, settings)
         except ImportError as error:
-            _log.info("there is no dashboard", extra={"reason": str(error), "install": _INSTALL})
+            _log.info("there is no dashboard", extra={"reason": str(error), "install": install_command("dashboard")})
         except Exception:  # noqa: BLE001  incompatible versions raise any error; the API must work without the dashboard
-            _log.exception("the dashboard cannot be loaded", extra={"install": _INSTALL})
+            _log.exception("the dashboard cannot be loaded", extra={"install": install_command("dashboard")})
         else:
             return page
     return None

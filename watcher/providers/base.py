@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from runtime import masking
 from runtime.errors import SettingsError, SettingsProblems
+from runtime.extras import install_command
 from runtime.http.gather import Deadline
 from runtime.settings.fields import parsed_json
 from watcher.findings import Finding, Kind
@@ -299,6 +300,6 @@ def open_provider(settings: Settings) -> WindowProvider | SampleProvider:
         factory: ProviderFactory = known[name].load()
     except ImportError as error:
         missing = (error.name or name).partition(".")[0]
-        package = f"'trimaran[{missing}]'" if missing in _EXTRAS else missing
-        raise SettingsError([f"provider {name} lacks a package: {error}; pip install {package}"]) from error
+        command = install_command(missing) if missing in _EXTRAS else f"pip install {missing}"
+        raise SettingsError([f"provider {name} lacks a package: {error}; {command}"]) from error
     return factory(settings)

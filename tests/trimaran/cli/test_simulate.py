@@ -143,6 +143,56 @@ def test_a_sweep_compares_at_each_factor(worlds: list[Path]) -> None:
     assert result["1"]["one"]["default"] != result["1.5"]["one"]["default"]
 
 
+def test_a_repeated_list_of_factors_is_added(worlds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Factors of several --overcommit count together, each once, in both commands with such a list."""
+    replayed: list[float] = []
+
+    def noted(tasks, jobs, scheduler):
+        replayed.extend(dict.fromkeys(task.options.overcommit[0] for task in tasks if not task.options.peak_predictor))
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr(replay_batch, "run_replays", noted)
+    run("sweep", "--trace", worlds[0], "--policy", "random", "--overcommit", "1,1.5", "--overcommit", "2,1.5")
+    assert replayed == [1.0, 1.5, 2.0]
+    replayed.clear()
+    run("overcommit", worlds[0], "--overcommit", "1.5", "--overcommit", "1.2,1.5")
+    assert replayed == [1.5, 1.2, 1.0]  # 1: the recommended requests are as written
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (("run", "--policy", "random", "--policy", "default"), "--policy"),
+        (("compare", "--overcommit", "1", "--overcommit=2"), "--overcommit"),
+        (("sweep", "--seeds", "1", "--seeds", "2"), "--seeds"),
+        (("overcommit", "--jobs=1", "--jobs=2"), "--jobs"),
+        (("generate", "--nodes", "1", "--nodes", "2", "world"), "--nodes"),
+    ],
+)
+def test_a_repeated_option_of_one_value_is_refused(command: tuple[str, ...], option: str) -> None:
+    """A second value would replace the first in silence."""
+    refused = run(*command)
+    assert (refused.exit_code, f"{option} is given twice, but takes one value" in refused.stderr) == (2, True)
+
+
+def test_after_an_interruption_policies_are_compared_by_the_same_seeds(
+    worlds: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A policy with fewer seeds than another counts with those of both; text and JSON have no other means."""
+    command = ("compare", "--trace", worlds[0], "--policy", "random", "--policy", "default", "--seeds", "2")
+
+    def interrupted(tasks, jobs, scheduler):
+        yield from map(run_replay, tasks[:3])  # both seeds of random, the first of default
+        raise KeyboardInterrupt
+
+    first_seed = json.loads(run(*command[:-1], "1", "--json").stdout)
+    monkeypatch.setattr(replay_batch, "run_replays", interrupted)
+    stopped = run(*command, "--json")
+    assert (json.loads(stopped.stdout), stopped.exit_code) == (first_seed, 1)
+    assert "default" in run(*command).stdout
+
+
 def test_an_interrupted_run_is_resumed(worlds: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After Ctrl-C finished replays are printed and stored; the same command then runs only the missing ones."""
     command = ("compare", "--trace", *worlds, "--policy", "default", "--resume-file", tmp_path / "kept", "--json")

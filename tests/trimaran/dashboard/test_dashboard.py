@@ -419,7 +419,7 @@ def test_bad_options_are_one_line_and_status_2():
     program = "import sys; sys.modules['dash'] = None; from trimaran.cli.main import main; main()"
     command = [sys.executable, "-c", program, "dashboard", "--watcher", "http://127.0.0.1:1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, "the dashboard needs dash: pip install 'trimaran[dashboard]'" in done.stderr) == (2, True)
+    assert (done.returncode, "the dashboard needs dash: pip install 'dash>=" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("option", ["--nodes", "--pods"])

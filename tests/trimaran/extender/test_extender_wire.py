@@ -63,11 +63,14 @@ def test_empty_or_missing_nodes_are_valid(nodes) -> None:
         (b'{"Pod": "pod-1"}', "no Pod"),
         (b'{"Pod": {"spec": {"containers": 7}}}', "the Pod cannot be read"),
         (b'{"Pod": {"spec": {"containers": [{"resources": {"requests": {"cpu": "much"}}}]}}}', "cannot be read"),
-        (b'{"Pod": {}, "NodeNames": "node-1"}', "NodeNames must be a list"),
-        (b'{"Pod": {}, "NodeNames": ["node-1", 7]}', "NodeNames must be non-empty strings"),
-        (b'{"Pod": {}, "Nodes": []}', "Nodes must be an object"),
-        (b'{"Pod": {}, "Nodes": {"items": {}}}', "Nodes.items must be a list"),
-        (b'{"Pod": {}, "Nodes": {"items": [{}]}}', "the names of Nodes.items must be non-empty strings"),
+        (b'{"Pod": {"metadata": {"name": "a"}}, "NodeNames": "node-1"}', "NodeNames must be a list"),
+        (b'{"Pod": {"metadata": {"name": "a"}}, "NodeNames": ["node-1", 7]}', "NodeNames must be non-empty strings"),
+        (b'{"Pod": {"metadata": {"name": "a"}}, "Nodes": []}', "Nodes must be an object"),
+        (b'{"Pod": {"metadata": {"name": "a"}}, "Nodes": {"items": {}}}', "Nodes.items must be a list"),
+        (
+            b'{"Pod": {"metadata": {"name": "a"}}, "Nodes": {"items": [{}]}}',
+            "the names of Nodes.items must be non-empty strings",
+        ),
     ],
 )
 def test_an_invalid_body_is_refused_with_the_invalid_part(body: bytes, why: str) -> None:
@@ -95,7 +98,7 @@ def peak_of_refusal(body: bytes) -> int:
 def test_a_body_of_many_elements_is_refused_before_it_is_decoded(element: bytes, route: str) -> None:
     """A body that would take a gigabyte once decoded is refused, wherever its elements are, and takes no memory."""
     many = b"[" + (element + b",") * (LARGE // (len(element) + 1)) + element + b"]"
-    body = b'{"Pod": {}, "%s": %s}' % (route.encode(), many)
+    body = b'{"Pod": {"metadata": {"name": "a"}}, "%s": %s}' % (route.encode(), many)
     # Threads of other tests may take memory meanwhile, but hardly each time.
     assert any(peak_of_refusal(body) < 1 << 20 for _ in range(3))
 

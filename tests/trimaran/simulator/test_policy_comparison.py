@@ -99,12 +99,36 @@ def test_the_report_has_all_parts(worlds, tmp_path):
         ("a", {"profiles": {"default": PROFILE}}, "profiles: the name default is taken; choose another name"),
         ("a", {"baselines": ["defaults"]}, "baselines: unknown policy defaults; policies are: default, "),
         ("a", {"profiles": {"mine": {}}}, "kind: must be KubeSchedulerConfiguration"),
+        ("a", {"baselines": []}, "profiles, baselines: there is no policy to replay"),
+        ("a", {"seeds": 0}, "seeds: must be at least 1, got 0"),
+        ("a", {"seeds": -2}, "seeds: must be at least 1, got -2"),
+        ("a", {"seed": -1}, "seed: must be at least 0, got -1"),
+        ("a", {"jobs": 0}, "jobs: 0 is not a number of processes; -1 is one for each processor"),
+        ("a", {"overcommit": (0, 1)}, "overcommit: must be two numbers from 0.01 to 1000, for CPU and memory, got"),
+        ("a", {"overcommit": 2}, "overcommit: must be two numbers"),
+        ("a", {"overcommit": (2,)}, "overcommit: must be two numbers"),
     ],
 )
 def test_mistakes_are_named(worlds, names, arguments, problem):
     """Wrong arguments are ValueErrors with the argument's name and the remedy, before any replay."""
     with pytest.raises(ValueError, match=problem):
         compare([read_trace(worlds / name) for name in names], **{"profiles": {}, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("as_traces", "arguments", "problem"),
+    [
+        (str, {}, r"traces: must be a list of traces, such as \[read_trace\('worlds/a'\)\]"),
+        (read_trace, {}, "traces: must be a list of traces"),
+        (lambda folder: folder, {}, "traces: must be a list of traces"),
+        (lambda folder: [folder], {}, "traces: must be Trace objects, got .*; use read_trace to read a folder"),
+        (lambda folder: [read_trace(folder)], {"baselines": "default"}, "list of names, such as .'default'"),
+    ],
+)
+def test_arguments_of_another_type_are_named(worlds, as_traces, arguments, problem):
+    """A path for a trace, one trace for a list, and a text for a list of names are errors with the remedy."""
+    with pytest.raises(ValueError, match=problem):
+        compare(as_traces(worlds / "a"), {}, **arguments)
 
 
 def test_the_public_surface_is_pinned():

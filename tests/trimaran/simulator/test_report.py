@@ -148,6 +148,22 @@ def test_fewer_than_five_worlds_have_no_interval() -> None:
     )
 
 
+def test_means_are_over_the_worlds_that_all_policies_have() -> None:
+    """After an interruption the last world lacks policies: text, page and document take their means without it."""
+    interrupted = COMPARISON | {"busy": {"default": COMPARISON["busy"]["default"]}}
+    assert statistics.by_policy(interrupted)["default"][HOT] == statistics.Interval(50.0, None, None, 2)
+    *_, means, gaps = tables(interrupted).split("\n\n")
+    assert means.startswith("2 of 3 worlds, those with all policies: mean")
+    assert re.search(r"default +50 .*\ncooler +30 .*\nclairvoyant +10 ", means)
+    assert re.search(r"cooler +50 .*\n  worse in +0 ", gaps)
+    section = ReportSection("", dict.fromkeys(COMPARISON, 1.5), interrupted, whole=False)
+    assert document([section])[0]["means"]["default"][HOT]["mean"] == 50.0
+    assert page([section], "trimaran")
+    disjoint = {"a": {"default": row(1.0)}, "b": {"cooler": row(1.0)}}
+    assert tables(disjoint).endswith("means: not available: no world has all policies")
+    assert page([ReportSection("", dict.fromkeys("ab", 1.5), disjoint, whole=False)], "trimaran")
+
+
 def test_the_tables_fit_a_screen() -> None:
     """No line is longer than 160 characters with all policies in large worlds, and missing measures have no column."""
     large = row(123_456.0, throttled_core_seconds=1_234_567.89, waited_pod_minutes=123_456.0, node_minutes=1e6)

@@ -105,9 +105,9 @@ def over_seeds(replays: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def by_policy(comparison: Comparison) -> dict[str, dict[str, Interval]]:
-    """Return the interval of each policy's measures over the worlds in which the policy was replayed."""
+    """Return the interval of each policy's measures over the worlds in which all policies were replayed."""
     collected: dict[str, dict[str, list[float]]] = {}
-    for policies in comparison.values():
+    for policies in shared_worlds(comparison).values():
         for policy, measures in policies.items():
             for measure, value in measures.items():
                 collected.setdefault(policy, {}).setdefault(measure, []).append(value)
@@ -115,6 +115,15 @@ def by_policy(comparison: Comparison) -> dict[str, dict[str, Interval]]:
         policy: {measure: interval(values) for measure, values in measures.items()}
         for policy, measures in collected.items()
     }
+
+
+def shared_worlds(comparison: Comparison) -> Comparison:
+    """Return the worlds in which all policies were replayed.
+
+    After an interruption the last worlds lack policies. Means over different worlds would compare the worlds.
+    """
+    names = set(policy_names(comparison))
+    return {world: policies for world, policies in comparison.items() if policies.keys() == names}
 
 
 def gap_closed(comparison: Comparison, policy: str, measure: str, goal: str) -> dict[str, float]:
@@ -140,12 +149,14 @@ def gap_closed(comparison: Comparison, policy: str, measure: str, goal: str) -> 
 def gaps(comparison: Comparison) -> dict[str, dict[str, dict[str, Interval]]]:
     """Return the gap closed, in percent with an interval over worlds, by goal, policy and measure.
 
-    The goals are the better policies in :data:`GOALS`, the measures those in :data:`GAP_MEASURES`. Combinations without
-    any world are left out, so a goal that was not replayed is missing.
+    The goals are the better policies in :data:`GOALS`, the measures those in :data:`GAP_MEASURES`. The worlds are those
+    in which all policies were replayed. Combinations without any world are left out, so a goal that was not replayed is
+    missing.
     """
     result: dict[str, dict[str, dict[str, Interval]]] = {}
+    shared = shared_worlds(comparison)
     for goal, policy, measure in product(GOALS, policy_names(comparison), GAP_MEASURES):
-        if closed := gap_closed(comparison, policy, measure, goal):
+        if closed := gap_closed(shared, policy, measure, goal):
             result.setdefault(goal, {}).setdefault(policy, {})[measure] = interval(list(closed.values()))
     return result
 

@@ -13,6 +13,7 @@ from trimaran.simulator.report.statistics import (
     by_policy,
     gaps,
     lost_cases,
+    shared_worlds,
 )
 
 #: Measures in the tables; the last two only if they were measured.
@@ -27,7 +28,8 @@ _Line = tuple[str, Sequence[str]]
 def tables(comparison: Comparison) -> str:
     """Return a text table for each world (replayed trace).
 
-    For several worlds, tables of means and of gaps closed follow, with intervals from :data:`MIN_WORLDS` worlds on.
+    For several worlds, tables of means and of gaps closed follow. They are over the worlds that have all policies, with
+    intervals from :data:`MIN_WORLDS` worlds on.
     """
     blocks = [
         _block(world, names, [(policy, [number(row[name]) for name in names]) for policy, row in policies.items()])
@@ -44,18 +46,22 @@ def number(value: float) -> str:
 
 def _over_worlds(comparison: Comparison) -> list[str]:
     """Return the tables over all worlds: means and gaps closed, with intervals if there are enough worlds."""
-    worlds = len(comparison)
+    shared = shared_worlds(comparison)
+    if not shared:
+        return ["means: not available: no world has all policies"]
+    worlds = len(shared)
     basis = "mean, 95 % bootstrap interval" if worlds >= MIN_WORLDS else f"mean; an interval needs {MIN_WORLDS} worlds"
-    title = f"{worlds} worlds: {basis}"
-    means = by_policy(comparison)
+    count = "worlds" if worlds == len(comparison) else f"of {len(comparison)} worlds, those with all policies"
+    title = f"{worlds} {count}: {basis}"
+    means = by_policy(shared)
     names = _main(means)
     mean_lines = [line for policy, row in means.items() for line in _interval_lines(policy, row, names)]
     blocks = [_block(title, names, mean_lines)]
-    closed = gaps(comparison)
+    closed = gaps(shared)
     if not closed:
         remedy = f"replay {DEFAULT} and {' or '.join(GOALS)}, in worlds where the second is better"
         return [*blocks, f"gap closed: not available: {remedy}"]
-    worse = [(case.policy, case.measure) for case in lost_cases(comparison)]
+    worse = [(case.policy, case.measure) for case in lost_cases(shared)]
     for goal, rows in closed.items():
         lines: list[_Line] = []
         for policy, row in rows.items():
