@@ -32,11 +32,12 @@ class OutageLog:
         self._causes: set[str] = set()
         self._began_at = self._next_at = self._interval = 0.0
 
-    def failed(self, error: str, **fields: str) -> None:
+    def failed(self, error: str, exception: BaseException | None = None, **fields: str) -> None:
         """Record a failure, and log it if it is new or a reminder is due.
 
         Args:
             error: the cause.
+            exception: a defect, whose traceback is logged.
             fields: further fields of the log line.
         """
         now, cause = self._clock(), _NUMBERS.sub("#", error)
@@ -53,7 +54,7 @@ class OutageLog:
             return
         seconds = round(now - self._began_at)
         extra = {**fields, "error": error, **({"failing_seconds": seconds} if seconds else {})}
-        self._log.warning(self._failing, extra=extra)
+        self._log.warning(self._failing, exc_info=exception, extra=extra)
 
     def worked(self) -> None:
         """Record a success, and log it if the outage ends with it."""

@@ -1,8 +1,47 @@
-"""Waiting for threads to end."""
+"""Turns of a thread that survive every error, and waiting for threads to end."""
 
+import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from runtime.outage_log import OutageLog
+
+_Result = TypeVar("_Result")
+
+
+class TurnGuard:
+    """Guard of the turns of a thread that must go on: an unexpected error ends a turn, not the thread.
+
+    The turn must leave a state from which the next one continues. The traceback is logged when a cause is new, and as a
+    reminder.
+
+    Args:
+        log: logger of the thread's work.
+        failing: message of a failed turn.
+        working: message of the first good turn after that.
+
+    Attributes:
+        failure: why the last turn failed unexpectedly; empty if it did not.
+    """
+
+    def __init__(self, log: logging.Logger, failing: str, working: str) -> None:
+        self._failing, self._outage = failing, OutageLog(log, failing, working)
+        self.failure = ""
+
+    def run(self, turn: Callable[[], _Result], otherwise: _Result) -> _Result:
+        """Run a turn; return its result, or another value if it failed."""
+        try:
+            result = turn()
+        except Exception as error:  # noqa: BLE001  the next turn tries again
+            cause = f"{type(error).__name__}: {error}"
+            self.failure = f"{self._failing}: {cause}"
+            self._outage.failed(cause, error)
+            return otherwise
+        self.failure = ""
+        self._outage.worked()
+        return result
 
 
 def join_all(threads: Sequence[threading.Thread], seconds: float) -> bool:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from runtime.kubernetes.leader_election import Lease
+from runtime.threads import TurnGuard
 
 _STUCK_SECONDS = 300.0
 _FIRST_SECONDS = 0.5  # between attempts until the first cycle has run
@@ -28,6 +29,8 @@ class LeaderThreads:
     ) -> None:
         self._lease, self._lease_seconds, self._cycle, self._interval = lease, lease_seconds, cycle, interval_seconds
         self._stop = threading.Event()
+        self._cycles = TurnGuard(_log, "a cycle failed", "cycles succeed again")
+        self._renewals = TurnGuard(_log, "the Lease could not be renewed", "the Lease is renewed again")
         self._ticked_at: dict[str, float] = {}  # by thread, the begin of its last turn
         self._threads = [threading.Thread(target=self._run_cycles, name="cycle", daemon=True)]
         if lease is not None:
@@ -44,6 +47,11 @@ class LeaderThreads:
         oldest = time.monotonic() - _STUCK_SECONDS - max(self._interval, self._lease_seconds)
         return all(thread.is_alive() and self._ticked_at[thread.name] > oldest for thread in self._threads)
 
+    @property
+    def failure(self) -> str:
+        """Reason why the last cycle or renewal failed unexpectedly, for the readiness probe; empty if none did."""
+        return self._cycles.failure or self._renewals.failure
+
     def stop(self) -> None:
         """Stop the threads, and release the Lease."""
         self._stop.set()
@@ -55,20 +63,14 @@ class LeaderThreads:
     def _hold(self, lease: Lease) -> None:
         while not self._stop.is_set():
             self._tick("lease")
-            try:
-                lease.renew()
-            except Exception:  # noqa: BLE001  the next renewal tries again; until then the Lease may expire
-                _log.exception("the Lease could not be renewed")
+            self._renewals.run(lease.renew, None)  # after a failure the Lease may expire
             self._stop.wait(self._lease_seconds / 3)
 
     def _run_cycles(self) -> None:
         has_run = False
         while not self._stop.is_set():
             self._tick("cycle")
-            try:
-                has_run |= self._cycle()
-            except Exception:  # noqa: BLE001  the next cycle tries again
-                _log.exception("a cycle failed")
+            has_run |= self._cycles.run(self._cycle, otherwise=False)
             self._stop.wait(self._interval if has_run else min(_FIRST_SECONDS, self._interval))
 
     def _tick(self, name: str) -> None:

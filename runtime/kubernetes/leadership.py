@@ -14,6 +14,7 @@ from collections.abc import Callable
 from runtime.http.failures import describe
 from runtime.kubernetes.api import REQUEST_FAILURES
 from runtime.kubernetes.leader_election import Lease, uptime
+from runtime.threads import TurnGuard
 
 _STUCK_SECONDS = 60.0
 _JOIN_SECONDS = 3.0
@@ -38,6 +39,7 @@ class Leadership:
         self._leads_at = 0.0
         self._stop = threading.Event()
         self._ticked_at = time.monotonic()
+        self._turns = TurnGuard(_log, "the Lease could not be renewed", "the Lease is renewed again")
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
 
     def start(self) -> None:
@@ -93,9 +95,4 @@ class Leadership:
     def _run(self) -> None:
         while not self._stop.is_set():
             self._ticked_at = time.monotonic()
-            try:
-                pause = self.run_once()
-            except Exception:  # noqa: BLE001  the next renewal tries again; until then the Lease may expire
-                _log.exception("the Lease could not be renewed")
-                pause = self._seconds / 15
-            self._stop.wait(pause)
+            self._stop.wait(self._turns.run(self.run_once, self._seconds / 15))  # after a failure the Lease may expire

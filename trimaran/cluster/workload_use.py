@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from client import ClientError, WatcherClient
 from runtime.outage_log import OutageLog
+from runtime.threads import TurnGuard
 from scoring import UseLevels
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class WorkloadUse:
         self._failure = ""
         self._outage = OutageLog(_log, "the use of workloads is not known", "the use of workloads is known again")
         self._stop = threading.Event()
+        self._turns = TurnGuard(_log, "the use of workloads could not be read", "the use of workloads is read again")
         self._thread = threading.Thread(target=self._run, name="workloads", daemon=True)
 
     def start(self) -> None:
@@ -89,9 +91,6 @@ class WorkloadUse:
 
     def _run(self) -> None:
         while True:
-            try:
-                self.read_once()
-            except Exception:  # noqa: BLE001  a defect costs the levels, not the placement
-                _log.exception("the use of workloads could not be read")
+            self._turns.run(self.read_once, None)  # a defect costs the levels, not the placement
             if self._stop.wait(self._interval_seconds):
                 return

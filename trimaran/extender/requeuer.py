@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
-from trimaran.extender.filtering import NodeFilter
+from runtime.threads import TurnGuard
+from trimaran.extender.filtering import NodeFilter, RejectedPod
 
 ANNOTATION = "trimaran.io/cooled-at"
 _CYCLE_SECONDS = 2.0
@@ -38,6 +39,8 @@ class Requeuer:
         self._api, self._filtering = api, filtering
         self._patched_at = float("-inf")
         self._stop = threading.Event()
+        self._turns = TurnGuard(_log, "waiting pods could not be requeued", "waiting pods are requeued again")
+        self._refused_until = float("-inf")
         self.patches = 0
 
     def start(self) -> None:
@@ -51,12 +54,20 @@ class Requeuer:
     def run_cycle(self) -> None:
         """Patch a node if kube-scheduler should retry a waiting pod."""
         now = time.monotonic()
-        if node := self._node_to_patch(now):
-            self._patched_at = now
-            self._patch(node)
+        if now < self._refused_until:
+            return
+        node, waited = self._node_to_patch(now)
+        if not node:
+            return
+        if not self._patch(node):
+            self._refused_until = now + _PATCH_INTERVAL_SECONDS
+            return
+        self._patched_at = now
+        if waited is not None:
+            self._filtering.mark_requeued(waited)
 
-    def _node_to_patch(self, now: float) -> str:
-        """Return the name of the node to patch at monotonic time ``now``; "" if no pod should be retried."""
+    def _node_to_patch(self, now: float) -> tuple[str, RejectedPod | None]:
+        """Return the node to patch at monotonic time ``now``, "" if none, and the pod that has waited long enough."""
         may_cool = now - self._patched_at >= _PATCH_INTERVAL_SECONDS  # not for pods that have waited long enough
         for waiting in self._filtering.waiting[:_PODS_PER_CYCLE]:
             names = waiting.args.node_names
@@ -64,30 +75,29 @@ class Requeuer:
                 if now - waiting.since > _FORGET_SECONDS:
                     self._filtering.forget(waiting)
                 elif not waiting.requeued:
-                    self._filtering.mark_requeued(waiting)
-                    return names[0]
+                    return names[0], waiting
                 continue
             over = self._filtering.nodes_over_limit(waiting.args) if may_cool else None
             cooled = [] if over is None else [name for name in names if name not in over]
             if cooled:
-                return cooled[0]
-        return ""
+                return cooled[0], None
+        return "", None
 
-    def _patch(self, node: str) -> None:
+    def _patch(self, node: str) -> bool:
+        """Patch a node; return whether it succeeded."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         body = {"metadata": {"annotations": {ANNOTATION: now}}}
         try:
             self._api.send("PATCH", f"/api/v1/nodes/{node}", Deadline.after(10), body, "application/merge-patch+json")
-            self.patches += 1
         except REQUEST_FAILURES as error:
             _log.warning(
                 "waiting pods cannot be requeued by a patch of the node; kube-scheduler retries them after 5 minutes",
                 extra={"node": node, "error": describe(error).reason},
             )
+            return False
+        self.patches += 1
+        return True
 
     def _run(self) -> None:
         while not self._stop.wait(_CYCLE_SECONDS):
-            try:
-                self.run_cycle()
-            except Exception:  # noqa: BLE001  the next cycle tries again
-                _log.exception("waiting pods could not be requeued")
+            self._turns.run(self.run_cycle, None)

@@ -149,12 +149,12 @@ class Rebalancer:
     def _follow(self, ledger: Ledger) -> Ledger:
         """Update the moves whose replacement is awaited, and set the brake if something goes wrong."""
         look, before = self._look(), ledger
+        over: list[MoveRecord] = []
         for record in list(followed(look, ledger.records, self._rules)):
             known = ledger.find(record.key)
             ledger = ledger.put(record)
             if known is not None and known.is_open and not record.is_open:
-                self._count_end(record)
-                self._reporter.over(record)
+                over.append(record)
         wait = pending_wait(look.all_members(), {record.replacement for record in ledger.records}, look.now)
         if not any(record.is_made and look.now - record.planned_at < HOUR for record in ledger.records):
             ledger = replace(ledger, wait=round(wait, 1))
@@ -164,10 +164,15 @@ class Rebalancer:
             if found is not None:
                 brake = Brake(*found, look.now)
                 ledger = ledger.with_brake(brake)
-                self._reporter.braked(brake)
         # A growing wait alone is not worth a write: it is measured again.
         if replace(ledger, wait=before.wait) != before or abs(ledger.wait - before.wait) > HOUR / 60:
             self._store.write(ledger)
+        # Only what is written is reported: after a refused write the next cycle finds the same again.
+        for record in over:
+            self._count_end(record)
+            self._reporter.over(record)
+        if ledger.brake is not None and before.brake is None:
+            self._reporter.braked(ledger.brake)
         self.counts.open = len(ledger.open_records())
         self.counts.twice = CooldownClock(self._rules.cooldowns, ledger.records).moved_twice()
         return ledger

@@ -83,7 +83,7 @@ class RebalancerWorker:
 
         def why_not_ready() -> str:
             if watch.is_synced:
-                return ""
+                return threads.failure
             return f"the cluster is not known: {'; '.join(watch.failures) or 'the first full lists have not arrived'}"
 
         def status() -> dict[str, object]:

@@ -4,6 +4,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import requests
@@ -15,7 +16,7 @@ from runtime.kubernetes.k8s_fields import get
 from runtime.kubernetes.rbac import needed_rule
 from runtime.kubernetes.reflector import Object
 from runtime.outage_log import OutageLog
-from runtime.threads import join_all
+from runtime.threads import TurnGuard, join_all
 
 _GATHER_SECONDS = 0.2
 _RETRY_SECONDS = 10.0
@@ -77,6 +78,7 @@ class ObjectStatusWriter:
         self._due: dict[Key, None] = {}
         self._stop = threading.Event()
         self._outage = OutageLog(_log, f"{rule.plural} cannot be updated; retrying", f"{rule.plural} are updated again")
+        self._turns = TurnGuard(_log, f"a status of {rule.plural} fails", f"statuses of {rule.plural} work again")
         self._thread = threading.Thread(target=self._run, name=f"{rule.plural}-status", daemon=True)
         self.objects = _KeyedStore(rule.key_of_object, self._note)
         self.pods = _KeyedStore(rule.key_of_pod, self._note, rule.keep)
@@ -112,7 +114,9 @@ class ObjectStatusWriter:
             self._changed.notify()
 
     def _write(self, key: Key) -> bool:
-        results = [self._write_one(each, key) for each in self.objects.of(key)]  # one failure keeps none back
+        objects = self.objects.of(key)
+        # One failure keeps none back. What fails unexpectedly is tried again when it has changed.
+        results = [self._turns.run(partial(self._write_one, each, key), otherwise=True) for each in objects]
         return all(results)
 
     def _write_one(self, document: Object, key: Key) -> bool:

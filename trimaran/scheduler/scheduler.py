@@ -207,12 +207,22 @@ class Scheduler:
             self.queue.move(ClusterEvent.POD_GONE, now)
 
     def replace_pods(self, pods: Iterable[Pod], now: float) -> None:
-        """Replace all pods with a full list."""
+        """Replace all pods with a full list.
+
+        Raises:
+            ExceptionGroup: pods could not be applied; all others were.
+        """
         by_uid = {pod.uid: pod for pod in pods}
         for uid in [uid for uid in (*self.state.uids, *self._binding.uids) if uid not in by_uid]:
             self.drop_pod(uid, now)
+        errors: list[Exception] = []
         for pod in by_uid.values():
-            self.put_pod(pod, now)
+            try:
+                self.put_pod(pod, now)
+            except Exception as error:  # noqa: BLE001  one pod must not keep back those that come after it
+                errors.append(error)
+        if errors:
+            raise ExceptionGroup("pods could not be applied", errors)
 
     def put_other(self, kind: str, document: Mapping[str, Any], now: float) -> None:
         """Add or update an object of another kind."""

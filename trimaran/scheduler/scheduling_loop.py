@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from runtime.outage_log import OutageLog
+from runtime.threads import TurnGuard
 from trimaran.scheduler.decisions import Decision
 from trimaran.scheduler.inbox import Inbox
 from trimaran.scheduler.scheduler import Scheduler
@@ -72,6 +73,7 @@ class SchedulingLoop:
         self._load_at = float("-inf")
         self._stop = threading.Event()
         self._ticked_at = time.monotonic()
+        self._turns = TurnGuard(_log, "a scheduling cycle failed", "scheduling cycles succeed again")
         self._outage = OutageLog(_log, "a plugin does not return", "scheduling goes on")
         self._thread = threading.Thread(target=self._run, name="scheduling", daemon=True)
         self.counts: Mapping[str, int] = {}
@@ -128,7 +130,11 @@ class SchedulingLoop:
         self.counts = self._scheduler.counts
         if decision is None:
             return changed
-        self._handler.handle(decision, time.perf_counter() - began)
+        try:
+            self._handler.handle(decision, time.perf_counter() - began)
+        except Exception:
+            self._scheduler.not_bound(decision.pod.uid, now)  # a pod that nobody binds must not keep its room
+            raise
         return True
 
     def _apply(self, wait_seconds: float) -> bool:
@@ -154,8 +160,6 @@ class SchedulingLoop:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            try:
-                self.run_once(self._wait_seconds())
-            except Exception:  # noqa: BLE001  a pod that makes a plugin fail must not stop all others
-                _log.exception("a scheduling cycle failed")
+            self._turns.run(lambda: self.run_once(self._wait_seconds()), otherwise=False)
+            if self._turns.failure:
                 self._stop.wait(0.1)

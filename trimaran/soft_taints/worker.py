@@ -52,9 +52,9 @@ class SoftTaintsWorker:
             self._closing.callback(close)
 
         def why_not_ready() -> str:
-            return (
-                "" if reflector.synced.is_set() else f"the nodes are not known: {reflector.failure or 'not listed yet'}"
-            )
+            if reflector.synced.is_set():
+                return threads.failure
+            return f"the nodes are not known: {reflector.failure or 'not listed yet'}"
 
         return create_app(writer.counts, lease, threads.is_alive, why_not_ready, self._access)
 

@@ -27,7 +27,7 @@ from trimaran.cli.main import main
 from trimaran.extender.app import create_app
 from trimaran.extender.decisions import POD_ROUTES
 from trimaran.extender.decisions.authorizer import AllowAll, PodReadAuthorizer
-from trimaran.extender.decisions.decision import BEST
+from trimaran.extender.decisions.decision import BEST, Decision
 from trimaran.extender.decisions.record import MEGABYTE, DecisionRecord, RecordLimits
 from trimaran.extender.decisions.regret import RESOURCES, PlacementRegret, load, regret_table
 from trimaran.extender.decisions.routes import decision_routes
@@ -376,6 +376,31 @@ def test_regret_is_measured_in_the_first_window_after_the_binding(bench: Bench) 
     (row,) = bench.record.regrets()["schedulers"]
     assert (row["scheduler"], row["mode"], row["pods"], row["regret"]) == ("load-aware", "active", 1, 40.0)
     assert bench.client.get("/regret").json["schedulers"] == [row]
+
+
+def test_a_decision_that_cannot_be_measured_keeps_no_other_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The regret of later decisions is measured after one failed unexpectedly."""
+    measure = Decision.measure
+
+    def fail_for_the_first(decision: Decision, window: Any) -> Any:
+        if decision.pod == "default/pod-1":
+            raise ValueError("odd")
+        return measure(decision, window)
+
+    monkeypatch.setattr(Decision, "measure", fail_for_the_first)
+    bench.ask()
+    bench.bind("pod-1", "node-0")
+    bench.record.run_cycle()
+    bench.metrics.current = metrics(LOADS, NOW + 301)
+    with pytest.raises(ValueError, match="odd"):
+        bench.record.run_cycle()
+    bench.now += 400
+    bench.ask("pod-2")
+    bench.bind("pod-2", "node-0")
+    bench.record.run_cycle()
+    bench.metrics.current = metrics(LOADS, NOW + 801)
+    bench.record.run_cycle()
+    assert [row["pods"] for row in bench.record.regrets()["schedulers"]] == [1]
 
 
 def test_our_best_node_has_no_regret(bench: Bench) -> None:

@@ -336,3 +336,19 @@ def test_the_command_shows_the_report(tmp_path: Path) -> None:
     assert html.count('<rect class="') == 8
     assert "Not finished: 4 of 6 pairs" in html
     assert "<script" not in html
+
+
+def test_an_extender_that_cannot_measure_does_not_act(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A defect of the measurement, in which no harm would be seen, puts the extender in shadow while it lasts."""
+    replica = Replica(ConfigMaps())
+    replica.cycle(CALM)
+    replica.now = first(SCHEDULE, active=True).start + STEP
+    replica.cycle(CALM)
+    assert replica.trial.acts()
+    with monkeypatch.context() as patch:
+        patch.setattr(replica.trial, "_observe", lambda *_: 1 / 0)
+        for _ in range(2):
+            replica.trial.run_turn()
+            assert not replica.trial.acts()
+    replica.trial.run_turn()
+    assert replica.trial.acts()

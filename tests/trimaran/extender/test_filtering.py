@@ -208,6 +208,25 @@ def test_a_refused_patch_is_logged(clock: Bench, caplog: pytest.LogCaptureFixtur
     assert "cannot be requeued" in caplog.text
 
 
+def test_a_pod_whose_patch_failed_is_requeued_later(clock: Bench) -> None:
+    """A pod counts as requeued once the patch has succeeded; a refused one is tried again after ten seconds."""
+    api = Patches()
+    api.refuses = True
+    requeuing = Requeuer(api, clock.filter)
+    clock.ask(cpu="4")
+    clock.now += 61
+    requeuing.run_cycle()
+    assert (requeuing.patches, [each.requeued for each in clock.filter.waiting]) == (0, [False])
+    api.refuses = False
+    requeuing.run_cycle()
+    assert api.sent == []
+    for _ in range(3):
+        clock.now += 10
+        requeuing.run_cycle()
+    assert (requeuing.patches, len(api.sent)) == (1, 1)
+    assert [each.requeued for each in clock.filter.waiting] == [True]
+
+
 def client(bench: Bench) -> Client:
     telemetry = ExtenderTelemetry()
     telemetry.watch_filter(bench.filter)

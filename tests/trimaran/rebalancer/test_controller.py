@@ -122,6 +122,25 @@ def test_a_node_that_is_ready_again_starts_searches_until_one_is_confirmed() -> 
     assert controlled.rebalancer.counts.searches == 4
 
 
+@pytest.mark.parametrize("status", [409, 500, 0])
+def test_only_what_is_written_is_reported(status: int) -> None:
+    """While the ledger refuses the end of a move and the brake, neither is counted or told; then each is, once."""
+    controlled = Controlled(hot_and_cold(), rules=replace(RULES, timeout=600.0))
+    controlled.run()
+    moved = len(controlled.api.evicted)
+    controlled.api.fault = lambda method, path: (status, {}, {}) if method == "PUT" and "/configmaps" in path else None
+    controlled.run(seconds=700, cycles=5)
+    assert not {"lost", "landed"} & set(controlled.rebalancer.counts.moves)
+    told = [each["reason"] for each in controlled.api.events]
+    assert set(told) == {"Rebalanced"}
+    controlled.api.fault = lambda _method, _path: None
+    controlled.run(cycles=3)
+    assert controlled.rebalancer.counts.moves["lost"] == moved
+    told = [each["reason"] for each in controlled.api.events]
+    assert told.count("RebalanceLost") == moved
+    assert told.count("RebalancerStopped") == (controlled.api.ledger().brake is not None)
+
+
 def test_without_the_lease_nothing_moves() -> None:
     """A replica without the Lease sends nothing; one that loses it in a cycle stops before the next write."""
     controlled = Controlled(hot_and_cold())

@@ -282,3 +282,42 @@ def test_a_waiting_pod_is_a_decision_too() -> None:
         scheduler.put_pod(pod(name), 0.0)
     made = decisions(scheduler, 0.0)
     assert [type(each) for each in made] == [Waiting, Prepare, Unschedulable]
+
+
+def test_a_decision_that_nobody_carries_out_is_taken_back() -> None:
+    """If the handler fails, the pod gives its room back, and is decided again after its backoff."""
+    scheduler, fragile = scheduler_of(lambda *_: None, 1, 1)
+    fragile.pre_bind = lambda *_: []  # type: ignore[method-assign, return-value]
+    handled: list[object] = []
+
+    def handle(decision: object, _seconds: float) -> None:
+        handled.append(decision)
+        if len(handled) == 1:
+            raise MemoryError
+
+    inbox, now = Inbox(), [0.0]
+    handler = SimpleNamespace(handle=handle, is_busy=lambda: False)
+    loop = SchedulingLoop(scheduler, inbox, handler, lambda: True, lambda: None, clock=lambda: now[0])
+    inbox.post(lambda machine, at: machine.put_pod(pod("p"), at))
+    with pytest.raises(MemoryError):
+        loop.run_once()
+    assert (scheduler.in_flight, fragile.reserved) == (0, {})
+    now[0] = 60.0
+    assert loop.run_once()
+    assert [type(each) for each in handled] == [Bind, Bind]
+
+
+def test_one_pod_of_a_list_keeps_back_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod of a full list that cannot be applied is reported, and those that come after it are applied."""
+    scheduler, _ = scheduler_of(lambda *_: None, 2, 1)
+    put = scheduler.put_pod
+
+    def put_but_one(each: Pod, now: float) -> None:
+        if each.name == "b":
+            raise Boom("odd")
+        put(each, now)
+
+    monkeypatch.setattr(scheduler, "put_pod", put_but_one)
+    with pytest.raises(ExceptionGroup, match="pods could not be applied"):
+        scheduler.replace_pods([replace(pod(name), node_name="n0") for name in "abc"], 0.0)
+    assert {placed.pod.name for _, placed in scheduler.state.table.placed_pods()} == {"a", "c"}

@@ -1,5 +1,6 @@
 """Status of PodGroups, as upstream's controller writes it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -109,6 +110,28 @@ def test_a_refused_patch_is_tried_again_unless_the_group_is_gone(
     api.refuses = 0
     statuses.write_due()
     assert len(api.sent) == (0 if written else 1)
+
+
+def test_a_status_that_cannot_be_made_ends_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object whose status raises costs no other object its status, and is tried again when it has changed."""
+    api = Patches()
+    made = writer(api)
+    rule = made._rule
+
+    def next_status(document: Any, found: Any) -> Any:
+        if document["metadata"]["name"] == "odd":
+            raise TypeError("odd")
+        return rule.next_status(document, found)
+
+    monkeypatch.setattr(made, "_rule", replace(rule, next_status=next_status))
+    odd = {"metadata": {"name": "odd", "namespace": "ml", "uid": "o"}, "spec": {"minMember": 2}}
+    made.objects.put(odd)
+    made.pods.replace(pods("Running"))
+    assert made.write_due()
+    assert [path for path, _ in api.sent] == [PATH]
+    made.objects.put({**odd, "metadata": {**odd["metadata"], "name": "even"}})
+    assert made.write_due()
+    assert len(api.sent) == 2
 
 
 def test_a_replica_without_the_lease_writes_nothing() -> None:

@@ -21,6 +21,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from client import ClientError, Collector
+from runtime.threads import TurnGuard
 from scoring import NodeTable, Pod
 from trimaran.cluster.view import ClusterView
 from trimaran.extender.answer import PrioritizeOutcome, ScoredCandidates
@@ -99,6 +100,7 @@ class DecisionRecord:
         self._lock = threading.Lock()  # guards all that explain, recent and regrets read
         self._queue_lock = threading.Lock()  # held while the queue is drained
         self._stop = threading.Event()
+        self._turns = TurnGuard(_log, "decisions could not be recorded", "decisions are recorded again")
         self._thread: threading.Thread | None = None
 
     def add(self, args: ExtenderArgs, answer: ScoredCandidates, best: str, active: bool) -> None:
@@ -162,10 +164,7 @@ class DecisionRecord:
 
     def _run(self) -> None:
         while not self._stop.wait(self._limits.cycle_seconds):
-            try:
-                self.run_cycle()
-            except Exception:  # noqa: BLE001  the next cycle tries again
-                _log.exception("decisions could not be recorded")
+            self._turns.run(self.run_cycle, None)
 
     def _drain_queue(self) -> None:
         with self._queue_lock:
@@ -251,6 +250,8 @@ class DecisionRecord:
             (ripe if decision.chosen and decision.chosen.bound_at <= start else waiting).append(decision)
         if not ripe:
             return
+        with self._lock:  # first: a decision that cannot be measured must not keep back all later ones
+            self._unmeasured = waiting
         with self._view.reading() as cluster:
             nodes = cluster.copy()
         window, regrets = MeasuredWindow(snapshot, nodes), []
@@ -259,7 +260,6 @@ class DecisionRecord:
                 self._stop.wait(_PAUSE_SECONDS)
             regrets.append(decision.measure(window))
         with self._lock:
-            self._unmeasured = waiting
             for decision, regret in zip(ripe, regrets, strict=True):
                 decision.placement_regret = regret
                 if regret is None:

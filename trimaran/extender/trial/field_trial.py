@@ -15,6 +15,7 @@ from typing import Any
 
 from client import ClientError, Collector
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
+from runtime.threads import TurnGuard
 from scoring import Pod
 from trimaran.extender.trial.outcomes import BlockRecord, BlockSampler, BoundPod
 from trimaran.extender.trial.report import trial_document
@@ -88,6 +89,7 @@ class FieldTrial:
         self._running: _RunningTrial | None = None
         self._problem = ""
         self._stop = threading.Event()
+        self._turns = TurnGuard(_log, "the field trial could not be continued", "the field trial is continued")
         self._thread: threading.Thread | None = None
 
     @property
@@ -149,10 +151,13 @@ class FieldTrial:
 
     def _run(self) -> None:
         while not self._stop.wait(self._cycle_seconds):
-            try:
-                self.run_cycle()
-            except Exception:  # noqa: BLE001  the next cycle tries again
-                _log.exception("the field trial could not be continued")
+            self.run_turn()
+
+    def run_turn(self) -> None:
+        """Run a cycle; after an unexpected error do not act, as harm would not be measured. The thread calls it."""
+        self._turns.run(self.run_cycle, None)
+        if self._turns.failure:
+            self._refuse(self._turns.failure)
 
     def _refresh(self, plan: TrialPlan, store: TrialStore) -> None:
         """Read the state, and begin the trial if there is none."""

@@ -1,0 +1,63 @@
+"""Turns of threads that survive every error."""
+
+import logging
+from typing import Any
+
+import pytest
+from support.nodes_api import NodesApi
+from support.waiting import wait_until
+
+from runtime.kubernetes.leader_election import Lease
+from runtime.kubernetes.leader_threads import LeaderThreads
+from runtime.threads import TurnGuard
+
+_log = logging.getLogger(__name__)
+
+
+def test_a_failed_turn_is_logged_once_for_each_cause(caplog: pytest.LogCaptureFixture) -> None:
+    """A turn that fails gives the other value; each new cause has its traceback in the log, a repeated one no line."""
+    guard = TurnGuard(_log, "it failed", "it works again")
+    causes: list[Exception | None] = [ValueError("a"), ValueError("a"), KeyError("b"), None, ValueError("a")]
+
+    def turn() -> int:
+        cause = causes.pop(0)
+        if cause is not None:
+            raise cause
+        return 1
+
+    caplog.set_level(logging.INFO)
+    assert [guard.run(turn, 0) for _ in range(3)] == [0, 0, 0]
+    assert guard.failure == "it failed: KeyError: 'b'"
+    assert guard.run(turn, 0) == 1
+    assert guard.failure == ""
+    assert guard.run(turn, 0) == 0
+    assert [each.message for each in caplog.records] == ["it failed", "it failed", "it works again", "it failed"]
+    assert [each.exc_info is not None for each in caplog.records] == [True, True, False, True]
+
+
+@pytest.mark.parametrize("part", ["cycle", "Lease"])
+def test_a_controller_that_fails_says_so_and_goes_on(part: str) -> None:
+    """While cycles or renewals raise, the reason is known to the readiness probe, and the threads stay alive."""
+    broken, cycles = [True], [0]
+
+    def cycle() -> bool:
+        cycles[0] += 1
+        if broken[0] and part == "cycle":
+            raise RuntimeError("odd object")
+        return True
+
+    class BrokenApi(NodesApi):
+        def send(self, *arguments: Any, **options: Any) -> Any:
+            if broken[0] and part == "Lease":
+                raise RuntimeError("odd object")
+            return super().send(*arguments, **options)
+
+    threads = LeaderThreads(Lease(BrokenApi(), "trimaran", "one", "me", 0.3), 0.3, cycle, 0.05)
+    threads.start()
+    try:
+        wait_until(lambda: "RuntimeError: odd object" in threads.failure, "it is known")
+        assert threads.is_alive()
+        broken[0], before = False, cycles[0]
+        wait_until(lambda: not threads.failure and cycles[0] > before, "it works again")
+    finally:
+        threads.stop()
