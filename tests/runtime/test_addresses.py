@@ -1,5 +1,7 @@
 """Tests of the URLs of addresses in Kubernetes objects."""
 
+from typing import Any
+
 import pytest
 
 from runtime.kubernetes.addresses import https_origin
@@ -27,8 +29,21 @@ def test_anything_else_has_no_url(address: str) -> None:
         https_origin(address, 10250)
 
 
-@pytest.mark.parametrize("port", [-1, 0, 65536])
-def test_a_port_is_between_1_and_65535(port: int) -> None:
+@pytest.mark.parametrize(
+    "address",
+    [
+        "0.0.0.0", "::", "169.254.169.254", "::ffff:169.254.169.254", "fe80::a9fe:a9fe", "224.0.0.1", "ff02::1",
+        "::ffff:0.0.0.0", "255.255.255.255",
+    ],
+)  # fmt: skip
+def test_an_address_that_no_node_has_has_no_url(address: str) -> None:
+    """Unspecified, link-local, multicast and broadcast addresses are refused, also as mapped ones."""
+    with pytest.raises(ValueError, match="is not an address of a node"):
+        https_origin(address, 10250)
+
+
+@pytest.mark.parametrize("port", [-1, 0, 65536, True, 10250.5, "10250", None])
+def test_a_port_is_between_1_and_65535(port: Any) -> None:
     """A port that no host has raises an error."""
     with pytest.raises(ValueError, match="is not a port"):
         https_origin("10.0.0.7", port)

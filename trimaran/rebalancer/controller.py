@@ -167,7 +167,7 @@ class Rebalancer:
         # A growing wait alone is not worth a write: it is measured again.
         if replace(ledger, wait=before.wait) != before or abs(ledger.wait - before.wait) > HOUR / 60:
             self._store.write(ledger)
-        # Only what is written is reported: after a refused write the next cycle finds the same again.
+        # After the write: if it is refused, the next cycle finds the same ends again.
         for record in over:
             self._count_end(record)
             self._reporter.over(record)
