@@ -88,8 +88,8 @@ class ContainerTable:
 
     Attributes:
         keys: workload and name of each container.
-        requests: mean request of the container in the newest measurement, cores and bytes, shape (2, containers); 0
-            without requests.
+        requests: request that most pods of the newest revision have, cores and bytes, shape (2, containers); 0 without
+            requests.
         use: expected use, cores and bytes, shape (2, containers).
         deviations: standard deviations of this use, in the same units and shape.
         quantiles: the quantiles, 0 to 1.
@@ -110,6 +110,7 @@ class ContainerTable:
         killed_memory: memory that the container needs after such kills, bytes, shape (containers,).
         strain: share of the CPU periods of the last day in which the container was throttled, and share of the time
             for which it waited for CPU, shape (2, containers); NaN if unknown.
+        has_pod_requests: whether the pods request CPU and memory as a whole, shape (2, containers).
     """
 
     keys: Sequence[ContainerKey]
@@ -133,6 +134,7 @@ class ContainerTable:
     killed_at: Float64s
     killed_memory: Float64s
     strain: Float64s
+    has_pod_requests: Bools
 
     def __len__(self) -> int:
         return len(self.keys)

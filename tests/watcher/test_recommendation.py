@@ -21,7 +21,8 @@ def containers(*rows: dict[str, float], kind: str = "Deployment") -> ContainerTa
     full = [
         {"cpu": 1.0, "memory": GIB, "use": 0.2, "memory_use": 0.3 * GIB, "p90": 0.2, "peak": 0.3 * GIB,
          "days": 10.0, "age": 0.0, "pods": 1.0, "runs": 0.0, "cpu_limit": 0.0, "memory_limit": 0.0, "guaranteed": 0.0,
-         "restarted": 0.0, "killed": 0.0, "killed_memory": 0.0, "throttled": 0.0, "waiting": np.nan, **row}
+         "restarted": 0.0, "killed": 0.0, "killed_memory": 0.0, "throttled": 0.0, "waiting": np.nan,
+         "pod_cpu": 0.0, "pod_memory": 0.0, **row}
         for row in rows
     ]  # fmt: skip
     column = {name: np.array([row[name] for row in full], np.float64) for name in full[0]}
@@ -48,6 +49,7 @@ def containers(*rows: dict[str, float], kind: str = "Deployment") -> ContainerTa
         killed_at=column["killed"],
         killed_memory=column["killed_memory"],
         strain=np.stack([column["throttled"], column["waiting"]]),
+        has_pod_requests=np.stack([column["pod_cpu"], column["pod_memory"]]) > 0,
     )
 
 
@@ -69,10 +71,40 @@ def test_quantile_margin_and_floors_can_be_set():
         recommend(containers({}), RecommendationRule(quantile=0.7))
 
 
-def test_no_recommendation_is_below_the_floors():
-    """A container that uses next to nothing gets 10m and 100Mi."""
+def test_no_request_is_lowered_below_the_floors():
+    """A container that uses next to nothing is lowered to 10m and 100Mi."""
     advice = recommend(containers({"p90": 0.001, "peak": MIB}))
     assert advice.requests[:, 0].tolist() == pytest.approx([0.01, 100 * MIB])
+    assert advice.verdicts[:, 0].tolist() == ["lower", "lower"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "peak", "wanted", "verdict"),
+    [
+        (64, 30, 64, "keep"),  # below the floor, and enough
+        (33, 1, 33, "keep"),
+        (104, 30, 104, "keep"),  # within 10 percent of the floor
+        (128, 30, 100, "lower"),
+        (32, 50, 58, "raise"),  # by use alone, not to the floor
+        (64, 200, 232, "raise"),
+    ],
+)
+def test_a_floor_raises_no_request(request_: float, peak: float, wanted: float, verdict: str):
+    """The floor bounds what is lowered; a request below it is raised only by use, and then to what the use needs."""
+    small = {"cpu": request_ / 10_000, "memory": request_ * MIB, "p90": peak / 10_000, "peak": peak * MIB}
+    advice = recommend(containers(small))
+    assert (advice.requests[1, 0], advice.verdicts[1, 0]) == (pytest.approx(wanted * MIB, rel=0.07), verdict)
+    assert advice.verdicts[0, 0] == verdict
+    assert advice.verdicts[1, 0] == "raise" or advice.requests[1, 0] <= request_ * MIB
+
+
+def test_a_pod_with_a_request_as_a_whole_keeps_those_of_its_containers():
+    """Containers share the request of their pod: theirs are neither lowered nor raised, for this resource only."""
+    advice = recommend(containers({"pod_cpu": 1.0}, {"pod_memory": 1.0, "memory": 0.0}))
+    assert advice.verdicts.T.tolist() == [["keep", "lower"], ["lower", "keep"]]
+    assert advice.requests[:, 0].tolist()[0] == 1.0
+    reason = "the pod has a request as a whole"
+    assert advice.reasons.T.tolist() == [[reason, ""], ["", reason]]
 
 
 @given(AMOUNTS.filter(lambda cores: cores > 0), st.floats(MIB, 1e13))
@@ -140,7 +172,7 @@ def test_an_empty_table_has_no_recommendations():
     table = containers({})
     cut = {"keys": [], "requests": table.requests[:, :0], "use": table.use[:, :0]}
     cut |= {"cpu_percentiles": table.cpu_percentiles[:, :0]}
-    cut |= {"limits": table.limits[:, :0]}
+    cut |= {"limits": table.limits[:, :0], "has_pod_requests": table.has_pod_requests[:, :0]}
     names = ("highest_memory", "killed_at", "killed_memory", "first_seen", "last_seen", "pods")
     cut |= {name: getattr(table, name)[:0] for name in names}
     assert recommend(replace(table, **cut)).requests.shape == (2, 0)

@@ -15,6 +15,7 @@ from watcher.workloads.cpu_histograms import BIN_ENDS, BINS, PackedDay, bins_of,
 from watcher.workloads.learner import ROW, WorkloadLearner
 from watcher.workloads.learner_state import PRESENT, UnreadableStateError, load_state, save_state
 from watcher.workloads.pods import DAYS
+from watcher.workloads.recommendation import recommend
 from watcher.workloads.use_round import ContainerFacts, UseRound
 
 DAY, ROUND, GIB = 86400, 300.0, 2.0**30
@@ -343,13 +344,87 @@ def test_a_damaged_state_is_refused_and_a_damaged_day_is_empty(damage):
 
 def facts(**changes: object) -> ContainerFacts:
     """Return the facts of MAIN: no limits, restarts and kills."""
-    column = {name: np.zeros(1) for name in ("restarted_at", "killed_at", "killed_requests")}
-    return ContainerFacts(**{"limits": np.zeros((2, 1)), "roles": np.ones(1, np.int64),
+    names = ("restarted_at", "killed_at", "killed_requests", "killed_limits", "pods")
+    column = {name: np.zeros(1) for name in names}
+    both = {"requests": np.zeros((2, 1)), "limits": np.zeros((2, 1)), "has_pod_requests": np.zeros((2, 1), np.bool_)}
+    return ContainerFacts(**{**both, "roles": np.ones(1, np.int64),
                              "is_guaranteed": np.zeros(1, np.bool_), **column, **changes})  # fmt: skip
 
 
 def only_main(n: int, *values: float, **fields: object) -> UseRound:
     return replace(use_round(NOON + ROUND * n, (MAIN, 1, 0.4, *(values or (GIB,)))), **fields)
+
+
+@pytest.mark.parametrize(
+    ("limit", "peak", "base"),
+    [(4 * GIB, 3.2 * GIB, 4 * GIB), (4 * GIB, 3.1 * GIB, 3.1 * GIB), (0.0, 2 * GIB, 2 * GIB), (1e30, 2 * GIB, 2 * GIB),
+     (GIB, 3 * GIB, 3 * GIB), (4 * GIB, 0.1 * GIB, GIB)],
+)  # fmt: skip
+@pytest.mark.parametrize("days", [0, 1])
+def test_the_base_of_a_kill_is_request_highest_sample_or_limit(limit: float, peak: float, base: float, days: int):
+    """The limit counts if a sample of the last 14 days reached 80 percent of it; without one it is the request."""
+    learner = WorkloadLearner()
+    learner.observe(only_main(0, peak))
+    n = 1 + 288 * days
+    killed = facts(killed_at=np.array([NOON + n * ROUND - 60]), killed_requests=np.array([GIB]),
+                   killed_limits=np.array([limit]))  # fmt: skip
+    learner.observe(only_main(n, 0.05 * GIB, facts=killed))
+    assert learner.containers().killed_memory.tolist() == pytest.approx([1.2 * base])
+
+
+def test_a_container_that_is_killed_before_it_is_measured_is_known():
+    """Its request and pods come from the running pods, its need from the kill, and its use is that of all pods."""
+    other = ContainerKey(WEB, "loop")
+    names = ("restarted_at", "killed_at", "killed_requests", "killed_limits")
+    column = {name: np.array([0.0, value]) for name, value in zip(names, (NOON, NOON, GIB, GIB), strict=True)}
+    known = facts(**column, requests=np.array([[1.0, 0.5], [GIB, GIB]]), limits=np.array([[0.0, 0.0], [0.0, GIB]]),
+                  has_pod_requests=np.zeros((2, 2), np.bool_), roles=np.ones(2, np.int64),
+                  is_guaranteed=np.zeros(2, np.bool_), pods=np.array([1.0, 3.0]))  # fmt: skip
+    learner = WorkloadLearner()
+    for n in range(3):
+        learner.observe(replace(only_main(n), keys=[MAIN, other], facts=known))
+    table = learner.containers()
+    assert table.keys == (MAIN, other)
+    assert (table.requests[:, 1].tolist(), table.limits[1, 1], table.pods[1]) == ([0.5, GIB], GIB, 3.0)
+    assert (table.killed_memory[1], table.highest_memory[1]) == (pytest.approx(1.2 * GIB), 0.0)
+    advice = recommend(table)
+    assert advice.verdicts[:, 1].tolist() == ["", "raise"]
+    assert advice.reasons[:, 1].tolist() == ["the use of CPU is not known", ""]
+    assert advice.requests[1, 1] == pytest.approx(1.38 * GIB, rel=0.07)
+    learner.observe(replace(use_round(NOON + 900, (MAIN, 1, 0.4, GIB), (other, 3, 0.2, GIB / 2, 0.5)), facts=known))
+    assert learner.containers().highest_memory[1] == GIB / 2
+
+
+def test_an_old_kill_adds_no_container():
+    """A kill of more than 14 days ago adds no container that was never measured."""
+    old = facts(killed_at=np.array([NOON - 15 * DAY]), pods=np.ones(1))
+    learner = WorkloadLearner()
+    learner.observe(replace(use_round(NOON, (PROXY, 1, 0.4, GIB)), keys=[PROXY], facts=None))
+    learner.observe(replace(use_round(NOON + 300, (PROXY, 1, 0.4, GIB)), facts=old, keys=[PROXY]))
+    assert learner.containers().keys == (PROXY,)
+
+
+@pytest.mark.parametrize(
+    ("measured", "expected"),
+    [
+        ([(1.0, 1, 9), (1.0, 1, 9), (4.0, 1, 9)], 1.0),  # one of three was resized
+        ([(1.0, 1, 9), (4.0, 1, 9), (4.0, 1, 9)], 4.0),
+        ([(1.0, 1, 9), (4.0, 1, 10)], 4.0),  # a tie: that of the pod that started last
+        ([(1.0, 1, 9), (1.0, 1, 9), (2.0, 2, 10)], 2.0),  # a new revision
+        ([(1.0, 1, 9), (1.0, 1, 10), (2.0, 2, 5)], 1.0),  # a revision that is older by its pods
+        ([(1.0, 1, np.nan), (1.0, 1, np.nan), (4.0, 1, np.nan)], 1.0),  # no start is known
+        ([(0.0, 1, 9), (0.0, 1, 9), (4.0, 1, 9)], 0.0),
+    ],
+)
+def test_the_request_is_that_of_most_pods_of_the_newest_revision(measured: list[tuple], expected: float):
+    """After a resize of one pod, or during a rollout, no mean of the pods' requests is shown, which no pod has."""
+    cores, revisions, starts = zip(*measured, strict=True)
+    # A second container in between, so that groups are kept apart.
+    rows = [(key, 1, 0.1, GIB, value, revision) for value, revision in zip(cores, revisions, strict=True)
+            for key in (MAIN, PROXY)]  # fmt: skip
+    started_at = np.repeat(np.array(starts, np.float64), 2)
+    learner = learner_of(replace(use_round(NOON, *rows), started_at=started_at))
+    assert learner.containers().requests[0].tolist() == [expected] * 2
 
 
 @pytest.mark.parametrize(

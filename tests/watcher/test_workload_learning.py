@@ -243,6 +243,81 @@ def test_state_of_containers_is_read_from_their_pods():
     assert (facts.killed_at.tolist(), facts.killed_requests.tolist()) == ([START - 100.0, 0, 0], [GIB, 0, 0])
 
 
+LIMITED = ContainerResources("main", 500, GIB, 1000, GIB, ContainerRole.CONTAINER)
+
+
+def test_a_kill_without_a_limit_is_for_the_lack_of_memory_of_the_node():
+    """Only a limit of the container or of its pod is reached by the container itself; the restart stays known."""
+    free, pod_limit = LIMITED._replace(memory_limit_bytes=None), ContainerResources("", None, None, None, 2 * GIB)
+    templates = {
+        "limited": (LIMITED, None), "free": (free, None), "whole": (free, pod_limit),
+        "cpu": (free, ContainerResources("", 1000, None, 1000, None)),
+    }  # fmt: skip
+    restarts = (ContainerRestart("main", START - 100.0, True),)
+    pods = {
+        PodKey("shop", name): RunningPod(
+            PodTemplate(Workload("shop", "Deployment", name), "", (each,), pod=pod), 1.0, restarts=restarts
+        )
+        for name, (each, pod) in templates.items()
+    }
+    found = use_round(use_of(("limited", "main", 0.25, GIB)), pods, 0)
+    by_name = {key.workload.name: place for place, key in enumerate(found.keys)}
+    facts = found.facts
+    assert {name: facts.killed_at[place] > 0 for name, place in by_name.items()} == {
+        "limited": True, "free": False, "whole": True, "cpu": False,
+    }  # fmt: skip
+    assert (facts.restarted_at == START - 100.0).all()
+    assert facts.killed_limits[by_name["limited"]] == GIB
+    assert facts.has_pod_requests[:, by_name["cpu"]].tolist() == [True, False]
+    assert facts.pods.tolist() == [1.0] * 4
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_limits_are_those_of_most_pods_of_the_newest_revision(reverse):
+    """After a resize of one pod, or during a rollout, facts are of the template that most new pods have."""
+    new = PodTemplate(WEB, "b", (LIMITED,))
+    resized = replace(new, containers=(LIMITED._replace(cpu_request_milli=900, memory_limit_bytes=4 * GIB),))
+    old = PodTemplate(WEB, "a", (LIMITED._replace(memory_limit_bytes=8 * GIB),), is_guaranteed=True)
+    drawn = [(new, 20.0), (new, 21.0), (resized, 22.0), (old, 5.0), (old, 6.0), (old, 7.0), (old, 8.0)]
+    pods = {PodKey("shop", f"w-{n}"): RunningPod(each, start) for n, (each, start) in enumerate(drawn)}
+    rows = [(key.name, "main", 0.1, GIB) for key in pods]
+    found = use_round(use_of(*(rows[::-1] if reverse else rows)), pods, 0).facts
+    assert found.limits[:, 0].tolist() == [1.0, GIB]
+    assert found.requests[:, 0].tolist() == [0.5, GIB]
+    assert (found.is_guaranteed[0], found.pods[0]) == (False, 7.0)
+
+
+def test_containers_that_were_never_measured_are_listed_with_the_reason():
+    """A join with the measured use drops no running pod in silence: each unknown container is listed once."""
+    cases = {
+        "ended": (START - 7000.0, (ContainerRestart("main", START - 120.0, False),)),
+        "killed": (START - 7000.0, (ContainerRestart("main", START - 180.0, True),)),
+        "young": (START - 240.0, ()), "unknown": (None, None), "silent": (START - 7000.0, ()),
+        "looping": (START - 7000.0, (ContainerRestart("main", START - 60.0, True),)),
+    }  # fmt: skip
+    free = ContainerResources("main", 500)
+    pods = {
+        PodKey("shop", f"{name}-{n}"): RunningPod(
+            PodTemplate(Workload("shop", "Job", name), "", (LIMITED if name == "looping" else free,), ("setup",)),
+            start, restarts=restarts,
+        )
+        for name, (start, restarts) in cases.items()
+        for n in range(2)
+    }  # fmt: skip
+    pods[PodKey("shop", "web-1")] = RunningPod(TEMPLATE, START - 1000.0, restarts=())
+    learning = WorkloadLearning(Store(None), "x")
+    learning.observe(use_of(("web-1", "main", 0.25, GIB), ("gone", "main", 0.1, GIB)), pods)
+    assert {(each.workload.name, each.container, each.pods): each.reason for each in learning.unmeasured} == {
+        ("ended", "main", 2): "it ended 2 minutes ago, before it was measured",
+        ("killed", "main", 2): "it was killed for lack of memory of its node 3 minutes ago, before it was measured",
+        ("young", "main", 2): "its pod started 4 minutes ago",
+        ("unknown", "main", 2): "its start is not known",
+        ("silent", "main", 2): "the source of the use has no measurement of it: it does not run, or is not scraped",
+        ("web", "proxy", 1): "the source of the use has no measurement of it: it does not run, or is not scraped",
+    }
+    assert {each.name for each in learning.table().workloads} == {"web", "looping"}  # by the rule for killed containers
+
+
 def test_what_a_round_could_not_check_is_known():
     """Before the first round nothing is checked; then the source of the use, of pods and of autoscalers each say so."""
     learning = WorkloadLearning(Store(None), "x")

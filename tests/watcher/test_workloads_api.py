@@ -7,9 +7,11 @@ import pytest
 from support.bench import Api
 from support.workload_rounds import measured
 
+from runtime.kubernetes.workloads import Workload
 from watcher.api.openapi import document
 from watcher.wire import COLUMNS_TYPE, WireError
 from watcher.wire.workloads import decode_workloads, encode_workloads
+from watcher.workloads.pods import ContainerResources, PodKey, PodTemplate, RunningPod
 from watcher.workloads.recommendation import recommend
 
 DOCUMENT = document()
@@ -43,6 +45,24 @@ def test_pages_list_every_workload_once(learned: Api) -> None:
             break
         after = page["next"]
     assert names == sorted(learned.watcher.workloads.table().workloads)
+
+
+def test_the_last_page_has_what_was_never_measured() -> None:
+    """Containers of running pods without a measurement are listed once, on the last page, by the same filters."""
+    api = Api()
+    use, pods = measured(0)
+    lost = {f"lost-{n}": Workload(f"ns-{n}", "StatefulSet", f"lost-{n}") for n in range(2)}
+    more = {
+        PodKey(each.namespace, name): RunningPod(PodTemplate(each, "", (ContainerResources("main"),)), 1.0)
+        for name, each in lost.items()
+    }
+    api.watcher.workloads.observe(use, {**pods, **more})
+    first, last = api.get("/workloads?limit=1").json, api.get("/workloads").json
+    validate(first, "Workloads")
+    validate(last, "Workloads")
+    assert "not_measured" not in first
+    assert [(each["name"], each["pods"]) for each in last["not_measured"]] == [("lost-0", 1), ("lost-1", 1)]
+    assert [each["name"] for each in api.get("/workloads?namespace=ns-1").json["not_measured"]] == ["lost-1"]
 
 
 def test_a_workload_has_its_containers_in_absolute_amounts(learned: Api) -> None:

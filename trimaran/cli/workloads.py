@@ -18,6 +18,7 @@ from trimaran.workload_advice import QUANTITY, RESOURCES, AdvisedContainer, Advi
 _GIB = 2**30
 _NONE = "No request of a Deployment, StatefulSet, DaemonSet or CronJob is to be changed."
 _SORTED = {"cpu": 0, "memory": 1}
+_SHOWN_UNMEASURED = 20
 _TOTALS = ("requested", "used", "could_be_freed")
 KubeOptions = tuple[Path | None, str]
 """Kubeconfig file and its context."""
@@ -81,10 +82,11 @@ def workloads(
     try:
         measured = [read_workload(item, float(document["timestamp"])) for item in document["workloads"]]
         unchecked = _not_checked(document)
+        unmeasured = list(_not_measured(document))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         reason = f"its answer has unexpected content ({type(error).__name__}: {error})"
         fail(f"the watcher does not recommend requests; is it an older version? {reason}", 1)
-    if not measured:
+    if not measured and not unmeasured:
         fail(f"the watcher knows no workload in the namespace {namespace!r}", 1)
     measured.sort(key=lambda each: (-each.wasted(RESOURCES[_SORTED[sort]]) if sort in _SORTED else 0, each.workload))
     if in_place:
@@ -97,21 +99,32 @@ def workloads(
     if output in {"json", "yaml"}:
         total = {name: dict(zip(RESOURCES, totals[name], strict=True)) for name in _TOTALS}
         items = [each.item for each in measured]
-        echo_document({"total": total, "not_checked": document["not_checked"], "workloads": items}, output)
+        lists = {"not_checked": document["not_checked"], "not_measured": document.get("not_measured", [])}
+        echo_document({"total": total, **lists, "workloads": items}, output)
         return
     _show(measured, output)
     echo()
     count = "1 workload" if len(measured) == 1 else f"{len(measured)} workloads"
     amounts = [f"{cpu:.1f} CPUs and {memory / _GIB:.1f} GiB" for cpu, memory in (totals[name] for name in _TOTALS)]
     echo("{}: {} requested, {} used, {} could be freed".format(count, *amounts))
-    if unchecked:
-        echo(unchecked)
+    for line in (*filter(None, [unchecked]), *unmeasured[:_SHOWN_UNMEASURED]):
+        echo(line)
+    if (more := len(unmeasured) - _SHOWN_UNMEASURED) > 0:
+        echo(f"not measured: {more} more containers (-o json has all)")
 
 
 def _not_checked(document: Mapping[str, Any]) -> str:
     """Return the line that names the reasons against a lower request that the watcher could not check; "" if none."""
     unchecked = "; ".join(map(str, document["not_checked"]))
     return f"not checked: {unchecked}" if unchecked else ""
+
+
+def _not_measured(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each container of running pods that was never measured; older watchers have no list of them."""
+    for each in document.get("not_measured", ()):
+        pods = "1 pod" if each["pods"] == 1 else f"{each['pods']} pods"
+        name = f"{each['namespace']} {each['kind']}/{each['name']} {each['container']}"
+        yield f"not measured: {name} ({pods}): {each['reason']}"
 
 
 def _document(address: str, access: WatcherCredentials, namespace: str | None) -> dict[str, Any]:

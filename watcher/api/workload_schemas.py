@@ -88,6 +88,17 @@ WORKLOADS = _object(
         **_TIMESTAMP,
         "total": {"type": "integer", "description": "The number of all known workloads."},
         "not_checked": _array(_TEXT, "Reasons against a lower request that could not be checked, and why."),
+        "not_measured": _array(
+            _object(
+                {
+                    **_NAMES,
+                    "container": {"type": "string", "description": "The name of the container."},
+                    "pods": {"type": "integer", "description": "The number of running pods with it."},
+                    "reason": {"type": "string", "description": "Why it is not measured, as far as known."},
+                }
+            ),
+            "On the last page: containers of running pods that were never measured, at most 1,000.",
+        ),
         "workloads": _array(_object(_ITEM), "The workloads, sorted by namespace, kind and name."),
         "next": {"type": "string", "description": "The value of continue for the next page, if there is one."},
         "omitted": {
@@ -95,6 +106,7 @@ WORKLOADS = _object(
             "description": "Why workloads are left out, if the caller may not see all namespaces (workloads.access).",
         },
     },
+    "not_measured",
     "next",
     "omitted",
 )

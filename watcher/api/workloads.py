@@ -4,7 +4,7 @@ The cluster's totals are another route. :mod:`watcher.api.pod_access` decides wh
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from hashlib import blake2b
 from itertools import islice
@@ -28,8 +28,10 @@ from watcher.workloads.recommendation import RULES, recommend
 
 if TYPE_CHECKING:
     from watcher.workload_table import ClusterTotals, ContainerTable, DailyUse, WorkloadTable
+    from watcher.workloads.unmeasured import UnmeasuredContainer
 
 _LIMIT, _MAX_LIMIT = 500, 5000
+_MAX_UNMEASURED = 1000
 _FILTERS = ("namespace", "kind", "name")
 _OMITTED = "workloads of namespaces whose pods you may not list are left out"
 
@@ -62,6 +64,11 @@ class LearnedWorkloads(Protocol):
     @property
     def unchecked(self) -> tuple[str, ...]:
         """Reasons against a lower request that could not be checked."""
+        ...
+
+    @property
+    def unmeasured(self) -> "Sequence[UnmeasuredContainer]":
+        """Containers of running pods that were never measured, sorted."""
         ...
 
     def totals(self) -> "ClusterTotals":
@@ -175,6 +182,17 @@ class _Views:
             body["omitted"] = _OMITTED
         if len(chosen) > limit:
             body["next"] = "/".join(chosen[limit - 1])
+        else:
+            unmeasured = (
+                each
+                for each in self._learned.unmeasured
+                if all(getattr(each.workload, key) == wanted[key] for key in wanted)
+                and (sees_all or may_see(each.workload.namespace))
+            )
+            body["not_measured"] = [
+                {**each.workload._asdict(), "container": each.container, "pods": each.pods, "reason": each.reason}
+                for each in islice(unmeasured, _MAX_UNMEASURED)
+            ]
         return responses.json_response(body)
 
     def totals(self) -> HttpResponse:

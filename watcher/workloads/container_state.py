@@ -1,8 +1,9 @@
 """State of containers that bears on their requests, in the learner's rows: strain, runs, restarts, limits.
 
 Strain is the share of CPU periods in which a container was throttled, and the share of the time for which it waited for
-CPU. A container that was killed for lack of memory needs 20 percent or 100 MiB more than it requested or used when it
-was killed, whichever is more, as in VerticalPodAutoscaler.
+CPU. A container that was killed for lack of memory needs 20 percent or 100 MiB more, whichever is more, than the
+largest of its request when it was killed, its highest sample, and its limit if a sample came near it. Samples are
+seldom, so a container that was killed at its limit has often been seen below it only.
 """
 
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ from watcher.workloads.use_round import MAX_USE, ContainerFacts
 KILLED_SECONDS: Final = DAYS * 86400.0
 """Time for which a kill for lack of memory, or a restart, counts."""
 _KILLED_RATIO, _KILLED_BYTES = 1.2, 100 * 2.0**20  # VerticalPodAutoscaler's oom-bump-up-ratio, oom-min-bump-up-bytes
+
+_NEAR_LIMIT = 0.8  # share of the limit from which on a sample shows that the container used all of it
 
 Rows = npt.NDArray[np.void]
 
@@ -47,6 +50,36 @@ def add_strain(
             table[name][rows[seen], kind] = decay * table[name][rows[seen], kind] + amount
 
 
+def common_requests(
+    group: Int64s, pods: Float64s, revision: Int64s, started_at: Float64s, requests: Float64s
+) -> Float64s:
+    """Return the requests that most pods of each container's newest revision have, shape (2, containers).
+
+    A mean would be a request that no pod has after a resize of one. The newest revision is that of the pod that started
+    last; of equally many pods, those with the one that started last count.
+
+    Args:
+        group: container of each measurement; each container has at least one.
+        pods: number of pods that each measurement stands for.
+        revision: revision of each measurement.
+        started_at: start of each measurement's pod, Unix seconds; NaN if unknown.
+        requests: requests of one pod, shape (2, measurements).
+    """
+    start = np.nan_to_num(started_at, nan=-np.inf)
+    order = np.lexsort((start, group))
+    last = np.flatnonzero(np.diff(group[order], append=-1))  # the end of each container's measurements
+    at = np.flatnonzero(revision == revision[order][last][group])
+
+    # Runs of equal requests of one container, then the largest run of each.
+    at = at[np.lexsort((requests[1, at], requests[0, at], group[at]))]
+    columns = np.stack([group[at], *requests[:, at]])
+    begin = np.flatnonzero(np.r_[True, (np.diff(columns) != 0).any(axis=0)])
+    sizes, newest = np.add.reduceat(pods[at], begin), np.maximum.reduceat(start[at], begin)
+    runs = np.lexsort((newest, sizes, group[at[begin]]))
+    largest = runs[np.flatnonzero(np.diff(group[at[begin[runs]]], append=-1))]
+    return np.asarray(requests[:, at[begin[largest]]])
+
+
 def count_runs(table: Rows, rows: Int64s, group: Int64s, started_at: Float64s) -> None:
     """Count the pods of each container that started after all pods that were known before.
 
@@ -73,14 +106,29 @@ def note_facts(table: Rows, rows: Sequence[int | None], facts: ContainerFacts, n
     """
     places = [place for place, row in enumerate(rows) if row is not None]
     at = np.array([row for row in rows if row is not None], np.int64)
+    _note_unmeasured(table, at, facts, places, now)
     table["limits"][at] = np.where(facts.limits <= MAX_USE, facts.limits, 0.0)[:, places].T
+    table["has_pod_requests"][at] = facts.has_pod_requests[:, places].T
     table["role"][at], table["is_guaranteed"][at] = facts.roles[places], facts.is_guaranteed[places]
     table["restarted_at"][at] = np.maximum(table["restarted_at"][at], facts.restarted_at[places])
     killed_at, requests = facts.killed_at[places], facts.killed_requests[places]
     is_new = killed_at > table["killed_at"][at]
     killed = at[is_new]
-    amounts = np.maximum(np.minimum(requests[is_new], MAX_USE[1]), table["memory_peaks"][killed, 0])
+    peaks = table["memory_peaks"][killed].max(axis=1)
+    limits = facts.killed_limits[places][is_new]
+    limits = np.where((limits <= MAX_USE[1]) & (peaks >= _NEAR_LIMIT * limits), limits, 0.0)
+    amounts = np.maximum(np.maximum(np.minimum(requests[is_new], MAX_USE[1]), peaks), limits)
     needed = np.maximum(amounts * _KILLED_RATIO, amounts + _KILLED_BYTES)
     is_recent = table["killed_at"][killed] > now - KILLED_SECONDS
     table["killed_memory"][killed] = np.maximum(needed, is_recent * table["killed_memory"][killed])
     table["killed_at"][killed] = killed_at[is_new]
+
+
+def _note_unmeasured(table: Rows, at: Int64s, facts: ContainerFacts, places: Sequence[int], now: float) -> None:
+    """Follow the containers that were never measured, such as those killed at each start, by their running pods."""
+    chosen = np.asarray(places, np.int64)
+    unmeasured = (table["pod_minutes"][at] == 0) & (facts.pods[chosen] > 0)
+    rows, chosen = at[unmeasured], chosen[unmeasured]
+    requests = np.where(facts.requests <= MAX_USE, facts.requests, 0.0)[:, chosen].T
+    table["requests"][rows] = table["first_requests"][rows] = requests
+    table["pods"][rows], table["last_seen"][rows] = facts.pods[chosen], now

@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from runtime.kubernetes.workloads import Workload
 from watcher.workload_table import Bools, ContainerKey, ContainerTable, Float64s, Int64s, WorkloadTable
-from watcher.workloads.container_state import add_strain, count_runs, note_facts
+from watcher.workloads.container_state import KILLED_SECONDS, add_strain, common_requests, count_runs, note_facts
 from watcher.workloads.cpu_histograms import BINS, PackedDay, bins_of, percentiles
 from watcher.workloads.past_days import FilledDay, add_day
 from watcher.workloads.pods import DAYS, RECENT_SECONDS
@@ -62,7 +62,7 @@ ROW = np.dtype(
         ("last_seen", "f8"),
         ("revision", "i8"),  # 0 if unknown
         ("revision_since", "f8"),
-        ("requests", "f8", 2),  # in the newest round
+        ("requests", "f8", 2),  # of most pods of the newest revision, in the newest round
         ("first_requests", "f8", 2),
         ("prior", "f8", 2),  # expected use of the revision before; NaN for the first revision
         ("minutes", "f8", 2),  # observed, of this revision
@@ -76,6 +76,7 @@ ROW = np.dtype(
         ("limits", "f8", 2),  # in the newest template; 0 without one
         ("role", "u1"),
         ("is_guaranteed", "u1"),
+        ("has_pod_requests", "u1", 2),
         ("restarted_at", "f8"),
         ("killed_at", "f8"),
         ("killed_memory", "f8"),  # what the container needs after its kills for lack of memory
@@ -158,7 +159,9 @@ class WorkloadLearner:
         is_new = table["pods"][rows] == 0  # never measured live
         table["first_requests"][rows[is_new]] = mean_requests.T[is_new]
         self._follow_revisions(rows, group, weight, measured.revision[at], measured.time)
-        table["last_seen"][rows], table["requests"][rows] = measured.time, mean_requests.T
+        table["last_seen"][rows] = measured.time
+        started_at = np.full(len(at), np.nan) if measured.started_at is None else measured.started_at[at]
+        table["requests"][rows] = common_requests(group, pods, measured.revision[at], started_at, requests).T
         table["pods"][rows] = pods_of
         table["pod_minutes"][rows] += np.bincount(group, weight, count)
         self._add_to_recent(measured, use, requests, table["first_requests"][rows[group]].T, known, weight)
@@ -169,11 +172,18 @@ class WorkloadLearner:
         if measured.strain is not None:
             add_strain(table, rows, group, weight, measured.strain[:, at], measured.seconds / 60, _MEMORY_MINUTES)
         if measured.started_at is not None:
-            count_runs(table, rows, group, measured.started_at[at])
+            count_runs(table, rows, group, started_at)
         if measured.facts is not None:
+            killed = np.flatnonzero(measured.facts.killed_at > measured.time - KILLED_SECONDS)
+            self._rows_of([measured.keys[place] for place in killed.tolist()], measured.time)
+            table = self.rows  # with those that were killed before they could be measured
             note_facts(table, [self._row_of.get(key) for key in measured.keys], measured.facts, measured.time)
         if len(self.workloads) > self.max_workloads:
             self._evict()
+
+    def knows(self, key: ContainerKey) -> bool:
+        """Return whether a container was measured, or killed before it could be."""
+        return key in self._row_of
 
     def fill(self, filled: FilledDay) -> None:
         """Add a past day, which is no longer unfilled. A day that is not unfilled is left out."""
@@ -240,6 +250,7 @@ class WorkloadLearner:
             rows["pods"], rows["pod_minutes"],
             rows["runs"], rows["limits"].T, rows["role"], rows["is_guaranteed"].astype(np.bool_),
             rows["restarted_at"], rows["killed_at"], rows["killed_memory"], strain.T,
+            rows["has_pod_requests"].T.astype(np.bool_),
         )  # fmt: skip
 
     def courses(self) -> dict[Workload, Float64s]:

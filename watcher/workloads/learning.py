@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from watcher.workloads.learner import WorkloadLearner
     from watcher.workloads.past_days import FilledDay
     from watcher.workloads.pods import Capacity, RunningPods
+    from watcher.workloads.unmeasured import UnmeasuredContainer
 
 _NO_ROUND = ("throttling, restarts and autoscalers (no round is complete since the start)",)
 _NO_RESTARTS = "restarts and OOM kills (the pods come from kube-state-metrics)"
@@ -67,6 +68,7 @@ class WorkloadLearning:
         self._totals: TotalsHistory | None = None
         self._table: WorkloadTable | None = None
         self._courses: Mapping[Workload, Float64s] | None = None
+        self._unmeasured: tuple[UnmeasuredContainer, ...] = ()
 
     def note_autoscaling(self, autoscaling: KnownAutoscalers) -> None:
         """Replace the known autoscalers; the next recommendations follow them."""
@@ -75,7 +77,8 @@ class WorkloadLearning:
 
     def observe(self, use: "ContainerUse", pods: "RunningPods", capacity: "Capacity | None" = None) -> None:
         """Learn from a round of pod use, and store what is known then."""
-        from watcher.workloads.use_round import use_round  # imports numpy, which is slow
+        from watcher.workloads.unmeasured import unmeasured  # imports numpy, which is slow
+        from watcher.workloads.use_round import use_round
 
         with self._lock:
             learner = self._learner()
@@ -95,6 +98,7 @@ class WorkloadLearning:
             knows_restarts = all(pod.restarts is not None for pod in pods.values())
             unknown_restarts = () if knows_restarts else (_NO_RESTARTS,)
             self._unchecked = (*use.unchecked, *unknown_restarts, *self._autoscaling.unchecked)
+            self._unmeasured = unmeasured(pods, learner.knows, measured.time)
             self._table = self._courses = None
             totals = self._day()
             if learner.time == use.timestamp:  # else the round had no known use
@@ -152,6 +156,11 @@ class WorkloadLearning:
     def unchecked(self) -> tuple[str, ...]:
         """Reasons against a lower request that could not be checked in the newest round."""
         return self._unchecked
+
+    @property
+    def unmeasured(self) -> "tuple[UnmeasuredContainer, ...]":
+        """Containers of the pods of the newest round that were never measured, sorted."""
+        return self._unmeasured
 
     def totals(self) -> "ClusterTotals":
         """Return capacity, requests and use of all pods together in the rounds of the last day."""

@@ -2,10 +2,10 @@
 
 The rule ``vpa`` resembles VerticalPodAutoscaler's: the 90th percentile of CPU use and the highest memory of the last 14
 days, each plus 15 percent. ``krr`` resembles the strategy ``simple`` of KRR (Kubernetes Resource Recommender): the 95th
-percentile of CPU use, and the highest memory plus 15 percent. Both recommend at least 10m and 100Mi. The highest memory
-includes what a container needs after it was killed for lack of memory. Amounts are rounded up to two or three digits
-that people would write: by at most 5 percent, and 1m of CPU below 20m; by at most 6.25 percent of memory, in powers of
-two.
+percentile of CPU use, and the highest memory plus 15 percent. Both lower requests to 10m and 100Mi at least; a raise
+follows from use alone. The highest memory includes what a container needs after it was killed for lack of memory.
+Amounts are rounded up to two or three digits that people would write: by at most 5 percent, and 1m of CPU below 20m; by
+at most 6.25 percent of memory, in powers of two.
 
 A raise follows from any history, as in VerticalPodAutoscaler: use above the request was measured. A request is lowered
 only without a blocker, see :mod:`watcher.workloads.blockers`. A lower request leaves the limit; with a higher one the
@@ -28,6 +28,8 @@ _MIB = 2.0**20
 _KEPT = 0.1  # relative difference from the request up to which a change is not worth a rollout
 _ROUNDING_ERROR = 1e-9
 NO_REQUEST = "no request is set"
+POD_REQUEST = "the pod has a request as a whole"
+"""Reason to leave the requests of its containers: they share it, and their sum must not exceed it."""
 
 Texts = npt.NDArray[np.str_]
 
@@ -49,8 +51,8 @@ class RecommendationRule:
         quantile: quantile of CPU use, 0 to 1; the table must have it.
         cpu_margin: share that is added to the quantile of CPU.
         memory_margin: share that is added to the highest memory.
-        min_cpu_cores: lowest recommendation of CPU, cores.
-        min_memory_bytes: lowest recommendation of memory, bytes.
+        min_cpu_cores: amount below which no request of CPU is lowered, cores.
+        min_memory_bytes: amount below which no request of memory is lowered, bytes.
         min_days: days of history without which no request is lowered.
         min_runs: the same for workloads whose pods run to their end: number of runs.
     """
@@ -114,20 +116,22 @@ def recommend(
     is_known = np.isfinite(used) & (used > 0)
     floors = np.array([rule.min_cpu_cores, rule.min_memory_bytes])[:, None]
     margins = np.array([rule.cpu_margin, rule.memory_margin])[:, None]
-    wanted = _rounded(np.maximum(np.where(is_known, used, 0.0) * (1 + margins), floors))
-
     present = table.requests
+    wanted = np.maximum(_rounded(np.where(is_known, used, 0.0) * (1 + margins)), np.minimum(present, floors))
+
     is_close = np.abs(wanted - present) <= _KEPT * present
-    would_lower = is_known & ~is_close & (wanted < present)
+    differs = is_known & ~is_close & ~table.has_pod_requests
+    would_lower = differs & (wanted < present)
     reasons = blockers(table, would_lower, rule, autoscaling)
-    is_blocked = reasons != ""
+    is_blocked = (reasons != "") | table.has_pod_requests
     reasons[present <= 0] = NO_REQUEST
+    reasons[table.has_pod_requests] = POD_REQUEST
     for row, resource in enumerate(("CPU", "memory")):
         reasons[row, ~is_known[row]] = f"the use of {resource} is not known"
 
     verdicts = np.full(present.shape, RequestVerdict.KEEP, "U5")
     verdicts[would_lower & ~is_blocked] = RequestVerdict.LOWER
-    verdicts[is_known & ~is_close & (wanted > present)] = RequestVerdict.RAISE
+    verdicts[differs & (wanted > present)] = RequestVerdict.RAISE
     verdicts[~is_known] = RequestVerdict.UNKNOWN
     requests = np.where(is_blocked, present, np.where(is_known, wanted, np.nan))
     wasted = np.where(is_known, np.maximum(present - table.use, 0.0) * _running_pods(table), np.nan)

@@ -1,13 +1,14 @@
 """One round of measurements of containers: the input of the learner, live and in a replay."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from runtime.kubernetes.workloads import ContainerRole
+from runtime.kubernetes.workloads import ContainerRole, Workload
 from watcher.workload_table import Bools, ContainerKey, Float64s, Int64s
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 MAX_USE = np.array([[10_000.0], [2.0**53]])
 """Largest plausible use and request of a container, cores and bytes; no machine has more."""
+_NEVER = (0.0, 0.0, 0.0)  # no kill: its time, the request and the limit of the killed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,20 +25,28 @@ class ContainerFacts:
     """State of containers that bears on their requests; one value for each key of the round.
 
     Attributes:
-        limits: limits in the newest template, cores and bytes, shape (2, keys); 0 without one.
+        requests: requests that most pods of the newest revision have, cores and bytes, shape (2, keys); 0 without one.
+        limits: limits of the same pods, in the same form.
         roles: a :class:`ContainerRole` for each container, shape (keys,).
         is_guaranteed: whether the pods have the QoS class Guaranteed, shape (keys,).
         restarted_at: time of the newest restart in a pod that runs, Unix seconds, shape (keys,); 0 without one.
         killed_at: time of the newest kill for lack of memory, in the same form.
         killed_requests: highest memory request of the killed, bytes, shape (keys,).
+        killed_limits: highest memory limit of the killed, in the same form; 0 without one.
+        has_pod_requests: whether the pods request CPU and memory as a whole, shape (2, keys).
+        pods: number of pods with the container, shape (keys,).
     """
 
+    requests: Float64s
     limits: Float64s
     roles: Int64s
     is_guaranteed: Bools
     restarted_at: Float64s
     killed_at: Float64s
     killed_requests: Float64s
+    killed_limits: Float64s
+    has_pod_requests: Bools
+    pods: Float64s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,15 +99,19 @@ class _Template:
     """Containers of a pod template.
 
     Attributes:
+        workload: the pods' workload.
         revision: number of the revision.
         containers: index of each container by name, and its requests in cores and bytes.
-        facts: index, limits in cores and bytes, and role of each container.
+        facts: index and role of each container, then its requests and its limits, each in cores and bytes.
+        has_pod_requests: whether the pods request CPU and memory as a whole.
         is_guaranteed: whether the pods have the QoS class Guaranteed.
     """
 
+    workload: Workload
     revision: int
     containers: dict[str, tuple[int, float, float]]
-    facts: list[tuple[int, float, float, int]]
+    facts: list[tuple[int, int, float, float, float, float]]
+    has_pod_requests: list[bool]
     is_guaranteed: bool
 
 
@@ -162,42 +176,97 @@ def _facts(
     pods: "RunningPods", templates: dict[int, _Template], index: dict[ContainerKey, int], now: float
 ) -> ContainerFacts:
     """Return the state of the containers; those that restarted and are not measured now are added to the index."""
-    newest: dict[int, tuple[float, ...]] = {}  # time of restart and kill, and request, by index
+    newest: dict[int, tuple[float, ...]] = {}  # time of restart and kill, request and limit, by index
     for pod in pods.values():
         if pod.restarts and id(pod.template) not in templates:
             templates[id(pod.template)] = _read(pod.template, index)
         for restart in pod.restarts or ():
             place = index.setdefault(ContainerKey(pod.template.workload, restart.container), len(index))
             ended_at = min(restart.ended_at, now)  # the clock of a node may be ahead
-            killed = (ended_at, _memory_request(pod.template, restart)) if restart.was_out_of_memory else (0.0, 0.0)
-            newest[place] = tuple(map(max, newest.get(place, (0.0, 0.0, 0.0)), (ended_at, *killed)))
-    limits, roles, is_guaranteed = np.zeros((2, len(index))), np.zeros(len(index), np.int64), np.zeros(len(index), bool)
-    for template in templates.values():
-        for place, *amounts, role in template.facts:
-            limits[:, place], roles[place], is_guaranteed[place] = amounts, role, template.is_guaranteed
-    restarts = np.zeros((3, len(index)))
+            killed = (ended_at, *_memory(pod.template, restart)) if _exceeded_limit(pod.template, restart) else _NEVER
+            newest[place] = tuple(map(max, newest.get(place, (0.0, *_NEVER)), (ended_at, *killed)))
+    size = len(index)
+    requests, limits, has_pod_requests = np.zeros((2, size)), np.zeros((2, size)), np.zeros((2, size), np.bool_)
+    roles, is_guaranteed, counts = np.zeros(size, np.int64), np.zeros(size, np.bool_), np.zeros(size)
+    for known, count in _by_precedence(pods, templates):  # the last one of each container stays
+        for place, role, *amounts in known.facts:
+            requests[:, place], limits[:, place] = amounts[:2], amounts[2:]
+            roles[place], is_guaranteed[place] = role, known.is_guaranteed
+            has_pod_requests[:, place] = known.has_pod_requests
+            counts[place] += count
+    restarts = np.zeros((4, size))
     for place, values in newest.items():
         restarts[:, place] = values
-    return ContainerFacts(limits, roles, is_guaranteed, *restarts)
+    return ContainerFacts(
+        requests,
+        limits,
+        roles,
+        is_guaranteed,
+        restarted_at=restarts[0],
+        killed_at=restarts[1],
+        killed_requests=restarts[2],
+        killed_limits=restarts[3],
+        has_pod_requests=has_pod_requests,
+        pods=counts,
+    )
 
 
-def _memory_request(template: "PodTemplate", restart: "ContainerRestart") -> float:
-    requests = (each.memory_request_bytes for each in template.containers if each.name == restart.container)
-    return float(next(requests, None) or 0)
+def _by_precedence(pods: "RunningPods", templates: Mapping[int, _Template]) -> Iterator[tuple[_Template, int]]:
+    """Yield the templates with the number of their pods; the last one of a workload is that of its next pods.
+
+    Pods of one revision differ in their requests and limits after a resize of some: the template is that of most. The
+    newest revision is the one whose pod started last.
+    """
+    counts: Counter[int] = Counter()
+    started: dict[int, float] = {}
+    newest_of: dict[tuple[Workload, int], float] = {}
+    for pod in pods.values():
+        place = id(pod.template)
+        if (known := templates.get(place)) is not None:
+            at = pod.started_at or 0.0
+            counts[place] += 1
+            started[place] = max(started.get(place, 0.0), at)
+            revision = pod.template.workload, known.revision
+            newest_of[revision] = max(newest_of.get(revision, 0.0), at)
+
+    def precedence(place: int) -> tuple[float, int, float]:
+        known = templates[place]
+        return newest_of.get((known.workload, known.revision), 0.0), counts[place], started.get(place, 0.0)
+
+    for place in sorted(templates, key=precedence):
+        yield templates[place], counts[place]
+
+
+def _exceeded_limit(template: "PodTemplate", restart: "ContainerRestart") -> bool:
+    """Return whether a container was killed for its own use: without a limit its node had no memory left."""
+    has_limit = template.pod is not None and bool(template.pod.memory_limit_bytes)
+    return restart.was_out_of_memory and (has_limit or _memory(template, restart)[1] > 0)
+
+
+def _memory(template: "PodTemplate", restart: "ContainerRestart") -> tuple[float, float]:
+    """Return the request and the limit of memory of a restarted container, bytes; 0 without one."""
+    for each in template.containers:
+        if each.name == restart.container:
+            return float(each.memory_request_bytes or 0), float(each.memory_limit_bytes or 0)
+    return 0.0, 0.0
 
 
 def _read(template: "PodTemplate", index: dict[ContainerKey, int]) -> _Template:
     containers, facts = {}, []
     for each in template.containers:
         place = index.setdefault(ContainerKey(template.workload, each.name), len(index))
-        containers[each.name] = (place, (each.cpu_request_milli or 0) / 1000, float(each.memory_request_bytes or 0))
+        requests = (each.cpu_request_milli or 0) / 1000, float(each.memory_request_bytes or 0)
         limits = (each.cpu_limit_milli or 0) / 1000, float(each.memory_limit_bytes or 0)
-        facts.append((place, *limits, int(each.role)))
+        containers[each.name] = (place, *requests)
+        facts.append((place, int(each.role), *requests, *limits))
     for name in template.init_containers:
         place = index.setdefault(ContainerKey(template.workload, name), len(index))
         containers[name] = (place, 0.0, 0.0)
-        facts.append((place, 0.0, 0.0, int(ContainerRole.INIT)))
-    return _Template(_number(template.revision), containers, facts, template.is_guaranteed)
+        facts.append((place, int(ContainerRole.INIT), 0.0, 0.0, 0.0, 0.0))
+    has_pod_requests = [bool(amount) for amount in template.pod.amounts[:2]] if template.pod else [False, False]
+    return _Template(
+        template.workload, _number(template.revision), containers, facts, has_pod_requests, template.is_guaranteed
+    )
 
 
 def _number(revision: str) -> int:

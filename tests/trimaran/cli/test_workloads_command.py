@@ -49,8 +49,14 @@ def serve() -> Iterator[Callable[..., str]]:
     """Return a function that serves these workloads in one page, and returns the address."""
     opened = []
 
-    def start(*workloads: dict[str, Any], not_checked: tuple[str, ...] = NOT_CHECKED) -> str:
-        document = {"timestamp": NOW, "total": len(workloads), "not_checked": not_checked, "workloads": workloads}
+    def start(*workloads: dict[str, Any], not_checked: tuple[str, ...] = NOT_CHECKED, **more: Any) -> str:
+        document = {
+            "timestamp": NOW,
+            "total": len(workloads),
+            "not_checked": not_checked,
+            "workloads": workloads,
+            **more,
+        }
         body = json.dumps(document).encode()
         server = serving(lambda handler: reply(handler, body))
         opened.append(server)
@@ -107,6 +113,23 @@ def test_only_what_was_not_checked_is_listed(serve: Callable[..., str]) -> None:
     address = serve(workload("web"), not_checked=())
     for arguments in ((), ("--patch",)):
         assert "not checked" not in run("--watcher", address, *arguments).stdout
+
+
+@pytest.mark.parametrize("known", [0, 1])
+def test_what_was_never_measured_is_listed(serve: Callable[..., str], known: int) -> None:
+    """Each container without a measurement has a line with the reason, at most 20, also if there is nothing else."""
+    lost = [
+        {"namespace": "shop", "kind": "StatefulSet", "name": f"loop-{n}", "container": "main", "pods": 1 + n,
+         "reason": "it ended 2 minutes ago, before it was measured"}
+        for n in range(22)
+    ]  # fmt: skip
+    result = run("--watcher", serve(*[workload("web")] * known, not_checked=(), not_measured=lost))
+    assert result.exit_code == 0, result.output
+    lines = [line for line in result.stdout.splitlines() if line.startswith("not measured")]
+    why = "it ended 2 minutes ago, before it was measured"
+    assert lines[:2] == [f"not measured: shop StatefulSet/loop-0 main (1 pod): {why}",
+                         f"not measured: shop StatefulSet/loop-1 main (2 pods): {why}"]  # fmt: skip
+    assert lines[20:] == ["not measured: 2 more containers (-o json has all)"]
 
 
 def test_wide_adds_the_measurements(serve: Callable[..., str]) -> None:
