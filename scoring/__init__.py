@@ -5,9 +5,9 @@ and our own. Scoring is pure: it does no input or output, reads no clock, writes
 """
 
 from runtime.kubernetes.constraints import NodeRequirement, NodeSelectorTerm, Taint, Toleration
-from runtime.kubernetes.objects import CachedRequests, Container, Node, Owner, Pod, ResourceList
+from runtime.kubernetes.objects import CachedRequests, Container, Node, Pod, ResourceList
 from runtime.kubernetes.scheduling_rules import LabelSelector, PodAffinityTerm, SchedulingRules, SpreadConstraint
-from runtime.kubernetes.workloads import Workload
+from runtime.kubernetes.workloads import Owner, Workload
 from scoring.arguments import ArgumentError
 from scoring.kubernetes_version import KUBERNETES_VERSIONS
 from scoring.load.measured_resource import CPU_LOAD, DISK_LOAD, GPU_LOAD, MEMORY_LOAD, NETWORK_LOAD, MeasuredResource
@@ -40,7 +40,8 @@ from scoring.profiles.profile import PreparedProfile, Profile
 from scoring.profiles.scores import PluginScores, Scores, WeightedPlugin
 from scoring.table.node_rows import NodeRows
 from scoring.table.node_table import NodePlan, NodeTable
-from scoring.table.occupancy import DepartedPod, Occupancy, OwnedPods, PlacedPod
+from scoring.table.occupancy import Occupancy, OwnedPods
+from scoring.table.placed_pods import DepartedPod, PlacedPod
 from scoring.table.placed_rules import PlacedRules, PlacedTerm, PodCriterion, SelectorSources
 
 __all__ = [

@@ -10,8 +10,8 @@ from control_plane.world_player import JOB_SUFFIX, replica_set_name
 from live import CONFIGURATION
 from placements import Placements
 
-from runtime.kubernetes.objects import Owner, Pod
-from runtime.kubernetes.workloads import Workload
+from runtime.kubernetes.objects import Pod
+from runtime.kubernetes.workloads import Owner, Workload
 from scoring import NodeTable, UseLevels
 from scoring.arrays import Int64s
 from scoring.plugins.congestion_cost import CongestionCost

@@ -9,6 +9,7 @@ cannot know whether the API server has executed it.
 import contextlib
 import http
 import math
+import re
 import select
 import socket
 import threading
@@ -21,12 +22,17 @@ import requests
 
 from runtime.http.gather import Deadline
 from runtime.http.session import UnexpectedResponse
-from runtime.kubernetes.api import KubernetesApi, Sender
+from runtime.kubernetes.api import KubernetesApi
 
 _MAX_HEAD_BYTES = 64 << 10
 _MAX_BODY_BYTES = 8 << 20  # etcd limits an object to 1.5 MiB
 _READ_BYTES = 64 << 10
 _CREDENTIALS_SECONDS = 60.0  # as in client-go: tokens in files are rotated long before they expire
+# int() also reads signs, underscores and other prefixes (RFC 9110, 8.6; RFC 9112, 4 and 7.1).
+_STATUS = re.compile("[0-9]{3}")
+_LENGTH = re.compile("[0-9]{1,15}")
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;.*)?", re.DOTALL)
+_FRAMING = ("content-length", "transfer-encoding")
 _BODILESS = (http.HTTPStatus.NO_CONTENT, http.HTTPStatus.NOT_MODIFIED)
 
 
@@ -146,16 +152,19 @@ class KeepAliveConnection:
             first, *fields = head.decode("latin-1").split("\r\n")
             version, _, rest = first.partition(" ")
             code, _, reason = rest.partition(" ")
-            if not (version.startswith("HTTP/1.") and code.isdecimal()):
+            if not (version.startswith("HTTP/1.") and _STATUS.fullmatch(code)):
                 raise UnexpectedResponse("the response is not HTTP")
             if int(code) >= http.HTTPStatus.OK:  # before it, a server may send 103 and the like
                 break
-        by_name = {name.lower(): value.strip() for name, _, value in (field.partition(":") for field in fields)}
+        pairs = [(name.lower(), value.strip()) for name, _, value in (field.partition(":") for field in fields)]
+        if len({pair for pair in pairs if pair[0] in _FRAMING}) > 1:
+            raise UnexpectedResponse("the response has two lengths")
+        by_name = dict(pairs)
         if int(code) in _BODILESS:
             content = b""
         elif by_name.get("transfer-encoding", "").lower() == "chunked":
             content = self._chunks(sock, deadline)
-        elif by_name.get("content-length", "").isdecimal():
+        elif _LENGTH.fullmatch(by_name.get("content-length", "")):
             content = self._exactly(sock, int(by_name["content-length"]), deadline)
         else:
             raise UnexpectedResponse("the response has no length")
@@ -166,11 +175,10 @@ class KeepAliveConnection:
     def _chunks(self, sock: socket.socket, deadline: Deadline) -> bytes:
         content = b""
         while True:
-            size = self._until(sock, b"\r\n", deadline, _MAX_HEAD_BYTES).partition(b";")[0]
-            try:
-                length = int(size, 16)
-            except ValueError:
-                raise UnexpectedResponse("the response is not HTTP") from None
+            size = _CHUNK_SIZE.fullmatch(self._until(sock, b"\r\n", deadline, _MAX_HEAD_BYTES))
+            if size is None:
+                raise UnexpectedResponse("the response is not HTTP")
+            length = int(size[1], 16)
             if not length:
                 while self._until(sock, b"\r\n", deadline, _MAX_HEAD_BYTES):
                     pass  # trailers
@@ -178,7 +186,8 @@ class KeepAliveConnection:
             if len(content) + length > _MAX_BODY_BYTES:
                 raise UnexpectedResponse(f"the response is larger than {_MAX_BODY_BYTES} bytes")
             content += self._exactly(sock, length, deadline)
-            self._exactly(sock, 2, deadline)
+            if self._exactly(sock, 2, deadline) != b"\r\n":
+                raise UnexpectedResponse("the response is not HTTP")
 
     def _until(self, sock: socket.socket, end: bytes, deadline: Deadline, limit: int) -> bytes:
         while end not in self._received:
@@ -205,11 +214,6 @@ class KeepAliveConnection:
         if not data:
             raise ConnectionResetError("the API server has closed the connection")
         self._received += data
-
-
-def open_connections(api: KubernetesApi, count: int) -> list[Sender]:
-    """Return connections for a number of threads."""
-    return [KeepAliveConnection(api) for _ in range(count)]
 
 
 def _is_readable(sock: socket.socket) -> bool:

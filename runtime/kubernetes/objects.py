@@ -9,7 +9,7 @@ rejected with the name of the field. Amounts saturate at 64 bits and never wrap.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
 
 from runtime.errors import quoted
@@ -26,7 +26,7 @@ from runtime.kubernetes.k8s_fields import check_spelling, get, get_list, get_tex
 from runtime.kubernetes.kinds import check_kind, kind_of, pod_of
 from runtime.kubernetes.quantity import MAX_INT64
 from runtime.kubernetes.scheduling_rules import NO_RULES, SchedulingRules, read_scheduling_rules
-from runtime.kubernetes.workloads import Workload, workload_of
+from runtime.kubernetes.workloads import Owner, Workload, workload_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -188,17 +188,6 @@ class Container:
     image: str = ""
     restartable: bool = False
     resized: ResourceList | None = None
-
-
-class Owner(NamedTuple):
-    """Controller that created a pod, such as a ReplicaSet.
-
-    A named tuple, because every score looks up the owners of many pods, and tuples have the fastest hash.
-    """
-
-    kind: str
-    name: str
-    uid: str = ""
 
 
 Kin = Workload | Owner

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from runtime.kubernetes.objects import Owner
 from runtime.kubernetes.reflector import ListWatch, Object, Reflector
+from runtime.kubernetes.workloads import Owner
 
 PATHS: Final[Mapping[str, str]] = {"ReplicaSet": "/apis/apps/v1/replicasets", "Job": "/apis/batch/v1/jobs"}
 """Lists of the objects, by their kind."""

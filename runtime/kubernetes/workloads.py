@@ -9,10 +9,7 @@ and the hash labels of the pods give the same answer, except for controllers tha
 import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from runtime.kubernetes.objects import Owner
+from typing import Final, NamedTuple
 
 LABEL: Final = "Label"
 """Kind of workloads that are named by a label of their pods."""
@@ -57,6 +54,17 @@ _GENERATED = re.compile(
 _NUMBER = re.compile(r"[-.][0-9]{1,7}$")
 
 
+class Owner(NamedTuple):
+    """Controller that created a pod, such as a ReplicaSet.
+
+    A named tuple, because every score looks up the owners of many pods, and tuples have the fastest hash.
+    """
+
+    kind: str
+    name: str
+    uid: str = ""
+
+
 class Workload(NamedTuple):
     """Identity of a workload.
 
@@ -81,11 +89,11 @@ class ContainerRole(IntEnum):
     INIT = 3
 
 
-ParentLookup = Callable[[str, "Owner"], "Owner | None"]
+ParentLookup = Callable[[str, Owner], Owner | None]
 """Function that returns the controller of a ReplicaSet or Job in a namespace; None if it has none or is unknown."""
 
 
-def no_parent(_namespace: str, _owner: "Owner") -> "Owner | None":
+def no_parent(_namespace: str, _owner: Owner) -> Owner | None:
     """Return None: the lookup of a process that does not know ReplicaSets and Jobs."""
     return None
 
@@ -94,7 +102,7 @@ def workload_of(
     namespace: str,
     name: str,
     labels: Mapping[str, str],
-    owner: "Owner | None",
+    owner: Owner | None,
     *,
     generate_name: str = "",
     owner_labels: Sequence[str] = (),
@@ -150,7 +158,7 @@ def _tekton_task(labels: Mapping[str, str]) -> str:
     return "-".join(labels[label] for label in group)
 
 
-def _by_name(namespace: str, pod_name: str, labels: Mapping[str, str], owner: "Owner") -> Workload:
+def _by_name(namespace: str, pod_name: str, labels: Mapping[str, str], owner: Owner) -> Workload:
     """Return the workload by the name of the pod's controller, whose own controller is not known."""
     kind, name = owner.kind, owner.name
     if kind == "ReplicaSet":

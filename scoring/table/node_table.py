@@ -32,7 +32,8 @@ from runtime.kubernetes.objects import Kin, Node, Pod
 from scoring.arrays import Bools, Float64s, Int64s
 from scoring.table.feasibility import feasible
 from scoring.table.node_rows import NodeRows
-from scoring.table.occupancy import DEPARTED_SECONDS, DepartedPod, Occupancy, OwnedPods, PlacedPod
+from scoring.table.occupancy import DEPARTED_SECONDS, Occupancy, OwnedPods
+from scoring.table.placed_pods import DepartedPod, PlacedPod
 from scoring.table.placed_rules import PlacedRules, SelectorSources
 
 Number = TypeVar("Number", np.int64, np.float64)

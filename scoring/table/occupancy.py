@@ -14,6 +14,7 @@ from runtime.kubernetes import pod_demand
 from runtime.kubernetes.objects import CPU, Kin, Node, Pod
 from scoring.arrays import Float64s, Int64s
 from scoring.table.node_rows import NodeRows
+from scoring.table.placed_pods import DepartedPod, PlacedPod
 from scoring.table.placed_rules import NO_SOURCES, PlacedRules, SelectorSources
 from scoring.table.pod_sums import PodSums
 from scoring.table.shared_index import SharedIndex
@@ -21,20 +22,6 @@ from scoring.table.shared_index import SharedIndex
 # The longest default window is 15 minutes, and metrics are used until they are 5 minutes old.
 DEPARTED_SECONDS = 20 * 60.0
 _NEVER = float("-inf")
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedPod:
-    """Pod on a node, with its placement time.
-
-    Attributes:
-        pod: the pod.
-        placed_at: placement time, Unix seconds; infinity while the pod is assumed (not seen bound yet), -infinity if
-            the time is unknown.
-    """
-
-    pod: Pod
-    placed_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +41,6 @@ class OwnedPods:
 
 
 _NO_PODS = OwnedPods(0, 0, {})
-
-
-@dataclass(frozen=True, slots=True)
-class DepartedPod:
-    """Pod that left its node.
-
-    Attributes:
-        pod: the pod.
-        placed_at: placement time, Unix seconds; -infinity if unknown.
-        left_at: time when the pod left, Unix seconds.
-    """
-
-    pod: Pod
-    placed_at: float
-    left_at: float
 
 
 @dataclass(slots=True, eq=False)
@@ -151,7 +123,7 @@ class Occupancy:
         index = self.rules_index
         if index is None:
             index = PlacedRules(self.rows)
-        self.rules_index = index = index.following(self)
+        self.rules_index = index = index.following(self.rows, self.pods, self.row_version, self.version)
         return index
 
     def node_names_of(self, owner: Kin) -> tuple[str, ...]:

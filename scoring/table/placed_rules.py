@@ -8,7 +8,7 @@ which a selector is compared with once.
 from collections.abc import Collection, Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -23,10 +23,8 @@ from runtime.kubernetes.scheduling_rules import (
 )
 from scoring.arrays import Bools, Int64s
 from scoring.table.node_rows import NodeRows
+from scoring.table.placed_pods import PlacedPod
 from scoring.table.shared_counts import NodeCounts, SharedCounts
-
-if TYPE_CHECKING:
-    from scoring.table.occupancy import Occupancy, PlacedPod
 
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 """Label of each namespace with its name, since Kubernetes 1.22."""
@@ -155,13 +153,23 @@ class PlacedRules:
         self._is_shared = True
         return self
 
-    def following(self, occupancy: "Occupancy") -> "PlacedRules":
-        """Return the index of a table's present pods: this object, or a copy if another table shares it."""
+    def following(
+        self, rows: NodeRows, pods: Sequence[Mapping[str, PlacedPod]], row_version: Int64s, version: int
+    ) -> "PlacedRules":
+        """Return the index of a table's present pods: this object, or a copy if another table shares it.
+
+        Args:
+            rows: nodes of the table.
+            pods: for each row, its pods by uid. A row's mapping is replaced, never modified.
+            row_version: version number of the latest change of each row, shape (nodes,).
+            version: version number of the table's pods.
+        """
         with self._lock:
-            if occupancy.version == self._version and occupancy.rows is self._rows:
+            if version == self._version and rows is self._rows:
                 return self
             index = self._copy() if self._is_shared else self
-            index._follow(occupancy)  # noqa: SLF001  same class
+            index._follow(rows, pods, row_version)  # noqa: SLF001  same class
+            index._version = version  # noqa: SLF001
             return index
 
     def pods_matching(self, criteria: Sequence[PodCriterion], *, terminating: bool = True) -> Int64s:
@@ -233,14 +241,13 @@ class PlacedRules:
             getattr(self, name).copy_to(getattr(copied, name))
         return copied
 
-    def _follow(self, occupancy: "Occupancy") -> None:
-        rows = occupancy.rows
+    def _follow(self, rows: NodeRows, pods: Sequence[Mapping[str, PlacedPod]], row_version: Int64s) -> None:
         if rows.names is not self._rows.names:
             self._move(rows)
         self._rows = rows
         ids = rows.ids
-        for row in (occupancy.row_version > self._version).nonzero()[0].tolist():
-            before, now = self._seen[row], occupancy.pods[row]
+        for row in (row_version > self._version).nonzero()[0].tolist():
+            before, now = self._seen[row], pods[row]
             if before is now:
                 continue
             # Add before removing, so that a replaced pod does not remove the last count of a key.
@@ -251,7 +258,6 @@ class PlacedRules:
                 if not _counts_alike(placed, now.get(uid)):
                     self._count(placed.pod, ids.item(row), row, -1)
             self._seen[row] = now
-        self._version = occupancy.version
 
     def _move(self, rows: NodeRows) -> None:
         """Drop the pods of nodes that left, and bring the rest into the order of the new rows."""
@@ -291,7 +297,7 @@ class PlacedRules:
         return known[1]
 
 
-def _counts_alike(placed: "PlacedPod", other: "PlacedPod | None") -> bool:
+def _counts_alike(placed: PlacedPod, other: PlacedPod | None) -> bool:
     """Return whether the index has the same entries for two versions of a pod, as when an assumed pod is bound."""
     if placed is other or other is None:
         return other is not None

@@ -170,6 +170,41 @@ def test_unusable_responses(server: ScriptedServer, send: Callable[..., object],
     assert send() == {"a": 1}
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"-5\r\n", b"+8\r\n", b"0x8\r\n", b"0_8\r\n", b" 8\r\n", b"\xb2\r\n", b"\r\n",
+        b'8\r\n{"a": 1} \r\n0\r\n\r\n', b'8\n{"a": 1}\r\n0\r\n\r\n',
+    ],
+)  # fmt: skip
+def test_chunks_are_read_strictly(server: ScriptedServer, send: Callable[..., object], body: bytes) -> None:
+    """A size has hexadecimal digits only, and a chunk ends with a line end; int() reads more (RFC 9112, 7.1)."""
+    whole = body if body.endswith(b"\r\n\r\n") else body + b'{"a": 1}\r\n0\r\n\r\n'
+    server.answers = [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + whole, OK]
+    with pytest.raises(UnexpectedResponse, match="not HTTP"):
+        send()
+    assert send() == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 0200 OK\r\nContent-Length: 8", b"HTTP/1.1 20 OK\r\nContent-Length: 8",
+        b"HTTP/1.1 %s OK\r\nContent-Length: 8" % (b"9" * 5000), b"HTTP/1.1 200 OK\r\nContent-Length: +8",
+        b"HTTP/1.1 200 OK\r\nContent-Length: %s" % (b"9" * 5000),
+        b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\nContent-Length: 9",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\nTransfer-Encoding: chunked",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\nTransfer-Encoding: gzip",
+    ],
+)  # fmt: skip
+def test_the_head_is_read_strictly(server: ScriptedServer, send: Callable[..., object], head: bytes) -> None:
+    """A status has three digits, and a response one length: what two programs could read differently is refused."""
+    server.answers = [head + b'\r\n\r\n{"a": 1}', OK]
+    with pytest.raises(UnexpectedResponse):
+        send()
+    assert send() == {"a": 1}
+
+
 def test_a_closed_connection_sends_nothing(server: ScriptedServer) -> None:
     """Closing ends a request of another thread, and refuses later ones."""
     connection = KeepAliveConnection(KubernetesApi(ApiServerConfig(address=server.url)))

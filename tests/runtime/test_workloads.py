@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.kubernetes.objects import Owner
-from runtime.kubernetes.workloads import Workload, revision_of, workload_of
+from runtime.kubernetes.workloads import Owner, Workload, revision_of, workload_of
 
 NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,40}[a-z0-9])?", fullmatch=True)
 TEKTON = {"tekton.dev/pipeline": "build", "tekton.dev/pipelineTask": "compile", "tekton.dev/task": "go"}

@@ -5,7 +5,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from runtime.kubernetes.objects import Owner
+from runtime.kubernetes.workloads import Owner
 from scoring import (
     CPU_LOAD,
     CongestedResource,

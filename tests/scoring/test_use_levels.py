@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.kubernetes import pod_demand
-from runtime.kubernetes.objects import CPU, MEMORY, CachedRequests, Owner
-from runtime.kubernetes.workloads import Workload
+from runtime.kubernetes.objects import CPU, MEMORY, CachedRequests
+from runtime.kubernetes.workloads import Owner, Workload
 from scoring import CongestionCost, Container, Node, NodeTable, Pod, Profile, ResourceList, UseLevels
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 from watcher.workload_table import WorkloadTable

@@ -49,20 +49,6 @@ def test_a_day_equals_dictionaries(seed):
     assert len(history) == len(cpu)
 
 
-def test_a_replacement_inherits_the_past():
-    """The history of an evicted pod is its replacement's; the evicted pod has none any more."""
-    history = PodHistory()
-    for step in range(6):
-        observed(history, step, old=step)
-    observed(history, 6, new=6.0, other=1.0)
-    history.inherit("new", "old")
-    history.inherit("new", "never-seen")
-    cpu, _ = history.past(["new", "old"], 6)
-    assert cpu[0].tolist()[:5] == [1, 2, 3, 4, 5]
-    assert np.isnan(cpu[1]).all()
-    assert "old" not in history
-
-
 def test_an_earlier_step_is_ignored():
     """A round that comes late, or after the clock was set back, changes nothing."""
     history = PodHistory()

@@ -13,7 +13,6 @@ from trimaran.cluster.view import ClusterView
 from trimaran.cluster.workload_use import WorkloadUse
 from trimaran.extender.answer import PrioritizeOutcome, ScoredCandidates
 from trimaran.extender.decisions.decision import Decision
-from trimaran.extender.decisions.record import DecisionRecord
 from trimaran.extender.decisions.regret import PlacementRegret
 from trimaran.extender.filtering import FILTER_OUTCOMES, NodeFilter
 from trimaran.extender.trial.field_trial import FieldTrial
@@ -77,12 +76,14 @@ class ExtenderTelemetry:
         gauge = Gauge("trimaran_extender_known_workloads", documentation, registry=self._registry)
         gauge.set_function(lambda: use.workloads)
 
-    def watch_decisions(self, record: DecisionRecord, active_percent: Callable[[], float]) -> None:
+    def watch_decisions(
+        self, number: Callable[[], int], size: Callable[[], int], active_percent: Callable[[], float]
+    ) -> None:
         """Export the number and bytes of recorded decisions and the percentage of active pods, read at every scrape."""
         for name, documentation, read in (
             ("trimaran_extender_acting_percent", "percentage of the pods that get scores", active_percent),
-            ("trimaran_extender_decisions", "recorded decisions", lambda: len(record)),
-            ("trimaran_extender_decision_bytes", "memory of the recorded decisions", lambda: record.size),
+            ("trimaran_extender_decisions", "recorded decisions", number),
+            ("trimaran_extender_decision_bytes", "memory of the recorded decisions", size),
         ):
             Gauge(name, documentation, registry=self._registry).set_function(read)
 

@@ -96,7 +96,7 @@ class ExtenderWorker:
         )  # fmt: skip
         self._closing.callback(record.close)
         telemetry.watch(view)
-        telemetry.watch_decisions(record, lambda: current_rollout().percent)
+        telemetry.watch_decisions(record.__len__, lambda: record.size, lambda: current_rollout().percent)
 
         def report_outage(reason: str) -> None:
             telemetry.set_outage(reason)

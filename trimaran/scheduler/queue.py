@@ -169,11 +169,6 @@ class SchedulingQueue:
             "gated": len(self._gated),
         }
 
-    @property
-    def gated(self) -> Mapping[str, str]:
-        """Reason of each gated pod, by uid."""
-        return {uid: rejection.message for uid, (_, rejection) in self._gated.items()}
-
     def put(self, pod: Pod, now: float) -> None:
         """Add a pending pod, or replace it by its new version.
 

@@ -7,8 +7,8 @@ from itertools import takewhile
 
 import numpy as np
 
-from runtime.kubernetes.objects import CPU, MEMORY, CachedRequests, Container, Node, Owner, Pod, ResourceList
-from runtime.kubernetes.workloads import Workload
+from runtime.kubernetes.objects import CPU, MEMORY, CachedRequests, Container, Node, Pod, ResourceList
+from runtime.kubernetes.workloads import Owner, Workload
 from scoring.arrays import Bools, Float64s, Int64s
 from scoring.table.node_table import NodeTable
 from trimaran.simulator.cluster_observer import ClusterObserver

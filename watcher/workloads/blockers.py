@@ -6,7 +6,6 @@ purposes than to state the use.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +15,6 @@ from runtime.kubernetes.workloads import ENDING_KINDS
 from watcher.workload_table import Bools, ContainerTable, Float64s
 from watcher.workloads.container_state import KILLED_SECONDS
 from watcher.workloads.known_autoscalers import KnownAutoscalers
-
-if TYPE_CHECKING:
-    from watcher.workloads.recommendation import RecommendationRule
 
 _DAY = 86400.0
 _MAX_STRAIN = (0.05, 0.1)
@@ -33,20 +29,21 @@ def is_recent(times: Float64s, now: float) -> Bools:
 
 
 def blockers(
-    table: ContainerTable, would_lower: Bools, rule: "RecommendationRule", autoscaling: KnownAutoscalers
+    table: ContainerTable, would_lower: Bools, autoscaling: KnownAutoscalers, *, min_days: float, min_runs: int
 ) -> npt.NDArray[np.str_]:
     """Return the reasons not to lower each request, separated by semicolons, shape (2, containers); "" without one.
 
     Args:
         table: what is known of the containers.
         would_lower: requests that the rule would lower, shape (2, containers); others have no reasons.
-        rule: the rule, with the history that it needs.
         autoscaling: autoscalers of the requests.
+        min_days: days of history without which no request is lowered.
+        min_runs: the same for workloads whose pods run to their end: number of runs.
     """
     texts = np.full(would_lower.shape, "", object)
     now = table.last_seen.max(initial=0.0)
     for row in np.flatnonzero(would_lower.any(axis=0)).tolist():
-        shared = tuple(_of_container(table, row, rule, now))
+        shared = tuple(_of_container(table, row, now, min_days=min_days, min_runs=min_runs))
         own = tuple(_of_cpu(table, row)), tuple(_of_memory(table, row, now))
         for resource, name in enumerate((CPU, MEMORY)):
             if would_lower[resource, row]:
@@ -57,13 +54,13 @@ def blockers(
     return texts.astype(f"U{max(longest, 60)}")  # room for the reasons that the caller adds
 
 
-def _of_container(table: ContainerTable, row: int, rule: "RecommendationRule", now: float) -> Iterator[str]:
+def _of_container(table: ContainerTable, row: int, now: float, *, min_days: float, min_runs: int) -> Iterator[str]:
     """Yield the reasons that hold for CPU and memory."""
     if table.keys[row].workload.kind in ENDING_KINDS:
-        if table.runs[row] < rule.min_runs:
-            yield f"history of {table.runs[row]:.0f} runs, below {rule.min_runs}"
-    elif (days := (table.last_seen[row] - table.first_seen[row]) / _DAY) < rule.min_days:
-        yield f"history of {days:.1f} days, below {rule.min_days:g}"
+        if table.runs[row] < min_runs:
+            yield f"history of {table.runs[row]:.0f} runs, below {min_runs}"
+    elif (days := (table.last_seen[row] - table.first_seen[row]) / _DAY) < min_days:
+        yield f"history of {days:.1f} days, below {min_days:g}"
     restarted_at = table.restarted_at[row]
     if is_recent(restarted_at, now) and restarted_at != table.killed_at[row]:
         yield f"restarted {_ago(now - restarted_at)} ago"

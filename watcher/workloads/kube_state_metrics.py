@@ -7,8 +7,8 @@ from typing import Final
 
 from runtime.http import budget
 from runtime.http.gather import Deadline
-from runtime.kubernetes.objects import CPU, MEMORY, Owner
-from runtime.kubernetes.workloads import NAMING_LABELS, Workload, revision_of, workload_of
+from runtime.kubernetes.objects import CPU, MEMORY
+from runtime.kubernetes.workloads import NAMING_LABELS, Owner, Workload, revision_of, workload_of
 from watcher.errors import ProviderAnswerError
 from watcher.workloads.kube_state_containers import (
     POD,

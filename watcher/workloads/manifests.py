@@ -5,10 +5,18 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 from runtime.kubernetes.k8s_fields import unix_seconds
-from runtime.kubernetes.objects import CPU, MAX_AMOUNT, MEMORY, Owner
+from runtime.kubernetes.objects import CPU, MAX_AMOUNT, MEMORY
 from runtime.kubernetes.owners import controller_of
 from runtime.kubernetes.quantity import milli_value, value
-from runtime.kubernetes.workloads import ContainerRole, ParentLookup, Workload, no_parent, revision_of, workload_of
+from runtime.kubernetes.workloads import (
+    ContainerRole,
+    Owner,
+    ParentLookup,
+    Workload,
+    no_parent,
+    revision_of,
+    workload_of,
+)
 from watcher.workloads.pods import (
     ContainerResources,
     ContainerRestart,

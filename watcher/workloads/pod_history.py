@@ -119,13 +119,6 @@ class PodHistory(Generic[_Key]):
         of_hour = np.arange(hour * HOUR_PERIODS, hour * HOUR_PERIODS + periods)
         self._memory[rows[:, None], of_hour % PERIODS] = memory[:, :periods]
 
-    def inherit(self, pod: _Key, former: _Key) -> None:
-        """Give the history of a pod that was evicted to its replacement."""
-        if former in self._row:
-            if pod in self._row:
-                self._clear(pod)
-            self._row[pod] = self._row.pop(former)
-
     def past(self, pods: Sequence[_Key], steps: int) -> tuple[Float16s, Float16s]:
         """Return the known past of some pods, the oldest step first; NaN where unknown, also for unknown pods.
 

@@ -122,7 +122,7 @@ def recommend(
     is_close = np.abs(wanted - present) <= _KEPT * present
     differs = is_known & ~is_close & ~table.has_pod_requests
     would_lower = differs & (wanted < present)
-    reasons = blockers(table, would_lower, rule, autoscaling)
+    reasons = blockers(table, would_lower, autoscaling, min_days=rule.min_days, min_runs=rule.min_runs)
     is_blocked = (reasons != "") | table.has_pod_requests
     reasons[present <= 0] = NO_REQUEST
     reasons[table.has_pod_requests] = POD_REQUEST

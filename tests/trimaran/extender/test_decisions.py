@@ -52,7 +52,7 @@ class Bench:
         self.telemetry = ExtenderTelemetry()
         self.record = DecisionRecord(self.view, self.metrics, self.telemetry, limits, clock=lambda: self.now)
         self.now = NOW
-        self.telemetry.watch_decisions(self.record, lambda: 100.0)
+        self.telemetry.watch_decisions(self.record.__len__, lambda: self.record.size, lambda: 100.0)
         self.prioritizer = Prioritizer(
             profiles(), self.view, self.metrics, PrioritizerOptions(20, assume=False, seed=1), clock=lambda: self.now,
             is_active=lambda _: active, record=self.record.add,

@@ -9,8 +9,9 @@ import pytest
 
 from runtime.kubernetes.constraints import Taint, Toleration
 from runtime.kubernetes.disruption_budgets import DisruptionBudget
-from runtime.kubernetes.objects import Container, Node, Owner, Pod, ResourceList
+from runtime.kubernetes.objects import Container, Node, Pod, ResourceList
 from runtime.kubernetes.scheduling_rules import SchedulingRules
+from runtime.kubernetes.workloads import Owner
 from scoring.plugins.base import EVERY_ROW, Rows
 from scoring.plugins.filtering import Dependence, FilterPlugin, FilterVerdict, unresolvable_everywhere
 from scoring.table.feasibility import fitting

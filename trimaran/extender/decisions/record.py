@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from client import ClientError, Collector
 from runtime.threads import TurnGuard
@@ -30,9 +30,6 @@ from trimaran.extender.decisions.decision import Decision, OpenDecision
 from trimaran.extender.decisions.regret import MeasuredWindow, PlacementRegret, regret_table
 from trimaran.extender.wire import ExtenderArgs
 
-if TYPE_CHECKING:
-    from trimaran.extender.telemetry import ExtenderTelemetry
-
 MEGABYTE = 1 << 20
 PodKey = tuple[str, str]
 """Identity of a pod in the record: ``namespace/name``, and its uid."""
@@ -41,6 +38,19 @@ _HERD_PODS = 100
 _BATCH = 4  # decisions closed between two pauses
 _PAUSE_SECONDS = 0.001
 _log = logging.getLogger(__name__)
+
+
+class DecisionCounters(Protocol):
+    """Counters of answers and decisions, which the extender's telemetry exports."""
+
+    def count_answer(self, answer: ScoredCandidates, age_seconds: float | None) -> None:
+        """Observe the times of a request, and the age of its metrics; None without metrics."""
+
+    def count_placement(self, decision: Decision, herd_ratio: float) -> None:
+        """Count a pod that was bound, and set the share of the last 100 pods that are on one node."""
+
+    def count_regret(self, regret: PlacementRegret) -> None:
+        """Count the regret of a decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +87,7 @@ class DecisionRecord:
         self,
         view: ClusterView,
         metrics: Collector,
-        telemetry: "ExtenderTelemetry",
+        telemetry: DecisionCounters,
         limits: RecordLimits | None = None,
         hot_percent: float = 80.0,
         clock: Callable[[], float] = time.time,

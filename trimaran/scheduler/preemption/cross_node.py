@@ -22,7 +22,7 @@ from scoring.arrays import Bools, Int64s
 from scoring.plugins.filtering import FilterPlugin
 from scoring.profiles.configuration.fields import FieldReader
 from scoring.table.node_table import NodeTable
-from scoring.table.occupancy import PlacedPod
+from scoring.table.placed_pods import PlacedPod
 from trimaran.scheduler.arguments import finish, whole_number
 from trimaran.scheduler.feasibility import run_filters
 from trimaran.scheduler.preemption.default_preemption import DefaultPreemption, PreemptionOptions

@@ -19,7 +19,7 @@ from scoring.arrays import Bools, Int64s
 from scoring.plugins.filtering import FilterPlugin, FilterVerdict
 from scoring.profiles.configuration.fields import FieldReader
 from scoring.table.node_table import NodeTable
-from scoring.table.occupancy import PlacedPod
+from scoring.table.placed_pods import PlacedPod
 from trimaran.scheduler.arguments import finish, whole_number
 from trimaran.scheduler.extension_points import PostFilterPlugin, Preemption, Rejection
 from trimaran.scheduler.preemption.further_bounds import NO_BOUNDS, FurtherBounds

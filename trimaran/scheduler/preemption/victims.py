@@ -20,7 +20,7 @@ from runtime.kubernetes.objects import Pod
 from scoring.arrays import Bools, Int64s
 from scoring.plugins.filtering import Dependence, FilterPlugin, FilterVerdict, verdict_of
 from scoring.table.node_table import NodeTable
-from scoring.table.occupancy import PlacedPod
+from scoring.table.placed_pods import PlacedPod
 from trimaran.scheduler.feasibility import run_filters
 from trimaran.scheduler.preemption.further_bounds import NO_BOUNDS, FurtherBounds
 

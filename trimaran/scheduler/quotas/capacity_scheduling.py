@@ -20,7 +20,7 @@ from runtime.kubernetes.objects import MAX_AMOUNT, Pod
 from scoring.arrays import Bools, Int64s
 from scoring.plugins.filtering import ClusterEvent, FilterPlugin, FilterVerdict
 from scoring.table.node_table import NodeTable
-from scoring.table.occupancy import PlacedPod
+from scoring.table.placed_pods import PlacedPod
 from trimaran.scheduler.extension_points import Preemption, PreFilterPlugin, Rejection
 from trimaran.scheduler.preemption.default_preemption import DefaultPreemption, PreemptionOptions
 from trimaran.scheduler.preemption.further_bounds import FurtherBounds

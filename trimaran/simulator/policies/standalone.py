@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from runtime.kubernetes.gangs import POD_GROUP_LABEL
-from runtime.kubernetes.objects import Node, Owner, Pod
+from runtime.kubernetes.objects import Node, Pod
+from runtime.kubernetes.workloads import Owner
 from scoring import ScorePlugin, UseLevels
 from scoring.profiles.fallback import FallbackPolicy
 from trimaran.scheduler.configuration import SchedulerSetup, read_setup

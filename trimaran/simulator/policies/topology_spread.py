@@ -17,7 +17,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from runtime.kubernetes.objects import Owner, Pod
+from runtime.kubernetes.objects import Pod
+from runtime.kubernetes.workloads import Owner
 from scoring.arrays import Int64s
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.plugins.base import Rows, Terms, WithoutNodeTerms
