@@ -23,7 +23,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from common import Table
 
-from watcher.providers.prometheus.pod_use import CPU_SERIES, MEMORY_SERIES
+from watcher.providers.prometheus.container_labels import CPU_SERIES
+from watcher.providers.prometheus.pod_use import MEMORY_SERIES
 
 WORKLOADS, LARGEST, NAMESPACES = 8_000, 0.2, 200
 SAMPLES, STEP_SECONDS = 11, 30

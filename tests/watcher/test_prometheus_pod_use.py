@@ -15,6 +15,7 @@ from watcher.errors import ProviderAnswerError, ProviderError, ProviderUnavailab
 from watcher.model import Window
 from watcher.providers.base import PodUseProvider
 from watcher.providers.prometheus import PrometheusProvider
+from watcher.providers.prometheus.container_labels import PLAIN_LABELS
 from watcher.providers.prometheus.pod_use import Shard, shards
 from watcher.settings import ProviderSettings, Settings
 from watcher.windows.container_use import ContainerUse
@@ -190,7 +191,7 @@ def test_a_large_namespace_is_read_within_the_servers_limit(tmp_path: Path) -> N
 def test_shards_have_at_most_so_many_series() -> None:
     """Every namespace is in exactly one shard or, if it is large, divided by all letters that a name may end with."""
     counts = {f"ns-{number}": number for number in range(1, 60)} | {"large": 1000}
-    divided = shards(counts, 100)
+    divided = shards({PLAIN_LABELS: counts}, 100)
     whole = [shard for shard in divided if not shard.endings]
     assert sorted(name for shard in whole for name in shard.namespaces) == sorted(counts.keys() - {"large"})
     assert all(sum(counts[name] for name in shard.namespaces) <= 100 for shard in whole)

@@ -163,10 +163,14 @@ class WorkloadBackfill:
         deadline = Deadline.after(self._settings.workloads.timeout_seconds)
 
         def ask(selector: str, keep: str) -> Iterable[tuple[Mapping[str, str], float]]:
-            return series(f"max by ({keep}) (last_over_time({selector}[{seconds}s] @ {ends[-1]}))", deadline)
+            # The namespace is the label exported_namespace in the series of a scrape without honor_labels.
+            within = f'namespace=~"{"|".join(namespaces)}"'
+            matchers = f'exported_namespace="",{within}', f"exported_{within}"
+            forms = (selector.replace("{", f"{{{each},", 1) for each in matchers)
+            promql = " or ".join(f"last_over_time({form}[{seconds}s] @ {ends[-1]})" for form in forms)
+            return series(f"max by ({keep}) ({promql})", deadline)
 
-        matchers = ",".join(filter(None, (self._settings.prometheus.matchers, f'namespace=~"{"|".join(namespaces)}"')))
-        return read_workloads(ask, matchers, self._settings.workloads.owner_labels)
+        return read_workloads(ask, self._settings.prometheus.matchers, self._settings.workloads.owner_labels)
 
 
 def _open_past(settings: Settings) -> PastPodUseProvider | None:

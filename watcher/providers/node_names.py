@@ -63,13 +63,12 @@ class NodeNames:
         labels = tuple(filter(None, labels))
         if not labels:
             return Resolved("", "the series has no label that names a node")
-        # A label that is a listed name wins, then an alias or short form that fits exactly one node.
+        # The first label wins that is a listed name, or an alias or short form that fits exactly one node.
         hosts = tuple(map(without_port, labels))
-        for host in hosts:
-            if host in self._names:
-                return Resolved(host)
         ambiguous: frozenset[str] | set[str] = frozenset()
         for label, host in zip(labels, hosts, strict=True):
+            if host in self._names:
+                return Resolved(host)
             for candidates in (self._aliases.get(label), self._aliases.get(host), self._by_short_form(host)):
                 if candidates and len(candidates) == 1:
                     return Resolved(next(iter(candidates)))

@@ -1,7 +1,8 @@
 """Pods with their workloads and requests from the metrics of kube-state-metrics, present or recorded."""
 
+import math
 import re
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +11,7 @@ from runtime.http.gather import Deadline
 from runtime.kubernetes.objects import CPU, MEMORY
 from runtime.kubernetes.workloads import NAMING_LABELS, Owner, Workload, revision_of, workload_of
 from watcher.errors import ProviderAnswerError
+from watcher.providers.own_labels import both_forms, own_label
 from watcher.workloads.kube_state_containers import (
     POD,
     Ask,
@@ -72,6 +74,7 @@ def read_pods(
     Raises:
         Exception: ``ask`` failed.
     """
+    ask = _with_own_labels(ask)
     infos, workloads, label_sets = _named(ask, matchers, owner_labels, wanted)
     parts = read_containers(ask, infos, matchers, are_running=are_running) if infos else {}
     pods = {}
@@ -84,7 +87,7 @@ def read_pods(
 
 def read_workloads(ask: Ask, matchers: str = "", owner_labels: Sequence[str] = ()) -> dict[PodKey, Workload]:
     """Return the workload of each pod of kube-state-metrics; arguments and errors as of :func:`read_pods`."""
-    return _named(ask, matchers, owner_labels, None)[1]
+    return _named(_with_own_labels(ask), matchers, owner_labels, None)[1]
 
 
 def _named(
@@ -140,8 +143,9 @@ class KubeStatePods:
             with budget.released():
                 return list(self._series(f"max by ({keep}) ({selector})", deadline))
 
+        own = _with_own_labels(ask)
         phase = series_selector("kube_pod_status_phase", 'phase="Running"', self._matchers)
-        running = {key_of_series(labels) for labels, _ in ask(f"{phase} == 1", POD)}
+        running = {key_of_series(labels) for labels, _ in own(f"{phase} == 1", POD)}
         described = read_pods(ask, self._matchers, self._owner_labels, running, are_running=True)
         if not described:
             raise ProviderAnswerError(
@@ -149,9 +153,9 @@ class KubeStatePods:
                 "kube-state-metrics? (prometheus.matchers)"
             )
         started = {
-            key_of_series(labels): at for labels, at in ask(series_selector("kube_pod_start_time", self._matchers), POD)
+            key_of_series(labels): at for labels, at in own(series_selector("kube_pod_start_time", self._matchers), POD)
         }
-        restarts = read_restarts(ask, described, self._matchers)
+        restarts = read_restarts(own, described, self._matchers)
         templates: dict[PodTemplate, PodTemplate] = {}
         pods = {}
         for key, pod in described.items():
@@ -182,7 +186,11 @@ class KubeStatePods:
         amounts = []
         for resource in (CPU, MEMORY):
             selector = series_selector("kube_node_status_allocatable", f'resource="{resource}"', self._matchers)
-            amounts += [value for _, value in self._series(f"sum(max by (node) ({selector}))", deadline)]
+            by_node: dict[str, float] = {}
+            for labels, value in self._series(f"max by ({both_forms(['node'])}) ({selector})", deadline):
+                node = own_label(labels, "node")
+                by_node[node] = max(value, by_node.get(node, value))
+            amounts += [math.fsum(by_node.values())] if by_node else []
         return (amounts[0], amounts[1]) if len(amounts) == 2 else None
 
     @property
@@ -192,6 +200,17 @@ class KubeStatePods:
 
     def close(self) -> None:
         """Do nothing: the provider closes its connections."""
+
+
+def _with_own_labels(ask: Ask) -> Ask:
+    """Return a function like ``ask`` whose labels are the objects' own, even if the scrape has renamed them."""
+
+    def ask_own(selector: str, keep: str) -> Iterator[tuple[Labels, float]]:
+        names = keep.split(",")
+        for labels, value in ask(selector, both_forms(names)):
+            yield {name: own for name in names if (own := own_label(labels, name))}, value
+
+    return ask_own
 
 
 def _parents(ask: Ask, kind: str, metric: str, label: str, matchers: str) -> dict[tuple[str, str, str], Owner]:

@@ -8,6 +8,7 @@ from typing import Any
 from runtime.http.gather import Deadline
 from watcher.model import Window
 from watcher.providers.node_names import NodeLabels, NodeNames, Resolved, is_address, without_port
+from watcher.providers.own_labels import own_label
 
 _EXPIRY_SECONDS = 300
 
@@ -77,15 +78,15 @@ class NodeNameCache:
         names: set[str] = set()
         aliases: dict[str, set[str]] = {}
         for item in self._run(f"kube_node_info{{{self._matchers}}}", at, deadline):
-            node = item["metric"].get("node", "")
+            node = own_label(item["metric"], "node")
             if node:
                 names.add(node)
-                aliases.setdefault(item["metric"].get("internal_ip", ""), set()).add(node)
+                aliases.setdefault(own_label(item["metric"], "internal_ip"), set()).add(node)
         aliases.pop("", None)
         listed = NodeNames(names, aliases)
         named: dict[str, set[str]] = {}  # node to the instances whose host name is the node's
         for item in self._run(f"node_uname_info{{{self._matchers}}}", at, deadline):
-            instance, host = item["metric"].get("instance", ""), item["metric"].get("nodename", "")
+            instance, host = (own_label(item["metric"], name) for name in ("instance", "nodename"))
             resolved = listed.resolve(host)
             if instance and host and not resolved.problem:
                 named.setdefault(resolved.name, set()).add(instance)

@@ -10,23 +10,14 @@ import numpy as np
 
 from runtime.http import budget
 from runtime.http.gather import Deadline
-from watcher.providers.prometheus.pod_use import (
-    CPU_SERIES,
-    MEMORY_SERIES,
-    Run,
-    Shard,
-    counts_of,
-    is_too_large,
-    select,
-    shards,
-)
+from watcher.providers.prometheus.container_labels import CPU_SERIES, Run, read_container_labels
+from watcher.providers.prometheus.pod_use import MEMORY_SERIES, Shard, counts_of, is_too_large, shards
 from watcher.providers.prometheus.queries import value_of
 from watcher.windows.container_use import CPU_CORES, HIGHEST, MEMORY_BYTES
 from watcher.windows.past_container_use import PastContainerUse
 
 RunRange = Callable[[str, range, Deadline], list[dict[str, Any]]]
 _SHARD_SERIES, _MIN_SHARD_SERIES = 1000, 50
-_BY_CONTAINER = "max by (namespace, pod, container)"
 
 _Key = tuple[str, str, str]
 
@@ -55,9 +46,13 @@ class PastPodUseQueries:
             Exception: a query failed.
         """
         seconds = ends[-1] - ends[0] + ends.step
-        ranged = f"{select(CPU_SERIES, self._matchers)}[{seconds}s]"
-        expression = f"count by (namespace) (last_over_time({ranged}))"
-        counts = counts_of(self._run(expression, ends[-1], Deadline.after(timeout_seconds)))
+        counts = {}
+        for labels in read_container_labels(
+            self._run, self._matchers, ends[-1], Deadline.after(timeout_seconds), seconds
+        ):
+            ranged = f"{labels.select(CPU_SERIES, self._matchers)}[{seconds}s]"
+            expression = f"count by ({labels.namespace}) (last_over_time({ranged}))"
+            counts[labels] = counts_of(labels, self._run(expression, ends[-1], Deadline.after(timeout_seconds)))
         waiting = list(reversed(shards(counts, self._shard_series)))
         while waiting:
             shard = waiting.pop()
@@ -72,32 +67,26 @@ class PastPodUseQueries:
 
     def _shard(self, shard: Shard, ends: range, seconds: int, timeout_seconds: float) -> PastContainerUse:
         """Return the use of a shard. Impossible values are unknown."""
-        cpu, memory = (select(name, shard.matchers, self._matchers) for name in (CPU_SERIES, MEMORY_SERIES))
+        cpu, memory = (shard.select(name, self._matchers) for name in (CPU_SERIES, MEMORY_SERIES))
         rows: dict[_Key, int] = {}
         courses: list[np.ndarray[Any, np.dtype[np.float32]]] = []
         with budget.released():
-            promql = f"{_BY_CONTAINER} (rate({cpu}[{ends.step}s]))"
+            promql = f"max by ({shard.labels.by}) (rate({cpu}[{ends.step}s]))"
             for item in self._run_range(promql, ends, Deadline.after(timeout_seconds)):
-                if (key := _key(item)) is not None:
+                if (key := shard.labels.names_of(item["metric"])) is not None:
                     rows[key] = len(courses)
                     courses.append(_course(item, ends))
         sizes = np.full((2, len(rows)), np.nan)
         for place, function in enumerate(("avg_over_time", "max_over_time")):
             with budget.released():
-                promql = f"{_BY_CONTAINER} ({function}({memory}[{seconds}s]))"
+                promql = f"max by ({shard.labels.by}) ({function}({memory}[{seconds}s]))"
                 for item in self._run(promql, ends[-1], Deadline.after(timeout_seconds)):
-                    row, value = rows.get(_key(item) or ("", "", "")), value_of(item)
+                    row, value = rows.get(shard.labels.names_of(item["metric"]) or ("", "", "")), value_of(item)
                     if row is not None and 0 <= value <= HIGHEST[MEMORY_BYTES]:
                         sizes[place, row] = value
         namespaces, pods, containers = zip(*rows, strict=True) if rows else ((), (), ())
         cores = np.array(courses, np.float32).reshape(-1, len(ends))
         return PastContainerUse(ends, namespaces, pods, containers, cores, sizes)
-
-
-def _key(item: dict[str, Any]) -> _Key | None:
-    labels = item["metric"]
-    names = labels.get("namespace"), labels.get("pod"), labels.get("container")
-    return names if all(names) else None
 
 
 def _course(item: dict[str, Any], ends: range) -> np.ndarray[Any, np.dtype[np.float32]]:

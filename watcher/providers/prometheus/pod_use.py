@@ -7,7 +7,7 @@ memory of the watcher. A namespace with more containers is divided by the last l
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -20,6 +20,13 @@ from runtime.http.gather import Deadline
 from watcher.errors import ProviderAnswerError, ProviderError
 from watcher.findings import Finding, Kind
 from watcher.model import Window
+from watcher.providers.prometheus.container_labels import (
+    CPU_SERIES,
+    PLAIN_LABELS,
+    ContainerLabels,
+    Run,
+    read_container_labels,
+)
 from watcher.providers.prometheus.queries import value_of
 from watcher.windows.container_use import (
     CPU_CORES,
@@ -30,7 +37,6 @@ from watcher.windows.container_use import (
     ContainerUseBuilder,
 )
 
-CPU_SERIES = "container_cpu_usage_seconds_total"
 MEMORY_SERIES = "container_memory_working_set_bytes"
 PERIODS_SERIES = "container_cpu_cfs_periods_total"
 THROTTLED_SERIES = "container_cpu_cfs_throttled_periods_total"
@@ -42,10 +48,11 @@ _SHARD_CHARACTERS = 3000  # of the namespaces in a query, which is a part of the
 _LAST_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _INTERVAL_SERIES = 1000  # of the namespace whose raw samples show the scrape interval
 _INTERVAL_RANGE_SECONDS = 1200
-_INTERVAL_EXPIRY_SECONDS = 3600
+_LAYOUT_EXPIRY_SECONDS = 3600
 _TOO_LARGE = {413, 422, 503, 504}  # Prometheus answers 422 to a query with too many samples, and 503 after a timeout
 
-Run = Callable[[str, int | None, Deadline], list[dict[str, Any]]]
+Counts = Mapping[ContainerLabels, Mapping[str, int]]
+"""Number of series of each namespace, by the labels that name a container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,48 +62,56 @@ class Shard:
     Attributes:
         namespaces: the namespaces.
         endings: the last letters; empty for all pods.
+        labels: the labels that name a container.
     """
 
     namespaces: tuple[str, ...]
     endings: str = ""
+    labels: ContainerLabels = PLAIN_LABELS
 
-    @property
-    def matchers(self) -> str:
-        """The label matchers that select the shard."""
-        namespaces = "|".join(self.namespaces)
-        return f'namespace=~"{namespaces}"' + (f',pod=~".*[{self.endings}]"' if self.endings else "")
+    def select(self, metric: str, matchers: str) -> str:
+        """Return a selector of the shard's series of a metric."""
+        own = [f'{self.labels.namespace}=~"{"|".join(self.namespaces)}"']
+        own += [f'{self.labels.pod}=~".*[{self.endings}]"'] if self.endings else []
+        return self.labels.select(metric, *own, matchers)
 
     def halves(self) -> "tuple[Shard, ...]":
         """Return two shards that make up this one; none if it cannot be divided."""
         if len(self.namespaces) > 1:
             middle = len(self.namespaces) // 2
-            return Shard(self.namespaces[:middle]), Shard(self.namespaces[middle:])
+            halves = self.namespaces[:middle], self.namespaces[middle:]
+            return tuple(replace(self, namespaces=half) for half in halves)
         letters = self.endings or _LAST_LETTERS
         middle = len(letters) // 2
-        return (Shard(self.namespaces, letters[:middle]), Shard(self.namespaces, letters[middle:])) if middle else ()
+        parts = (letters[:middle], letters[middle:]) if middle else ()
+        return tuple(replace(self, endings=part) for part in parts)
 
 
-def shards(counts: Mapping[str, int], most: int) -> list[Shard]:
+def shards(counts: Counts, most: int) -> list[Shard]:
     """Divide namespaces into shards with about ``most`` series each, or fewer.
 
     Args:
-        counts: number of series of each namespace.
+        counts: number of series of each namespace, by the labels that name a container.
         most: number of series of a shard.
     """
+    return [shard for labels, by_namespace in counts.items() for shard in _shards(by_namespace, most, labels)]
+
+
+def _shards(counts: Mapping[str, int], most: int, labels: ContainerLabels) -> list[Shard]:
     divided: list[Shard] = []
     names: list[str] = []
     series = characters = 0
     for name, count in sorted(counts.items(), key=lambda item: item[1]):
         if count > most:
             parts = min(-(-count // most), len(_LAST_LETTERS))
-            divided += [Shard((name,), _LAST_LETTERS[part::parts]) for part in range(parts)]
+            divided += [Shard((name,), _LAST_LETTERS[part::parts], labels) for part in range(parts)]
             continue
         if names and (series + count > most or characters + len(name) > _SHARD_CHARACTERS):
-            divided.append(Shard(tuple(names)))
+            divided.append(Shard(tuple(names), labels=labels))
             names, series, characters = [], 0, 0
         names.append(name)
         series, characters = series + count, characters + len(name) + 1
-    return [*divided, Shard(tuple(names))] if names else divided
+    return [*divided, Shard(tuple(names), labels=labels)] if names else divided
 
 
 class PodUseQueries:
@@ -111,8 +126,9 @@ class PodUseQueries:
     def __init__(self, run: Run, matchers: str, translate: Callable[[Exception], ProviderError]) -> None:
         self._run, self._matchers, self._translate = run, matchers, translate
         self._shard_series = _SHARD_SERIES
+        self._labels = [PLAIN_LABELS]
         self._scrape_seconds = 0.0  # 0 if unknown
-        self._interval_until = 0.0
+        self._layout_until = 0.0
 
     def fetch(self, window: Window, deadline: Deadline) -> ContainerUse:
         """Return the use of all containers. A shard that cannot be read becomes a finding.
@@ -122,13 +138,19 @@ class PodUseQueries:
         """
         try:
             counts = self._count(window.end, deadline)
-            self._measure_interval(counts, window.end, deadline)
+            if time.monotonic() >= self._layout_until or not counts:
+                labels = read_container_labels(self._run, self._matchers, window.end, deadline)
+                if labels != self._labels:
+                    self._labels = labels
+                    counts = self._count(window.end, deadline)
+                if self._measure_interval(counts, window.end, deadline):
+                    self._layout_until = time.monotonic() + _LAYOUT_EXPIRY_SECONDS
         except Exception as error:
             raise self._translate(error) from error
         if not counts:
             raise ProviderAnswerError(
-                f"Prometheus has no series {self._select(CPU_SERIES)} with the labels namespace and pod: does it "
-                "scrape cAdvisor? (prometheus.matchers; workloads.enabled = false stops this query)"
+                f"Prometheus has no series {PLAIN_LABELS.select(CPU_SERIES, self._matchers)} with the labels namespace "
+                "and pod: does it scrape cAdvisor? (prometheus.matchers; workloads.enabled = false stops this query)"
             )
         seconds = max(window.end - window.start, math.ceil(_MIN_SCRAPES * self._scrape_seconds))
         rows, failures = ContainerUseBuilder(), list[Exception]()
@@ -146,23 +168,32 @@ class PodUseQueries:
             raise ProviderAnswerError(messages[0] if messages else "Prometheus has not scraped any container twice yet")
         return use
 
-    def _count(self, at: int | None, deadline: Deadline) -> dict[str, int]:
-        return counts_of(self._run(f"count by (namespace) ({self._select(CPU_SERIES)})", at, deadline))
+    def _count(self, at: int | None, deadline: Deadline) -> dict[ContainerLabels, dict[str, int]]:
+        by_labels = {}
+        for labels in self._labels:
+            promql = f"count by ({labels.namespace}) ({labels.select(CPU_SERIES, self._matchers)})"
+            if counts := counts_of(labels, self._run(promql, at, deadline)):
+                by_labels[labels] = counts
+        return by_labels
 
-    def _measure_interval(self, counts: Mapping[str, int], at: int, deadline: Deadline) -> None:
-        """Read the scrape interval from the raw samples of a small namespace, once an hour."""
-        if time.monotonic() < self._interval_until or not counts:
-            return
-        name, count = min(counts.items(), key=lambda item: item[1])
-        if count > _INTERVAL_SERIES:
-            return
-        selector = self._select(CPU_SERIES, Shard((name,)).matchers)
+    def _measure_interval(self, counts: Counts, at: int, deadline: Deadline) -> bool:
+        """Read the scrape interval from the raw samples of a small namespace; return whether that needs no retry."""
+        small = [
+            (count, name, labels)
+            for labels, by_namespace in counts.items()
+            for name, count in by_namespace.items()
+            if count <= _INTERVAL_SERIES
+        ]
+        if not small:
+            return bool(counts)
+        _, name, labels = min(small, key=lambda each: each[0])
+        selector = Shard((name,), labels=labels).select(CPU_SERIES, self._matchers)
         series = self._run(f"{selector}[{_INTERVAL_RANGE_SECONDS}s]", at, deadline)
         times = [[sample[0] for sample in item.get("values", ())] for item in series]
         gaps = [later - earlier for each in times for earlier, later in pairwise(each)]
         if gaps:
             self._scrape_seconds = float(median(gaps))
-            self._interval_until = time.monotonic() + _INTERVAL_EXPIRY_SECONDS
+        return bool(gaps)
 
     def _read(
         self, shard: Shard, rows: ContainerUseBuilder, seconds: int, at: int, deadline: Deadline
@@ -173,7 +204,7 @@ class PodUseQueries:
                 (CPU_CORES, self._cpu(shard, seconds)),
                 (MEMORY_BYTES, self._memory(shard, seconds)),
             ):
-                self._add(rows, resource, promql, at, deadline)
+                self._add(rows, resource, shard.labels, promql, at, deadline)
         except Exception as error:  # noqa: BLE001  the caller judges every failure
             halves = shard.halves() if is_too_large(error) and deadline.remaining_seconds() else ()
             if not halves:
@@ -182,16 +213,23 @@ class PodUseQueries:
             return [failure for half in halves for failure in self._read(half, rows, seconds, at, deadline)]
         return []
 
-    def _add(self, rows: ContainerUseBuilder, resource: int, promql: str, at: int, deadline: Deadline) -> None:
+    def _add(
+        self,
+        rows: ContainerUseBuilder,
+        resource: int,
+        labels: ContainerLabels,
+        promql: str,
+        at: int,
+        deadline: Deadline,
+    ) -> None:
         """Add the values of a query. Its response is charged to the budget only until it is read."""
         with budget.released():
             for item in self._run(promql, at, deadline):
-                labels = item["metric"]
-                if "pod" in labels and "container" in labels:
-                    rows.add(resource, labels["namespace"], labels["pod"], labels["container"], value_of(item))
+                if names := labels.names_of(item["metric"]):
+                    rows.add(resource, *names, value_of(item))
 
     def _add_strain(
-        self, rows: ContainerUseBuilder, counts: Mapping[str, int], seconds: int, at: int, deadline: Deadline
+        self, rows: ContainerUseBuilder, counts: Counts, seconds: int, at: int, deadline: Deadline
     ) -> list[str]:
         """Add the containers that were throttled or waited for CPU; return what could not be read, with the reason.
 
@@ -200,16 +238,15 @@ class PodUseQueries:
         unchecked = []
         for kind, (name, series) in enumerate(((THROTTLING, PERIODS_SERIES), (PRESSURE, WAITING_SERIES))):
             try:
-                if not self._run(f"count({self._select(series)})", at, deadline):
+                if not any(self._run(f"count({each.select(series, self._matchers)})", at, deadline) for each in counts):
                     unchecked.append(f"{name}: Prometheus has no series {series}")
                     continue
                 strained = list[tuple[str, str, str, float]]()
                 for shard in shards(counts, self._shard_series):
                     with budget.released():
                         for item in self._run(self._strain(kind, shard, seconds), at, deadline):
-                            labels = item["metric"]
-                            names = (labels.get(label, "") for label in ("namespace", "pod", "container"))
-                            strained.append((*names, min(value_of(item), 1.0)))
+                            if names := shard.labels.names_of(item["metric"]):
+                                strained.append((*names, min(value_of(item), 1.0)))
                 rows.add_strain(kind, strained)
             except Exception as error:  # noqa: BLE001  the use is known all the same
                 unchecked.append(f"{name}: {self._translate(error)}")
@@ -218,11 +255,11 @@ class PodUseQueries:
     def _strain(self, kind: int, shard: Shard, seconds: int) -> str:
         """Return PromQL for the containers with a strain: 0 for throttling, 1 for waiting."""
         if kind:
-            share = f"rate({self._select(WAITING_SERIES, shard.matchers)}[{seconds}s])"
+            share = f"rate({shard.select(WAITING_SERIES, self._matchers)}[{seconds}s])"
         else:
-            throttled, periods = (self._select(name, shard.matchers) for name in (THROTTLED_SERIES, PERIODS_SERIES))
+            throttled, periods = (shard.select(name, self._matchers) for name in (THROTTLED_SERIES, PERIODS_SERIES))
             share = f"rate({throttled}[{seconds}s]) / rate({periods}[{seconds}s])"
-        return f"max by (namespace, pod, container) ({share}) > {_MIN_STRAIN:g}"
+        return f"max by ({shard.labels.by}) ({share}) > {_MIN_STRAIN:g}"
 
     def _cpu(self, shard: Shard, seconds: int) -> str:
         """Return PromQL for the mean use of CPU, in cores.
@@ -232,35 +269,23 @@ class PodUseQueries:
         was reset has no slope. Series that have ended are left out, and of several series of one container, from two
         scrape jobs or from before a restart, the highest counts.
         """
-        series = self._select(CPU_SERIES, shard.matchers)
+        series = shard.select(CPU_SERIES, self._matchers)
         ranged = f"{series}[{seconds}s]"
         return (
-            f"max by (namespace, pod, container) (((rate({ranged}) and {series} offset {seconds}s) "
+            f"max by ({shard.labels.by}) (((rate({ranged}) and {series} offset {seconds}s) "
             f"or (deriv({ranged}) unless resets({ranged}) > 0)) and {series})"
         )
 
     def _memory(self, shard: Shard, seconds: int) -> str:
         """Return PromQL for the highest working set, in bytes, of containers with at least two samples."""
-        series = self._select(MEMORY_SERIES, shard.matchers)
+        series = shard.select(MEMORY_SERIES, self._matchers)
         ranged = f"{series}[{seconds}s]"
-        return (
-            f"max by (namespace, pod, container) (max_over_time({ranged}) "
-            f"and count_over_time({ranged}) > 1 and {series})"
-        )
-
-    def _select(self, name: str, *matchers: str) -> str:
-        return select(name, *matchers, self._matchers)
+        return f"max by ({shard.labels.by}) (max_over_time({ranged}) and count_over_time({ranged}) > 1 and {series})"
 
 
-def select(name: str, *matchers: str) -> str:
-    """Return a selector without the sums of pods and nodes, and without pause containers."""
-    parts = ('container!=""', 'container!="POD"', 'image!=""', *matchers)
-    return f"{name}{{{','.join(filter(None, parts))}}}"
-
-
-def counts_of(series: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def counts_of(labels: ContainerLabels, series: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Return the number of containers of each namespace, from a count by namespace."""
-    counts = {item["metric"].get("namespace", ""): int(value_of(item)) for item in series}
+    counts = {item["metric"].get(labels.namespace, ""): int(value_of(item)) for item in series}
     counts.pop("", None)  # a scrape configuration that renames the label; without it pods have no identity
     return counts
 

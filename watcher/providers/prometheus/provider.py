@@ -25,6 +25,7 @@ from watcher.findings import Action, Finding, Kind
 from watcher.model import Metric, MetricType, NodeMetrics, Operator, Window
 from watcher.providers.base import Check, Fetched
 from watcher.providers.node_names import NodeLabels, Resolved, most_by_node, without_port
+from watcher.providers.own_labels import both_forms
 from watcher.providers.prometheus.node_name_cache import NodeNameCache
 from watcher.providers.prometheus.queries import NO_PRESSURE, STEP, Expression, ResourceQuery, queries, value_of
 from watcher.providers.session import ProviderSession, bearer, provider_error
@@ -77,8 +78,8 @@ class PrometheusProvider:
         self._operators = settings.watch.operators
         self._timed_window = max(settings.watch.windows, key=duration.seconds)  # one window per fetch is enough
         self._matchers = options.matchers
-        self._node_labels = (options.node_label,) if options.node_label else _NODE_LABELS
-        self._labels = ", ".join(self._node_labels)
+        self._labels = options.node_label or both_forms(_NODE_LABELS)
+        self._node_labels = tuple(self._labels.split(", "))
         self._seen = threading.local()
         self._session = ProviderSession(settings.provider, bearer(settings.provider), self._note_warnings)
         self._connect = PrometheusConnect(self.address, session=self._session, retry=Retry(total=0))

@@ -1,0 +1,200 @@
+"""Labels of objects and targets, as different scrape configurations leave them, on a real Prometheus.
+
+Three nodes with a load of 90, 10 and 20 percent, series of node_exporter, kube-state-metrics and cAdvisor.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from support.servers import run_prometheus
+
+from runtime.http.gather import Deadline
+from runtime.kubernetes.workloads import Workload
+from watcher.model import MetricType, Window
+from watcher.providers.base import Fetched
+from watcher.providers.prometheus import PrometheusProvider
+from watcher.settings import PrometheusSettings, ProviderSettings, Settings
+from watcher.workloads.kube_state_metrics import KubeStatePods
+from watcher.workloads.pods import PodKey
+
+pytestmark = [pytest.mark.server, pytest.mark.usefixtures("closed_sessions")]
+
+LOADS = {1: 90.0, 2: 10.0, 3: 20.0}
+NODES = {f"node-{number}": load for number, load in LOADS.items()}
+MINUTES = 20
+Labels = dict[str, str]
+One = tuple[str, Labels, Callable[[int], float]]
+"""Name and labels of a series, and its value at some seconds after its begin."""
+
+
+def constant(name: str, value: float = 1, /, **labels: str) -> One:
+    return name, labels, lambda after: value
+
+
+def counter(name: str, rate: float, labels: Labels) -> One:
+    return name, labels, lambda after: 1000 + after * rate
+
+
+def machine(cpu: float, /, **labels: str) -> Iterator[One]:
+    """Yield node_exporter's series of a machine with two processors and 50 percent of memory; cpu in percent."""
+    for processor in "01":
+        for mode, share in (("user", cpu / 100), ("idle", 1 - cpu / 100)):
+            yield counter("node_cpu_seconds_total", share, {**labels, "cpu": processor, "mode": mode})
+    yield constant("node_memory_MemTotal_bytes", 16e9, **labels)
+    yield constant("node_memory_MemAvailable_bytes", 8e9, **labels)
+
+
+def container(pod: str, cores: float, memory: float, **labels: str) -> Iterator[One]:
+    """Yield cAdvisor's series of a container; empty labels are left out, as in the sums of pods and nodes."""
+    own = {"namespace": "shop", "pod": pod, "container": "main", "id": f"/{pod}", "job": "kubelet"} | labels
+    own = {name: value for name, value in own.items() if value}
+    yield counter("container_cpu_usage_seconds_total", cores, own)
+    yield constant("container_memory_working_set_bytes", memory, **own)
+
+
+def pod_info(pod: str, node: str = "node-1") -> Iterator[One]:
+    """Yield kube-state-metrics' series of a pod of the Deployment web."""
+    key = {"namespace": "shop", "pod": pod, "uid": f"uid-{pod}"}
+    yield constant("kube_pod_info", **key, node=node, created_by_kind="ReplicaSet", created_by_name="web-5d4c7b9f6")
+    yield constant("kube_pod_status_phase", **key, phase="Running")
+    yield constant("kube_pod_start_time", 1_700_000_000, **key)
+    yield constant("kube_pod_container_resource_requests", 0.5, **key, container="main", resource="cpu")
+
+
+def replica_set() -> One:
+    labels = {"namespace": "shop", "replicaset": "web-5d4c7b9f6", "owner_kind": "Deployment", "owner_name": "web"}
+    return constant("kube_replicaset_owner", **labels)
+
+
+def scraped(series: Iterable[One], **target: str) -> Iterator[One]:
+    """Yield series as scraped without honor_labels: the target's labels stay, and rename the series' own ones."""
+    for name, labels, value in series:
+        own = {f"exported_{label}" if label in target else label: text for label, text in labels.items()}
+        yield name, {**own, **target}, value
+
+
+def lines(series: Iterable[One], minutes: int = MINUTES) -> Iterator[str]:
+    """Yield series as OpenMetrics text, with a sample each 15 seconds until now."""
+    begin = int(time.time()) - minutes * 60
+    by_name: dict[str, list[One]] = {}
+    for each in series:
+        by_name.setdefault(each[0], []).append(each)
+    for name, group in by_name.items():
+        yield f"# TYPE {name} unknown\n"
+        for _, labels, value in group:
+            text = ",".join(f'{label}="{content}"' for label, content in labels.items())
+            for after in range(0, minutes * 60, 15):
+                yield f"{name}{{{text}}} {value(after)!r} {begin + after}\n"
+
+
+def provider_at(url: str, **options: str) -> PrometheusProvider:
+    return PrometheusProvider(
+        Settings(provider=ProviderSettings(name="Prometheus", address=url), prometheus=PrometheusSettings(**options))
+    )
+
+
+def fetched(provider: PrometheusProvider) -> Fetched:
+    end = int(time.time()) - 15
+    return provider.fetch(Window("5m", end - 300, end), Deadline.after(20))
+
+
+def loads(found: Fetched, type_: MetricType = MetricType.CPU) -> dict[str, float]:
+    """Return the average of each node, rounded to a tenth."""
+    return {
+        node: round(metric.value, 1)
+        for node, metrics in found.nodes.items()
+        for metric in metrics.metrics
+        if (metric.type, metric.operator) == (type_, "AVG")
+    }
+
+
+def uses(provider: PrometheusProvider) -> Mapping[tuple[str, str, str], tuple[float, float]]:
+    """Return cores and bytes of each container."""
+    end = int(time.time()) - 15
+    use = provider.pod_use(Window("5m", end - 300, end), Deadline.after(20))
+    values = zip(use.cpu_cores.round(2).tolist(), use.memory_bytes.tolist(), strict=True)
+    return dict(zip(zip(use.namespaces, use.pods, use.containers, strict=True), values, strict=True))
+
+
+def kube_state_target(*names: str, **more: str) -> Labels:
+    """Return target labels of kube-state-metrics' pod."""
+    known = {"node": "node-2", "namespace": "monitoring", "pod": "ksm-1", "container": "ksm", "uid": "uid-ksm",
+             "service": "ksm"}  # fmt: skip
+    return {name: known[name] for name in names} | {"job": "ksm", "instance": "10.244.2.9:8080"} | more
+
+
+TARGETS = [("node",), ("pod", "namespace"), ("node", "pod", "namespace"),
+           ("namespace", "pod", "container", "service", "uid", "node")]  # fmt: skip
+
+
+@pytest.mark.parametrize("names", TARGETS, ids="-".join)
+def test_nodes_are_named_by_the_objects_own_labels(tmp_path: Path, names: tuple[str, ...]) -> None:
+    """kube-state-metrics scraped without honor_labels names each node by the label that the scrape has renamed."""
+    series: list[One] = []
+    for number, load in LOADS.items():
+        series += machine(load, instance=f"10.0.0.{number}:9100", job="node-exporter")
+        info = constant("kube_node_info", node=f"node-{number}", internal_ip=f"10.0.0.{number}")
+        series += scraped([info], **kube_state_target(*names))
+    with run_prometheus(tmp_path, lines(series)) as url:
+        provider = provider_at(url)
+        found = fetched(provider)
+        assert all(step.ok for step in provider.check())
+    assert (loads(found), found.findings) == (NODES, ())
+
+
+@pytest.mark.parametrize("label", ["node", "instance", "Hostname"])
+def test_federated_series_keep_their_own_labels(tmp_path: Path, label: str) -> None:
+    """Series that were scraped from another Prometheus without honor_labels are named by their own labels."""
+    series: list[One] = []
+    for number, load in LOADS.items():
+        own = machine(load, **{label: f"node-{number}"})
+        series += scraped(own, job="federate", instance="prometheus:9090", node="node-2", Hostname="prometheus-0")
+    with run_prometheus(tmp_path, lines(series)) as url:
+        found = fetched(provider_at(url))
+        named = fetched(provider_at(url, node_label=f"exported_{label}"))
+    assert (loads(found), found.findings) == (NODES, ())
+    assert loads(named) == NODES
+
+
+@pytest.mark.parametrize("names", TARGETS, ids="-".join)
+def test_pods_and_their_workloads_are_named_by_their_own_labels(tmp_path: Path, names: tuple[str, ...]) -> None:
+    """Pods, requests and use are the objects' own, without honor_labels at kube-state-metrics and cAdvisor.
+
+    The sums of pods and of the node, to which such a scrape gives the labels of the target, are no containers.
+    """
+    pods = {"web-5d4c7b9f6-aaaa1": 0.5, "web-5d4c7b9f6-bbbb2": 0.25}
+    state: list[One] = [replica_set()]
+    containers: list[One] = list(container("", 9, 9e9, namespace="", container="", id="/"))
+    for pod, cores in pods.items():
+        state += pod_info(pod)
+        containers += container(pod, cores, 1e8)
+        containers += container(pod, 7, 7e9, container="", id=f"/{pod}/sum")
+    other = {"node": "node-1", "namespace": "kube-system", "pod": "cadvisor-1", "container": "cadvisor"}
+    target = {name: other[name] for name in names if name in other}
+    amounts = [constant("kube_node_status_allocatable", 4, node=f"node-{n}", resource="cpu") for n in LOADS]
+    amounts += [constant("kube_node_status_allocatable", 1e9, node=f"node-{n}", resource="memory") for n in LOADS]
+    everything = [
+        *scraped(containers, **target),
+        *scraped([*state, *amounts], **kube_state_target(*names)),
+        *scraped([*state, *amounts], **kube_state_target(*names, pod="ksm-2", node="node-3", instance="b")),
+        *container("db-0", 1, 2e8, namespace="data", job="other"),  # a second job, which keeps the labels
+    ]
+    with run_prometheus(tmp_path, lines(everything)) as url:
+        provider = provider_at(url)
+        use = uses(provider)
+        source = KubeStatePods(provider.series, "")
+        running, capacity = source.running(Deadline.after(20)), source.capacity(Deadline.after(20))
+        end = int(time.time()) // 300 * 300
+        past = list(provider.past_pod_use(range(end - 600, end + 1, 300), 20))
+    of_web = {("shop", pod, "main"): (cores, 1e8) for pod, cores in pods.items()}
+    assert use == {**of_web, ("data", "db-0", "main"): (1, 2e8)}
+    assert {key: pod.template.workload for key, pod in running.items()} == dict.fromkeys(
+        (PodKey("shop", pod) for pod in pods), Workload("shop", "Deployment", "web")
+    )
+    assert [pod.template.containers[0].cpu_request_milli for pod in running.values()] == [500, 500]
+    assert {pod.uid for pod in running.values()} == {f"uid-{pod}" for pod in pods}
+    assert capacity == (12, 3e9)
+    keys = [key for _, part in past for key in zip(part.namespaces, part.pods, part.containers, strict=True)]
+    assert sorted(keys) == sorted(use)
