@@ -179,16 +179,12 @@ def _amounts(ask: Ask, prefix: str, wanted: Container[PodKey], matchers: str) ->
 
 
 def _pod_amounts(ask: Ask, wanted: Container[PodKey], matchers: str) -> dict[PodKey, _Row]:
-    """Return what pods request in all and their limits, by kube-scheduler, one amount for each of _COLUMNS.
-
-    Prometheus renames the labels of the pods, unless it scrapes kube-scheduler with ``honor_labels``.
-    """
+    """Return what pods request in all and their limits, by kube-scheduler, one amount for each of _COLUMNS."""
     whole: dict[PodKey, _Row] = {}
     for column, (kind, resource) in enumerate(_COLUMNS):
         named = series_selector(f"kube_pod_resource_{kind.removesuffix('s')}", f'resource="{resource}"', matchers)
-        for labels, value in ask(named, f"{POD},exported_namespace,exported_pod"):
-            exported = PodKey(labels.get("exported_namespace", ""), labels.get("exported_pod", ""))
-            key = exported if exported.name else key_of_series(labels)
+        for labels, value in ask(named, POD):
+            key = key_of_series(labels)
             if key in wanted and (amount := _amount(value, resource)):
                 whole.setdefault(key, list(_NO_AMOUNTS))[column] = amount
     return whole
