@@ -171,7 +171,7 @@ version: $(BIN)/python  ## write the version of trimaran/__init__.py into chart,
 	$(BIN)/python tools/version.py
 
 # The extras of the image, and those of the tests.
-EXTRAS = dashboard kubernetes signalfx simulator
+EXTRAS = dashboard kubernetes signalfx simulator watcher
 DEV_EXTRAS = $(EXTRAS) distributed notebook report
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 lock:  ## update requirements/*.txt from pyproject.toml (needs uv)

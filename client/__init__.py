@@ -7,6 +7,10 @@
 
 from typing import TYPE_CHECKING, Any
 
+from trimaran.parts import check_own, needing_watcher
+
+check_own("runtime", "scoring", "watcher")
+
 from client.collector import Collector, Snapshot
 from client.connecting import WatcherClient, connect
 from client.errors import (
@@ -53,7 +57,8 @@ def __getattr__(name: str) -> Any:
 
         return AssignedPods
     if name == "LibraryClient":
-        from client.library import LibraryClient
+        with needing_watcher("LibraryClient"):
+            from client.library import LibraryClient
 
         return LibraryClient
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict
 
 from client.service import ServiceClient
+from trimaran.parts import needing_watcher
 from watcher.model import WatcherMetrics
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ def connect(
     Raises:
         BadSettings: the embedded watcher's settings are invalid.
         ValueError: the address is not an HTTP URL, or an option is out of range.
+        ModuleNotFoundError: the extra ``watcher`` is not installed, which an embedded watcher needs.
         TypeError: both an address and settings were passed, since the service has settings of its own; or an argument
             has another type.
     """
@@ -130,6 +132,7 @@ def connect(
         if settings is not None:
             raise TypeError("settings are for an embedded watcher; a watcher at an address has its own settings")
         return ServiceClient(address, **options)
-    from client.library import LibraryClient  # imports the whole watcher, which service mode does not need
+    with needing_watcher("connect() without an address"):
+        from client.library import LibraryClient  # imports the whole watcher, which service mode does not need
 
     return LibraryClient(settings, **options)

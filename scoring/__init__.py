@@ -4,6 +4,10 @@ The package contains the plugins of Trimaran (sigs.k8s.io/scheduler-plugins, cal
 and our own. Scoring is pure: it does no input or output, reads no clock, writes no log, and has no global state.
 """
 
+from trimaran.parts import check_own
+
+check_own("runtime", "watcher")
+
 from runtime.kubernetes.constraints import NodeRequirement, NodeSelectorTerm, Taint, Toleration
 from runtime.kubernetes.objects import CachedRequests, Container, Node, Pod, ResourceList
 from runtime.kubernetes.scheduling_rules import LabelSelector, PodAffinityTerm, SchedulingRules, SpreadConstraint

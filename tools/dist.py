@@ -1,8 +1,8 @@
 """Build a release into ``dist/`` and try it: ``make dist``.
 
 Source distribution, wheel, Helm chart and, by ``make sbom``, the list of the image's packages. The wheel is then
-installed into an empty environment, where ``trimaran watch`` has to serve this machine and ``trimaran score`` to rank a
-node for a pod by it.
+installed into an empty environment, where a library user scores a pod, and with the extra ``watcher``, where ``trimaran
+watch`` has to serve this machine and ``trimaran score`` to rank a node for a pod by it.
 """
 
 import gzip
@@ -29,6 +29,26 @@ _START_SECONDS = 60.0
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": [
     {"name": "web", "image": "web", "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}},
 ]}}  # fmt: skip
+_THIN = 10  # packages that the wheel needs without an extra
+THIN = """
+from client import ClientError, connect
+from scoring import CongestionCost, Container, Node, NodeTable, Pod, Profile, ResourceList
+from watcher import WatcherMetrics, Window
+
+room = ResourceList({"cpu": 1000})
+nodes = NodeTable([Node("node-1", room, room), Node("node-2", room, room)])
+profile = Profile.of(CongestionCost()).prepare(nodes, WatcherMetrics(900, Window("15m", 0, 900), "none", {}))
+print(profile.score(Pod(name="web", containers=(Container(ResourceList({"cpu": 100})),))))
+try:
+    with connect("http://127.0.0.1:9") as watcher:
+        watcher.metrics()
+except ClientError as error:
+    print(error)
+try:
+    connect()
+except ModuleNotFoundError as error:
+    print(error)
+"""
 RESOURCES = {"cpu": "8", "memory": "32Gi", "pods": "110"}
 
 
@@ -69,15 +89,22 @@ def try_out(wheel: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         environment = Path(folder) / "venv"
         run(sys.executable, "-m", "venv", environment)
-        run(environment / "bin" / "pip", "install", "--quiet", wheel)
-        trimaran = environment / "bin" / "trimaran"
+        trimaran, python = environment / "bin" / "trimaran", environment / "bin" / "python"
+        outside = {"PATH": os.environ["PATH"], "HOME": folder}  # no PYTHONPATH, no settings
+        run(python, "-m", "pip", "install", "--quiet", wheel)
+        listed = json.loads(run(python, "-m", "pip", "list", "--format", "json"))
+        others = sorted({entry["name"] for entry in listed} - {"pip", "setuptools", "trimaran"})
+        if len(others) > _THIN:
+            raise SystemExit(f"the wheel alone installs {len(others)} packages, more than {_THIN}: {others}")
+        print(f"{len(others)} packages; without the extra watcher:")
+        print(run(python, "-c", THIN, cwd=folder, env=outside), end="")
+        run(python, "-m", "pip", "install", "--quiet", f"{wheel}[watcher]")
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         address = f"http://127.0.0.1:{port}"
         options = ["--port", str(port), "--store", f"{folder}/watcher.sqlite", "--provider", "Host"]
         # Samples every half second: two of them are a window.
         options += ["--set", "watch.sample_interval_seconds=0.5", "--interval", "1"]
-        outside = {"PATH": os.environ["PATH"], "HOME": folder}  # no PYTHONPATH, no settings
         watcher = subprocess.Popen([trimaran, "watch", *options], cwd=folder, env=outside)
         try:
             name = next(iter(wait_for_nodes(f"{address}/watcher")))

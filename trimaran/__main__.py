@@ -1,5 +1,5 @@
 """``python -m trimaran``."""
 
-from trimaran.cli.main import main
+from trimaran.cli import main
 
-main(prog_name="trimaran")
+main()

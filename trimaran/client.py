@@ -1,7 +1,11 @@
 """Alias of ``client``, checked to be trimaran's, for environments with another package of that name."""
 
+import sys
+from typing import TYPE_CHECKING
+
 from trimaran.parts import import_own
 
-import_own("client")
+if TYPE_CHECKING:
+    from client import *  # noqa: F403
 
-from client import *  # noqa: E402, F403  after the check
+sys.modules[__name__] = import_own("client")

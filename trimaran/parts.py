@@ -1,22 +1,63 @@
-"""Check that the packages ``client``, ``scoring`` and ``watcher`` are those of trimaran: the names are common."""
+"""Parts of an installation: trimaran's own packages, whose names are common, and the extra ``watcher``."""
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+
+#: Modules of the extra ``watcher`` of pyproject.toml: what services and commands need, and clients and scores do not.
+OF_THE_WATCHER = frozenset({
+    "click", "flask", "gunicorn", "prometheus_api_client", "prometheus_client", "psutil", "pydantic", "sqlite_utils",
+    "xxhash",
+})  # fmt: skip
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+def check_own(*names: str) -> None:
+    """Check that packages are those of trimaran, and not a user's ``client.py`` next to a script.
+
+    Raises:
+        ImportError: another module of a name comes first; the message says where it is.
+    """
+    for name in names:
+        spec = find_spec(name)
+        found = Path(spec.origin).resolve() if spec is not None and spec.origin else None
+        if found != _ROOT / name / "__init__.py":
+            raise ImportError(
+                f"the module {name!r} is {found or 'not there'}, not trimaran's {_ROOT / name}: rename it, or put "
+                "trimaran first on sys.path",
+                name=name,
+            )
 
 
 def import_own(name: str) -> ModuleType:
     """Import a package of trimaran.
 
     Raises:
-        ImportError: another package of that name comes first; the message says where it is.
+        ImportError: another module of that name comes first; the message says where it is.
     """
-    module = importlib.import_module(name)
-    ours = Path(__file__).resolve().parent.parent / name
-    found = Path(module.__file__ or ".").resolve().parent
-    if found != ours:
-        raise ImportError(
-            f"the package {name!r} is {found}, not trimaran's {ours}: put trimaran first on sys.path, or rename the "
-            "other package"
-        )
-    return module
+    check_own(name)
+    return importlib.import_module(name)
+
+
+@contextmanager
+def needing_watcher(what: str) -> Iterator[None]:
+    """Say how to install the extra ``watcher`` if a module of it is missing in the block.
+
+    Args:
+        what: what needs the extra, the beginning of the message.
+
+    Raises:
+        ModuleNotFoundError: such a module is missing.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name not in OF_THE_WATCHER:
+            raise
+        raise ModuleNotFoundError(
+            f"{what} needs {error.name}, of the extra watcher: pip install '.[watcher]' in trimaran's folder",
+            name=error.name,
+        ) from None

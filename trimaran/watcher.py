@@ -1,7 +1,11 @@
 """Alias of ``watcher``, checked to be trimaran's, for environments with another package of that name."""
 
+import sys
+from typing import TYPE_CHECKING
+
 from trimaran.parts import import_own
 
-import_own("watcher")
+if TYPE_CHECKING:
+    from watcher import *  # noqa: F403
 
-from watcher import *  # noqa: E402, F403  after the check
+sys.modules[__name__] = import_own("watcher")

@@ -4,6 +4,10 @@ Importing this package is fast, since it only imports the model. ``trimaran watc
 watcher, use :class:`client.LibraryClient`.
 """
 
+from trimaran.parts import check_own
+
+check_own("runtime")
+
 from watcher.history import History, HistorySeries, Steps
 from watcher.model import Grade, Load, Metric, MetricType, NodeMetrics, Operator, WatcherMetrics, Window
 

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -140,6 +141,7 @@ def watch(
     }  # fmt: skip
     settings = load_or_exit(WatcherSettings, file, assignments, flags, is_service=True).settings
     logs.configure(settings.log.level, settings.log.format)
+    import_sqlite_utils()
     from watcher.api import service  # imports gunicorn, which only this command needs
 
     with errors_or_exit(settings.log.format):
@@ -150,6 +152,21 @@ def watch(
             service.open_access(settings.server)
         problems.raise_any()
         service.serve(settings)
+
+
+def import_sqlite_utils() -> None:
+    """Import sqlite-utils without pandas and numpy, which it imports if they are installed.
+
+    They are for column types that are not used here, cost memory and delay a restart. None in ``sys.modules`` makes
+    their import fail; so this is for a process of our own, before it has threads.
+    """
+    absent = {"numpy", "pandas"} - sys.modules.keys()
+    sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]
+    try:
+        import sqlite_utils  # noqa: F401
+    finally:
+        for name in absent:
+            del sys.modules[name]
 
 
 def show_settings(file: Path | None, assignments: tuple[str, ...]) -> None:

@@ -33,21 +33,24 @@ def test_the_command_line_is_light() -> None:
     assert modules_behind("import trimaran.cli.main").isdisjoint(HEAVY)
 
 
+STARTED = "from watcher.commands import import_sqlite_utils; import_sqlite_utils()\n"
+
+
 def test_a_watcher_does_not_import_the_dashboard() -> None:
     """The service imports neither the dashboard nor pandas, even if they are installed."""
-    behind = modules_behind("import watcher.commands, watcher.api.service, watcher.api.app, client.library")
+    behind = modules_behind(f"{STARTED}import watcher.api.service, watcher.api.app")
     assert behind.isdisjoint({"dash", "plotly", "pandas"})
 
 
 def test_a_restarted_watcher_answers_before_it_imports_providers() -> None:
     """Until its first response a restarted watcher imports neither numpy nor the HTTP client for providers."""
-    behind = modules_behind("import watcher.commands, watcher.api.service, watcher.providers.fake")
+    behind = modules_behind(f"{STARTED}import watcher.api.service, watcher.providers.fake")
     assert behind.isdisjoint({"numpy", "requests", "urllib3", "yaml", "flask"})
 
 
 def test_sqlite_utils_does_not_import_pandas_and_numpy() -> None:
-    """The store prevents their import by sqlite_utils, and other code can still import numpy."""
-    behind = modules_behind("import sys, watcher.store; print('numpy' in sys.modules)\nimport numpy, watcher.store")
+    """The command prevents their import by sqlite_utils, and other code can still import numpy."""
+    behind = modules_behind(f"{STARTED}import sys, watcher.store; print('numpy' in sys.modules)\nimport numpy")
     assert {"False", "numpy"} <= behind
     assert "pandas" not in behind
 

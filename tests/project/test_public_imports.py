@@ -94,7 +94,7 @@ def test_the_alias_refuses_another_package_of_the_same_name(tmp_path: Path) -> N
     program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import trimaran.client"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 1
-    assert f"'client' is {tmp_path / 'client'}, not trimaran's" in done.stderr
+    assert f"'client' is {tmp_path / 'client' / '__init__.py'}, not trimaran's" in done.stderr
     assert "put trimaran first on sys.path" in done.stderr
 
 

@@ -120,8 +120,3 @@ def _give_up_output() -> None:
 @click.version_option(trimaran.__version__, message="trimaran %(version)s")
 def main(**_options: Any) -> None:
     """Load-aware placement for Kubernetes: watch the load of nodes, and score nodes for pods by it."""
-
-
-def kubectl_plugin() -> None:
-    """Run a command as ``kubectl trimaran``: kubectl runs a program ``kubectl-trimaran`` that it finds on the PATH."""
-    main(prog_name="kubectl trimaran")
