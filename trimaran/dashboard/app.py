@@ -1,5 +1,6 @@
 """WSGI application of the dashboard: its pages, navigation and login."""
 
+import logging
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -17,6 +18,12 @@ from trimaran.dashboard.callback_requests import check_callback_requests
 from trimaran.dashboard.data import PageAccess
 from trimaran.dashboard.page_context import PageContext
 from trimaran.dashboard.sessions import require_login, set_security_headers
+
+_UNREADABLE = (
+    "This page cannot be shown: a service has answered with other fields than expected. Is it of another version? "
+    "The dashboard's log has the field."
+)
+_log = logging.getLogger(__name__)
 
 
 def create_app(
@@ -79,6 +86,9 @@ def create_app(
             content = selected.layout(current(), query, context)
         except ClientError as error:
             content = [html.P(str(error), role="alert")]
+        except (AttributeError, KeyError, TypeError, ValueError):  # a service of another version has other fields
+            _log.exception("a page cannot be shown", extra={"page": selected.TITLE})
+            content = [html.P(_UNREADABLE, role="alert")]
         return [html.H2(selected.TITLE), *content], links
 
     for page in pages:

@@ -4,11 +4,14 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from flask import Flask
 from support.controlling import Controlled
+from support.page import SCREEN, callback_request
 from support.ports import nowhere
 from support.rebalancing import hot_and_cold
 from support.servers import served_app
@@ -18,6 +21,7 @@ pytest.importorskip("dash")
 from client.errors import NoMetrics
 from runtime.http.json_service import JsonService
 from runtime.server.access import AccessCheck
+from trimaran.dashboard import app as dashboard
 from trimaran.dashboard import moves
 from trimaran.dashboard.components import duration_text, load_bar, time_ago
 from trimaran.dashboard.data import DashboardData
@@ -132,6 +136,26 @@ def test_a_rebalancer_may_not_tell_when_it_searched(field: dict[str, Any]) -> No
     """An earlier version has no time of the last search, and the page shows the rest of its state."""
     state = {"mode": "observe", "acts": False, "caps": {}, "searches": 3, "nothing": "", "brake": None, **field}
     assert 'writes nothing; searches: 3"]' in texts(moves.summary(state))
+
+
+@pytest.mark.parametrize("change", [{"caps": None}, {"moves": [{}]}, {"caps": {"hour": [1]}}, {"gains": "none"}, None])
+def test_a_state_of_another_version_is_told(change: dict[str, Any] | None) -> None:
+    """A page whose service answers with other fields says so, in place of an error without a text."""
+    controlled = Controlled(hot_and_cold(), "observe")
+    controlled.run()
+    state: dict[str, Any] = {"leads": True}
+    if change is not None:
+        state = {**status_document(controlled.rebalancer, "observe", leads=True), **change}
+    answering = Flask("rebalancer")
+    answering.add_url_rule("/status", view_func=lambda: state)
+    with served_app(answering) as url:
+        context = PageContext(rebalancer=RebalancerState(JsonService("rebalancer", url)))
+        access = SimpleNamespace(admit=lambda _token: DashboardData(Watcher()))  # type: ignore[arg-type]
+        page = dashboard.create_app(access, context).test_client()
+        request = callback_request(SCREEN, location={"pathname": "/moves", "search": ""})
+        answer = page.post("/_dash-update-component", json=request)
+    assert answer.status_code == 200
+    assert "a service has answered with other fields than expected" in answer.text
 
 
 def test_the_newest_move_is_first_with_the_load_when_it_was_planned() -> None:
