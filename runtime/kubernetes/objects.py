@@ -6,7 +6,7 @@ none. Everything that the API server accepts can be read; what it refuses, such 
 rejected with the name of the field. Amounts saturate at 64 bits and never wrap.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -137,6 +137,11 @@ class ResourceList(Mapping[str, int]):
     def amount(self, name: str) -> int:
         """Return the amount; 0 if the resource is missing."""
         return self._amounts.get(name, 0)
+
+    @property
+    def exact_key(self) -> Hashable:
+        """Hashable value that equals that of a list with the same exact amounts in the same order."""
+        return tuple(self._amounts.items()), tuple(self._nano.items())
 
     def __getitem__(self, name: str) -> int:
         return self._amounts[name]

@@ -4,9 +4,10 @@ A hundred thousand pods belong to some hundreds of owners. Pods of one owner dif
 decoded pod has its own objects for all fields. Replacing equal objects by one shared object saves most of the memory.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from scoring import ResourceList
@@ -47,15 +48,17 @@ class Interner:
 
 def _key(value: Any) -> Hashable:
     """Return a cache key that includes types, since equal values may not be interchangeable: 1 == True."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind in _PLAIN:
         return kind, value
     if kind is ResourceList:  # its own hash covers rounded amounts only
-        return (kind, *[(name, value.amount(name), value.nano(name)) for name in value])
+        return kind, value.exact_key
     if kind is tuple:
-        return (kind, *map(_key, value))
-    if is_dataclass(kind):
-        return (kind, *[_key(getattr(value, name)) for name in _names(kind)])
+        return (kind, *[_key(item) for item in value])
+    if kind is dict:
+        return (kind, *[(_key(name), _key(item)) for name, item in value.items()])
+    if _is_dataclass(kind):
+        return (kind, *[_key(part) for part in _values(kind)(value)])
     if isinstance(value, Mapping):
         return (kind, *[(_key(name), _key(item)) for name, item in value.items()])
     return kind, value
@@ -64,6 +67,18 @@ def _key(value: Any) -> Hashable:
 @cache
 def _is_hashable(kind: Hashable) -> bool:
     return issubclass(kind, Hashable)  # type: ignore[arg-type]
+
+
+@cache
+def _is_dataclass(kind: Hashable) -> bool:
+    return is_dataclass(kind)
+
+
+@cache
+def _values(kind: Hashable) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a function that returns the values of all fields of a dataclass, in a third of the time of getattr."""
+    names = _names(kind)
+    return attrgetter(*names) if len(names) > 1 else lambda value: tuple(getattr(value, name) for name in names)
 
 
 @cache
