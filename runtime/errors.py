@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from runtime import masking
 
 _LONGEST_VALUE = 1000  # characters
+_LONGEST_PROBLEM = 5000  # characters; a name that was given may have megabytes, too
 
 
 class TrimaranError(Exception):
@@ -35,7 +36,7 @@ class SettingsError(TrimaranError):
     """One or more settings are invalid; ``problems`` has one line for each."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = tuple(map(masking.to_line, problems))
+        self.problems = tuple(masking.to_line(each)[:_LONGEST_PROBLEM] for each in problems)
         count = "1 setting" if len(self.problems) == 1 else f"{len(self.problems)} settings"
         super().__init__("\n  ".join([f"{count} cannot be used:", *self.problems]))
 

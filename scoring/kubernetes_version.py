@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from runtime.errors import quoted
+
 KUBERNETES_VERSIONS: Final = ("1.33", "1.34", "1.35", "1.36", "1.37")
 """Versions whose scoring rules are implemented, oldest first."""
 LATEST_VERSION: Final = KUBERNETES_VERSIONS[-1]
@@ -49,7 +51,8 @@ def known_version(written: str) -> str:
     """
     match = _WRITTEN.fullmatch(str(written))
     if match is None or match[1] not in KUBERNETES_VERSIONS:
-        raise ValueError(f"Kubernetes version {written!r} is not known: choose one of {', '.join(KUBERNETES_VERSIONS)}")
+        known = ", ".join(KUBERNETES_VERSIONS)
+        raise ValueError(f"Kubernetes version {quoted(written)} is not known: choose one of {known}")
     return match[1]
 
 

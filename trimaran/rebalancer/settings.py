@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from runtime.errors import quoted
 from runtime.settings.fields import comma_separated
 from runtime.settings.sections import ServerSettings
 from trimaran.cluster.settings import ClusterSection
@@ -19,7 +20,9 @@ Texts = Annotated[list[str], BeforeValidator(comma_separated)]
 def _triggers(names: list[str]) -> list[str]:
     unknown = [name for name in names if name not in set(Trigger)]
     if unknown or not names:
-        raise ValueError(f"must be some of {', '.join(Trigger)}, got {', '.join(unknown) or 'none'}")
+        raise ValueError(
+            f"must be some of {', '.join(Trigger)}, got {quoted(', '.join(unknown)) if unknown else 'none'}"
+        )
     return names
 
 

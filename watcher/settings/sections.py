@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from runtime import duration
+from runtime.errors import quoted
 from runtime.http.budget import Budget
 from runtime.settings.fields import (
     Secret,
@@ -175,7 +176,9 @@ class WatchSettings(Section):
     @model_validator(mode="after")
     def _settings_go_together(self) -> Self:
         if self.default_window and self.default_window not in self.windows:
-            raise ValueError(f"default_window {self.default_window!r} is not one of windows: {', '.join(self.windows)}")
+            raise ValueError(
+                f"default_window {quoted(self.default_window)} is not one of windows: {', '.join(self.windows)}"
+            )
         if Operator.AVG not in self.operators or Operator.LATEST in self.operators:
             raise ValueError(
                 "operators must contain AVG, which every score needs, and must not contain Latest, which has no window"

@@ -1,13 +1,23 @@
 """Invalid settings of the services: all problems at once, as entries of the log where it is JSON."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from pydantic import BaseModel
 from support.servers import run_trimaran
 
+from runtime.errors import SettingsError
+from runtime.settings.fields import SettingsModel
+from runtime.settings.loading import load
 from trimaran.cli.main import main
+from trimaran.extender.settings import ExtenderSettings
+from trimaran.rebalancer.settings import RebalanceSettings
+from trimaran.scheduler.settings import SchedulerSettings
+from trimaran.soft_taints.settings import NodesSettings
+from watcher.settings import WatcherSettings
 
 
 @pytest.mark.parametrize("command", ["watch", "extender", "nodes"])
@@ -67,3 +77,28 @@ def test_extender_reports_its_file_and_the_provider_together() -> None:
     assert done.returncode == 2
     assert "extender.config: no file" in done.stderr
     assert "there is no such provider" in done.stderr
+
+
+def names(model: type[BaseModel], section: str = "") -> Iterator[str]:
+    """Yield the names of all settings of a service."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from names(field.annotation, f"{section}{name}.")
+        else:
+            yield f"{section}{name}"
+
+
+@pytest.mark.parametrize(
+    "model", [WatcherSettings, ExtenderSettings, RebalanceSettings, SchedulerSettings, NodesSettings]
+)
+def test_no_problem_quotes_a_whole_value(model: type[SettingsModel]) -> None:
+    """Each setting with a value of 100,000 characters, and names of settings that are as long, give short lines."""
+    long = "x" * 100_000
+    found: list[str] = []
+    for name in (*names(model), f"watch.{long}", f"{long}.x"):
+        try:
+            load(model, {name: long})
+        except SettingsError as error:
+            found += error.problems
+    assert len(found) > 10
+    assert [each[:100] for each in found if len(each) > 5_000] == []
