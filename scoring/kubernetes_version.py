@@ -37,6 +37,15 @@ _WITHOUT_SCORE: Final = {
     "DeferredPodScheduling": "1.37",
 }  # fmt: skip
 
+# Plugins whose arguments kube-scheduler decodes, with the oldest version that does: those with a type NAMEArgs.
+_WITH_ARGUMENTS: Final = {
+    **dict.fromkeys((
+        "DefaultPreemption", "InterPodAffinity", "NodeAffinity", "NodeResourcesBalancedAllocation", "NodeResourcesFit",
+        "PodTopologySpread", "VolumeBinding",
+    ), KUBERNETES_VERSIONS[0]),
+    "DynamicResources": "1.34",
+}  # fmt: skip
+
 _WRITTEN = re.compile(r"v?(\d+\.\d+)(\.\d+.*)?")
 
 
@@ -87,3 +96,14 @@ def in_tree_plugins(version: str) -> frozenset[str]:
     """
     without_score = (name for name, oldest in _WITHOUT_SCORE.items() if at_least(version, oldest))
     return frozenset({*_WEIGHTS, "DynamicResources", *without_score})
+
+
+def ignores_arguments(plugin: str, version: str) -> bool:
+    """Return whether kube-scheduler has a plugin and does not decode its arguments, whatever they are.
+
+    Args:
+        plugin: name of the plugin.
+        version: a version in :data:`KUBERNETES_VERSIONS`.
+    """
+    oldest = _WITH_ARGUMENTS.get(plugin)
+    return plugin in in_tree_plugins(version) and (oldest is None or not at_least(version, oldest))

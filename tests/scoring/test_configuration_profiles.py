@@ -227,7 +227,7 @@ def test_profiles_are_found_by_name():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("profiles: []", "KubeSchedulerConfiguration.profiles: must be a list of profiles"),
+        ("profiles: {}", "KubeSchedulerConfiguration.profiles: must be a list of profiles"),
         ("profiles: [3]", r"profiles\[0\]: must be a mapping"),
         ("profiles: [{plugins: 3}]", r"profiles\[0\].plugins: must be a mapping"),
         ("profiles: [{plugins: {score: {enabled: 3}}}]", r"profiles\[0\].plugins.score.enabled: must be a list"),

@@ -5,9 +5,9 @@ nodes with that of the extender's best nodes, ``trial`` shows the report of a fi
 """
 
 import signal
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -18,6 +18,8 @@ from runtime.terminal import echo, echo_yaml
 from trimaran.cli.explain import regret
 from trimaran.cli.options import (
     allow_option,
+    judge,
+    kube_scheduler_option,
     kubernetes_version_option,
     option,
     report_newest_version,
@@ -32,6 +34,10 @@ from watcher.commands import (
     log_level_option,
     setting_options,
 )
+
+if TYPE_CHECKING:
+    from trimaran.kube_scheduler.findings import StartVerdict
+    from trimaran.scheduler_file import SchedulerFile
 
 _CONFIGZ_SECONDS = 10.0
 
@@ -106,6 +112,7 @@ def extender(
 @click.option(
     "--check", is_flag=True, help="Only check that FILE is a valid kube-scheduler configuration that uses the extender."
 )
+@kube_scheduler_option
 @click.option(
     "--configz",
     metavar="URL|FILE",
@@ -120,6 +127,7 @@ def config(
     timeout_ms: int,
     kubernetes_version: str | None,
     allow: tuple[str, ...],
+    kube_scheduler: Path | None,
     *,
     filters: bool,
     check: bool,
@@ -128,7 +136,8 @@ def config(
     """Convert FILE, a configuration with trimaran's plugins, for a stock kube-scheduler with the extender.
 
     All weights are written times 10, so that kube-scheduler decides as before while the extender is in shadow, down or
-    removed. They are written by name, so the version of kube-scheduler must be given (kubectl version).
+    removed. They are written by name, so the version of kube-scheduler must be given (kubectl version). The result is
+    checked by the rules of that version, or by the kube-scheduler of --kube-scheduler, before it is written.
 
     \b
     Examples:
@@ -137,9 +146,10 @@ def config(
         trimaran extender config kube-scheduler.yaml --kubernetes-version 1.37 --check --configz -
 
     Exit status: 0 if the file was written or is valid, 1 if --check finds a problem or a difference, 2 if the input
-    cannot be used.
+    cannot be used or kube-scheduler would not start with the result.
     """
-    from trimaran.extender import kube_scheduler  # only needed here
+    from trimaran.extender.kube_scheduler import ExtenderEndpoint, disabled_defaults, render_config
+    from trimaran.kube_scheduler.go_yaml import as_text
 
     if configz is not None and not check:
         raise click.UsageError("--configz needs --check")
@@ -150,34 +160,55 @@ def config(
     with scheduler_file_or_exit(source) as file:
         document = file.document
         if check:
-            _check(document, url, configz, kubernetes_version, allow)
-        endpoint = kube_scheduler.ExtenderEndpoint(url, ca_file, certificate, key, timeout_ms, filters)
-        rendered = kube_scheduler.render_config(document, endpoint, str(kubernetes_version), allow)
-        for disabled in kube_scheduler.disabled_defaults(document, str(kubernetes_version)):
+            _check(file, url, configz, kubernetes_version, allow, kube_scheduler)
+        endpoint = ExtenderEndpoint(url, ca_file, certificate, key, timeout_ms, filters)
+        rendered = render_config(document, endpoint, str(kubernetes_version), allow)
+        _refuse(judge(kube_scheduler, str(kubernetes_version), allow)(as_text(rendered)))
+        for disabled in disabled_defaults(document, str(kubernetes_version)):
             why = "kube-scheduler does not score by them in shadow either; remove the entries to keep the defaults"
             echo(f"trimaran: {disabled}: {why}", err=True)
     echo_yaml(rendered)
 
 
+def _refuse(verdict: "StartVerdict") -> None:
+    """Raise a ValueError if kube-scheduler does not start with a file; report what of it is not known."""
+    if verdict.missing:
+        raise ValueError(f"profiles: kube-scheduler has no plugin {', '.join(verdict.missing)}, and does not start")
+    if verdict.refused:
+        raise ValueError(f"{verdict.refused[0]}: kube-scheduler does not start with it")
+    _report_unchecked(verdict)
+
+
+def _report_unchecked(verdict: "StartVerdict") -> None:
+    for problem in verdict.unchecked:
+        echo(f"trimaran: not checked: {problem}", err=True)
+
+
 def _check(
-    document: Mapping[str, Any],
+    file: "SchedulerFile",
     url: str,
     configz: str | None,
     kubernetes_version: str | None,
     allow: Collection[str],
+    kube_scheduler: Path | None,
 ) -> NoReturn:
     """Print the problems of a file for kube-scheduler, and exit with status 0 if there are none, else 1."""
     from scoring.kubernetes_version import LATEST_VERSION
-    from trimaran.extender import kube_scheduler
     from trimaran.extender.batching import batching_notice
     from trimaran.extender.configz import differences, read_configz
+    from trimaran.extender.kube_scheduler import validate_config
 
     has_url = click.get_current_context().get_parameter_source("url") is not click.core.ParameterSource.DEFAULT
     if kubernetes_version is None:
         report_newest_version()
         kubernetes_version = LATEST_VERSION
-    problems = list(kube_scheduler.validate_config(document, url if has_url else "", allow, kubernetes_version))
+    document, answer = file.document, judge(kube_scheduler, kubernetes_version, allow)(file.text)
+    problems = list(validate_config(document, url if has_url else "", allow, kubernetes_version))
+    problems += [f"{each}: kube-scheduler does not start with it" for each in answer.refused]
+    problems += [f"profiles: kube-scheduler has no plugin {each}, and does not start" for each in answer.missing]
     verdict = "the configuration is valid, and uses the extender"
+    if answer.unchecked:
+        verdict = f"no problem was found, and the file uses the extender; {answer.row}"
     if configz is not None:
         try:
             running = read_configz(_read(configz))

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial, wraps
 from math import isfinite
 from pathlib import Path
@@ -15,6 +15,7 @@ from runtime.terminal import echo, echo_lines
 if TYPE_CHECKING:
     from client.connecting import WatcherClient, WatcherCredentials
     from runtime.kubernetes.api import KubernetesApi
+    from trimaran.kube_scheduler.findings import StartVerdict
     from trimaran.scheduler_file import SchedulerFile
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -137,6 +138,31 @@ def allow_option(command: Command) -> Command:
         metavar="NAME",
         help="Accept a plugin that trimaran does not know, such as one of your own scheduler. Repeatable.",
     )(command)
+
+
+def kube_scheduler_option(command: Command) -> Command:
+    """Add ``--kube-scheduler`` to a command: a program to ask whether it starts with a file; see :func:`judge`."""
+    return path_option(
+        "--kube-scheduler",
+        metavar="PROGRAM",
+        help="Ask this kube-scheduler whether it starts with the file. [default: its rules, as far as they are known]",
+    )(command)
+
+
+def judge(program: Path | None, kubernetes_version: str, allow: Collection[str]) -> "Callable[[bytes], StartVerdict]":
+    """Return the function that says of a KubeSchedulerConfiguration whether kube-scheduler starts with it.
+
+    Args:
+        program: kube-scheduler to ask; None for the rules of the version.
+        kubernetes_version: version of kube-scheduler.
+        allow: names of plugins that it has in addition to those of Kubernetes.
+    """
+    from trimaran.kube_scheduler.binary import KubeSchedulerProgram
+    from trimaran.kube_scheduler.verdict import verdict_of
+
+    if program is not None:
+        return KubeSchedulerProgram(program).verdict
+    return partial(verdict_of, kubernetes_version=kubernetes_version, others=allow)
 
 
 _SILENT = logging.NullHandler()  # one object, since a logger takes each only once

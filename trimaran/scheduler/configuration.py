@@ -112,7 +112,9 @@ def default_document(scheduler_name: str) -> dict[str, Any]:
 
 
 def _seconds(document: Mapping[str, Any], key: str, default: float) -> float:
-    value = document.get(key, default)
+    value = document.get(key)
+    if value is None:  # null is as good as absent
+        return default
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         raise ValueError(f"{key}: must be a number of seconds above 0, got {quoted(value)}")
     return float(value)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from scoring.kubernetes_version import LATEST_VERSION, at_least, in_tree_plugins
+from scoring.kubernetes_version import LATEST_VERSION, at_least, ignores_arguments, in_tree_plugins
 from scoring.plugins.base import ScorePlugin
 from scoring.plugins.filtering import FilterPlugin
 from scoring.plugins.node_declared_features import NodeDeclaredFeatures
@@ -126,7 +126,7 @@ class ProfileBuilder:
         registered = self._registered(fields, place, replace(self._context, filters=filters))
         filters.extend(self._filters(fields, place, scores, registered))
         if "DefaultPreemption" in plugins_at("postFilter", fields):
-            options = read_preemption_options(_arguments("DefaultPreemption", fields, place), self._context)
+            options = read_preemption_options(self._arguments("DefaultPreemption", fields, place), self._context)
             objects = self._context.objects
             registered = {
                 "DefaultPreemption": DefaultPreemption(filters, lambda: objects.budgets, self._context.dice, options),
@@ -157,11 +157,23 @@ class ProfileBuilder:
             name for point in (*_POINTS, "score") for name in plugins_at(point, fields) if name in PLUGINS
         )
         self.kinds = self.kinds.union(*(PLUGINS[name].reads for name in names))
-        plugins = {name: PLUGINS[name].build(_arguments(name, fields, place), context) for name in names}
+        plugins = {name: PLUGINS[name].build(self._arguments(name, fields, place), context) for name in names}
         self.annotations = self.annotations.union(
             *(plugin.annotations for plugin in plugins.values() if isinstance(plugin, ReadsAnnotations))
         )
         return plugins
+
+    def _arguments(self, name: str, fields: Mapping[str, Any], place: int) -> FieldReader:
+        """Return a reader of a plugin's arguments in a profile; it has no fields if there are no arguments to read.
+
+        Raises:
+            ValueError: the arguments are not a mapping.
+        """
+        for number, entry in enumerate(fields.get("pluginConfig") or ()):
+            is_read = entry["name"] == name and not ignores_arguments(name, self._version)
+            if is_read and entry.get("args") is not None:
+                return FieldReader(f"profiles[{place}].pluginConfig[{number}].args", entry["args"])
+        return FieldReader(f"profiles[{place}].pluginConfig", {})
 
     def _filters(
         self, fields: Mapping[str, Any], place: int, scores: Profile, registered: Mapping[str, object]
@@ -197,7 +209,7 @@ class ProfileBuilder:
     ) -> Profile:
         """Return the score plugins with those that read other objects than nodes and pods."""
         plugins = list(_of(ScorePlugin, registered.values()))
-        volumes = self._volume_score(_arguments(VolumeCapacityScore.name, fields, place))
+        volumes = self._volume_score(self._arguments(VolumeCapacityScore.name, fields, place))
         if at_least(self._version, _SCORES_CAPACITY):
             plugins.append(volumes)
         added = ((plugin, _score_weight(plugin.name, fields)) for plugin in plugins)
@@ -280,15 +292,3 @@ def _queue_sort(registered: Mapping[str, object], fields: Mapping[str, Any], pla
             f"order the queue; add disabled: [{{name: {first}}}]"
         )
     return orders[0] if orders else PrioritySort()
-
-
-def _arguments(name: str, fields: Mapping[str, Any], place: int) -> FieldReader:
-    """Return a reader of a plugin's arguments in a profile; it has no fields if the plugin is not configured.
-
-    Raises:
-        ValueError: the arguments are not a mapping.
-    """
-    for number, entry in enumerate(fields.get("pluginConfig") or ()):
-        if entry["name"] == name and entry.get("args") is not None:
-            return FieldReader(f"profiles[{place}].pluginConfig[{number}].args", entry["args"])
-    return FieldReader(f"profiles[{place}].pluginConfig", {})

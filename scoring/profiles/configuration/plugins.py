@@ -15,7 +15,7 @@ from runtime.kubernetes.constraints import read_required_terms
 from runtime.kubernetes.objects import CPU, MEMORY, ResourceList
 from runtime.kubernetes.scheduling_rules import SpreadConstraint, read_preferred_node_terms, read_spread_constraint
 from scoring.arguments import Between
-from scoring.kubernetes_version import LATEST_VERSION, in_tree_plugins, known_version
+from scoring.kubernetes_version import LATEST_VERSION, ignores_arguments, in_tree_plugins, known_version
 from scoring.load.measured_resource import CPU_AND_MEMORY, MEASURED_RESOURCES, MeasuredResource, measured
 from scoring.plugins.base import ScorePlugin
 from scoring.plugins.congestion_cost import CONGESTED_CPU_AND_MEMORY, CongestedResource, CongestionCost
@@ -101,7 +101,11 @@ def plugin_from_config(
     if read is None:
         known = ", ".join(sorted(readers))
         raise KeyError(f"no plugin is named {quoted(name)}{did_you_mean(str(name), readers)} Known plugins: {known}")
-    reader = FieldReader(f"{name}Args", {} if arguments is None else arguments, [] if notes is None else notes)
+    notes = [] if notes is None else notes
+    if arguments is not None and ignores_arguments(name, rules):
+        notes.append(ConfigNote(f"{name}Args", "ignored", "kube-scheduler does not decode arguments of this plugin"))
+        arguments = None
+    reader = FieldReader(f"{name}Args", {} if arguments is None else arguments, notes)
     for key in ("apiVersion", "kind"):
         if reader.raw(key) is not None:
             reader.honored(key, None)

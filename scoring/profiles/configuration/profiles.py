@@ -134,9 +134,9 @@ def read_configuration(
     reader = FieldReader("KubeSchedulerConfiguration", configuration, notes)
     version = _version(reader)
     listed = reader.raw("profiles")
-    if listed is None:
+    if listed is None or listed == []:
         listed = [{}]
-    if not is_list(listed) or not listed:
+    if not is_list(listed):
         raise reader.error("profiles", f"must be a list of profiles, got {quoted(listed)}")
     reader.ignored("percentageOfNodesToScore", _SAMPLED)
     for key, why in _OTHER_KEYS.items():

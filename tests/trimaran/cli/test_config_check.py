@@ -182,7 +182,10 @@ def test_a_file_has_its_users(tmp_path):
     assert old[extender] == "no: it refuses KubeSchedulerConfiguration.apiVersion"
     other = GOOD.replace("enabled: [", "enabled: [{name: Coscheduling}, ")
     assert users(check(tmp_path, other))[extender] == "no: it has no plugin Coscheduling"
-    assert users(check(tmp_path, other, "--allow", "Coscheduling")) == upstream
+    allowed = users(check(tmp_path, other, "--allow", "Coscheduling"))
+    assert (allowed[stock], allowed[score]) == (upstream[stock], upstream[score])
+    unknown = "not checked: profiles[0].plugins: the extension points and arguments of Coscheduling are not known"
+    assert (allowed[go], allowed[extender]) == (unknown, unknown)
     in_tree = users(check(tmp_path, GOOD[: GOOD.index("  plugins:")]))
     assert (in_tree[stock], in_tree[extender].partition(":")[0], go in in_tree) == ("yes", "no", False)
 
@@ -226,3 +229,60 @@ def test_what_trimaran_scheduler_refuses_is_a_problem(tmp_path, old, new, proble
     assert problem in users(result)["trimaran scheduler"]
     assert result.output.splitlines()[-1].endswith("has problems: trimaran scheduler refuses it")
     assert result.exit_code == 1
+
+
+HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+PROFILE = "profiles:\n- schedulerName: default-scheduler\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "refused"),
+    [
+        (f"{PROFILE}  pluginConfig: [{{name: DefaultPreemption, args: {{minCandidateNodesPercent: 20}}}}]\n", "1.37",
+         "DefaultPreemptionArgs.minCandidateNodesPercent"),
+        ("podInitialBackoffSeconds: 20\n", "1.37", "KubeSchedulerConfiguration.podMaxBackoffSeconds"),
+        ('extenders: [{urlPrefix: "http://e", prioritizeVerb: p}]\n', "1.37", "extenders[0].weight"),
+        ('extenders: [{urlPrefix: "https://e", enableHttps: true}]\n', "1.37", "extenders[0].enableHttps"),
+        (f"{PROFILE}  plugins: {{placementScore: {{}}}}\n", "1.35", "profiles[0].plugins.placementScore"),
+    ],
+)  # fmt: skip
+def test_what_kube_scheduler_refuses_is_a_problem(tmp_path, text, version, refused):
+    """The row of kube-scheduler names the key, a line has the reason and the line, and the status is 1."""
+    result = check(tmp_path, HEAD + text, "--kubernetes-version", version)
+    assert users(result)["kube-scheduler"] == f"no: it refuses {refused}"
+    place = "" if "podMaxBackoff" in refused else " (line "  # the file does not have the key
+    assert [line for line in result.output.splitlines() if line.startswith(f"refused  {refused}{place}")]
+    assert "kube-scheduler refuses it" in result.output.splitlines()[-1]
+    assert result.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{PROFILE}  pluginConfig: [{{name: TaintToleration, args: {{x: 1}}}}]\n",
+        f"{PROFILE}  pluginConfig: [{{name: ImageLocality, args: [1]}}]\n",
+        "podMaxBackoffSeconds:\npodInitialBackoffSeconds: null\nprofiles:\n",
+        "profiles: []\n",
+    ],
+)
+def test_what_kube_scheduler_ignores_is_no_problem(tmp_path, text):
+    """Null is unset, and arguments that kube-scheduler does not decode are ignored, also by trimaran scheduler."""
+    result = check(tmp_path, HEAD + text, "--kubernetes-version", "1.37")
+    assert (users(result)["kube-scheduler"], users(result)["trimaran scheduler"]) == ("yes", "yes")
+    assert result.exit_code == 0
+
+
+def test_a_file_that_trimaran_cannot_read_has_a_verdict_of_kube_scheduler(tmp_path):
+    """The error of trimaran does not hide that kube-scheduler starts with the file: it ignores a disabled typo."""
+    result = check(tmp_path, f"{HEAD}{PROFILE}  plugins: {{score: {{disabled: [{{name: NoSuchPlugin}}]}}}}\n")
+    assert result.exit_code == 2
+    assert users(result)["kube-scheduler"] == "yes"
+    assert "no plugin named 'NoSuchPlugin' is known" in result.stderr
+
+
+def test_the_verdict_has_its_judge(tmp_path):
+    """The table says whose rules it has; a program that is not a kube-scheduler is an error with status 2."""
+    assert "(the rules of kube-scheduler 1.36)" in check(tmp_path, GOOD, "--kubernetes-version", "1.36").output
+    result = check(tmp_path, GOOD, "--kube-scheduler", "/bin/true")
+    assert result.exit_code == 2
+    assert "/bin/true is not a kube-scheduler" in result.stderr

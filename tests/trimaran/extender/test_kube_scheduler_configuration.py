@@ -349,3 +349,41 @@ def test_missing_options_are_named(tmp_path, options: tuple[str, ...], named: st
     done = CliRunner().invoke(main, ["extender", "config", str(file), *options])
     assert done.exit_code == 2
     assert named in done.output
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            TRIMARAN + "podInitialBackoffSeconds: 20\n",
+            "podMaxBackoffSeconds: must be at least podInitialBackoffSeconds",
+        ),
+        (
+            TRIMARAN + "extenders: [{urlPrefix: http://e, filterVerb: f, enableHttps: true}]\n",
+            "extenders[0].enableHttps",
+        ),
+        (TRIMARAN.replace("{defaultingType: System}", "{defaultingTyp: System}"), "args.defaultingTyp"),
+    ],
+)
+def test_a_file_with_which_kube_scheduler_does_not_start_is_refused(tmp_path, text, problem) -> None:
+    """``extender config`` does not write it, and ``--check`` reports it, by the same rules as ``config check``."""
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(text)
+    for option in ((), ("--check",)):
+        done = CliRunner().invoke(main, ["extender", "config", str(file), "--kubernetes-version", "1.37", *option])
+        assert done.exit_code == (1 if option else 2)
+        assert problem in done.output
+        assert "kube-scheduler does not start with it" in done.output
+
+
+def test_what_is_not_known_is_not_valid(tmp_path) -> None:
+    """``--check`` does not call a file valid of which kube-scheduler reads other files, and names these."""
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(TRIMARAN)
+    command = ["extender", "config", str(file), "--kubernetes-version", "1.37"]
+    secure = CliRunner().invoke(main, [*command, "--url", "https://e:2021", "--ca-file", "/etc/ca.crt"])
+    assert "trimaran: not checked: extenders[0].tlsConfig.caFile: the file /etc/ca.crt is not read" in secure.stderr
+    file.write_text(secure.stdout)
+    done = CliRunner().invoke(main, [*command, "--check"])
+    assert done.exit_code == 0
+    assert done.stdout.startswith("no problem was found, and the file uses the extender; not checked: ")
