@@ -203,8 +203,9 @@ def _check(
         report_newest_version()
         kubernetes_version = LATEST_VERSION
     document, answer = file.document, judge(kube_scheduler, kubernetes_version, allow)(file.text)
-    problems = list(validate_config(document, url if has_url else "", allow, kubernetes_version))
-    problems += [f"{each}: kube-scheduler does not start with it" for each in answer.refused]
+    problems = [f"{each}: kube-scheduler does not start with it" for each in answer.refused]
+    if not problems:  # otherwise values may have any type
+        problems += validate_config(document, url if has_url else "", allow, kubernetes_version)
     problems += [f"profiles: kube-scheduler has no plugin {each}, and does not start" for each in answer.missing]
     verdict = "the configuration is valid, and uses the extender"
     if answer.unchecked:

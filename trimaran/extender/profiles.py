@@ -120,8 +120,9 @@ class Profiles:
 
 def _without_watcher(profile: Mapping[str, Any]) -> dict[str, Any]:
     arguments = [
-        {**each, "args": {key: value for key, value in (each.get("args") or {}).items() if key not in WATCHER_KEYS}}
+        {**each, "args": {key: value for key, value in each["args"].items() if key not in WATCHER_KEYS}}
         for each in profile.get("pluginConfig") or []
+        if isinstance(each.get("args"), Mapping)  # others are ignored, of plugins without arguments
     ]
     kept = {key: profile[key] for key in ("schedulerName", "percentageOfNodesToScore", "plugins") if key in profile}
     return kept | ({"pluginConfig": arguments} if arguments else {})

@@ -362,6 +362,10 @@ def test_missing_options_are_named(tmp_path, options: tuple[str, ...], named: st
             TRIMARAN + "extenders: [{urlPrefix: http://e, filterVerb: f, enableHttps: true}]\n",
             "extenders[0].enableHttps",
         ),
+        (
+            TRIMARAN + "extenders: [{urlPrefix: http://e, tlsConfig: text}]\n",
+            "extenders[0].tlsConfig: must be a mapping",
+        ),
         (TRIMARAN.replace("{defaultingType: System}", "{defaultingTyp: System}"), "args.defaultingTyp"),
     ],
 )
