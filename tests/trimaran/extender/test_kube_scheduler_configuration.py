@@ -391,3 +391,11 @@ def test_what_is_not_known_is_not_valid(tmp_path) -> None:
     done = CliRunner().invoke(main, [*command, "--check"])
     assert done.exit_code == 0
     assert done.stdout.startswith("no problem was found, and the file uses the extender; not checked: ")
+
+
+def test_arguments_that_kube_scheduler_ignores_may_have_any_type(document) -> None:
+    """A list as arguments of TaintToleration stays in the rendered file, and does not stop the extender."""
+    entry = {"name": "TaintToleration", "args": [1]}
+    document["profiles"][0]["pluginConfig"].append(entry)
+    assert Profiles.read(document).scoring_document()["profiles"][0]["schedulerName"] == "trimaran"
+    assert entry in render_config(document, ExtenderEndpoint(URL))["profiles"][0]["pluginConfig"]
