@@ -61,6 +61,7 @@ def test_one_node(dialect: Dialect) -> None:
     assert list(wire.decode(body).data) == ["b"]
     assert wire.decode(body).window == snapshot().window
     assert published.node_body("c", dialect) is None
+    assert published.node_body("B", dialect) == body  # the name was spelled so before its node was listed
 
 
 def test_a_body_is_built_once() -> None:

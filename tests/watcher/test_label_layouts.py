@@ -12,6 +12,7 @@ from support.servers import run_prometheus
 
 from runtime.http.gather import Deadline
 from runtime.kubernetes.workloads import Workload
+from watcher.findings import Action, Kind
 from watcher.model import MetricType, Window
 from watcher.providers.base import Fetched
 from watcher.providers.prometheus import PrometheusProvider
@@ -198,3 +199,99 @@ def test_pods_and_their_workloads_are_named_by_their_own_labels(tmp_path: Path, 
     assert capacity == (12, 3e9)
     keys = [key for _, part in past for key in zip(part.namespaces, part.pods, part.containers, strict=True)]
     assert sorted(keys) == sorted(use)
+
+
+def exporters() -> Iterator[One]:
+    """Yield node_exporter's series of the three nodes, by address, and kube-state-metrics' addresses of the nodes."""
+    for number, load in LOADS.items():
+        yield from machine(load, instance=f"10.0.0.{number}:9100", job="node-exporter")
+        yield constant("kube_node_info", node=f"node-{number}", internal_ip=f"10.0.0.{number}")
+
+
+@pytest.mark.parametrize("spell", [str.upper, str.title, str.lower], ids=["upper", "title", "lower"])
+@pytest.mark.parametrize("label", ["nodename", "instance", "node"])
+def test_host_names_have_no_case(tmp_path: Path, spell: Callable[[str], str], label: str) -> None:
+    """A series belongs to the listed node of its name in any case: Azure's host names end with a capital letter."""
+    for listed in (str.lower, str.title):
+        series: list[One] = []
+        for number, load in LOADS.items():
+            host, instance = spell(f"node-{number}"), f"10.244.3.{number}:9100"
+            names = {"nodename": {}, "instance": {"instance": f"{host}:9100"}, "node": {"node": host}}[label]
+            series += machine(load, **{"instance": instance, **names})
+            if label == "nodename":
+                series.append(constant("node_uname_info", instance=instance, nodename=host))
+            series.append(constant("kube_node_info", node=listed(f"node-{number}")))
+        folder = tmp_path / listed.__name__
+        folder.mkdir()
+        with run_prometheus(folder, lines(series, minutes=8)) as url:
+            found = fetched(provider_at(url))
+        assert (loads(found), found.findings) == ({listed(name): load for name, load in NODES.items()}, ())
+
+
+GPUS = {"node-1": 97.0, "node-2": 10.0}
+
+
+@pytest.mark.parametrize("layout", ["pod", "address", "exported", "target node"])
+def test_series_of_gpus_are_those_of_the_exporters_node(tmp_path: Path, layout: str) -> None:
+    """GPU series of an exporter's pod belong to the pod's node; those of an unknown host belong to no node."""
+    series = list(exporters())
+    for number, load in ((1, 97), (2, 10)):
+        pod = f"nvidia-dcgm-exporter-abc{number}"
+        info = {"namespace": "gpu", "pod": pod, "node": f"node-{number}", "pod_ip": f"10.244.{number}.9"}
+        state = constant("kube_pod_info", **info, created_by_kind="DaemonSet", created_by_name="dcgm")
+        series += scraped([state], **kube_state_target("node", "pod", "namespace")) if layout == "exported" else [state]
+        labels = {"gpu": "0", "instance": f"10.244.{number}.9:9400"}
+        labels |= {} if layout == "address" else {"Hostname": pod, "pod": pod, "namespace": "gpu"}
+        if layout == "target node":
+            labels |= {"node": f"node-{number}", "exported_pod": "training-0", "exported_namespace": "ml"}
+        series.append(constant("DCGM_FI_DEV_GPU_UTIL", load, **labels))
+    series.append(constant("DCGM_FI_DEV_GPU_UTIL", 50, gpu="0", Hostname="elsewhere", instance="10.9.9.9:9400"))
+    central = {"namespace": "gpu", "pod": "central-5d4c7b9f6-x", "node": "node-3", "pod_ip": "10.244.3.9"}
+    series.append(constant("kube_pod_info", **central, created_by_kind="ReplicaSet", created_by_name="central"))
+    series.append(constant("DCGM_FI_DEV_GPU_UTIL", 50, gpu="1", Hostname="central-5d4c7b9f6-x"))
+    with run_prometheus(tmp_path, lines(series)) as url:
+        provider = provider_at(url)
+        found = [fetched(provider) for _ in range(2)]
+        steps = {step.step: step for step in provider_at(url).check()}
+    for each in found:
+        assert (loads(each), loads(each, MetricType.GPU)) == (NODES, GPUS)
+        assert {one.node for one in each.findings} == {"elsewhere", "central-5d4c7b9f6-x"}
+        assert {(one.kind, one.action) for one in each.findings} == {(Kind.UNMATCHED_NODE, Action.DROPPED)}
+    assert "elsewhere" in "\n".join(steps["query GPU: node names"].details)
+    assert steps["query CPU: node names"].ok
+
+
+@pytest.mark.parametrize("ruled", [(1,), (1, 2), (1, 2, 3)])
+def test_each_node_has_the_first_expression_that_knows_it(tmp_path: Path, ruled: tuple[int, ...]) -> None:
+    """Recording rules for some of the nodes do not hide the raw series of the others; doctor names unmeasured nodes."""
+    series = [*exporters(), constant("kube_node_info", node="node-4", internal_ip="10.0.0.4")]
+    for number in ruled:
+        instance = {"instance": f"10.0.0.{number}:9100"}
+        series.append(constant("instance:node_cpu:ratio", LOADS[number] / 100, **instance))
+        series.append(constant("instance:node_memory_utilisation:ratio", 0.5, **instance))
+    with run_prometheus(tmp_path, lines(series)) as url:
+        provider = provider_at(url)
+        found = [fetched(provider) for _ in range(2)]
+        steps = {step.step: step for step in provider.check()}
+    for each in found:
+        assert (loads(each), each.findings) == (NODES, ())
+        assert loads(each, MetricType.MEMORY) == dict.fromkeys(NODES, 50.0)
+        assert {node for node, metrics in each.nodes.items() if "step" in metrics.tags} == {
+            f"node-{number}" for number in LOADS if number not in ruled
+        }
+    assert not steps["query CPU: node names"].ok
+    assert "1 nodes have no series, such as node-4" in steps["query CPU: node names"].message
+
+
+@pytest.mark.parametrize("options", [{}, {"node_label": "instance"}], ids=["default", "named label"])
+def test_a_name_in_instance_is_never_replaced_by_a_host_name(tmp_path: Path, options: dict[str, str]) -> None:
+    """Without kube-state-metrics an instance that is a name stays; only an address becomes a host name."""
+    series: list[One] = []
+    for number, load in LOADS.items():
+        series += machine(load, instance=f"node-{number}")
+        series.append(constant("node_uname_info", instance=f"node-{number}", nodename=f"ip-10-0-0-{number}"))
+    series += machine(40, instance="10.0.0.4:9100")
+    series.append(constant("node_uname_info", instance="10.0.0.4:9100", nodename="ip-10-0-0-4"))
+    with run_prometheus(tmp_path, lines(series)) as url:
+        found = fetched(provider_at(url, **options))
+    assert loads(found) == {**NODES, "10.0.0.4" if options else "ip-10-0-0-4": 40.0}

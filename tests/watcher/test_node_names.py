@@ -61,10 +61,31 @@ def test_listed_node_is_found_by_its_labels(words: tuple[str, ...], name: str) -
     ],
 )
 def test_uncertain_names_have_a_problem(words: tuple[str, ...], problem: str) -> None:
-    """An ambiguous or unlisted label is only stripped of its port, and the problem has the reason."""
+    """An ambiguous or unlisted label is not a node where nodes are listed, and the problem has the reason."""
     resolved = NAMES.resolve(*words)
     assert problem in resolved.problem
-    assert resolved.name == without_port(next(filter(None, words), ""))
+    assert not resolved.name
+
+
+def test_a_list_of_other_machines_hides_no_node() -> None:
+    """If not a single series fits a listed node, each keeps its own name, with a problem."""
+    found = NAMES.resolve_all([("10.0.0.7:9100",), ("web-1",)])
+    assert {each.name for each in found.values()} == {"10.0.0.7", "web-1"}
+    assert all("is not one of the 4 nodes" in each.problem for each in found.values())
+    found = NAMES.resolve_all([("10.0.0.7:9100",), ("web-1",), ("node-1",)])
+    assert {each.name for each in found.values()} == {"", "node-1"}
+    assert sum("is not one of the 4 nodes" in each.problem for each in found.values()) == 2
+
+
+@pytest.mark.parametrize(
+    "words", [("NODE-1",), ("", "Node-1:9100"), ("Node-2.Example.COM",), ("NODE-2",), ("EXPORTER-7:9100",)]
+)
+def test_host_names_have_no_case(words: tuple[str, ...]) -> None:
+    """A listed name is found in any case, as it is spelled in the list; without a list the spelling stays."""
+    assert NAMES.resolve(*words) in (Resolved("node-1"), Resolved("node-2.example.com"))
+    assert NodeNames(["Node-1"]).resolve("node-1") == Resolved("Node-1")
+    assert NodeNames(["Node-1", "node-1"]).resolve("node-1") == Resolved("node-1")
+    assert NodeNames.unknown().resolve("Node-1") == Resolved("Node-1")
 
 
 def test_names_have_priority_over_addresses() -> None:
@@ -76,10 +97,10 @@ def test_names_have_priority_over_addresses() -> None:
 
 
 def test_shortened_names_stay_separate() -> None:
-    """Two long names that would be shortened to one listed name stay separate, with a problem each."""
+    """Two long names that would be shortened to one listed name are no node, with a problem each."""
     found = NAMES.resolve_all([("node-1.blue",), ("node-1.green:9100",)])
-    assert {each.name for each in found.values()} == {"node-1.blue", "node-1.green"}
-    assert all("served under their own names" in each.problem for each in found.values())
+    assert {each.name for each in found.values()} == {""}
+    assert all("not served" in each.problem for each in found.values())
 
 
 def test_hosts_named_localhost_stay_separate() -> None:

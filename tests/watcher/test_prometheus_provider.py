@@ -414,7 +414,7 @@ def test_late_names_are_used_in_the_next_fetch() -> None:
 
 
 def test_unknown_address_is_reported() -> None:
-    """A series with an unknown address is published under it, with a finding that names the setting."""
+    """A series with an unknown address is no node where nodes are listed; the finding names address and setting."""
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         if "10.0.0" in handler.path or "kube_node_info" in handler.path:
@@ -424,7 +424,7 @@ def test_unknown_address_is_reported() -> None:
 
     with serving(answer) as fake:
         fetched = provider_at(fake.url).fetch(window("5m", 300), Deadline.after(5))
-    assert set(fetched.nodes) == {"node-1", "10.0.0.7"}
+    assert set(fetched.nodes) == {"node-1"}
     (finding,) = fetched.findings
     assert (finding.kind, finding.node) == (Kind.UNMATCHED_NODE, "10.0.0.7")
     assert "prometheus.node_label" in finding.message
@@ -450,14 +450,15 @@ def _cloned_machines(times: range, *, listed: bool) -> Iterator[str]:
 @pytest.mark.server
 @pytest.mark.parametrize("listed", [False, True])
 def test_machines_with_one_host_name(tmp_path: Path, listed: bool) -> None:
-    """Of two machines with one host name, that with the node's address is the node; else both stay separate."""
+    """Of two machines with one host name, that with the node's address is the node; unlisted, both stay separate."""
     now = int(time.time())
     with run_prometheus(tmp_path, _cloned_machines(range(now - 360, now + 1, 15), listed=listed)) as url:
         provider = provider_at(url)
         fetched = provider.fetch(window("5m", 300, now), Deadline.after(10))
         checks = list(provider.check())
     cpu = {node: metrics.metrics[0].value for node, metrics in fetched.nodes.items()}
-    assert cpu == pytest.approx({"vm" if listed else "10.0.0.1": 10, "10.0.0.2": 20, "node-3": 30})
+    others = {} if listed else {"10.0.0.2": 20}
+    assert cpu == pytest.approx({"vm" if listed else "10.0.0.1": 10, "node-3": 30, **others})
     doubtful = {finding.node for finding in fetched.findings if finding.kind is Kind.UNMATCHED_NODE}
     assert doubtful == ({"10.0.0.2"} if listed else {"10.0.0.1", "10.0.0.2"})
     assert [check.setting for check in checks if not check.ok] == 2 * ["prometheus.node_label"]

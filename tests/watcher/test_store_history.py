@@ -65,6 +65,18 @@ def test_minutes_are_loaded(store: Store) -> None:
     np.testing.assert_array_equal(history.of("CPU"), np.array(expected, np.float32))
 
 
+def test_a_history_goes_on_under_another_spelling(store: Store) -> None:
+    """A node whose name changes in case alone keeps its history, which both spellings find; others stay apart."""
+    save_fetch(store, START, {"Worker-A": 10, "both": 1, "Both": 2})
+    save_fetch(store, START + 60, {"worker-a": 20, "both": 3, "BOTH": 4})
+    for name in ("Worker-A", "worker-a"):
+        history = stored(store, START, 2, name)
+        assert history.nodes == ("worker-a",)
+        np.testing.assert_array_equal(history.of("CPU"), np.array([[10, 20]], np.float32))
+    np.testing.assert_array_equal(stored(store, START, 2, "both").of("CPU"), np.array([[1, 3]], np.float32))
+    assert stored(store, START, 2).nodes == ("BOTH", "both", "worker-a")
+
+
 def test_packed_hours_have_the_same_values(store: Store, path: Path) -> None:
     """Across hours and blocks of nodes, all values are loaded, whether they are packed or not."""
     random_ = np.random.default_rng(5)

@@ -1,7 +1,8 @@
 """Translation of a source's node names to Kubernetes node names.
 
 Sources identify nodes by name, address, address and port, or a longer or shorter form of the name. Aliases are resolved
-with the source's own data about its nodes; a name is only shortened if exactly one node matches.
+with the source's own data about its nodes; a name is only shortened if exactly one node matches. Host names have no
+case: the kubelet makes names of small letters of them, and a listed name is used as it is spelled in the list.
 """
 
 import ipaddress
@@ -39,16 +40,25 @@ class NodeNames:
 
     def __init__(self, names: Iterable[str] = (), aliases: Mapping[str, Iterable[str]] | None = None) -> None:
         self._names = frozenset(names)
-        self._aliases = {alias: frozenset(candidates) for alias, candidates in (aliases or {}).items()}
+        self._aliases: dict[str, set[str]] = {}
+        for alias, candidates in (aliases or {}).items():
+            self._aliases.setdefault(alias.casefold(), set()).update(candidates)
         self._last: tuple[frozenset[NodeLabels], dict[NodeLabels, Resolved]] = (frozenset(), {})
+        self._folded: dict[str, set[str]] = {}
         self._short: dict[str, set[str]] = {}
         for name in self._names:
-            self._short.setdefault(name.partition(".")[0], set()).add(name)
+            self._folded.setdefault(name.casefold(), set()).add(name)
+            self._short.setdefault(name.casefold().partition(".")[0], set()).add(name)
 
     @classmethod
     def unknown(cls) -> Self:
         """Return a resolver for a source that lists no nodes: it uses the names in the labels, without ports."""
         return cls()
+
+    @property
+    def listed(self) -> frozenset[str]:
+        """The names of the nodes that the source lists; empty if it lists none."""
+        return self._names
 
     def lists_same_as(self, other: "NodeNames") -> bool:
         """Return whether another resolver has the same names and aliases, and so resolves every series alike."""
@@ -69,15 +79,18 @@ class NodeNames:
         for label, host in zip(labels, hosts, strict=True):
             if host in self._names:
                 return Resolved(host)
-            for candidates in (self._aliases.get(label), self._aliases.get(host), self._by_short_form(host)):
+            folded = host.casefold()
+            aliased = self._aliases.get(label.casefold()), self._aliases.get(folded)
+            for candidates in (self._folded.get(folded), *aliased, self._by_short_form(folded)):
                 if candidates and len(candidates) == 1:
                     return Resolved(next(iter(candidates)))
                 ambiguous = ambiguous or candidates or frozenset()
-        # Without a match the first label is used, or the first name among them if the source lists no nodes.
+        # A series that fits no listed node is not a node. If none are listed, the first name or else label is used.
+        unmatched = "" if self._names else hosts[0]
         if ambiguous:
-            return Resolved(hosts[0], f"{labels[0]!r} may be any of the nodes {', '.join(sorted(ambiguous)[:5])}")
+            return Resolved(unmatched, f"{labels[0]!r} may be any of the nodes {', '.join(sorted(ambiguous)[:5])}")
         if self._names:
-            return Resolved(hosts[0], f"{labels[0]!r} is not one of the {len(self._names)} nodes that the source lists")
+            return Resolved("", f"{labels[0]!r} is not one of the {len(self._names)} nodes that the source lists")
         return Resolved(next((host for host in hosts if not is_address(host)), hosts[0]))
 
     def resolve_all(self, series: Iterable[NodeLabels]) -> Mapping[NodeLabels, Resolved]:
@@ -85,6 +98,9 @@ class NodeNames:
 
         If several hosts resolve to the same node name, each keeps its own name, with a problem. An example are hosts
         that all call themselves ``localhost``. They are only merged if the source lists them as aliases of this node.
+
+        If not a single series fits a listed node, the list is of other machines: each series keeps its own name, with a
+        problem.
         """
         requested = frozenset(series)
         last_requested, resolved = self._last
@@ -95,34 +111,43 @@ class NodeNames:
 
     def _resolve_separately(self, series: frozenset[NodeLabels]) -> dict[NodeLabels, Resolved]:
         results = {labels: self.resolve(*labels) for labels in series}
+        if not any(resolved.name for resolved in results.values()):
+            return {labels: Resolved(_first_host(labels), resolved.problem) for labels, resolved in results.items()}
         hosts: dict[str, set[str]] = {}
         for labels, resolved in results.items():
             hosts.setdefault(resolved.name, set()).add(_first_host(labels))
         for labels, resolved in results.items():
             host = _first_host(labels)
-            if len(hosts[resolved.name]) > 1 and host != resolved.name and not self._is_listed_alias(labels):
-                problem = (
-                    f"{', '.join(sorted(hosts[resolved.name])[:5])} would all be the node {resolved.name!r}: they are "
-                    "served under their own names"
-                )
-                results[labels] = Resolved(host, problem)
+            if (
+                resolved.name
+                and len(hosts[resolved.name]) > 1
+                and host != resolved.name
+                and not self._is_listed_alias(labels)
+            ):
+                several = ", ".join(sorted(hosts[resolved.name])[:5])
+                own = "" if self._names else host
+                served = "served under their own names" if own else "not served"
+                results[labels] = Resolved(own, f"{several} would all be the node {resolved.name!r}: they are {served}")
         return results
 
     def _is_listed_alias(self, labels: NodeLabels) -> bool:
-        spellings = {spelling for label in labels for spelling in (label, without_port(label))}
+        spellings = {spelling.casefold() for label in labels for spelling in (label, without_port(label))}
         aliased = any(self._aliases.get(spelling, frozenset()) & self._names for spelling in spellings)
-        return aliased or bool(spellings & self._names)
+        return aliased or bool(spellings & self._folded.keys())
 
     def _by_short_form(self, host: str) -> set[str]:
         """Return the nodes whose names match a host up to the first dot, if one of both names has no dot.
 
         For example, ``node-1`` matches ``node-1.example.com``. An IP address matches nothing.
+
+        Args:
+            host: the host in small letters.
         """
         if is_address(host):
             return set()
         short = host.partition(".")[0]
         if short != host:
-            return {short} & self._names if short in self._names else set()
+            return self._folded.get(short, set())
         return self._short.get(short, set())
 
 

@@ -81,10 +81,16 @@ class Published:
         return self._bodies.get(dialect)
 
     def node_body(self, node: str, dialect: Dialect) -> bytes | None:
-        """Return the response body with one node in a JSON dialect, or None if the node is unknown."""
+        """Return the response body with one node in a JSON dialect, or None if the node is unknown.
+
+        If the snapshot does not have the name, the only name that differs in case alone is used.
+        """
         fragment = self._fragments.get(node)
         if fragment is None:
-            return None
+            alike = [name for name in self._fragments if name.casefold() == node.casefold()]
+            if len(alike) != 1:
+                return None
+            fragment = self._fragments[alike[0]]
         before, after = self._frames[dialect]
         return before + fragment + after
 

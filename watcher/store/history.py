@@ -109,8 +109,13 @@ def read(
         operator: only this operator; all operators when None.
         until: present time, Unix seconds; values from after it are left out.
     """
-    named = ("", []) if node is None else (" where name = ?", [node])
-    names = dict(db.execute(f"select number, name from history_nodes{named[0]}", named[1]).fetchall())  # noqa: S608
+    if node is None:
+        names = dict(db.execute("select number, name from history_nodes").fetchall())
+    else:  # the name itself, or one that differs in case alone
+        like = (
+            "select number, name from history_nodes where name = ? collate nocase order by name != ?, seen desc limit 1"
+        )
+        names = dict(db.execute(like, [node, node]).fetchall())
     if not names:
         return HistoryRows({}, [], [], 0)
     wanted = {"type": type_, "operator": operator}
@@ -206,7 +211,8 @@ def _minutes(steps: Steps) -> tuple[int, int]:
 def number_nodes(db: Database, nodes: Iterable[str], hour: int) -> dict[str, int]:
     """Return node name to node number; give new nodes the smallest free numbers, and record the hour for all nodes.
 
-    At most 100,000 nodes have a number at the same time; further nodes are left out.
+    At most 100,000 nodes have a number at the same time; further nodes are left out. A node whose name changes in case
+    alone keeps its number, and so its history.
 
     Args:
         db: the database, in a transaction.
@@ -215,6 +221,8 @@ def number_nodes(db: Database, nodes: Iterable[str], hour: int) -> dict[str, int
     """
     known = {name: (number, seen) for number, name, seen in db.execute("select number, name, seen from history_nodes")}
     new = sorted(name for name in nodes if name not in known)
+    if new:
+        _respell(db, known, new, frozenset(nodes))
     if len(known) + len(new) > _MAX_NODES:
         _log.warning(
             "the history has too many nodes, so new nodes are left out", extra={"nodes": len(known) + len(new)}
@@ -229,6 +237,17 @@ def number_nodes(db: Database, nodes: Iterable[str], hour: int) -> dict[str, int
     seen_again = [(hour, number) for name, number in numbers.items() if name in known and known[name][1] < hour]
     db.conn.executemany("update history_nodes set seen = ? where number = ?", seen_again)
     return numbers
+
+
+def _respell(db: Database, known: dict[str, tuple[int, int]], new: list[str], nodes: frozenset[str]) -> None:
+    """Rename known nodes to new names that differ in case alone; the arguments ``known`` and ``new`` are updated."""
+    gone = {name.casefold(): name for name in known.keys() - nodes}
+    for name in [name for name in new if name.casefold() in gone]:
+        earlier = gone.pop(name.casefold(), None)
+        if earlier is not None:
+            known[name] = known.pop(earlier)
+            new.remove(name)
+            db.conn.execute("update history_nodes set name = ? where number = ?", [name, known[name][0]])
 
 
 def _set_apart(db: Database, hour: int, last_hour: int) -> None:

@@ -1,6 +1,7 @@
 """Node names of Prometheus' series, from the names and addresses in kube-state-metrics and node_exporter."""
 
 import contextlib
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -11,6 +12,8 @@ from watcher.providers.node_names import NodeLabels, NodeNames, Resolved, is_add
 from watcher.providers.own_labels import own_label
 
 _EXPIRY_SECONDS = 300
+_HOSTS_AT_ONCE = 30  # in one query, which is a part of the URL
+_ONE_ON_EACH_NODE = {"DaemonSet", "Node", "<none>", ""}  # kinds that create pods; empty if kube-state-metrics is old
 
 Run = Callable[[str, int | None, Deadline], list[dict[str, Any]]]
 
@@ -18,18 +21,26 @@ Run = Callable[[str, int | None, Deadline], list[dict[str, Any]]]
 class NodeNameCache:
     """Cache of the node names that Prometheus knows; it is refreshed when it expires or an unknown series appears."""
 
-    def __init__(self, run: Run, matchers: str) -> None:
+    def __init__(self, run: Run, matchers: str, *, has_own_label: bool = False) -> None:
         """Start with an empty cache.
 
         Args:
             run: runs a PromQL expression at a time, in Unix seconds or now, and returns its series.
             matchers: label matchers for all series.
+            has_own_label: whether the operator has named the label of nodes, so that no host name replaces its values.
         """
         self._run = run
         self._matchers = matchers
+        self._has_own_label = has_own_label
+        self._pod_hosts: frozenset[str] = frozenset()  # names and addresses that may be pods of an exporter
         self._names = NodeNames.unknown()
         self._until = 0.0
         self._unnamed: dict[str, frozenset[NodeLabels]] = {}  # window to series that had no name in the last fetch
+
+    @property
+    def listed(self) -> frozenset[str]:
+        """The names of the nodes in kube-state-metrics; empty without it."""
+        return self._names.listed
 
     def are_due(self) -> bool:
         """Return whether the names have expired, so the next fetch must read them."""
@@ -64,7 +75,11 @@ class NodeNameCache:
         resolved = self.resolve(labels)
         unnamed = _without_name(resolved)
         if unnamed - self._unnamed.get(window.duration, frozenset()):
-            if not just_read:
+            self._unnamed[window.duration] = unnamed
+            hosts = _hosts(unnamed)
+            is_new = not hosts <= self._pod_hosts
+            self._pod_hosts |= hosts
+            if is_new or not just_read:
                 with contextlib.suppress(Exception):  # the next fetch tries again and reports the error
                     self.read(window.end, deadline)
                 resolved = self.resolve(labels)
@@ -83,12 +98,18 @@ class NodeNameCache:
                 names.add(node)
                 aliases.setdefault(own_label(item["metric"], "internal_ip"), set()).add(node)
         aliases.pop("", None)
+        if names:
+            for host, nodes in self._nodes_of_pods(at, deadline).items():
+                aliases.setdefault(host, set()).update(nodes)
         listed = NodeNames(names, aliases)
+        if self._has_own_label and not names:
+            return listed
         named: dict[str, set[str]] = {}  # node to the instances whose host name is the node's
         for item in self._run(f"node_uname_info{{{self._matchers}}}", at, deadline):
             instance, host = (own_label(item["metric"], name) for name in ("instance", "nodename"))
             resolved = listed.resolve(host)
-            if instance and host and not resolved.problem:
+            # A host name is the node's name only if it is listed, or if nothing else but an address is known.
+            if instance and host and not resolved.problem and (names or is_address(without_port(instance))):
                 named.setdefault(resolved.name, set()).add(instance)
         for node, instances in named.items():
             # Cloned machines may share a host name: the node is the machine that has the node's address.
@@ -96,6 +117,38 @@ class NodeNameCache:
             for instance in matching or instances:
                 aliases.setdefault(instance, set()).add(node)
         return NodeNames(names, aliases)
+
+    def _nodes_of_pods(self, at: int | None, deadline: Deadline) -> dict[str, set[str]]:
+        """Return the node of each pod of a DaemonSet whose name or address is the host of a series.
+
+        Exporters such as dcgm-exporter measure the node that their pod runs on, and may not know its name. A pod of
+        another kind may measure anything.
+        """
+        addresses = sorted(filter(is_address, self._pod_hosts))
+        names = sorted(self._pod_hosts.difference(addresses))
+        nodes: dict[str, set[str]] = {}
+        for first in range(0, max(len(addresses), len(names)), _HOSTS_AT_ONCE):
+            some = slice(first, first + _HOSTS_AT_ONCE)
+            own, address = (f'=~"{_any_of(hosts[some])}"' for hosts in (names, addresses))
+            pods = (f'exported_pod="",pod{own}', f"exported_pod{own}", f"pod_ip{address}")
+            forms = (f"kube_pod_info{{{','.join(filter(None, (pod, self._matchers)))}}}" for pod in pods)
+            for item in self._run(" or ".join(forms), at, deadline):
+                node, kind = (own_label(item["metric"], name) for name in ("node", "created_by_kind"))
+                if node and kind in _ONE_ON_EACH_NODE:
+                    for name in ("pod", "pod_ip"):
+                        nodes.setdefault(own_label(item["metric"], name), set()).add(node)
+        nodes.pop("", None)
+        self._pod_hosts &= nodes.keys() | {host for unnamed in self._unnamed.values() for host in _hosts(unnamed)}
+        return nodes
+
+
+def _any_of(texts: list[str]) -> str:
+    """Return a regular expression in the form of a PromQL string; one that matches nothing if there are no texts."""
+    return "|".join(map(re.escape, texts)).replace("\\", "\\\\") or "-"
+
+
+def _hosts(series: Iterable[NodeLabels]) -> frozenset[str]:
+    return frozenset(without_port(label) for labels in series for label in labels if label)
 
 
 def _without_name(resolved: Mapping[NodeLabels, Resolved]) -> frozenset[NodeLabels]:

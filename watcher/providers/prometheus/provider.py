@@ -66,6 +66,9 @@ class _QueryAnswer:
     warnings: list[str] = field(default_factory=list)
 
 
+_Found = list[tuple[tuple[ResourceQuery, Operator], _QueryAnswer]]
+
+
 class PrometheusProvider:
     """Provider that lets Prometheus compute each window, with functions such as ``avg_over_time``."""
 
@@ -85,7 +88,9 @@ class PrometheusProvider:
         self._connect = PrometheusConnect(self.address, session=self._session, retry=Retry(total=0))
         self._chosen: dict[ResourceQuery, Expression] = {}
         self._absent_until: dict[ResourceQuery, float] = {}
-        self._names = NodeNameCache(self._run, self._matchers)
+        self._has_own_label = bool(options.node_label)
+        self._names = NodeNameCache(self._run, self._matchers, has_own_label=self._has_own_label)
+        self._lacking: dict[tuple[ResourceQuery, str], tuple[frozenset[str], float]] = {}
         self._pods: PodUseQueries | None = None
         self._past: PastQueries | None = None
 
@@ -118,9 +123,12 @@ class PrometheusProvider:
         for (query, operator), problem in failures.items():
             findings.append(Finding(Kind.QUERY_FAILED, f"{operator}: {problem}", window.duration, metric=query.name))
         # Map the series to nodes, and serve the metrics that there are, even if some queries failed.
-        labels = frozenset(labels for answer in succeeded.values() for labels, _ in answer.values)
-        resolved = self._names.resolve_fetched(labels, window, deadline, just_read=names_due)
-        nodes = self._by_node(succeeded, resolved, window.duration, findings)
+        found = list(succeeded.items())
+        resolved = self._names.resolve_fetched(_labels_of(found), window, deadline, just_read=names_due)
+        if further := self._ask_further(succeeded, resolved, window, deadline):
+            found += further
+            resolved = self._names.resolve(_labels_of(found))
+        nodes = self._by_node(found, resolved, window.duration, findings)
         if not nodes:
             raise next(iter(failures.values()), ProviderAnswerError(self._describe_empty_result()))
         coverage = _lowest([most_by_node(rows, resolved) for rows in gaps] if isinstance(gaps, list) else [])
@@ -170,7 +178,7 @@ class PrometheusProvider:
         if self._past is None:
             from watcher.providers.prometheus.past import PastQueries  # imports numpy
 
-            names = NodeNameCache(self._run, self._matchers)
+            names = NodeNameCache(self._run, self._matchers, has_own_label=self._has_own_label)
             self._past = PastQueries(self._run_range, names, self._node_labels_of)
         try:
             return self._past.read(
@@ -214,7 +222,8 @@ class PrometheusProvider:
                 yield Check(step, ok=False, message=str(self._translated(error)), setting="prometheus.queries")
                 return
             if series:
-                yield from self._check_series(step, self._printable(expression), series)
+                yield Check(step, ok=True, message=f"{len(series)} series of {self._printable(expression)}")
+                yield self._check_names(query, expression, series, deadline)
             elif query.required:
                 missing.append(query)
             else:
@@ -228,15 +237,33 @@ class PrometheusProvider:
         self._session.abort()
         self._session.close()
 
-    def _check_series(self, step: str, shown: str, series: list[dict[str, Any]]) -> Iterator[Check]:
-        resolved = self._names.resolve(self._read(item)[0] for item in series)
-        yield Check(step, ok=True, message=f"{len(series)} series of {shown}")
+    def _check_names(
+        self, query: ResourceQuery, expression: Expression, series: list[dict[str, Any]], deadline: Deadline
+    ) -> Check:
+        """Return the check of series against nodes, and of a required metric's listed nodes against series."""
+        resolved = self._resolve_checked(series, deadline)
+        unseen = self._names.listed - {node.name for node in resolved.values()} if query.required else frozenset()
+        for further in query.expressions:
+            if unseen and further != expression:
+                also: list[dict[str, Any]] = []
+                with contextlib.suppress(Exception):  # the step names the nodes that remain
+                    also = self._run(further.now(self._matchers, self._labels), None, deadline)
+                more = self._resolve_checked(also, deadline)
+                resolved = {**more, **resolved}
+                unseen -= {node.name for node in more.values()}
         problems = [node.problem for node in resolved.values() if node.problem]
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        message = f"{problems[0]}{more}" if problems else f"all {len(resolved)} are matched"
-        details = tuple(sorted(f"{_joined(labels)} is {node.name}" for labels, node in resolved.items()))
-        setting = "prometheus.node_label"
-        yield Check(f"{step}: node names", ok=not problems, message=message, setting=setting, details=details)
+        if unseen:
+            problems.append(f"{len(unseen)} nodes have no series, such as {', '.join(sorted(unseen)[:5])}")
+        more_problems = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        message = f"{problems[0]}{more_problems}" if problems else f"all {len(resolved)} are matched"
+        details = tuple(sorted(f"{_joined(labels)} is {node.name or 'no node'}" for labels, node in resolved.items()))
+        step, setting = f"query {query.type}: node names", "prometheus.node_label"
+        return Check(step, ok=not problems, message=message, setting=setting, details=details)
+
+    def _resolve_checked(self, series: list[dict[str, Any]], deadline: Deadline) -> Mapping[NodeLabels, Resolved]:
+        labels = frozenset(map(self._node_labels_of, series))
+        now = int(time.time())
+        return self._names.resolve_fetched(labels, Window("now", now, now), deadline, just_read=True)
 
     def _diagnose(self, missing: list[ResourceQuery], deadline: Deadline) -> Check:
         """Return one failed step for all queries without series; it tells if ``prometheus.matchers`` excludes them."""
@@ -270,15 +297,59 @@ class PrometheusProvider:
         alternatives = self._alternatives(query)
         self._seen.warnings = []
         for expression in alternatives:
-            series = self._run(
-                expression.over(window.duration, operator, self._matchers, self._labels), window.end, deadline
-            )
-            if series:
+            answer = self._ask_one(expression, operator, window, deadline)
+            if answer.values:
                 self._chosen[query] = expression
-                return _QueryAnswer(expression, [self._read(item) for item in series], self._seen.warnings)
+                return answer
         if not query.required:
             self._absent_until[query] = time.monotonic() + _ABSENT_EXPIRY_SECONDS
         return _QueryAnswer(alternatives[0], [], self._seen.warnings)
+
+    def _ask_further(
+        self,
+        answers: Mapping[tuple[ResourceQuery, Operator], _QueryAnswer],
+        resolved: Mapping[NodeLabels, Resolved],
+        window: Window,
+        deadline: Deadline,
+    ) -> _Found:
+        """Query the other expressions of metrics that listed nodes lack, such as rules for some of the nodes.
+
+        Nodes that no expression has are looked for again after some minutes.
+        """
+        calls: dict[Any, Any] = {}
+        for query in self._queries:
+            answer = answers.get((query, self._operators[0]))
+            if len(query.expressions) == 1 or answer is None or not answer.values:
+                continue
+            missing = self._names.listed - _nodes_of(answer, resolved)
+            lacking, until = self._lacking.get((query, window.duration), (frozenset(), 0.0))
+            if not missing or (missing <= lacking and time.monotonic() < until):
+                continue
+            self._lacking[query, window.duration] = missing, time.monotonic() + _ABSENT_EXPIRY_SECONDS
+            calls |= {
+                (query, operator, expression): partial(self._ask_one, expression, operator, window, deadline)
+                for expression in query.expressions
+                if expression != answer.expression
+                for operator in self._operators
+            }
+        if not calls:
+            return []
+        further = [
+            ((query, operator), answer)
+            for (query, operator, _), answer in gather(calls, deadline, give_up=self._session.abort).items()
+            if isinstance(answer, _QueryAnswer) and answer.values
+        ]
+        named = self._names.resolve(_labels_of(further))
+        for (query, _), answer in further:
+            lacking, until = self._lacking[query, window.duration]
+            self._lacking[query, window.duration] = lacking - _nodes_of(answer, named), until
+        return further
+
+    def _ask_one(self, expression: Expression, operator: Operator, window: Window, deadline: Deadline) -> _QueryAnswer:
+        self._seen.warnings = []
+        promql = expression.over(window.duration, operator, self._matchers, self._labels)
+        series = self._run(promql, window.end, deadline)
+        return _QueryAnswer(expression, [self._read(item) for item in series], self._seen.warnings)
 
     def _due_queries(self) -> list[ResourceQuery]:
         """Return the queries except those of optional metrics that had no series lately."""
@@ -339,29 +410,32 @@ class PrometheusProvider:
 
     def _by_node(
         self,
-        answers: dict[tuple[ResourceQuery, Operator], _QueryAnswer],
+        answers: _Found,
         resolved: Mapping[NodeLabels, Resolved],
         window: str,
         findings: list[Finding],
     ) -> dict[str, NodeMetrics]:
+        """Return each node's metrics, of each metric by the first expression that has the node."""
         findings += [_unmatched(labels, node, window) for labels, node in resolved.items() if node.problem]
         names = {labels: node.name for labels, node in resolved.items()}
         nodes: dict[str, dict[tuple[str, str], Metric]] = {}
         merged: dict[str, set[str]] = {}
-        tags: dict[str, str] = {}
-        for (query, operator), answer in answers.items():
+        tags: dict[str, dict[str, str]] = {}
+        had: dict[tuple[ResourceQuery, Operator], set[str]] = {}  # nodes that an earlier expression has
+        for (query, operator), answer in answers:
             name = answer.expression.name
             for warning in answer.warnings:
                 findings.append(Finding(Kind.PARTIAL_ANSWER, warning, window, metric=name))
             if query.required and not answer.values and operator is Operator.AVG:
                 findings.append(Finding(Kind.QUERY_FAILED, f"there are no series of {query.type}", window, metric=name))
-            if query.type == MetricType.CPU and answer.values:
-                tags |= {"smoothing": answer.expression.smoothing} if answer.expression.smoothing else {}
-                tags |= {} if answer.expression.is_selector() else {"step": STEP}
+            expression_tags = _tags(answer.expression) if query.type == MetricType.CPU else {}
+            earlier = had.setdefault((query, operator), set())
             counts: dict[str, int] = {}
             key, type_, scale = (name, operator), query.type, query.scale
             for labels, value in answer.values:
                 node = names[labels]
+                if not node or node in earlier:
+                    continue
                 metrics = nodes.get(node)
                 if metrics is None:
                     metrics = nodes[node] = {}
@@ -371,13 +445,15 @@ class PrometheusProvider:
                     percent = metrics[key].value + (percent - metrics[key].value) / counts[node]
                     merged.setdefault(node, set()).add(name)
                 metrics[key] = Metric(name, type_, operator, window, percent)
+                if expression_tags:
+                    tags[node] = expression_tags
+            earlier |= _nodes_of(answer, resolved)
         for node, doubled in merged.items():
             message = "this node has several series: their mean is used; set prometheus.matchers to one replica"
             findings += [
                 Finding(Kind.DUPLICATE, message, window, node, name, Action.MERGED) for name in sorted(doubled)
             ]
-        nodes.pop("", None)
-        return {node: NodeMetrics(tuple(metrics.values()), tags) for node, metrics in nodes.items()}
+        return {node: NodeMetrics(tuple(metrics.values()), tags.get(node, {})) for node, metrics in nodes.items()}
 
     def _run(self, promql: str, at: int | None, deadline: Deadline) -> list[dict[str, Any]]:
         seconds = _remaining_seconds(deadline)
@@ -443,10 +519,26 @@ def _lowest(by_metric: list[dict[str, float]]) -> dict[str, float]:
     return least
 
 
+def _tags(expression: Expression) -> dict[str, str]:
+    """Return the tags of the CPU metrics that an expression computes."""
+    tags = {"smoothing": expression.smoothing} if expression.smoothing else {}
+    return tags if expression.is_selector() else {**tags, "step": STEP}
+
+
+def _labels_of(answers: "_Found") -> frozenset[NodeLabels]:
+    return frozenset(labels for _, answer in answers for labels, _ in answer.values)
+
+
+def _nodes_of(answer: _QueryAnswer, resolved: Mapping[NodeLabels, Resolved]) -> frozenset[str]:
+    return frozenset(resolved[labels].name for labels, _ in answer.values)
+
+
 def _joined(labels: NodeLabels) -> str:
     return " ".join(filter(None, labels)) or "a series without labels"
 
 
 def _unmatched(labels: NodeLabels, resolved: Resolved, window: str) -> Finding:
     shown = without_port(next(filter(None, labels), ""))
-    return Finding(Kind.UNMATCHED_NODE, f"{resolved.problem} (prometheus.node_label)", window, resolved.name or shown)
+    action = Action.REPORTED if resolved.name else Action.DROPPED
+    message = f"{resolved.problem} (prometheus.node_label)"
+    return Finding(Kind.UNMATCHED_NODE, message, window, resolved.name or shown, action=action)
