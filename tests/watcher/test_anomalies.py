@@ -18,7 +18,8 @@ NODES = 6
 class Cluster:
     """Six nodes with noise around loads of 20 to 45 percent, and the detector's results."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, source: str = "Test", **settings: Any) -> None:
+        self.source = source
         self.detector = AnomalyDetector(QualitySettings(**settings), ["15m", "5m"], 60)
         self.rng = np.random.default_rng(501)
         self.now = START
@@ -42,7 +43,7 @@ class Cluster:
         self.now += 60
         data = self.nodes() if data is None else data
         snapshots = {
-            name: WatcherMetrics(self.now, Window(name, self.now - seconds, self.now), "Test", data)
+            name: WatcherMetrics(self.now, Window(name, self.now - seconds, self.now), self.source, data)
             for name, seconds in (("15m", 900), ("5m", 300))
         }
         self.last, self.findings = self.detector.judge(self.now, snapshots, newest or {})
@@ -196,6 +197,18 @@ def test_one_node_in_ratios_is_reported() -> None:
         data["n4"] = scaled(data["n4"], 0.01)
         cluster.judge(data)
         assert cluster.seen() == [("wrong_scale", "n4", "cpu:percent", "reported")]
+
+
+@pytest.mark.parametrize("source", ["Kubelet", "KubernetesMetricsServer", "Host"])
+def test_the_end_of_a_whole_load_is_no_scale_without_a_query(source: str) -> None:
+    """A fall of one node or of all to a hundredth is no wrong scale where no query computes the values."""
+    cluster = Cluster(source)
+    cluster.run()
+    for number in range(30):
+        data = cluster.nodes()
+        ended = data if number > 10 else ["n4"]
+        cluster.judge(data | {name: scaled(scaled(data[name], 0.01), 0.01, "memory:percent") for name in ended})
+        assert "wrong_scale" not in [kind for kind, *_ in cluster.seen()]
 
 
 @pytest.mark.parametrize("fetches", [0, 20])

@@ -111,6 +111,25 @@ def test_new_node_is_read_at_once(fake: FakeKubernetes, provider: KubernetesMetr
     assert len(asked(fake, f"{NODES}/new")) == len(asked(fake, NODES)) == 1
 
 
+@pytest.mark.parametrize("deleted", [False, True], ids=["without metrics", "deleted"])
+def test_a_node_that_was_away_has_its_capacity_read_again(
+    fake: FakeKubernetes, provider: KubernetesMetricsServerProvider, deleted: bool
+) -> None:
+    """A node that was created again with another capacity is right in its first sample, after one request."""
+    sample(provider)
+    before = values(sample(provider), "b")
+    del fake.metrics["b"]
+    if deleted:
+        del fake.nodes["b"]
+    assert set(sample(provider)) == {"a"}
+    add(fake, "b")
+    fake.nodes["b"] = node("b", cpu="2", memory="8Gi")
+    asked_before = len(asked(fake, f"{NODES}/b"))
+    after = [values(sample(provider), "b") for _ in range(2)]
+    assert after[0] == after[1] == {name: 2 * value for name, value in before.items()}
+    assert len(asked(fake, f"{NODES}/b")) == asked_before + 1
+
+
 def test_many_new_nodes_are_listed(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
     """A hundred new nodes are read with one list."""
     sample(provider)

@@ -295,3 +295,24 @@ def test_a_name_in_instance_is_never_replaced_by_a_host_name(tmp_path: Path, opt
     with run_prometheus(tmp_path, lines(series)) as url:
         found = fetched(provider_at(url, **options))
     assert loads(found) == {**NODES, "10.0.0.4" if options else "ip-10-0-0-4": 40.0}
+
+
+@pytest.mark.parametrize("target", [{}, {"node": "node-{}"}], ids=["address", "node"])
+def test_kubelets_alone_measure_their_nodes(tmp_path: Path, target: Labels) -> None:
+    """Without node_exporter a node's use is that of its root cgroup, as a share of the machine."""
+    series: list[One] = []
+    for number, load in LOADS.items():
+        labels = {name: value.format(number) for name, value in target.items()}
+        labels |= {"instance": f"10.0.0.{number}:10250", "job": "kubelet"}
+        series.append(counter("container_cpu_usage_seconds_total", 4 * load / 100, {**labels, "id": "/"}))
+        series.append(counter("container_cpu_usage_seconds_total", 1, {**labels, "id": "/pod", "pod": "a"}))
+        series.append(constant("container_memory_working_set_bytes", 4e9, **labels, id="/"))
+        series.append(constant("machine_cpu_cores", 4, **labels, machine_id="m"))
+        series.append(constant("machine_memory_bytes", 8e9, **labels, machine_id="m"))
+        series.append(constant("kube_node_info", node=f"node-{number}", internal_ip=f"10.0.0.{number}"))
+    with run_prometheus(tmp_path, lines(series)) as url:
+        provider = provider_at(url)
+        found = fetched(provider)
+        assert all(step.ok for step in provider.check())
+    assert (loads(found), found.findings) == (NODES, ())
+    assert loads(found, MetricType.MEMORY) == dict.fromkeys(NODES, 50.0)

@@ -81,7 +81,7 @@ def test_a_list_of_other_machines_hides_no_node() -> None:
     "words", [("NODE-1",), ("", "Node-1:9100"), ("Node-2.Example.COM",), ("NODE-2",), ("EXPORTER-7:9100",)]
 )
 def test_host_names_have_no_case(words: tuple[str, ...]) -> None:
-    """A listed name is found in any case, as it is spelled in the list; without a list the spelling stays."""
+    """A listed name is found in any case, in the spelling of the list; without a list the spelling stays."""
     assert NAMES.resolve(*words) in (Resolved("node-1"), Resolved("node-2.example.com"))
     assert NodeNames(["Node-1"]).resolve("node-1") == Resolved("Node-1")
     assert NodeNames(["Node-1", "node-1"]).resolve("node-1") == Resolved("node-1")

@@ -170,6 +170,9 @@ def test_the_window_has_at_least_four_scrapes(tmp_path: Path) -> None:
     with run_prometheus(tmp_path, lines(end, [(container("web-1"), range(2400, -1, -120), steady(0.5))])) as url:
         use = read(provider_at(url), end)
     assert use.window_seconds == 480
+    (finding,) = use.findings
+    assert "fewer than 10 scrapes of 120 s" in finding.message
+    assert "set workloads.interval_seconds to 1200" in finding.message
     assert rows(use) == {("web-1", "app"): (pytest.approx(0.5), MEBI)}
 
 

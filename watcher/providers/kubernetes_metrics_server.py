@@ -73,6 +73,7 @@ class KubernetesMetricsServerProvider:
         self._nodes: dict[str, ListedNode] = {}
         self._listed_at = self._list_due_at = -float("inf")  # on the monotonic clock
         self._looked_up: set[str] = set()  # since the last list; not requested again before the next list
+        self._present: frozenset[str] = frozenset()  # nodes with metrics in the last sample
         self._lock = threading.Lock()
 
     def sample(self, deadline: Deadline) -> Samples:
@@ -83,6 +84,9 @@ class KubernetesMetricsServerProvider:
         """
         with self._lock:
             usage, findings = self._read_all(deadline)
+            failed = {finding.node for finding in findings if finding.kind is Kind.QUERY_FAILED}
+            if "" not in failed:  # those that could not be read are tried again
+                self._present = frozenset(usage) - failed
             if not self._api.is_verified and not self._chose_not_to_verify:
                 message = "the kubeconfig's cluster has insecure-skip-tls-verify: set provider.ca_file"
                 findings.append(Finding(Kind.UNVERIFIED, message))
@@ -170,7 +174,10 @@ class KubernetesMetricsServerProvider:
         if nodes is not None:
             self._set_nodes(nodes, usage)
         else:
-            return usage, self._look_up((usage.keys() ^ self._nodes.keys()) - self._looked_up, usage, deadline)
+            # A node that was away may have been created again, with another capacity.
+            back = usage.keys() - self._present
+            names = ((usage.keys() ^ self._nodes.keys()) - self._looked_up) | back
+            return usage, self._look_up(names, usage, deadline)
         return usage, []
 
     def _set_nodes(self, nodes: dict[str, ListedNode], usage: Collection[str]) -> None:

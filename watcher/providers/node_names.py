@@ -2,7 +2,7 @@
 
 Sources identify nodes by name, address, address and port, or a longer or shorter form of the name. Aliases are resolved
 with the source's own data about its nodes; a name is only shortened if exactly one node matches. Host names have no
-case: the kubelet makes names of small letters of them, and a listed name is used as it is spelled in the list.
+case: the kubelet makes names of small letters of them. A listed name keeps its spelling.
 """
 
 import ipaddress

@@ -24,6 +24,9 @@ _IDLE_SECONDS = 24 * 3600.0  # a cluster that was above 1 percent in this time m
 _ENOUGH_NODES = 500  # sample size for the median node
 _STEADY = 0.8  # minimum share of fetches with new values; a lower share means that the source's step is longer
 
+#: Sources whose values no query computes: a whole load that ends looks like another scale.
+_WITHOUT_QUERIES = frozenset({"Host", "Kubelet", "KubernetesMetricsServer"})
+
 
 class SourceAnomalyDetector:
     """Detector that compares every fetch from one source with earlier fetches from the same source.
@@ -69,7 +72,10 @@ class SourceAnomalyDetector:
         """
         self.remember(snapshot.timestamp, snapshot.data)
         has_smoothing_tag = any("smoothing" in node.tags for node in snapshot.data.values())
-        return [*self._missing(snapshot, explained), *self._value_anomalies(is_smoothing_known=has_smoothing_tag)]
+        values = self._value_anomalies(
+            is_smoothing_known=has_smoothing_tag, has_query=snapshot.source not in _WITHOUT_QUERIES
+        )
+        return [*self._missing(snapshot, explained), *values]
 
     def _missing(self, snapshot: WatcherMetrics, explained: set[str]) -> Iterator[Finding]:
         history = self.history
@@ -93,8 +99,13 @@ class SourceAnomalyDetector:
                     message = f"the {type_} metric is missing"
                     yield Finding(Kind.MISSING, message, self._window, node, type_, since=since)
 
-    def _value_anomalies(self, *, is_smoothing_known: bool) -> Iterator[Finding]:
-        """Yield the findings about the values of each metric."""
+    def _value_anomalies(self, *, is_smoothing_known: bool, has_query: bool) -> Iterator[Finding]:
+        """Yield the findings about the values of each metric.
+
+        Args:
+            is_smoothing_known: whether tags say over how long the source averages.
+            has_query: whether a query of the source computes the values, so that their scale may be wrong.
+        """
         history = self.history
         step = self._step_seconds()
         for (metric, operator), column in history.series.items():
@@ -106,7 +117,9 @@ class SourceAnomalyDetector:
             recent, times = history.before(column)
             ages = history.now - times
             frozen = yield from self._frozen(metric, type_, values, columns, step)
-            fallen = yield from self._wrong_scale(metric, type_, values, recent, ages, step)
+            fallen = np.zeros(len(values), np.bool_)
+            if has_query:
+                fallen = yield from self._wrong_scale(metric, type_, values, recent, ages, step)
             yield from self._spikes(metric, operator, values, recent, ages, step=step, excluded=fallen)
             if operator != Operator.AVG:
                 continue

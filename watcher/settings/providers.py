@@ -139,7 +139,8 @@ class MetricsServerSettings(Section):
         300,
         gt=0,
         le=86400,
-        description="seconds between two reads of the nodes' capacity; the capacity of a new node is read at once",
+        description="seconds between two reads of the nodes' capacity; that of a node that is new or was away is read "
+        "at once",
     )
     node_selector: str = Field(
         "", description="label selector of the nodes to watch, such as type!=virtual-kubelet; empty: all"

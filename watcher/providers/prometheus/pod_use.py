@@ -42,7 +42,7 @@ PERIODS_SERIES = "container_cpu_cfs_periods_total"
 THROTTLED_SERIES = "container_cpu_cfs_throttled_periods_total"
 WAITING_SERIES = "container_pressure_cpu_waiting_seconds_total"
 _MIN_STRAIN = 0.01  # smaller shares are not read
-_MIN_SCRAPES = 4
+_MIN_SCRAPES, _ENOUGH_SCRAPES = 4, 10
 _SHARD_SERIES, _MIN_SHARD_SERIES = 20_000, 500
 _SHARD_CHARACTERS = 3000  # of the namespaces in a query, which is a part of the URL
 _LAST_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -158,12 +158,8 @@ class PodUseQueries:
             failures += self._read(shard, rows, seconds, window.end, deadline)
         unchecked = self._add_strain(rows, counts, seconds, window.end, deadline)
         messages = list(dict.fromkeys(str(self._translate(error)) for error in failures))
-        use = rows.build(
-            window.end,
-            float(seconds),
-            [Finding(Kind.QUERY_FAILED, f"the use of some pods is unknown: {message}") for message in messages],
-            unchecked,
-        )
+        findings = [Finding(Kind.QUERY_FAILED, f"the use of some pods is unknown: {message}") for message in messages]
+        use = rows.build(window.end, float(seconds), [*findings, *self._few_scrapes(seconds)], unchecked)
         if not len(use):
             raise ProviderAnswerError(messages[0] if messages else "Prometheus has not scraped any container twice yet")
         return use
@@ -194,6 +190,21 @@ class PodUseQueries:
         if gaps:
             self._scrape_seconds = float(median(gaps))
         return bool(gaps)
+
+    def _few_scrapes(self, seconds: int) -> list[Finding]:
+        """Return a finding if the window has too few scrapes for the CPU of single pods.
+
+        cAdvisor measures each container at its own times and stamps the samples so, up to a scrape interval before the
+        end of the window. A rate extrapolates over the missing part at most half an interval.
+        """
+        if seconds >= _ENOUGH_SCRAPES * self._scrape_seconds:
+            return []
+        scrape = self._scrape_seconds
+        message = (
+            f"{seconds} s have fewer than {_ENOUGH_SCRAPES} scrapes of {scrape:g} s, so the CPU of single pods may "
+            f"be too low by a third: set workloads.interval_seconds to {_ENOUGH_SCRAPES * scrape:g}"
+        )
+        return [Finding(Kind.LOW_COVERAGE, message)]
 
     def _read(
         self, shard: Shard, rows: ContainerUseBuilder, seconds: int, at: int, deadline: Deadline

@@ -126,6 +126,20 @@ _RAW_MEMORY = Expression(
     "1 - avg by ($labels) (node_memory_MemAvailable_bytes{$matchers} / node_memory_MemTotal_bytes{$matchers})",
     source="node_memory_MemAvailable_bytes{$matchers}",
 )
+# The kubelets alone, without node_exporter: the root cgroup, and the machine's size.
+_KUBELET_CPU = Expression(
+    "instance:node_cpu:ratio",
+    'max by ($labels) (rate(container_cpu_usage_seconds_total{id="/",$matchers}[5m]))'
+    " / max by ($labels) (machine_cpu_cores{$matchers})",
+    "5m",
+    source='container_cpu_usage_seconds_total{id="/",$matchers}',
+)
+_KUBELET_MEMORY = Expression(
+    "instance:node_memory_utilisation:ratio",
+    'max by ($labels) (container_memory_working_set_bytes{id="/",$matchers})'
+    " / max by ($labels) (machine_memory_bytes{$matchers})",
+    source='container_memory_working_set_bytes{id="/",$matchers}',
+)
 _DISK = Expression(
     "instance_device:node_disk_io_time_seconds:rate5m",
     "max by ($labels) (instance_device:node_disk_io_time_seconds:rate5m{$matchers})",
@@ -147,13 +161,13 @@ def _link(direction: str) -> Expression:
 
 
 _CPU_RULES = {
-    "auto": (_CPU, _CPU_5M, _CPU_1M, _RAW_CPU),
+    "auto": (_CPU, _CPU_5M, _CPU_1M, _RAW_CPU, _KUBELET_CPU),
     "kube-prometheus": (_CPU, _CPU_5M),
     "openshift": (_CPU_1M, _CPU, _RAW_CPU),
     "node-exporter": (_RAW_CPU,),
 }
 _MEMORY_RULES = {
-    "auto": (_MEMORY, _RAW_MEMORY),
+    "auto": (_MEMORY, _RAW_MEMORY, _KUBELET_MEMORY),
     "kube-prometheus": (_MEMORY,),
     "openshift": (_MEMORY, _RAW_MEMORY),
     "node-exporter": (_RAW_MEMORY,),
