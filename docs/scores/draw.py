@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 
 from scoring import (
-    CPU_LOAD,
     CongestionCost,
     Container,
     LoadVariationRiskBalancing,
@@ -29,6 +28,7 @@ from scoring import (
     ScorePlugin,
     TargetLoadPacking,
 )
+from scoring.load.measured_resource import CPU_LOAD
 from scoring.plugins.congestion_cost import CONGESTED_CPU_AND_MEMORY
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 

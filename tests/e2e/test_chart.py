@@ -10,7 +10,7 @@ from control_plane import builds
 from control_plane.api import collection, names
 from control_plane.cluster import ControlPlane
 
-from scoring import KUBERNETES_VERSIONS
+from scoring.kubernetes_version import KUBERNETES_VERSIONS
 from trimaran.cli.dashboard import dashboard
 from trimaran.extender.kube_scheduler import ExtenderEndpoint, render_config, validate_config
 from trimaran.extender.settings import ExtenderSettings

@@ -17,7 +17,8 @@ from control_plane.scheduler import Attempt, Scheduler
 from control_plane.shapes import GPU, RUNTIME_CLASS, SHAPES, Shape, nodes, pod_level
 from support.servers import wait_until
 
-from scoring import KUBERNETES_VERSIONS, MetricsTable, NodeTable, Pod, PreparedPlugin, read_configuration
+from scoring import MetricsTable, NodeTable, Pod, PreparedPlugin, read_configuration
+from scoring.kubernetes_version import KUBERNETES_VERSIONS
 
 pytestmark = pytest.mark.e2e
 

@@ -25,8 +25,7 @@ from control_plane.shapes import RUNTIME_CLASS, SHAPES, nodes
 from support.ports import nowhere
 from support.servers import Service, wait_until
 
-from scoring import KUBERNETES_VERSIONS
-from scoring.kubernetes_version import default_score_weights
+from scoring.kubernetes_version import KUBERNETES_VERSIONS, default_score_weights
 from trimaran.cli.main import main
 from trimaran.extender.kube_scheduler import ExtenderEndpoint, render_config
 from trimaran.extender.profiles import ANSWER_FACTOR

@@ -27,21 +27,12 @@ PROMISED = {
         connect
     """,
     "scoring": """
-        CPU_LOAD DISK_LOAD GPU_LOAD INFEASIBLE KUBERNETES_VERSIONS MEMORY_LOAD NETWORK_LOAD PLUGINS ArgumentError
-        CachedRequests ConfigNote CongestedResource CongestionCost Container DepartedPod Evidence Explanation
-        FallbackPolicy FallbackScores ImageLocality InterPodAffinity Judgment LoadVariationRiskBalancing
-        LowRiskOverCommitment MeasuredResource MeasuredUse MetricsTable Node NodeAffinity NodeGrade NodePlan
-        NodeResourcesAllocatable NodeResourcesBalancedAllocation NodeResourcesFit NodeRequirement NodeRows
-        NodeSelectorTerm NodeTable
-        Occupancy OwnedPods Owner OwnerIndex OwnersOnRows PackedScores
-        Peaks PlacedPod PluginScores Pod PodState PodTopologySpread PowerModel
-        PreparedPlugin PreparedProfile Profile ProfileExplanation ResourceList ResourceWeight
-        RowSliceCache Rows
-        SchedulerConfiguration ScorePlugin Scores ShapePoint Taint TaintToleration TargetLoadPacking Terms
-        Toleration UseLevels WeightedPlugin Workload fits
-        plugin_from_config read_configuration
-        ClusterEvent Dependence FilterPlugin FilterVerdict LabelSelector PlacedRules PlacedTerm PodAffinityTerm
-        PodCriterion SchedulingRules SelectorSources SpreadConstraint
+        ArgumentError ClusterEvent CongestionCost Container Explanation FallbackPolicy FilterPlugin FilterVerdict
+        INFEASIBLE ImageLocality InterPodAffinity LoadVariationRiskBalancing LowRiskOverCommitment MetricsTable Node
+        NodeAffinity NodePlan NodeResourcesAllocatable NodeResourcesBalancedAllocation NodeResourcesFit NodeTable
+        Owner Peaks PlacedPod Pod PodState PodTopologySpread PowerModel PreparedPlugin Profile ResourceList Rows
+        SchedulerConfiguration ScorePlugin Scores Taint TaintToleration TargetLoadPacking Terms Toleration UseLevels
+        WeightedPlugin Workload plugin_from_config read_configuration
     """,
     # Names that docs/extending.md has documented for authors of plugins and providers, now or earlier.
     "scoring.arguments": "Between check_arguments",
@@ -78,6 +69,11 @@ def test_promised_names_exist(module: str) -> None:
 def test_every_export_is_promised(package: str) -> None:
     """Every name in a package's ``__all__`` is promised here, so nothing becomes public by mistake."""
     assert set(import_module(package).__all__) == set(PROMISED[package].split())
+
+
+def test_scoring_promises_few_names() -> None:
+    """Pods, nodes, tables, plugins, profiles and fallback; the rest is imported by module, and may change."""
+    assert len(PROMISED["scoring"].split()) <= 45
 
 
 @pytest.mark.parametrize("package", ["watcher", "client", "scoring"])
@@ -153,9 +149,12 @@ PACKAGES = ("runtime", "watcher", "client", "scoring", "trimaran")
 OPAQUE = {"NodeRows", "Occupancy", "PackedScores", "Trace"}
 
 
-@pytest.mark.parametrize("package", ["watcher", "client", "scoring", "trimaran.simulator"])
+@pytest.mark.parametrize("package", ["watcher", "client", "trimaran.simulator"])
 def test_public_signatures_mention_exported_types(package: str) -> None:
-    """Every class of ours in a public signature can be imported from a promised place, for annotations of a user."""
+    """Every class of ours in a public signature can be imported from a promised place, for annotations of a user.
+
+    This does not hold for scoring, whose tables mention many classes that users only pass on.
+    """
     promised = {
         id(getattr(import_module(module), name, None)) for module, names in PROMISED.items() for name in names.split()
     }

@@ -3,15 +3,8 @@
 import pytest
 
 from runtime.kubernetes import pod_demand
-from scoring import (
-    MetricsTable,
-    Node,
-    NodeResourcesAllocatable,
-    NodeTable,
-    Pod,
-    ResourceList,
-    ResourceWeight,
-)
+from scoring import MetricsTable, Node, NodeResourcesAllocatable, NodeTable, Pod, ResourceList
+from scoring.plugins.node_resources_fit import ResourceWeight
 
 
 def whole(resources, *containers, status=None, **spec):

@@ -9,27 +9,25 @@ import pytest
 
 import scoring
 from scoring import (
-    CPU_LOAD,
-    CongestedResource,
     CongestionCost,
     FallbackPolicy,
     LoadVariationRiskBalancing,
     LowRiskOverCommitment,
-    MeasuredResource,
     NodeResourcesAllocatable,
     NodeResourcesBalancedAllocation,
     NodeResourcesFit,
     Peaks,
     PowerModel,
     Profile,
-    ResourceWeight,
-    ShapePoint,
     TargetLoadPacking,
     UseLevels,
     WeightedPlugin,
     plugin_from_config,
 )
 from scoring.arguments import ArgumentError
+from scoring.load.measured_resource import CPU_LOAD, MeasuredResource
+from scoring.plugins.congestion_cost import CongestedResource
+from scoring.plugins.node_resources_fit import ResourceWeight, ShapePoint
 
 NAN = math.nan
 CPU = ResourceWeight("cpu")

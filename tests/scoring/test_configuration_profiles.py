@@ -3,15 +3,9 @@
 import pytest
 import yaml
 
-from scoring import (
-    KUBERNETES_VERSIONS,
-    NodeResourcesFit,
-    Peaks,
-    PowerModel,
-    ResourceWeight,
-    ShapePoint,
-    read_configuration,
-)
+from scoring import NodeResourcesFit, Peaks, PowerModel, read_configuration
+from scoring.kubernetes_version import KUBERNETES_VERSIONS
+from scoring.plugins.node_resources_fit import ResourceWeight, ShapePoint
 from scoring.profiles.configuration.fields import UnknownPlugin
 
 

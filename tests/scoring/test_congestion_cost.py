@@ -7,8 +7,6 @@ from scipy.stats import norm
 
 from runtime.kubernetes.workloads import Owner
 from scoring import (
-    CPU_LOAD,
-    CongestedResource,
     CongestionCost,
     Container,
     Node,
@@ -19,6 +17,8 @@ from scoring import (
     UseLevels,
     plugin_from_config,
 )
+from scoring.load.measured_resource import CPU_LOAD
+from scoring.plugins.congestion_cost import CongestedResource
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
 GIB = 2**30

@@ -17,7 +17,6 @@ from scoring import (
     LowRiskOverCommitment,
     MetricsTable,
     Node,
-    NodeGrade,
     NodeResourcesFit,
     NodeTable,
     Peaks,
@@ -26,8 +25,9 @@ from scoring import (
     Profile,
     ResourceList,
     TargetLoadPacking,
-    fits,
 )
+from scoring.plugins.node_resources_fit import fits
+from scoring.profiles.fallback import NodeGrade
 from watcher.model import Grade, Metric, NodeMetrics, WatcherMetrics, Window
 
 NOW = 10_000

@@ -2,7 +2,8 @@
 
 import pytest
 
-from scoring import Container, Node, NodeTable, Pod, ResourceList, fits
+from scoring import Container, Node, NodeTable, Pod, ResourceList
+from scoring.plugins.node_resources_fit import fits
 
 
 def node(name, *, labels=None, taints=(), unschedulable=False, cpu="4"):

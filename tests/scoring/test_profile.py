@@ -20,8 +20,8 @@ from scoring import (
     ResourceList,
     TargetLoadPacking,
     WeightedPlugin,
-    fits,
 )
+from scoring.plugins.node_resources_fit import fits
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scoring import PLUGINS
-from scoring.profiles.configuration.plugins import RENAMED
+from scoring.profiles.configuration.plugins import PLUGINS, RENAMED
 
 DOCS = Path(__file__).parents[2] / "docs"
 PLUGIN_PAGES = sorted((DOCS / "scores").glob("*.md"))

@@ -4,10 +4,6 @@ import numpy as np
 import pytest
 
 from scoring import (
-    CPU_LOAD,
-    DISK_LOAD,
-    GPU_LOAD,
-    NETWORK_LOAD,
     Container,
     LoadVariationRiskBalancing,
     LowRiskOverCommitment,
@@ -22,6 +18,7 @@ from scoring import (
     plugin_from_config,
 )
 from scoring.load import measured_distribution
+from scoring.load.measured_resource import CPU_LOAD, DISK_LOAD, GPU_LOAD, NETWORK_LOAD
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
 GIB = 2**30

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from support.clusters import ARGUMENTS, makers, plugins
 
 from scoring import (
-    PLUGINS,
     Container,
     LoadVariationRiskBalancing,
     LowRiskOverCommitment,
@@ -23,6 +22,7 @@ from scoring import (
     TargetLoadPacking,
 )
 from scoring.go_math import round_half_away
+from scoring.profiles.configuration.plugins import PLUGINS
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
 

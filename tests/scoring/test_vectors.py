@@ -24,8 +24,6 @@ from scoring import (
     Pod,
     PowerModel,
     ResourceList,
-    ResourceWeight,
-    ShapePoint,
     TargetLoadPacking,
     beta_distribution,
     plugin_from_config,
@@ -33,7 +31,7 @@ from scoring import (
 from scoring.go_math import round_half_away
 from scoring.load.measured_resource import CPU_LOAD, MEMORY_LOAD
 from scoring.plugins.image_locality import normalized_image_name
-from scoring.plugins.node_resources_fit import broken_linear
+from scoring.plugins.node_resources_fit import ResourceWeight, ShapePoint, broken_linear
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
 VECTORS = Path(__file__).parents[1] / "data" / "vectors"

@@ -3,7 +3,8 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from scoring import KUBERNETES_VERSIONS, Container, Node, NodeTable, Pod, ResourceList, plugin_from_config
+from scoring import Container, Node, NodeTable, Pod, ResourceList, plugin_from_config
+from scoring.kubernetes_version import KUBERNETES_VERSIONS
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
 RESOURCES = ("cpu", "memory", "nvidia.com/gpu", "trimaran.io/network", "trimaran.io/disk")

@@ -16,7 +16,8 @@ from support.dask_cluster import dask_cluster
 from support.plugin_packages import EXAMPLE, install_example, register
 from support.worlds import small_world
 
-from scoring import PLUGINS, PodState, Profile, plugin_from_config, read_configuration
+from scoring import PodState, Profile, plugin_from_config, read_configuration
+from scoring.profiles.configuration.plugins import PLUGINS
 from trimaran.cli.main import main
 from trimaran.extender.kube_scheduler import ExtenderEndpoint, in_tree_by_scheduler, render_config, validate_config
 from trimaran.extender.profiles import Profiles, our_plugins

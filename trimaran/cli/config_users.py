@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from scoring import PLUGINS, SchedulerConfiguration
+from scoring import SchedulerConfiguration
 from scoring.kubernetes_version import in_tree_plugins
-from scoring.profiles.configuration.plugins import OWN_OPTIONS, UPSTREAM_PLUGINS
+from scoring.profiles.configuration.plugins import OWN_OPTIONS, PLUGINS, UPSTREAM_PLUGINS
 from trimaran.kube_scheduler.findings import StartVerdict
 from trimaran.kube_scheduler.go_yaml import as_text
 from trimaran.kube_scheduler.verdict import verdict_of

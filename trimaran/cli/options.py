@@ -115,7 +115,7 @@ def kubernetes_version_option(command: Command) -> Command:
 
     It is the version of kube-scheduler whose rules of scoring are used.
     """
-    from scoring import KUBERNETES_VERSIONS
+    from scoring.kubernetes_version import KUBERNETES_VERSIONS
 
     help_ = (
         f"Version of kube-scheduler whose rules of scoring are used. [default: the newest, {KUBERNETES_VERSIONS[-1]}]"
@@ -125,7 +125,7 @@ def kubernetes_version_option(command: Command) -> Command:
 
 def report_newest_version() -> None:
     """Print to standard error that the newest rules are used, because the user did not choose a version."""
-    from scoring import KUBERNETES_VERSIONS
+    from scoring.kubernetes_version import KUBERNETES_VERSIONS
 
     echo(f"trimaran: no --kubernetes-version: using the rules of kube-scheduler {KUBERNETES_VERSIONS[-1]}", err=True)
 

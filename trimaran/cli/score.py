@@ -12,22 +12,13 @@ import numpy as np
 from client.connecting import WatcherCredentials
 from runtime.kubernetes.manifests import read_objects, read_pods
 from runtime.terminal import colorize, echo, echo_document, echo_table, output_option
-from scoring import (
-    INFEASIBLE,
-    KUBERNETES_VERSIONS,
-    FallbackPolicy,
-    Judgment,
-    NodeGrade,
-    NodeTable,
-    Pod,
-    Profile,
-    Scores,
-    plugin_from_config,
-)
+from scoring import INFEASIBLE, FallbackPolicy, NodeTable, Pod, Profile, Scores, plugin_from_config
+from scoring.kubernetes_version import KUBERNETES_VERSIONS
 from scoring.load.pod_expectation import expectation_line
 from scoring.profiles.configuration.fields import did_you_mean, refuse_unknown
 from scoring.profiles.configuration.plugins import RENAMED
 from scoring.profiles.configuration.plugins import plugin_names as known_plugins
+from scoring.profiles.fallback import Judgment, NodeGrade
 from scoring.table.feasibility import fitting
 from trimaran.cli.options import (
     allow_option,

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from scoring import FallbackPolicy, PreparedProfile, Profile, UseLevels
+from scoring import FallbackPolicy, Profile, UseLevels
+from scoring.profiles.profile import PreparedProfile
 from trimaran.cluster.view import ClusterView
 from watcher.model import WatcherMetrics
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from client import ClientError, Collector
-from scoring import FallbackPolicy, Judgment, NodeGrade, Pod, UseLevels
+from scoring import FallbackPolicy, Pod, UseLevels
+from scoring.profiles.fallback import Judgment, NodeGrade
 from trimaran.cluster.target_note import TargetNote
 from trimaran.cluster.view import ClusterView
 from trimaran.extender.answer import PrioritizeOutcome, ScoredCandidates, ScoringDetails

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from scoring import PLUGINS, Profile, SchedulerConfiguration
+from scoring import Profile, SchedulerConfiguration
 from scoring.arrays import Int64s
 from scoring.kubernetes_version import LATEST_VERSION
 from scoring.profiles.configuration.installed import WATCHER_KEYS
-from scoring.profiles.configuration.plugins import RENAMED
+from scoring.profiles.configuration.plugins import PLUGINS, RENAMED
 from trimaran.plugins import installed_plugins, read_scheduler_file
 
 ANSWER_FACTOR = 10  # MaxNodeScore / MaxExtenderPriority, by which kube-scheduler multiplies an extender's answers
