@@ -78,6 +78,10 @@ class ResourceExpired(requests.HTTPError):
     """The resource version or list position is too old for the API server: list again."""
 
 
+class NotServed(ResourceExpired):
+    """The API server did not serve this kind of objects: look for it again by a list."""
+
+
 @dataclass(frozen=True, slots=True)
 class ListPage:
     """Page of a list: its objects, and the resource version of the whole list, from which a watch can start."""

@@ -14,10 +14,11 @@ from typing import Any
 
 import requests
 
-from runtime.http.failures import describe
+from runtime.http.failures import Failure, describe
 from runtime.http.gather import Deadline
 from runtime.http.session import UnexpectedResponse
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
+from runtime.outage_log import OutageLog
 
 _log = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ class Lease:
         seconds: duration of the Lease after each renewal. Renew it three times within that duration.
         clocks: clocks in seconds; the Lease is held until the first of them says that it has expired. The first one
             never jumps. The second one counts the time for which a hypervisor paused the machine.
+        setting: name of the setting with the namespace, for messages.
 
     Attributes:
         holder: identity of the process that held the Lease at the last request; empty if no process did.
@@ -64,10 +66,14 @@ class Lease:
         identity: str,
         seconds: float = 15.0,
         clocks: tuple[Callable[[], float], ...] = (uptime, time.time),
+        setting: str = "lease_namespace",
     ) -> None:
         self._api, self._identity, self._seconds, self._clocks = api, identity, seconds, clocks
         self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._path, self._metadata = f"{self._leases}/{name}", {"name": name, "namespace": namespace}
+        self._namespace, self._setting = namespace, setting
+        self._failure = ""
+        self._outage = OutageLog(_log, "the Lease cannot be renewed", "the Lease can be requested again")
         self._seen: tuple[object, float] = (None, 0.0)  # version of another holder's Lease, and when it was first seen
         self._term: LeaseTerm | None = None
         self._terms = 0
@@ -93,22 +99,33 @@ class Lease:
         """Return whether this process holds the Lease."""
         return self.term is not None
 
+    @property
+    def problem(self) -> str:
+        """Reason why no process can be known to hold the Lease, with its remedy; empty if one is, such as this one."""
+        return "" if self.is_held else self._failure
+
     def renew(self) -> bool:
         """Acquire or renew the Lease; return whether this process holds it. A failed request counts as no renewal."""
         try:
             return self.acquire()
-        except REQUEST_FAILURES as error:
-            _log.warning("the Lease cannot be renewed", extra={"lease": self._path, "error": describe(error).reason})
+        except REQUEST_FAILURES:
             return self.is_held
 
     def acquire(self) -> bool:
-        """Acquire or renew the Lease; return whether this process holds it.
+        """Acquire or renew the Lease; return whether this process holds it. Failures are logged.
 
         Raises:
             requests.RequestException, OSError, InvalidApiServerConfig, UnusableToken: see ``REQUEST_FAILURES``.
         """
         asked_at = self._now()
-        if not self._renewed():
+        try:
+            is_renewed = self._renewed()
+        except REQUEST_FAILURES as error:
+            self._record(describe(error))
+            raise
+        self._failure = ""
+        self._outage.worked()
+        if not is_renewed:
             self._term = None
             return False
         if not self.is_held:
@@ -128,6 +145,19 @@ class Lease:
                 self._put(lease, {**spec, "holderIdentity": "", "leaseDurationSeconds": 1})
         except REQUEST_FAILURES as error:
             _log.info("the Lease cannot be released; it will expire", extra={"error": describe(error).reason})
+
+    def _record(self, failure: Failure) -> None:
+        """Keep and log the reason of a failed request: once if the namespace or a right is missing, which may last."""
+        self._failure = f"the Lease {self._metadata['name']} cannot be acquired: {failure.reason}"
+        remedies = {
+            requests.codes.not_found: f"create the namespace {self._namespace}",
+            requests.codes.forbidden: f"grant the right to get, create and update leases in {self._namespace}",
+        }
+        if failure.status in remedies:
+            self._failure += f"; {remedies[failure.status]}, or set {self._setting}"
+            self._outage.failed(self._failure, lease=self._path)
+        else:
+            _log.warning("the Lease cannot be renewed", extra={"lease": self._path, "error": failure.reason})
 
     def _renewed(self) -> bool:
         """Acquire or renew the Lease; return False if another process holds it."""

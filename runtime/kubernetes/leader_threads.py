@@ -49,8 +49,12 @@ class LeaderThreads:
 
     @property
     def failure(self) -> str:
-        """Reason why the last cycle or renewal failed unexpectedly, for the readiness probe; empty if none did."""
-        return self._cycles.failure or self._renewals.failure
+        """Reason why nothing is done, for the readiness probe; empty if there is none.
+
+        The last cycle or renewal failed unexpectedly, or the Lease cannot be acquired by any process.
+        """
+        unexpected = self._cycles.failure or self._renewals.failure
+        return unexpected or ("" if self._lease is None else self._lease.problem)
 
     def stop(self) -> None:
         """Stop the threads, and release the Lease."""

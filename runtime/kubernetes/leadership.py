@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 
-from runtime.http.failures import describe
 from runtime.kubernetes.api import REQUEST_FAILURES
 from runtime.kubernetes.leader_election import Lease, uptime
 from runtime.threads import TurnGuard
@@ -64,6 +63,16 @@ class Leadership:
         """Return whether this process has held the Lease without interruption since it acquired it."""
         return self._term is not None and self._lease.term == self._term
 
+    @property
+    def holder(self) -> str:
+        """Identity of the process that held the Lease at the last request; empty if none is known."""
+        return self._lease.holder
+
+    @property
+    def problem(self) -> str:
+        """Reason why the Lease cannot be requested, with its remedy; empty if it can, or if this process holds it."""
+        return self._lease.problem
+
     def may_write(self) -> bool:
         """Return whether this process leads now, so that a request may be sent that changes the cluster."""
         return self.has_lease and self._clock() >= self._leads_at
@@ -77,8 +86,7 @@ class Leadership:
         pause = self._seconds / 3
         try:
             self._lease.acquire()
-        except REQUEST_FAILURES as error:
-            _log.warning("the Lease cannot be renewed", extra={"error": describe(error).reason})
+        except REQUEST_FAILURES:  # the Lease logs it
             pause = self._seconds / 15  # several attempts fit into the time that is left
         term = self._lease.term
         if self._term is not None and term != self._term:

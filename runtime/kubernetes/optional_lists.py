@@ -4,6 +4,7 @@ A kind that is not served has no objects. It is looked for again once a minute, 
 is installed later takes effect without a restart.
 """
 
+import logging
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -12,11 +13,12 @@ import requests
 
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
-from runtime.kubernetes.api import ListPage, ResourceExpired, WatchEvent
+from runtime.kubernetes.api import ListPage, NotServed, WatchEvent
 from runtime.kubernetes.reflector import ListWatch
 
 _ABSENT: Final = "not served"  # resource version of the empty list
 _LOOK_SECONDS = 60.0
+_log = logging.getLogger(__name__)
 _BOOKMARK_SECONDS = 10.0
 
 
@@ -31,7 +33,7 @@ class OptionalLists:
 
     def __init__(self, api: ListWatch, older_paths: Sequence[str] = (), look_seconds: float = _LOOK_SECONDS) -> None:
         self._api, self._older_paths, self._seconds = api, tuple(older_paths), look_seconds
-        self._served = ""
+        self._served, self._is_absent = "", False
         self._aborted = threading.Event()
 
     def pages(self, path: str, deadline: Deadline, *, page_seconds: float, **query: str) -> Iterator[ListPage]:
@@ -43,8 +45,16 @@ class OptionalLists:
                 if describe(error).status == requests.codes.not_found:
                     continue
                 raise
-            self._served = each
+            if self._is_absent:
+                _log.info("the API server now serves a kind that was missing", extra={"path": each})
+            self._served, self._is_absent = each, False
             return
+        if not self._is_absent:  # once, not each minute
+            _log.info(
+                "the API server does not serve a kind: there are no such objects until its definition is installed",
+                extra={"path": path},
+            )
+        self._is_absent = True
         yield ListPage([], _ABSENT)
 
     def watch(self, path: str, resource_version: str, idle_seconds: float, **query: str) -> Iterator[WatchEvent]:
@@ -56,7 +66,7 @@ class OptionalLists:
         while waited < self._seconds and not self._aborted.wait(min(_BOOKMARK_SECONDS, self._seconds)):
             waited += _BOOKMARK_SECONDS
             yield WatchEvent("BOOKMARK", {}, _ABSENT)
-        raise ResourceExpired(f"{path} was not served; looking for it again")
+        raise NotServed(f"{path} was not served; looking for it again")
 
     def abort(self) -> None:
         """Cancel all current requests and watches of the client."""

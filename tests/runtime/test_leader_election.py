@@ -127,6 +127,21 @@ def test_a_wall_clock_that_is_set_back_does_not_prolong_the_hold() -> None:
     assert not both.one.is_held
 
 
+def test_the_problem_of_a_lease_ends_with_the_next_answer() -> None:
+    """A Lease that cannot be read is a problem, for the holder once its term is over; another holder is none."""
+    both = Contenders()
+    both.renew()
+    both.api.down = True
+    assert both.renew() == (True, False)
+    assert both.one.problem == ""
+    assert both.other.problem == "the Lease trimaran-nodes cannot be acquired: no route"
+    both.now += 20
+    assert both.one.problem == both.other.problem
+    both.api.down = False
+    assert both.renew() == (True, False)
+    assert (both.one.problem, both.other.problem, both.other.holder) == ("", "", "one")
+
+
 def test_the_reason_of_a_failed_renewal_is_short(caplog: pytest.LogCaptureFixture) -> None:
     """While the API server is down, the log has the operating system's reason, not the library's exceptions."""
     api = KubernetesApi(ApiServerConfig(address=nowhere()))

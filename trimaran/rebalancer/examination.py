@@ -9,6 +9,7 @@ from watcher.doctor.remote_service import (
     ServiceConnection,
     examine_service,
     examine_status,
+    lease_step,
     step,
     unknown_node_steps,
 )
@@ -37,7 +38,7 @@ def _steps(status: Mapping[str, Any]) -> Iterator[Check]:
     """Yield the steps about the state that a rebalancer reports."""
     yield _step("mode", "", str(status["mode"]))
     if not status["leads"]:
-        yield _step("Lease", "", "another replica moves pods; check that one for its searches")
+        yield lease_step("rebalancer", status, "moves pods; check that one for its searches")
         return
     yield _step("Lease", "", "this replica moves pods" if status["mode"] == "act" else "not needed in mode observe")
     brake = status["brake"]

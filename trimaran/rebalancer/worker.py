@@ -49,7 +49,10 @@ class RebalancerWorker:
         source = section.open_watcher(self._settings)
         watch = ClusterWatch(self._apis[0], self._apis[1])
         identity = f"{socket.gethostname()}_{uuid4().hex[:8]}"
-        lease = Lease(api, section.lease_namespace, section.lease_name, identity, section.lease_seconds)
+        lease = Lease(
+            api, section.lease_namespace, section.lease_name, identity, section.lease_seconds,
+            setting="rebalance.lease_namespace",
+        )  # fmt: skip
         store = LedgerStore(api, section.lease_namespace, section.lease_name)
         reference = {
             "apiVersion": "v1", "kind": "ConfigMap", "namespace": section.lease_namespace, "name": section.lease_name,
@@ -87,7 +90,11 @@ class RebalancerWorker:
             return f"the cluster is not known: {'; '.join(watch.failures) or 'the first full lists have not arrived'}"
 
         def status() -> dict[str, object]:
-            return status_document(rebalancer, section.mode, leads=leads())
+            return {
+                **status_document(rebalancer, section.mode, leads=leads()),
+                "lease_holder": lease.holder,
+                "lease_problem": lease.problem if acts else "",
+            }
 
         def rights() -> dict[str, object]:
             return rights_document(api, section.mode, section.namespaces)

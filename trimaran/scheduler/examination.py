@@ -11,6 +11,7 @@ from watcher.doctor.remote_service import (
     cluster_step,
     examine_service,
     examine_status,
+    lease_step,
     step,
     unknown_node_steps,
     unreadable_steps,
@@ -36,7 +37,8 @@ def _steps(status: Mapping[str, Any]) -> Iterator[Check]:
     names = ", ".join(status["schedulers"])
     yield _step("ready", status["reason"], f"mode {status['mode']}, for the pods of {names}")
     if not status["leads"]:
-        yield _step("Lease", "", "another replica places pods; check that one for its nodes")
+        if not status["reason"]:
+            yield lease_step("scheduler", status, "places pods; check that one for its nodes")
         return
     yield _step("Lease", "", "not needed in shadow" if status["mode"] == "shadow" else "this replica places pods")
     cluster = status["cluster"]
@@ -49,7 +51,7 @@ def _steps(status: Mapping[str, Any]) -> Iterator[Check]:
         details = tuple(masking.to_line(f"{name}: {why}") for name, why in quotas.items())
         message = f"{len(quotas)} elastic quotas have bounds that are not amounts: {details[0]}"
         yield Check("scheduler: quotas", ok=False, message=message, details=details)
-    yield _step("load", status["load_problem"], "nodes are scored by measured load", "scheduler.watcher")
+    yield _load_step(status)
     sharing = status["sharing"]
     if status["mode"] == "shadow" or sharing is None:
         return
@@ -60,3 +62,13 @@ def _steps(status: Mapping[str, Any]) -> Iterator[Check]:
     rejecting = status["rejecting"]
     problem = f"kubelets have rejected pods, and get none for a while: {', '.join(rejecting)}" if rejecting else ""
     yield _step("kubelets", problem, "no kubelet has rejected a pod of this scheduler just now")
+
+
+def _load_step(status: Mapping[str, Any]) -> Check:
+    """Return the step about the load, which passes if no profile asks for it."""
+    blind = status.get("without_load") or []
+    text = "nodes are scored by measured load"
+    if blind:
+        text = f"no score plugin of {', '.join(blind)} reads the load, as CongestionCost does: it does not count"
+    problem = "" if set(blind) >= set(status["schedulers"]) else status["load_problem"]
+    return _step("load", problem, text, "scheduler.watcher")

@@ -6,12 +6,20 @@ one, which the scheduler would send to the same node again. A node in backoff ha
 the cluster, not in the API, so that all filters see it and its end is an event for unschedulable pods.
 """
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+
 from runtime.kubernetes.constraints import Taint
 from runtime.kubernetes.objects import Node
+from scoring.arrays import Bools
+from scoring.plugins.filtering import FilterVerdict
+from scoring.plugins.taint_toleration import TaintToleration
+from scoring.table.node_table import NodeTable
 
+_REASON = "node(s) whose kubelet rejected a pod, and that get none for a while"
 REJECTED: Final = Taint("scheduler.trimaran.io/pods-rejected")
 """Taint of a node in backoff; only pods that tolerate every taint may still go there."""
 
@@ -22,6 +30,19 @@ def with_taint(node: Node, taint: Taint, *, is_tainted: bool) -> Node:
         return node
     others = tuple(each for each in node.taints if each != taint)
     return replace(node, taints=(*others, taint) if is_tainted else others)
+
+
+def _counts(refused: Bools, rows: Collection[int], verdict: FilterVerdict) -> Mapping[str, int]:
+    """Return for how many of the refused nodes the backoff is the reason, and the verdict's own reason.
+
+    Args:
+        refused: mask of the nodes that this verdict is the first to refuse, shape (nodes,).
+        rows: rows of the nodes in backoff.
+        verdict: verdict of TaintToleration, which has one reason.
+    """
+    ours = sum(bool(refused[row]) for row in rows)
+    other = int(np.count_nonzero(refused)) - ours
+    return {_REASON: ours, **(dict.fromkeys(verdict.reasons(0), other) if other else {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +88,21 @@ class RejectingNodes:
     def mark(self, node: Node) -> Node:
         """Return a node as filters should see it: with the taint during its backoff, without it otherwise."""
         return with_taint(node, REJECTED, is_tainted=node.name in self._active)
+
+    def explain(self, verdicts: Mapping[str, FilterVerdict], nodes: NodeTable) -> Mapping[str, FilterVerdict]:
+        """Return verdicts over all nodes in which a node in backoff has its own reason, not that of a taint."""
+        verdict = verdicts.get(TaintToleration.name)
+        rows = {nodes.row(name) for name in self._active if name in nodes.names}
+        if verdict is None or not any(not verdict.allowed[row] for row in rows):
+            return verdicts
+        return {
+            **verdicts,
+            TaintToleration.name: replace(
+                verdict,
+                why=lambda index: (_REASON,) if index in rows else verdict.reasons(index),
+                counts=lambda refused: _counts(refused, rows, verdict),
+            ),
+        }
 
     def end(self, now: float) -> list[str]:
         """End the backoffs that are over; return the names of their nodes."""

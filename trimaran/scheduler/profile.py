@@ -84,6 +84,11 @@ class SchedulerProfile:
         """Scheduler name, which pods select by ``spec.schedulerName``."""
         return self.scores.scheduler_name
 
+    @property
+    def reads_load(self) -> bool:
+        """Whether a score plugin reads the measured load of nodes."""
+        return any(weighted.plugin.reads_metrics for weighted in self.scores.plugins)
+
     @cached_property
     def requeued_by(self) -> Mapping[str, frozenset[ClusterEvent]]:
         """Events that requeue a pod, by the name of the plugin that refused it."""

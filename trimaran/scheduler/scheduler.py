@@ -108,7 +108,9 @@ class Scheduler:
         self._others = others
         self._nominations = Nominations(self.state)
         self._binding = BindingCycle(self.profiles, self.state, self.queue, self.failures)
-        self._cycle = SchedulingCycle(self.state, self.queue, self._selector, self._nominations, self._binding)
+        self._cycle = SchedulingCycle(
+            self.state, self.queue, self._selector, self._nominations, self._binding, self.node_backoff
+        )
         self._gangs = GangDirectory() if gangs is None else gangs
         self._groups = GroupCycle(self._gangs, self.state, self.queue, self._cycle, self._binding)
         self._handle = SchedulerHandle(

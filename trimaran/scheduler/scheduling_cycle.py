@@ -4,6 +4,7 @@ Source: k8s.io/kubernetes/pkg/scheduler (``schedulingCycle``).
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import NoneType
 
 import numpy as np
@@ -16,6 +17,7 @@ from trimaran.scheduler.binding_cycle import BindingCycle
 from trimaran.scheduler.decisions import Bind, Decision, Unschedulable
 from trimaran.scheduler.extension_points import PREEMPTION_SECONDS, Preemption, Rejection, Wait
 from trimaran.scheduler.feasibility import Feasibility
+from trimaran.scheduler.node_backoff import RejectingNodes
 from trimaran.scheduler.node_selector import NodeSelector
 from trimaran.scheduler.nominations import Nominations
 from trimaran.scheduler.plugin_failures import checked
@@ -34,6 +36,7 @@ class SchedulingCycle:
         selector: chooses among the nodes.
         nominations: takes note of nodes where preemption makes room.
         binding: takes the pods that got a node.
+        node_backoff: nodes that get no pods for a while.
     """
 
     def __init__(
@@ -43,9 +46,10 @@ class SchedulingCycle:
         selector: NodeSelector,
         nominations: Nominations,
         binding: BindingCycle,
+        node_backoff: RejectingNodes,
     ) -> None:
         self._state, self._queue, self._selector = state, queue, selector
-        self._nominations, self._binding = nominations, binding
+        self._nominations, self._binding, self._node_backoff = nominations, binding, node_backoff
 
     def attempt(self, entry: QueueEntry, profile: SchedulerProfile, now: float) -> Decision:
         """Try to place a pod by its profile; return the decision."""
@@ -87,7 +91,8 @@ class SchedulingCycle:
 
     def feasible(self, profile: SchedulerProfile, pod: Pod) -> Feasibility:
         """Return the nodes that can take a pod."""
-        return self._selector.feasible(profile, pod)
+        result = self._selector.feasible(profile, pod)
+        return replace(result, verdicts=self._node_backoff.explain(result.verdicts, self._state.table))
 
     def reserve(
         self, profile: SchedulerProfile, pod: Pod, feasibility: Feasibility, now: float

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from runtime.kubernetes.leadership import Leadership
 from scoring.table.node_table import NodeTable
 from trimaran.scheduler.inbox import ClusterFeed, Inbox
 from trimaran.scheduler.load_reader import LoadReader
 from trimaran.scheduler.preemption.shared_nodes import node_sharing
+from trimaran.scheduler.profile import SchedulerProfile
 
 
 class LiveStatus:
@@ -20,6 +22,8 @@ class LiveStatus:
         load: source of the load.
         leads: returns whether this replica decides.
         why_not_ready: returns the reason why the cluster is not known yet; empty if it is.
+        leadership: the Lease, if one is needed.
+        profiles: the scheduler's profiles.
         ask_seconds: longest time to wait for the scheduling thread.
     """
 
@@ -32,10 +36,14 @@ class LiveStatus:
         load: LoadReader,
         leads: Callable[[], bool],
         why_not_ready: Callable[[], str],
+        leadership: Leadership | None = None,
+        profiles: Sequence[SchedulerProfile] = (),
         ask_seconds: float = 10.0,
     ) -> None:
         self._mode, self._names, self._inbox = mode, tuple(scheduler_names), inbox
         self._feed, self._load, self._leads, self._why_not_ready = feed, load, leads, why_not_ready
+        self._leadership = leadership
+        self._without_load = [each.scheduler_name for each in profiles if not each.reads_load]
         self._ask_seconds = ask_seconds
 
     def document(self) -> dict[str, Any]:
@@ -57,6 +65,7 @@ class LiveStatus:
             "reason": reason,
             "mode": self._mode,
             "leads": self._leads(),
+            "lease_holder": None if self._leadership is None else self._leadership.holder,
             "schedulers": list(self._names),
             "cluster": {
                 "nodes": 0 if known is None else len(known[0]),
@@ -66,6 +75,7 @@ class LiveStatus:
                 "unknown_nodes": dict(feed.unknown_nodes),
             },
             "load_problem": self._load.why_unknown,
+            "without_load": self._without_load,
             "sharing": None if known is None else self._sharing(known[0]),
             "rejecting": [] if known is None else list(known[1]),
             "unreadable_quotas": {} if known is None else dict(known[2]),

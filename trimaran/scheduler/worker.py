@@ -94,6 +94,9 @@ class SchedulerWorker:
         def leads() -> bool:
             return leadership is None or leadership.may_write()
 
+        def lease_problem() -> str:
+            return "" if leadership is None else leadership.problem
+
         loop = SchedulingLoop(
             scheduler, inbox, handler, lambda: feed.is_synced and leads(), lambda: load.update(scheduler),
             decides_early=leadership is None,
@@ -111,10 +114,12 @@ class SchedulerWorker:
             leadership.start()
         threading.Thread(target=self._begin, args=(feeds, leads), name="begin", daemon=True).start()
 
+        profiles = tuple(scheduler.profiles.values())
+
         def state() -> dict[str, float]:
             return {
                 "leads": float(leads()),
-                "load_known": float(not load.why_unknown),
+                "load_known": float(not load.why_unknown and any(each.reads_load for each in profiles)),
                 "api_age_seconds": feed.age_seconds if feed.is_synced else 0.0,
                 "unknown_nodes": float(len(feed.unknown_nodes)),
                 "busy_seconds": loop.busy_seconds,
@@ -126,12 +131,13 @@ class SchedulerWorker:
             is_stuck = section.restart_if_stuck and bool(loop.why_stuck())
             return not is_stuck and all(part is None or part.is_alive() for part in parts)
 
-        def why_not_ready() -> str:  # a replica without the Lease is ready to take over
-            return _why_not_ready(feed, loop) if leads() else ""
+        def why_not_ready() -> str:  # a replica without the Lease is ready to take over, unless nobody can have it
+            return _why_not_ready(feed, loop) if leads() else lease_problem()
 
         telemetry.watch(state, lambda: loop.counts, lambda: scheduler.failures.counts)
         names = self._setup.scheduler_names
-        status = LiveStatus(section.mode, names, inbox, feed, load, leads, why_not_ready)
+        status = LiveStatus(section.mode, names, inbox, feed, load, leads, why_not_ready, leadership, profiles)
+
         report = shadow.report if leadership is None else None
         return create_app(telemetry, is_alive, why_not_ready, status.document, report, self._access)
 
@@ -150,7 +156,10 @@ class SchedulerWorker:
     def _leadership(self) -> Leadership:
         section = self._settings.scheduler
         identity = f"{socket.gethostname()}_{uuid4().hex[:8]}"
-        lease = Lease(self._api, section.lease_namespace, section.lease_name, identity, section.lease_seconds)
+        lease = Lease(
+            self._api, section.lease_namespace, section.lease_name, identity, section.lease_seconds,
+            setting="scheduler.lease_namespace",
+        )  # fmt: skip
         return Leadership(lease, section.lease_seconds, _end_process)
 
     def _feeds(self, feed: ClusterFeed, leadership: Leadership | None) -> tuple[ReflectorGroup, ...]:

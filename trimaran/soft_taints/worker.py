@@ -40,7 +40,10 @@ class SoftTaintsWorker:
         nodes = NodeStateCache()
         reflector = Reflector(self._api, NODES, nodes)
         identity = f"{socket.gethostname()}_{uuid4().hex[:8]}"
-        lease = Lease(self._api, section.lease_namespace, section.lease_name, identity, section.lease_seconds)
+        lease = Lease(
+            self._api, section.lease_namespace, section.lease_name, identity, section.lease_seconds,
+            setting="nodes.lease_namespace",
+        )  # fmt: skip
         writer = NodeWriter(self._api, nodes, watcher, section.plan(), lambda: lease.term)
         reflector.start()
         cycle = partial(self._cycle, writer, reflector)

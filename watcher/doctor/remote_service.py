@@ -148,6 +148,20 @@ def cluster_step(service: str, message: str, failures: Sequence[object], age_sec
     return step(service, "cluster", f"{message}: {'; '.join(problems)}" if problems else "", message, setting)
 
 
+def lease_step(service: str, status: Mapping[str, Any], task: str) -> Check:
+    """Return the step about the Lease of a replica that does not lead; it fails if no other replica is known to.
+
+    Args:
+        service: name of the service.
+        status: its state; an older service does not report ``lease_holder`` and ``lease_problem``.
+        task: what the leading replica does.
+    """
+    holder, problem = status.get("lease_holder"), status.get("lease_problem")
+    if not problem and holder == "":
+        problem = "no replica holds the Lease"
+    return step(service, "Lease", problem, f"another replica{f' ({holder})' if holder else ''} {task}")
+
+
 def unreadable_steps(service: str, unreadable: Mapping[str, object]) -> Iterator[Check]:
     """Yield a failed step about objects that a service cannot read, by name; no step without any."""
     if unreadable:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from runtime.kubernetes.constraints import Taint
 from runtime.kubernetes.objects import Container, Node, Pod, ResourceList
 from scoring import NodeResourcesFit, Profile
 from scoring.plugins.taint_toleration import TaintToleration
@@ -105,6 +106,17 @@ def test_a_node_that_rejects_pods_gets_none_for_a_growing_time(scheduler: Schedu
     assert scheduler.counts["nodes_in_backoff"] == 1
     assert scheduler.is_outdated("later")
     assert not keeps_others_away(node("a", taints=(REJECTED,)))
+
+
+def test_a_node_in_backoff_has_its_own_reason(scheduler: Scheduler) -> None:
+    """The message of a pending pod tells the backoff from taints; after it the node has no reason."""
+    scheduler.put_node(node("b", taints=(Taint("dedicated", "other"),)), 0.0)
+    scheduler.reject_pod("a", 0.0)
+    scheduler.put_pod(pod("web"), 1.0)
+    refused = scheduler.next(1.0)
+    assert isinstance(refused, Unschedulable)
+    backoff = "1 node(s) whose kubelet rejected a pod, and that get none for a while"
+    assert refused.message.startswith(f"0/2 nodes are available: 1 node(s) had untolerated taint(s), {backoff}.")
 
 
 def failed(uid: str, reason: str = "OutOfcpu", scheduler: str = "ours", message: str = "") -> dict[str, Any]:

@@ -1,12 +1,15 @@
 """State of a scheduler, as ``trimaran doctor --scheduler`` reads it."""
 
 import json
+import re
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 from support.servers import reply, serving
 
@@ -14,8 +17,11 @@ from runtime.kubernetes.constraints import Taint
 from runtime.kubernetes.objects import Node, Pod
 from trimaran.cli.main import main
 from trimaran.scheduler.configuration import default_document, read_setup
+from trimaran.scheduler.examination import _steps
 from trimaran.scheduler.inbox import Inbox
 from trimaran.scheduler.status import LiveStatus
+
+ROOT = Path(__file__).parents[3]
 
 
 class Running:
@@ -39,11 +45,14 @@ class Running:
         bound = Pod(name, uid=name, node_name=on, scheduler_name=owner, node_selector=selector)
         self.scheduler.put_pod(bound, 0.0)
 
-    def doctor(self) -> tuple[int, dict[str, dict[str, Any]]]:
-        """Return exit status and steps of the command for this state."""
+    def status(self) -> LiveStatus:
         feed: Any = self.feed
         load: Any = self.load
-        status = LiveStatus(self.mode, ["ours"], self.inbox, feed, load, lambda: self.leads, lambda: "", 1.0)
+        return LiveStatus(self.mode, ["ours"], self.inbox, feed, load, lambda: self.leads, lambda: "", ask_seconds=1.0)
+
+    def doctor(self) -> tuple[int, dict[str, dict[str, Any]]]:
+        """Return exit status and steps of the command for this state."""
+        status = self.status()
         with serving(lambda handler: reply(handler, status.document())) as server:
             result = CliRunner().invoke(main, ["doctor", "--scheduler", server.url, "-o", "json"])
         return result.exit_code, {each["step"].removeprefix("scheduler: "): each for each in json.loads(result.output)}
@@ -111,6 +120,41 @@ def test_a_scheduling_thread_that_does_not_answer_is_a_problem(running: Running)
     status, steps = running.doctor()
     assert (status, steps["ready"]["ok"]) == (1, False)
     assert "scheduling thread" in steps["ready"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("state", "ok", "message"),
+    [
+        ({"lease_holder": "pod-2", "reason": ""}, True, "another replica (pod-2) places pods; check that one"),
+        ({"lease_holder": "", "reason": ""}, False, "no replica holds the Lease"),
+        ({"reason": ""}, True, "another replica places pods; check that one"),  # of an older scheduler
+    ],
+)
+def test_a_replica_that_waits_names_the_one_that_places(state: dict[str, Any], ok: bool, message: str) -> None:
+    """Only a known holder of the Lease is another replica."""
+    *_, check = _steps({"schedulers": ["ours"], "mode": "bind", "leads": False, **state})
+    assert (check.ok, check.message.startswith(message)) == (ok, True)
+
+
+def test_a_lease_that_cannot_be_acquired_fails() -> None:
+    """Doctor has the reason of /readyz, and names no other replica."""
+    state = {"schedulers": ["ours"], "mode": "bind", "leads": False, "lease_holder": "", "reason": "the Lease cannot"}
+    assert [(check.ok, check.message) for check in _steps(state)] == [(False, "the Lease cannot")]
+
+
+def test_a_file_without_a_load_plugin_is_not_scored_by_load(running: Running) -> None:
+    """Doctor names the profiles that no score plugin lets read the load, which no watcher could mend."""
+    running.load.why_unknown = "no metrics"
+    state = {**running.status().document(), "without_load": ["ours"]}
+    (step,) = [check for check in _steps(state) if check.step == "scheduler: load"]
+    assert step.ok
+    assert step.message.startswith("no score plugin of ours reads the load")
+    (step,) = [check for check in _steps({**state, "schedulers": ["a", "ours"]}) if check.step == "scheduler: load"]
+    assert not step.ok
+    gangs = re.search("```yaml\n(.*?)```", (ROOT / "docs/gangs.md").read_text(), re.DOTALL)
+    assert gangs
+    scheduler = read_setup(yaml.safe_load(gangs[1])).scheduler(seed=0)
+    assert [profile.reads_load for profile in scheduler.profiles.values()] == [True]
 
 
 def test_a_waiting_replica_and_shadow_have_no_nodes(running: Running) -> None:
