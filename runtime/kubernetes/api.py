@@ -78,7 +78,7 @@ class ResourceExpired(requests.HTTPError):
     """The resource version or list position is too old for the API server: list again."""
 
 
-class NotServed(ResourceExpired):
+class KindNotServed(ResourceExpired):
     """The API server did not serve this kind of objects: look for it again by a list."""
 
 

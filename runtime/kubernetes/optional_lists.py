@@ -13,7 +13,7 @@ import requests
 
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
-from runtime.kubernetes.api import ListPage, NotServed, WatchEvent
+from runtime.kubernetes.api import KindNotServed, ListPage, WatchEvent
 from runtime.kubernetes.reflector import ListWatch
 
 _ABSENT: Final = "not served"  # resource version of the empty list
@@ -66,7 +66,7 @@ class OptionalLists:
         while waited < self._seconds and not self._aborted.wait(min(_BOOKMARK_SECONDS, self._seconds)):
             waited += _BOOKMARK_SECONDS
             yield WatchEvent("BOOKMARK", {}, _ABSENT)
-        raise NotServed(f"{path} was not served; looking for it again")
+        raise KindNotServed(f"{path} was not served; looking for it again")
 
     def abort(self) -> None:
         """Cancel all current requests and watches of the client."""

@@ -16,7 +16,7 @@ import requests
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.http.session import UnexpectedResponse
-from runtime.kubernetes.api import REQUEST_FAILURES, ListPage, NotServed, ResourceExpired, WatchEvent
+from runtime.kubernetes.api import REQUEST_FAILURES, KindNotServed, ListPage, ResourceExpired, WatchEvent
 from runtime.kubernetes.rbac import needed_rule
 from runtime.outage_log import OutageLog
 
@@ -244,7 +244,7 @@ class Reflector:
         if failure.status == requests.codes.forbidden:
             # The API server's message has the verb, the resource and the account.
             reason += f"; {needed_rule(self._path, 'list', 'watch')}"
-        if isinstance(error, NotServed):  # it was said once
+        if isinstance(error, KindNotServed):  # it was said once
             return
         self.failure = reason
         if isinstance(error, ResourceExpired):

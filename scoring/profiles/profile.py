@@ -26,6 +26,7 @@ from scoring.plugins.failures import blaming
 from scoring.plugins.results import as_mask, as_scores
 from scoring.profiles.fallback import Judgment
 from scoring.profiles.scores import PluginScores, Scores, WeightedPlugin
+from scoring.profiles.trial import check_metric_types
 from scoring.table.node_table import NodeTable
 from watcher.model import WatcherMetrics
 
@@ -35,7 +36,8 @@ class Profile:
     """Score plugins with weights.
 
     Attributes:
-        plugins: plugins with their weights, in order; no two plugins have the same name.
+        plugins: plugins with their weights, in order; no two plugins have the same name. Those of other packages score
+            a made-up node when the profile is built: one that asks for a misspelled metric type is a ValueError.
         scheduler_name: scheduler name of the profile, which pods select by ``spec.schedulerName``.
     """
 
@@ -48,6 +50,8 @@ class Profile:
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"profile {self.scheduler_name}: two plugins are named {name}")
+        for weighted in self.plugins:
+            check_metric_types(weighted.plugin)
 
     @classmethod
     def of(cls, *plugins: ScorePlugin) -> Self:

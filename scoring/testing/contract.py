@@ -57,6 +57,18 @@ class PluginContract:
             assert total.min() >= 0
             assert total.max() <= 100
 
+    def test_a_plugin_that_reads_metrics_depends_on_them(self) -> None:
+        """With ``reads_metrics`` the metrics change a score, in one of several clusters."""
+        if not self.plugin.reads_metrics:
+            return
+        raw = []
+        for seed in _SEEDS:
+            table, metrics, pod = random_cluster(seed)
+            raw.append([self.plugin.score(pod, table, each).tolist() for each in (metrics, MetricsTable.empty(table))])
+        assert any(measured != unknown for measured, unknown in raw), (
+            "reads_metrics is true, but no metric changes a score: is the metric type spelled as in MetricType?"
+        )
+
     @pytest.mark.parametrize("seed", _SEEDS)
     def test_pods_are_scored_independently(self, seed: int) -> None:
         """Several pods at once have the same scores as one after the other; no pod counts for another."""

@@ -6,7 +6,17 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from scoring import CongestionCost, LoadVariationRiskBalancing, ScorePlugin, TargetLoadPacking
+from scoring import (
+    CongestionCost,
+    LoadVariationRiskBalancing,
+    MetricsTable,
+    Node,
+    NodeTable,
+    Pod,
+    Profile,
+    ScorePlugin,
+    TargetLoadPacking,
+)
 from scoring.testing import PluginContract
 
 INCLUDED = (TargetLoadPacking(), LoadVariationRiskBalancing(), CongestionCost())
@@ -81,6 +91,26 @@ class Silent(FewPods):
         return ""
 
 
+@dataclass(frozen=True)
+class Misspelled(FewPods):
+    """Broken plugin: it asks for a metric type that no node has."""
+
+    metric_type: str = "Brandwidth"
+    reads_metrics: ClassVar[bool] = True
+
+    def node_terms(self, nodes, metrics):
+        return {"pods": metrics.of(self.metric_type).average.astype(np.int64)}
+
+
+@dataclass(frozen=True)
+class MisspelledKey(Misspelled):
+    """Broken plugin: it reads the mapping itself."""
+
+    def node_terms(self, nodes, metrics):
+        use = metrics.use.get(self.metric_type)
+        return {"pods": nodes.pod_counts * 0 if use is None else use.average}
+
+
 @dataclass
 class Changeable(ScorePlugin):
     """Broken plugin: it is not frozen."""
@@ -103,13 +133,14 @@ def suite(plugin):
         (Whole(), "test_selected_rows_have_the_same_scores"),
         (Summing(), "test_pods_are_scored_independently"),
         (Silent(), "test_explains_its_scores"),
+        (Misspelled(metric_type="Power"), "test_a_plugin_that_reads_metrics_depends_on_them"),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_a_broken_plugin_fails(plugin, test):
     """Each mistake fails the test that describes it."""
     with pytest.raises((AssertionError, ValueError)):
-        getattr(suite(plugin), test)(0)
+        getattr(suite(plugin), test)(*([] if "depends_on" in test else [0]))
 
 
 def test_a_wrong_declaration_fails():
@@ -128,3 +159,31 @@ def test_included_plugins_pass(plugin):
     for name in ("scores_are_from_0_to_100", "pods_are_scored_independently", "selected_rows_have_the_same_scores",
                  "follows_changes_of_the_pods", "explains_its_scores"):  # fmt: skip
         getattr(suite(plugin), f"test_{name}")(1)
+
+
+@pytest.mark.parametrize("kind", [Misspelled, MisspelledKey])
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("cpu", "CPU"), ("memory", "Memory"), ("MEMORY", "Memory"), ("Brandwidth", "Bandwidth"),
+        ("cpu_pressure", "CPUPressure"), ("gpu", "GPU"),
+    ],
+)  # fmt: skip
+def test_a_misspelled_metric_type_is_refused_when_the_profile_is_built(kind, written, meant):
+    """In a cycle the type would count as not measured; so a trial score finds it."""
+    with pytest.raises(ValueError, match=f"FewPods: there is no metric type '{written}'; did you mean {meant}"):
+        Profile.of(kind(metric_type=written))
+
+
+@pytest.mark.parametrize("metric_type", ["CPU", "CPUPressure", "Power", "Requests"])
+def test_a_known_or_new_metric_type_is_not_refused(metric_type):
+    """Watchers may have metric types of their own, and in a cycle an unknown one is not measured."""
+    table = NodeTable([Node("a")])
+    profile = Profile.of(Misspelled(metric_type=metric_type))
+    assert profile.score(Pod("web"), table, MetricsTable.empty(table)).total.tolist() == [100]
+    assert not MetricsTable.empty(table).of("cpu").valid.any()
+
+
+def test_other_errors_of_a_plugin_are_left_to_the_cycle():
+    """A plugin that fails on the made-up node may work on the real ones."""
+    assert Profile.of(FewPods(most=0)).plugins[0].plugin == FewPods(most=0)

@@ -15,8 +15,10 @@ from support.ports import closed_port, nowhere
 from support.servers import Service, reply, serving, wait_until
 
 from trimaran.cli.main import main
+from watcher.doctor.metrics import summarize
 from watcher.doctor.remote_service import ServiceConnection
 from watcher.doctor.remote_watcher import examine_watcher
+from watcher.findings import Finding, Kind
 from watcher.providers.base import Check
 
 Start = Callable[..., Service]
@@ -172,3 +174,13 @@ def test_load_watcher_has_no_health() -> None:
         checks = {check.step: check.message for check in examine_watcher(ServiceConnection(server.url))}
     assert checks["watcher: health"] == "there is no health report"
     assert checks["watcher: metrics"] == "1 nodes from Prometheus, window 15m"
+
+
+def test_nodes_with_the_same_cause_share_one_text() -> None:
+    """A cause has one text with its nodes; the details have a line for each node."""
+    names = [f"n{number}" for number in range(7)]
+    findings = [Finding(Kind.QUERY_FAILED, "connection refused", "5m", name) for name in names]
+    findings.append(Finding(Kind.QUERY_FAILED, "403 Forbidden", "5m", "other"))
+    (check,) = summarize(findings)
+    assert check.message == "7 nodes (n0, n1, n2, n3, n4 and 2 more): connection refused; other: 403 Forbidden"
+    assert check.details == (*(f"{name}: connection refused" for name in names), "other: 403 Forbidden")

@@ -54,8 +54,8 @@ def top(
     """Show the load of every node, or all values of one NODE.
 
     For each window, average and standard deviation in percent of the node's capacity, with a bar for CPU and memory of
-    the first window. AGE is the age of the values, COVERAGE the share of the window with samples, and GRADE how the
-    values were obtained.
+    the first window. AGE is the age of the newest sample, COVERAGE the share of the window with samples, and GRADE how
+    the values were obtained.
 
     \b
     Examples: trimaran top --watch
@@ -117,8 +117,8 @@ def _show_all(snapshots: _Snapshots, sort: str, output: str, most: int | None = 
     now = time.time()
     newest = next(iter(snapshots.values()))
     names = sorted({name for metrics in snapshots.values() for name in metrics.data})
-    by_name = grades(newest)
-    names.sort(key=lambda name: _sort_key(sort, newest, name, by_name.get(name, _MISSING), now))
+    by_name = _grades(snapshots)
+    names.sort(key=lambda name: _sort_key(sort, snapshots, name, by_name[name], now))
     present = {
         metric.type for metrics in snapshots.values() for node in metrics.data.values() for metric in node.metrics
     }
@@ -137,13 +137,14 @@ def _show_all(snapshots: _Snapshots, sort: str, output: str, most: int | None = 
                 for (type_, window), cell in zip(columns, loads, strict=True)
             ]
         coverage = "-" if node is None else f"{100 * _coverage(node):.0f}%"
-        rows.append([name, *loads, _age_text(newest, node, now), coverage, by_name.get(name, _MISSING)])
+        rows.append([name, *loads, _age_text(snapshots, name, now), coverage, by_name[name]])
         if output == "wide":
             rows[-1] += [str(node.metadata.get(key, "-")) if node else "-" for key in ("suspect", "pool")]
     echo_table(header, rows, _color)
     if len(rows) < len(names):
         echo(f"... and {len(names) - len(rows)} more")
-    others = ", ".join(sorted(set(by_name.values()) - {"measured", "suspect"}))
+    of_windows = {grade for metrics in snapshots.values() for grade in grades(metrics).values()}
+    others = ", ".join(sorted(of_windows - {"measured", "suspect"}))
     count = "1 node" if len(names) == 1 else f"{len(names)} nodes"
     echo()
     echo(f"{count} from {newest.source}{f', grade: {others}' if others else ''}")
@@ -181,7 +182,7 @@ def _show_node(client: WatcherClient, snapshots: _Snapshots, node: str) -> None:
             values = [m.value for m in metrics.data[node].metrics if (m.type, m.operator) == (type_, operator)]
             cells.append(f"{values[-1]:.2f}%" if values else "-")
         rows.append([f"{type_} {operator}", *cells])
-    echo(colorize(node, "bold"), f" from {newest.source}, {_age_text(newest, known, now)} old")
+    echo(colorize(node, "bold"), f" from {newest.source}, {_age_text(snapshots, node, now)} old")
     echo()
     echo_table(["", *snapshots], rows)
     echo()
@@ -213,15 +214,31 @@ def _cell(node: NodeMetrics | None, type_: str, output: str) -> str:
     return f"{load.avg:.1f}%" + (f" ±{load.std:.1f}" if load.std is not None else "") + quantiles
 
 
-def _age(metrics: WatcherMetrics, node: NodeMetrics | None, now: float) -> float:
-    """Return the age of a node's values: seconds since the end of the window that they cover."""
-    end = node.metadata.get("window_end") if node else None
-    return max(0.0, now - (float(end) if end is not None else metrics.window.end))
+def _grades(snapshots: _Snapshots) -> dict[str, str]:
+    """Return the grade of each node: one for all windows, or each window with its grade, such as 5m: last_good."""
+    by_window = {window: grades(metrics) for window, metrics in snapshots.items()}
+    result = {}
+    for name in {name for of_nodes in by_window.values() for name in of_nodes}:
+        of_node = {window: of_nodes.get(name, _MISSING) for window, of_nodes in by_window.items()}
+        shared = {*of_node.values()}
+        odd = (f"{window}: {grade}" for window, grade in of_node.items() if grade != "measured")
+        result[name] = shared.pop() if len(shared) == 1 else ", ".join(odd)
+    return result
 
 
-def _age_text(metrics: WatcherMetrics, node: NodeMetrics | None, now: float) -> str:
-    seconds = _age(metrics, node, now)
-    return "-" if node is None else f"{seconds:.0f}s" if seconds < 120 else f"{seconds / 60:.0f}m"
+def _age(snapshots: _Snapshots, name: str, now: float) -> float:
+    """Return the age of a node's newest samples: seconds since the latest end of the windows that its values cover."""
+    ends = [
+        float(metrics.data[name].metadata.get("window_end", metrics.window.end))
+        for metrics in snapshots.values()
+        if name in metrics.data
+    ]
+    return max(0.0, now - max(ends, default=0.0))
+
+
+def _age_text(snapshots: _Snapshots, name: str, now: float) -> str:
+    seconds = _age(snapshots, name, now)
+    return f"{seconds:.0f}s" if seconds < 120 else f"{seconds / 60:.0f}m"
 
 
 def _coverage(node: NodeMetrics | None) -> float:
@@ -240,13 +257,14 @@ def _color(column: str, cell: str) -> str | None:
 def _grade_rank(grade: str) -> int:
     """Return the rank of a grade for sorting; 0 for the worst grade, ``missing``."""
     worst_first = [_MISSING, "incomplete", "last_good", "shorter_window", "suspect", "measured"]
-    return worst_first.index(grade if grade in worst_first else "suspect")
+    ranks = (part.rpartition(": ")[2] for part in grade.split(", "))
+    return min(worst_first.index(rank if rank in worst_first else "suspect") for rank in ranks)
 
 
-def _sort_key(sort: str, metrics: WatcherMetrics, name: str, grade: str, now: float) -> Any:
+def _sort_key(sort: str, snapshots: _Snapshots, name: str, grade: str, now: float) -> Any:
     """Return the key that sorts a node by an order of --sort."""
-    node = metrics.data.get(name)
-    keys = {"name": name, "age": -_age(metrics, node, now), "coverage": _coverage(node), "grade": _grade_rank(grade)}
+    node = next(iter(snapshots.values())).data.get(name)
+    keys = {"name": name, "age": -_age(snapshots, name, now), "coverage": _coverage(node), "grade": _grade_rank(grade)}
     if sort in keys:
         return keys[sort]
     if sort == "load":

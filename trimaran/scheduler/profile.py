@@ -86,7 +86,7 @@ class SchedulerProfile:
 
     @property
     def reads_load(self) -> bool:
-        """Whether a score plugin reads the measured load of nodes."""
+        """True if a score plugin reads the measured load of nodes."""
         return any(weighted.plugin.reads_metrics for weighted in self.scores.plugins)
 
     @cached_property

@@ -88,20 +88,30 @@ def _examine_ages(ages: list[float]) -> Iterator[Check]:
 
 
 def summarize(findings: Iterable[Finding]) -> Iterator[Check]:
-    """Yield a failed step for each kind of finding, with the number of such findings.
+    """Yield a failed step for each kind of finding; a cause that several nodes share has one text.
 
     A problem in several windows is reported once, unless its figures are those of one window.
     """
-    by_kind: dict[str, dict[str, None]] = {}
+    by_kind: dict[str, dict[tuple[str, str, str], dict[str, None]]] = {}
     for finding in findings:
         window = finding.window if finding.kind is Kind.LOW_COVERAGE else ""
-        subject = ", ".join(filter(None, (" ".join(filter(None, (finding.node, finding.metric))), window)))
-        message = f"{subject}: {finding.message}" if subject else finding.message
-        by_kind.setdefault(finding.kind, {})[message] = None
-    for kind, messages in ((kind, list(texts)) for kind, texts in by_kind.items()):
+        cause = finding.metric, window, finding.message
+        by_kind.setdefault(finding.kind, {}).setdefault(cause, {})[finding.node] = None
+    for kind, causes in by_kind.items():
+        messages = [_with_subject(_nodes_text(list(nodes)), *cause) for cause, nodes in causes.items()]
         more = f" (and {len(messages) - _SHOWN} more)" if len(messages) > _SHOWN else ""
         message = "; ".join(messages[:_SHOWN]) + more
-        yield Check(kind.replace("_", " "), ok=False, message=message, setting="provider", details=tuple(messages))
+        details = tuple(_with_subject(node, *cause) for cause, nodes in causes.items() for node in nodes)
+        yield Check(kind.replace("_", " "), ok=False, message=message, setting="provider", details=details)
+
+
+def _with_subject(nodes: str, metric: str, window: str, message: str) -> str:
+    subject = ", ".join(filter(None, (" ".join(filter(None, (nodes, metric))), window)))
+    return f"{subject}: {message}" if subject else message
+
+
+def _nodes_text(nodes: list[str]) -> str:
+    return nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes ({_shorten(nodes)})"
 
 
 def compare_nodes(served: set[str], nodes: set[str]) -> Iterator[Check]:

@@ -18,6 +18,7 @@ from support.servers import reply, serving
 
 from runtime.server.errors import encode_error
 from runtime.terminal import colorize, load_color
+from trimaran.cli import top
 from trimaran.cli.main import main
 from watcher import wire
 from watcher.history import History, HistorySeries, Steps
@@ -669,3 +670,23 @@ def test_score_refuses_a_workload_without_a_template(address, files, tmp_path):
     result = run("score", "--watcher", address, "--pod", str(tmp_path / "bad.yaml"), "--nodes", files["nodes"])
     assert result.exit_code == 2
     assert "the Deployment has no pod template at spec.template" in result.output
+
+
+def test_age_and_grade_count_every_window() -> None:
+    """AGE is that of the newest sample of any window, and a window with another grade is named."""
+    older, newer = (WatcherMetrics(0, Window(name, 0, end), "", {}) for name, end in (("15m", 900), ("5m", 1000)))
+    good, stale = (NodeMetrics((), metadata={"grade": grade} if grade else {}) for grade in ("", "last_good"))
+    late = NodeMetrics((), metadata={"grade": "last_good", "window_end": 700})
+    snapshots = {
+        "15m": replace(older, data={"a": good, "b": good, "c": late, "d": stale}),
+        "5m": replace(newer, data={"a": good, "b": stale, "c": late}),
+    }
+    assert top._grades(snapshots) == {
+        "a": "measured",
+        "b": "5m: last_good",
+        "c": "last_good",
+        "d": "15m: last_good, 5m: missing",
+    }
+    assert [top._age(snapshots, name, 1010.0) for name in "abcd"] == [10.0, 10.0, 310.0, 110.0]
+    ranks = {name: top._grade_rank(grade) for name, grade in top._grades(snapshots).items()}
+    assert ranks["a"] > ranks["b"] == ranks["c"] > ranks["d"] == 0

@@ -15,8 +15,9 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from runtime.http.failures import FailureKind, describe
 from runtime.http.gather import Deadline, within
 from runtime.kubernetes.rbac import needed_rule
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
@@ -42,6 +43,12 @@ _PRESSURE_NAMES = {
 _NODES_SHARE = 0.5  # of a deadline, for the list of nodes
 _CHECK_SECONDS = 10
 _MEASUREMENT_SECONDS, _POLL_SECONDS = 20, 0.5  # kubelets measure every 10 to 15 s
+# Setting that a failed kubelet may need; the text of other failures has its remedy.
+_SETTINGS: Final = {
+    FailureKind.UNTRUSTED_CERTIFICATE: "kubelet.ca_file",
+    FailureKind.TIMEOUT: "kubelet.timeout_seconds",
+    FailureKind.HANDSHAKE_TIMEOUT: "kubelet.timeout_seconds",
+}
 _SHOWN = 3
 _NO_PRESSURE = (
     "the kubelet reports none: it needs Kubernetes 1.34 with cgroup v2, Linux 4.20, and on some distributions the boot "
@@ -153,15 +160,16 @@ class KubeletProvider:
         except ProviderRefused as error:
             yield Check("read kubelets", ok=False, message=str(error), setting="kubelet.ca_file")
             return
-        failed = {
-            name: self._kubelets.explain(error) for name, error in results.items() if isinstance(error, Exception)
-        }
+        errors = {name: error for name, error in results.items() if isinstance(error, Exception)}
+        failed = {name: self._kubelets.explain(error) for name, error in errors.items()}
         self._previous = {name: each for name, each in results.items() if isinstance(each, NodeReading)}
         details = tuple(f"{name}: {reason}" for name, reason in failed.items())
         message = f"{len(nodes) - len(failed)} of {len(nodes)} kubelets answer" + "".join(
-            f"; {detail}" for detail in details[:_SHOWN]
+            f"; {shown}" for shown in _shared_causes(failed)[:_SHOWN]
         )
-        yield Check("read kubelets", ok=not failed, message=message, setting="kubelet.ca_file", details=details)
+        kinds = {describe(error).kind for error in errors.values()}
+        setting = next((setting for kind, setting in _SETTINGS.items() if kind in kinds), "")
+        yield Check("read kubelets", ok=not failed, message=message, setting=setting, details=details)
         self._await_measurement(nodes)
 
     def _await_measurement(self, nodes: Mapping[str, ListedNode]) -> None:
@@ -248,3 +256,18 @@ class KubeletProvider:
         if getattr(getattr(error, "response", None), "status_code", 0) == 403:
             return type(translated)(f"{translated}; {needed_rule(NODES, 'get', 'list')}")
         return translated
+
+
+def _shared_causes(failed: Mapping[str, str]) -> list[str]:
+    """Return a text for each reason, with the nodes that share it.
+
+    Args:
+        failed: reason by name of the node.
+    """
+    nodes: dict[str, list[str]] = {}
+    for name, reason in failed.items():
+        nodes.setdefault(reason, []).append(name)
+    return [
+        f"{names[0] if len(names) == 1 else f'{len(names)} nodes such as {names[0]}'}: {reason}"
+        for reason, names in nodes.items()
+    ]

@@ -1,0 +1,67 @@
+"""Trial score of a plugin of another package, when a profile is built: finds misspelled names of metrics.
+
+In a cycle a metric type that no node has counts as not measured, since watchers may have types of their own. So a
+plugin that asks for ``cpu`` instead of ``CPU`` would score all nodes as not measured, without an error.
+"""
+
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any, Final
+
+from runtime.kubernetes.objects import Container, Node, Pod, ResourceList
+from scoring.load.metrics_table import MeasuredUse, MetricsTable
+from scoring.plugins.base import PreparedPlugin, ScorePlugin
+from scoring.table.node_table import NodeTable
+from watcher.model import MetricType
+
+_TYPES: Final = {each.value.lower(): each.value for each in MetricType}
+_SIMILARITY = 0.8
+_AMOUNTS: Final = ResourceList({"cpu": 1000, "memory": 2**30, "pods": 10})
+
+
+class _MisspelledTypeError(ValueError):
+    """A plugin asked for a metric type whose name is nearly that of a known one."""
+
+
+class _NoMetrics(dict[str, MeasuredUse]):
+    """Metrics of no type, which refuse a misspelled type."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the default."""
+        _check(key)
+        return default
+
+    def __contains__(self, key: object) -> bool:
+        _check(key)
+        return False
+
+    def __missing__(self, key: str) -> MeasuredUse:
+        _check(key)
+        raise KeyError(key)
+
+
+def check_metric_types(plugin: ScorePlugin) -> None:
+    """Score a made-up node by a plugin, if it is of another package.
+
+    Other errors of the plugin are left to the cycle, which has real nodes.
+
+    Raises:
+        ValueError: the plugin asks for a misspelled metric type; the message names both.
+    """
+    if type(plugin).__module__.startswith("scoring."):
+        return
+    table = NodeTable([Node("trial", _AMOUNTS, _AMOUNTS)])
+    pod = Pod("trial", containers=(Container(ResourceList({"cpu": 100})),))
+    try:
+        PreparedPlugin(plugin, table, replace(MetricsTable.empty(table), use=_NoMetrics())).score(pod)
+    except _MisspelledTypeError as error:
+        raise ValueError(f"{plugin.name}: {error}") from None
+    except Exception:  # noqa: BLE001, S110  the cycle reports it, with a real node
+        pass
+
+
+def _check(key: object) -> None:
+    if isinstance(key, str) and key not in _TYPES.values():
+        close = get_close_matches(key.lower(), _TYPES, 1, _SIMILARITY)
+        if close:
+            raise _MisspelledTypeError(f"there is no metric type {key!r}; did you mean {_TYPES[close[0]]}?")
