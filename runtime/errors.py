@@ -23,6 +23,14 @@ class TrimaranError(Exception):
         super().__init__(masking.redact(message))
 
 
+def error_text(error: BaseException) -> str:
+    """Return the type and text of an error of any origin; the type alone if its text cannot be made."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001  of a plugin's own class of errors: handling the error must not fail for its text
+        return type(error).__name__
+
+
 def quoted(value: object) -> str:
     """Return a value as a message quotes it: its ``repr``, cut at 1,000 characters.
 

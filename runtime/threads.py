@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from runtime.errors import error_text
 from runtime.outage_log import OutageLog
 
 _Result = TypeVar("_Result")
@@ -35,7 +36,7 @@ class TurnGuard:
         try:
             result = turn()
         except Exception as error:  # noqa: BLE001  the next turn tries again
-            cause = f"{type(error).__name__}: {error}"
+            cause = error_text(error)
             self.failure = f"{self._failing}: {cause}"
             self._outage.failed(cause, error)
             return otherwise

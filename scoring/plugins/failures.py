@@ -11,8 +11,14 @@ from typing import Final, Self
 _ATTRIBUTE: Final = "_trimaran_plugin"
 
 
+class PluginExit(RuntimeError):
+    """A plugin tried to end its caller, for example by ``sys.exit``."""
+
+
 class blaming:  # noqa: N801  a context manager, as contextlib.suppress
     """Context manager that notes the plugin on an exception; the innermost note stays.
+
+    Of exceptions that are no :class:`Exception`, only KeyboardInterrupt and GeneratorExit pass.
 
     Args:
         plugin: name of the plugin.
@@ -30,8 +36,18 @@ class blaming:  # noqa: N801  a context manager, as contextlib.suppress
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None and not hasattr(error, _ATTRIBUTE):
-            with contextlib.suppress(AttributeError):
+        if error is None:
+            return
+        if not isinstance(error, Exception | KeyboardInterrupt | GeneratorExit):
+            # Such as SystemExit, which would end the caller's thread.
+            ended = PluginExit(f"raised {type(error).__name__}")
+            self._note(ended)
+            raise ended from error
+        self._note(error)
+
+    def _note(self, error: BaseException) -> None:
+        with contextlib.suppress(Exception):  # an exception of a plugin may have odd attributes
+            if not hasattr(error, _ATTRIBUTE):
                 setattr(error, _ATTRIBUTE, (self._plugin, self._point))
 
 

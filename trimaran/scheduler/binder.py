@@ -16,6 +16,7 @@ from typing import Any
 
 import requests
 
+from runtime.errors import error_text
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
@@ -115,7 +116,7 @@ class Binder:
                     failure = self._prepare(connection, decision)
             except Exception as error:  # noqa: BLE001  a defect must not leave the pod on its node forever
                 _log.exception("a pod could not be bound", extra={"pod": _name(decision.pod)})
-                failure = f"{type(error).__name__}: {error}"
+                failure = error_text(error)
             if failure is not None:
                 self._report(BindOutcome(decision, failure, time.monotonic() - at))
 

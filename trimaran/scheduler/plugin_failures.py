@@ -3,6 +3,7 @@
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
+from runtime.errors import error_text
 from runtime.outage_log import OutageLog
 from scoring.plugins.failures import blamed
 from scoring.plugins.filtering import PluginResultError
@@ -44,7 +45,7 @@ class PluginFailures:
     def record(self, error: Exception) -> str:
         """Count and log an exception; return it as a sentence for people. The log has the first traceback of each."""
         key = plugin, point = blamed(error)
-        text = f"{type(error).__name__}: {error}"[:_LONGEST_TEXT]
+        text = error_text(error)[:_LONGEST_TEXT]
         message = f"running {point} plugin {plugin}: {text}" if plugin else f"the attempt failed: {text}"
         if key not in self._outages:
             self._outages[key] = OutageLog(_log, "a plugin failed; its pod is tried again", "the plugin works again")

@@ -1,5 +1,6 @@
 """Plugins that fail: an exception at any extension point costs one attempt of one pod, and leaves nothing behind."""
 
+import asyncio
 import random
 import threading
 from collections.abc import Callable, Iterable
@@ -321,3 +322,33 @@ def test_one_pod_of_a_list_keeps_back_no_other(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(ExceptionGroup, match="pods could not be applied"):
         scheduler.replace_pods([replace(pod(name), node_name="n0") for name in "abc"], 0.0)
     assert {placed.pod.name for _, placed in scheduler.state.table.placed_pods()} == {"a", "c"}
+
+
+class Silent(Exception):
+    """Exception that has no text, and takes no further attribute."""
+
+    def __str__(self) -> str:
+        raise ValueError
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise TypeError
+
+
+@pytest.mark.parametrize("kind", [Silent, SystemExit, asyncio.CancelledError, RecursionError, StopIteration])
+@pytest.mark.parametrize("point", POINTS)
+def test_an_exception_of_any_kind_costs_one_attempt(point: str, kind: type[BaseException]) -> None:
+    """Exceptions without a text, and those that would end the thread, lose no pod either."""
+    raised: list[str] = []
+
+    def before(at: str, _pod: Pod) -> None:
+        if at == point and not raised:
+            raised.append(at)
+            raise kind
+
+    scheduler, fragile = scheduler_of(before, 2, 3)
+    for number in range(6):
+        scheduler.put_pod(pod(f"p{number}"), 0.0)
+    bound = run(scheduler, random.Random(1), 100.0)
+    assert len(bound) == 6
+    assert fragile.reserved.keys() == bound
+    assert sum(scheduler.failures.counts.values()) == len(raised)
