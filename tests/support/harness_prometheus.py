@@ -1,4 +1,7 @@
-"""Harness that runs the provider contract tests on a real Prometheus, with the recording rules of kube-prometheus."""
+"""Harness that runs the provider contract tests on a real Prometheus, with a series of CPU and the rule of memory.
+
+The rule of CPU is a rate, which has an average of its own: that of the rates that together span the window.
+"""
 
 import tempfile
 import time
@@ -8,12 +11,14 @@ from pathlib import Path
 
 from support.servers import run_prometheus
 
-from watcher.settings import ProviderSettings, Settings
+from watcher.settings import PrometheusQuery, PrometheusSettings, ProviderSettings, Settings
 from watcher.testing import Series, WindowSource
+
+_CPU = "own:cpu:ratio"
 
 
 class Harness:
-    """Prometheus; samples become series of the two rules, as ratios from 0 to 1."""
+    """Prometheus; samples become series of a custom query and of a rule, as ratios from 0 to 1."""
 
     name = "Prometheus"
     tolerance = 1e-9
@@ -24,11 +29,15 @@ class Harness:
             yield WindowSource(self.settings(url))
 
     def settings(self, address: str) -> Settings:
-        return Settings(provider=ProviderSettings(name="Prometheus", address=address, token="right-token"))
+        query = PrometheusQuery(name=_CPU, type="CPU", query=f"{_CPU}{{$matchers}}")
+        return Settings(
+            provider=ProviderSettings(name="Prometheus", address=address, token="right-token"),
+            prometheus=PrometheusSettings(queries=[query]),
+        )
 
 
 def _lines(nodes: Mapping[str, Series], duplicated: str) -> Iterator[str]:
-    for rule, field in (("instance:node_cpu:ratio", "cpu"), ("instance:node_memory_utilisation:ratio", "memory")):
+    for rule, field in ((_CPU, "cpu"), ("instance:node_memory_utilisation:ratio", "memory")):
         yield f"# TYPE {rule} gauge\n"
         for name, series in nodes.items():
             for replica in ("a", "b") if name == duplicated else ("a",):

@@ -1,6 +1,7 @@
 """Tests of the provider Prometheus, with real servers, and with fakes for failures."""
 
 import math
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -71,7 +72,10 @@ def test_prometheus_is_found_by_its_name() -> None:
 @pytest.mark.server
 @pytest.mark.parametrize(("duration", "seconds"), [("15m", 900), ("10m", 600), ("5m", 300), ("1m30s", 90)])
 def test_average_and_deviation_match_numpy(prometheus_with_rules: History, duration: str, seconds: int) -> None:
-    """AVG and STD of 100 nodes equal numpy's over the same samples within 1e-9, for both metrics and each window."""
+    """AVG and STD of 100 nodes equal numpy's over the same samples within 1e-9, for both metrics and each window.
+
+    The average of the rule of CPU, a rate over five minutes, is that of the rates which together span the window.
+    """
     history = prometheus_with_rules
     asked = window(duration, seconds, end=int(history.times[-1]) - AHEAD_SECONDS + 7)
     fetched = provider_at(history.url).fetch(asked, Deadline.after(20))
@@ -84,7 +88,8 @@ def test_average_and_deviation_match_numpy(prometheus_with_rules: History, durat
         assert len(got) == 4
         for name, values in history.rules.items():
             samples = values[number, inside] * 100
-            assert math.isclose(got[name, "AVG"].value, np.mean(samples), abs_tol=1e-9)
+            averaged = samples[::-20] if name == CPU else samples
+            assert math.isclose(got[name, "AVG"].value, np.mean(averaged), abs_tol=1e-9)
             assert math.isclose(got[name, "STD"].value, np.std(samples), abs_tol=1e-9)
             assert got[name, "AVG"].rollup == got[name, "STD"].rollup == duration
 
@@ -146,9 +151,10 @@ def test_pressure_matches_numpy(tmp_path: Path, prefix: str, labels: str) -> Non
 
     with run_prometheus(tmp_path, lines()) as url:
         nodes = provider_at(url, pressure=True).fetch(asked, Deadline.after(20)).nodes
-    # The subquery evaluates the rate over five minutes at every half minute of the window. With samples every 15 s that
-    # cover the range up to its ends, Prometheus' rate is the slope from the first to the last of them.
-    steps = np.arange(asked.end - 7 - 570, asked.end, 30)
+    # The average is that of two rates over five minutes, which span the window; the deviation is that of the rates at
+    # every half minute of the window. With samples every 15 s that cover the range up to its ends, Prometheus' rate is
+    # the slope from the first to the last of them.
+    steps = np.array([asked.end, asked.end - 300, *range(asked.end - 7 - 570, asked.end, 30)])
     inside = (times >= steps[:, None] - 300) & (times <= steps[:, None])
     first, last = inside.argmax(axis=1), len(times) - 1 - inside[:, ::-1].argmax(axis=1)
     for type_, series in PRESSURES_OF_THE_KERNEL.items():
@@ -156,8 +162,8 @@ def test_pressure_matches_numpy(tmp_path: Path, prefix: str, labels: str) -> Non
             values = samples[node, series]
             rates = 100 * (values[last] - values[first]) / (times[last] - times[first])
             load = nodes[node].load(type_)
-            assert load.avg == pytest.approx(rates.mean(), rel=1e-9)
-            assert load.std == pytest.approx(rates.std(), rel=1e-7)
+            assert load.avg == pytest.approx(rates[:2].mean(), rel=1e-9)
+            assert load.std == pytest.approx(rates[2:].std(), rel=1e-7)
             (name,) = {metric.name for metric in nodes[node].metrics if metric.type == type_}
             assert name == f"{prefix}_pressure_{series}_seconds_total"
     assert {metric.type for metric in nodes["old"].metrics} == {"CPU", "Memory"}
@@ -506,7 +512,7 @@ def test_percentiles_match_numpy(prometheus_with_rules: History) -> None:
     got = {m.operator: m.value for m in nodes["node-3"].metrics if m.type == "CPU"}
     assert got == pytest.approx(
         {
-            "AVG": samples.mean(),
+            "AVG": samples[::-20].mean(),
             **{f"P{level}": np.percentile(samples, level) for level in (90, 95, 99)},
             "MAX": samples.max(),
         }
@@ -620,3 +626,175 @@ def test_an_answer_without_cpu_says_why(tmp_path: Path) -> None:
         watcher.stop()
     assert {metric.type for metric in node.metrics} == {"Memory"}
     assert node.metadata["missing"] == "CPU: there are no series of CPU"
+
+
+def _node_exporter(times: range, cpu: Callable[[float], float], available: Callable[[float], float]) -> Iterator[str]:
+    """Yield series of a node with two processors: seconds of CPU, and bytes of available memory, of 100."""
+    yield "# TYPE node_cpu_seconds counter\n"
+    for number in range(2):
+        for mode in ("user", "idle"):
+            name = f'node_cpu_seconds_total{{instance="a:9100",cpu="{number}",mode="{mode}"}}'
+            yield from (
+                f"{name} {cpu(at) if mode == 'user' else 1e6 + at - times[0] - cpu(at)!r} {at}\n" for at in times
+            )
+    for series, value in (("MemAvailable", available), ("MemTotal", lambda _: 100.0)):
+        yield f"# TYPE node_memory_{series}_bytes gauge\n"
+        for at in times:
+            if not math.isnan(value(at)):
+                yield f'node_memory_{series}_bytes{{instance="a:9100"}} {value(at)!r} {at}\n'
+
+
+def _averages(url: str, end: int, **own: Any) -> dict[tuple[str, str], float]:
+    """Return the averages of the node by type and window."""
+    windows = (window("5m", 300, end), window("10m", 600, end), window("15m", 900, end), window("1h", 3600, end))
+    provider = PrometheusProvider(Settings(provider=ProviderSettings(name="Prometheus", address=url), **own))
+    fetched = {each.duration: provider.fetch(each, Deadline.after(20)) for each in windows}
+    return {
+        (metric.type, duration): metric.value
+        for duration, each in fetched.items()
+        for metric in each.nodes["a"].metrics
+        if metric.operator == "AVG"
+    }
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("form", ["rule", "raw", "custom"])
+@pytest.mark.parametrize("seconds", [0, 7, 299])
+def test_a_window_is_the_window(tmp_path: Path, form: str, seconds: int) -> None:
+    """The average of CPU is that of the window, wherever the load changed, and not that of the minutes before it."""
+    now = int(time.time()) // 300 * 300 - 300 + seconds
+    times = range(now - 4500, now + 1, 15)
+
+    def busy(at: float) -> float:
+        return 0.1 * (at - times[0]) + 0.8 * max(0, at - (now - 300)) + 1000
+
+    def lines() -> Iterator[str]:
+        if form == "raw":
+            yield from _node_exporter(times, busy, lambda _: 50.0)
+            return
+        yield "# TYPE instance:node_cpu:ratio gauge\n"
+        for at in times[20:]:
+            yield f'instance:node_cpu:ratio{{instance="a:9100"}} {(busy(at) - busy(at - 300)) / 300!r} {at}\n'
+
+    query = PrometheusQuery(name="own", type="CPU", query="instance:node_cpu:ratio{$matchers}", smoothing="5m")
+    own = {"prometheus": PrometheusSettings(queries=[query])} if form == "custom" else {}
+    with run_prometheus(tmp_path, lines()) as url:
+        found = _averages(url, now, **own)
+        past = provider_at(url).past("15m", range(now - 420, now + 1, 420), Deadline.after(20))
+    expected = {"5m": 90, "10m": 50, "15m": 10 + 80 / 3, "1h": 10 + 80 / 12}
+    assert {name: found["CPU", name] for name in expected} == pytest.approx(expected, abs=0.3)
+    (values,) = (each for (type_, operator, _), each in past.series.items() if (type_, operator) == ("CPU", "AVG"))
+    assert values[0] == pytest.approx([10, 10 + 80 / 3], abs=0.3)
+
+
+@pytest.mark.server
+def test_memory_is_not_held_through_a_gap(tmp_path: Path) -> None:
+    """The average of memory is that of its samples: the last one before a gap does not count for the whole gap."""
+    now = int(time.time())
+    times = range(now - 1200, now + 1, 15)
+
+    def available(at: float) -> float:
+        return 90.0 if at > now - 200 else 20.0 if at < now - 400 else math.nan
+
+    with run_prometheus(tmp_path, _node_exporter(times, lambda at: 0.1 * (at - times[0]), available)) as url:
+        found = _averages(url, now)
+    samples = [100 - available(at) for at in times if at >= now - 600 and not math.isnan(available(at))]
+    assert found["Memory", "10m"] == pytest.approx(np.mean(samples), abs=1e-6)
+
+
+WRONG = [-0.3, -1e-4, 1.6, 1e6, math.inf]
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("form", ["rule", "raw", "custom"])
+@pytest.mark.parametrize("bad", WRONG)
+def test_samples_that_cannot_be_right_are_left_out(tmp_path: Path, form: str, bad: float) -> None:
+    """Every other sample of a node is negative or absurd: the others are its window, and the finding counts them."""
+    now = int(time.time())
+    times = range(now - 1800, now + 1, 15)
+    name = MEMORY if form == "rule" else "own_memory_ratio"
+    plain = PrometheusQuery(name="own", type="Memory", query="own_memory_ratio{$matchers}")
+
+    def lines() -> Iterator[str]:
+        if form == "raw":
+            wrong = 100 * (1 - bad)
+            yield from _node_exporter(
+                times, lambda at: 0.1 * (at - times[0]), lambda at: wrong if at // 15 % 2 else 80.0
+            )
+            return
+        yield f"# TYPE {name} gauge\n"
+        for node in "ab":
+            for at in times:
+                value = bad if node == "a" and at // 15 % 2 else 0.2
+                yield f'{name}{{instance="{node}:9100",replica="x"}} {value!r} {at}\n'
+
+    with run_prometheus(tmp_path, lines()) as url:
+        section = PrometheusSettings(queries=[plain] if form == "custom" else [])
+        settings = Settings(provider=ProviderSettings(name="Prometheus", address=url), prometheus=section)
+        provider = PrometheusProvider(settings)
+        for asked in (window("15m", 900, now), window("5m", 300, now)):
+            fetched = provider.fetch(asked, Deadline.after(20))
+            memory = {m.operator: m.value for m in fetched.nodes["a"].metrics if m.type == "Memory"}
+            assert memory == pytest.approx({"AVG": 20.0, "STD": 0.0}, abs=1e-6)
+            (finding,) = (each for each in fetched.findings if each.kind is Kind.OUT_OF_RANGE)
+            assert (finding.node, finding.window) == ("a", asked.duration)
+            assert re.match("[0-9]+ of [0-9]+ samples are below 0 or above 150 percent of capacity", finding.message)
+
+
+@pytest.mark.server
+def test_rates_that_cannot_be_right_are_left_out(tmp_path: Path) -> None:
+    """A rule of CPU with negative samples has the average of the others, also where one of them ends the window."""
+    now = int(time.time()) // 30 * 30
+    times = range(now - 1800, now + 1, 30)
+
+    def lines() -> Iterator[str]:
+        yield f"# TYPE {CPU} gauge\n"
+        for node in "ab":
+            for at in times:
+                value = -0.4 if node == "a" and at in {now, now - 330, now - 360} else 0.2
+                yield f'{CPU}{{instance="{node}:9100"}} {value!r} {at}\n'
+
+    with run_prometheus(tmp_path, lines()) as url:
+        fetched = provider_at(url).fetch(window("15m", 900, now), Deadline.after(20))
+    for node in "ab":
+        found = {m.operator: m.value for m in fetched.nodes[node].metrics if m.type == "CPU"}
+        assert found == pytest.approx({"AVG": 20.0, "STD": 0.0}, abs=1e-6)
+    (finding,) = (each for each in fetched.findings if each.kind is Kind.OUT_OF_RANGE)
+    assert finding.node == "a"
+    assert finding.message.startswith("3 of 3")
+
+
+def test_a_wrong_scale_is_still_named(tmp_path: Path) -> None:
+    """If all samples of a node are out of range its scale is wrong: the analyzer says so, and nothing is served."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        at = int(time.time())
+        matrix = {"metric": {"instance": "a:9100"}, "values": [[at - 30, "42"], [at, "43"]]}
+        is_matrix = "_over_time" not in handler.path
+        body = {"status": "success", "data": {"resultType": "matrix", "result": [matrix]}}
+        reply(handler, body if is_matrix else vector(("a:9100", "43")))
+
+    with serving(only_rules(answer)) as fake:
+        nodes = provider_at(fake.url).fetch(window("15m", 900), Deadline.after(5)).nodes
+    kept, findings = analyzer.clean(nodes, "15m")
+    assert not kept
+    assert all("is the query's scale right?" in each.message for each in findings if "AVG" in each.message)
+    assert any("AVG is 4250 percent" in each.message for each in findings)
+
+
+def test_shorter_windows_are_not_checked_for_what_the_longest_has_not() -> None:
+    """A fetch without gaps and wrong samples has no more queries than metrics; its longest window is always checked."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        reply(handler, vector(("a:9100", "0.5")) if "count_over_time" not in handler.path else vector())
+
+    with serving(only_rules(answer)) as fake:
+        provider = provider_at(fake.url)
+        provider.fetch(window("15m", 900), Deadline.after(5))
+        for duration, seconds, checked in (("15m", 900, True), ("5m", 300, False), ("10m", 600, False)):
+            fake.requests.clear()
+            provider.fetch(window(duration, seconds), Deadline.after(5))
+            queries = [unquote(path) for path, _ in fake.requests]
+            assert any("count_over_time" in each for each in queries) == checked
+            assert any("min_over_time" in each for each in queries) == checked
+            assert len(queries) <= 6

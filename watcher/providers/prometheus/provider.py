@@ -5,6 +5,7 @@ All queries for a window run concurrently; if some fail, the results of the othe
 """
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -80,6 +81,9 @@ class PrometheusProvider:
         self.pressure_absence = NO_PRESSURE if options.pressure else "prometheus.pressure is false"
         self._operators = settings.watch.operators
         self._timed_window = max(settings.watch.windows, key=duration.seconds)  # one window per fetch is enough
+        self._most_percent = 100 * settings.watch.max_sample_ratio
+        # The longest window contains the others: they are checked only while it has something to find.
+        self._has_gaps = self._has_refused = True
         self._matchers = options.matchers
         self._labels = options.node_label or both_forms(_NODE_LABELS)
         self._node_labels = tuple(self._labels.split(", "))
@@ -100,11 +104,14 @@ class PrometheusProvider:
         Raises:
             ProviderError: every query failed, or none has series.
         """
-        calls: dict[Any, Any] = {"gaps": partial(self._ask_required, Expression.gaps, window, deadline)} | {
+        is_timed = window.duration == self._timed_window
+        calls: dict[Any, Any] = {
             (query, operator): partial(self._ask, query, operator, window, deadline)
             for query in self._due_queries()
             for operator in self._operators
         }
+        if is_timed or self._has_gaps:
+            calls["gaps"] = partial(self._ask_required, Expression.gaps, window, deadline)
         if names_due := self._names.are_due():
             calls["names"] = partial(self._names.read, window.end, deadline)
         answers = gather(calls, deadline, give_up=self._session.abort)
@@ -128,6 +135,7 @@ class PrometheusProvider:
         if further := self._ask_further(succeeded, resolved, window, deadline):
             found += further
             resolved = self._names.resolve(_labels_of(found))
+        findings += self._recompute_refused(found, resolved, window, deadline)
         nodes = self._by_node(found, resolved, window.duration, findings)
         if not nodes:
             raise next(iter(failures.values()), ProviderAnswerError(self._describe_empty_result()))
@@ -136,7 +144,9 @@ class PrometheusProvider:
             nodes[node] = replace(nodes[node], metadata={"coverage": round(coverage[node], 4)})
         # Only windows with gaps can have a stopped node, so the times need no queries in most fetches.
         newest = {}
-        if coverage and window.duration == self._timed_window:
+        if is_timed:
+            self._has_gaps = bool(coverage) or not isinstance(gaps, list)
+        if coverage and is_timed:
             with contextlib.suppress(Exception):  # the gaps are reported already
                 newest = self._newest(resolved, window, deadline)
         return Fetched(nodes, tuple(findings), newest=newest)
@@ -297,7 +307,7 @@ class PrometheusProvider:
         alternatives = self._alternatives(query)
         self._seen.warnings = []
         for expression in alternatives:
-            answer = self._ask_one(expression, operator, window, deadline)
+            answer = self._ask_one(query, expression, operator, window, deadline)
             if answer.values:
                 self._chosen[query] = expression
                 return answer
@@ -327,7 +337,7 @@ class PrometheusProvider:
                 continue
             self._lacking[query, window.duration] = missing, time.monotonic() + _ABSENT_EXPIRY_SECONDS
             calls |= {
-                (query, operator, expression): partial(self._ask_one, expression, operator, window, deadline)
+                (query, operator, expression): partial(self._ask_one, query, expression, operator, window, deadline)
                 for expression in query.expressions
                 if expression != answer.expression
                 for operator in self._operators
@@ -345,11 +355,55 @@ class PrometheusProvider:
             self._lacking[query, window.duration] = lacking - _nodes_of(answer, named), until
         return further
 
-    def _ask_one(self, expression: Expression, operator: Operator, window: Window, deadline: Deadline) -> _QueryAnswer:
+    def _ask_one(
+        self, query: ResourceQuery, expression: Expression, operator: Operator, window: Window, deadline: Deadline
+    ) -> _QueryAnswer:
         self._seen.warnings = []
-        promql = expression.over(window.duration, operator, self._matchers, self._labels)
+        checked = window.duration == self._timed_window or self._has_refused
+        bounds = query.bounds(self._most_percent) if checked else None
+        promql = expression.over(window.duration, operator, self._matchers, self._labels, window.end, bounds)
         series = self._run(promql, window.end, deadline)
         return _QueryAnswer(expression, [self._read(item) for item in series], self._seen.warnings)
+
+    def _recompute_refused(
+        self,
+        found: _Found,
+        resolved: Mapping[NodeLabels, Resolved],
+        window: Window,
+        deadline: Deadline,
+    ) -> list[Finding]:
+        """Compute the statistics of nodes with samples out of range again, without these; return a finding for each."""
+        findings: list[Finding] = []
+        has_refused = False
+        for (query, operator), answer in found:
+            if operator is not Operator.AVG or not answer.expression.is_guarded():
+                continue
+            low, high = query.bounds(self._most_percent) or (-math.inf, math.inf)
+            refused = {labels: resolved[labels].name for labels, value in answer.values if value < low or value > high}
+            if not refused:
+                continue
+            has_refused = True
+            from watcher.providers.prometheus.refused import RefusedSeries  # imports numpy
+
+            def run(promql: str, matcher: str) -> list[dict[str, Any]]:
+                matchers = ",".join(filter(None, (self._matchers, matcher)))
+                filled = promql.replace("$matchers", matchers).replace("$labels", self._labels)
+                return self._run(filled, window.end, deadline)
+
+            series = RefusedSeries(run, self._node_labels_of, self._node_labels, self._operators, self._most_percent)
+            try:
+                computed, counted = series.read(query, answer.expression, refused, window)
+            except Exception as error:  # noqa: BLE001  translated; the analyzer drops the values out of range
+                message = f"samples out of range cannot be read: {self._translated(error)}"
+                findings.append(Finding(Kind.QUERY_FAILED, message, window.duration, metric=query.name))
+                continue
+            findings += counted
+            for (_, other), same in ((key, each) for key, each in found if key[0] is query):
+                if same.expression is answer.expression:
+                    same.values[:] = [(labels, computed.get((labels, other), value)) for labels, value in same.values]
+        if window.duration == self._timed_window:
+            self._has_refused = has_refused
+        return findings
 
     def _due_queries(self) -> list[ResourceQuery]:
         """Return the queries except those of optional metrics that had no series lately."""
@@ -494,7 +548,10 @@ class PrometheusProvider:
 
     def _describe_empty_result(self) -> str:
         tried = dict.fromkeys(
-            expression.promql for query in self._queries if query.required for expression in query.expressions
+            expression.now("$matchers", "$labels")
+            for query in self._queries
+            if query.required
+            for expression in query.expressions
         )
         matchers = f" with {self._matchers}" if self._matchers else ""
         return (

@@ -1,9 +1,9 @@
 """Prometheus queries: for each resource, expressions to try in order.
 
 ``$matchers`` is a placeholder for the label matchers of ``prometheus.matchers``, ``$labels`` for the labels that name a
-node. First the recording rules are tried, then expressions over node_exporter's own series. The latter have the same
-definition as the recording rules, so average and deviation have the same meaning; they are also correct for new nodes.
-They average over processors and replicas, so a node that two Prometheus servers scrape is not counted twice.
+node, ``$at`` for an offset. First the recording rules are tried, then expressions over node_exporter's own series. The
+latter have the same definition as the recording rules, so the deviation has the same meaning; they are also correct for
+new nodes. They average over processors and replicas, so a node that two Prometheus servers scrape is not counted twice.
 """
 
 import math
@@ -26,6 +26,8 @@ _FUNCTIONS = {
 }
 _LOOK_BACK_STEP = "150s"  # half of Prometheus' lookback delta of 5 minutes
 _SELECTOR = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*(\{[^{}]*\})?")
+_ROUNDING_PERCENT = -1e-6  # as sample_range, which imports numpy
+_PIECE = "trimaran_piece"  # label that tells the rates of one window apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +36,108 @@ class Expression:
 
     Attributes:
         name: the metric's published name.
-        promql: an instant expression; its value times the query's scale is a percentage of capacity.
+        promql: an instant expression; its value times the query's scale is a percentage of capacity. In a rate, ``$at``
+            follows each series and each range.
         smoothing: the time span that the expression averages over, such as ``5m``; empty if unknown.
         source: selector of one of the series that the expression is computed from; empty if the expression is itself
             a plain series, or if the series are unknown.
+        gauge: the expression over a window, with ``$function`` for a function such as ``avg_over_time`` and ``$window``
+            for its range; empty for a rate, a plain series, or if unknown.
+        falls: whether the value of ``gauge`` falls where its series rises.
     """
 
     name: str
     promql: str
     smoothing: str = ""
     source: str = ""
+    gauge: str = ""
+    falls: bool = False
 
-    def over(self, window: str, operator: Operator, matchers: str, labels: str) -> str:
-        """Return the expression that computes an operator over a window."""
-        inner = self.promql.replace("$matchers", matchers).replace("$labels", labels)
-        ranged = f"{inner}[{window}]" if self.is_selector() else f"({inner})[{window}:{STEP}]"
-        function = _FUNCTIONS.get(operator) or f"quantile_over_time({QUANTILES[operator]}, %s)"
-        return function % ranged
+    def over(
+        self,
+        window: str,
+        operator: Operator,
+        matchers: str,
+        labels: str,
+        end: int | None = None,
+        bounds: tuple[float, float] | None = None,
+    ) -> str:
+        """Return the expression that computes an operator over a window.
+
+        Args:
+            window: the window's duration, such as ``15m``.
+            operator: the operator.
+            matchers: label matchers for all series.
+            labels: the labels that name a node.
+            end: end of the window, Unix seconds; None for an expression that is right for any end, and slower.
+            bounds: the lowest and the highest possible sample, in the expression's unit. For a node with another one
+                the average is replaced by such a sample. Rates of counters are not checked.
+        """
+        if operator is Operator.AVG:
+            text = self._average(window, end)
+            if bounds is not None and (guard := self._guard(window, *bounds)):
+                text = f"{guard} or {text}"
+        else:
+            function = _FUNCTIONS.get(operator) or f"quantile_over_time({QUANTILES[operator]}, %s)"
+            text = function % self.samples(window)
+        return _filled(text, matchers, labels)
+
+    def samples(self, window: str, step: str = STEP) -> str:
+        """Return PromQL for the samples of a plain series in a window, else for one value a step, with placeholders."""
+        return f"{self._at()}[{window}]" if self.is_selector() else f"({self._at()})[{window}:{step}]"
+
+    def rates(self, window: str, end: int) -> str:
+        """Return PromQL for rates that together span exactly a window, with placeholders; empty for other expressions.
+
+        The rate over five minutes at 0, 5 and 10 minutes before the end has exactly 15 minutes as its mean, while the
+        mean of all such rates in the window looks back 20 minutes. A subquery evaluates at multiples of its step; the
+        offset moves these to the end of the window. Separate queries for the offsets would cost three times as much.
+        """
+        count, step = self._pieces(window)
+        if not count:
+            return ""
+        ahead = end % step
+        reach = ahead + (count - 1) * step + step // 2
+        return f"({self._at(f' offset -{ahead}s' if ahead else '')})[{reach}s:{step}s]"
+
+    def is_guarded(self) -> bool:
+        """Return whether :meth:`over` checks samples against bounds."""
+        return bool(self._guard("1m", 0, 1))
+
+    def _average(self, window: str, end: int | None) -> str:
+        count, step = self._pieces(window)
+        if count == 1:
+            return self._at()
+        if count and end is not None:
+            return f"avg_over_time({self.rates(window, end)})"
+        if count:
+            pieces = (self._at(f" offset {each * step}s" if each else "") for each in range(count))
+            named = (f'label_replace({piece}, "{_PIECE}", "{each}", "", "")' for each, piece in enumerate(pieces))
+            return f"avg without ({_PIECE}) ({' or '.join(named)})"
+        return self._gauge("avg_over_time", window) or f"avg_over_time({self.samples(window)})"
+
+    def _pieces(self, window: str) -> tuple[int, int]:
+        """Return the number of rates whose spans make up a window, and their distance in seconds; 0 if it is no rate.
+
+        The spans overlap where the window is not a multiple of them.
+        """
+        if not self.smoothing or "$at" not in self.promql:
+            return 0, 0
+        seconds, span = duration.seconds(window), duration.seconds(self.smoothing)
+        count = max(1, -(-seconds // span))
+        return count, (seconds - span) // (count - 1) if count > 1 else span
+
+    def _guard(self, window: str, lowest: float, highest: float) -> str:
+        functions = ("max_over_time", "min_over_time") if self.falls else ("min_over_time", "max_over_time")
+        low, high = (self._gauge(function, window) for function in functions)
+        return low and f"{low} < {lowest:g} or {high} > {highest:g}"
+
+    def _gauge(self, function: str, window: str) -> str:
+        template = f"$function({self._at()}[$window])" if self.is_selector() else self.gauge
+        return template.replace("$function", function).replace("$window", window)
+
+    def _at(self, offset: str = "") -> str:
+        return self.promql.replace("$at", offset)
 
     def gaps(self, window: str, matchers: str, labels: str) -> str:
         """Return PromQL for the share of a window in which a node has samples, from 0 to 1, for nodes with gaps only.
@@ -59,7 +146,8 @@ class Expression:
         """
         selector = self._selector(matchers)
         steps = max(1, duration.seconds(window) // duration.seconds(STEP))
-        return selector and f"max by ({labels}) (count_over_time({selector}[{window}:{STEP}])) / {steps} < 1"
+        # Compared first: the division then concerns few nodes.
+        return selector and f"(max by ({labels}) (count_over_time({selector}[{window}:{STEP}])) < {steps}) / {steps}"
 
     def newest_alive(self, _window: str, matchers: str, _labels: str) -> str:
         """Return PromQL for the time of each live series' newest sample, Unix seconds; empty if they are unknown."""
@@ -77,14 +165,18 @@ class Expression:
 
     def now(self, matchers: str, labels: str) -> str:
         """Return PromQL for the present value, with the placeholders filled in."""
-        return self.promql.replace("$matchers", matchers).replace("$labels", labels)
+        return _filled(self._at(), matchers, labels)
 
     def is_selector(self) -> bool:
         """Return whether the expression is a plain series, such as a recording rule, and so needs no subquery."""
-        return _SELECTOR.fullmatch(self.promql) is not None
+        return _SELECTOR.fullmatch(self._at()) is not None
 
     def _selector(self, matchers: str) -> str:
-        return (self.promql if self.is_selector() else self.source).replace("$matchers", matchers)
+        return (self._at() if self.is_selector() else self.source).replace("$matchers", matchers)
+
+
+def _filled(promql: str, matchers: str, labels: str) -> str:
+    return promql.replace("$matchers", matchers).replace("$labels", labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +200,27 @@ class ResourceQuery:
         """The name of the first expression, for messages."""
         return self.expressions[0].name
 
+    def bounds(self, most_percent: float) -> tuple[float, float] | None:
+        """Return the lowest and the highest possible sample in the unit of the expressions; None if it is unknown.
 
-_CPU = Expression("instance:node_cpu:ratio", "instance:node_cpu:ratio{$matchers}", "5m")
-_CPU_5M = Expression("instance:node_cpu_utilisation:rate5m", "instance:node_cpu_utilisation:rate5m{$matchers}", "5m")
-_CPU_1M = Expression("instance:node_cpu_utilisation:rate1m", "instance:node_cpu_utilisation:rate1m{$matchers}", "1m")
+        Args:
+            most_percent: the largest possible sample, percent of capacity.
+        """
+        if not self.scale:
+            return None
+        lowest, highest = sorted((_ROUNDING_PERCENT / self.scale, most_percent / self.scale))
+        return lowest, highest
+
+
+_CPU = Expression("instance:node_cpu:ratio", "instance:node_cpu:ratio{$matchers}$at", "5m")
+_CPU_5M = Expression("instance:node_cpu_utilisation:rate5m", "instance:node_cpu_utilisation:rate5m{$matchers}$at", "5m")
+_CPU_1M = Expression("instance:node_cpu_utilisation:rate1m", "instance:node_cpu_utilisation:rate1m{$matchers}$at", "1m")
 _RAW_CPU = Expression(
     "instance:node_cpu:ratio",
     # A rate over 5 minutes is too low for a younger series. The time of processor 0 over all modes grows by one second
     # per second, so its rate is too low by the same factor: the quotient is right.
-    'avg by ($labels) (sum without (mode) (rate(node_cpu_seconds_total{mode!~"idle|iowait|steal",$matchers}[5m])))'
-    ' / avg by ($labels) (sum without (mode) (rate(node_cpu_seconds_total{cpu="0",$matchers}[5m])))',
+    'avg by ($labels) (sum without (mode) (rate(node_cpu_seconds_total{mode!~"idle|iowait|steal",$matchers}[5m]$at)))'
+    ' / avg by ($labels) (sum without (mode) (rate(node_cpu_seconds_total{cpu="0",$matchers}[5m]$at)))',
     "5m",
 )
 _MEMORY = Expression("instance:node_memory_utilisation:ratio", "instance:node_memory_utilisation:ratio{$matchers}")
@@ -125,12 +228,15 @@ _RAW_MEMORY = Expression(
     "instance:node_memory_utilisation:ratio",
     "1 - avg by ($labels) (node_memory_MemAvailable_bytes{$matchers} / node_memory_MemTotal_bytes{$matchers})",
     source="node_memory_MemAvailable_bytes{$matchers}",
+    gauge="1 - avg by ($labels) ($function(node_memory_MemAvailable_bytes{$matchers}[$window])"
+    " / avg_over_time(node_memory_MemTotal_bytes{$matchers}[$window]))",
+    falls=True,
 )
 # The kubelets alone, without node_exporter: the root cgroup, and the machine's size.
 _KUBELET_CPU = Expression(
     "instance:node_cpu:ratio",
-    'max by ($labels) (rate(container_cpu_usage_seconds_total{id="/",$matchers}[5m]))'
-    " / max by ($labels) (machine_cpu_cores{$matchers})",
+    'max by ($labels) (rate(container_cpu_usage_seconds_total{id="/",$matchers}[5m]$at))'
+    " / max by ($labels) (machine_cpu_cores{$matchers}$at)",
     "5m",
     source='container_cpu_usage_seconds_total{id="/",$matchers}',
 )
@@ -139,23 +245,25 @@ _KUBELET_MEMORY = Expression(
     'max by ($labels) (container_memory_working_set_bytes{id="/",$matchers})'
     " / max by ($labels) (machine_memory_bytes{$matchers})",
     source='container_memory_working_set_bytes{id="/",$matchers}',
+    gauge='max by ($labels) ($function(container_memory_working_set_bytes{id="/",$matchers}[$window]))'
+    " / max by ($labels) (machine_memory_bytes{$matchers})",
 )
 _DISK = Expression(
     "instance_device:node_disk_io_time_seconds:rate5m",
-    "max by ($labels) (instance_device:node_disk_io_time_seconds:rate5m{$matchers})",
+    "max by ($labels) (instance_device:node_disk_io_time_seconds:rate5m{$matchers}$at)",
     "5m",
 )
 _RAW_DISK = Expression(
     "instance_device:node_disk_io_time_seconds:rate5m",
-    "max by ($labels) (rate(node_disk_io_time_seconds_total{$matchers}[5m]))",
+    "max by ($labels) (rate(node_disk_io_time_seconds_total{$matchers}[5m]$at))",
     "5m",
 )
 
 
 def _link(direction: str) -> Expression:
     # Percent of the link's speed, for the busiest link; a link of unknown speed reports a negative speed.
-    rate = f'rate(node_network_{direction}_bytes_total{{device!="lo",$matchers}}[5m])'
-    speed = "(node_network_speed_bytes{$matchers} > 0)"
+    rate = f'rate(node_network_{direction}_bytes_total{{device!="lo",$matchers}}[5m]$at)'
+    speed = "(node_network_speed_bytes{$matchers}$at > 0)"
     name = f"instance:node_network_{direction}_bytes:rate:sum"
     return Expression(name, f"max by ($labels) ({rate} / {speed})", "5m")
 
@@ -172,7 +280,11 @@ _MEMORY_RULES = {
     "openshift": (_MEMORY, _RAW_MEMORY),
     "node-exporter": (_RAW_MEMORY,),
 }
-_GPU = Expression("DCGM_FI_DEV_GPU_UTIL", "avg by ($labels) (DCGM_FI_DEV_GPU_UTIL{$matchers})")
+_GPU = Expression(
+    "DCGM_FI_DEV_GPU_UTIL",
+    "avg by ($labels) (DCGM_FI_DEV_GPU_UTIL{$matchers})",
+    gauge="avg by ($labels) ($function(DCGM_FI_DEV_GPU_UTIL{$matchers}[$window]))",
+)
 
 
 #: Reasons for missing series of pressure.
@@ -191,22 +303,44 @@ def _pressure(resource: str, kind: str) -> tuple[Expression, ...]:
     """
     series = f"pressure_{resource}_{'waiting' if kind == 'some' else 'stalled'}_seconds_total"
     root = '{id="/",$matchers}'
-    counted = f"max by ($labels) (container_pressure_cpu_waiting_seconds_total{root}) > 0"
+    counted = f"max by ($labels) (container_pressure_cpu_waiting_seconds_total{root}$at) > 0"
     return (
-        Expression(f"node_{series}", f"avg by ($labels) (rate(node_{series}{{$matchers}}[5m]))", "5m"),
-        Expression(f"container_{series}", f"max by ($labels) (rate(container_{series}{root}[5m])) and {counted}", "5m"),
+        Expression(f"node_{series}", f"avg by ($labels) (rate(node_{series}{{$matchers}}[5m]$at))", "5m"),
+        Expression(
+            f"container_{series}", f"max by ($labels) (rate(container_{series}{root}[5m]$at)) and {counted}", "5m"
+        ),
     )
 
 
 def _energy(watts: float) -> tuple[Expression, ...]:
-    kepler = "sum by ($labels) (rate(kepler_node_platform_joules_total{$matchers}[5m]))"
-    kepler_cpu = "sum by ($labels) (rate(kepler_node_cpu_joules_total{$matchers}[5m]))"
-    scaphandre = "max by ($labels) (scaph_host_power_microwatts{$matchers}) / 1e6"
+    kepler = "sum by ($labels) (rate(kepler_node_platform_joules_total{$matchers}[5m]$at))"
+    kepler_cpu = "sum by ($labels) (rate(kepler_node_cpu_joules_total{$matchers}[5m]$at))"
+    scaphandre, scaphandre_gauge = (
+        f"max by ($labels) ({series}) / 1e6 / {watts:g}"
+        for series in (
+            "scaph_host_power_microwatts{$matchers}",
+            "$function(scaph_host_power_microwatts{$matchers}[$window])",
+        )
+    )
     return (
         Expression("kepler_node_platform_joules_total", f"{kepler} / {watts:g}", "5m"),
         Expression("kepler_node_cpu_joules_total", f"{kepler_cpu} / {watts:g}", "5m"),
-        Expression("scaph_host_power_microwatts", f"{scaphandre} / {watts:g}"),
+        Expression("scaph_host_power_microwatts", scaphandre, gauge=scaphandre_gauge),
     )
+
+
+def _custom(name: str, promql: str, smoothing: str) -> Expression:
+    """Return a user's expression; the mean of a series that is itself an average is that of a rate."""
+    if not _SELECTOR.fullmatch(promql):
+        return Expression(name, promql, smoothing, gauge=f"$function(({promql})[$window:{STEP}])")
+    return Expression(name, f"{promql}$at" if _is_duration(smoothing) else promql, smoothing)
+
+
+def _is_duration(text: str) -> bool:
+    try:
+        return duration.seconds(text) > 0
+    except ValueError:
+        return False
 
 
 def value_of(series: Mapping[str, Any]) -> float:
@@ -234,7 +368,7 @@ def queries(settings: PrometheusSettings) -> tuple[ResourceQuery, ...]:
     custom = tuple(
         ResourceQuery(
             query_settings.type,
-            (Expression(query_settings.name, query_settings.query, query_settings.smoothing),),
+            (_custom(query_settings.name, query_settings.query, query_settings.smoothing),),
             query_settings.scale,
             required=True,
         )

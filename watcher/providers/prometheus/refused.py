@@ -1,0 +1,115 @@
+"""Windows of nodes with samples that cannot be right: their statistics, computed without these samples.
+
+Prometheus computes the average over all samples. The query for it also compares the lowest and the highest of them with
+what is possible, and only the nodes that it refuses are asked for the samples themselves.
+"""
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from watcher.findings import Finding
+from watcher.model import Operator, Window
+from watcher.providers.node_names import NodeLabels
+from watcher.providers.prometheus.queries import Expression, ResourceQuery
+from watcher.windows.operators import Floats, statistics
+from watcher.windows.sample_range import leave_out, left_out
+
+Run = Callable[[str, str], list[dict[str, Any]]]
+_STEP = "5s"  # a divisor of every usual scrape interval, so that each sample counts as often as the others
+_MOST_NAMED = 100  # nodes that a query names; for more it asks for all
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedSeries:
+    """Reads the samples of some nodes, and computes their statistics without those that cannot be right.
+
+    Attributes:
+        run: runs PromQL, with further label matchers, and returns the series with their samples.
+        labels_of: returns the node labels of a series.
+        label_names: names of the node labels.
+        operators: the operators to compute.
+        most_percent: the largest possible sample, percent of capacity.
+    """
+
+    run: Run
+    labels_of: Callable[[dict[str, Any]], NodeLabels]
+    label_names: Sequence[str]
+    operators: Sequence[Operator]
+    most_percent: float
+
+    def read(
+        self,
+        query: ResourceQuery,
+        expression: Expression,
+        refused: Mapping[NodeLabels, str],
+        window: Window,
+    ) -> tuple[dict[tuple[NodeLabels, Operator], float], list[Finding]]:
+        """Return the statistics of nodes, in the expression's unit, and a finding for each of them.
+
+        Args:
+            query: the query of the metric.
+            expression: the expression that has series.
+            refused: node labels of the series to read, and the name of the node.
+            window: the window.
+        """
+        samples = self._values(expression.samples(window.duration, _STEP), refused)
+        rates = expression.rates(window.duration, window.end)
+        averaged = self._values(rates, refused) if rates else samples
+        found: dict[tuple[NodeLabels, Operator], float] = {}
+        findings = []
+        for labels, node in refused.items():
+            valid, dropped, example = self._valid(samples, labels, query.scale)
+            if dropped:
+                numbers = dropped, dropped + int((~np.isnan(valid)).sum()), example
+                findings.append(left_out(node, expression.name, window.duration, *numbers, self.most_percent))
+            _, computed = statistics(valid, self.operators)
+            if rates:
+                valid, _, _ = self._valid(averaged, labels, query.scale)
+                computed |= statistics(valid, [Operator.AVG])[1]
+            if not np.isnan(valid).all():
+                found |= {(labels, each): float(result[0]) / query.scale for each, result in computed.items()}
+        return found, findings
+
+    def _valid(
+        self, values: Mapping[NodeLabels, list[float]], labels: NodeLabels, scale: float
+    ) -> tuple[Floats, int, float]:
+        """Return the right values of a node, in percent, shape (1, values), the number of others, and one of them."""
+        percent = np.array(values.get(labels, []))[None] * scale
+        valid, dropped, example = leave_out(percent, self.most_percent)
+        return valid, int(dropped[0]), float(example[0])
+
+    def _values(self, promql: str, refused: Collection[NodeLabels]) -> dict[NodeLabels, list[float]]:
+        """Return the values of the series of some nodes, replicas together."""
+        matcher = self._matcher(refused)
+        values = self._grouped(self.run(promql, matcher))
+        if matcher and set(refused) - values.keys():  # a label of the result need not be one of the series
+            values = self._grouped(self.run(promql, ""))
+        return values
+
+    def _grouped(self, series: list[dict[str, Any]]) -> dict[NodeLabels, list[float]]:
+        values: dict[NodeLabels, list[float]] = {}
+        for item in series:
+            values.setdefault(self.labels_of(item), []).extend(_floats(item.get("values")))
+        return values
+
+    def _matcher(self, refused: Collection[NodeLabels]) -> str:
+        """Return a label matcher that selects the nodes; empty if there are too many, or no label names all of them."""
+        if len(refused) > _MOST_NAMED:
+            return ""
+        for name, values in zip(self.label_names, zip(*refused, strict=True), strict=True):
+            if all(values):
+                pattern = "|".join(re.escape(value) for value in sorted(set(values)))
+                escaped = pattern.replace("\\", "\\\\").replace('"', '\\"')
+                return f'{name}=~"{escaped}"'
+        return ""
+
+
+def _floats(samples: Any) -> list[float]:
+    try:
+        return [float(text) for _, text in samples or ()]
+    except (TypeError, ValueError):
+        return []
