@@ -43,6 +43,8 @@ class PodUseTable:
             with the newest step, so it may have begun a moment ago.
         courses: mean use of a pod of the same workload in each hour of the day (UTC), cores and GiB, shape
             (2, pods, 24).
+        waiting: highest share of a round of the last hour for which each pod waited for CPU (PSI) though no limit of
+            its own throttled it, shape (pods,); NaN if unknown. None if nothing is known.
     """
 
     timestamp: float
@@ -56,6 +58,7 @@ class PodUseTable:
     cpu_cores: Float16s
     memory_gib: Float16s
     courses: Float16s
+    waiting: Float64s | None = None
 
     def __len__(self) -> int:
         return len(self.uids)
@@ -82,4 +85,5 @@ class PodUseTable:
             cpu_cores=np.concatenate([part.cpu_cores for part in parts]),
             memory_gib=np.concatenate([part.memory_gib for part in parts]),
             courses=np.concatenate([part.courses for part in parts], axis=1),
+            waiting=np.concatenate([np.full(len(p), np.nan) if p.waiting is None else p.waiting for p in parts]),
         )

@@ -114,6 +114,7 @@ class World:
         now: Unix time.
         use_age: age of the newest step of the pods' use, seconds.
         gone: manifests of pods that are gone, whose use the watcher still knows.
+        waiting: share of the time for which pods waited for CPU, by name; 0 without one.
     """
 
     nodes: list[dict[str, Any]]
@@ -126,6 +127,7 @@ class World:
     now: float = NOW
     use_age: float = 60.0
     gone: list[dict[str, Any]] = field(default_factory=list)
+    waiting: dict[str, float] = field(default_factory=dict)
 
     def pod(self, name: str) -> dict[str, Any]:
         """Return the manifest of a pod."""
@@ -166,6 +168,7 @@ class World:
             cpu_cores=(cores[:, None] * np.ones(STEPS)).astype(np.float16),
             memory_gib=np.full((len(pods), PERIODS), 0.2, np.float16),
             courses=np.zeros((2, len(pods), HOURS), np.float16),
+            waiting=np.array([self.waiting.get(one.name, 0.0) for one in pods]) if self.waiting else None,
         )
 
     def _sums(self) -> dict[str, float]:

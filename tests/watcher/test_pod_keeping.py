@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from support.pod_rounds import BEGIN, ROUND, a_pod, pod_round, use_of_pods
 from support.servers import wait_until
 
-from watcher.pod_use_table import STEPS
+from watcher.pod_use_table import STEPS, PodUseTable
 from watcher.store import Store
 from watcher.wire import WireError
 from watcher.wire.pod_use import decode_pod_use, encode_pod_use
@@ -24,7 +25,7 @@ from watcher.workloads.pods import PodKey
 
 NODES = ("n1", "n2")
 COLUMNS = ("timestamp", "uids", "names", "nodes", "workloads", "revisions", "since", "last_seen", "cpu_cores",
-           "memory_gib", "courses")  # fmt: skip
+           "memory_gib", "courses", "waiting")  # fmt: skip
 
 
 def keeping(store, courses=None):
@@ -78,6 +79,47 @@ def test_an_unknown_container_makes_the_pod_unknown():
     table = kept.table(["n1"])
     assert np.isnan(table.cpu_cores).all()
     assert table.memory_gib[0, -1] == 3.0
+
+
+def test_waiting_for_the_cpu_of_the_node_is_known_for_an_hour():
+    """The highest share of a round of the last hour counts, without pods that a limit of their own throttles."""
+    pods = {PodKey("shop", name): a_pod(name, "n1") for name in ("free", "limited", "calm")}
+
+    def after(*rounds):
+        kept = keeping(Store(None))
+        for number, (throttled, waiting) in enumerate(rounds):
+            use = use_of_pods(
+                BEGIN + ROUND * number, ("free", "main", 1, 1), ("free", "proxy", 1, 1), ("limited", "main", 1, 1),
+                ("limited", "proxy", 1, 1), ("calm", "main", 1, 1),
+            )  # fmt: skip
+            strain = np.array([[0.0, np.nan, throttled, np.nan, np.nan], [waiting, 0.2, waiting, waiting, np.nan]])
+            kept.observe(replace(use, strain=strain), pods)
+        table = kept.table(["n1"])
+        assert same(decode_pod_use(encode_pod_use(table)), replace(table, waiting=table.waiting.astype(np.float16)
+                                                                   .astype(np.float64))) == []  # fmt: skip
+        return dict(zip(table.names, np.nan_to_num(table.waiting, nan=-1).round(3).tolist(), strict=True))
+
+    assert after((0.5, 0.4)) == {"shop/free": 0.4, "shop/limited": 0.0, "shop/calm": -1}
+    assert after((0.04, 0.4), (0.04, 0.1))["shop/limited"] == 0.4
+    assert after((0.04, 0.4), *[(0.04, 0.3)] * 11)["shop/free"] == 0.4
+    assert after((0.04, 0.4), *[(0.04, 0.3)] * 12)["shop/free"] == 0.3
+    kept = keeping(Store(None))
+    kept.observe(use_of_pods(BEGIN, ("free", "main", 1, 1)), pods)
+    assert np.isnan(kept.table(["n1"]).waiting).all()
+
+
+def test_a_watcher_of_an_older_version_knows_no_waiting():
+    """Without the column nothing is known of it; joined tables know what their parts do."""
+    import orjson
+
+    kept = keeping(Store(None))
+    kept.observe(*pod_round(0))
+    table = kept.table(NODES)
+    document = orjson.loads(encode_pod_use(table))
+    del document["waiting"]
+    old = decode_pod_use(orjson.dumps(document))
+    assert old.waiting is None
+    assert len(PodUseTable.joined([old, table]).waiting) == 2 * len(table)
 
 
 def test_rounds_of_a_minute_are_averaged():

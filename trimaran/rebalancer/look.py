@@ -169,6 +169,15 @@ def plan_arrays(
     return PlanArrays([member for _, member in look.running], problem, is_known)
 
 
+def measured_cpu(use: PodUseTable, pods: Sequence[Pod]) -> tuple[Float16s, Float16s]:
+    """Return the measured CPU of pods in each step, and the mean of their workloads in the present hour of the day.
+
+    Cores, shapes (pods, 288) and (pods,); NaN where unknown.
+    """
+    hour = int(use.timestamp - STEP_SECONDS) // 3600 % HOURS
+    return _rows(use.cpu_cores, _places(use, pods)), _courses(use, [pod.workload for pod in pods])[0, :, hour]
+
+
 def recent_moves(table: NodeTable, records: Sequence[MoveRecord]) -> Iterator[RecentMove]:
     """Yield the moves that were made, as the correction of measured loads takes them.
 

@@ -47,6 +47,7 @@ class MoveRecord:
         landed_on: name of the replacement's node; "" if it has none.
         startup: time that the evicted pod took from its creation to Ready, seconds.
         cores: CPU use of the evicted pod in the quarter of an hour before the plan, cores.
+        hidden: CPU that the pod may need in addition, because its node was saturated, cores.
         youngest: creation time of the youngest pod of the workload before the eviction; its replacement is younger.
         restarts_before, restarts: restarts of the evicted pod, and of its replacement.
         measured: measured reduction of the cost; None before it is measured.
@@ -76,6 +77,7 @@ class MoveRecord:
     landed_on: str = ""
     startup: float = 0.0
     cores: float = 0.0
+    hidden: float = 0.0
     youngest: float = 0.0
     restarts_before: int = 0
     restarts: int = 0

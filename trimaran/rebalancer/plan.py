@@ -17,6 +17,7 @@ from trimaran.planning.moves.correction import corrected_loads
 from trimaran.planning.moves.gains import GainRule
 from trimaran.rebalancer.bad_looks import BadLooks
 from trimaran.rebalancer.caps import Caps
+from trimaran.rebalancer.demand import demand_bounds
 from trimaran.rebalancer.eligibility import (
     NodeRefusal,
     Reason,
@@ -140,6 +141,8 @@ class _Search:
         cpu, memory = percents(use, capacity, HOUR_STEPS)
         # The sum of the pods leaves out what runs outside of pods, and pods whose use is not known.
         self._levels = np.maximum(cpu, [measured.get(name, 0.0) for name in self._names]), memory
+        self._needed = demand_bounds(look, self._arrays, use[0], measured)
+        self._add_hidden_demand()
         roles = NodeRoles(look, rules, self._caps, self._cooldowns, use, capacity, measured)
         self._sources, self._targets = roles.sources(), roles.targets()
         self._is_target = np.array([name not in self._targets for name in self._names], np.bool_)
@@ -266,9 +269,18 @@ class _Search:
         problem, table = self._arrays.problem, self._look.table
         pod = self._arrays.members[place].pod
         accepts = table.rows.constraints.allows(pod) & table.feasible(pod)
-        for level, capacity, use in zip(self._levels, problem.capacity, self._own_use(place), strict=True):
+        needed = float(self._needed[place]), self._own_use(place)[1]
+        for level, capacity, use in zip(self._levels, problem.capacity, needed, strict=True):
             accepts &= level + 100 * use / np.maximum(capacity, 1e-9) <= self._rules.nodes.target_percent
         return accepts & self._is_target
+
+    def _add_hidden_demand(self) -> None:
+        """Add to the targets of recent moves what the moved pods may need and their metrics do not show yet."""
+        capacity, begin = self._arrays.problem.capacity[0], self._look.window[0]
+        for record in self._records:
+            if record.is_made and record.hidden and record.evicted_at >= begin and record.node in self._look.table:
+                row = self._look.table.row(record.node)
+                self._levels[0][row] += 100 * record.hidden / max(float(capacity[row]), 1e-9)
 
     def _own_use(self, place: int) -> tuple[float, float]:
         """Return the mean CPU and memory use of a pod in the last hour, cores and GiB."""
@@ -326,5 +338,6 @@ class _Search:
             planned_at=self._look.now,
             startup=max(0.0, (facts.ready_at or 0.0) - facts.created_at),
             cores=float(self._arrays.problem.cpu[move.pod, -PERIOD_STEPS:].mean(dtype=float)),
+            hidden=max(0.0, float(self._needed[move.pod]) - self._own_use(move.pod)[0]),
             restarts_before=facts.restarts,
         )

@@ -172,6 +172,8 @@ POD_USE = _object(
         "memory_gib": _halves("Highest memory of each pod in 96 quarters of an hour, GiB, the oldest first"),
         "cpu_course": _halves("Mean CPU of a pod of each workload in each hour of the day (UTC), cores"),
         "memory_course": _halves("Mean memory of a pod of each workload in each hour of the day (UTC), GiB"),
-    }
+        "waiting": _halves("Highest share of a round of the last hour for which each pod waited for its node's CPU"),
+    },
+    "waiting",
 )
 """Use of single pods over the last day."""

@@ -36,6 +36,7 @@ def encode_pod_use(table: PodUseTable) -> bytes:
             **{name: getattr(table, name).tolist() for name in _TIMES},
             **{name: _text(getattr(table, name)) for name in _ROWS},
             **{name: _text(course) for name, course in zip(_COURSES, courses, strict=True)},
+            **({} if table.waiting is None else {"waiting": _text(table.waiting.astype(np.float16))}),
         }
     )
 
@@ -66,13 +67,17 @@ def _decoded(document: Mapping[str, Any]) -> PodUseTable:
     courses = np.stack([_rows(document[name], (len(workloads), HOURS)) for name in _COURSES])[:, place]
     of_pods = tuple(workloads[each] for each in place.tolist())
     timestamp = float(document["timestamp"])
-    return PodUseTable(timestamp, uids, names, nodes, of_pods, revisions, since, last_seen, cpu, memory, courses)
+    known = document.get("waiting")  # an older watcher has none
+    waiting = None if known is None else _rows(known, (count,)).astype(np.float64)
+    return PodUseTable(
+        timestamp, uids, names, nodes, of_pods, revisions, since, last_seen, cpu, memory, courses, waiting
+    )
 
 
 def _text(rows: Float16s) -> str:
     return base64.b64encode(np.ascontiguousarray(rows, "<f2").tobytes()).decode()
 
 
-def _rows(text: Any, shape: tuple[int, int]) -> Float16s:
+def _rows(text: Any, shape: tuple[int, ...]) -> Float16s:
     rows = np.frombuffer(base64.b64decode(text, validate=True), "<f2").reshape(shape)
     return rows.astype(np.float16, copy=False)

@@ -1,6 +1,7 @@
 """The last day of the use of single pods: rounds in, rows for the store and tables out; no clock, no file."""
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,17 +20,19 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _GIB = 1024**3
+_THROTTLED = 0.05  # share of the CPU periods from which on a pod waits for its own limit
 _UNKNOWN_COURSE = np.full((2, HOURS), np.nan)
 
 
 class _KeptPod:
-    """Names of a pod, and the first and the newest step in which it was measured."""
+    """Names of a pod, the first and the newest step in which it was measured, and when it last waited for CPU."""
 
-    __slots__ = ("first", "last", "name", "node", "number", "revision", "uid", "workload")
+    __slots__ = ("first", "last", "name", "node", "number", "revision", "uid", "waited", "waiting", "workload")
 
     def __init__(self, number: int, texts: Sequence[str], workload: Workload, first: int) -> None:
         self.number, self.workload, self.first, self.last = number, workload, first, first
         self.uid, self.name, self.node, self.revision = texts
+        self.waiting, self.waited = np.nan, first  # share of a round, and its step; not stored
 
     @property
     def key(self) -> str:
@@ -83,6 +86,7 @@ class PodUseDay:
             cpu = self._mean_of_step(newest, keys, cpu)
         for step in range(max(first, self._history.newest), newest + 1):
             self._history.observe(step, keys, cpu, memory)
+        self._note_waiting(use, pods, newest)
         gone = self._forget_gone(newest)
         hours = range(first // HOUR_STEPS, newest // HOUR_STEPS + 1)
         blocks = {hour: self._block(hour) for hour in hours}
@@ -111,7 +115,27 @@ class PodUseDay:
             float((newest + 1) * STEP_SECONDS) if newest >= 0 else 0.0,
             *names, [pod.workload for pod in pods], [pod.revision for pod in pods],
             since, last_seen, cpu, memory, _half(course),
+            np.array([pod.waiting if pod.waited > newest - HOUR_STEPS else np.nan for pod in pods], np.float64),
         )  # fmt: skip
+
+    def _note_waiting(self, use: "ContainerUse", pods: "RunningPods", newest: int) -> None:
+        """Note which pods waited for CPU that their node did not have: none of their containers was throttled."""
+        if use.strain is None:
+            return
+        throttled, waiting = np.nan_to_num(use.strain)
+        throttling, longest = defaultdict[tuple[str, str], float](float), dict[tuple[str, str], float]()
+        for row in np.flatnonzero((waiting > 0) | (throttled > 0)).tolist():
+            name = use.namespaces[row], use.pods[row]
+            throttling[name] = max(throttling[name], float(throttled[row]))
+            longest[name] = max(longest.get(name, 0.0), float(waiting[row]))
+        for name, share in longest.items():
+            running = pods.get(name)  # type: ignore[call-overload]  # as in use_round
+            kept = None if running is None else self._pods.get(running.uid or "/".join(name))
+            if kept is None:
+                continue
+            waited = 0.0 if throttling[name] >= _THROTTLED else share
+            if kept.waited <= newest - HOUR_STEPS or not waited < kept.waiting:
+                kept.waiting, kept.waited = waited, newest
 
     def restore(self, stored: StoredPodUse) -> None:
         """Take stored pods and blocks; a block that is damaged is left out."""
