@@ -16,7 +16,7 @@ from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import JOB, write_trace
 
 pytestmark = pytest.mark.e2e
-SCRIPT = Path(__file__).parents[2] / "benchmarks/live_replay"
+SCRIPT = Path(__file__).parents[2] / "research/live_replay"
 
 
 def run(*arguments: object, statuses: tuple[int, ...] = (0,)) -> str:

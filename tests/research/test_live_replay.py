@@ -19,7 +19,7 @@ from trimaran.simulator.windows import Windows
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import Trace
 
-FOLDER = Path(__file__).parents[2] / "benchmarks/live_replay"
+FOLDER = Path(__file__).parents[2] / "research/live_replay"
 OWN = ("cut", "live", "outcomes", "placements")
 
 

@@ -1,9 +1,9 @@
 """Live replay: worlds played on a real control plane with the services as they ship, and compared with the simulator.
 
-    python benchmarks/live_replay run FOLDER --world DIR... [--policy NAME[+MOVER]...] [--runs 3] [--from-hour 12]
+    python research/live_replay run FOLDER --world DIR... [--policy NAME[+MOVER]...] [--runs 3] [--from-hour 12]
         [--hours 12] [--warm-up-hours HOURS/4] [--speed 20] [--form bare] [--deadline-seconds 0.04]
-    python benchmarks/live_replay check FOLDER [--change no-levels|double-windows|late-metrics]
-    python benchmarks/live_replay outcome FOLDER [--seeds 8]
+    python research/live_replay check FOLDER [--change no-levels|double-windows|late-metrics]
+    python research/live_replay outcome FOLDER [--seeds 8]
 
 ``run`` plays cuts of worlds on etcd, kube-apiserver, kube-scheduler and KWOK's nodes, at most 20 times as fast as life,
 into ``FOLDER/WORLD/POLICY/RUN``; a run whose outcome is there is skipped. ``check`` scores every recorded decision of
