@@ -3,8 +3,9 @@
 A brake is set once and stays until a person releases it, because its reason fades as soon as the moves end.
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from enum import StrEnum
+from types import MappingProxyType
 
 from trimaran.rebalancer.caps import HOUR
 from trimaran.rebalancer.lineage import Member
@@ -21,6 +22,8 @@ class BrakeReason(StrEnum):
 
     NO_GAIN = "no_gain"
     UNSCHEDULABLE = "unschedulable"
+    FAILING = "failing"
+    """A replacement cannot start."""
     LOST = "lost"
     UNREADY = "unready"
     RESTARTS = "restarts"
@@ -29,6 +32,7 @@ class BrakeReason(StrEnum):
     """A person stopped it: ``trimaran rebalance stop``."""
 
 
+_NOTHING: Mapping[str, float] = MappingProxyType({})
 BrakeFinding = tuple[BrakeReason, str]
 
 
@@ -38,6 +42,7 @@ def brake_reason(
     waits: tuple[float, float],
     rules: BrakeRules,
     now: float,
+    failing: Mapping[str, float] = _NOTHING,
 ) -> BrakeFinding | None:
     """Return the first reason to stop, with a text for people; None if there is none.
 
@@ -47,6 +52,7 @@ def brake_reason(
         waits: 95th percentile of the pods' wait for a node before the moves and now, seconds.
         rules: the limits.
         now: Unix time.
+        failing: seconds for which a replacement has not started, by its UID.
     """
     made = sorted((each for each in records if each.is_made), key=lambda each: each.planned_at)
     for record, member in replaced:
@@ -56,9 +62,17 @@ def brake_reason(
                 f"the scheduler finds no node for {member.pod.namespace}/{member.pod.name}, which replaces "
                 f"{record.name}, since {now - since:.0f} s"
             )
-    if lost := [record for record in made[-rules.moves :] if record.state == MoveState.LOST]:
+        if failing.get(member.pod.uid, 0.0) >= rules.failing:
+            return BrakeReason.FAILING, f"{why_failing(record, member)}, since {failing[member.pod.uid]:.0f} s"
+    if lost := [record for record in made[-rules.moves :] if record.state == MoveState.LOST and not record.excused]:
         return BrakeReason.LOST, f"no replacement of {lost[-1].namespace}/{lost[-1].name} became Ready in time"
     return _no_gain(made, rules) or _unready(made, rules) or _restarts(made, rules) or _pending(made, waits, rules, now)
+
+
+def why_failing(record: MoveRecord, member: Member) -> str:
+    """Return the text for a replacement that cannot start, or that could not a moment ago."""
+    replaced = f"{member.pod.namespace}/{member.pod.name}, which replaces {record.name}"
+    return f"the pod {replaced}, cannot start: {member.facts.failing or 'it failed, and is not Ready'}"
 
 
 def pending_wait(members: Iterable[Member], replaced: Container[str], now: float) -> float:

@@ -14,13 +14,13 @@ from runtime.outage_log import OutageLog
 from trimaran.planning.move_triggers import ClusterSigns, Trigger, TriggerWatch
 from trimaran.planning.moves import MoveCosts
 from trimaran.rebalancer.bad_looks import BadLooks
-from trimaran.rebalancer.brake import brake_reason, pending_wait
+from trimaran.rebalancer.brake import brake_reason, pending_wait, why_failing
 from trimaran.rebalancer.caps import HOUR, Caps
 from trimaran.rebalancer.cluster_watch import ClusterWatch
 from trimaran.rebalancer.facts import NodeBarrier
 from trimaran.rebalancer.ledger import Brake, Ledger
 from trimaran.rebalancer.ledger_store import LedgerConflict, LedgerStore, UnreadableLedger
-from trimaran.rebalancer.lineage import CooldownClock, replacements
+from trimaran.rebalancer.lineage import CooldownClock, Member, replacements
 from trimaran.rebalancer.look import ClusterLook, recent_moves
 from trimaran.rebalancer.measured_use import UseReader, is_fragmented
 from trimaran.rebalancer.mover import LeadershipLost, PodMover
@@ -116,6 +116,8 @@ class Rebalancer:
         self._offset = clock() - uptime()
         self._outage = OutageLog(_log, "no search for moves", "moves are searched for again")
         self._was_acting = False
+        self._failing: dict[str, float] = {}  # UID of a replacement that cannot start, and since when by the uptime
+        self._hold = ""  # why no further pod moves now
         self.published = PublishedPlan(MovePlan(nothing="no search yet"), None, schedule.acts, Ledger())
 
     def run_cycle(self) -> bool:
@@ -158,9 +160,11 @@ class Rebalancer:
         wait = pending_wait(look.all_members(), {record.replacement for record in ledger.records}, look.now)
         if not any(record.is_made and look.now - record.planned_at < HOUR for record in ledger.records):
             ledger = replace(ledger, wait=round(wait, 1))
+        replaced = list(replacements(ledger.records, look.members))
+        failing = self._failures(replaced)
         if ledger.brake is None:
-            replaced = list(replacements(ledger.records, look.members))
-            found = brake_reason(ledger.records, replaced, (ledger.wait, wait), self._rules.brake, look.now)
+            waits = ledger.wait, wait
+            found = brake_reason(ledger.records, replaced, waits, self._rules.brake, look.now, failing)
             if found is not None:
                 brake = Brake(*found, look.now)
                 ledger = ledger.with_brake(brake)
@@ -177,6 +181,19 @@ class Rebalancer:
         self.counts.twice = CooldownClock(self._rules.cooldowns, ledger.records).moved_twice()
         return ledger
 
+    def _failures(self, replaced: Sequence[tuple[MoveRecord, Member]]) -> dict[str, float]:
+        """Return for how many seconds replacements have failed to start, by UID, and hold further moves meanwhile.
+
+        A crashing container runs in between, so a replacement that failed once counts until it is Ready.
+        """
+        now, earlier, self._failing, self._hold = self._uptime(), self._failing, {}, ""
+        for record, member in replaced:
+            uid, facts = member.pod.uid, member.facts
+            if facts.ready_at is None and (facts.failing or uid in earlier):
+                self._failing[uid] = earlier.get(uid, now)
+                self._hold = self._hold or f"{why_failing(record, member)}; no pod moves until it is Ready"
+        return {uid: now - since for uid, since in self._failing.items()}
+
     def _count_end(self, record: MoveRecord) -> None:
         if record.state is MoveState.LANDED:
             self.counts.moves["landed" if record.landed_on == record.target else "elsewhere"] += 1
@@ -189,6 +206,10 @@ class Rebalancer:
             self._looks.forget()
         self._was_acting = acts
         passed = self._uptime() - self._searched_at
+        if acts and self._hold:
+            self._outage.failed(self._hold)
+            self._publish(MovePlan(nothing=self._hold), self.published.look, ledger, acts=acts)
+            return
         self._publish(self.published.plan, self.published.look, ledger, acts=acts)
         if passed < self._schedule.seconds:
             return

@@ -20,6 +20,12 @@ Object = Mapping[str, Any]
 MOVE_ANNOTATION: Final = "rebalancer.trimaran.io/move"
 """Annotation of a pod: "false" forbids moves, "true" allows what is by opt-in only."""
 SYSTEM_PRIORITY: Final = 2_000_000_000
+# Reasons of a container that does not start, or does not stay. Source: pkg/kubelet/images and kuberuntime.
+_FAILURES = frozenset({
+    "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError",
+    "SignatureValidationFailed", "CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError",
+    "RunContainerError", "StartError", "ContainerCannotRun", "OOMKilled",
+})  # fmt: skip
 _MIRROR = "kubernetes.io/config.mirror"
 _SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 _DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
@@ -75,6 +81,7 @@ class PodFacts:
         opted_in: whether an annotation allows what is by opt-in only.
         is_noted: whether it has an annotation of :mod:`trimaran.cluster.target_note`.
         grace: time that it may take to end when it is deleted, seconds.
+        failing: reason why a container cannot start, such as ``ErrImagePull``; empty if there is none.
     """
 
     created_at: float = 0.0
@@ -86,6 +93,7 @@ class PodFacts:
     opted_in: bool = False
     is_noted: bool = False
     grace: float = 30.0
+    failing: str = ""
 
     @classmethod
     def from_k8s(cls, each: Object, pod: Pod) -> "PodFacts":
@@ -104,7 +112,20 @@ class PodFacts:
             opted_in=annotations.get(MOVE_ANNOTATION) == "true" or _DESCHEDULER_EVICT in annotations,
             is_noted=is_noted(annotations),
             grace=_grace(spec.get("terminationGracePeriodSeconds")),
+            failing=_failing(status),
         )
+
+
+def _failing(status: Object) -> str:
+    """Return the reason why a container of a pod waits for another start, or was killed; empty if there is none."""
+    for name in ("initContainerStatuses", "containerStatuses"):
+        for container in status.get(name) or ():
+            for state in (container.get("state"), container.get("lastState")):
+                for phase in ("waiting", "terminated"):
+                    reason = ((state or {}).get(phase) or {}).get("reason")
+                    if reason in _FAILURES:
+                        return str(reason)
+    return ""
 
 
 def _barriers(

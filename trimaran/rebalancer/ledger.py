@@ -80,16 +80,7 @@ class Ledger:
         """Return the ledger with another brake. Without one, what the earlier moves did no longer counts for it."""
         if brake is not None:
             return replace(self, brake=brake)
-        return replace(
-            self,
-            brake=None,
-            records=tuple(
-                each.changed(measured=None, restarts=0, state=MoveState.LANDED, evicted_at=0.0, ready_at=0.0)
-                if each.state in {MoveState.LANDED, MoveState.LOST}
-                else each
-                for each in self.records
-            ),
-        )
+        return replace(self, brake=None, records=tuple(map(_forgiven, self.records)))
 
     def pruned(self, now: float) -> "Ledger":
         """Return the ledger without the moves of more than a day ago; open ones stay."""
@@ -132,6 +123,16 @@ class Ledger:
         except (KeyError, TypeError, msgspec.ValidationError) as error:
             raise ValueError(f"not a ledger: {type(error).__name__}: {error}") from error
         return cls(stored.moves, stored.brake, stored.wait or 0.0)
+
+
+def _forgiven(record: MoveRecord) -> MoveRecord:
+    """Return a record of which nothing counts for the brake. Its state stays: a lost move is still lost."""
+    match record.state:
+        case MoveState.LANDED:
+            return record.changed(measured=None, restarts=0, evicted_at=0.0, ready_at=0.0)
+        case MoveState.LOST:
+            return record.changed(restarts=0, excused=True)
+    return record
 
 
 class _Stored(msgspec.Struct):

@@ -56,6 +56,7 @@ class MoveRecord:
         grace: time that the evicted pod may take to end, seconds.
         version: resource version of the pod after the request for its eviction: what is known of earlier versions
             says nothing about the outcome; 0 if it is not known.
+        excused: whether a person released the brake after the move was lost, so that it does not set the brake again.
     """
 
     uid: str
@@ -86,6 +87,7 @@ class MoveRecord:
     wait: float = 0.0
     grace: float = 0.0
     version: int = 0
+    excused: bool = False
 
     @property
     def key(self) -> tuple[str, float]:

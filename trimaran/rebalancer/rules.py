@@ -112,6 +112,7 @@ class BrakeRules:
         moves: number of the last measured moves that count.
         max_failures: most of them that may have gained nothing.
         unschedulable: time for which a replacement may find no node, seconds.
+        failing: time for which a replacement may fail to start, seconds.
         max_unready_factor: factor by which the replacements' start-ups may take longer than those of the evicted pods.
         max_restarts: restarts of the replacements of the last moves.
         max_pending_factor: factor by which the 95th percentile of the pods' wait for a node may grow.
@@ -120,6 +121,7 @@ class BrakeRules:
     moves: int = 20
     max_failures: int = 10
     unschedulable: float = 120.0
+    failing: float = 120.0
     max_unready_factor: float = 2.0
     max_restarts: int = 3
     max_pending_factor: float = 2.0

@@ -238,6 +238,11 @@ def test_a_released_brake_forgives_the_earlier_moves() -> None:
     bad = [landed(number, measured=-1.0, restarts=9) for number in range(12)] + [landed(12, state=MoveState.LOST)]
     ledger = Ledger().put_all(bad).with_brake(Brake(BrakeReason.LOST, "why", NOW)).with_brake(None)
     assert reason(list(ledger.records)) is None
+    ledger = Ledger.from_json(ledger.to_json())
+    assert reason(list(ledger.records)) is None
+    assert [record.state for record in ledger.records[-2:]] == [MoveState.LANDED, MoveState.LOST]
+    again = ledger.put(landed(13, state=MoveState.LOST))
+    assert reason(list(again.records)) is BrakeReason.LOST
     assert Caps(CapLimits(percent_per_hour=100), ledger.records, 100, NOW).usage()["hour"][0] == 13
 
 

@@ -597,6 +597,43 @@ def test_the_state_and_the_explanation() -> None:
     assert explanation(published, "default/unknown") is None
 
 
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"state": {"waiting": {"reason": "ErrImagePull"}}},
+        {"state": {"waiting": {"reason": "CrashLoopBackOff"}}},
+        {"state": {"running": {}}, "lastState": {"terminated": {"reason": "OOMKilled"}}},
+    ],
+)
+@pytest.mark.parametrize("kind", ["containerStatuses", "initContainerStatuses"])
+def test_a_replacement_that_cannot_start_holds_all_moves(state: dict[str, Any], kind: str) -> None:
+    """No pod moves, even while it runs between two crashes; then pods move again, or after two minutes it brakes."""
+    controlled = Controlled(very_hot(), rules=replace(RULES, caps=CapLimits(percent_per_hour=100, per_hour=100)))
+    controlled.run()
+    name, moved = controlled.api.evicted[0].removeprefix("uid-of-default-"), len(controlled.api.evicted)
+    controlled.replace(name, "node-cold", ready=False)
+    failing = controlled.world.pods[-1]
+    failing["status"][kind] = [{"name": "c", **state}]
+    controlled.run(seconds=10)
+    held = controlled.rebalancer.published.plan.nothing
+    assert held.startswith(f"the pod default/{failing['metadata']['name']}, which replaces {name}, cannot start: ")
+    del failing["status"][kind]
+    controlled.run(seconds=60)
+    assert "is not Ready" in controlled.rebalancer.published.plan.nothing
+    assert (len(controlled.api.evicted), controlled.api.ledger().brake) == (moved, None)
+    if kind == "initContainerStatuses":
+        controlled.run(seconds=60)
+        brake = controlled.api.ledger().brake
+        assert brake is not None
+        assert brake.reason is BrakeReason.FAILING
+        return
+    controlled.world.pods.remove(failing)
+    controlled.replace(name, "node-cold")
+    controlled.run(seconds=60)
+    assert "cannot start" not in controlled.rebalancer.published.plan.nothing
+    assert controlled.api.ledger().brake is None
+
+
 def test_a_fragmented_cluster_is_seen() -> None:
     """An unschedulable pod that fits all nodes together, but no single one, makes the cluster fragmented."""
     refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
