@@ -29,6 +29,7 @@ class WorkerApi(WatchedApi):
     Attributes:
         may_lead: whether the account may use Leases.
         lacks: verb, resource, and if they are not empty subresource and namespace of each right that the account lacks.
+        defect: raised instead of each answer about a ConfigMap.
         sent: path of each request but lists and watches.
     """
 
@@ -36,6 +37,7 @@ class WorkerApi(WatchedApi):
         super().__init__()
         self.may_lead, self.sent, self._stored = False, list[str](), NodesApi()
         self.lacks = set[tuple[str, ...]]()
+        self.defect: Exception | None = None
 
     def send(self, method: str, path: str, *arguments: Any) -> Any:
         self.sent.append(path)
@@ -45,6 +47,8 @@ class WorkerApi(WatchedApi):
             asked = arguments[1]["spec"]["resourceAttributes"]
             right = tuple(asked[name] for name in ("verb", "resource", "subresource", "namespace") if asked[name])
             return {"status": {"allowed": right not in self.lacks}}
+        if "/configmaps" in path and self.defect is not None:
+            raise self.defect
         if "/leases" in path and not self.may_lead:
             raise http_error(403)
         return self._stored.send(method, path, *arguments)
@@ -97,6 +101,18 @@ def test_only_the_leader_reads_the_ledger() -> None:
         assert "trimaran_rebalancer_leads 0.0" in client.get("/metrics").text
         api.may_lead = True
         wait_until(lambda: any("/configmaps" in path for path in api.sent), "it reads the ledger")
+
+
+def test_the_readiness_probe_says_why_cycles_fail() -> None:
+    """While cycles fail unexpectedly, /readyz has the error, and the process lives on."""
+    api = WorkerApi()
+    api.may_lead, api.defect = True, RuntimeError("odd ledger")
+    with running(api, "act") as client:
+        failed = "a cycle failed: RuntimeError: odd ledger"
+        wait_until(lambda: failed in client.get("/readyz").text, "the reason is shown")
+        assert client.get("/livez").status_code == 200
+        api.defect = None
+        wait_until(lambda: client.get("/readyz").status_code == 200, "cycles succeed again")
 
 
 @pytest.mark.parametrize(("lease", "write"), [(3, 1), (60, 10)])
