@@ -798,3 +798,30 @@ def test_shorter_windows_are_not_checked_for_what_the_longest_has_not() -> None:
             assert any("count_over_time" in each for each in queries) == checked
             assert any("min_over_time" in each for each in queries) == checked
             assert len(queries) <= 6
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    "query", ["own_ratio{$matchers} * 1", "max by ($labels) (own_ratio)", "sum(own_ratio) by (instance)"]
+)
+def test_a_custom_query_has_coverage_and_newest_samples(tmp_path: Path, query: str) -> None:
+    """A node that stopped has gaps and the time of its newest sample with any custom expression over its series."""
+    now = int(time.time()) // 15 * 15
+
+    def lines() -> Iterator[str]:
+        yield "# TYPE own_ratio gauge\n"
+        for node, stopped in (("alive", 0), ("stopped", 480)):
+            yield from (
+                f'own_ratio{{instance="{node}:9100"}} 0.5 {at}\n' for at in range(now - 1200, now + 1 - stopped, 15)
+            )
+
+    own = [PrometheusQuery(name=f"own:{type_}", type=type_, query=query) for type_ in ("CPU", "Memory")]
+    with run_prometheus(tmp_path, lines()) as url:
+        section = PrometheusSettings(queries=own)
+        settings = Settings(provider=ProviderSettings(name="Prometheus", address=url), prometheus=section)
+        fetched = PrometheusProvider(settings).fetch(window("15m", 900, end=now), Deadline.after(20))
+    assert set(fetched.nodes) == {"alive", "stopped"}
+    assert "coverage" not in fetched.nodes["alive"].metadata
+    assert 0.4 < fetched.nodes["stopped"].metadata["coverage"] < 0.9  # with the lookback delta of five minutes
+    assert now - 480 - 150 <= fetched.newest["stopped"] <= now - 480
+    assert fetched.newest["alive"] == now

@@ -14,6 +14,7 @@ from typing import Any
 
 from runtime import duration
 from watcher.model import PRESSURES, QUANTILES, MetricType, Operator
+from watcher.providers.prometheus.selectors import source_of
 from watcher.settings import PrometheusSettings
 
 #: Step of subqueries: the interval at which kube-prometheus evaluates the corresponding recording rules.
@@ -332,7 +333,9 @@ def _energy(watts: float) -> tuple[Expression, ...]:
 def _custom(name: str, promql: str, smoothing: str) -> Expression:
     """Return a user's expression; the mean of a series that is itself an average is that of a rate."""
     if not _SELECTOR.fullmatch(promql):
-        return Expression(name, promql, smoothing, gauge=f"$function(({promql})[$window:{STEP}])")
+        return Expression(
+            name, promql, smoothing, gauge=f"$function(({promql})[$window:{STEP}])", source=source_of(promql)
+        )
     return Expression(name, f"{promql}$at" if _is_duration(smoothing) else promql, smoothing)
 
 
