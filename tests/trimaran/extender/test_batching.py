@@ -7,7 +7,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from trimaran.cli import main
+from trimaran.cli.main import main
 from trimaran.extender.batching import batching_notice
 from trimaran.extender.kube_scheduler import ExtenderEndpoint, render_config
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from trimaran.cli import main
+from trimaran.cli.main import main
 from trimaran.scheduler.configuration import default_document
 from trimaran.simulator.policies.catalogue import policies
 from trimaran.simulator.policies.standalone import standalone_policy
