@@ -5,8 +5,10 @@ Three nodes with a load of 90, 10 and 20 percent, series of node_exporter, kube-
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.servers import run_prometheus
 
@@ -26,7 +28,7 @@ LOADS = {1: 90.0, 2: 10.0, 3: 20.0}
 NODES = {f"node-{number}": load for number, load in LOADS.items()}
 MINUTES = 20
 Labels = dict[str, str]
-One = tuple[str, Labels, Callable[[int], float]]
+One = tuple[str, Labels, Callable[[int], float | None]]
 """Name and labels of a series, and its value at some seconds after its begin."""
 
 
@@ -87,7 +89,8 @@ def lines(series: Iterable[One], minutes: int = MINUTES) -> Iterator[str]:
         for _, labels, value in group:
             text = ",".join(f'{label}="{content}"' for label, content in labels.items())
             for after in range(0, minutes * 60, 15):
-                yield f"{name}{{{text}}} {value(after)!r} {begin + after}\n"
+                if (sample := value(after)) is not None:
+                    yield f"{name}{{{text}}} {float(sample)!r} {begin + after}\n"
 
 
 def provider_at(url: str, **options: str) -> PrometheusProvider:
@@ -316,3 +319,114 @@ def test_kubelets_alone_measure_their_nodes(tmp_path: Path, target: Labels) -> N
         assert all(step.ok for step in provider.check())
     assert (loads(found), found.findings) == (NODES, ())
     assert loads(found, MetricType.MEMORY) == dict.fromkeys(NODES, 50.0)
+
+
+RULES = ("instance:node_cpu:ratio", "instance:node_memory_utilisation:ratio")
+
+
+def cluster(loads: Mapping[str, float], *, ruled: bool, **labels: str) -> Iterator[One]:
+    """Yield the series of the machines of a cluster: load in percent by node name."""
+    for name, load in loads.items():
+        if ruled:
+            yield constant(RULES[0], load / 100, **labels, instance=name)
+            yield constant(RULES[1], 0.5, **labels, instance=name)
+        else:
+            yield from machine(load, **{"instance": name} | labels)
+
+
+@pytest.mark.parametrize("ruled", [False, True], ids=["raw", "rules"])
+def test_machines_of_two_clusters_are_no_node(tmp_path: Path, ruled: bool) -> None:
+    """A name in two clusters is suspect; the finding and doctor name label and setting, with which it is right."""
+    series = [*cluster({"node-1": 90, "node-2": 50}, ruled=ruled, cluster="a"),
+              *cluster({"node-1": 10, "node-3": 20}, ruled=ruled, cluster="b")]  # fmt: skip
+    with run_prometheus(tmp_path, lines(series)) as url:
+        provider = provider_at(url)
+        found = fetched(provider)
+        steps = {step.step: step for step in provider_at(url).check()}
+        remedied = provider_at(url, matchers='cluster="a"')
+        right, steps_then = fetched(remedied), list(remedied.check())
+        names = provider._shared_names
+        names._found = {node: replace(name, since=name.since - 3600) for node, name in names._found.items()}
+        later = fetched(provider)
+    assert {node: metrics.metadata.get("suspect") for node, metrics in found.nodes.items()} == {
+        "node-1": "duplicate", "node-2": None, "node-3": None
+    }  # fmt: skip
+    marked = [finding for finding in found.findings if finding.action is Action.MARKED]
+    assert {(finding.kind, finding.node) for finding in marked} == {(Kind.DUPLICATE, "node-1")}
+    step = steps["one machine for each name"]
+    for message in (marked[0].message, step.message):
+        assert 'CPU is 90 and 10 percent; they differ in cluster, "a" and "b"' in message
+        assert 'set prometheus.matchers to one, such as cluster="a"' in message
+    assert not step.ok
+    assert (loads(right), right.findings) == ({"node-1": 90.0, "node-2": 50.0}, ())
+    assert all(step.ok for step in steps_then)
+    assert set(later.nodes) == {"node-2", "node-3"}
+    assert Action.DROPPED in {finding.action for finding in later.findings if finding.node == "node-1"}
+
+
+def test_never_are_all_nodes_refused(tmp_path: Path) -> None:
+    """If every name has several machines, all nodes stay suspect; each cluster has own addresses of equal names."""
+    series: list[One] = []
+    for number, (name, load) in enumerate((("a", 90.0), ("b", 10.0))):
+        for node in (1, 2):
+            series += machine(load, instance=f"10.{number}.0.{node}:9100", cluster=name)
+            info = {"node": f"node-{node}", "internal_ip": f"10.{number}.0.{node}", "cluster": name}
+            series.append(constant("kube_node_info", **info))
+    with run_prometheus(tmp_path, lines(series)) as url:
+        provider = provider_at(url)
+        fetched(provider)
+        names = provider._shared_names
+        names._found = {node: replace(name, since=name.since - 7200) for node, name in names._found.items()}
+        found = fetched(provider)
+    assert {node: metrics.metadata["suspect"] for node, metrics in found.nodes.items()} == {
+        "node-1": "duplicate", "node-2": "duplicate"
+    }  # fmt: skip
+
+
+def shifted(series: Iterable[One], seconds: int, **labels: str) -> Iterator[One]:
+    """Yield series as another server has scraped them, some seconds later."""
+    for name, own, value in series:
+        yield name, {**own, **labels}, lambda after, value=value: value(after + seconds)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("offset", [0, 7, 15])
+def test_replicas_of_a_whole_cluster_are_no_machines(tmp_path: Path, offset: int) -> None:
+    """Two Prometheus servers that scrape the same nodes at different moments are no finding, under a changing load."""
+
+    def busy(number: int) -> Iterator[One]:
+        def seconds(after: int, share: float) -> float:
+            return 1000 + after * share + 60 * share * np.sin(after / 60 + number)
+
+        for mode, share in (("user", 0.3), ("idle", 0.7)):
+            labels = {"instance": f"node-{number}", "cpu": "0", "mode": mode}
+            yield "node_cpu_seconds_total", labels, lambda after, share=share: seconds(after, share)
+        yield constant("node_memory_MemTotal_bytes", 16e9, instance=f"node-{number}")
+        available = lambda after: 8e9 + 2e9 * np.sin(after / 90 + number)  # noqa: E731
+        yield "node_memory_MemAvailable_bytes", {"instance": f"node-{number}"}, available
+
+    series: list[One] = []
+    for number in LOADS:
+        series += [*shifted(busy(number), 0, replica="0"), *shifted(busy(number), offset, replica="1")]
+    with run_prometheus(tmp_path, lines(series)) as url:
+        provider = provider_at(url)
+        found = fetched(provider)
+        assert all(step.ok for step in provider.check())
+    assert set(found.nodes) == set(NODES)
+    assert found.findings == ()
+    assert not any("suspect" in metrics.metadata for metrics in found.nodes.values())
+
+
+@pytest.mark.parametrize("minutes", [2, 6, 12, 60])
+def test_a_node_that_was_created_again_is_one_machine(tmp_path: Path, minutes: int) -> None:
+    """Series of one name that follow each other are no finding."""
+
+    def part(series: Iterable[One], first: int, last: int, **labels: str) -> Iterator[One]:
+        for name, own, value in series:
+            yield name, {**own, **labels}, lambda after, value=value: value(after) if first <= after < last else None  # type: ignore[misc]
+
+    change = (80 - minutes) * 60
+    series = [*part(machine(90, node="node-1"), 0, change, instance="10.0.0.1:9100"),
+              *part(machine(10, node="node-1"), change, 80 * 60, instance="10.0.0.9:9100")]  # fmt: skip
+    with run_prometheus(tmp_path, lines(series, minutes=80)) as url:
+        found = fetched(provider_at(url))
+    assert not any("suspect" in metrics.metadata for metrics in found.nodes.values())

@@ -29,6 +29,7 @@ from watcher.providers.node_names import NodeLabels, Resolved, most_by_node, wit
 from watcher.providers.own_labels import both_forms
 from watcher.providers.prometheus.node_name_cache import NodeNameCache
 from watcher.providers.prometheus.queries import NO_PRESSURE, STEP, Expression, ResourceQuery, queries, value_of
+from watcher.providers.prometheus.shared_names import SharedName, SharedNames
 from watcher.providers.session import ProviderSession, bearer, provider_error
 from watcher.settings import Settings, without_credentials
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 DEFAULT_ADDRESS = "http://prometheus-k8s:9090"
 _NODE_LABELS = ("node", "Hostname", "instance")
+_SHARED_SECONDS = 3600  # for which a node is served although several machines have its name
 _ABSENT_EXPIRY_SECONDS = 600  # retry interval for an optional metric without series
 
 _Rows = list[tuple[NodeLabels, float]]  # node labels and value of each series
@@ -94,6 +96,7 @@ class PrometheusProvider:
         self._absent_until: dict[ResourceQuery, float] = {}
         self._has_own_label = bool(options.node_label)
         self._names = NodeNameCache(self._run, self._matchers, has_own_label=self._has_own_label)
+        self._shared_names = SharedNames(self._run, self._matchers, self._node_labels_of)
         self._lacking: dict[tuple[ResourceQuery, str], tuple[frozenset[str], float]] = {}
         self._pods: PodUseQueries | None = None
         self._past: PastQueries | None = None
@@ -142,6 +145,7 @@ class PrometheusProvider:
         coverage = _lowest([most_by_node(rows, resolved) for rows in gaps] if isinstance(gaps, list) else [])
         for node in coverage.keys() & nodes.keys():
             nodes[node] = replace(nodes[node], metadata={"coverage": round(coverage[node], 4)})
+        self._mark_shared_names(nodes, window, deadline, findings)
         # Only windows with gaps can have a stopped node, so the times need no queries in most fetches.
         newest = {}
         if is_timed:
@@ -232,6 +236,7 @@ class PrometheusProvider:
                 yield Check(step, ok=False, message=str(self._translated(error)), setting="prometheus.queries")
                 return
             if series:
+                self._chosen.setdefault(query, expression)
                 yield Check(step, ok=True, message=f"{len(series)} series of {self._printable(expression)}")
                 yield self._check_names(query, expression, series, deadline)
             elif query.required:
@@ -241,6 +246,8 @@ class PrometheusProvider:
                 yield Check(step, ok=True, message=f"no series; this metric is optional: {tried}")
         if missing:
             yield self._diagnose(missing, deadline)
+        else:
+            yield self._check_shared_names(deadline)
 
     def close(self) -> None:
         """Abort requests in progress and close the connections."""
@@ -269,6 +276,18 @@ class PrometheusProvider:
         details = tuple(sorted(f"{_joined(labels)} is {node.name or 'no node'}" for labels, node in resolved.items()))
         step, setting = f"query {query.type}: node names", "prometheus.node_label"
         return Check(step, ok=not problems, message=message, setting=setting, details=details)
+
+    def _check_shared_names(self, deadline: Deadline) -> Check:
+        step, setting = "one machine for each name", "prometheus.matchers"
+        try:
+            shared = self._find_shared_names(int(time.time()), deadline)
+        except Exception as error:  # noqa: BLE001  translated
+            return Check(step, ok=False, message=str(self._translated(error)), setting=setting)
+        if not shared:
+            return Check(step, ok=True, message="no name has series of several machines")
+        node, name = min(shared.items())
+        more = f" (and {len(shared) - 1} more nodes)" if len(shared) > 1 else ""
+        return Check(step, ok=False, message=f"{node}: {name.message}{more}", setting=setting)
 
     def _resolve_checked(self, series: list[dict[str, Any]], deadline: Deadline) -> Mapping[NodeLabels, Resolved]:
         labels = frozenset(map(self._node_labels_of, series))
@@ -354,6 +373,31 @@ class PrometheusProvider:
             lacking, until = self._lacking[query, window.duration]
             self._lacking[query, window.duration] = lacking - _nodes_of(answer, named), until
         return further
+
+    def _mark_shared_names(
+        self, nodes: dict[str, NodeMetrics], window: Window, deadline: Deadline, findings: list[Finding]
+    ) -> None:
+        """Mark nodes whose name several machines have; remove them an hour later, unless all nodes are such."""
+        try:
+            shared = self._find_shared_names(window.end, deadline)
+        except Exception as error:  # noqa: BLE001  the metrics are usable, and the next fetch tries again
+            message = f"machines with one name cannot be looked for: {self._translated(error)}"
+            findings.append(Finding(Kind.QUERY_FAILED, message, window.duration))
+            return
+        for node in nodes.keys() & shared.keys():
+            name = shared[node]
+            is_over = window.end - name.since >= _SHARED_SECONDS and not nodes.keys() <= shared.keys()
+            if is_over:
+                del nodes[node]
+            else:
+                metadata = {**nodes[node].metadata, "suspect": str(Kind.DUPLICATE)}
+                nodes[node] = replace(nodes[node], metadata=metadata)
+            action = Action.DROPPED if is_over else Action.MARKED
+            findings.append(Finding(Kind.DUPLICATE, name.message, window.duration, node, "", action, name.since))
+
+    def _find_shared_names(self, at: int, deadline: Deadline) -> Mapping[str, SharedName]:
+        asked = [(query, self._chosen[query]) for query in self._queries if query.required and query in self._chosen]
+        return self._shared_names.names(asked, self._names.resolve, at, deadline)
 
     def _ask_one(
         self, query: ResourceQuery, expression: Expression, operator: Operator, window: Window, deadline: Deadline

@@ -45,6 +45,7 @@ class Expression:
         gauge: the expression over a window, with ``$function`` for a function such as ``avg_over_time`` and ``$window``
             for its range; empty for a rate, a plain series, or if unknown.
         falls: whether the value of ``gauge`` falls where its series rises.
+        each: the value of each series before those of a name are joined; empty if it is unknown.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Expression:
     source: str = ""
     gauge: str = ""
     falls: bool = False
+    each: str = ""
 
     def over(
         self,
@@ -140,6 +142,10 @@ class Expression:
     def _at(self, offset: str = "") -> str:
         return self.promql.replace("$at", offset)
 
+    def apart(self, matchers: str) -> str:
+        """Return PromQL for the present value of each series, before those of a name are joined; empty if unknown."""
+        return self.each.replace("$matchers", matchers)
+
     def gaps(self, window: str, matchers: str, labels: str) -> str:
         """Return PromQL for the share of a window in which a node has samples, from 0 to 1, for nodes with gaps only.
 
@@ -213,9 +219,14 @@ class ResourceQuery:
         return lowest, highest
 
 
-_CPU = Expression("instance:node_cpu:ratio", "instance:node_cpu:ratio{$matchers}$at", "5m")
-_CPU_5M = Expression("instance:node_cpu_utilisation:rate5m", "instance:node_cpu_utilisation:rate5m{$matchers}$at", "5m")
-_CPU_1M = Expression("instance:node_cpu_utilisation:rate1m", "instance:node_cpu_utilisation:rate1m{$matchers}$at", "1m")
+def _rule(name: str, smoothing: str = "") -> Expression:
+    selector = f"{name}{{$matchers}}"
+    return Expression(name, f"{selector}$at" if smoothing else selector, smoothing, each=selector)
+
+
+_CPU = _rule("instance:node_cpu:ratio", "5m")
+_CPU_5M = _rule("instance:node_cpu_utilisation:rate5m", "5m")
+_CPU_1M = _rule("instance:node_cpu_utilisation:rate1m", "1m")
 _RAW_CPU = Expression(
     "instance:node_cpu:ratio",
     # A rate over 5 minutes is too low for a younger series. The time of processor 0 over all modes grows by one second
@@ -223,8 +234,10 @@ _RAW_CPU = Expression(
     'avg by ($labels) (sum without (mode) (rate(node_cpu_seconds_total{mode!~"idle|iowait|steal",$matchers}[5m]$at)))'
     ' / avg by ($labels) (sum without (mode) (rate(node_cpu_seconds_total{cpu="0",$matchers}[5m]$at)))',
     "5m",
+    # Processor 0 is enough to tell two machines apart, for a small part of the cost.
+    each='1 - sum without (mode) (rate(node_cpu_seconds_total{mode="idle",cpu="0",$matchers}[5m]))',
 )
-_MEMORY = Expression("instance:node_memory_utilisation:ratio", "instance:node_memory_utilisation:ratio{$matchers}")
+_MEMORY = _rule("instance:node_memory_utilisation:ratio")
 _RAW_MEMORY = Expression(
     "instance:node_memory_utilisation:ratio",
     "1 - avg by ($labels) (node_memory_MemAvailable_bytes{$matchers} / node_memory_MemTotal_bytes{$matchers})",
@@ -232,6 +245,7 @@ _RAW_MEMORY = Expression(
     gauge="1 - avg by ($labels) ($function(node_memory_MemAvailable_bytes{$matchers}[$window])"
     " / avg_over_time(node_memory_MemTotal_bytes{$matchers}[$window]))",
     falls=True,
+    each="1 - node_memory_MemAvailable_bytes{$matchers} / node_memory_MemTotal_bytes{$matchers}",
 )
 # The kubelets alone, without node_exporter: the root cgroup, and the machine's size.
 _KUBELET_CPU = Expression(
