@@ -5,6 +5,7 @@ Three nodes with a load of 90, 10 and 20 percent, series of node_exporter, kube-
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,9 +100,9 @@ def provider_at(url: str, **options: str) -> PrometheusProvider:
     )
 
 
-def fetched(provider: PrometheusProvider) -> Fetched:
+def fetched(provider: PrometheusProvider, minutes: int = 5) -> Fetched:
     end = int(time.time()) - 15
-    return provider.fetch(Window("5m", end - 300, end), Deadline.after(20))
+    return provider.fetch(Window(f"{minutes}m", end - minutes * 60, end), Deadline.after(20))
 
 
 def loads(found: Fetched, type_: MetricType = MetricType.CPU) -> dict[str, float]:
@@ -254,7 +255,8 @@ def test_series_of_gpus_are_those_of_the_exporters_node(tmp_path: Path, layout: 
     series.append(constant("DCGM_FI_DEV_GPU_UTIL", 50, gpu="1", Hostname="central-5d4c7b9f6-x"))
     with run_prometheus(tmp_path, lines(series)) as url:
         provider = provider_at(url)
-        found = [fetched(provider) for _ in range(2)]
+        with ThreadPoolExecutor(3) as windows:  # all windows are fetched at the same time
+            found = [*windows.map(fetched, [provider] * 3, (5, 10, 15)), fetched(provider)]
         steps = {step.step: step for step in provider_at(url).check()}
     for each in found:
         assert (loads(each), loads(each, MetricType.GPU)) == (NODES, GPUS)

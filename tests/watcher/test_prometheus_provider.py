@@ -222,7 +222,7 @@ def test_nan_is_passed_on() -> None:
 
 def test_two_series_of_one_node_are_averaged() -> None:
     """The mean of several series of one node is used, with a finding."""
-    series = vector(("a:9100", "0.5"), ("a:9101", "0.7"), ("a:9102", "0.6"))
+    series = vector(("a:9100", "0.58"), ("a:9101", "0.62"), ("a:9102", "0.6"))
     with serving(only_rules(lambda handler: reply(handler, series))) as fake:
         fetched = provider_at(fake.url).fetch(window("5m", 300), Deadline.after(5))
     assert [metric.value for metric in fetched.nodes["a"].metrics] == pytest.approx([60.0] * 4)

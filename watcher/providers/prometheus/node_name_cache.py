@@ -1,7 +1,9 @@
 """Node names of Prometheus' series, from the names and addresses in kube-state-metrics and node_exporter."""
 
 import contextlib
+import math
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -35,6 +37,9 @@ class NodeNameCache:
         self._pod_hosts: frozenset[str] = frozenset()  # names and addresses that may be pods of an exporter
         self._names = NodeNames.unknown()
         self._until = 0.0
+        self._read_at = -math.inf  # on the monotonic clock
+        self._read_hosts = self._pod_hosts  # those that were asked for in the last read
+        self._lock = threading.Lock()
         self._unnamed: dict[str, frozenset[NodeLabels]] = {}  # window to series that had no name in the last fetch
 
     @property
@@ -47,10 +52,18 @@ class NodeNameCache:
         return self._until <= time.monotonic()
 
     def read(self, at: int | None, deadline: Deadline) -> None:
-        """Read the names and cache them for some minutes."""
+        """Read the names and cache them for some minutes; another thread's read at the same time is enough."""
+        began = time.monotonic()
+        with self._lock:
+            if self._read_at < began:
+                self._refresh(at, deadline)
+
+    def _refresh(self, at: int | None, deadline: Deadline) -> None:
+        began, hosts = time.monotonic(), self._pod_hosts
         names = self._load(at, deadline)
         if not names.lists_same_as(self._names):  # the resolver caches the nodes of the last series
             self._names = names
+        self._read_at, self._read_hosts = began, hosts
         self._until = time.monotonic() + _EXPIRY_SECONDS
 
     def resolve(self, labels: Iterable[NodeLabels]) -> Mapping[NodeLabels, Resolved]:
@@ -75,13 +88,14 @@ class NodeNameCache:
         resolved = self.resolve(labels)
         unnamed = _without_name(resolved)
         if unnamed - self._unnamed.get(window.duration, frozenset()):
-            self._unnamed[window.duration] = unnamed
-            hosts = _hosts(unnamed)
-            is_new = not hosts <= self._pod_hosts
-            self._pod_hosts |= hosts
-            if is_new or not just_read:
-                with contextlib.suppress(Exception):  # the next fetch tries again and reports the error
-                    self.read(window.end, deadline)
+            with self._lock:  # the windows have the same series: the first thread reads for all
+                unnamed = _without_name(self.resolve(labels))
+                self._unnamed[window.duration] = unnamed
+                hosts = _hosts(unnamed)
+                self._pod_hosts |= hosts
+                if unnamed and not (just_read and hosts <= self._read_hosts):
+                    with contextlib.suppress(Exception):  # the next fetch tries again and reports the error
+                        self._refresh(window.end, deadline)
                 resolved = self.resolve(labels)
                 unnamed = _without_name(resolved)
             if unnamed:

@@ -68,7 +68,7 @@ class SharedNames:
         """
         with self._lock:
             if time.monotonic() >= self._until:
-                found = {}
+                found: dict[str, str] = {}
                 for query, expression in asked:
                     found |= self._read(query, expression, resolve, at, deadline)
                 self._found = {node: self._found.get(node, SharedName(text, at)) for node, text in found.items()}
@@ -89,7 +89,7 @@ class SharedNames:
             promql = f"{function}(({inner})[{_SPAN}:1m]) and ({inner}) and {before}"
             for item in self._run(promql, at, deadline):
                 ranges.setdefault(tuple(sorted(item["metric"].items())), []).append(value_of(item) * query.scale)
-        whole = [(dict(labels), *bounds) for labels, bounds in ranges.items() if len(bounds) == 2]
+        whole = [(dict(labels), bounds[0], bounds[1]) for labels, bounds in ranges.items() if len(bounds) == 2]
         node_labels = [self._labels_of({"metric": labels}) for labels, *_ in whole]
         resolved = resolve(node_labels)
         by_node: dict[str, list[tuple[dict[str, str], float, float]]] = {}
