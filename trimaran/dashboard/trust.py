@@ -5,8 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from dash import Dash, dcc, html
-from plotly import graph_objects as go
+from dash import Dash, html
 
 from trimaran.dashboard.components import CurrentData, Query, age_seconds, duration_text, node_link, table, time_ago
 from trimaran.dashboard.data import DashboardData
@@ -18,7 +17,6 @@ PATH, TITLE = "/trust", "Trust"
 _AGES = ((30, "under 30 s"), (90, "30 to 90 s"), (180, "90 s to 3 min"), (300, "3 to 5 min"), (float("inf"), "older"))
 _GRADES = ("measured", "suspect", "shorter_window", "last_good", "incomplete")
 _MAX_FINDINGS = 200
-_SCALE = ((0, "#3f73c8"), (1, "#123f8c"))  # white text is readable on both; empty cells are transparent
 
 #: Settings to change, by kind of finding; the finding's own message has the details.
 RELATED_SETTINGS = {
@@ -59,26 +57,6 @@ def layout(data: DashboardData, _query: Query, _context: PageContext) -> list[An
     ages = [text for _, text in _AGES]
     known = sorted({grade for _, grade in counts}.union(_GRADES), key=_grade_order)
     cells = [[counts[age, grade] for age in ages] for grade in known]
-    figure = go.Figure(
-        go.Heatmap(
-            z=[[count or None for count in row] for row in cells],
-            x=ages,
-            y=known,
-            colorscale=_SCALE,
-            zmin=0,
-            showscale=False,
-            texttemplate="%{z}",
-            textfont={"color": "#fff"},
-            hoverinfo="skip",
-            xgap=2,
-            ygap=2,
-        )
-    )
-    figure.update_layout(
-        paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", font={"color": "#7a808a"},
-        margin={"l": 110, "r": 10, "t": 10, "b": 40}, height=260,
-        xaxis={"showgrid": False, "categoryorder": "array", "categoryarray": ages}, yaxis={"showgrid": False},
-    )  # fmt: skip
     reasons = data.health()
     findings = sorted(data.findings(), key=lambda finding: (str(finding.get("kind")), str(finding.get("node"))))
     rows = [
@@ -96,7 +74,6 @@ def layout(data: DashboardData, _query: Query, _context: PageContext) -> list[An
         html.Ul([html.Li(reason) for reason in reasons]),
         table("Providers", ["Window", "Provider", "Nodes", "Age", "Problems"], provider_rows(data, time.time())),
         html.H2("Nodes by freshness and grade"),
-        dcc.Graph(figure=figure, config={"displayModeBar": False, "staticPlot": True}, id="trust-map"),
         table("Number of nodes by grade and age", ["Grade", *ages], count_rows),
         html.H2("Findings"),
         html.P(f"{len(findings)} findings{more}."),
