@@ -106,6 +106,11 @@ def explain(pod: str, url: str, token_file: Path | None) -> None:
             echo(f"  {found[name]}: CPU {cpu}, memory {memory}")
     else:
         echo(f"{pod} stays: {found['text']}")
+        if "gain" in found:
+            interval = f"{found['gain']:.3f}, its interval begins at {found['low']:.3f}"
+            echo(f"  best move: to {found['target']}, predicted gain {interval}; min_gain {found['min_gain']:g}")
+        if found.get("coldest_target"):
+            echo(f"  coldest target: {found['coldest_target']}")
 
 
 @rebalance.command(short_help="Stop all moves, and remove what the rebalancer has written on pods.")

@@ -36,6 +36,10 @@ class BadLooks:
         """Return whether enough searches in a row found a node."""
         return self._counts.get(name, (0, 0))[0] >= self._bad
 
+    def missing(self, name: str) -> int:
+        """Return how many further searches in a row must find a node."""
+        return self._bad - self._counts.get(name, (0, 0))[0]
+
     def forget(self) -> None:
         """Begin again, as after a pause without searches."""
         self._counts = {}

@@ -74,6 +74,10 @@ class MovePlan:
         targets: reason by name of each node to which no pod may move.
         hot: names of the nodes that are worth relieving.
         steps: number of past steps that the plan uses.
+        prospects: best move of each of the pods that would relieve their nodes most, by UID, also where it gains too
+            little: target, gain, and lower end of the gain's interval.
+        min_gain: least gain of a move.
+        missing: number of further searches that must find a node, by its name.
     """
 
     moves: tuple[PlannedMove, ...] = ()
@@ -84,6 +88,9 @@ class MovePlan:
     targets: Mapping[str, NodeBarrier | NodeRefusal] = field(default_factory=dict)
     hot: frozenset[str] = frozenset()
     steps: int = 0
+    prospects: Mapping[str, tuple[str, float, float]] = field(default_factory=dict)
+    min_gain: float = 0.0
+    missing: Mapping[str, int] = field(default_factory=dict)
 
     def refused(self) -> Counter[str]:
         """Return the number of pods that stay, by reason."""
@@ -154,6 +161,10 @@ class _Search:
         planner = self._planner(movable)
         hot = frozenset(self._names[row] for row in planner.worth_relieving().tolist())
         self._looks.observe(hot)
+        prospects = {
+            self._arrays.members[move.pod].pod.uid: (self._names[move.target], move.gain, move.low)
+            for move in planner.prospects()
+        }
         for name in hot:
             if not self._looks.is_confirmed(name):
                 self._sources[name] = NodeRefusal.FEW_BAD_LOOKS
@@ -167,6 +178,9 @@ class _Search:
             targets=self._targets,
             hot=hot,
             steps=self._steps,
+            prospects=prospects,
+            min_gain=self._rules.min_gain,
+            missing={name: self._looks.missing(name) for name in hot},
         )
 
     def _choose(self, planner: MovePlanner, count: int, state: MoveState = MoveState.PLANNED) -> list[PlannedMove]:

@@ -88,10 +88,40 @@ def explanation(published: PublishedPlan, pod: str) -> dict[str, Any] | None:
         return None
     row, node = found[1], look.table.names[found[0]]
     reason = plan.stays.get(row.uid)
-    text = REASONS[reason] if reason is not None else "its move would not gain enough, or the caps are used up"
+    word, text = (reason, REASONS[reason]) if reason is not None else _no_move(published, row.uid, node)
     if reason is Refusal.SOURCE:
         text = _source_text(plan, node)
-    return {"pod": pod, "node": node, "moves": False, "reason": reason or "no_gain", "text": text}
+    shown: dict[str, Any] = {"pod": pod, "node": node, "moves": False, "reason": word, "text": text}
+    if row.uid in plan.prospects:
+        target, gain, low = plan.prospects[row.uid]
+        shown |= {"target": target, "gain": gain, "low": low}
+    targets = [name for name in look.table.names if name not in plan.targets and name != node]
+    coldest = min(targets, key=lambda name: look.measured.get(name, 100.0), default="")
+    return {**shown, "min_gain": plan.min_gain, "coldest_target": coldest}
+
+
+def _no_move(published: PublishedPlan, uid: str, node: str) -> tuple[str, str]:
+    """Return the reason, as a word and a text, why a pod that may move does not."""
+    plan = published.plan
+    if missing := plan.missing.get(node, 0):
+        return "few_bad_looks", f"{missing} more searches in a row must find its node {node} (rebalance.bad_looks)"
+    if uid not in plan.prospects:
+        if node not in plan.hot:
+            return "no_gain", f"no move from its node {node} would gain rebalance.min_gain ({plan.min_gain:g})"
+        return "others_first", f"other pods would relieve its node {node} more, or no node has capacity for it"
+    target, gain, low = plan.prospects[uid]
+    best = f"its best move, to {target}, would gain {gain:.3f}"
+    if gain <= plan.min_gain:
+        return "no_gain", f"{best}, not more than rebalance.min_gain ({plan.min_gain:g})"
+    if low <= 0:
+        return (
+            "uncertain",
+            f"{best}, but the interval begins at {low:.3f}: more measured quarters of an hour are needed",
+        )
+    used = ", ".join(f"{name} {number} of {most}" for name, (number, most) in published.caps.items() if number >= most)
+    if used:
+        return "caps", f"{best}, but the caps are used up: {used}"
+    return "others_first", f"{best}; others came first"
 
 
 def _source_text(plan: MovePlan, node: str) -> str:

@@ -597,6 +597,38 @@ def test_the_state_and_the_explanation() -> None:
     assert explanation(published, "default/unknown") is None
 
 
+def test_the_explanation_has_the_numbers_that_decide() -> None:
+    """A pod that may move and does not: gain, interval, min_gain, coldest target, and what stops it."""
+    controlled = Controlled(hot_and_cold(), "observe")
+    controlled.run()
+    published = controlled.rebalancer.published
+    uid, (target, gain, low) = next(iter(published.plan.prospects.items()))
+    (name,) = [
+        f"{each.pod.namespace}/{each.pod.name}" for _, each in controlled.world.look().running if each.pod.uid == uid
+    ]
+    assert gain > published.plan.min_gain
+    assert low > 0
+
+    def reason_of(caps: Any = None, **changes: Any) -> tuple[str, str]:
+        plan = replace(published.plan, **{"moves": (), "stays": {}, "missing": {}, **changes})
+        found = explanation(replace(published, plan=plan, caps=caps or {}), name)
+        assert found is not None
+        assert found["coldest_target"] == "node-idle"
+        return found["reason"], found["text"]
+
+    assert reason_of(missing={"node-hot": 2})[0] == "few_bad_looks"
+    assert reason_of(min_gain=2.0) == (
+        "no_gain", f"its best move, to {target}, would gain {gain:.3f}, not more than rebalance.min_gain (2)"
+    )  # fmt: skip
+    assert reason_of(prospects={uid: (target, 0.2, -0.1)})[0] == "uncertain"
+    assert reason_of(prospects={}, hot=frozenset())[0] == "no_gain"
+    assert reason_of(prospects={})[0] == "others_first"
+    assert reason_of(caps={"hour": (10, 10), "day": (10, 200)})[1].endswith("the caps are used up: hour 10 of 10")
+    found = explanation(replace(published, plan=replace(published.plan, moves=(), stays={}, missing={})), name)
+    assert found is not None
+    assert (found["target"], found["gain"], found["low"]) == (target, gain, low)
+
+
 @pytest.mark.parametrize(
     "state",
     [

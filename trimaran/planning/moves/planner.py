@@ -100,6 +100,15 @@ class MovePlanner:
         """Return the rows of the nodes with a pod whose removal lowers the node's cost by more than ``min_gain``."""
         return np.unique(self._problem.rows[self._pods[self._relief > self._min_gain]])
 
+    def prospects(self) -> list[Move]:
+        """Return the best move of each of the pods that relieve their nodes most, also where it gains too little."""
+        found = []
+        for pod, relief in zip(*self._most_relieving(), strict=True) if len(self._pods) else ():
+            target, gain = self._best_target(pod, relief, -np.inf) if relief > 0 else (-1, 0.0)
+            if target >= 0:
+                found.append(Move(pod, int(self._problem.rows[pod]), target, gain, self._low(pod, target)))
+        return found
+
     def exclude(self, pods: Bools) -> None:
         """Move none of these pods from now on, shape (pods,)."""
         kept = ~pods[self._pods]
