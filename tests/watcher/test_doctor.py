@@ -174,7 +174,7 @@ def test_empty_prometheus(tmp_path: Path):
         for query in queries:
             assert requests.get(f"{url}/api/v1/query", params={"query": query}, timeout=5).json()["status"] == "success"
     assert failed.setting == "prometheus.queries"
-    assert len(queries) == 6
+    assert len(queries) == 8
 
 
 @pytest.mark.server
