@@ -80,7 +80,11 @@ def test_a_lease_that_cannot_be_acquired_is_not_ready(
         assert answer.status_code == requests.codes.unavailable
         assert remedy in answer.text
         assert setting in answer.text
-        lines = [record for record in caplog.records if setting in str(getattr(record, "error", ""))]
-        assert len(lines) == 1
+
+        def lines() -> int:
+            return sum(setting in str(getattr(record, "error", "")) for record in caplog.records)
+
+        wait_until(lines, "the reason is logged, just after it is shown")
+        assert lines() == 1
         api.status = 0
         wait_until(lambda: client.get("/readyz").status_code == requests.codes.ok, "it is ready with the Lease")
