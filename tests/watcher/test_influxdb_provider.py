@@ -23,6 +23,8 @@ from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, 
 from watcher.model import NodeMetrics, Window
 from watcher.providers.base import Check, Fetched
 from watcher.providers.influxdb.provider import InfluxDbProvider
+from watcher.providers.influxdb.queries import Bounds, flux, queries
+from watcher.providers.influxdb.queries import influxql as influxql_text
 from watcher.providers.influxdb.results import read_flux, read_influxql
 from watcher.settings import InfluxDbQuery, InfluxDbSettings, ProviderSettings, Settings, WatcherSettings, WatchSettings
 
@@ -110,6 +112,34 @@ def test_idle_time_becomes_use(influxdb, database):
         assert abs(ranks + 1 - quantile * len(used)) <= 1.5, operator
     assert found["Memory", "P99"] == 75
     assert not fetched.findings
+
+
+@pytest.mark.server
+def test_samples_that_cannot_be_right_are_left_out(influxdb, database):
+    """Every other sample of a host is negative or absurd: the others are its window, and the finding counts them."""
+    bad = {"a": -13.0, "b": -1e-3, "c": 151.0, "d": 4e6}
+    for host in (*bad, "good"):
+        use = np.where(np.arange(len(TIMES)) % 2, bad.get(host, 10.0), 10.0)
+        influxdb.write(points(f"cpu,cpu=cpu-total,host={host}", "usage_idle", TIMES, 100 - use), database)
+    fetched = fetch(influxdb.url, database=database)
+    for host in (*bad, "good"):
+        assert values(fetched.nodes[host]) == pytest.approx({("CPU", "AVG"): 10, ("CPU", "STD"): 0}, abs=1e-9)
+    found = {each.node: each.message for each in fetched.findings if each.kind == "out_of_range"}
+    assert found.keys() == bad.keys()
+    expected = f"{len(TIMES) // 2} of {len(TIMES)} samples are below 0 or above 150 percent of capacity"
+    assert all(message.startswith(expected) for message in found.values())
+
+
+def test_only_refused_hosts_are_asked_again():
+    """The second query, in InfluxQL and in Flux, has the samples that can be right, of the refused hosts only."""
+    idle = queries(InfluxDbSettings())["telegraf:cpu:percent"][0]
+    window, bounds = Window("5m", NOW - 300, NOW), Bounds.of(idle, 150).only("host", ["b", 'a"', "b"])
+    statement, script = influxql_text(idle, ["AVG"], window, "", bounds), flux(idle, ["AVG"], window, "x", bounds)
+    assert '"usage_idle" >= -50.000000000 AND "usage_idle" <= 100.000001000' in statement
+    assert """("host" = 'a"' OR "host" = 'b')""" in statement
+    assert "|> filter(fn: (r) => r._value >= -50.000000000 and r._value <= 100.000001000)" in script
+    assert '|> filter(fn: (r) => r["host"] == "a\\"" or r["host"] == "b")' in script
+    assert not Bounds.of(idle, 150).only("host", map(str, range(101))).hosts
 
 
 @pytest.mark.server

@@ -20,7 +20,11 @@ from watcher.model import SLACK_PERCENT, Metric, NodeMetrics, Operator, Window
 from watcher.providers.base import Check, Fetched
 from watcher.providers.influxdb.api import InfluxDbApi, Version
 from watcher.providers.influxdb.queries import (
+    COUNT,
+    LARGEST,
+    SMALLEST,
     TIME,
+    Bounds,
     Statistics,
     combined,
     flux,
@@ -30,7 +34,7 @@ from watcher.providers.influxdb.queries import (
     percent,
     queries,
 )
-from watcher.providers.influxdb.results import InfiniteValueError
+from watcher.providers.influxdb.results import InfiniteValueError, QueryResult
 from watcher.providers.node_names import NodeLabels, NodeNames, Resolved, most_by_node
 from watcher.settings import InfluxDbQuery, Settings
 
@@ -69,6 +73,7 @@ class InfluxDbProvider:
         self._queries = queries(options)
         self._chosen: dict[str, InfluxDbQuery] = {}
         self._operators = settings.watch.operators
+        self._most_percent = 100 * settings.watch.max_sample_ratio
         self._timed_window = max(settings.watch.windows, key=duration.seconds)  # one window per fetch is enough
         self._names = NodeNames.unknown()
 
@@ -174,20 +179,17 @@ class InfluxDbProvider:
         self, name: str, query: InfluxDbQuery, version: Version, window: Window, deadline: Deadline
     ) -> _QueryAnswer:
         findings = []
-        if version == "2":
-            answer = self._api.flux(flux(query, self._operators, window, self._options.bucket), deadline)
-        else:
-            statement = partial(influxql, query, self._operators, window, self._options.retention_policy)
-            try:
-                answer = self._api.influxql(statement(bounded=False), deadline)
-            except InfiniteValueError:
-                # Absurd samples of one node make the response impossible for all nodes: repeat without such samples.
-                answer = self._api.influxql(statement(bounded=True), deadline)
-                message = f"samples of {query.measurement}.{query.field} too large to add up are left out"
-                findings.append(Finding(Kind.NOT_FINITE, message, window.duration, metric=name, action=Action.DROPPED))
+        try:
+            answer = self._statistics(query, version, window, None, deadline)
+        except InfiniteValueError:
+            # Absurd samples of one node make the response impossible for all nodes: repeat without such samples.
+            answer = self._statistics(query, version, window, Bounds(), deadline)
+            message = f"samples of {query.measurement}.{query.field} too large to add up are left out"
+            findings.append(Finding(Kind.NOT_FINITE, message, window.duration, metric=name, action=Action.DROPPED))
         if answer.partial:
             message = "InfluxDB reports that its response is partial (its max-row-limit)"
             findings.append(Finding(Kind.PARTIAL_ANSWER, message, window.duration, metric=name))
+        findings += self._without_wrong_samples(name, query, version, window, answer, deadline)
         rows = [(tags, percent(query, columns, sample_deviation=version == "1")) for tags, columns in answer.series]
         series = [(self._host(tags), statistics) for tags, statistics in rows if statistics is not None]
         newest: list[tuple[NodeLabels, float]] = []
@@ -198,6 +200,50 @@ class InfluxDbProvider:
                 message = f"the times of the newest samples cannot be read: {self._api.translated(error)}"
                 findings.append(Finding(Kind.QUERY_FAILED, message, window.duration, metric=name))
         return _QueryAnswer(query, series, newest, tuple(findings))
+
+    def _statistics(
+        self, query: InfluxDbQuery, version: Version, window: Window, bounds: Bounds | None, deadline: Deadline
+    ) -> QueryResult:
+        if version == "2":
+            return self._api.flux(flux(query, self._operators, window, self._options.bucket, bounds), deadline)
+        statement = influxql(query, self._operators, window, self._options.retention_policy, bounds)
+        return self._api.influxql(statement, deadline)
+
+    def _without_wrong_samples(
+        self, name: str, query: InfluxDbQuery, version: Version, window: Window, answer: QueryResult, deadline: Deadline
+    ) -> list[Finding]:
+        """Replace the statistics of hosts with samples that cannot be right by those of their other samples.
+
+        Returns:
+            A finding for each of these hosts.
+        """
+        bounds = Bounds.of(query, self._most_percent)
+        refused = [tags for tags, columns in answer.series if bounds.refuse(columns)]
+        if not refused:
+            return []
+        hosts = (str(tags.get(self._options.host_tag, "")) for tags in refused)
+        only = bounds.only(self._options.host_tag, hosts)
+        try:
+            again = self._statistics(query, version, window, only, deadline).series
+        except Exception as error:  # noqa: BLE001  translated; the analyzer drops averages out of range
+            message = f"samples out of range cannot be left out: {self._api.translated(error)}"
+            return [Finding(Kind.QUERY_FAILED, message, window.duration, metric=name)]
+        from watcher.windows.sample_range import left_out  # imports numpy
+
+        right = {tuple(sorted(tags.items())): columns for tags, columns in again}
+        findings = []
+        for tags, columns in answer.series:
+            known = right.get(tuple(sorted(tags.items())))
+            if not bounds.refuse(columns) or known is None:
+                continue
+            is_low = columns.get(SMALLEST, bounds.lowest) < bounds.lowest
+            example = query.offset + query.scale * columns[SMALLEST if is_low else LARGEST]
+            total = int(columns.get(COUNT, 0))
+            numbers = total - int(known.get(COUNT, 0)), total, example, self._most_percent
+            findings.append(left_out(self._host(tags)[0], name, window.duration, *numbers))
+            columns.clear()
+            columns.update(known)
+        return findings
 
     def _ask_newest(
         self, query: InfluxDbQuery, version: Version, window: Window, deadline: Deadline

@@ -16,7 +16,11 @@ from watcher.settings import InfluxDbQuery, InfluxDbSettings
 #: Additional columns: the number of samples, the lowest sample, the newest sample, and its time.
 COUNT, LOWEST, NEWEST, TIME = "COUNT", "LOWEST", "NEWEST", "time"
 
+SMALLEST, LARGEST = "SMALLEST", "LARGEST"  # columns with the samples that decide whether all can be right
+
+_MOST_NAMED = 100  # hosts that a query names; for more it asks for all
 _OPERATORS = {str(operator): operator for operator in Operator}
+_ROUNDING_PERCENT = -1e-6  # as sample_range, which imports numpy
 _LARGEST = 1e15  # beyond this, sums of squares overflow and InfluxDB 1.x cannot encode its response
 _TELEGRAF = (
     InfluxDbQuery(
@@ -31,6 +35,43 @@ _TELEGRAF = (
         name="telegraf:memory:percent", type=MetricType.MEMORY, measurement="mem", field="used_percent",
     ),
 )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Samples to compute with.
+
+    Attributes:
+        lowest: the lowest sample, in the field's unit.
+        highest: the highest sample, in the field's unit.
+        tag: tag with the host.
+        hosts: the only hosts to ask for; empty for all.
+    """
+
+    lowest: float = -_LARGEST
+    highest: float = _LARGEST
+    tag: str = ""
+    hosts: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, query: InfluxDbQuery, most_percent: float) -> "Bounds":
+        """Return the samples of a query that can be right.
+
+        Args:
+            query: the query.
+            most_percent: the largest possible sample, percent of capacity.
+        """
+        lowest, highest = sorted((each - query.offset) / query.scale for each in (_ROUNDING_PERCENT, most_percent))
+        return cls(max(lowest, -_LARGEST), min(highest, _LARGEST))
+
+    def only(self, tag: str, hosts: Iterable[str]) -> "Bounds":
+        """Return the bounds for some hosts, or for all if these are many."""
+        named = tuple(sorted(set(hosts)))
+        return Bounds(self.lowest, self.highest, tag, named if len(named) <= _MOST_NAMED else ())
+
+    def refuse(self, columns: Mapping[str, float]) -> bool:
+        """Return whether a series has samples outside of the bounds."""
+        return columns.get(SMALLEST, self.lowest) < self.lowest or columns.get(LARGEST, self.highest) > self.highest
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +104,7 @@ def influxql(
     operators: Iterable[Operator],
     window: Window,
     retention_policy: str = "",
-    *,
-    bounded: bool,
+    bounds: Bounds | None = None,
 ) -> str:
     """Return the InfluxQL statement; its response has a column for each statistic, and a row for each series.
 
@@ -73,17 +113,21 @@ def influxql(
         operators: the statistics.
         window: the time span of the samples: after its start, up to and including its end.
         retention_policy: the retention policy; empty for the database's default.
-        bounded: leave out samples so large that their sum is infinite.
+        bounds: leave out other samples; None for all.
     """
     source, field_name, conditions = _influxql_source(query, window, retention_policy)
     if query.rate:
         derivative = f'SELECT NON_NEGATIVE_DERIVATIVE({field_name}, 1s) AS "rise" FROM {source}'  # noqa: S608  quoted below
         source = f"({derivative} WHERE {' AND '.join(conditions)} GROUP BY *)"
         field_name, conditions = '"rise"', conditions[-1:]
-    bounds = [f"{field_name} > -{_LARGEST:.1f}", f"{field_name} < {_LARGEST:.1f}"] if bounded else []
+    limits = []
+    if bounds is not None:
+        limits = [f"{field_name} >= {bounds.lowest:.9f}", f"{field_name} <= {bounds.highest:.9f}"]
+        hosts = [f"{_identifier(bounds.tag)} = {_influxql_string(host)}" for host in bounds.hosts]
+        limits += [f"({' OR '.join(hosts)})"] if hosts else []
     calls = _influxql_calls(query, operators, field_name)
     columns = ", ".join(f'{call} AS "{column}"' for column, call in calls.items())
-    return f"SELECT {columns} FROM {source} WHERE {' AND '.join([*bounds, *conditions])} GROUP BY *"  # noqa: S608
+    return f"SELECT {columns} FROM {source} WHERE {' AND '.join([*limits, *conditions])} GROUP BY *"  # noqa: S608
 
 
 def influxql_newest(query: InfluxDbQuery, window: Window, retention_policy: str = "") -> str:
@@ -92,14 +136,29 @@ def influxql_newest(query: InfluxDbQuery, window: Window, retention_policy: str 
     return f'SELECT LAST({field_name}) AS "{NEWEST}" FROM {source} WHERE {" AND ".join(conditions)} GROUP BY *'  # noqa: S608
 
 
-def flux(query: InfluxDbQuery, operators: Iterable[Operator], window: Window, bucket: str) -> str:
-    """Return the Flux script; its response has a result for each statistic, with a row for each series."""
+def flux(
+    query: InfluxDbQuery, operators: Iterable[Operator], window: Window, bucket: str, bounds: Bounds | None = None
+) -> str:
+    """Return the Flux script; its response has a result for each statistic, with a row for each series.
+
+    Args:
+        query: the query.
+        operators: the statistics.
+        window: the time span of the samples.
+        bucket: the bucket.
+        bounds: leave out other samples; None for all.
+    """
     rate = ["|> derivative(unit: 1s, nonNegative: true)"] if query.rate else []
     tail = "|> drop(fn: (column) => column =~ /^_(start|stop|time|field|measurement)$/)"
     results = [
         f'data |> {call} {tail} |> yield(name: "{column}")' for column, call in _flux_calls(query, operators).items()
     ]
-    return "\n".join(["\n  ".join([*_flux_source(query, window, bucket), *rate]), *results])
+    limits = []
+    if bounds is not None:
+        limits = [f"|> filter(fn: (r) => r._value >= {bounds.lowest:.9f} and r._value <= {bounds.highest:.9f})"]
+        hosts = [f"r[{_flux_string(bounds.tag)}] == {_flux_string(host)}" for host in bounds.hosts]
+        limits += [f"|> filter(fn: (r) => {' or '.join(hosts)})"] if hosts else []
+    return "\n".join(["\n  ".join([*_flux_source(query, window, bucket), *rate, *limits]), *results])
 
 
 def flux_newest(query: InfluxDbQuery, window: Window, bucket: str) -> str:
@@ -196,7 +255,7 @@ def _influxql_calls(query: InfluxDbQuery, operators: Iterable[Operator], value: 
                 calls[operator] = f"MAX({value})"
             case Operator.P90 | Operator.P95 | Operator.P99:
                 calls[operator] = f"PERCENTILE({value}, {_rank(query, operator) * 100:g})"
-    return {**calls, COUNT: f"COUNT({value})"}
+    return {**calls, COUNT: f"COUNT({value})", SMALLEST: f"MIN({value})", LARGEST: f"MAX({value})"}
 
 
 def _flux_source(query: InfluxDbQuery, window: Window, bucket: str) -> list[str]:
@@ -224,7 +283,7 @@ def _flux_calls(query: InfluxDbQuery, operators: Iterable[Operator]) -> dict[str
                 calls[operator] = "max()"
             case Operator.P90 | Operator.P95 | Operator.P99:
                 calls[operator] = f'quantile(q: {_rank(query, operator):g}, method: "exact_mean")'
-    return {**calls, COUNT: "count()"}
+    return {**calls, COUNT: "count()", SMALLEST: "min()", LARGEST: "max()"}
 
 
 def _rank(query: InfluxDbQuery, operator: Operator) -> float:
