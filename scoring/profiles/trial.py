@@ -6,6 +6,7 @@ plugin that asks for ``cpu`` instead of ``CPU`` would score all nodes as not mea
 
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any, Final
 
 from runtime.kubernetes.objects import Container, Node, Pod, ResourceList
@@ -50,6 +51,15 @@ def check_metric_types(plugin: ScorePlugin) -> None:
     """
     if type(plugin).__module__.startswith("scoring."):
         return
+    try:
+        _try_out(plugin)
+    except TypeError:  # it cannot be hashed, so it is tried each time
+        _try_out.__wrapped__(plugin)
+
+
+# A profile is built again with each snapshot of expected use, and a plugin may be slow.
+@lru_cache(maxsize=256)
+def _try_out(plugin: ScorePlugin) -> None:
     table = NodeTable([Node("trial", _AMOUNTS, _AMOUNTS)])
     pod = Pod("trial", containers=(Container(ResourceList({"cpu": 100})),))
     try:

@@ -547,7 +547,8 @@ def test_pods_with_other_images_do_not_share_their_amounts():
     """Scores that are kept for replicas are not those of a pod with another image volume."""
     lookup = RequestCache().lookup
     pods = [
-        Pod.from_k8s({"spec": {"volumes": [{"image": {"reference": name}}]}}, lookup) for name in ("a:1", "b:1", "a:1")
+        Pod.from_k8s({"metadata": {"name": "a"}, "spec": {"volumes": [{"image": {"reference": image}}]}}, lookup)
+        for image in ("a:1", "b:1", "a:1")
     ]
     assert pods[0].cached_requests is pods[2].cached_requests
     assert pods[0].cached_requests is not pods[1].cached_requests

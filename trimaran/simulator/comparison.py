@@ -276,6 +276,7 @@ REPLAY_PACKAGES = (
     "scoring",
     "trimaran.cluster",
     "trimaran.extender",
+    "trimaran.parts",
     "trimaran.planning",
     "trimaran.plugins",
     "trimaran.rebalancer",

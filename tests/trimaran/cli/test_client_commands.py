@@ -81,6 +81,9 @@ def files(tmp_path) -> dict[str, str]:
     return {"pod": str(tmp_path / "pod.yaml"), "nodes": str(tmp_path / "nodes.yaml")}
 
 
+BY_LOAD = ("--plugin", "LoadVariationRiskBalancing")
+
+
 def run(*arguments: str, stdin: str | None = None) -> Result:
     """Call trimaran."""
     return CliRunner().invoke(main, arguments, input=stdin)
@@ -249,7 +252,7 @@ def test_top_reports_an_unreachable_watcher():
 
 def test_score_ranks_with_reasons(address, files):
     """The least loaded node is first, a node without metrics last, each with a reason."""
-    result = run("score", "--watcher", address, "--pod", files["pod"], "--nodes", files["nodes"])
+    result = run("score", "--watcher", address, "--pod", files["pod"], "--nodes", files["nodes"], *BY_LOAD)
     assert result.exit_code == 0
     rows = [line.split(maxsplit=5) for line in result.output.splitlines()[3:7]]
     assert [row[1] for row in rows] == ["node-3", "node-2", "node-1", "node-9"]
@@ -270,14 +273,14 @@ def test_score_ranks_infeasible_nodes_last(address, files, tmp_path):
     out[1]["spec"] = {"taints": [{"key": "dedicated", "effect": "NoSchedule"}]}
     out[2]["status"] = {"capacity": {"cpu": "100m"}, "allocatable": {"cpu": "100m"}}
     (tmp_path / "some.yaml").write_text(yaml.safe_dump({"kind": "List", "items": [*out, node("node-1")]}))
-    result = run("score", "--watcher", address, "--pod", files["pod"], "--nodes", str(tmp_path / "some.yaml"))
+    some = str(tmp_path / "some.yaml")
+    result = run("score", "--watcher", address, "--pod", files["pod"], "--nodes", some, *BY_LOAD)
     rows = [line.split()[1:5] for line in result.output.splitlines()[3:7]]
     assert (rows[0][0], rows[0][2]) == ("node-1", "yes")
     assert rows[0][1] != "-"
     assert sorted(rows[1:]) == [
         ["node-2", "-", "no:", "constraints"], ["node-3", "-", "no:", "constraints"], ["small", "-", "no:", "room"],
     ]  # fmt: skip
-    some = str(tmp_path / "some.yaml")
     document = json.loads(
         run("score", "--watcher", address, "--pod", files["pod"], "--nodes", some, "-o", "json").stdout
     )
@@ -299,8 +302,9 @@ def test_score_warns_if_no_node_name_matches(address, files, tmp_path):
     [
         (("--plugin", "LowRiskOverCommitment"), "LowRiskOverCommitment"),
         (("--plugin", "TargetLoadPacking"), "TargetLoadPacking"),
-        (("--watcher", "http://127.0.0.1:1"), "allocation"),
-        ((), ""),
+        (("--watcher", "http://127.0.0.1:1", "--plugin", "LoadVariationRiskBalancing"), "allocation"),
+        (("--plugin", "LoadVariationRiskBalancing"), ""),
+        ((), "CongestionCost"),
     ],
 )
 def test_score_warns_about_missing_pods(address, files, tmp_path, options, affected):
@@ -314,7 +318,8 @@ def test_score_warns_about_missing_pods(address, files, tmp_path, options, affec
 
 def test_score_without_fallback_is_that_of_the_go_plugins(address, files):
     """--fallback off has no grades, and a node without metrics scores 0."""
-    result = run("score", "--watcher", address, "--pod", files["pod"], "--nodes", files["nodes"], "--fallback", "off")
+    arguments = ("score", "--watcher", address, "--pod", files["pod"], "--nodes", files["nodes"], *BY_LOAD)
+    result = run(*arguments, "--fallback", "off")
     lines = result.output.splitlines()
     assert lines[2].split() == ["RANK", "NODE", "SCORE", "FEASIBLE", "WHY"]
     assert lines[6].split(maxsplit=3)[1:3] == ["node-9", "0"]
@@ -334,7 +339,7 @@ def test_fallback_closed_ranks_nothing_without_metrics(files, form):
 
 def test_fallback_closed_excludes_nodes_without_metrics(address, files):
     """--fallback closed ranks nodes without metrics last, without a score."""
-    arguments = ("score", "--watcher", address, "--pod", files["pod"], "--nodes", files["nodes"])
+    arguments = ("score", "--watcher", address, "--pod", files["pod"], "--nodes", files["nodes"], *BY_LOAD)
     result = run(*arguments, "--fallback", "closed")
     assert result.output.splitlines()[6].split()[1:6] == ["node-9", "-", "no:", "metrics", "avoided"]
     document = json.loads(run(*arguments, "--fallback", "closed", "--output", "json").output)
@@ -384,7 +389,7 @@ def test_score_reads_the_pod_from_standard_input(address, files):
         ("- 1", "should hold Pod"),
         ("kind: Node", "bad.yaml: expected a Pod or one of Deployment, "),
         ("kind: Pod\nspec: {containers: [{resources: {requests: {cpu: much}}}]}", "much"),
-        ("kind: Pod\nspec: {overhead: much}", "spec.overhead: must be a mapping"),
+        ("kind: Pod\nmetadata: {name: a}\nspec: {overhead: much}", "spec.overhead: must be a mapping"),
         ("kind: Pod\nspec: {containers: web}", "spec.containers: must be a list"),
         ("kind: Pod\nmetadata: {creationTimestamp: 2024-13-45}", "bad.yaml is neither"),
     ],
