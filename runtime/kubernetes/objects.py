@@ -49,7 +49,8 @@ MAX_AMOUNT: Final = 2**53
 _NANO = 10**9
 _WHOLE_POD = frozenset({CPU, MEMORY})
 _HUGE_PAGES = "hugepages-"
-# Fields that are read. A misspelled one raises, because requests that nobody counts would overfill a node.
+# Fields that are read. A misspelled one in a file raises, because requests that nobody counts would overfill a node.
+# The API server drops it, and an object of a newer one may have a field whose name is nearly one of these.
 _OBJECT = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 _POD_SPEC = frozenset({
     "affinity", "containers", "hostNetwork", "initContainers", "nodeName", "nodeSelector", "overhead", "priority",
@@ -333,18 +334,18 @@ class Pod:
             kept_annotations: names of the annotations to keep.
 
         Raises:
-            ValueError: the object is neither a pod nor a workload, it has neither a name nor containers, a field that
-                is read is misspelled, a quantity is invalid or negative, or a constraint is invalid. The message names
-                the pod and the field.
+            ValueError: the object is neither a pod nor a workload, it has neither a name nor containers, a quantity is
+                invalid or negative, a constraint is invalid, or, without a UID, a field is misspelled. The message
+                names the pod and the field.
         """
         given, pod = pod, pod_of(pod)
-        check_spelling(pod, _OBJECT, "pod")
         metadata, spec, status = get(pod, "metadata"), get(pod, "spec"), get(pod, "status")
         namespace, name = get(metadata, "namespace") or "default", get(metadata, "name") or ""
         uid, prefix = get(metadata, "uid") or "", get(metadata, "generateName") or ""
         title = f"pod {namespace}/{name or prefix}"
         where = f"{title}: spec"
-        check_spelling(spec, _POD_SPEC, where)
+        if not uid:
+            _check_pod_spelling(pod, spec, where)
         containers = _containers(spec, "containers", status, where)
         if not (name or prefix) and get(spec, "containers") is None:
             raise ValueError("pod: has neither a name nor containers; is it a v1 Pod?")
@@ -439,13 +440,14 @@ class Node:
             ValueError: the object is not a node, the name is missing, or a quantity is invalid or negative.
         """
         node = check_kind(node, "Node")
-        check_spelling(node, _OBJECT, "node")
         metadata, spec, status = get(node, "metadata"), get(node, "spec"), get(node, "status")
         name = get(metadata, "name")
+        if not get(metadata, "uid"):
+            check_spelling(node, _OBJECT, "node")
+            check_spelling(spec, _NODE_SPEC, f"node {name}: spec")
+            check_spelling(status, _NODE_STATUS, f"node {name}: status")
         if not name:
             raise ValueError("node: metadata.name is missing")
-        check_spelling(spec, _NODE_SPEC, f"node {name}: spec")
-        check_spelling(status, _NODE_STATUS, f"node {name}: status")
         annotated = _annotated(metadata)
         capacity = ResourceList.from_k8s(get(status, "capacity"), f"node {name}: status.capacity")
         allocatable = ResourceList.from_k8s(get(status, "allocatable"), f"node {name}: status.allocatable")
@@ -477,6 +479,16 @@ def _nano_per_unit(name: str) -> int:
     return _NANO // 1000 if name == CPU else _NANO
 
 
+def _check_pod_spelling(pod: Any, spec: Any, where: str) -> None:
+    check_spelling(pod, _OBJECT, "pod")
+    check_spelling(spec, _POD_SPEC, where)
+    check_spelling(get(spec, "resources"), _RESOURCES, f"{where}.resources")
+    for kind in ("containers", "initContainers"):
+        for index, container in enumerate(get_list(spec, kind, where)):
+            check_spelling(container, _CONTAINER, f"{where}.{kind}[{index}]")
+            check_spelling(get(container, "resources"), _RESOURCES, f"{where}.{kind}[{index}].resources")
+
+
 def _containers(spec: Any, kind: str, status: Any, where: str) -> tuple[Container, ...]:
     containers = []
     initial = kind == "initContainers"
@@ -489,7 +501,6 @@ def _containers(spec: Any, kind: str, status: Any, where: str) -> tuple[Containe
         if get(each, "resources") is not None
     }
     for index, container in enumerate(listed):
-        check_spelling(container, _CONTAINER, f"{where}.{kind}[{index}]")
         path = f"{where}.{kind}[{index}].resources"
         written, limits = _written(container, path)
         read_limits = ResourceList.from_k8s(limits, f"{path}.limits")
@@ -517,7 +528,6 @@ def _image_volumes(spec: Any, where: str) -> tuple[str, ...]:
 def _written(owner: Any, path: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Return requests and limits of the field ``resources``, not parsed."""
     resources = get(owner, "resources")
-    check_spelling(resources, _RESOURCES, path)
     written = get(resources, "requests") or {}, get(resources, "limits") or {}
     for kind, amounts in zip(("requests", "limits"), written, strict=True):
         if not isinstance(amounts, Mapping):
