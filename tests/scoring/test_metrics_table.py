@@ -37,6 +37,19 @@ def test_values_are_in_the_rows_of_their_nodes():
     assert not metrics.of("Energy").valid.any()
 
 
+def test_host_names_match_in_any_case():
+    """Metrics of A are those of node a if nothing else can be meant, also for a node that joins; an exact name wins."""
+    received = snapshot(
+        A=[("CPU", "AVG", 10.0)], b=[("CPU", "AVG", 20.0)], B=[("CPU", "AVG", 21.0)],
+        Cd=[("CPU", "AVG", 30.0)], cD=[("CPU", "AVG", 31.0)], E=[("CPU", "AVG", 50.0)],
+    )  # fmt: skip
+    metrics = MetricsTable.align(received, NodeTable([Node("a"), Node("b"), Node("cd")]))
+    assert metrics.of("CPU").average.tolist() == [10, 20, 0]
+    assert metrics.present.tolist() == [True, True, False]
+    followed = metrics.follow(NodeTable([Node("e"), Node("a")]))
+    assert followed.of("CPU").average.tolist() == [50, 10]
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_values_that_are_not_finite_are_refused(value):
     """The error names node, metric, type and operator."""
