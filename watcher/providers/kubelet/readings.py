@@ -155,14 +155,19 @@ def node_of_summary(body: bytes, name: str) -> NodeReading:
     )
 
 
-def containers_of_summary(body: bytes, name: str) -> Iterator[ContainerReading]:
-    """Yield the readings of all containers on the node of this name, except those without a time.
+def containers_of_summary(body: bytes, name: str | None = None) -> Iterator[ContainerReading]:
+    """Yield the readings of all containers on the node, except those without a time.
+
+    Args:
+        body: the response.
+        name: name of the node that was asked; None to take the summary of any node.
 
     Raises:
         UnexpectedResponse: the response is not a summary from the Summary API, or is that of another node.
     """
     summary = _decoded(_POD_DECODER, body, "a summary of pods")
-    _check_name(summary.node, name)
+    if name is not None:
+        _check_name(summary.node, name)
     for pod in summary.pods or ():
         for container in pod.containers or ():
             cpu, memory = container.cpu or _Stats(), container.memory or _Stats()
