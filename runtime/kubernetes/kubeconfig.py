@@ -9,6 +9,10 @@ from runtime.extras import install_command
 from runtime.http.credentials import InvalidApiServerConfig, UnusableToken, prepare_token, read_token
 from runtime.parsing import parse_yaml, read_bounded
 
+# The package writes certificates and keys to temporary files, and remembers them without a lock: of two that are loaded
+# at once one would stay behind, and one could be read before it is written.
+_LOADING = threading.Lock()
+
 
 class KubeConfig:
     """One context of a kubeconfig. Thread-safe."""
@@ -41,7 +45,7 @@ class KubeConfig:
         """
         from kubernetes import client, config  # optional package, only needed for kubeconfigs
 
-        with self._lock:
+        with self._lock, _LOADING:
             if self._configuration is None:
                 configuration = client.Configuration()
                 try:

@@ -3,6 +3,7 @@
 import json
 import logging
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
@@ -387,3 +388,25 @@ def test_a_rejected_certificate_gets_a_new_connection(tmp_path: Path, has_certif
                 api.get("/api", Deadline.after(5))
         api.close()
     assert len(set(ports)) == connections
+
+
+def test_kubeconfigs_are_loaded_one_after_the_other(fake: FakeKubernetes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two accesses that are opened at once do not load at once: the package would lose one's temporary files."""
+    from kubernetes import config
+
+    file, loading, most = fake.kube_config(), [], []
+
+    def load(*_arguments: Any, **_options: Any) -> None:
+        loading.append(1)
+        most.append(len(loading))
+        time.sleep(0.05)  # so that another one would begin meanwhile
+        loading.pop()
+
+    monkeypatch.setattr(config, "load_kube_config", load)
+    readers = [kubeconfig.KubeConfig(file, "", "file", "context") for _ in range(4)]
+    threads = [threading.Thread(target=reader.read) for reader in readers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1, 1, 1, 1]

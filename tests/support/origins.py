@@ -55,16 +55,23 @@ class Origins:
         sys.addaudithook(hook)
         # No audit event has the process ID or, on all versions of Python, the thread.
         start_process, start_thread = subprocess.Popen.__init__, threading.Thread.start
+        end_process = subprocess.Popen._handle_exitstatus  # type: ignore[attr-defined]
 
         def __init__(popen: Any, *args: Any, **options: Any) -> None:  # noqa: N807  it replaces the method of this name
             start_process(popen, *args, **options)
             self._children[popen.pid] = _where(), threading.current_thread()
+
+        def _handle_exitstatus(popen: Any, *args: Any, **options: Any) -> None:
+            # It was waited for, and its ID may be given to a process that another one leaves.
+            self._children.pop(popen.pid, None)
+            end_process(popen, *args, **options)
 
         def start(thread: threading.Thread) -> None:
             self._starts[thread] = _where(), threading.current_thread()
             start_thread(thread)
 
         subprocess.Popen.__init__, threading.Thread.start = __init__, start  # type: ignore[method-assign]
+        subprocess.Popen._handle_exitstatus = _handle_exitstatus  # type: ignore[attr-defined]
 
     def forget(self) -> None:
         """Forget files, which the last inventory has listed."""
