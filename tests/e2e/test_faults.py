@@ -272,7 +272,8 @@ def test_pods_are_bound_despite_dropped_packets(tmp_path: Path) -> None:
         time.sleep(3)  # so that some reads are in flight without a response
         before = system.extender.outcome("scored")
         assert system.place(10) < BUSY
-        assert system.extender.outcome("scored") == before + 10  # by the last metrics
+        # By the last metrics; an earlier request may be counted only now.
+        assert system.extender.outcome("scored") >= before + 10
         network.heal()
         system.check_recovery()
 

@@ -125,7 +125,7 @@ def test_a_misspelled_field_is_refused(changed, problem):
 
 
 def test_an_object_of_the_api_server_has_no_misspelled_fields():
-    """An object with a UID is from the API server: a newer one may have fields whose names are nearly those of today."""
+    """An object with a UID is from the API server; a newer one may have fields with nearly the same names."""
     spec = {"nodeSelectors": {}, "containers": [{"restartPolicys": "x", "resources": {"request": {}}}]}
     assert Pod.from_k8s({"metadata": {"name": "web", "uid": "1"}, "spec": spec}).name == "web"
     node = {"metadata": {"name": "n1", "uid": "1"}, "spec": {"taint": []}, "status": {"capacitys": {}}}
