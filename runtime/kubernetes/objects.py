@@ -135,6 +135,10 @@ class ResourceList(Mapping[str, int]):
         exact = self._nano.get(name)
         return self._amounts.get(name, 0) * _nano_per_unit(name) if exact is None else exact
 
+    def whole(self, name: str) -> int:
+        """Return the amount rounded down, for what is free; 0 if the resource is missing."""
+        return self.nano(name) // _nano_per_unit(name)
+
     def amount(self, name: str) -> int:
         """Return the amount; 0 if the resource is missing."""
         return self._amounts.get(name, 0)

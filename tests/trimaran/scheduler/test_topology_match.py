@@ -8,6 +8,7 @@ from support.configured import SCHEDULER, Configured, outcomes, profile
 
 from runtime.kubernetes.objects import Node, Pod
 from scoring import MetricsTable
+from trimaran.scheduler.numa.node_topology import NodeTopology
 
 KIND = "NodeResourceTopology"
 
@@ -185,3 +186,20 @@ def test_the_arrays_follow_nodes_that_come_and_go() -> None:
     machine.scheduler.drop_node("a")
     assert "cannot align" in machine.place(guaranteed("next", "8"))["next"]
     assert np.array_equal(machine.scheduler.state.table.names, ("b", "c"))
+
+
+def test_a_part_of_a_unit_is_not_free() -> None:
+    """Half a millicore less than a pod requests is too little."""
+    machine = cluster(topology("a", "999.5m"), topology("b", "999.5m"))
+    assert "cannot align" in machine.place(guaranteed("one", "1"))["one"]
+    assert machine.place(guaranteed("less", "999m"))["less"] in {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("node-+9", 9), ("node-" + "0" * 5000 + "9", 9), ("node-\u0669", None), ("node--1", None), ("node-64", None)],
+)
+def test_a_zone_has_the_number_that_go_reads(name: str, number: int | None) -> None:
+    """A sign and leading zeros are valid, digits of other scripts are not; a zone without a number is none."""
+    read = NodeTopology.from_k8s({"metadata": {"name": "n"}, "zones": [{"name": name, "type": "Node"}]})
+    assert [zone.number for zone in read.zones] == ([] if number is None else [number])

@@ -1,5 +1,6 @@
 """NodeResourceTopology of ``topology.node.k8s.io/v1alpha2``: what is free in each NUMA node of a node."""
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ _LARGEST_ID = 63
 MOST_ZONES: Final = _LARGEST_ID + 1
 """Largest number of NUMA nodes of a node."""
 _LARGEST_COST = 2**31 - 1  # sums of distances fit 64 bits
-_MOST_DIGITS = 9  # the API server does not limit the length of a number in a text
+_NUMBER = re.compile(r"\+?0*([0-9]{1,18})")  # as Go reads it; the API server does not limit the length of a text
 _FINGERPRINT_ANNOTATION = "topology.node.k8s.io/fingerprint"  # of older agents
 # Values of the deprecated list ``topologyPolicies``.
 _OLD_POLICIES: Final = {
@@ -35,7 +36,7 @@ class Zone:
 
     Attributes:
         number: its number.
-        available: free amounts by resource.
+        available: free amounts by resource, rounded down.
         costs: distance to other NUMA nodes by number.
     """
 
@@ -126,8 +127,9 @@ def _zone(document: Any) -> Zone:
     available: dict[str, int] = {}
     for each in get(document, "resources") or ():
         with suppress(ValueError):
-            amounts = {str(get(each, "name")): get(each, "available")}
-            available |= ResourceList.from_k8s(amounts, "available", may_be_negative=True)
+            resource = str(get(each, "name"))
+            free = ResourceList.from_k8s({resource: get(each, "available")}, "available", may_be_negative=True)
+            available[resource] = free.whole(resource)
     costs = {
         number: max(-_LARGEST_COST, min(int(get(each, "value") or 0), _LARGEST_COST))
         for each in get(document, "costs") or ()
@@ -145,4 +147,5 @@ def _number(name: Any) -> int | None:
 
 def _digits(text: str) -> int:
     """Return the number that a text of digits says; -1 for another text."""
-    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else -1
+    match = _NUMBER.fullmatch(text)
+    return int(match[1]) if match else -1
