@@ -408,6 +408,13 @@ class Flood:
                     self._connections.accept(key.data, now)
             self._connections.enforce_limits(now)
 
+    def end(self, received: int, now: float) -> None:
+        """Check that the first client, which took some bytes, is still served, and let the others wait for a second."""
+        assert received
+        assert self.opened[0].state is ConnectionState.SENDING
+        for more in (1.0, 1.2):
+            self.turn(now + more)
+
     def ask(self) -> socket.socket:
         client = self._stack.enter_context(socket.socket(socket.AF_UNIX))
         client.connect(self._listener.getsockname())
@@ -432,10 +439,7 @@ def test_a_client_that_begins_late_outlasts_a_flood_of_others_that_take_nothing(
                 received += len(honest.recv(1 << 20))
             flood.ask()
             flood.turn(now)
-        assert received
-        assert flood.opened[0].state is ConnectionState.SENDING
-        for more in (1.0, 1.2):
-            flood.turn(now + more)
+        flood.end(received, now)
         assert flood.sending() <= MAX_WAITING
 
 
@@ -481,8 +485,5 @@ def test_a_client_that_takes_its_response_outlasts_others_that_take_nothing() ->
                 received += len(honest.recv(1 << 20))
             flood.ask()
             flood.turn(now)
-        assert received
-        assert flood.opened[0].state is ConnectionState.SENDING
-        for more in (1.0, 1.2):
-            flood.turn(now + more)
+        flood.end(received, now)
         assert flood.sending() == MAX_WAITING

@@ -5,13 +5,13 @@ is then the pod, and ``pod`` the target. The sums of pods and nodes, which have 
 containers of the target.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from runtime.http.gather import Deadline
 from watcher.providers.own_labels import EXPORTED
+from watcher.providers.prometheus.selectors import any_of
 
 CPU_SERIES = "container_cpu_usage_seconds_total"
 _NAMES = ("namespace", "pod", "container")
@@ -85,10 +85,5 @@ def read_container_labels(
     labels = []
     for names, jobs in groups.items():
         namespace, pod, container = (EXPORTED + name if name in names else name for name in _NAMES)
-        labels.append(ContainerLabels(namespace, pod, container, f'job=~"{_any_of(jobs)}"'))
-    return [*labels, ContainerLabels(jobs=f'job!~"{_any_of(list(renamed))}"')]
-
-
-def _any_of(texts: list[str]) -> str:
-    """Return a regular expression in the form of a PromQL string."""
-    return "|".join(map(re.escape, texts)).replace("\\", "\\\\").replace('"', '\\"')
+        labels.append(ContainerLabels(namespace, pod, container, f'job=~"{any_of(jobs)}"'))
+    return [*labels, ContainerLabels(jobs=f'job!~"{any_of(list(renamed))}"')]

@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -12,6 +11,7 @@ from runtime.http.gather import Deadline
 from watcher.model import Window
 from watcher.providers.node_names import NodeLabels, NodeNames, Resolved, is_address, without_port
 from watcher.providers.own_labels import own_label
+from watcher.providers.prometheus.selectors import any_of
 
 _EXPIRY_SECONDS = 300
 _HOSTS_AT_ONCE = 30  # in one query, which is a part of the URL
@@ -141,9 +141,10 @@ class NodeNameCache:
         addresses = sorted(filter(is_address, self._pod_hosts))
         names = sorted(self._pod_hosts.difference(addresses))
         nodes: dict[str, set[str]] = {}
+        no_name = "-"  # a pattern that no name and no address has
         for first in range(0, max(len(addresses), len(names)), _HOSTS_AT_ONCE):
             some = slice(first, first + _HOSTS_AT_ONCE)
-            own, address = (f'=~"{_any_of(hosts[some])}"' for hosts in (names, addresses))
+            own, address = (f'=~"{any_of(hosts[some]) or no_name}"' for hosts in (names, addresses))
             pods = (f'exported_pod="",pod{own}', f"exported_pod{own}", f"pod_ip{address}")
             forms = (f"kube_pod_info{{{','.join(filter(None, (pod, self._matchers)))}}}" for pod in pods)
             for item in self._run(" or ".join(forms), at, deadline):
@@ -154,11 +155,6 @@ class NodeNameCache:
         nodes.pop("", None)
         self._pod_hosts &= nodes.keys() | {host for unnamed in self._unnamed.values() for host in _hosts(unnamed)}
         return nodes
-
-
-def _any_of(texts: list[str]) -> str:
-    """Return a regular expression in the form of a PromQL string; one that matches nothing if there are no texts."""
-    return "|".join(map(re.escape, texts)).replace("\\", "\\\\") or "-"
 
 
 def _hosts(series: Iterable[NodeLabels]) -> frozenset[str]:

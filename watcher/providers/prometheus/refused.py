@@ -4,7 +4,6 @@ Prometheus computes the average over all samples. The query for it also compares
 what is possible, and only the nodes that it refuses are asked for the samples themselves.
 """
 
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from watcher.findings import Finding
 from watcher.model import Operator, Window
 from watcher.providers.node_names import NodeLabels
 from watcher.providers.prometheus.queries import Expression, ResourceQuery
+from watcher.providers.prometheus.selectors import any_of
 from watcher.windows.operators import Floats, statistics
 from watcher.windows.sample_range import leave_out, left_out
 
@@ -102,9 +102,7 @@ class RefusedSeries:
             return ""
         for name, values in zip(self.label_names, zip(*refused, strict=True), strict=True):
             if all(values):
-                pattern = "|".join(re.escape(value) for value in sorted(set(values)))
-                escaped = pattern.replace("\\", "\\\\").replace('"', '\\"')
-                return f'{name}=~"{escaped}"'
+                return f'{name}=~"{any_of(sorted(set(values)))}"'
         return ""
 
 

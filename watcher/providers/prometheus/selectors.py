@@ -1,7 +1,7 @@
-"""Selectors of series in a user's PromQL expression."""
+"""Selectors of series: patterns of label values, and the selectors in a user's PromQL expression."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 _NAME = "[a-zA-Z_:][a-zA-Z0-9_:]*"
 _STRING = r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|`[^`]*`'
@@ -15,6 +15,11 @@ _TOKEN = re.compile(
 )
 _KEYWORDS = frozenset({"and", "or", "unless", "bool", "offset", "atan2", "inf", "nan"})
 _KEYWORDS |= {"by", "without", "on", "ignoring", "group_left", "group_right"}
+
+
+def any_of(texts: Iterable[str]) -> str:
+    """Return a regular expression that matches each of some texts, escaped for a string of PromQL in double quotes."""
+    return "|".join(map(re.escape, texts)).replace("\\", "\\\\").replace('"', '\\"')
 
 
 def source_of(promql: str) -> str:
