@@ -112,14 +112,15 @@ class System:
         wait_until(self.is_scored, "a pod is scored", SOON)
         self.place_scored(10)
 
-    def place_scored(self, count: int) -> None:
-        """Place pods and check that they waited for nothing and were scored by load.
+    def place_scored(self, count: int) -> float:
+        """Place pods and check that they were scored by load; return the seconds that it took.
 
         A request that a fault of before held up may be counted only now, so that more may be counted than are placed.
         """
         before = self.extender.outcome("scored")
-        assert self.place(count) < BUSY
+        took = self.place(count)
         assert self.extender.outcome("scored") >= before + count
+        return took
 
 
 @contextmanager
@@ -216,7 +217,7 @@ def test_a_paused_extender_delays_pods_by_the_timeout(system: System) -> None:
 def test_pods_are_scored_after_the_watcher_is_killed(system: System) -> None:
     """Without the watcher pods are scored by the last metrics; after a restart it serves its stored metrics."""
     system.watcher.kill()
-    system.place_scored(10)
+    assert system.place_scored(10) < BUSY
     system.watcher = watching(system.cluster.folder, port=system.watcher.port)
     system.check_recovery()
 
@@ -226,7 +227,7 @@ def test_a_paused_watcher_delays_no_pods(system: System) -> None:
     os.killpg(system.watcher.process.pid, signal.SIGSTOP)
     try:
         time.sleep(3)  # so that some reads are in flight and wait
-        system.place_scored(10)
+        assert system.place_scored(10) < BUSY
     finally:
         os.killpg(system.watcher.process.pid, signal.SIGCONT)
     system.check_recovery()
@@ -273,7 +274,7 @@ def test_pods_are_bound_despite_dropped_packets(tmp_path: Path) -> None:
         system.check_recovery()
         network.drop(100, system.watcher.url)
         time.sleep(3)  # so that some reads are in flight without a response
-        system.place_scored(10)  # by the last metrics
+        assert system.place_scored(10) < BUSY  # by the last metrics
         network.heal()
         system.check_recovery()
 
