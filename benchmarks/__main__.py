@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-MINUTES = 20
+MINUTES = 10
 FOLDER = Path(__file__).parent
 NOT_BENCHMARKS = {"__main__.py", "common.py"}
 

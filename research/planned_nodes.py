@@ -6,11 +6,12 @@ sample of the nodes (a tenth of 5,000), and with percentageOfNodesToScore 100; w
 the other gets one more pod, and while one replica of the extender is killed amid the moves. Last, this process
 nominates the planned node of each replacement (``nominatedNodeName``) as soon as its own watch shows the pod.
 
-    python benchmarks/planned_nodes.py [--nodes 5000] [--hot 50]
+    python research/planned_nodes.py [--nodes 5000] [--hot 50]
 """
 
 import itertools
 import re
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import requests
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 from common import Table, options
 from control_plane.cluster import ControlPlane
 from control_plane.landings import MOST, LandingCluster, MoveShares, landing_cluster

@@ -7,21 +7,25 @@ second (the default budget of ``trimaran nodes``) and ten times a second. A fift
 twentieth has two. Rates and counts come from kube-scheduler's own metrics, from the first pods placed to the last; its
 processor time for each pod tells the ways apart on a busy machine, too.
 
-    python benchmarks/batching.py [--nodes 1000] [--pods 2000] [--rounds 3]
+    python research/batching.py [--nodes 1000] [--pods 2000] [--rounds 3]
 """
 
 import random
 import re
 import statistics
+import sys
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import requests
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 from common import Table, options
 from control_plane.api import Api
 from control_plane.cluster import ControlPlane

@@ -6,11 +6,12 @@ same extender gets the same calls for pods of another scheduler, and answers a c
 comes from kube-scheduler's own metrics, from the first pods placed to the last. The metrics are read only five times
 per second, because reading takes processor time, too.
 
-    python benchmarks/throughput.py [--nodes 5000] [--pods 2000] [--rounds 3]
+    python research/throughput.py [--nodes 5000] [--pods 2000] [--rounds 3]
 """
 
 import re
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ from typing import Any
 
 import orjson
 import requests
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 from common import Table, options
 from control_plane.cluster import ControlPlane
 from control_plane.extender import LOAD_AWARE, Extender
