@@ -26,10 +26,7 @@ _SETTINGS = {
     "quality": ("missing_seconds", "stale_seconds", "frozen_seconds", "frozen_resting_seconds"),
     "workloads": ("interval_seconds",),
     "extender": ("refresh_seconds", "workloads_refresh_seconds", "max_age_seconds"),
-    "rebalance": (
-        "search_seconds", "interval_seconds", "max_age_seconds", "min_age_seconds", "scaler_quiet_seconds",
-        "pod_cooldown_seconds", "workload_cooldown_seconds", "node_cooldown_seconds", "measure_seconds",
-    ),
+    "rebalance": ("search_seconds",),
 }  # fmt: skip
 #: Constants of the load, by module; a module comes before those that import its constants.
 _CONSTANTS = {
@@ -40,8 +37,16 @@ _CONSTANTS = {
     ),
     "trimaran.cluster.workload_use": ("MAX_AGE_SECONDS",),
 }  # fmt: skip
+#: Durations among the rules of moves, by their group.
+_MOVE_RULES = {
+    "": ("max_age", "measure"), "pods": ("min_age", "scaler_quiet"), "cooldowns": ("pod", "workload", "node"),
+}  # fmt: skip
 #: Constants of the load that only the rebalancer has.
-_MOVE_CONSTANTS = {"trimaran.rebalancer.caps": ("HOUR", "DAY"), "trimaran.rebalancer.outcomes": ("_LATE",)}
+_MOVE_CONSTANTS = {
+    "trimaran.rebalancer.rules": ("CYCLE_SECONDS",),
+    "trimaran.rebalancer.caps": ("HOUR", "DAY"),
+    "trimaran.rebalancer.outcomes": ("_LATE",),
+}
 
 
 def divided_windows(windows: list[str], speed: float) -> list[str]:
@@ -68,6 +73,17 @@ def divide_constants(speed: float, command: str) -> None:
         for constant in constants:
             value = getattr(module, constant)
             setattr(module, constant, type(value)(value / speed))
+    if command == "rebalance":
+        rules = import_module("trimaran.rebalancer.rules")
+        rules.RULES = _divided_rules(rules.RULES, speed)
+
+
+def _divided_rules(rules: Any, speed: float) -> Any:
+    for group, names in _MOVE_RULES.items():
+        part = getattr(rules, group) if group else rules
+        part = replace(part, **{name: getattr(part, name) / speed for name in names})
+        rules = replace(rules, **{group: part}) if group else part
+    return rules
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import requests
 
@@ -21,6 +21,9 @@ from runtime.kubernetes.api import REQUEST_FAILURES, Sender
 from runtime.outage_log import OutageLog
 
 _log = logging.getLogger(__name__)
+
+#: Time after which another replica takes over a Lease that is not renewed, seconds: kube-scheduler's own default.
+LEASE_SECONDS: Final = 15.0
 
 
 def uptime() -> float:
@@ -64,7 +67,7 @@ class Lease:
         namespace: str,
         name: str,
         identity: str,
-        seconds: float = 15.0,
+        seconds: float = LEASE_SECONDS,
         clocks: tuple[Callable[[], float], ...] = (uptime, time.time),
         setting: str = "lease_namespace",
     ) -> None:

@@ -92,3 +92,5 @@ class SettingsModel(Section):
     """Environment variables with a name of their own, and the setting of each: ``LOG_LEVEL`` to ``log.level``."""
     sections_of_others: ClassVar[frozenset[str]] = frozenset()
     """Sections of other programs, which a shared file or environment may have; those that are no field are ignored."""
+    removed: ClassVar[Mapping[str, str]] = {}
+    """Settings that there are no longer, and what holds instead: ``rebalance.jobs`` to a text for the error."""

@@ -173,6 +173,9 @@ def _describe(
                 yield f"{_place(error['loc'])} ({origins[name]}): there is no such key"
                 continue
             origin = f" ({origins[name]})" if name in origins else ""
+            if reason := model.removed.get(name):
+                yield f"{name}{origin}: is no longer a setting: {reason}"
+                continue
             if reason := _section(model, section).rejected_keys.get(unknown):
                 yield f"{name}{origin}: {reason}"
                 continue

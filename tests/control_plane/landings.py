@@ -43,9 +43,12 @@ REQUEST = "400m"  # so many such pods fill a node of eight cores, so that the sc
 USE = 0.1  # cores, until a node is heated
 HOT_LOAD = 0.82
 LEAST_MOVES = 1  # from a heated node, even if it has few pods left
-MOST: Mapping[str, object] = {
-    "moves_per_hour": 1000, "moves_per_day": 1000, "open_moves": 100, "namespace_moves_per_hour": 1000,
-    "workload_moves_per_hour": 100, "node_moves_per_hour": 100, "lease_seconds": 60, "brake_factor": 100,
+MOST: Mapping[str, Any] = {
+    "moves_per_hour": 1000, "moves_per_day": 1000, "namespace_moves_per_hour": 1000, "lease_seconds": 60,
+    "rules": {
+        "caps.open_moves": 100, "caps.workload_per_hour": 100, "caps.node_per_hour": 100,
+        "brake.max_unready_factor": 100, "brake.max_pending_factor": 100,
+    },
 }  # fmt: skip
 """Settings of the rebalancer with which caps do not matter, nor a busy machine."""
 CONFIGURATION: Mapping[str, Any] = {

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -37,10 +37,10 @@ MANIFESTS = [
 HOT, COLD = "node-0", ("node-1", "node-2")
 APPS = tuple(f"app-{letter}" for letter in "abcde")
 CORES, NODE_CORES = 0.75, 8
-_QUICK = {
-    "search_seconds": 1, "interval_seconds": 0.3, "bad_looks": 1, "min_age_seconds": 0, "percent_per_hour": 100,
-    "moves_per_hour": 3, "node_moves_per_hour": 10, "workload_cooldown_seconds": 0, "node_cooldown_seconds": 0,
-    "holdout_percent": 0, "lease_seconds": 6, "scaler_quiet_seconds": 0,
+_QUICK = {"search_seconds": 1, "percent_per_hour": 100, "moves_per_hour": 3}
+_QUICK_RULES = {
+    "nodes.bad_looks": 1, "pods.min_age": 0, "pods.scaler_quiet": 0, "caps.node_per_hour": 10, "cooldowns.workload": 0,
+    "cooldowns.node": 0, "holdout_percent": 0,
 }  # fmt: skip
 
 
@@ -198,13 +198,22 @@ class RebalancerProcess:
         watcher: address of the watcher.
         mode: observe or act.
         server: address of the API to use instead of the cluster's own, such as a relay's.
+        rules: rules that are no settings and differ from quick ones, by their paths in ``MoveRules``.
+        lease_seconds: duration of the Lease.
         settings: settings that differ from quick ones.
     """
 
-    def __init__(self, cluster: ControlPlane, watcher: str, mode: str, *, server: str = "", **settings: Any) -> None:
+    def __init__(
+        self, cluster: ControlPlane, watcher: str, mode: str, *, server: str = "",
+        rules: Mapping[str, float] | None = None, lease_seconds: float = 6, **settings: Any,
+    ) -> None:  # fmt: skip
         token = cluster.service_account("trimaran", "trimaran-rebalancer").token
         command = [
-            sys.executable, "-m", "trimaran", "rebalance", "--mode", mode, "--watcher", watcher, "--port", "0",
+            sys.executable, str(Path(__file__).with_name("varied.py")),
+            f"runtime.kubernetes.leader_election:LEASE_SECONDS={lease_seconds}",
+            "trimaran.rebalancer.rules:CYCLE_SECONDS=0.3",
+            f"trimaran.rebalancer.rules:RULES={orjson.dumps({**_QUICK_RULES, **(rules or {})}).decode()}",
+            "--", "rebalance", "--mode", mode, "--watcher", watcher, "--port", "0",
             "--kube-config", str(cluster.kubeconfig("rebalancer", token=token, server=server)),
         ]  # fmt: skip
         for name, value in {**_QUICK, **settings}.items():

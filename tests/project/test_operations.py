@@ -87,11 +87,9 @@ def node_writer(watcher: str, token_file: Path) -> Iterator[str]:
 @contextmanager
 def rebalancer(watcher: str, token_file: Path) -> Iterator[str]:
     """Serve the worker of ``trimaran rebalance``, which observes; yield its address."""
-    flags = {
-        "rebalance.watcher": watcher, "rebalance.watcher_token_file": str(token_file),
-        "rebalance.interval_seconds": 0.5,
-    }  # fmt: skip
-    worker = RebalancerWorker(load(RebalanceSettings, flags).settings, [Writable() for _ in range(3)], AccessCheck())
+    flags = {"rebalance.watcher": watcher, "rebalance.watcher_token_file": str(token_file)}
+    settings = load(RebalanceSettings, flags).settings
+    worker = RebalancerWorker(settings, [Writable() for _ in range(3)], AccessCheck(), cycle_seconds=0.5)
     with closing(worker), served_app(worker.start()) as url:
         yield url
 

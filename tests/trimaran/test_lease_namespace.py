@@ -47,8 +47,9 @@ def soft_taints(api: Any) -> Any:
 
 
 def rebalancer(api: Any) -> Any:
-    flags = {"rebalance.mode": "act", "rebalance.watcher": WATCHER, "rebalance.lease_seconds": 3}
-    return RebalancerWorker(load(RebalanceSettings, flags).settings, [api, api, api], AccessCheck())
+    flags = {"rebalance.mode": "act", "rebalance.watcher": WATCHER}
+    settings = load(RebalanceSettings, flags).settings
+    return RebalancerWorker(settings, [api, api, api], AccessCheck(), lease_seconds=3)
 
 
 def scheduler(api: Any) -> Any:

@@ -29,7 +29,6 @@ class ClusterSection(Section):
     kube_config: Path | None = Field(
         None, description="kubeconfig file; in a cluster the default is the pod's service account"
     )
-    kube_context: str = Field("", description="context of the kubeconfig; by default its current context")
 
     def open_api(self, section: str) -> "KubernetesApi":
         """Return a client of the Kubernetes API.
@@ -43,11 +42,9 @@ class ClusterSection(Section):
         from runtime.http.credentials import InvalidApiServerConfig  # not needed for a command's options
         from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
 
-        names = {"kube_config": f"{section}.kube_config (--kube-config)", "context": f"{section}.kube_context"}
+        names = {"kube_config": f"{section}.kube_config (--kube-config)"}
         try:
-            return KubernetesApi(
-                ApiServerConfig(kube_config=self.kube_config, context=self.kube_context, option_names=names)
-            )
+            return KubernetesApi(ApiServerConfig(kube_config=self.kube_config, option_names=names))
         except InvalidApiServerConfig as error:
             raise SettingsError([str(error)]) from error
 

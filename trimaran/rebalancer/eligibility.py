@@ -54,27 +54,27 @@ REASONS: Final[Mapping[Reason, str]] = {
     PodBarrier.OPTED_OUT: "an annotation of the pod forbids it",
     PodBarrier.SLOW_EVICTION: "its operator evicts it in the background",
     PodBarrier.REQUIREMENT: "only the scheduler can check its requirements, such as affinity to other pods",
-    PodBarrier.JOB: "it belongs to a Job, which would start over (rebalance.jobs)",
-    PodBarrier.LOCAL_STORAGE: "it has local storage (rebalance.local_storage)",
-    PodBarrier.VOLUME: "it has persistent volumes (rebalance.volumes)",
+    PodBarrier.JOB: "it belongs to a Job, which would start over; an annotation of the pod allows it",
+    PodBarrier.LOCAL_STORAGE: "it has local storage; an annotation of the pod allows the loss",
+    PodBarrier.VOLUME: "it has persistent volumes; an annotation of the pod allows it",
     Refusal.NAMESPACE: "its namespace is excluded (rebalance.namespaces, rebalance.excluded_namespaces)",
     Refusal.LABEL: "its labels exclude it (rebalance.excluded_labels)",
-    Refusal.PRIORITY: "its priority protects it (rebalance.protected_priority)",
-    Refusal.YOUNG: "it is Ready for too short a time (rebalance.min_age_seconds)",
+    Refusal.PRIORITY: "its priority protects it",
+    Refusal.YOUNG: "it is Ready for too short a time",
     Refusal.UNKNOWN_WORKLOAD: "its workload is not known yet",
-    Refusal.FEW_REPLICAS: "its workload has too few replicas (rebalance.min_replicas)",
+    Refusal.FEW_REPLICAS: "its workload has too few replicas",
     Refusal.ROLLOUT: "its workload is rolling out",
     Refusal.PENDING_REPLICA: "another pod of its workload is not Ready",
-    Refusal.SCALED: "an autoscaler changed its replicas of late (rebalance.scaler_quiet_seconds)",
+    Refusal.SCALED: "an autoscaler changed its replicas of late",
     Refusal.OPEN_MOVE: "the replacement of another pod of its workload is not Ready",
     Refusal.COOLDOWN: "it, its workload or its node moved, or an eviction was refused, of late (cooldowns)",
     Refusal.WORKLOAD_CAP: "its workload or namespace has used up its moves per hour",
     Refusal.BUDGET: "its disruption budget allows no eviction now",
     Refusal.MANY_BUDGETS: "more than one disruption budget covers it, so the API server refuses every eviction",
-    Refusal.LARGE: "it is too large a part of its node (rebalance.max_pod_percent)",
+    Refusal.LARGE: "it is too large a part of its node",
     Refusal.UNKNOWN_USE: "its use is not known",
     Refusal.SOURCE: "its node is not a source of moves now",
-    Refusal.HELD: "it is held back, to measure the gain of the other moves (rebalance.holdout_percent)",
+    Refusal.HELD: "it is held back, to measure the gain of the other moves",
 }
 
 _ALWAYS: Final = (
@@ -82,6 +82,8 @@ _ALWAYS: Final = (
     PodBarrier.CONTROLLER, PodBarrier.GANG, PodBarrier.OPTED_OUT, PodBarrier.SLOW_EVICTION, PodBarrier.RESIZE,
     PodBarrier.REQUIREMENT, PodBarrier.NOT_READY,
 )  # fmt: skip
+#: Barriers that an annotation of the pod lifts: its owner knows what a restart there costs, an administrator does not.
+_BY_OPT_IN: Final = (PodBarrier.JOB, PodBarrier.LOCAL_STORAGE, PodBarrier.VOLUME)
 
 
 class NodeRefusal(StrEnum):
@@ -144,14 +146,9 @@ def pod_refusal(member: Member, rules: PodRules, now: float) -> Reason | None:
     barrier = next((each for each in _ALWAYS if each in facts.barriers), None)
     if barrier is not None:
         return barrier
-    allowed = {
-        PodBarrier.JOB: rules.jobs,
-        PodBarrier.LOCAL_STORAGE: rules.local_storage,
-        PodBarrier.VOLUME: rules.volumes,
-    }
-    for each, is_allowed in allowed.items():
-        if each in facts.barriers and not (is_allowed or facts.opted_in):
-            return each
+    barrier = next((each for each in _BY_OPT_IN if each in facts.barriers), None)
+    if barrier is not None and not facts.opted_in:
+        return barrier
     if pod.namespace in rules.excluded_namespaces or (rules.namespaces and pod.namespace not in rules.namespaces):
         return Refusal.NAMESPACE
     if any(_has(pod.labels, label) for label in rules.excluded_labels):
@@ -203,8 +200,7 @@ def budget_refusal(member: Member, state: WorkloadState) -> Refusal | None:
 
 def source_barrier(facts: NodeFacts, rules: NodeRules) -> NodeBarrier | NodeRefusal | None:
     """Return the reason in a node itself why no pod leaves it; None if there is none."""
-    allowed = {NodeBarrier.CORDONED} if rules.cordoned else frozenset()
-    barrier = next((each for each in NodeBarrier if each in facts.barriers and each not in allowed), None)
+    barrier = target_barrier(facts)
     if barrier is None and rules.source_taint and rules.source_taint not in facts.soft_taints:
         return NodeRefusal.NOT_TAINTED
     return barrier

@@ -61,7 +61,7 @@ class UseReader:
         is_fresh = abs(self._clock() - snapshot.timestamp) <= self._max_age
         self.loads = cpu_loads(snapshot) if is_fresh else {}
         self.window = _window(snapshot)
-        return "" if is_fresh else "the metrics of the nodes are too old (rebalance.max_age_seconds)"
+        return "" if is_fresh else "the metrics of the nodes are too old"
 
     def node_loads(self, moves: Iterable[RecentMove]) -> list[float]:
         """Return the nodes' CPU loads, corrected for moves, and memory loads, as the watcher serves them now."""

@@ -113,7 +113,7 @@ def plan_moves(
     if not len(look.use) or abs(age) > rules.max_age:
         looks.forget()
         known = f"it ended {age:.0f} s ago" if len(look.use) else "nothing is measured"
-        return MovePlan(nothing=f"the use of the pods is not up to date: {known} (rebalance.max_age_seconds)")
+        return MovePlan(nothing=f"the use of the pods is not up to date: {known}")
     steps = known_steps(look.use, rules.history)
     if not steps:
         return MovePlan(nothing="the use of the pods is known for less than a quarter of an hour")

@@ -1,6 +1,15 @@
-"""Rules of the rebalancer: every limit, as plain values that :mod:`trimaran.rebalancer.settings` reads."""
+"""Rules of the rebalancer: every limit with its default; :mod:`trimaran.rebalancer.settings` has settings for 14.
+
+The others are constants, as the settings removed for them say: ``watcher/settings/removed.py``. Replays, benchmarks and
+tests make rules of their own.
+"""
 
 from dataclasses import dataclass, field
+from typing import Final
+
+#: Time between two checks of triggers and of evicted pods, seconds: a tenth of the time that a replacement usually
+#: needs.
+CYCLE_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +65,6 @@ class PodRules:
         excluded_labels: labels, as ``key`` or ``key=value``, of pods that never move.
         protected_priority: pods of this priority or a higher one never move.
         max_pod_percent: largest mean use of a pod that moves, in percent of its node.
-        jobs: whether pods of Jobs move.
-        local_storage: whether pods with emptyDir or hostPath volumes move.
-        volumes: whether pods with persistent volumes move.
     """
 
     min_age: float = 1800.0
@@ -69,9 +75,6 @@ class PodRules:
     excluded_labels: tuple[str, ...] = ()
     protected_priority: int = 1_000_000_000
     max_pod_percent: float = 25.0
-    jobs: bool = False
-    local_storage: bool = False
-    volumes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +82,6 @@ class NodeRules:
     """Rules of which nodes are sources and targets.
 
     Attributes:
-        cordoned: whether pods move away from cordoned nodes.
         source_percent: load in percent that a source reached within the past day.
         target_percent: highest load of a target in the last hour, with the pod, in percent.
         bad_looks: consecutive searches that must find a node worth relieving before a pod leaves it.
@@ -89,7 +91,6 @@ class NodeRules:
             percent.
     """
 
-    cordoned: bool = False
     source_percent: float = 80.0
     target_percent: float = 70.0
     bad_looks: int = 3
@@ -155,3 +156,7 @@ class MoveRules:
     pods: PodRules = field(default_factory=PodRules)
     nodes: NodeRules = field(default_factory=NodeRules)
     brake: BrakeRules = field(default_factory=BrakeRules)
+
+
+#: Rules without any settings.
+RULES: Final = MoveRules()

@@ -104,7 +104,7 @@ def _no_move(published: PublishedPlan, uid: str, node: str) -> tuple[str, str]:
     """Return the reason, as a word and a text, why a pod that may move does not."""
     plan = published.plan
     if missing := plan.missing.get(node, 0):
-        return "few_bad_looks", f"{missing} more searches in a row must find its node {node} (rebalance.bad_looks)"
+        return "few_bad_looks", f"{missing} more searches in a row must find its node {node}"
     if uid not in plan.prospects:
         if node not in plan.hot:
             return "no_gain", f"no move from its node {node} would gain rebalance.min_gain ({plan.min_gain:g})"
@@ -129,11 +129,11 @@ def _source_text(plan: MovePlan, node: str) -> str:
     texts = {
         "not_hot": "its load never reached rebalance.source_percent in the last day",
         "not_measured": "it has no fresh metrics that can be trusted",
-        "disagrees": "its measured load differs from the sum of its pods (rebalance.max_disagreement_percent)",
+        "disagrees": "its measured load differs from the sum of its pods",
         "not_tainted": "it lacks the taint rebalance.source_taint",
-        "cooldown": "a pod left it of late (rebalance.node_cooldown_seconds)",
-        "cap": "rebalance.node_moves_per_hour is used up",
-        "few_bad_looks": "too few searches in a row found it (rebalance.bad_looks)",
+        "cooldown": "a pod left it of late",
+        "cap": "its moves per hour are used up",
+        "few_bad_looks": "too few searches in a row found it",
     }
     why = str(plan.sources.get(node, ""))
     return f"no pod leaves {node}: {texts.get(why, why.replace('_', ' '))}"

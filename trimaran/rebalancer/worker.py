@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from runtime.kubernetes.api import KubernetesApi
 from runtime.kubernetes.events import EventWriter
-from runtime.kubernetes.leader_election import Lease, uptime
+from runtime.kubernetes.leader_election import LEASE_SECONDS, Lease, uptime
 from runtime.kubernetes.leader_threads import LeaderThreads
 from runtime.server.access import AccessCheck
 from runtime.server.fast_path import FastPath
@@ -22,6 +22,7 @@ from trimaran.rebalancer.look import ClusterLook
 from trimaran.rebalancer.measured_use import UseReader
 from trimaran.rebalancer.mover import PodMover
 from trimaran.rebalancer.reports import COMPONENT, MoveReporter, RebalancerCounts
+from trimaran.rebalancer.rules import CYCLE_SECONDS
 from trimaran.rebalancer.settings import RebalanceSettings
 from trimaran.rebalancer.status import rights_document, status_document
 
@@ -36,9 +37,20 @@ class RebalancerWorker:
         apis: clients of the Kubernetes API: for nodes and pods, for the other watches, and for writes; closed with the
             worker.
         access: access check of the HTTP routes.
+        lease_seconds: duration of the Lease after each renewal.
+        cycle_seconds: time between two checks of triggers and of evicted pods.
     """
 
-    def __init__(self, settings: RebalanceSettings, apis: Sequence[KubernetesApi], access: AccessCheck) -> None:
+    def __init__(
+        self,
+        settings: RebalanceSettings,
+        apis: Sequence[KubernetesApi],
+        access: AccessCheck,
+        *,
+        lease_seconds: float = LEASE_SECONDS,
+        cycle_seconds: float = CYCLE_SECONDS,
+    ) -> None:
+        self._lease_seconds, self._cycle_seconds = lease_seconds, cycle_seconds
         self._settings, self._apis, self._access = settings, apis, access
         self._closing = contextlib.ExitStack()
 
@@ -50,7 +62,7 @@ class RebalancerWorker:
         watch = ClusterWatch(self._apis[0], self._apis[1])
         identity = f"{socket.gethostname()}_{uuid4().hex[:8]}"
         lease = Lease(
-            api, section.lease_namespace, section.lease_name, identity, section.lease_seconds,
+            api, section.lease_namespace, section.lease_name, identity, self._lease_seconds,
             setting="rebalance.lease_namespace",
         )  # fmt: skip
         store = LedgerStore(api, section.lease_namespace, section.lease_name)
@@ -59,21 +71,17 @@ class RebalancerWorker:
         }  # fmt: skip
         reporter = MoveReporter(EventWriter(api, COMPONENT) if acts else None, reference)
         # A term is two thirds of the Lease's duration: a write that begins at its end ends before another term begins.
-        evictor = Evictor(api, min(_MAX_WRITE_SECONDS, section.lease_seconds / 3))
+        evictor = Evictor(api, min(_MAX_WRITE_SECONDS, self._lease_seconds / 3))
 
         def mover(look: Callable[[], ClusterLook], leads: Callable[[], bool]) -> PodMover:
             return PodMover(evictor, store, reporter, counts, rules, look, leads, time.time)
 
-        schedule = SearchSchedule(
-            acts, tuple(map(Trigger, section.triggers)), section.hot_percent, section.search_seconds
-        )
+        schedule = SearchSchedule(acts, tuple(map(Trigger, section.triggers)), seconds=section.search_seconds)
         use = UseReader(source, rules.max_age, time.time)
         rebalancer = Rebalancer(
             watch, use, mover, store, reporter, counts, rules, schedule, lambda: lease.term, time.time, uptime
         )
-        threads = LeaderThreads(
-            lease if acts else None, section.lease_seconds, rebalancer.run_cycle, section.interval_seconds
-        )
+        threads = LeaderThreads(lease if acts else None, self._lease_seconds, rebalancer.run_cycle, self._cycle_seconds)
         watch.start()
         threads.start()
         for each in self._apis:

@@ -40,6 +40,7 @@ from watcher.settings.providers import (
     PrometheusSettings,
     SignalFxSettings,
 )
+from watcher.settings.removed import REMOVED
 from watcher.settings.workloads import WorkloadSettings
 from watcher.wire import Dialect
 
@@ -422,6 +423,7 @@ class Settings(SettingsModel):
     """
 
     environment_variables: ClassVar[Mapping[str, str]] = UPSTREAM_VARIABLES
+    removed: ClassVar[Mapping[str, str]] = REMOVED
     sections_of_others: ClassVar[frozenset[str]] = frozenset({"extender", "nodes", "rebalance", "scheduler"})
 
     provider: ProviderSettings = Field(default_factory=ProviderSettings)

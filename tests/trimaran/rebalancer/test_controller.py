@@ -447,7 +447,7 @@ def test_a_pod_that_cannot_be_noted_is_not_evicted() -> None:
 
 
 def test_a_refused_pod_rests_for_retry_after() -> None:
-    """A pod rests for Retry-After if that is longer than ``rebalance.refusal_seconds``."""
+    """A pod rests for Retry-After if that is longer than the cooldown of a refusal."""
     controlled = Controlled(hot_and_cold())
     controlled.api.fault = refuse((429, BUDGET, {"Retry-After": "700"}))
     controlled.run()
@@ -541,7 +541,7 @@ def test_a_jump_of_the_clock_pauses_moves_for_an_hour(seconds: float) -> None:
         hot, world.cores = world.cores, {}
         controlled = Controlled(world)
         controlled.run()
-        # Not further than rebalance.max_age_seconds, beyond which the use would be too old to plan by.
+        # Not further than the rules' max_age, beyond which the use would be too old to plan by.
         world.cores, controlled.jump = hot, jump
         controlled.run()
         return controlled
@@ -560,7 +560,7 @@ def test_an_outage_of_the_watcher_moves_nothing() -> None:
     controlled = Controlled(hot_and_cold(), "observe")
     controlled.world.use_age = 5000
     controlled.run()
-    assert "rebalance.max_age_seconds" in controlled.rebalancer.published.plan.nothing
+    assert "not up to date" in controlled.rebalancer.published.plan.nothing
 
 
 def test_the_holdout_is_recorded() -> None:

@@ -71,17 +71,9 @@ def test_each_pod_that_never_moves_has_its_reason(barrier: PodBarrier | None, ch
     assert pod_refusal(member(pod("web-1", "node-1", **changes)), PodRules(), NOW) == barrier
 
 
-@pytest.mark.parametrize(
-    ("changes", "rules"),
-    [
-        ({"kind": "Job"}, PodRules(jobs=True)),
-        ({"spec": EMPTY_DIR}, PodRules(local_storage=True)),
-        ({"kind": "StatefulSet", "spec": CLAIM}, PodRules(volumes=True)),
-    ],
-)
-def test_a_setting_or_an_annotation_opts_in(changes: dict[str, Any], rules: PodRules) -> None:
-    """Jobs, local storage and persistent volumes move with their setting, or with the pod's annotation."""
-    assert pod_refusal(member(pod("web-1", "node-1", **changes)), rules, NOW) is None
+@pytest.mark.parametrize("changes", [{"kind": "Job"}, {"spec": EMPTY_DIR}, {"kind": "StatefulSet", "spec": CLAIM}])
+def test_an_annotation_opts_in(changes: dict[str, Any]) -> None:
+    """Jobs, local storage and persistent volumes move with the pod's annotation."""
     for opt_in in (OPT_IN, DESCHEDULER_OPT_IN):
         assert pod_refusal(member(pod("web-1", "node-1", **changes, metadata=opt_in)), PodRules(), NOW) is None
 
@@ -188,18 +180,6 @@ def test_each_taint_of_autoscalers_is_a_barrier(key: str) -> None:
     """A node that an autoscaler is about to delete takes no part."""
     facts = NodeFacts.from_k8s(node("node-1", spec={"taints": [{"key": key, "effect": "NoSchedule"}]}))
     assert (source_barrier(facts, NodeRules()), target_barrier(facts)) == (NodeBarrier.LEAVING,) * 2
-
-
-def test_a_cordoned_source_by_opt_in_has_no_other_barrier() -> None:
-    """``rebalance.cordoned`` allows cordoned sources only: no other barrier, and no cordoned target."""
-    rules = NodeRules(cordoned=True)
-    cordoned = NodeFacts.from_k8s(node("node-1", spec={"unschedulable": True}))
-    assert source_barrier(cordoned, NodeRules()) is NodeBarrier.CORDONED
-    assert source_barrier(cordoned, rules) is None
-    assert target_barrier(cordoned) is NodeBarrier.CORDONED
-    annotated_too = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}
-    busy = NodeFacts.from_k8s(node("node-1", spec={"unschedulable": True}, **annotated_too))
-    assert source_barrier(busy, rules) is NodeBarrier.DO_NOT_DISRUPT
 
 
 @pytest.mark.parametrize(("effect", "expected"), [("PreferNoSchedule", None), ("NoSchedule", NodeRefusal.NOT_TAINTED)])

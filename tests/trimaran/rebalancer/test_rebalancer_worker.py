@@ -19,6 +19,7 @@ from trimaran.rebalancer import worker as worker_module
 from trimaran.rebalancer.brake import BrakeReason
 from trimaran.rebalancer.ledger import Brake, Ledger
 from trimaran.rebalancer.ledger_store import LedgerStore
+from trimaran.rebalancer.rules import MoveRules
 from trimaran.rebalancer.settings import RebalanceSettings
 from trimaran.rebalancer.worker import RebalancerWorker
 
@@ -58,11 +59,11 @@ class WorkerApi(WatchedApi):
 
 
 @contextmanager
-def serving(api: WorkerApi, mode: str, **more: float | str) -> Iterator[FastPath]:
+def serving(api: WorkerApi, mode: str, lease_seconds: float = 3, **more: float | str) -> Iterator[FastPath]:
     """Run a worker whose watcher does not answer; yield its application."""
-    flags = {"mode": mode, "watcher": "http://127.0.0.1:9", "lease_seconds": 3, "interval_seconds": 0.1, **more}
+    flags = {"mode": mode, "watcher": "http://127.0.0.1:9", **more}
     settings = load(RebalanceSettings, {f"rebalance.{name}": value for name, value in flags.items()}).settings
-    worker = RebalancerWorker(settings, [api, api, api], AccessCheck())
+    worker = RebalancerWorker(settings, [api] * 3, AccessCheck(), lease_seconds=lease_seconds, cycle_seconds=0.1)
     try:
         yield worker.start()
     finally:
@@ -117,7 +118,7 @@ def test_the_readiness_probe_says_why_cycles_fail() -> None:
 
 @pytest.mark.parametrize(("lease", "write"), [(3, 1), (60, 10)])
 def test_the_worker_passes_its_limits_on(monkeypatch: pytest.MonkeyPatch, lease: float, write: float) -> None:
-    """An eviction has a third of the Lease's duration, at most ten seconds; node metrics have max_age_seconds."""
+    """An eviction has a third of the Lease's duration, at most ten seconds; node metrics have the rules' age."""
     given: dict[str, tuple[Any, ...]] = {}
     for part in (worker_module.Evictor, worker_module.UseReader):
 
@@ -126,8 +127,8 @@ def test_the_worker_passes_its_limits_on(monkeypatch: pytest.MonkeyPatch, lease:
             return part(*arguments)
 
         monkeypatch.setattr(worker_module, part.__name__, make)
-    with running(WorkerApi(), "act", lease_seconds=lease, max_age_seconds=120):
-        assert (given["Evictor"][1], given["UseReader"][1]) == (write, 120)
+    with running(WorkerApi(), "act", lease_seconds=lease):
+        assert (given["Evictor"][1], given["UseReader"][1]) == (write, MoveRules().max_age)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,42 @@
+"""Trimaran's command line with other constants, for tests that cannot wait for the real ones.
+
+    python varied.py MODULE:NAME=JSON ... -- rebalance --mode act ...
+
+A constant is set before the modules that import it. A JSON object changes the fields of a frozen dataclass, by their
+paths: ``trimaran.rebalancer.rules:RULES={"nodes.bad_looks": 1}``.
+"""
+
+import importlib
+import json
+import sys
+from dataclasses import replace
+from typing import Any
+
+
+def changed(value: Any, changes: dict[str, Any]) -> Any:
+    """Return a frozen dataclass with other fields, by their paths."""
+    for path, field in changes.items():
+        name, _, rest = path.partition(".")
+        value = replace(value, **{name: changed(getattr(value, name), {rest: field}) if rest else field})
+    return value
+
+
+def vary(assignment: str) -> None:
+    """Set a constant of a module to another value."""
+    place, _, text = assignment.partition("=")
+    name, _, constant = place.partition(":")
+    module, value = importlib.import_module(name), json.loads(text)
+    setattr(module, constant, changed(getattr(module, constant), value) if isinstance(value, dict) else value)
+
+
+def main() -> None:
+    """Set the constants, and run the rest of the command line."""
+    end = sys.argv.index("--")
+    for assignment in sys.argv[1:end]:
+        vary(assignment)
+    sys.argv[1 : end + 1] = []
+    importlib.import_module("trimaran.cli.main").main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Settings that there are no longer: refused by every program that reads their section, with what holds instead."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from runtime.errors import SettingsError
+from runtime.settings.loading import load, setting_names
+from trimaran.extender.settings import ExtenderSettings
+from trimaran.rebalancer.settings import RebalanceSettings
+from trimaran.scheduler.settings import SchedulerSettings
+from trimaran.soft_taints.settings import NodesSettings
+from watcher.settings import Settings, WatcherSettings
+from watcher.settings.removed import REMOVED
+
+MODELS: dict[str, type[Settings]] = {
+    "extender": ExtenderSettings, "nodes": NodesSettings, "rebalance": RebalanceSettings,
+    "scheduler": SchedulerSettings,
+}  # fmt: skip
+PAGE = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
+MOST_SETTINGS = 240
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_removed_setting_is_refused_with_what_holds_instead(name: str) -> None:
+    """The error has the name, its origin and the reason, and no similar name; no setting has the name."""
+    model = MODELS.get(name.partition(".")[0], WatcherSettings)
+    assert name not in set(setting_names(model))
+    with pytest.raises(SettingsError) as caught:
+        load(model, {name: "1"})
+    assert caught.value.problems == (f"{name} (command line): is no longer a setting: {REMOVED[name]}",)
+
+
+def test_each_is_documented() -> None:
+    """The page has the table of removed settings."""
+    rows = re.findall(r"^\| `([a-z_.]+)` \| (.+?) \|$", PAGE.partition("## Removed")[2], re.MULTILINE)
+    assert dict(rows) == dict(REMOVED)
+
+
+def test_there_are_no_more_settings_than_a_person_can_know() -> None:
+    """The number of settings of all programs only shrinks: a new one takes another one's place."""
+    names = {name for model in (*MODELS.values(), WatcherSettings) for name in setting_names(model)}
+    assert len(names) <= MOST_SETTINGS
