@@ -37,9 +37,9 @@ from support.servers import wait_until
 from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
 from runtime.kubernetes.keep_alive import KeepAliveConnection
 from runtime.kubernetes.objects import Pod
-from trimaran.scheduler.binder import Binder, BindOutcome
-from trimaran.scheduler.decisions import Bind
-from trimaran.scheduler.pod_events import PodEvent, PodEventWriter
+from trimaran.scheduler.framework.decisions import Bind
+from trimaran.scheduler.service.binder import Binder, BindOutcome
+from trimaran.scheduler.service.pod_events import PodEvent, PodEventWriter
 from watcher.testing.servers import reply, serving
 
 NAME = "ours"

@@ -29,7 +29,7 @@ from runtime.parsing import parse_yaml  # noqa: E402
 from runtime.server.access import AccessCheck  # noqa: E402
 from trimaran.rebalancer.app import create_app  # noqa: E402
 from trimaran.rebalancer.status import status_document  # noqa: E402
-from trimaran.scheduler.telemetry import AttemptResult  # noqa: E402
+from trimaran.scheduler.service.telemetry import AttemptResult  # noqa: E402
 
 #: Path of each screen, and what is waited for.
 SCREENS = {

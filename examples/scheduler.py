@@ -17,9 +17,9 @@ from typing import Protocol
 
 from client import ClientError, Collector, Snapshot, connect
 from scoring import FilterPlugin, FilterVerdict, MetricsTable, NodeTable, Pod, Rows
-from trimaran.scheduler.configuration import SchedulerSetup, default_document
-from trimaran.scheduler.service import serve
-from trimaran.scheduler.settings import SchedulerSection, SchedulerServerSettings, SchedulerSettings
+from trimaran.scheduler.profiles.configuration import SchedulerSetup, default_document
+from trimaran.scheduler.service.service import serve
+from trimaran.scheduler.service.settings import SchedulerSection, SchedulerServerSettings, SchedulerSettings
 from trimaran.simulator.measures import measures
 from trimaran.simulator.policies.standalone import StandalonePolicy
 from trimaran.simulator.replay import Replay, ReplayOptions

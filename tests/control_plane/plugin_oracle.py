@@ -31,9 +31,9 @@ from control_plane.scheduler import Scheduler as RealScheduler
 from support.servers import wait_until
 
 from runtime.kubernetes.objects import Node, Pod
-from trimaran.scheduler.configuration import read_setup
-from trimaran.scheduler.decisions import Bind, Unschedulable
-from trimaran.scheduler.scheduler import Scheduler
+from trimaran.scheduler.framework.decisions import Bind, Unschedulable
+from trimaran.scheduler.framework.scheduler import Scheduler
+from trimaran.scheduler.profiles.configuration import read_setup
 
 LABEL: Final = "scenario"
 _PODS: Final = "/api/v1/pods"

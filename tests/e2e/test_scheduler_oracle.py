@@ -28,13 +28,13 @@ from support.servers import wait_until
 from scoring import MetricsTable, NodeTable, Pod
 from scoring.kubernetes_version import KUBERNETES_VERSIONS, LATEST_VERSION, at_least
 from scoring.plugins.filtering import count_reasons
-from trimaran.scheduler.configuration import read_setup
-from trimaran.scheduler.extension_points import Rejection
-from trimaran.scheduler.feasibility import run_filters
-from trimaran.scheduler.inbox import OTHER_KINDS
-from trimaran.scheduler.profile import SchedulerProfile
-from trimaran.scheduler.scheduler import OtherObjects
-from trimaran.scheduler.volumes.binding import VolumeBinding
+from trimaran.scheduler.framework.extension_points import Rejection
+from trimaran.scheduler.framework.feasibility import run_filters
+from trimaran.scheduler.framework.profile import SchedulerProfile
+from trimaran.scheduler.framework.scheduler import OtherObjects
+from trimaran.scheduler.plugins.volumes.binding import VolumeBinding
+from trimaran.scheduler.profiles.configuration import read_setup
+from trimaran.scheduler.profiles.object_kinds import OTHER_KINDS
 
 pytestmark = pytest.mark.e2e
 

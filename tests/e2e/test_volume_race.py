@@ -15,10 +15,10 @@ from support.servers import wait_until
 
 from runtime.kubernetes.objects import Node, Pod
 from scoring.table.node_table import NodeTable
-from trimaran.scheduler.extension_points import Rejection
-from trimaran.scheduler.inbox import OTHER_KINDS
-from trimaran.scheduler.other_objects import ObjectCache
-from trimaran.scheduler.volumes.binding import VolumeBinding
+from trimaran.scheduler.framework.extension_points import Rejection
+from trimaran.scheduler.plugins.volumes.binding import VolumeBinding
+from trimaran.scheduler.profiles.object_cache import ObjectCache
+from trimaran.scheduler.profiles.object_kinds import OTHER_KINDS
 
 pytestmark = pytest.mark.e2e
 

@@ -14,7 +14,7 @@ from scoring.kubernetes_version import LATEST_VERSION, default_score_weights
 from trimaran.extender.profiles import IN_TREE, Profiles, our_plugins
 from trimaran.extender.settings import ExtenderSettings
 from trimaran.rebalancer.settings import RebalanceSettings
-from trimaran.scheduler.settings import SchedulerSettings
+from trimaran.scheduler.service.settings import SchedulerSettings
 from trimaran.simulator.policies.catalogue import configuration_of
 from trimaran.soft_taints.settings import NodesSettings
 from watcher.settings import WatcherSettings

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from trimaran.cli.main import main
 from trimaran.plugins import DEFAULT_PLUGIN
-from trimaran.scheduler.configuration import default_document
+from trimaran.scheduler.profiles.configuration import default_document
 from trimaran.simulator.policies.catalogue import configuration_of
 
 ROOT = Path(__file__).parents[2]

@@ -28,8 +28,8 @@ from runtime.server.access import AccessCheck
 from runtime.settings.loading import load
 from trimaran.rebalancer.settings import RebalanceSettings
 from trimaran.rebalancer.worker import RebalancerWorker
-from trimaran.scheduler.app import create_app
-from trimaran.scheduler.telemetry import SchedulerTelemetry
+from trimaran.scheduler.service.app import create_app
+from trimaran.scheduler.service.telemetry import SchedulerTelemetry
 from trimaran.soft_taints.settings import NodesSettings
 from trimaran.soft_taints.worker import SoftTaintsWorker
 

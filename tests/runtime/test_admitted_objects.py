@@ -10,9 +10,9 @@ from support.odd_pods import ODD, odd_pod
 from runtime.kubernetes import pod_demand
 from runtime.kubernetes.k8s_fields import unix_seconds
 from runtime.kubernetes.objects import Node, Pod
-from trimaran.scheduler.numa.node_topology import NodeTopology
-from trimaran.scheduler.preemption.toleration import PriorityClass
-from trimaran.scheduler.storage_objects import Volume, VolumeClass
+from trimaran.scheduler.plugins.numa.node_topology import NodeTopology
+from trimaran.scheduler.plugins.preemption.toleration import PriorityClass
+from trimaran.scheduler.plugins.storage_objects import Volume, VolumeClass
 from watcher.workloads.manifests import ManifestReader
 
 LARGEST = 2**63 - 1

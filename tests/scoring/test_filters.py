@@ -9,7 +9,6 @@ from scoring.plugins.node_declared_features import NodeDeclaredFeatures
 from scoring.plugins.node_name import NodeName
 from scoring.plugins.node_resources_fit import NodeResourcesFit
 from scoring.plugins.node_unschedulable import NodeUnschedulable
-from scoring.plugins.scheduling_gates import gate_message
 from scoring.plugins.taint_toleration import TaintToleration
 
 ROOM = {"cpu": "4", "memory": "8Gi", "pods": "2"}
@@ -108,12 +107,6 @@ def test_nominated_pods_of_higher_priority_take_room():
     table.nominate(pod("urgent", cpu="2", priority=5), "a")
     assert reasons(NodeResourcesFit(), pod(cpu="3"), table) == ["Insufficient cpu"]
     assert reasons(NodeResourcesFit(), pod(cpu="3", priority=6), table) == [""]
-
-
-def test_gates_are_named():
-    """A pod with scheduling gates is not scheduled."""
-    assert gate_message(pod()) is None
-    assert gate_message(pod(schedulingGates=[{"name": "a"}, {"name": "b"}])) == "waiting for scheduling gates: [a b]"
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from control_plane.plugin_oracle import configuration
 from control_plane.plugin_scenarios import SCHEDULER, profile
 
 from runtime.kubernetes.objects import Node, Pod
-from trimaran.scheduler.configuration import read_setup
-from trimaran.scheduler.decisions import Bind, Decision, Unschedulable
-from trimaran.scheduler.scheduler import Scheduler
+from trimaran.scheduler.framework.decisions import Bind, Decision, Unschedulable
+from trimaran.scheduler.framework.scheduler import Scheduler
+from trimaran.scheduler.profiles.configuration import read_setup
 
 __all__ = ["SCHEDULER", "Configured", "pod", "profile"]
 

@@ -11,10 +11,10 @@ from runtime.kubernetes.disruption_budgets import DisruptionBudget
 from runtime.kubernetes.gangs import PodGroup
 from runtime.kubernetes.objects import Node
 from trimaran.rebalancer.facts import NodeFacts, ScalerFacts, WorkloadFacts
-from trimaran.scheduler.numa.node_topology import NodeTopology
-from trimaran.scheduler.other_objects import ObjectCache
-from trimaran.scheduler.preemption.toleration import PriorityClass
-from trimaran.scheduler.quotas.elastic_quota import ElasticQuota
+from trimaran.scheduler.plugins.numa.node_topology import NodeTopology
+from trimaran.scheduler.plugins.preemption.toleration import PriorityClass
+from trimaran.scheduler.plugins.quotas.elastic_quota import ElasticQuota
+from trimaran.scheduler.profiles.object_cache import ObjectCache
 from trimaran.soft_taints.node_state import NodeState
 
 _SELECTOR: Object = {

@@ -4,8 +4,8 @@ from runtime.kubernetes.objects import Pod
 from scoring import NodeTable
 from scoring.plugins.base import EVERY_ROW, Rows
 from scoring.plugins.filtering import FilterPlugin, FilterVerdict
-from trimaran.scheduler.decisions import Decision
-from trimaran.scheduler.scheduler import Scheduler
+from trimaran.scheduler.framework.decisions import Decision
+from trimaran.scheduler.framework.scheduler import Scheduler
 
 
 class Room(FilterPlugin):

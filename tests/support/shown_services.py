@@ -7,8 +7,8 @@ import orjson
 from werkzeug.wrappers import Request, Response
 
 from runtime.server.access import AccessCheck
-from trimaran.scheduler.app import create_app
-from trimaran.scheduler.telemetry import AttemptResult, SchedulerTelemetry
+from trimaran.scheduler.service.app import create_app
+from trimaran.scheduler.service.telemetry import AttemptResult, SchedulerTelemetry
 
 
 def scheduler_app(

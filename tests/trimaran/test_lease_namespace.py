@@ -16,9 +16,9 @@ from runtime.server.access import AccessCheck
 from runtime.settings.loading import load
 from trimaran.rebalancer.settings import RebalanceSettings
 from trimaran.rebalancer.worker import RebalancerWorker
-from trimaran.scheduler.configuration import default_document, read_setup
-from trimaran.scheduler.settings import SchedulerSettings
-from trimaran.scheduler.worker import SchedulerWorker
+from trimaran.scheduler.profiles.configuration import default_document, read_setup
+from trimaran.scheduler.service.settings import SchedulerSettings
+from trimaran.scheduler.service.worker import SchedulerWorker
 from trimaran.soft_taints.settings import NodesSettings
 from trimaran.soft_taints.worker import SoftTaintsWorker
 

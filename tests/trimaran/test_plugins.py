@@ -22,7 +22,7 @@ from trimaran.cli.main import main
 from trimaran.extender.kube_scheduler import ExtenderEndpoint, in_tree_by_scheduler, render_config, validate_config
 from trimaran.extender.profiles import Profiles, our_plugins
 from trimaran.plugins import installed_plugins
-from trimaran.scheduler.configuration import read_setup
+from trimaran.scheduler.profiles.configuration import read_setup
 from trimaran.simulator.policies.standalone import standalone_policy
 from trimaran.simulator.replay import Replay
 from trimaran.traces.synthetic import Synthetic

@@ -9,7 +9,7 @@ from runtime.errors import SettingsError
 from runtime.settings.loading import load, setting_names
 from trimaran.extender.settings import ExtenderSettings
 from trimaran.rebalancer.settings import RebalanceSettings
-from trimaran.scheduler.settings import SchedulerSettings
+from trimaran.scheduler.service.settings import SchedulerSettings
 from trimaran.soft_taints.settings import NodesSettings
 from watcher.settings import Settings, WatcherSettings
 from watcher.settings.removed import REMOVED

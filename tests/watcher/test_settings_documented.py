@@ -8,7 +8,7 @@ import yaml
 
 from runtime.settings.loading import FILE_VARIABLE, display, environment_variable, load, setting_names
 from trimaran.extender.settings import ExtenderSection
-from trimaran.scheduler.settings import SchedulerSection
+from trimaran.scheduler.service.settings import SchedulerSection
 from trimaran.soft_taints.settings import NodesSection
 from watcher.settings import UPSTREAM_VARIABLES, WatcherSettings
 

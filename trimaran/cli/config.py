@@ -112,7 +112,7 @@ def _scheduler_problem(
 
     A plugin that it does not have does not make a file wrong, nor do unknown keys, which are counted already.
     """
-    from trimaran.scheduler.configuration import read_setup  # slow to import
+    from trimaran.scheduler.profiles.configuration import read_setup  # slow to import
 
     if unknown := unknown_keys(configuration):
         return f"no: it refuses {', '.join(unknown)}", False

@@ -139,7 +139,7 @@ def _service(option: str, address: str, access: tuple[Path | None, ...]) -> "Ite
 
             return examine_extender(connection)
         case "--scheduler":
-            from trimaran.scheduler.examination import examine_scheduler
+            from trimaran.scheduler.service.examination import examine_scheduler
 
             return examine_scheduler(connection)
         case _:

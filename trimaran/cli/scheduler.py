@@ -9,11 +9,11 @@ import click
 from runtime import logs
 from runtime.errors import SettingsProblems
 from runtime.terminal import echo
-from trimaran.scheduler.settings import SchedulerSettings
+from trimaran.scheduler.service.settings import SchedulerSettings
 from watcher.commands import errors_or_exit, exit_early, load_or_exit, log_level_option, setting_options
 
 if TYPE_CHECKING:
-    from trimaran.scheduler.settings import SchedulerSection
+    from trimaran.scheduler.service.settings import SchedulerSection
 
 _LIST_SECONDS = 120.0
 
@@ -65,7 +65,7 @@ def scheduler(
     }  # fmt: skip
     settings = load_or_exit(SchedulerSettings, file, assignments, flags, is_service=True).settings
     logs.configure(settings.log.level, settings.log.format)
-    from trimaran.scheduler import service  # Flask and gunicorn are only needed here
+    from trimaran.scheduler.service import service  # Flask and gunicorn are only needed here
 
     with errors_or_exit(settings.log.format):
         problems = SettingsProblems()
@@ -87,7 +87,7 @@ def _check(section: "SchedulerSection", names: tuple[str, ...]) -> NoReturn:
     from runtime.kubernetes.api import REQUEST_FAILURES
     from runtime.kubernetes.objects import Node, Pod
     from trimaran.cluster.view import NODES, PODS
-    from trimaran.scheduler.preemption.shared_nodes import node_sharing
+    from trimaran.scheduler.plugins.preemption.shared_nodes import node_sharing
 
     api, deadline = section.open_api("scheduler"), Deadline.after(_LIST_SECONDS)
     try:

@@ -20,7 +20,7 @@ from typing import Any
 
 from runtime.parsing import parse_json
 from trimaran.plugins import installed_plugins, plugin_packages, read_scheduler_file
-from trimaran.scheduler.node_sampling import sample_percent
+from trimaran.scheduler.framework.node_sampling import sample_percent
 from trimaran.simulator.heat_map import HeatMap, heat_map
 from trimaran.simulator.measures import measures
 from trimaran.simulator.policies.catalogue import DEFAULT, policies

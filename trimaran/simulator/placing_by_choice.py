@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from runtime.kubernetes.objects import Pod
 from scoring.arrays import Bools
-from trimaran.scheduler.node_sampling import NodeSampling
+from trimaran.scheduler.framework.node_sampling import NodeSampling
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.peak_admission import PeakAdmission
 from trimaran.simulator.policy import Chooser, Placement, Placing

@@ -9,7 +9,7 @@ from typing import Any
 
 from runtime.errors import quoted
 from scoring import Profile
-from trimaran.scheduler.node_sampling import sample_percent
+from trimaran.scheduler.framework.node_sampling import sample_percent
 from trimaran.simulator.comparison import Comparison
 from trimaran.simulator.heat_map import HeatMap, heat_map
 from trimaran.simulator.measures import measures

@@ -15,7 +15,7 @@ from runtime.settings.loading import load
 from trimaran.cli.main import main
 from trimaran.extender.settings import ExtenderSettings
 from trimaran.rebalancer.settings import RebalanceSettings
-from trimaran.scheduler.settings import SchedulerSettings
+from trimaran.scheduler.service.settings import SchedulerSettings
 from trimaran.soft_taints.settings import NodesSettings
 from watcher.settings import WatcherSettings
 

@@ -18,7 +18,7 @@ from support.servers import wait_until
 
 from scoring.plugins.node_name import NodeName
 from trimaran.cli.main import main
-from trimaran.scheduler.configuration import default_document
+from trimaran.scheduler.profiles.configuration import default_document
 from trimaran.simulator import comparison, replay_batch
 from trimaran.simulator.comparison import REPLAY_PACKAGES, ReplayTask, ResultStore, program_version, run_replay
 from trimaran.simulator.measures import measures

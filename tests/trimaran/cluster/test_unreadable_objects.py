@@ -9,9 +9,9 @@ from control_plane.manifests import Object, container, node, pod
 from runtime.kubernetes.objects import Node, Pod
 from trimaran.cluster.object_reader import pod_reader
 from trimaran.cluster.unknown_requests import UnknownRequests
-from trimaran.scheduler.configuration import default_document, read_setup
-from trimaran.scheduler.decisions import Bind, Unschedulable
-from trimaran.scheduler.inbox import Inbox, PodFeed
+from trimaran.scheduler.framework.decisions import Bind, Unschedulable
+from trimaran.scheduler.profiles.configuration import default_document, read_setup
+from trimaran.scheduler.service.event_queue import EventQueue, PodFeed
 
 MANY = 4000
 
@@ -65,11 +65,11 @@ def test_a_node_with_an_unreadable_pod_gets_no_pods() -> None:
     """Its free CPU is not known, so a pending pod gets a status that says so, until the unreadable pod has gone."""
     scheduler = read_setup(default_document("ours")).scheduler(seed=0)
     scheduler.put_node(Node.from_k8s(node("node-1")), 0.0)
-    inbox = Inbox()
-    feed = PodFeed(inbox)
+    event_queue = EventQueue()
+    feed = PodFeed(event_queue)
 
     def apply() -> None:
-        while (change := inbox.take()) is not None:
+        while (change := event_queue.take()) is not None:
             change(scheduler, 0.0)
 
     bad = odd(1, "much", nodeName="node-1")
@@ -90,13 +90,13 @@ def test_a_node_with_an_unreadable_pod_gets_no_pods() -> None:
 def test_a_pending_pod_that_cannot_be_read_is_refused_once() -> None:
     """Its identity and the reason reach the writer of statuses; a bound one does not."""
     refused: list[tuple[Pod, str]] = []
-    inbox = Inbox()
-    feed = PodFeed(inbox, on_refusal=lambda each, why: refused.append((each, why)))
+    event_queue = EventQueue()
+    feed = PodFeed(event_queue, on_refusal=lambda each, why: refused.append((each, why)))
     for _ in range(2):
         feed.put(odd(1, "much", schedulerName="ours"))
     feed.replace([odd(2, "much", nodeName="node-1")])
     scheduler = read_setup(default_document("ours")).scheduler(seed=0)
-    while (change := inbox.take()) is not None:
+    while (change := event_queue.take()) is not None:
         change(scheduler, 0.0)
     ((each, why),) = refused
     assert (each.namespace, each.name, each.uid, each.scheduler_name) == ("t", "odd-1", "uid-1", "ours")

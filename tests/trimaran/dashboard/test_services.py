@@ -17,7 +17,7 @@ from trimaran.dashboard.actors import actor_tiles
 from trimaran.dashboard.alerts import Alerts
 from trimaran.dashboard.page_context import PageContext
 from trimaran.dashboard.scheduler_state import SchedulerState
-from trimaran.scheduler.telemetry import AttemptResult
+from trimaran.scheduler.service.telemetry import AttemptResult
 
 ATTEMPTS = {AttemptResult.SCHEDULED: 3, AttemptResult.UNSCHEDULABLE: 1, AttemptResult.ERROR: 1}
 SHADOW = {

@@ -9,9 +9,9 @@ from support.binding_api import BindingApi, refusal
 from support.waiting import LIMIT_SECONDS, wait_until
 
 from runtime.kubernetes.objects import Pod
-from trimaran.scheduler.binder import NOT_LEADING, OUTDATED, Binder, BindOutcome
-from trimaran.scheduler.decisions import Bind, Prepare
-from trimaran.scheduler.extension_points import Write
+from trimaran.scheduler.framework.decisions import Bind, Prepare
+from trimaran.scheduler.framework.extension_points import Write
+from trimaran.scheduler.service.binder import NOT_LEADING, OUTDATED, Binder, BindOutcome
 
 LOST = requests.ConnectionError("the connection broke")
 

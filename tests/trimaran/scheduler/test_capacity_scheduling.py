@@ -7,7 +7,7 @@ import pytest
 from control_plane.manifests import Object, node
 from support.configured import Configured, outcomes, pod, profile
 
-from trimaran.scheduler.decisions import Decision, Unschedulable
+from trimaran.scheduler.framework.decisions import Decision, Unschedulable
 
 PROFILE = profile("CapacityScheduling", "preFilter", "postFilter", "reserve", without={"postFilter": ["*"]})
 

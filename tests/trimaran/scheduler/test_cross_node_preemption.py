@@ -13,11 +13,11 @@ from scoring.plugins.inter_pod_affinity import InterPodAffinity
 from scoring.plugins.node_resources_fit import NodeResourcesFit
 from scoring.plugins.pod_topology_spread import PodTopologySpread
 from scoring.table.node_table import NodeTable
-from trimaran.scheduler.decisions import Unschedulable
-from trimaran.scheduler.extension_points import Preemption, Rejection
-from trimaran.scheduler.feasibility import run_filters
-from trimaran.scheduler.preemption.cross_node import CrossNodeArgs, CrossNodePreemption
-from trimaran.scheduler.preemption.default_preemption import DefaultPreemption, PreemptionOptions
+from trimaran.scheduler.framework.decisions import Unschedulable
+from trimaran.scheduler.framework.extension_points import Preemption, Rejection
+from trimaran.scheduler.framework.feasibility import run_filters
+from trimaran.scheduler.plugins.preemption.cross_node import CrossNodeArgs, CrossNodePreemption
+from trimaran.scheduler.plugins.preemption.default_preemption import DefaultPreemption, PreemptionOptions
 
 ZONE = "topology.kubernetes.io/zone"
 FILTERS = (NodeResourcesFit(), PodTopologySpread(), InterPodAffinity())

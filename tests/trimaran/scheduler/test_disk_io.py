@@ -6,7 +6,7 @@ import pytest
 from control_plane.manifests import Object, node
 from support.configured import Configured, outcomes, pod, profile
 
-from trimaran.scheduler.disk_io import ANNOTATION, NodeDisks
+from trimaran.scheduler.plugins.disk_io import ANNOTATION, NodeDisks
 
 KIND = "NodeDiskIOInfo"
 

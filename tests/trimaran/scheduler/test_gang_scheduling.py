@@ -13,12 +13,14 @@ from runtime.kubernetes.objects import Container as PodContainer
 from runtime.kubernetes.objects import Node, Pod, ResourceList
 from runtime.kubernetes.scheduling_rules import SchedulingRules
 from scoring import NodeResourcesFit, Profile
-from trimaran.scheduler.configuration import read_setup
-from trimaran.scheduler.decisions import Bind, Decision, Unschedulable, Waiting
-from trimaran.scheduler.gangs.coscheduling import Coscheduling, CoschedulingArgs
-from trimaran.scheduler.gangs.directory import GangDirectory
-from trimaran.scheduler.profile import PrioritySort, SchedulerProfile
-from trimaran.scheduler.scheduler import Scheduler
+from trimaran.scheduler.framework.decisions import Bind, Decision, Unschedulable, Waiting
+from trimaran.scheduler.framework.gang_directory import GangDirectory
+from trimaran.scheduler.framework.priority_sort import PrioritySort
+from trimaran.scheduler.framework.profile import SchedulerProfile
+from trimaran.scheduler.framework.scheduler import Scheduler
+from trimaran.scheduler.plugins.gangs.coscheduling import Coscheduling, CoschedulingArgs
+from trimaran.scheduler.plugins.scheduling_gates import SchedulingGates
+from trimaran.scheduler.profiles.configuration import read_setup
 
 COSCHEDULING, IN_TREE = "PodGroup.scheduling.x-k8s.io", "PodGroup"
 
@@ -54,7 +56,7 @@ def machine(cores: Iterable[int], *, in_order_of_pods: bool = False, **arguments
     plugin = Coscheduling(gangs, CoschedulingArgs(**arguments))
     profile = SchedulerProfile(
         replace(Profile.of(NodeResourcesFit()), scheduler_name="ours"), (Room(),),
-        PrioritySort() if in_order_of_pods else plugin, pre_filters=(plugin,), places_groups=True,
+        PrioritySort() if in_order_of_pods else plugin, (SchedulingGates(),), pre_filters=(plugin,), places_groups=True,
         post_filters=(plugin,), reserve=(plugin,), permit=(plugin,),
     )  # fmt: skip
     scheduler = Scheduler([profile], np.random.default_rng(0), gangs=gangs)

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from runtime.kubernetes.objects import Pod
-from trimaran.scheduler.numa.known_pods import ALL, AUTODETECT, ONLY_EXCLUSIVE, KnownPods, fingerprint
-from trimaran.scheduler.numa.node_topology import NodeTopology
-from trimaran.scheduler.numa.requests import has_exclusive_resources
+from trimaran.scheduler.plugins.numa.known_pods import ALL, AUTODETECT, ONLY_EXCLUSIVE, KnownPods, fingerprint
+from trimaran.scheduler.plugins.numa.node_topology import NodeTopology
+from trimaran.scheduler.plugins.numa.requests import has_exclusive_resources
 
 LONG = "a-long-name-of-a-pod-with-more-than-thirty-two-characters-0"
 WRITTEN = 1000.0

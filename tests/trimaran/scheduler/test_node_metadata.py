@@ -6,8 +6,8 @@ import pytest
 from runtime.kubernetes.objects import Node
 from scoring import MetricsTable, NodeTable, Pod
 from scoring.profiles.configuration.fields import FieldReader
-from trimaran.scheduler.configuration import read_setup
-from trimaran.scheduler.node_metadata import NodeMetadata
+from trimaran.scheduler.plugins.node_metadata import NodeMetadata
+from trimaran.scheduler.profiles.configuration import read_setup
 
 KEY = "example.com/value"
 

@@ -10,12 +10,12 @@ from runtime.kubernetes.constraints import Taint
 from runtime.kubernetes.objects import Container, Node, Pod, ResourceList
 from scoring import NodeResourcesFit, Profile
 from scoring.plugins.taint_toleration import TaintToleration
-from trimaran.scheduler.decisions import Bind, Unschedulable
-from trimaran.scheduler.kubelet_rejections import RejectionFeed, rejection_reason
-from trimaran.scheduler.node_backoff import REJECTED
-from trimaran.scheduler.preemption.shared_nodes import keeps_others_away
-from trimaran.scheduler.profile import SchedulerProfile
-from trimaran.scheduler.scheduler import Scheduler
+from trimaran.scheduler.framework.decisions import Bind, Unschedulable
+from trimaran.scheduler.framework.node_backoff import REJECTED
+from trimaran.scheduler.framework.profile import SchedulerProfile
+from trimaran.scheduler.framework.scheduler import Scheduler
+from trimaran.scheduler.plugins.preemption.shared_nodes import keeps_others_away
+from trimaran.scheduler.service.kubelet_rejections import RejectionFeed, rejection_reason
 
 
 def node(name: str, millicores: int = 1000, **fields: object) -> Node:

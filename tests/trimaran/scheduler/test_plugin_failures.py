@@ -17,8 +17,8 @@ from runtime.kubernetes.objects import Container, Node, Pod, ResourceList
 from scoring import NodeResourcesFit, NodeTable, Profile
 from scoring.plugins.base import EVERY_ROW, Rows
 from scoring.plugins.filtering import FilterPlugin, FilterVerdict
-from trimaran.scheduler.decisions import Bind, Prepare, Unschedulable, Waiting
-from trimaran.scheduler.extension_points import (
+from trimaran.scheduler.framework.decisions import Bind, Prepare, Unschedulable, Waiting
+from trimaran.scheduler.framework.extension_points import (
     PermitPlugin,
     PostBindPlugin,
     PostFilterPlugin,
@@ -31,10 +31,10 @@ from trimaran.scheduler.extension_points import (
     Wait,
     Write,
 )
-from trimaran.scheduler.inbox import Inbox
-from trimaran.scheduler.profile import SchedulerProfile
-from trimaran.scheduler.scheduler import Scheduler
-from trimaran.scheduler.scheduling_loop import SchedulingLoop
+from trimaran.scheduler.framework.profile import SchedulerProfile
+from trimaran.scheduler.framework.scheduler import Scheduler
+from trimaran.scheduler.service.event_queue import EventQueue
+from trimaran.scheduler.service.scheduling_loop import SchedulingLoop
 
 MILLICORES = 400
 POINTS = [
@@ -254,12 +254,12 @@ def test_a_plugin_that_does_not_return_is_named() -> None:
             leave.wait(60)
 
     scheduler, _ = scheduler_of(before, 1, 1)
-    inbox = Inbox()
+    event_queue = EventQueue()
     handler = SimpleNamespace(handle=lambda *_: None, is_busy=lambda: False)
-    loop = SchedulingLoop(scheduler, inbox, handler, lambda: True, lambda: None)
+    loop = SchedulingLoop(scheduler, event_queue, handler, lambda: True, lambda: None)
     loop.start()
     try:
-        inbox.post(lambda machine, now: machine.put_pod(pod("p"), now))
+        event_queue.post(lambda machine, now: machine.put_pod(pod("p"), now))
         assert entered.wait(60)
         assert loop.why_stuck() == ""
         loop._ticked_at -= 130  # as if it hung for two minutes
@@ -296,10 +296,10 @@ def test_a_decision_that_nobody_carries_out_is_taken_back() -> None:
         if len(handled) == 1:
             raise MemoryError
 
-    inbox, now = Inbox(), [0.0]
+    event_queue, now = EventQueue(), [0.0]
     handler = SimpleNamespace(handle=handle, is_busy=lambda: False)
-    loop = SchedulingLoop(scheduler, inbox, handler, lambda: True, lambda: None, clock=lambda: now[0])
-    inbox.post(lambda machine, at: machine.put_pod(pod("p"), at))
+    loop = SchedulingLoop(scheduler, event_queue, handler, lambda: True, lambda: None, clock=lambda: now[0])
+    event_queue.post(lambda machine, at: machine.put_pod(pod("p"), at))
     with pytest.raises(MemoryError):
         loop.run_once()
     assert (scheduler.in_flight, fragile.reserved) == (0, {})

@@ -4,7 +4,7 @@ import pytest
 from support.binding_api import BindingApi, refusal
 
 from runtime.kubernetes.objects import Pod
-from trimaran.scheduler.pod_events import PodEvent, PodEventWriter
+from trimaran.scheduler.service.pod_events import PodEvent, PodEventWriter
 
 POD = Pod("web", uid="uid-1")
 

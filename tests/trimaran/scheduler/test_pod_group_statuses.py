@@ -8,8 +8,8 @@ from support.binding_api import refusal
 from support.waiting import wait_until
 
 from runtime.kubernetes.gangs import POD_GROUP_LABEL
-from trimaran.scheduler.gangs.statuses import POD_GROUP_STATUS, next_status
-from trimaran.scheduler.object_statuses import ObjectStatusWriter
+from trimaran.scheduler.service.gang_statuses import POD_GROUP_STATUS, next_status
+from trimaran.scheduler.service.status_controller import ObjectStatusWriter
 
 PATH = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/ml/podgroups/a/status"
 

@@ -16,9 +16,9 @@ from scoring.plugins.base import EVERY_ROW, Rows
 from scoring.plugins.filtering import Dependence, FilterPlugin, FilterVerdict, unresolvable_everywhere
 from scoring.table.feasibility import fitting
 from scoring.table.node_table import NodeTable
-from trimaran.scheduler.extension_points import Preemption, Rejection
-from trimaran.scheduler.feasibility import run_filters
-from trimaran.scheduler.preemption.default_preemption import DefaultPreemption, PreemptionOptions
+from trimaran.scheduler.framework.extension_points import Preemption, Rejection
+from trimaran.scheduler.framework.feasibility import run_filters
+from trimaran.scheduler.plugins.preemption.default_preemption import DefaultPreemption, PreemptionOptions
 
 FULL = "Insufficient cpu"
 

@@ -25,9 +25,9 @@ from scoring.plugins.node_unschedulable import NodeUnschedulable
 from scoring.plugins.pod_topology_spread import PodTopologySpread
 from scoring.plugins.taint_toleration import TaintToleration
 from scoring.table.node_table import NodeTable
-from trimaran.scheduler.extension_points import Preemption, Rejection
-from trimaran.scheduler.feasibility import run_filters
-from trimaran.scheduler.preemption.default_preemption import DefaultPreemption
+from trimaran.scheduler.framework.extension_points import Preemption, Rejection
+from trimaran.scheduler.framework.feasibility import run_filters
+from trimaran.scheduler.plugins.preemption.default_preemption import DefaultPreemption
 
 VECTORS = Path(__file__).parents[2] / "data" / "preemption.jsonl"
 FILTERS = (

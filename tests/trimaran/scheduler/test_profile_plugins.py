@@ -9,8 +9,8 @@ from runtime.kubernetes.objects import Node, Pod
 from scoring import NodeTable
 from scoring.plugins.base import EVERY_ROW, Rows
 from scoring.plugins.filtering import FilterPlugin, FilterVerdict, PluginResultError
-from trimaran.scheduler.configuration import read_setup
-from trimaran.scheduler.feasibility import run_filters
+from trimaran.scheduler.framework.feasibility import run_filters
+from trimaran.scheduler.profiles.configuration import read_setup
 
 
 def document(**plugins: list[str]) -> dict[str, Any]:

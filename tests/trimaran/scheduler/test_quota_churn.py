@@ -9,7 +9,7 @@ from control_plane.manifests import Object, node
 from support.configured import Configured, pod, profile
 
 from runtime.kubernetes.objects import Pod
-from trimaran.scheduler.decisions import Bind, Unschedulable
+from trimaran.scheduler.framework.decisions import Bind, Unschedulable
 
 PROFILE = profile("CapacityScheduling", "preFilter", "postFilter", without={"postFilter": ["*"]})
 CORES, STEP_SECONDS = 8, 0.1

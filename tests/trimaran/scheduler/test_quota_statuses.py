@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.http.gather import Deadline
-from trimaran.scheduler.object_statuses import ObjectStatusWriter
-from trimaran.scheduler.quotas.statuses import QUOTA_STATUS
+from trimaran.scheduler.service.quota_statuses import QUOTA_STATUS
+from trimaran.scheduler.service.status_controller import ObjectStatusWriter
 
 
 class Patches:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trimaran.scheduler.node_sampling import sample_percent
+from trimaran.scheduler.framework.node_sampling import sample_percent
 
 
 def test_a_profiles_percentage_takes_precedence() -> None:

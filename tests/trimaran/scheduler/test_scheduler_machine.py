@@ -12,8 +12,8 @@ from runtime.kubernetes.objects import Container as PodContainer
 from runtime.kubernetes.objects import Node, Pod, ResourceList
 from scoring import FallbackPolicy, NodeResourcesFit, NodeTable, Profile
 from scoring.plugins.filtering import FilterVerdict
-from trimaran.scheduler.decisions import Bind, Decision, Prepare, Unschedulable, Waiting
-from trimaran.scheduler.extension_points import (
+from trimaran.scheduler.framework.decisions import Bind, Decision, Prepare, Unschedulable, Waiting
+from trimaran.scheduler.framework.extension_points import (
     PermitPlugin,
     PostFilterPlugin,
     PreBindPlugin,
@@ -24,8 +24,8 @@ from trimaran.scheduler.extension_points import (
     WaitingPods,
     Write,
 )
-from trimaran.scheduler.profile import SchedulerProfile
-from trimaran.scheduler.scheduler import Scheduler
+from trimaran.scheduler.framework.profile import SchedulerProfile
+from trimaran.scheduler.framework.scheduler import Scheduler
 
 
 def node(name: str, millicores: int = 1000) -> Node:

@@ -17,20 +17,21 @@ from runtime.errors import SettingsError
 from runtime.kubernetes.objects import Node, Pod
 from runtime.settings.loading import load
 from trimaran.cluster.view import NODES, PODS
-from trimaran.scheduler.binder import Binder
-from trimaran.scheduler.configuration import default_document, read_setup
-from trimaran.scheduler.decisions import Bind, Prepare, Unschedulable
-from trimaran.scheduler.executor import DecisionExecutor
-from trimaran.scheduler.extension_points import Preemption
-from trimaran.scheduler.inbox import OPTIONAL_KINDS, OTHER_KINDS, Inbox, NodeFeed, PodFeed
-from trimaran.scheduler.pod_events import PodEventWriter
-from trimaran.scheduler.preemption.shared_nodes import node_sharing
-from trimaran.scheduler.scheduling_loop import DecisionHandler, SchedulingLoop
-from trimaran.scheduler.service import setup_of
-from trimaran.scheduler.settings import SchedulerSettings
-from trimaran.scheduler.shadow import ShadowRecord
-from trimaran.scheduler.statuses import StatusWriter
-from trimaran.scheduler.telemetry import SchedulerTelemetry
+from trimaran.scheduler.framework.decisions import Bind, Prepare, Unschedulable
+from trimaran.scheduler.framework.extension_points import Preemption
+from trimaran.scheduler.plugins.preemption.shared_nodes import node_sharing
+from trimaran.scheduler.profiles.configuration import default_document, read_setup
+from trimaran.scheduler.profiles.object_kinds import OPTIONAL_KINDS, OTHER_KINDS
+from trimaran.scheduler.service.binder import Binder
+from trimaran.scheduler.service.event_queue import EventQueue, NodeFeed, PodFeed
+from trimaran.scheduler.service.executor import DecisionExecutor
+from trimaran.scheduler.service.pod_events import PodEventWriter
+from trimaran.scheduler.service.pod_status_writer import StatusWriter
+from trimaran.scheduler.service.scheduling_loop import DecisionHandler, SchedulingLoop
+from trimaran.scheduler.service.service import setup_of
+from trimaran.scheduler.service.settings import SchedulerSettings
+from trimaran.scheduler.service.shadow import ShadowRecord
+from trimaran.scheduler.service.telemetry import SchedulerTelemetry
 
 ROOT = Path(__file__).parents[3]
 MANIFEST = ROOT / "deploy/kubernetes/standalone-scheduler.yaml"
@@ -52,16 +53,21 @@ def pod(name: str, cpu: str = "1", node_name: str = "", uid: str = "") -> dict[s
 
 
 class Live:
-    """A scheduler with two nodes and the feeds of its inbox; its thread does not run."""
+    """A scheduler with two nodes and the feeds of its event_queue; its thread does not run."""
 
     def __init__(self, make: Callable[..., DecisionHandler] | None = None) -> None:
-        self.inbox, self.telemetry, self.api = Inbox(), SchedulerTelemetry(), BindingApi()
+        self.event_queue, self.telemetry, self.api = EventQueue(), SchedulerTelemetry(), BindingApi()
         self.scheduler = read_setup(default_document("ours")).scheduler(seed=0)
         self.leads = True
         self.handler = self._executor() if make is None else make(self.scheduler, self.telemetry)
-        self.nodes, self.pods = NodeFeed(self.inbox), PodFeed(self.inbox, self.handler.observe)  # type: ignore[attr-defined]
+        self.nodes, self.pods = NodeFeed(self.event_queue), PodFeed(self.event_queue, self.handler.observe)  # type: ignore[attr-defined]
         self.loop = SchedulingLoop(
-            self.scheduler, self.inbox, self.handler, lambda: self.leads, lambda: None, decides_early=make is not None
+            self.scheduler,
+            self.event_queue,
+            self.handler,
+            lambda: self.leads,
+            lambda: None,
+            decides_early=make is not None,
         )
         self.nodes.replace([node("node-0"), node("node-1")])
 
@@ -69,7 +75,7 @@ class Live:
         events = PodEventWriter(self.api, lambda: self.leads, "ours")
         statuses = StatusWriter([self.api], lambda: self.leads, events.write)
         binder = Binder([self.api, self.api], lambda: self.leads, is_outdated=self.scheduler.is_outdated)
-        executor = DecisionExecutor(binder, statuses, events, self.inbox, self.telemetry, ["ours"])
+        executor = DecisionExecutor(binder, statuses, events, self.event_queue, self.telemetry, ["ours"])
         executor.start()
         return executor
 
@@ -160,7 +166,7 @@ def test_a_change_that_cannot_be_applied_stops_no_other(live: Live) -> None:
     def fail(*_arguments: object) -> None:
         raise RuntimeError("defect")
 
-    live.inbox.post(fail)
+    live.event_queue.post(fail)
     live.api.add("web", "uid-web")
     live.pods.put(pod("web"))
     live.run(lambda: live.api.pods["default/web"]["spec"])

@@ -16,10 +16,10 @@ from support.servers import reply, serving
 from runtime.kubernetes.constraints import Taint
 from runtime.kubernetes.objects import Node, Pod
 from trimaran.cli.main import main
-from trimaran.scheduler.configuration import default_document, read_setup
-from trimaran.scheduler.examination import _steps
-from trimaran.scheduler.inbox import Inbox
-from trimaran.scheduler.status import LiveStatus
+from trimaran.scheduler.profiles.configuration import default_document, read_setup
+from trimaran.scheduler.service.event_queue import EventQueue
+from trimaran.scheduler.service.examination import _steps
+from trimaran.scheduler.service.status import LiveStatus
 
 ROOT = Path(__file__).parents[3]
 
@@ -28,12 +28,12 @@ class Running:
     """A scheduler with two nodes, whose thread only answers questions.
 
     Attributes:
-        feed: view of the cluster, as :class:`trimaran.scheduler.inbox.ClusterFeed` has it.
+        feed: view of the cluster, as :class:`trimaran.scheduler.service.event_queue.ClusterFeed` has it.
         load: source of the load.
     """
 
     def __init__(self) -> None:
-        self.inbox, self.scheduler = Inbox(), read_setup(default_document("ours")).scheduler(seed=0)
+        self.event_queue, self.scheduler = EventQueue(), read_setup(default_document("ours")).scheduler(seed=0)
         self.feed = SimpleNamespace(is_synced=True, age_seconds=0.5, failures=(), unreadable={}, unknown_nodes={})
         self.load, self.leads, self.mode, self.stop = SimpleNamespace(why_unknown=""), True, "bind", False
         self.scheduler.replace_nodes([Node("a", taints=(Taint("dedicated", "ours"),)), Node("b")], 0.0)
@@ -48,7 +48,9 @@ class Running:
     def status(self) -> LiveStatus:
         feed: Any = self.feed
         load: Any = self.load
-        return LiveStatus(self.mode, ["ours"], self.inbox, feed, load, lambda: self.leads, lambda: "", ask_seconds=1.0)
+        return LiveStatus(
+            self.mode, ["ours"], self.event_queue, feed, load, lambda: self.leads, lambda: "", ask_seconds=1.0
+        )
 
     def doctor(self) -> tuple[int, dict[str, dict[str, Any]]]:
         """Return exit status and steps of the command for this state."""
@@ -59,7 +61,7 @@ class Running:
 
     def _answer(self) -> None:
         while not self.stop:
-            change = self.inbox.take(0.01)
+            change = self.event_queue.take(0.01)
             if change is not None:
                 change(self.scheduler, 0.0)
 

@@ -2,9 +2,9 @@
 
 from runtime.kubernetes.objects import Pod
 from scoring.plugins.filtering import ClusterEvent
-from trimaran.scheduler.extension_points import Rejection
-from trimaran.scheduler.profile import PrioritySort
-from trimaran.scheduler.queue import QueueOptions, SchedulingQueue
+from trimaran.scheduler.framework.extension_points import Rejection
+from trimaran.scheduler.framework.priority_sort import PrioritySort
+from trimaran.scheduler.framework.queue import QueueOptions, SchedulingQueue
 
 GONE, ASSIGNED = ClusterEvent.POD_GONE, ClusterEvent.POD_ASSIGNED
 REQUEUED_BY = {"Fit": {GONE}, "Affinity": {GONE, ASSIGNED}, "Name": set()}

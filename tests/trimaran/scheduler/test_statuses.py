@@ -8,12 +8,12 @@ from support.binding_api import BindingApi, refusal
 from support.waiting import wait_until
 
 from runtime.kubernetes.objects import Pod
-from trimaran.scheduler.decisions import Unschedulable
-from trimaran.scheduler.extension_points import Preemption
-from trimaran.scheduler.statuses import StatusWriter
+from trimaran.scheduler.framework.decisions import Unschedulable
+from trimaran.scheduler.framework.extension_points import Preemption
+from trimaran.scheduler.service.pod_status_writer import StatusWriter
 
 if TYPE_CHECKING:
-    from trimaran.scheduler.pod_events import PodEvent
+    from trimaran.scheduler.service.pod_events import PodEvent
 
 POD = Pod("web", uid="uid-1", scheduler_name="ours")
 

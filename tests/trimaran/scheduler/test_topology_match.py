@@ -8,7 +8,7 @@ from support.configured import SCHEDULER, Configured, outcomes, profile
 
 from runtime.kubernetes.objects import Node, Pod
 from scoring import MetricsTable
-from trimaran.scheduler.numa.node_topology import NodeTopology
+from trimaran.scheduler.plugins.numa.node_topology import NodeTopology
 
 KIND = "NodeResourceTopology"
 

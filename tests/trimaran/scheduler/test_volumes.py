@@ -11,17 +11,17 @@ from runtime.kubernetes.objects import Node, Pod
 from scoring.load.metrics_table import MetricsTable
 from scoring.plugins.filtering import ClusterEvent, FilterPlugin
 from scoring.table.node_table import NodeTable
-from trimaran.scheduler.configuration import default_document, read_setup
-from trimaran.scheduler.extension_points import Rejection
-from trimaran.scheduler.inbox import OTHER_KINDS
-from trimaran.scheduler.other_objects import ObjectCache
-from trimaran.scheduler.resource_claims import DynamicResources
-from trimaran.scheduler.volumes.binding import NOT_BOUND_HERE, VolumeBinding
-from trimaran.scheduler.volumes.capacity_score import VolumeCapacityScore
-from trimaran.scheduler.volumes.limits import TOO_MANY, NodeVolumeLimits
-from trimaran.scheduler.volumes.matching import BIND_CONFLICT, NO_VOLUME, NODE_CONFLICT, NOT_ENOUGH_SPACE
-from trimaran.scheduler.volumes.restrictions import DISK_CONFLICT, IN_USE, VolumeRestrictions
-from trimaran.scheduler.volumes.zone import CONFLICT, VolumeZone
+from trimaran.scheduler.framework.extension_points import Rejection
+from trimaran.scheduler.plugins.resource_claims import DynamicResources
+from trimaran.scheduler.plugins.volumes.binding import NOT_BOUND_HERE, VolumeBinding
+from trimaran.scheduler.plugins.volumes.capacity_score import VolumeCapacityScore
+from trimaran.scheduler.plugins.volumes.limits import TOO_MANY, NodeVolumeLimits
+from trimaran.scheduler.plugins.volumes.matching import BIND_CONFLICT, NO_VOLUME, NODE_CONFLICT, NOT_ENOUGH_SPACE
+from trimaran.scheduler.plugins.volumes.restrictions import DISK_CONFLICT, IN_USE, VolumeRestrictions
+from trimaran.scheduler.plugins.volumes.zone import CONFLICT, VolumeZone
+from trimaran.scheduler.profiles.configuration import default_document, read_setup
+from trimaran.scheduler.profiles.object_cache import ObjectCache
+from trimaran.scheduler.profiles.object_kinds import OTHER_KINDS
 
 ZONE = "topology.kubernetes.io/zone"
 Object = dict[str, Any]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from trimaran.scheduler.node_sampling import NodeSampling
+from trimaran.scheduler.framework.node_sampling import NodeSampling
 from trimaran.simulator.measures import measures
 from trimaran.simulator.policies.catalogue import policies
 from trimaran.simulator.replay import Replay, ReplayOptions, ReplayOutcome

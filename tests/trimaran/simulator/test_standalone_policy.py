@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from trimaran.cli.main import main
-from trimaran.scheduler.configuration import default_document
+from trimaran.scheduler.profiles.configuration import default_document
 from trimaran.simulator.policies.catalogue import policies
 from trimaran.simulator.policies.standalone import standalone_policy
 from trimaran.simulator.replay import Replay, ReplayOptions, ReplayOutcome

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.parsing import parse_documents, read_bounded
-from trimaran.scheduler.other_objects import ObjectCache, object_kinds
+from trimaran.scheduler.profiles.object_cache import ObjectCache, object_kinds
 
 
 def read_objects(path: Path) -> tuple[Mapping[str, Any], ...]:

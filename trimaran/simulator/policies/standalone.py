@@ -1,9 +1,10 @@
 """Policy that places pods by ``trimaran scheduler`` as a whole: queue, backoff, filters, scores and preemption.
 
-The replay drives the state machine that runs live, :class:`trimaran.scheduler.scheduler.Scheduler`. The trace's pods
-are its objects, and its clock is the replay's. Within a minute the clock goes on from one due attempt to the next, so
-that backoffs of seconds pass. With Coscheduling, the pods of a job that arrive in the same minute are a gang. A pod's
-namespace is that of its owner: the part before the slash, as in recorded traces; without a slash it is ``default``.
+The replay drives the state machine that runs live, :class:`trimaran.scheduler.framework.scheduler.Scheduler`. The
+trace's pods are its objects, and its clock is the replay's. Within a minute the clock goes on from one due attempt to
+the next, so that backoffs of seconds pass. With Coscheduling, the pods of a job that arrive in the same minute are a
+gang. A pod's namespace is that of its owner: the part before the slash, as in recorded traces; without a slash it is
+``default``.
 """
 
 from collections import Counter
@@ -18,9 +19,9 @@ from runtime.kubernetes.objects import Node, Pod
 from runtime.kubernetes.workloads import Owner
 from scoring import ScorePlugin, UseLevels
 from scoring.profiles.fallback import FallbackPolicy
-from trimaran.scheduler.configuration import SchedulerSetup, read_setup
-from trimaran.scheduler.decisions import Bind, Prepare, Unschedulable
-from trimaran.scheduler.gangs.coscheduling import Coscheduling
+from trimaran.scheduler.framework.decisions import Bind, Prepare, Unschedulable
+from trimaran.scheduler.plugins.gangs.coscheduling import Coscheduling
+from trimaran.scheduler.profiles.configuration import SchedulerSetup, read_setup
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.cluster_observer import ClusterObserver
 from trimaran.simulator.learning import UseHistory

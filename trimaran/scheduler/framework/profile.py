@@ -1,0 +1,103 @@
+"""Plugins of one scheduler name, by extension point."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from runtime.kubernetes.objects import Pod
+from scoring.plugins.failures import blaming
+from scoring.plugins.filtering import ClusterEvent, FilterPlugin, PluginResultError
+from scoring.profiles.profile import Profile
+from trimaran.scheduler.framework.extension_points import (
+    PermitPlugin,
+    PostBindPlugin,
+    PostFilterPlugin,
+    PreBindPlugin,
+    PreEnqueuePlugin,
+    PreFilterPlugin,
+    QueueSortPlugin,
+    Rejection,
+    ReservePlugin,
+    SchedulerPlugin,
+)
+from trimaran.scheduler.framework.node_sampling import ALL_NODES
+from trimaran.scheduler.framework.priority_sort import PrioritySort
+
+
+@dataclass(frozen=True)
+class SchedulerProfile:
+    """Plugins of one scheduler name.
+
+    Attributes:
+        scores: score plugins with weights, and the scheduler name.
+        filters: filter plugins, in the order in which they run.
+        queue_sort: order of the queue, the same in all profiles of a scheduler.
+        pre_enqueue: plugins that gate pods.
+        pre_filters: plugins that refuse pods before any node is looked at.
+        places_groups: place the pods of a PodGroup of Kubernetes in one cycle; without it they are placed one by one.
+        post_filters: plugins that may make room, in order.
+        reserve: plugins that keep account of pods on nodes.
+        permit: plugins that let pods wait.
+        pre_bind: plugins that write before a pod is bound.
+        post_bind: plugins that take note of bound pods.
+        sample_percent: ``percentageOfNodesToScore``: share of the nodes after which the search for feasible nodes ends;
+            0 is kube-scheduler's default.
+    """
+
+    scores: Profile
+    filters: tuple[FilterPlugin, ...] = ()
+    queue_sort: QueueSortPlugin = field(default_factory=PrioritySort)
+    pre_enqueue: tuple[PreEnqueuePlugin, ...] = ()
+    pre_filters: tuple[PreFilterPlugin, ...] = ()
+    places_groups: bool = False
+    post_filters: tuple[PostFilterPlugin, ...] = ()
+    reserve: tuple[ReservePlugin, ...] = ()
+    permit: tuple[PermitPlugin, ...] = ()
+    pre_bind: tuple[PreBindPlugin, ...] = ()
+    post_bind: tuple[PostBindPlugin, ...] = ()
+    sample_percent: int = ALL_NODES
+
+    @property
+    def scheduler_name(self) -> str:
+        """Scheduler name, which pods select by ``spec.schedulerName``."""
+        return self.scores.scheduler_name
+
+    @property
+    def reads_load(self) -> bool:
+        """True if a score plugin reads the measured load of nodes."""
+        return any(weighted.plugin.reads_metrics for weighted in self.scores.plugins)
+
+    @cached_property
+    def requeued_by(self) -> Mapping[str, frozenset[ClusterEvent]]:
+        """Events that requeue a pod, by the name of the plugin that refused it."""
+        plugins: Iterable[FilterPlugin | SchedulerPlugin] = (
+            *self.filters, *self.pre_filters, *self.post_filters, *self.reserve, *self.permit, *self.pre_bind,
+        )  # fmt: skip
+        return {plugin.name: plugin.requeued_by for plugin in plugins}
+
+    @property
+    def stateful(self) -> Iterable[SchedulerPlugin]:
+        """Plugins that may use the scheduler's handle, each once."""
+        plugins: Iterable[SchedulerPlugin] = (
+            self.queue_sort, *self.pre_enqueue, *self.pre_filters, *self.post_filters, *self.reserve, *self.permit,
+            *self.pre_bind, *self.post_bind,
+        )  # fmt: skip
+        return {id(plugin): plugin for plugin in plugins}.values()
+
+    def sort_key(self, pod: Pod, queued_at: float) -> tuple[Any, ...]:
+        """Return the key by which the queue is sorted; see :class:`QueueSortPlugin`."""
+        with blaming(self.queue_sort.name, "QueueSort"):
+            key = self.queue_sort.sort_key(pod, queued_at)
+            if any(part != part for part in key):  # noqa: PLR0124  NaN
+                raise PluginResultError(f"{self.queue_sort.name}.sort_key: must have an order, got {key}")
+            return key
+
+    def gate(self, pod: Pod) -> Rejection | None:
+        """Return why a pod must not be scheduled yet; None if it may be."""
+        for plugin in self.pre_enqueue:
+            with blaming(plugin.name, "PreEnqueue"):
+                rejection = plugin.pre_enqueue(pod)
+            if rejection is not None:
+                return rejection
+        return None

@@ -1,0 +1,1 @@
+"""Plugins of the scheduler, a file or folder each, and the objects that they read."""

@@ -1,0 +1,26 @@
+"""Room for a whole gang, by the requests of its pods: what keeps gangs that cannot fit from taking nodes in vain."""
+
+import numpy as np
+
+from runtime.kubernetes import pod_demand
+from runtime.kubernetes.objects import Pod
+from scoring.table.node_table import NodeTable
+from trimaran.scheduler.framework.gang_directory import Gang
+
+_MANY = 1000  # pods a node
+
+
+def are_alike(gang: Gang) -> bool:
+    """Return whether all pods of a gang request the same."""
+    return len({pod_demand.filter_requests(pod) for pod in gang.pods.values()}) == 1
+
+
+def room_for(pod: Pod, nodes: NodeTable) -> int:
+    """Return how many pods like this one the nodes can take at most, by their requests and the number of pods."""
+    most = nodes.allocatable("pods")
+    # A trace's nodes do not say how many pods they take.
+    room = most - nodes.pod_counts if most.any() else np.full(len(nodes), _MANY)
+    for name, amount in pod_demand.filter_requests(pod):
+        if name != "pods":
+            room = np.minimum(room, (nodes.allocatable(name) - nodes.in_tree_requests(name)) // amount)
+    return sum(np.maximum(room, 0)[nodes.rows.constraints.allows(pod)].tolist())  # Python's integers cannot wrap

@@ -1,0 +1,33 @@
+"""Bounds on sums over the pods of all nodes, such as quotas, that preemption has to keep to as well."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from runtime.kubernetes.objects import Pod
+from scoring.arrays import Bools, Int64s
+
+
+@dataclass(frozen=True)
+class AggregateConstraints:
+    """Bounds that a pending pod would exceed.
+
+    Attributes:
+        excess: amounts that must become free before the pod keeps to the bounds, shape (bounds,).
+        freed_by: returns what becomes free when a pod leaves, of some pods, shape (pods, bounds).
+        reason: why the pod is refused as long as too little is free.
+    """
+
+    excess: Int64s
+    freed_by: Callable[[Sequence[Pod]], Int64s]
+    reason: str = ""
+
+    def are_kept(self, freed: Int64s) -> Bools:
+        """Return whether enough becomes free, shape (n,), from amounts of shape (n, bounds)."""
+        kept: Bools = np.all(freed >= self.excess, axis=1)
+        return kept
+
+
+NO_BOUNDS: Final = AggregateConstraints(np.zeros(0, np.int64), lambda pods: np.zeros((len(pods), 0), np.int64))

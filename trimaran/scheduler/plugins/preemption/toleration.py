@@ -1,0 +1,105 @@
+"""PreemptionToleration: preemption that spares pods for a time, or from preemptors of too low a priority.
+
+Annotations of a pod's PriorityClass say which preemptors it tolerates no deletion by:
+
+    preemption-toleration.scheduling.x-k8s.io/minimum-preemptable-priority   default: value of the class + 1
+    preemption-toleration.scheduling.x-k8s.io/toleration-seconds             default: 0; negative: forever
+
+A pod is spared if the preemptor's priority is below the minimum, and the toleration has not ended: it is negative, or
+the pod was not scheduled longer ago. All else is DefaultPreemption.
+Source: kubernetes-sigs/scheduler-plugins v0.33.5, pkg/preemptiontoleration.
+"""
+
+import random
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from runtime.kubernetes.disruption_budgets import DisruptionBudget
+from runtime.kubernetes.k8s_fields import get
+from runtime.kubernetes.objects import Pod
+from runtime.kubernetes.quantity import MAX_INT64
+from scoring.plugins.filtering import FilterPlugin
+from trimaran.scheduler.plugins.preemption.default_preemption import DefaultPreemption, PreemptionOptions
+
+_PREFIX: Final = "preemption-toleration.scheduling.x-k8s.io/"
+
+
+@dataclass(frozen=True)
+class PriorityClass:
+    """Protection of the pods of a PriorityClass.
+
+    Attributes:
+        least_preemptor: priority from which on a preemptor may delete the pods; None if an annotation is not a number,
+            and so nothing is protected.
+        seconds: time since its scheduling for which a pod is protected; negative for ever.
+    """
+
+    least_preemptor: int | None
+    seconds: int = 0
+
+    @classmethod
+    def from_k8s(cls, document: Mapping[str, Any]) -> Self:
+        """Read a PriorityClass."""
+        annotations, value = get(get(document, "metadata"), "annotations") or {}, get(document, "value") or 0
+        try:
+            return cls(
+                _int64(annotations.get(f"{_PREFIX}minimum-preemptable-priority", value + 1)),
+                _int64(annotations.get(f"{_PREFIX}toleration-seconds", 0)),
+            )
+        except ValueError:
+            return cls(None)
+
+    def protects(self, preemptor_priority: int, scheduled_at: float | None, now: float) -> bool:
+        """Return whether a pod of the class is protected.
+
+        Args:
+            preemptor_priority: priority of the pod that needs room.
+            scheduled_at: time at which the pod got its node, Unix seconds; None if it has none yet.
+            now: Unix seconds.
+        """
+        if self.least_preemptor is None or preemptor_priority >= self.least_preemptor:
+            return False
+        return self.seconds < 0 or scheduled_at is None or scheduled_at + self.seconds > now
+
+
+def _int64(text: str | int) -> int:
+    number = int(text)
+    if abs(number) > MAX_INT64:
+        raise ValueError(f"{number} does not fit 64 bits")
+    return number
+
+
+class PreemptionToleration(DefaultPreemption):
+    """Preemption that honours the toleration of PriorityClasses.
+
+    Args:
+        filters: as for DefaultPreemption.
+        budgets: as for DefaultPreemption.
+        dice: as for DefaultPreemption.
+        options: arguments of the plugin, which are those of DefaultPreemption.
+        class_of: returns a PriorityClass by its name; None if there is none.
+        clock: returns Unix seconds.
+    """
+
+    name = "PreemptionToleration"
+
+    def __init__(
+        self,
+        filters: Sequence[FilterPlugin],
+        budgets: Callable[[], Collection[DisruptionBudget]],
+        dice: random.Random,
+        options: PreemptionOptions,
+        class_of: Callable[[str], PriorityClass | None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(filters, budgets, dice, options)
+        self._class_of, self._clock = class_of, clock
+
+    def may_be_victim(self, other: Pod, pod: Pod) -> bool:
+        """Return whether a running pod may be deleted for a pending pod."""
+        if not super().may_be_victim(other, pod):
+            return False
+        protection = self._class_of(other.priority_class) if other.priority_class else None
+        return protection is None or not protection.protects(pod.priority, other.scheduled_at, self._clock())

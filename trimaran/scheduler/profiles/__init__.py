@@ -1,0 +1,1 @@
+"""Registry of the plugins, and the profiles of a KubeSchedulerConfiguration."""

@@ -1,0 +1,1 @@
+"""Scheduler as a process: follows the cluster, carries out decisions, reports."""

@@ -1,0 +1,50 @@
+"""HTTP server of ``trimaran scheduler``: probes, metrics, its state, and the comparison in shadow."""
+
+from collections.abc import Callable
+
+from flask import Flask, Response, abort
+
+from runtime.server import responses
+from runtime.server.access import AccessCheck
+from runtime.server.fast_path import FastPath
+from runtime.server.flask_app import flask_response, probe_routes, register_error_handlers, require_access
+from runtime.server.request_metrics import CONTENT_TYPE
+from trimaran.scheduler import STATUS
+from trimaran.scheduler.service.telemetry import SchedulerTelemetry
+
+
+def create_app(
+    telemetry: SchedulerTelemetry,
+    is_alive: Callable[[], bool],
+    why_not_ready: Callable[[], str],
+    status: Callable[[], dict[str, object]],
+    shadow: Callable[[], dict[str, object]] | None,
+    access: AccessCheck,
+) -> FastPath:
+    """Return the WSGI application of ``trimaran scheduler``.
+
+    Args:
+        telemetry: metrics.
+        is_alive: returns whether the threads make progress.
+        why_not_ready: returns the reason why the cluster is not known yet; empty if it is.
+        status: returns the state, for ``trimaran doctor``.
+        shadow: returns the comparison with the other scheduler; None if this scheduler binds.
+        access: access check of the requests.
+    """
+    app = Flask("scheduler", static_folder=None)
+    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # OPTIONS then gets a 405 with the allowed methods
+    require_access(app, access)
+    register_error_handlers(app)
+    app.register_blueprint(probe_routes(is_alive, why_not_ready, telemetry.exposition, CONTENT_TYPE))
+
+    @app.get(STATUS)
+    def show_status() -> Response:
+        return flask_response(responses.json_response(status()))
+
+    @app.get("/shadow")
+    def show_shadow() -> Response:
+        if shadow is None:
+            abort(404, "this scheduler binds pods; scheduler.mode = shadow compares")
+        return flask_response(responses.json_response(shadow()))
+
+    return FastPath(app.wsgi_app, telemetry.observe_request, access)
