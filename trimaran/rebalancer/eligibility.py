@@ -143,7 +143,7 @@ def pod_refusal(member: Member, rules: PodRules, now: float) -> Reason | None:
         now: Unix time.
     """
     pod, facts = member
-    barrier = next((each for each in _ALWAYS if each in facts.barriers), None)
+    barrier: PodBarrier | None = next((each for each in _ALWAYS if each in facts.barriers), None)
     if barrier is not None:
         return barrier
     barrier = next((each for each in _BY_OPT_IN if each in facts.barriers), None)
