@@ -250,6 +250,7 @@ def _replay(shared: Mapping[str, Any], run_batch: Callable[[ReplayBatch], list[R
             move_triggers=tuple(map(Trigger, shared["move_triggers"])),
             startup_seconds=shared["move_startup"],
             ceiling=shared["ceiling"],
+            learned_use=shared["learned_use"],
             objects=chosen_objects(shared["objects"], chosen),
             faults=faults,
         )

@@ -132,6 +132,12 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
         show_default=True,
         help="Let pods use no more than their node's CPU, and end jobs later for it; without, demand is use.",
     ),
+    click.option(
+        "--learned-use",
+        is_flag=True,
+        help="Let policies of the form NAME=FILE expect what workloads use, as with extender.learned_use; without, "
+        "their requests. Others do what their name says.",
+    ),
     option("--jobs", default=1, callback=_jobs, help="Number of processes; -1 for all processors."),
     click.option(
         "--scheduler", default="", help="Address of a Dask scheduler to replay on, such as tcp://10.0.0.1:8786."

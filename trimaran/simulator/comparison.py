@@ -103,7 +103,7 @@ def run_replay(task: ReplayTask) -> ReplayResult:
         if task.standalone:
             catalogue[task.policy] = standalone_policy(task.policy, document, options.objects)
         else:
-            catalogue[task.policy] = configured_policy(task.policy, document)
+            catalogue[task.policy] = configured_policy(task.policy, document, learned_use=options.learned_use)
         options = replace(options, percent_of_nodes=sample_percent(document, default=options.percent_of_nodes))
     policy = catalogue[task.policy]
     outcome = Replay(trace, policy, options).run()

@@ -72,6 +72,7 @@ def compare(
     seed: int = 0,
     seeds: int = 1,
     overcommit: tuple[float, float] | None = None,
+    learned_use: bool = False,
     jobs: int = 1,
 ) -> PolicyComparison:
     """Replay traces with scoring profiles, and with policies of the simulator as baselines.
@@ -86,6 +87,7 @@ def compare(
         seed: seed of the choice among equally good nodes.
         seeds: number of replays of each policy, with successive seeds; the measures are their means.
         overcommit: divisors of CPU and memory requests; None means each trace's own.
+        learned_use: whether the plugins of the profiles get the use of workloads, as with ``extender.learned_use``.
         jobs: number of processes, -1 for all processors; more than one needs joblib: ``pip install joblib``.
 
     Raises:
@@ -96,7 +98,7 @@ def compare(
     worlds = _checked_traces(traces)
     _check_names([trace.name for trace in worlds], profiles, baselines)
     _check_numbers(seed, seeds, overcommit, jobs)
-    added = {name: _policy(name, profile) for name, profile in profiles.items()}
+    added = {name: _policy(name, profile, learned_use) for name, profile in profiles.items()}
     percents = {
         name: sample_percent(profile, default=0)
         for name, profile in profiles.items()
@@ -183,8 +185,10 @@ def _check_names(worlds: Sequence[str], profiles: Mapping[str, object], baseline
             raise ValueError(f"profiles: the name {name} is taken; choose another name")
 
 
-def _policy(name: str, profile: Profile | Mapping[str, Any]) -> Policy:
-    return extended_policy(name, profile) if isinstance(profile, Profile) else configured_policy(name, profile)
+def _policy(name: str, profile: Profile | Mapping[str, Any], learned_use: bool) -> Policy:
+    if isinstance(profile, Profile):
+        return extended_policy(name, profile, learned_use=learned_use)
+    return configured_policy(name, profile, learned_use=learned_use)
 
 
 def _measured(

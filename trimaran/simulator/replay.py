@@ -61,6 +61,7 @@ class ReplayOptions:
         objects: further objects of the cluster, as the API server shows them; only standalone policies read them.
         startup_seconds: time from the eviction of a moved pod until it works again; whole minutes are without use.
         ceiling: whether pods use no more than their node's CPU (:mod:`trimaran.simulator.ceiling`).
+        learned_use: whether policies of files and profiles get the use of workloads, as with ``extender.learned_use``.
     """
 
     seed: int = 0
@@ -75,6 +76,7 @@ class ReplayOptions:
     peak_predictor: PeakPredictor | None = None
     startup_seconds: float = 0.0
     ceiling: bool = True
+    learned_use: bool = False
     objects: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
 
 

@@ -13,10 +13,18 @@ import yaml
 from click.testing import CliRunner
 from support.plugin_packages import EXAMPLE
 
-from scoring import LoadVariationRiskBalancing, NodeResourcesFit, Profile, TargetLoadPacking, WeightedPlugin
+from scoring import (
+    CongestionCost,
+    LoadVariationRiskBalancing,
+    NodeResourcesFit,
+    Profile,
+    TargetLoadPacking,
+    WeightedPlugin,
+)
 from trimaran import simulator
 from trimaran.cli.main import main
 from trimaran.simulator import compare, read_trace
+from trimaran.simulator.policies.catalogue import configuration_of
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import write_trace
 
@@ -56,6 +64,25 @@ def test_the_results_are_those_of_the_command_line(worlds, tmp_path):
     shown = json.loads(done.stdout)["a"]
     assert compared.measures["a"] == {**shown, "file": shown["mine"]}
     assert shown["mine"] != shown["default"]
+
+
+def test_a_file_is_replayed_as_the_extender_would_run_it(worlds, tmp_path):
+    """The extender's file scores by requests, as with ``extender.learned_use`` off, and by learned use on request."""
+    profile, document = Profile.of(CongestionCost()), configuration_of(CongestionCost.name)
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(yaml.safe_dump(document))
+    named = {False: "congestion-cost-by-requests", True: "congestion-cost"}
+    hot = {}
+    for learned_use, name in named.items():
+        profiles = {"profile": profile, "file": document}
+        compared = compare([read_trace(worlds / "a")], profiles, baselines=[name], learned_use=learned_use)
+        command = ["simulate", "compare", "--trace", str(worlds / "a"), "--policy", f"command={file}", "-o", "json"]
+        done = CliRunner().invoke(main, [*command, *["--learned-use"] * learned_use])
+        assert done.exit_code == 0, done.stderr
+        measured = compared.measures["a"] | json.loads(done.stdout)["a"]
+        assert measured == dict.fromkeys(measured, measured[name])
+        hot[name] = measured[name]
+    assert hot["congestion-cost"] != hot["congestion-cost-by-requests"]
 
 
 # In a process of its own, as joblib keeps its processes for the next call.
@@ -146,7 +173,8 @@ def test_the_public_surface_is_pinned():
         "(traces: collections.abc.Iterable[trimaran.traces.trace.Trace], "
         "profiles: collections.abc.Mapping[str, scoring.profiles.profile.Profile | "
         "collections.abc.Mapping[str, typing.Any]], *, baselines: collections.abc.Sequence[str] = ('default',), "
-        "seed: int = 0, seeds: int = 1, overcommit: tuple[float, float] | None = None, jobs: int = 1) -> "
+        "seed: int = 0, seeds: int = 1, overcommit: tuple[float, float] | None = None, "
+        "learned_use: bool = False, jobs: int = 1) -> "
         "trimaran.simulator.policy_comparison.PolicyComparison"
     )
     interval = "dict[str, dict[str, trimaran.simulator.report.statistics.Interval]]"

@@ -1,13 +1,12 @@
 """Policies by scoring profiles: the live scoring code with metrics, fallback and pods in flight."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from runtime.kubernetes.objects import Pod
-from scoring import ScorePlugin
 from scoring.arrays import Int64s
 from scoring.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from scoring.plugins.node_resources_fit import NodeResourcesFit
@@ -103,15 +102,16 @@ class ProfilePolicy:
         return ProfileChooser(self, cluster, watcher, rng)
 
 
-def configured_policy(name: str, document: Mapping[str, Any]) -> ProfilePolicy:
+def configured_policy(name: str, document: Mapping[str, Any], *, learned_use: bool = False) -> ProfilePolicy:
     """Return the policy of a parsed KubeSchedulerConfiguration with one profile.
 
     The extender scores by its plugins in the file, and kube-scheduler by the others; without plugins for the extender,
-    kube-scheduler scores alone. Plugins that need the use of owners get it.
+    kube-scheduler scores alone.
 
     Args:
         name: the policy's name in reports.
         document: the parsed file.
+        learned_use: whether plugins get the use of owners, as with ``extender.learned_use``.
 
     Raises:
         ValueError: the document is not a valid configuration, or has several profiles.
@@ -131,19 +131,19 @@ def configured_policy(name: str, document: Mapping[str, Any]) -> ProfilePolicy:
         profile,
         spread=spread,
         without_metrics=in_tree,
-        learns=_needs_levels(profile.plugins),
+        learns=learned_use and profile.reads_levels,
     )
 
 
-def extended_policy(name: str, profile: Profile) -> ProfilePolicy:
+def extended_policy(name: str, profile: Profile, *, learned_use: bool = False) -> ProfilePolicy:
     """Return the policy of kube-scheduler with the extender, which scores by the plugins of a profile.
 
     Plugins of kube-scheduler in the profile replace its own, as those that a KubeSchedulerConfiguration enables.
-    Plugins that need the use of owners get it.
 
     Args:
         name: the policy's name in reports.
         profile: the plugins with their weights.
+        learned_use: whether plugins get the use of owners, as with ``extender.learned_use``.
     """
     in_tree = {each.plugin.name: each for each in KUBE_SCHEDULER.plugins}
     in_tree |= {each.plugin.name: each for each in profile.plugins if each.plugin.name in IN_TREE}
@@ -153,12 +153,8 @@ def extended_policy(name: str, profile: Profile) -> ProfilePolicy:
         name,
         Profile(plugins, profile.scheduler_name),
         without_metrics=Profile(tuple(in_tree.values())),
-        learns=_needs_levels(plugins),
+        learns=learned_use and profile.reads_levels,
     )
-
-
-def _needs_levels(plugins: Iterable[WeightedPlugin]) -> bool:
-    return any(type(each.plugin).with_levels is not ScorePlugin.with_levels for each in plugins)
 
 
 class ProfileChooser:
