@@ -9,6 +9,7 @@ from werkzeug.exceptions import HTTPException
 from runtime.server import responses
 from runtime.server.access import AccessCheck, Verdict
 from runtime.server.errors import ErrorCode
+from runtime.server.request_metrics import CONTENT_TYPE
 from runtime.server.responses import HttpResponse
 
 _log = logging.getLogger(__name__)
@@ -25,7 +26,32 @@ def flask_response(response: HttpResponse) -> Response:
     return converted
 
 
-def require_access(app: Flask, access: AccessCheck) -> None:
+def open_app(
+    name: str,
+    access: AccessCheck,
+    is_alive: Callable[[], bool],
+    why_not_ready: Callable[[], str],
+    exposition: Callable[[], bytes],
+) -> Flask:
+    """Return a Flask application with what all services have: access check, error bodies and probes.
+
+    Args:
+        name: name of the application.
+        access: access check of the requests.
+        is_alive: returns False if the service's loop has stopped and it should be restarted.
+        why_not_ready: returns the reason why there is nothing to serve, empty if there is something. Clients that may
+            not see everything get no reason.
+        exposition: returns the metrics in Prometheus' text format.
+    """
+    app = Flask(name, static_folder=None)
+    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # OPTIONS then gets a 405 with the allowed methods
+    _require_access(app, access)
+    _register_error_handlers(app)
+    app.register_blueprint(_probe_routes(is_alive, why_not_ready, exposition))
+    return app
+
+
+def _require_access(app: Flask, access: AccessCheck) -> None:
     """Register the access check, which runs before the route of every request."""
 
     def admit() -> Response | None:
@@ -42,7 +68,7 @@ def is_admitted() -> bool:
     return request.environ.get(_VERDICT, Verdict.ADMITTED) is Verdict.ADMITTED
 
 
-def register_error_handlers(app: Flask) -> None:
+def _register_error_handlers(app: Flask) -> None:
     """Register handlers that return errors, also of unknown paths, in the body that all APIs use."""
 
     @app.errorhandler(HTTPException)
@@ -63,18 +89,10 @@ def register_error_handlers(app: Flask) -> None:
         )
 
 
-def probe_routes(
-    is_alive: Callable[[], bool], why_not_ready: Callable[[], str], exposition: Callable[[], bytes], content_type: str
+def _probe_routes(
+    is_alive: Callable[[], bool], why_not_ready: Callable[[], str], exposition: Callable[[], bytes]
 ) -> Blueprint:
-    """Return the routes ``/livez``, ``/readyz`` and ``/metrics``.
-
-    Args:
-        is_alive: returns False if the service's loop has stopped and it should be restarted.
-        why_not_ready: returns the reason why there is nothing to serve, empty if there is something. Clients that may
-            not see everything get no reason.
-        exposition: returns the metrics in Prometheus' text format.
-        content_type: content type of the exposition.
-    """
+    """Return the routes ``/livez``, ``/readyz`` and ``/metrics``, with the arguments of :func:`open_app`."""
     routes = Blueprint("probes", __name__)
 
     @routes.get("/livez")
@@ -93,7 +111,7 @@ def probe_routes(
 
     @routes.get("/metrics")
     def metrics() -> Response:
-        return flask_response(HttpResponse(exposition(), content_type=content_type))
+        return flask_response(HttpResponse(exposition(), content_type=CONTENT_TYPE))
 
     return routes
 

@@ -8,9 +8,9 @@ import requests
 from support.nodes_api import NodesApi
 from support.ports import nowhere
 
+from runtime.controller.leadership import Leadership
 from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
 from runtime.kubernetes.leader_election import Lease, uptime
-from runtime.kubernetes.leadership import Leadership
 
 
 class Contenders:

@@ -2,8 +2,8 @@
 
 from support.nodes_api import NodesApi
 
+from runtime.controller.leadership import Leadership
 from runtime.kubernetes.leader_election import Lease
-from runtime.kubernetes.leadership import Leadership
 
 
 class Replicas:

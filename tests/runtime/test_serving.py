@@ -17,10 +17,10 @@ from runtime.server import serving
 
 PROGRAM = """
     import hashlib, os, sys
-    from flask import Flask, request
+    from flask import request
     from runtime.server import serving
     from runtime.server.access import AccessCheck
-    from runtime.server.flask_app import register_error_handlers, require_access, probe_routes
+    from runtime.server.flask_app import open_app
     from runtime.server.fast_path import FastPath
     from runtime.server.service import url_of
     from runtime.server.serving import Listener
@@ -28,10 +28,8 @@ PROGRAM = """
     counted = []
 
     def start():
-        app, access = Flask("other"), AccessCheck(token="right-token-right-token", section="other")
-        require_access(app, access)
-        register_error_handlers(app)
-        app.register_blueprint(probe_routes(lambda: True, str, lambda: repr(counted).encode(), "text/plain"))
+        access = AccessCheck(token="right-token-right-token", section="other")
+        app = open_app("other", access, lambda: True, str, lambda: repr(counted).encode())
 
         @app.post("/digest")
         def digest():

@@ -7,8 +7,8 @@ import pytest
 from support.nodes_api import NodesApi
 from support.waiting import wait_until
 
+from runtime.controller.leader_threads import LeaderThreads
 from runtime.kubernetes.leader_election import Lease
-from runtime.kubernetes.leader_threads import LeaderThreads
 from runtime.threads import TurnGuard
 
 _log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from flask import Blueprint, Flask, Response, request
+from flask import Blueprint, Response, request
 
 from runtime.kubernetes.pod_demand import RequestCache
 from runtime.kubernetes.workloads import Workload, workload_of
@@ -13,8 +13,7 @@ from runtime.server import responses
 from runtime.server.access import AccessCheck
 from runtime.server.errors import ErrorCode
 from runtime.server.fast_path import FastPath
-from runtime.server.flask_app import probe_routes, register_error_handlers, require_access
-from runtime.server.request_metrics import CONTENT_TYPE
+from runtime.server.flask_app import open_app
 from runtime.server.responses import HttpResponse
 from trimaran.extender.filter_routes import FILTER, PREEMPT
 from trimaran.extender.prioritizer import Prioritizer
@@ -49,12 +48,8 @@ def create_app(
         name_workload: names the workload of a pod to score, as for :meth:`Pod.from_k8s`.
     """
     access = access or AccessCheck()
-    app = Flask("extender", static_folder=None)
-    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # OPTIONS then gets a 405 with the allowed methods
+    app = open_app("extender", access, prioritizer.is_alive, why_not_ready, telemetry.exposition)
     app.after_request(_delay_refusal)
-    require_access(app, access)
-    register_error_handlers(app)
-    app.register_blueprint(probe_routes(prioritizer.is_alive, why_not_ready, telemetry.exposition, CONTENT_TYPE))
     for routes_of in more:
         app.register_blueprint(routes_of)
 

@@ -5,16 +5,15 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runtime.controller.service import ControllerService
 from runtime.errors import SettingsError
 from runtime.server import service
-from runtime.server.access import AccessCheck
 from trimaran.extender.decisions import POD_ROUTES
 from trimaran.extender.profiles import Profiles
 from trimaran.extender.rollout import Rollout
 from trimaran.scheduler_file import scheduler_file
 
 if TYPE_CHECKING:
-    from runtime.server.fast_path import FastPath
     from runtime.settings.loading import LoadedSettings
     from trimaran.extender.settings import ExtenderSettings
     from trimaran.extender.worker import ExtenderWorker
@@ -37,7 +36,13 @@ def serve(loaded: "LoadedSettings[ExtenderSettings]", profiles: Profiles) -> Non
     settings = loaded.settings
     reviewed = POD_ROUTES if settings.extender.explain == "review" else ()
     access = service.open_access(settings.server, tokenless_routes=reviewed)
-    extender = ExtenderService(loaded, profiles, access)
+    api = settings.extender.open_api("extender")
+
+    def open_worker() -> "ExtenderWorker":
+        from trimaran.extender.worker import ExtenderWorker
+
+        return ExtenderWorker(loaded, profiles, api, access)
+
     listener = service.open_listener(settings.server)
     if service.is_open_to_others(access, listener):
         _log.warning(
@@ -55,37 +60,8 @@ def serve(loaded: "LoadedSettings[ExtenderSettings]", profiles: Profiles) -> Non
         rollout.percent,
         extra={"url": service.url_of(listener), "schedulers": ",".join(profiles.by_scheduler)},
     )
-    service.serve(extender, [listener], threads=settings.server.threads, max_body_bytes=MAX_BODY_BYTES)
-
-
-class ExtenderService:
-    """Extender service for :mod:`runtime.server.service`.
-
-    Args:
-        loaded: settings of the extender.
-        profiles: profiles to score by.
-        access: access check of the routes.
-
-    Raises:
-        SettingsError: the settings give no access to the Kubernetes API.
-    """
-
-    def __init__(self, loaded: "LoadedSettings[ExtenderSettings]", profiles: Profiles, access: AccessCheck) -> None:
-        self._api = loaded.settings.extender.open_api("extender")
-        self._loaded, self._profiles, self._access = loaded, profiles, access
-        self._worker: ExtenderWorker | None = None
-
-    def start(self) -> "FastPath":
-        """Start the worker, and return its WSGI application."""
-        from trimaran.extender.worker import ExtenderWorker  # the master needs none of its imports
-
-        self._worker = ExtenderWorker(self._loaded, self._profiles, self._api, self._access)
-        return self._worker.start()
-
-    def stop(self) -> None:
-        """Stop the worker."""
-        if self._worker is not None:
-            self._worker.close()
+    threads = settings.server.threads
+    service.serve(ControllerService(open_worker), [listener], threads=threads, max_body_bytes=MAX_BODY_BYTES)
 
 
 def read_profiles(file: Path, factor: int, allow: Collection[str] = ()) -> Profiles:

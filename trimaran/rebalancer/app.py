@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from flask import Flask, Response, abort, request
+from flask import Response, abort, request
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -11,8 +11,8 @@ from prometheus_client.registry import Collector
 from runtime.server import responses
 from runtime.server.access import AccessCheck
 from runtime.server.fast_path import FastPath
-from runtime.server.flask_app import flask_response, probe_routes, register_error_handlers, require_access
-from runtime.server.request_metrics import CONTENT_TYPE, RequestMetrics
+from runtime.server.flask_app import flask_response, open_app
+from runtime.server.request_metrics import RequestMetrics
 from trimaran.rebalancer.controller import Rebalancer
 from trimaran.rebalancer.status import explanation
 
@@ -40,11 +40,7 @@ def create_app(
     registry = CollectorRegistry()
     registry.register(_RebalancerCollector(rebalancer, leads))
     ProcessCollector(registry=registry)
-    app = Flask("rebalancer", static_folder=None)
-    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # OPTIONS then gets a 405 with the allowed methods
-    require_access(app, access)
-    register_error_handlers(app)
-    app.register_blueprint(probe_routes(is_alive, why_not_ready, lambda: generate_latest(registry), CONTENT_TYPE))
+    app = open_app("rebalancer", access, is_alive, why_not_ready, lambda: generate_latest(registry))
 
     @app.get("/status")
     def show_status() -> Response:

@@ -1,15 +1,14 @@
 """Worker process of ``trimaran rebalance``: watches, leader election by a Lease, and the controller."""
 
 import contextlib
-import socket
 import time
 from collections.abc import Callable, Sequence
-from uuid import uuid4
 
+from runtime.controller.leader_threads import LeaderThreads
+from runtime.controller.own_lease import open_lease
 from runtime.kubernetes.api import KubernetesApi
 from runtime.kubernetes.events import EventWriter
-from runtime.kubernetes.leader_election import LEASE_SECONDS, Lease, uptime
-from runtime.kubernetes.leader_threads import LeaderThreads
+from runtime.kubernetes.leader_election import LEASE_SECONDS, uptime
 from runtime.server.access import AccessCheck
 from runtime.server.fast_path import FastPath
 from trimaran.planning.move_triggers import Trigger
@@ -60,11 +59,7 @@ class RebalancerWorker:
         acts, rules, counts = section.mode == "act", section.rules(), RebalancerCounts()
         source = section.open_watcher(self._settings)
         watch = ClusterWatch(self._apis[0], self._apis[1])
-        identity = f"{socket.gethostname()}_{uuid4().hex[:8]}"
-        lease = Lease(
-            api, section.lease_namespace, section.lease_name, identity, self._lease_seconds,
-            setting="rebalance.lease_namespace",
-        )  # fmt: skip
+        lease = open_lease(api, section, "rebalance", self._lease_seconds)
         store = LedgerStore(api, section.lease_namespace, section.lease_name)
         reference = {
             "apiVersion": "v1", "kind": "ConfigMap", "namespace": section.lease_namespace, "name": section.lease_name,

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 
-from flask import Flask
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -10,8 +9,8 @@ from prometheus_client.registry import Collector
 from runtime.kubernetes.leader_election import Lease
 from runtime.server.access import AccessCheck
 from runtime.server.fast_path import FastPath
-from runtime.server.flask_app import probe_routes, register_error_handlers, require_access
-from runtime.server.request_metrics import CONTENT_TYPE, RequestMetrics
+from runtime.server.flask_app import open_app
+from runtime.server.request_metrics import RequestMetrics
 from trimaran.soft_taints.writer import WriterCounts
 
 
@@ -34,11 +33,7 @@ def create_app(
     registry = CollectorRegistry()
     registry.register(_WriterCollector(counts, lease))
     ProcessCollector(registry=registry)
-    app = Flask("nodes", static_folder=None)
-    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # OPTIONS then gets a 405 with the allowed methods
-    require_access(app, access)
-    register_error_handlers(app)
-    app.register_blueprint(probe_routes(is_alive, why_not_ready, lambda: generate_latest(registry), CONTENT_TYPE))
+    app = open_app("nodes", access, is_alive, why_not_ready, lambda: generate_latest(registry))
     return FastPath(app.wsgi_app, RequestMetrics(registry).observe, access)
 
 

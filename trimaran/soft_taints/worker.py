@@ -1,13 +1,11 @@
 """Worker process of ``trimaran nodes``: reflector of the nodes, leader election by a Lease, and node writer."""
 
 import contextlib
-import socket
 from functools import partial
-from uuid import uuid4
 
+from runtime.controller.leader_threads import LeaderThreads
+from runtime.controller.own_lease import open_lease
 from runtime.kubernetes.api import KubernetesApi
-from runtime.kubernetes.leader_election import Lease
-from runtime.kubernetes.leader_threads import LeaderThreads
 from runtime.kubernetes.reflector import Reflector
 from runtime.server.access import AccessCheck
 from runtime.server.fast_path import FastPath
@@ -39,11 +37,7 @@ class SoftTaintsWorker:
         watcher = section.open_watcher(self._settings)
         nodes = NodeStateCache()
         reflector = Reflector(self._api, NODES, nodes)
-        identity = f"{socket.gethostname()}_{uuid4().hex[:8]}"
-        lease = Lease(
-            self._api, section.lease_namespace, section.lease_name, identity, section.lease_seconds,
-            setting="nodes.lease_namespace",
-        )  # fmt: skip
+        lease = open_lease(self._api, section, "nodes", section.lease_seconds)
         writer = NodeWriter(self._api, nodes, watcher, section.plan(), lambda: lease.term)
         reflector.start()
         cycle = partial(self._cycle, writer, reflector)

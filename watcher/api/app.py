@@ -11,15 +11,7 @@ from runtime.server import responses
 from runtime.server.access import AccessCheck
 from runtime.server.errors import ErrorCode
 from runtime.server.fast_path import FastPath
-from runtime.server.flask_app import (
-    NOTHING_FRESH,
-    flask_response,
-    is_admitted,
-    probe_routes,
-    register_error_handlers,
-    require_access,
-)
-from runtime.server.request_metrics import CONTENT_TYPE
+from runtime.server.flask_app import NOTHING_FRESH, flask_response, is_admitted, open_app
 from runtime.server.responses import HttpResponse
 from watcher.api.node_views import NodeViews, UnknownParameter, check_parameters
 from watcher.api.openapi import document as openapi_document
@@ -89,21 +81,17 @@ def create_routes(
         pod_access: access to what is known of pods.
     """
     pod_access = pod_access or PodAccess(access)
-    app = Flask("watcher", static_folder=None)
-    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # OPTIONS gets a 405 that lists the methods, like other methods
     openapi = HttpResponse(orjson.dumps(openapi_document(dialect)))
-    require_access(app, access)
-    register_error_handlers(app)
 
     def why_not_ready() -> str:
         return "" if views.is_ready() else NOTHING_FRESH
 
+    app = open_app("watcher", access, watcher.is_alive, why_not_ready, telemetry.exposition)
     app.register_blueprint(_nodes(views))
     app.register_blueprint(_state(watcher, doctor))
     app.register_blueprint(prometheus_routes(watcher))
     app.register_blueprint(workload_routes(watcher.workloads, why_unmeasured, pod_access))
     app.register_blueprint(pod_routes(watcher.pod_use, why_unmeasured, pod_access))
-    app.register_blueprint(probe_routes(watcher.is_alive, why_not_ready, telemetry.exposition, CONTENT_TYPE))
 
     @app.get("/")
     def index() -> Response:

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 
-from flask import Flask, Response, abort
+from flask import Response, abort
 
 from runtime.server import responses
 from runtime.server.access import AccessCheck
 from runtime.server.fast_path import FastPath
-from runtime.server.flask_app import flask_response, probe_routes, register_error_handlers, require_access
-from runtime.server.request_metrics import CONTENT_TYPE
+from runtime.server.flask_app import flask_response, open_app
 from trimaran.scheduler import STATUS
 from trimaran.scheduler.service.telemetry import SchedulerTelemetry
 
@@ -31,11 +30,7 @@ def create_app(
         shadow: returns the comparison with the other scheduler; None if this scheduler binds.
         access: access check of the requests.
     """
-    app = Flask("scheduler", static_folder=None)
-    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # OPTIONS then gets a 405 with the allowed methods
-    require_access(app, access)
-    register_error_handlers(app)
-    app.register_blueprint(probe_routes(is_alive, why_not_ready, telemetry.exposition, CONTENT_TYPE))
+    app = open_app("scheduler", access, is_alive, why_not_ready, telemetry.exposition)
 
     @app.get(STATUS)
     def show_status() -> Response:

@@ -4,15 +4,14 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
+from runtime.controller.service import ControllerService
 from runtime.errors import SettingsError
 from runtime.server import service
-from runtime.server.access import AccessCheck
 from trimaran.scheduler_file import scheduler_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runtime.server.fast_path import FastPath
     from trimaran.scheduler.profiles.configuration import SchedulerSetup
     from trimaran.scheduler.service.settings import SchedulerSection, SchedulerSettings
     from trimaran.scheduler.service.worker import SchedulerWorker
@@ -33,12 +32,18 @@ def serve(settings: "SchedulerSettings", adapt: "Callable[[SchedulerSetup], Sche
         SettingsError: the configuration, the tokens, the certificates or the access to the Kubernetes API cannot be
             used.
     """
-    setup = setup_of(settings.scheduler)
-    scheduler = SchedulerService(settings, setup, service.open_access(settings.server), adapt)
+    setup, access = setup_of(settings.scheduler), service.open_access(settings.server)
+    apis = [settings.scheduler.open_api("scheduler") for _ in range(2)]
+
+    def open_worker() -> "SchedulerWorker":
+        from trimaran.scheduler.service.worker import SchedulerWorker
+
+        return SchedulerWorker(settings, setup if adapt is None else adapt(setup), apis, access)
+
     listener = service.open_listener(settings.server)
     extra = {"url": service.url_of(listener), "schedulers": ",".join(setup.scheduler_names)}
     _log.info("serving in mode %s", settings.scheduler.mode, extra=extra)
-    service.serve(scheduler, [listener], threads=settings.server.threads)
+    service.serve(ControllerService(open_worker), [listener], threads=settings.server.threads)
 
 
 def setup_of(section: "SchedulerSection") -> "SchedulerSetup":
@@ -67,41 +72,3 @@ def setup_of(section: "SchedulerSection") -> "SchedulerSetup":
             return read(file.document, section.allow_plugins)
     except ValueError as error:
         raise SettingsError([f"scheduler.config: {error}"]) from error
-
-
-class SchedulerService:
-    """Service of ``trimaran scheduler``, to be served by :mod:`runtime.server.service`.
-
-    Args:
-        settings: settings of ``trimaran scheduler``.
-        setup: configuration of the scheduler.
-        access: access check of the HTTP routes.
-        adapt: changes the configuration in the worker process; None leaves it.
-
-    Raises:
-        SettingsError: the settings give no access to the Kubernetes API.
-    """
-
-    def __init__(
-        self,
-        settings: "SchedulerSettings",
-        setup: "SchedulerSetup",
-        access: AccessCheck,
-        adapt: "Callable[[SchedulerSetup], SchedulerSetup] | None" = None,
-    ) -> None:
-        self._apis = [settings.scheduler.open_api("scheduler") for _ in range(2)]
-        self._settings, self._setup, self._access, self._adapt = settings, setup, access, adapt
-        self._worker: SchedulerWorker | None = None
-
-    def start(self) -> "FastPath":
-        """Start the worker, and return its WSGI application."""
-        from trimaran.scheduler.service.worker import SchedulerWorker  # the master needs none of its imports
-
-        setup = self._setup if self._adapt is None else self._adapt(self._setup)
-        self._worker = SchedulerWorker(self._settings, setup, self._apis, self._access)
-        return self._worker.start()
-
-    def stop(self) -> None:
-        """Stop the worker, which releases the Lease."""
-        if self._worker is not None:
-            self._worker.close()

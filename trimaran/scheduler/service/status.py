@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from runtime.kubernetes.leadership import Leadership
+from runtime.controller.leadership import Leadership
 from scoring.table.node_table import NodeTable
 from trimaran.scheduler.framework.profile import SchedulerProfile
 from trimaran.scheduler.plugins.preemption.shared_nodes import node_sharing

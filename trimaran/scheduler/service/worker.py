@@ -3,18 +3,16 @@
 import contextlib
 import logging
 import os
-import socket
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final
-from uuid import uuid4
 
 import scipy.special  # noqa: F401  scoring imports it inside functions, and no cycle may wait for an import
 
+from runtime.controller.leadership import Leadership
+from runtime.controller.own_lease import open_lease
 from runtime.kubernetes.api import KubernetesApi
 from runtime.kubernetes.keep_alive import KeepAliveConnection
-from runtime.kubernetes.leader_election import Lease
-from runtime.kubernetes.leadership import Leadership
 from runtime.kubernetes.optional_lists import OptionalLists
 from runtime.kubernetes.reflector import Reflector
 from runtime.kubernetes.reflector_group import ReflectorGroup
@@ -155,11 +153,7 @@ class SchedulerWorker:
 
     def _leadership(self) -> Leadership:
         section = self._settings.scheduler
-        identity = f"{socket.gethostname()}_{uuid4().hex[:8]}"
-        lease = Lease(
-            self._api, section.lease_namespace, section.lease_name, identity, section.lease_seconds,
-            setting="scheduler.lease_namespace",
-        )  # fmt: skip
+        lease = open_lease(self._api, section, "scheduler", section.lease_seconds)
         return Leadership(lease, section.lease_seconds, _end_process)
 
     def _feeds(self, feed: ClusterFeed, leadership: Leadership | None) -> tuple[ReflectorGroup, ...]:
