@@ -122,6 +122,35 @@ def test_a_wider_fixture_answers_for_what_it_holds(tmp_path: Path) -> None:
     assert len(re.findall(r"fixture .* left behind:\nE +thread 'lost', started at", output)) == 2
 
 
+def test_another_thread_may_start_things_while_the_guard_looks(tmp_path: Path) -> None:
+    """Sockets and files that another thread opens during an inventory do not disturb it."""
+    code = f"""
+import os, socket, sys, threading
+sys.path[:0] = [{str(TESTS.parent)!r}, {str(TESTS)!r}]
+from support.inventory import take
+from support.origins import Origins
+sys.setswitchinterval(1e-6)
+origins = Origins()
+origins.install()
+kept = [socket.socket() for _ in range(300)]
+
+def start() -> None:
+    number = 0
+    while True:
+        number += 1
+        socket.socket().close()
+        os.close(os.open("{tmp_path}/" + str(number), os.O_CREAT))
+
+threading.Thread(target=start, daemon=True).start()
+for _ in range(300):
+    take(origins)
+    origins.socket(-2)
+    origins.forget()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_guard_costs_less_than_a_millisecond_a_test(tmp_path: Path) -> None:
     """An inventory takes at most 1 ms of processor time."""
     origins = Origins(tmp_path)

@@ -78,7 +78,7 @@ def take(origins: Origins) -> Inventory:
     resources.update(("child", pid) for pid in _children(origins))
     resources.update(("descriptor", pair) for pair in _descriptors())
     resources.update(("logging handler", pair) for pair in _handlers())
-    resources.update(("file", path) for path in origins.files if os.path.lexists(path))
+    resources.update(("file", path) for path in list(origins.files) if os.path.lexists(path))
     resources.update(("temporary file", name) for name in _names(tempfile.gettempdir()))
     # The undecoded variables and the C function: those of os and signal would double the time of an inventory.
     states: dict[Key, Any] = {("environment variable", name): value for name, value in os.environ._data.items()}

@@ -103,7 +103,9 @@ class Origins:
 
     def socket(self, number: int) -> Socket | None:
         """Return the socket with this descriptor."""
-        return next((it for it in list(self._starts) if isinstance(it, Socket) and it.fileno() == number), None)
+        # In one step, as another thread may open a socket meanwhile.
+        known = [reference() for reference in self._starts.keyrefs()]
+        return next((it for it in known if isinstance(it, Socket) and it.fileno() == number), None)
 
     def is_own(self, pid: int) -> bool:
         """Return whether this process started the child; others were left by a child that has ended."""
