@@ -187,7 +187,7 @@ def test_a_collector_refreshes_until_it_is_closed(clock):
     client = ScriptedClient(metrics())
     with collector(client, clock, interval_seconds=0.01) as subject:
         for _ in range(4):
-            assert client.requests.acquire(timeout=5)
+            assert client.requests.acquire(timeout=60)
         assert subject.snapshot().source == "Prometheus"
     assert client.closed
     assert not started("collector")
@@ -198,7 +198,7 @@ def test_an_unexpected_exception_does_not_end_the_refreshes(clock):
     client = ScriptedClient(metrics(), ZeroDivisionError("a defect"), metrics(NOW + 1))
     with collector(client, clock, interval_seconds=0.01) as subject:
         for _ in range(4):
-            assert client.requests.acquire(timeout=5)
+            assert client.requests.acquire(timeout=60)
         assert subject.snapshot().timestamp == NOW + 1
 
 
@@ -239,7 +239,7 @@ def test_a_second_start_has_no_effect(clock):
     with collector(client, clock).start() as subject:
         subject.start()
         assert collectors() == 1
-        assert client.requests.acquire(timeout=5)
+        assert client.requests.acquire(timeout=60)
         assert not client.requests.acquire(blocking=False)
     assert collectors() == 0
 

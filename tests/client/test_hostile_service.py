@@ -101,7 +101,7 @@ def test_close_cancels_a_current_call():
         reader.start()
         assert not gone.wait(0.2)
         client.close()
-        reader.join(timeout=10)
+        reader.join(timeout=60)
         assert not reader.is_alive()
     assert "is closed" in str(failures[0])
     with pytest.raises(WatcherUnavailable, match="is closed"):

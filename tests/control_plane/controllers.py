@@ -52,4 +52,4 @@ class ControllerManager:
 
     def _is_healthy(self) -> bool:
         authority = str(self._cluster.certificates.certificate)
-        return requests.get(f"https://127.0.0.1:{self._port}/healthz", verify=authority, timeout=5).ok
+        return requests.get(f"https://127.0.0.1:{self._port}/healthz", verify=authority, timeout=60).ok

@@ -124,7 +124,7 @@ class Extender:
     def scores(self, pod: Mapping[str, Any], node_names: Sequence[str]) -> dict[str, int]:
         """Return the scores of the nodes for a pod, from ``POST /prioritize``."""
         arguments = {"Pod": pod, "NodeNames": list(node_names)}
-        response = requests.post(f"{self.url}/prioritize", json=arguments, timeout=10, **self._tls)
+        response = requests.post(f"{self.url}/prioritize", json=arguments, timeout=60, **self._tls)
         response.raise_for_status()
         return {priority["Host"]: priority["Score"] for priority in response.json()}
 
@@ -145,4 +145,4 @@ class Extender:
         return {"verify": str(self._cluster.certificates.certificate), "cert": str(self._client_certificate)}
 
     def _get(self, path: str) -> requests.Response:
-        return requests.get(f"{self.url}{path}", timeout=10, **self._tls)
+        return requests.get(f"{self.url}{path}", timeout=60, **self._tls)

@@ -229,7 +229,7 @@ class RebalancerProcess:
     def status(self) -> dict[str, Any]:
         """Return the state of the rebalancer; empty while it starts."""
         with suppress(requests.RequestException):
-            found: dict[str, Any] = requests.get(f"{self.url}/status", timeout=5).json()
+            found: dict[str, Any] = requests.get(f"{self.url}/status", timeout=60).json()
             return found
         return {}
 
@@ -239,7 +239,7 @@ class RebalancerProcess:
 
     def metric(self, name: str) -> float:
         """Return the value of a metric; 0 if it has none."""
-        text = requests.get(f"{self.url}/metrics", timeout=10).text
+        text = requests.get(f"{self.url}/metrics", timeout=60).text
         return next((float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(name + " ")), 0.0)
 
     def lines(self, message: str) -> list[dict[str, Any]]:

@@ -71,7 +71,7 @@ class Writer:
 
     def metric(self, name: str) -> float:
         """Return the value of a metric."""
-        text = requests.get(f"{self.url}/metrics", timeout=10).text
+        text = requests.get(f"{self.url}/metrics", timeout=60).text
         return float(next(line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(name + " ")))
 
     def wait(self) -> "Writer":

@@ -110,7 +110,7 @@ class Scheduler:
 
     def _is_ready(self) -> bool:
         authority = str(self._cluster.certificates.certificate)
-        return requests.get(f"{self.url}/readyz", verify=authority, timeout=5).ok
+        return requests.get(f"{self.url}/readyz", verify=authority, timeout=60).ok
 
 
 def read_attempts(log: Path) -> Iterator[Attempt]:

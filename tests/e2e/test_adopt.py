@@ -74,7 +74,7 @@ def wait_for_bound_pods(cluster: ControlPlane, count: int) -> list[dict[str, Any
 
 def request_explanation(extender: Extender, name: str, token: str) -> requests.Response:
     headers = {"Authorization": f"Bearer {token}"}
-    return requests.get(f"{extender.url}/explain", {"pod": f"default/{name}"}, headers=headers, timeout=10)
+    return requests.get(f"{extender.url}/explain", {"pod": f"default/{name}"}, headers=headers, timeout=60)
 
 
 def reader(cluster: ControlPlane) -> Api:
@@ -118,7 +118,7 @@ def test_shadow_mode_decides_nothing_and_measures_its_regret(
         table = regrets(extender)
         elsewhere = requests.get(
             f"{extender.url}/explain", {"pod": "kube-system/x"},
-            headers={"Authorization": f"Bearer {account.token}"}, timeout=10,
+            headers={"Authorization": f"Bearer {account.token}"}, timeout=60,
         )  # fmt: skip
         unknown = request_explanation(extender, "pod-0", "unknown-token")
         shadowed = extender.outcome("shadow")
@@ -147,7 +147,7 @@ def test_shadow_mode_decides_nothing_and_measures_its_regret(
 
 
 def regrets(extender: Extender) -> dict[str, Any]:
-    document: dict[str, Any] = requests.get(f"{extender.url}/regret", timeout=10).json()
+    document: dict[str, Any] = requests.get(f"{extender.url}/regret", timeout=60).json()
     return document
 
 

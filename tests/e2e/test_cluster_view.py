@@ -231,5 +231,5 @@ def is_ready(api: Api) -> bool:
 
 def compact(cluster: ControlPlane, revision: int) -> None:
     """Compact etcd's history before a revision."""
-    response = requests.post(f"{cluster.etcd_url}/v3/kv/compaction", json={"revision": revision}, timeout=10)
+    response = requests.post(f"{cluster.etcd_url}/v3/kv/compaction", json={"revision": revision}, timeout=60)
     response.raise_for_status()

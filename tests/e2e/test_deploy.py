@@ -96,7 +96,7 @@ def test_the_unchanged_sidecar_manifest_schedules(
         assert outcome("shadow") == 20
         reader = cluster.create_account("reader", {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]})
         headers = {"Authorization": f"Bearer {reader.token}"}
-        explanation = requests.get(f"{EXTENDER}/explain", {"pod": "default/shadow-0"}, headers=headers, timeout=10)
+        explanation = requests.get(f"{EXTENDER}/explain", {"pod": "default/shadow-0"}, headers=headers, timeout=60)
         assert explanation.json()["mode"] == "shadow"
         settings = only_document("scheduler.yaml", "ConfigMap")["data"]["trimaran.toml"]
         inside.write("trimaran/trimaran.toml", settings.replace('"shadow"', '"active"').replace("10", "100"))
@@ -147,13 +147,13 @@ def test_the_extender_deployment_requires_mtls(
     try:
         ready = lambda: requests.get(f"{url}/readyz", verify=ca, timeout=5).ok  # noqa: E731
         process.wait_until(ready, "the extender is ready")
-        assert requests.post(f"{url}/prioritize", b"{}", verify=ca, timeout=5).status_code == 403
+        assert requests.post(f"{url}/prioritize", b"{}", verify=ca, timeout=60).status_code == 403
         source = yaml.safe_load(only_document("extender.yaml", "ConfigMap")["data"]["scheduler.yaml"])
         certificate = [str(inside.tls / f"kube-scheduler.{end}") for end in ("crt", "key")]
         configuration = render_config(source, ExtenderEndpoint(url, ca, *certificate))
         with Scheduler(cluster, configuration["profiles"], extenders=configuration["extenders"], verbosity=2):
             place(cluster, "pod", 20, "default-scheduler")
-        text = requests.get(f"{url}/metrics", verify=ca, timeout=10).text
+        text = requests.get(f"{url}/metrics", verify=ca, timeout=60).text
         assert 'trimaran_extender_answers_total{outcome="shadow"} 20.0' in text
         assert "forbidden" not in process.log.read_text().lower()
     finally:
@@ -176,7 +176,7 @@ def place(cluster: ControlPlane, name: str, count: int, scheduler: str = "trimar
 
 def outcome(name: str) -> float:
     series = f'trimaran_extender_answers_total{{outcome="{name}"}} '
-    text = requests.get(f"{EXTENDER}/metrics", timeout=10).text
+    text = requests.get(f"{EXTENDER}/metrics", timeout=60).text
     return float(next(line for line in text.splitlines() if line.startswith(series)).removeprefix(series))
 
 

@@ -72,7 +72,7 @@ def test_the_descheduler_evicts_only_from_hot_nodes(
 
 def query(address: str) -> dict[str, float]:
     """Return the result of the descheduler's query, by node."""
-    result = requests.get(f"{address}/api/v1/query", {"query": LOAD}, timeout=10).json()["data"]["result"]
+    result = requests.get(f"{address}/api/v1/query", {"query": LOAD}, timeout=60).json()["data"]["result"]
     return {each["metric"]["instance"]: float(each["value"][1]) for each in result}
 
 

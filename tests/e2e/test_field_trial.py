@@ -90,7 +90,7 @@ def arriving_pods(cluster: ControlPlane) -> Iterator[None]:
 
 def report(extender: Extender) -> dict[str, Any]:
     """Return the report; an error until the extender has read the trial."""
-    document: dict[str, Any] = requests.get(f"{extender.url}/trial", timeout=10).json()
+    document: dict[str, Any] = requests.get(f"{extender.url}/trial", timeout=60).json()
     return document
 
 

@@ -169,7 +169,7 @@ def image_environment(folder: Path) -> dict[str, str]:
 
 
 def ready(url: str) -> bool:
-    return requests.get(f"{url}/readyz", timeout=5).ok
+    return requests.get(f"{url}/readyz", timeout=60).ok
 
 
 def placed(cluster: ControlPlane) -> list[str]:

@@ -126,7 +126,7 @@ def test_annotations_end_with_their_window(
         try:
             wait_until(lambda: len(annotated(cluster)) == NODES, "the nodes are annotated")
             first = wait_until(lambda: annotated(cluster)["node-1"].get(KEY), "the window is annotated")
-            measured = requests.get(f"{watcher}/watcher", timeout=10).json()["timestamp"]
+            measured = requests.get(f"{watcher}/watcher", timeout=60).json()["timestamp"]
             assert first.startswith("cpu=30,memory=30,at=20")
             assert measured > 0
             wait_until(lambda: annotated(cluster)["node-1"][KEY] != first, "the time is renewed")

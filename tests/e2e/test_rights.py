@@ -60,18 +60,18 @@ class ExtenderClient:
 
     def explain(self) -> requests.Response:
         headers = {"Authorization": f"Bearer {self._reader}"}
-        return requests.get(f"{self._url}/explain", {"pod": "default/web"}, headers=headers, timeout=10)
+        return requests.get(f"{self._url}/explain", {"pod": "default/web"}, headers=headers, timeout=60)
 
     def is_refused(self) -> bool:
         with suppress(requests.RequestException):  # the extender is still starting
             arguments = {"Pod": pod("web"), "NodeNames": ["node-0", "node-1"]}
-            requests.post(f"{self._url}/prioritize", json=arguments, timeout=10).raise_for_status()
+            requests.post(f"{self._url}/prioritize", json=arguments, timeout=60).raise_for_status()
             self.explain()
         return was_forbidden(self._process.log.read_text())
 
     def names_the_rule(self, resource: str) -> bool:
         """Return whether /readyz has the API server's refusal to list a resource, and the rule to add."""
-        text = requests.get(f"{self._url}/readyz", timeout=10).json().get("error", {}).get("message", "")
+        text = requests.get(f"{self._url}/readyz", timeout=60).json().get("error", {}).get("message", "")
         account = "system:serviceaccount:trimaran:trimaran-extender"
         refusal = f'User "{account}" cannot list resource "{resource}"'
         return refusal in text and f'resources: ["{resource}"], verbs: ["list", "watch"]' in text
@@ -79,7 +79,7 @@ class ExtenderClient:
     def did_everything(self) -> bool:
         self.is_refused()
         events = self._cluster.api.items("/api/v1/namespaces/trimaran/events")
-        ready = requests.get(f"{self._url}/readyz", timeout=10).ok
+        ready = requests.get(f"{self._url}/readyz", timeout=60).ok
         return ready and self.explain().status_code == 200 and events != []
 
 
@@ -212,7 +212,7 @@ def test_workloads_are_shown_by_namespace(cluster: ControlPlane) -> None:
     with watching(cluster, "--provider", "Fake", "--set", "workloads.access=review") as (url, process):
 
         def answer(token: str, path: str = "/workloads") -> requests.Response:
-            return requests.get(f"{url}{path}", headers={"Authorization": f"Bearer {token}"}, timeout=10)
+            return requests.get(f"{url}{path}", headers={"Authorization": f"Bearer {token}"}, timeout=60)
 
         process.wait_until(lambda: answer(everything.token).status_code == 200, "the first round is complete")
         assert "omitted" not in answer(everything.token).json()
@@ -221,8 +221,8 @@ def test_workloads_are_shown_by_namespace(cluster: ControlPlane) -> None:
         assert "omitted" in page
         assert answer(nothing.token).status_code == answer(some.token, "/workloads?namespace=shop").status_code == 403
         assert answer(nothing.token, "/workloads/totals").status_code in {200, 404}
-        assert answer("made-up").status_code == requests.get(f"{url}/workloads", timeout=10).status_code == 401
-        assert requests.get(f"{url}/watcher", timeout=10).ok
+        assert answer("made-up").status_code == requests.get(f"{url}/workloads", timeout=60).status_code == 401
+        assert requests.get(f"{url}/watcher", timeout=60).ok
     for missing in ("tokenreviews", "subjectaccessreviews"):
         cluster.api.patch(WATCHER_ROLE, {"rules": [rule for rule in rules if rule["resources"] != [missing]]})
         with watching(cluster, "--provider", "Fake", "--set", "workloads.access=review") as (url, process):
@@ -230,7 +230,7 @@ def test_workloads_are_shown_by_namespace(cluster: ControlPlane) -> None:
             def is_refused(url: str = url, process: Process = process) -> bool:
                 with suppress(requests.RequestException):
                     headers = {"Authorization": f"Bearer {everything.token}"}
-                    answer = requests.get(f"{url}/workloads", headers=headers, timeout=10)
+                    answer = requests.get(f"{url}/workloads", headers=headers, timeout=60)
                     return answer.status_code == 503 and was_forbidden(process.log.read_text())
                 return False
 

@@ -80,4 +80,4 @@ def test_in_shadow_it_places_nothing(cluster: ControlPlane, example: Callable[..
     metric = "trimaran_scheduler_shadow_pods_total"
     process.wait_until(lambda: metric in requests.get(f"{url}/metrics", timeout=5).text, "it serves metrics")
     assert not pods_of(cluster, "seen")[0]["spec"].get("nodeName")
-    assert requests.get(f"{url}/shadow", timeout=5).json()["compared"] == 0
+    assert requests.get(f"{url}/shadow", timeout=60).json()["compared"] == 0

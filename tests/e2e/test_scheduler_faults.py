@@ -201,7 +201,7 @@ def restart_and_compact(cluster: ControlPlane) -> None:
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "compacted-"}}
     )
     revision = int(changed["metadata"]["resourceVersion"])
-    requests.post(f"{cluster.etcd_url}/v3/kv/compaction", json={"revision": revision}, timeout=10).raise_for_status()
+    requests.post(f"{cluster.etcd_url}/v3/kv/compaction", json={"revision": revision}, timeout=60).raise_for_status()
     cluster.apiserver.restart()
 
     def is_ready() -> bool:
@@ -275,7 +275,7 @@ def test_shadow_next_to_kube_scheduler(cluster: ControlPlane, record_property: C
             wait_until(lambda: all_bound(cluster, "shadow", count), "kube-scheduler binds all", PATIENCE)
 
             def compared() -> dict[str, object]:
-                report = requests.get(f"{scheduler.url}/shadow", timeout=10).json()
+                report = requests.get(f"{scheduler.url}/shadow", timeout=60).json()
                 return report if report["compared"] + report["missed"] == count else {}
 
             report = wait_until(compared, "all pods are compared")

@@ -287,5 +287,5 @@ def test_the_watcher_serves_the_route(command: Command, address: str) -> None:
     *options, url = words
     assert set(options) <= {"-s"}
     assert ADDRESS.match(url)
-    answer = requests.get(ADDRESS.sub(address, url), headers=headers, timeout=10)
+    answer = requests.get(ADDRESS.sub(address, url), headers=headers, timeout=60)
     assert answer.status_code == 200, answer.text

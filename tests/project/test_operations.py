@@ -53,7 +53,7 @@ class Scraped(NamedTuple):
     def families(self, job: str) -> dict[str, Any]:
         """Return the metrics that a service exposes, by name."""
         headers = {"Authorization": f"Bearer {TOKEN}"}
-        response = requests.get(f"{self.targets[job]}/metrics", headers=headers, timeout=10)
+        response = requests.get(f"{self.targets[job]}/metrics", headers=headers, timeout=60)
         response.raise_for_status()
         return {family.name: family for family in text_string_to_metric_families(response.text)}
 
@@ -110,8 +110,8 @@ def schedule(url: str, kubernetes: FakeKubernetes, stop: threading.Event) -> Non
         name = f"web-{number}"
         number += 1
         body = orjson.dumps(extender_args(*NAMES, pod=name))
-        requests.post(f"{url}/filter", body, timeout=10).raise_for_status()
-        scores = requests.post(f"{url}/prioritize", body, timeout=10).json()
+        requests.post(f"{url}/filter", body, timeout=60).raise_for_status()
+        scores = requests.post(f"{url}/prioritize", body, timeout=60).json()
         bound = pod(name, max(scores, key=lambda each: each["Score"])["Host"])
         bound["metadata"]["uid"] = f"uid-of-{name}"
         bound["spec"]["schedulerName"] = "load-aware"
@@ -176,7 +176,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
             ],
         }
         headers = {"Authorization": f"Bearer {TOKEN}"}
-        requests.get(f"{targets['trimaran']}/watcher", headers=headers, timeout=10).raise_for_status()
+        requests.get(f"{targets['trimaran']}/watcher", headers=headers, timeout=60).raise_for_status()
         with start_prometheus(folder, yaml.safe_dump(config)) as url:
             # rate() needs two scrapes with different values, and an answered request before both.
             wait_until(lambda: query(url, "rate(trimaran_fetch_duration_seconds_count[5s]) > 0"), "it is scraped")
@@ -194,7 +194,7 @@ def exposed(scraped: Scraped) -> set[str]:
 
 def query(url: str, expression: str) -> list[dict[str, Any]]:
     """Return the result of a PromQL expression."""
-    answer = requests.get(f"{url}/api/v1/query", params={"query": expression}, timeout=10).json()
+    answer = requests.get(f"{url}/api/v1/query", params={"query": expression}, timeout=60).json()
     assert answer["status"] == "success", (expression, answer)
     return list(answer["data"]["result"])
 
@@ -278,7 +278,7 @@ def test_prometheus_loads_the_rules(scraped: Scraped) -> None:
     """A running Prometheus reports each rule as healthy, and none fires for healthy services."""
 
     def evaluated() -> list[dict[str, Any]]:
-        groups = requests.get(f"{scraped.prometheus}/api/v1/rules", timeout=10).json()["data"]["groups"]
+        groups = requests.get(f"{scraped.prometheus}/api/v1/rules", timeout=60).json()["data"]["groups"]
         rules = [rule for group in groups for rule in group["rules"]]
         return rules if all(rule["health"] != "unknown" for rule in rules) else []
 

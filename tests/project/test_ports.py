@@ -46,7 +46,7 @@ def test_a_program_starts_again_on_another_port(taken: int, tmp_path: Path) -> N
     with start_on_free_ports(start):
         first, second = tried
         assert first == taken != second
-        assert requests.get(f"http://127.0.0.1:{second}/", timeout=10).ok
+        assert requests.get(f"http://127.0.0.1:{second}/", timeout=60).ok
 
 
 def test_a_program_with_another_failure_is_not_started_again(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_service_that_ends_before_it_serves_fails_the_test(tmp_path: Path) -> 
 def test_nobody_can_listen_on_the_closed_port() -> None:
     """The port refuses connections, and no server can take it."""
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", closed_port()), timeout=10)
+        socket.create_connection(("127.0.0.1", closed_port()), timeout=60)
     with pytest.raises(OSError, match="in use"):
         socket.create_server(("127.0.0.1", closed_port()))
 

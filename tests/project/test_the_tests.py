@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from support.waiting import LIMIT_SECONDS
 
 TESTS = Path(__file__).parents[1]
 FILES = [*sorted(TESTS.glob("**/*.py")), *sorted((TESTS.parent / "watcher" / "testing").glob("*.py"))]
@@ -135,3 +136,30 @@ def test_a_skip_fails_in_ci(tmp_path: Path, ci: str, refused: int) -> None:
     summary = done.stdout.partition("short test summary info")[2]
     assert summary.count("no server") == 3, done.stdout + done.stderr
     assert len(re.findall(r"^(?:FAILED|ERROR)", summary, re.MULTILINE)) == refused
+
+
+def impatient(source: str) -> list[int]:
+    """Return the lines of requests that give up before a busy machine answers, unless they are asked again."""
+    asked_again = {
+        id(part) for node in ast.walk(parsed(source)) if isinstance(node, ast.Lambda) for part in ast.walk(node)
+    }
+    return [
+        node.lineno
+        for node in ast.walk(parsed(source))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("requests.")
+        and id(node) not in asked_again
+        for option in node.keywords
+        if option.arg == "timeout" and isinstance(option.value, ast.Constant) and option.value.value < LIMIT_SECONDS
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_request_waits_for_a_busy_machine(file: Path) -> None:
+    """A request of a test has the limit of a wait; only a poll, which is a lambda, may give up earlier."""
+    assert impatient(text(file)) == []
+
+
+def test_the_check_detects_an_impatient_request() -> None:
+    """A short timeout is detected; in a poll it is not."""
+    assert impatient("x = 1\nrequests.get(url, timeout=10)\n") == [2]
+    assert impatient("wait_until(lambda: requests.get(url, timeout=5).ok)\nrequests.get(url, timeout=60)\n") == []

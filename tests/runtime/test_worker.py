@@ -46,7 +46,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 def connect(service: Service) -> socket.socket:
     """Open a connection to the service."""
-    return socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2])), timeout=10)
+    return socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2])), timeout=60)
 
 
 @contextmanager
@@ -120,7 +120,7 @@ def test_silent_connections(service: Service) -> None:
             stack.enter_context(connect(service))
         for _ in range(THREADS * 5):
             session = stack.enter_context(requests.Session())
-            assert session.get(f"{service.url}/livez", timeout=10).status_code == 200
+            assert session.get(f"{service.url}/livez", timeout=60).status_code == 200
         check_served(service)
 
 
@@ -190,7 +190,7 @@ def test_clients_that_send_line_by_line(watch: Start, line: bytes) -> None:
 def test_silent_connections_are_closed(service: Service) -> None:
     """A new connection without a request is closed sooner than one that is idle after a request."""
     with connect(service) as silent, requests.Session() as idle:
-        assert idle.get(f"{service.url}/livez", timeout=10).status_code == 200
+        assert idle.get(f"{service.url}/livez", timeout=60).status_code == 200
         wait_until(lambda: _is_closed(silent), "the silent connection is closed", HEAD_SECONDS + 15)
         with connect(service) as beginning:
             beginning.sendall(b"GET /")
@@ -299,7 +299,7 @@ def test_a_too_large_body_is_rejected_at_once(service: Service, body: bytes) -> 
 
 def test_a_client_that_sends_a_too_large_body_gets_the_response(service: Service) -> None:
     """A client that sends megabytes without waiting gets the complete 413."""
-    check_error(requests.post(f"{service.url}/watcher", data=b"x" * 3_000_000, timeout=10), 413, "too_large")
+    check_error(requests.post(f"{service.url}/watcher", data=b"x" * 3_000_000, timeout=60), 413, "too_large")
 
 
 def test_expect_100_continue(service: Service) -> None:

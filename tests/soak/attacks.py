@@ -81,7 +81,7 @@ def judge(name: str, connections: int, seconds: float, files: int | None) -> boo
             while attacker.poll() is None:
                 start = time.monotonic()
                 try:
-                    failed += requests.get(f"{service.url}/watcher", timeout=5).status_code != 200
+                    failed += requests.get(f"{service.url}/watcher", timeout=60).status_code != 200
                 except requests.RequestException:
                     failed += 1
                 times.append(time.monotonic() - start)

@@ -53,7 +53,7 @@ def decide(url: str, kubernetes: FakeKubernetes, names: Sequence[str], pods: int
         name = f"web-{number}"
         candidates = dice.sample(list(names), min(20, len(names)))
         answer = requests.post(
-            f"{url}/prioritize", orjson.dumps(extender_args(*candidates, pod=name)), timeout=10
+            f"{url}/prioritize", orjson.dumps(extender_args(*candidates, pod=name)), timeout=60
         ).json()
         best = max(answer, key=lambda each: each["Score"])["Host"]
         bound_pod = pod(name, best if dice.random() < 0.5 else dice.choice(candidates))

@@ -59,7 +59,7 @@ class InfluxDb:
 
     def _post(self, path: str, data: bytes | Mapping[str, str], params: Mapping[str, str] | None = None) -> None:
         auth = (self.user, self.password) if self.user else None
-        response = requests.post(self.url + path, data=data, params=params, auth=auth, timeout=30)
+        response = requests.post(self.url + path, data=data, params=params, auth=auth, timeout=60)
         assert response.status_code < 300, response.text
         assert "error" not in response.text, response.text
 

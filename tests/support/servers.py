@@ -189,7 +189,7 @@ class Service:
         return served_url(self.log, lambda: self.process.poll() is not None, begin=self._begin, field=field)
 
     def get(self, path: str, **options: Any) -> requests.Response:
-        return requests.get(self.url + path, timeout=10, **options)
+        return requests.get(self.url + path, timeout=60, **options)
 
     def wait_for(self, path: str, status: int = 200, seconds: float = LIMIT_SECONDS) -> requests.Response:
         def answered() -> list[requests.Response]:
@@ -245,7 +245,7 @@ def check_error(response: requests.Response, status: int, code: str) -> str:
 def send_raw(service: Service, request: bytes) -> tuple[int, dict[str, str], bytes]:
     """Send a raw request; return the status, headers and body."""
     host, port = service.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(request)
         data = b""
         while chunk := connection.recv(65536):

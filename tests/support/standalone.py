@@ -62,7 +62,7 @@ class RunningScheduler:
     def metrics(self) -> str:
         """Text of its metrics; "" if it does not answer."""
         try:
-            return requests.get(f"{self.url}/metrics", timeout=5).text
+            return requests.get(f"{self.url}/metrics", timeout=60).text
         except requests.RequestException:
             return ""
 

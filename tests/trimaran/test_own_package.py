@@ -159,7 +159,7 @@ def test_the_environment_has_the_installed_packages(site: Site) -> None:
 
 def test_watch_measures_by_the_provider(watcher: str) -> None:
     """``trimaran watch`` serves the provider's nodes, and a finding names the node that cannot be read."""
-    served = requests.get(f"{watcher}/watcher", timeout=10).json()
+    served = requests.get(f"{watcher}/watcher", timeout=60).json()
     memory = {
         name: metric["value"]
         for name, load in served["data"].items()
@@ -167,7 +167,7 @@ def test_watch_measures_by_the_provider(watcher: str) -> None:
         if (metric["type"], metric["operator"]) == ("Memory", "AVG")
     }
     assert (served["source"], memory) == ("Inventory", MEMORY)
-    findings = requests.get(f"{watcher}/findings", timeout=10).json()["findings"]
+    findings = requests.get(f"{watcher}/findings", timeout=60).json()["findings"]
     assert ("bad_value", "broken") in {(finding["kind"], finding["node"]) for finding in findings}
 
 
@@ -204,7 +204,7 @@ def test_the_extender_answers_with_the_plugin(site: Site, watcher: str, tmp_path
         )  # fmt: skip
         with running(command, tmp_path / "extender.log") as url:
             body = orjson.dumps(extender_args(*MEMORY, scheduler="default-scheduler"))
-            answer = requests.post(f"{url}/prioritize", body, timeout=10).json()
+            answer = requests.post(f"{url}/prioritize", body, timeout=60).json()
     assert {entry["Host"]: entry["Score"] for entry in answer} == {
         name: 5 * 2 * score for name, score in SCORES.items()
     }

@@ -171,7 +171,7 @@ def test_a_renewed_certificate_is_served_without_a_restart(watch: Start, tmp_pat
     def name() -> str:
         context = ssl.create_default_context(cafile=authority.certificate)
         with (
-            socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2])), timeout=10) as connection,
+            socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2])), timeout=60) as connection,
             context.wrap_socket(connection, server_hostname="127.0.0.1") as secured,
         ):
             return str(secured.getpeercert()["subject"][0][0][1])
@@ -198,7 +198,7 @@ def test_old_tls_and_plain_http_are_refused(watch: Start, authority: Authority) 
     """The HTTPS port refuses TLS below 1.2 and plain HTTP, and the service continues."""
     service = started(watch, f"server.certificate={authority.issue('strict')}")
     port = int(service.url.rpartition(":")[2])
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as plain:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as plain:
         plain.sendall(b"GET /watcher HTTP/1.1\r\nHost: x\r\n\r\n")
         assert b"HTTP" not in plain.recv(1000)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -207,7 +207,7 @@ def test_old_tls_and_plain_http_are_refused(watch: Start, authority: Authority) 
     with pytest.warns(DeprecationWarning, match="TLSv1_1"):
         context.maximum_version = ssl.TLSVersion.TLSv1_1
     with (
-        socket.create_connection(("127.0.0.1", port), timeout=10) as old,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as old,
         pytest.raises(OSError, match=r"protocol|alert"),
     ):
         context.wrap_socket(old, server_hostname="127.0.0.1")
@@ -250,7 +250,7 @@ def test_provider_address_is_hidden_without_a_token(watch: Start) -> None:
     header = {"Authorization": f"Bearer {TOKEN}"}
     wait_until(lambda: address in service.get("/watcher/health", headers=header).text, "the provider is down")
     answers = [
-        requests.get(f"{url}{path}", timeout=10).text
+        requests.get(f"{url}{path}", timeout=60).text
         for url in (service.url, service.logged_url("compat_url"))
         for path in ("/watcher", "/watcher/health", "/findings", "/readyz", "/livez", "/metrics", "/compat/watcher",
                      "/compat/watcher/a", "/compat/watcher?host=a", "/compat/watcher?window=5m")

@@ -76,14 +76,14 @@ def test_store_and_api_work_under_any_user(started: tuple[str, int, Path]) -> No
 
     def is_ready() -> bool:
         try:
-            return requests.get(f"{url}/readyz", timeout=5).ok
+            return requests.get(f"{url}/readyz", timeout=60).ok
         except requests.ConnectionError:
             return False
 
     wait_until(is_ready, f"it is ready; {log.read_text()}")
     health = wait_until(lambda: requests.get(f"{url}/watcher/health", timeout=5), "it reports its health")
     assert (health.status_code, health.json().get("warnings", [])) == (200, []), log.read_text()
-    assert "trimaran_store_works 1.0" in requests.get(f"{url}/metrics", timeout=5).text
+    assert "trimaran_store_works 1.0" in requests.get(f"{url}/metrics", timeout=60).text
     status = Path(f"/proc/{pid}/status").read_text()
     assert re.search(rf"^Uid:\s+{USER}\s", status, re.MULTILINE)
     assert re.search(r"^Gid:\s+0\s", status, re.MULTILINE)

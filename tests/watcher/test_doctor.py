@@ -172,7 +172,9 @@ def test_empty_prometheus(tmp_path: Path):
         (failed,) = failures(prometheus(url))
         queries = failed.message.removeprefix("no series of ").partition(". Has node_exporter")[0].split(" | ")
         for query in queries:
-            assert requests.get(f"{url}/api/v1/query", params={"query": query}, timeout=5).json()["status"] == "success"
+            assert (
+                requests.get(f"{url}/api/v1/query", params={"query": query}, timeout=60).json()["status"] == "success"
+            )
     assert failed.setting == "prometheus.queries"
     assert len(queries) == 8
 

@@ -161,7 +161,7 @@ def test_a_service_decides_by_its_address(tmp_path: Path, settings: tuple[str, .
         answer = requests.get(
             f"http://127.0.0.1:{port}/workloads",
             headers={"Authorization": "Bearer a-token-of-24-characters"},
-            timeout=30,
+            timeout=60,
         )
         assert answer.status_code == status
     finally:

@@ -227,7 +227,7 @@ def test_many_requests_at_once(watch: Start, prometheus: Fake) -> None:
     def ask() -> None:
         with requests.Session() as session:
             for _ in range(25):
-                response = session.get(f"{service.url}/watcher", timeout=10)
+                response = session.get(f"{service.url}/watcher", timeout=60)
                 if response.status_code != 200 or set(response.json()["data"]) != {"node-1", "node-2"}:
                     wrong.append(response.text)
 

@@ -343,7 +343,7 @@ def test_watchers_started_together(path: Path) -> None:
     finally:
         for process in started:
             process.kill()
-            process.communicate(timeout=10)
+            process.communicate(timeout=60)
 
 
 @pytest.mark.parametrize("put_back", [False, True])

@@ -57,7 +57,7 @@ def test_browsers_are_sent_to_the_page(open_watcher, path):
     assert "default-src 'none'" in page.headers["Content-Security-Policy"]
     assert open_watcher.get("/watcher", headers=BROWSER).headers["Content-Type"] == "application/json"
     check_error(open_watcher.get("/dashboards", headers=BROWSER), 404, "not_found")
-    check_error(requests.post(f"{open_watcher.url}/", headers=BROWSER, timeout=10), 405, "method_not_allowed")
+    check_error(requests.post(f"{open_watcher.url}/", headers=BROWSER, timeout=60), 405, "method_not_allowed")
     assert 'route="/dashboard",status="200"' in open_watcher.get("/metrics").text
 
 
@@ -163,20 +163,20 @@ def test_login_with_a_token(tmp_path, monkeypatch):
         service.wait_for("/livez")
         with requests.Session() as session:
             check_error(service.get("/"), 401, "unauthorized")
-            login_form = session.get(f"{service.url}/", headers=BROWSER, timeout=30)
+            login_form = session.get(f"{service.url}/", headers=BROWSER, timeout=60)
             assert (login_form.status_code, 'type="password"' in login_form.text) == (401, True)
             for path in ("nodes", "_dash-layout", "_dash-dependencies"):
-                refused = session.get(f"{service.url}/dashboard/{path}", timeout=10)
+                refused = session.get(f"{service.url}/dashboard/{path}", timeout=60)
                 assert (refused.status_code, "node-1" in refused.text) == (401, False)
             login = f"{service.url}/dashboard/login"
-            assert session.post(login, data={"token": "not the right one"}, timeout=10).status_code == 401
-            accepted = session.post(login, data={"token": TOKEN}, timeout=10, allow_redirects=False)
+            assert session.post(login, data={"token": "not the right one"}, timeout=60).status_code == 401
+            accepted = session.post(login, data={"token": TOKEN}, timeout=60, allow_redirects=False)
             assert (accepted.status_code, accepted.headers["Location"]) == (303, "/dashboard/")
             parts = {part.strip() for part in accepted.headers["Set-Cookie"].split(";")}
             assert {"HttpOnly", "Secure", "SameSite=Strict", "Path=/dashboard/"} <= parts
             assert TOKEN not in accepted.headers["Set-Cookie"]
-            assert session.get(f"{service.url}/dashboard/_dash-layout", timeout=10).status_code == 200
-            check_error(session.get(f"{service.url}/watcher", timeout=10), 401, "unauthorized")
+            assert session.get(f"{service.url}/dashboard/_dash-layout", timeout=60).status_code == 200
+            check_error(session.get(f"{service.url}/watcher", timeout=60), 401, "unauthorized")
         bearer = {"Authorization": f"Bearer {TOKEN}"}
         assert service.get("/dashboard/_dash-layout", headers=bearer).status_code == 200
 
@@ -193,7 +193,7 @@ def test_client_certificates_protect_the_page(tmp_path, monkeypatch):
         compat = service.logged_url("compat_url")
         for path in ("/", "/dashboard/", "/dashboard/_dash-layout", "/dashboard/login"):
             check_error(service.get(path, headers=BROWSER), 403, "forbidden")
-            other = requests.get(f"{compat}{path}", headers=BROWSER, timeout=10)
+            other = requests.get(f"{compat}{path}", headers=BROWSER, timeout=60)
             check_error(other, 404, "not_found")
         assert "<title>trimaran</title>" in service.get("/", headers=BROWSER, cert=str(authority.issue("reader"))).text
 

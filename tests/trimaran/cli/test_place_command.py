@@ -480,7 +480,7 @@ def test_ctrl_c_reports_the_bound_pods(tmp_path) -> None:
             # and the process may be about to wait for the response.
             time.sleep(1)
             process.send_signal(signal.SIGINT)
-            output, _ = process.communicate(timeout=20)
+            output, _ = process.communicate(timeout=60)
         given_up.set()
         assert len(api.requests) == 3
     assert process.returncode == 1, output

@@ -65,7 +65,7 @@ def filtered(data, labels=None, search="", pool="", label=""):
 
 def test_the_plot_shows_current_values(watched, data):
     """Mean and deviation of each node are those that the watcher serves; a search filters nodes."""
-    served = requests.get(f"{watched[0].url}/watcher", timeout=10).json()["data"]
+    served = requests.get(f"{watched[0].url}/watcher", timeout=60).json()["data"]
     loads = resource_loads(data, "CPU")
     names = filtered(data)
     mean, deviation, _ = plane.node_points(loads, names, None)
@@ -107,7 +107,7 @@ def test_the_plot_shows_past_values(watched, data, type_):
     """At each step the plot has the values of /history for both metrics."""
     query = {"type": type_, "since": "24h"}
     summary = [
-        requests.get(f"{watched[0].url}/history", params={**query, "operator": operator}, timeout=10).json()
+        requests.get(f"{watched[0].url}/history", params={**query, "operator": operator}, timeout=60).json()
         for operator in ("AVG", "STD")
     ]
     for step in (summary[0]["steps"] - 20, summary[0]["steps"] - 3):
@@ -285,7 +285,7 @@ def test_probes_do_not_wait_for_the_watcher(tmp_path):
             silent.settimeout(60)
             with silent.accept()[0]:  # a thread has sent its request
                 for path in ("/livez", "/readyz", "/healthz"):
-                    answer = requests.get(f"{url}{path}", timeout=5)
+                    answer = requests.get(f"{url}{path}", timeout=60)
                     assert (answer.status_code, answer.headers["Content-Type"]) == (200, "application/json")
                 assert not any(visit.done() for visit in visits)
 
@@ -399,7 +399,7 @@ def test_sessions_expire():
 def test_the_command_serves_the_dashboard(watched, tmp_path):
     """``trimaran dashboard`` answers, and ends with SIGTERM."""
     with dashboard(tmp_path, watched[0].url) as url:
-        answer = requests.get(url, timeout=20)
+        answer = requests.get(url, timeout=60)
         assert answer.status_code == 200
         assert "<title>trimaran</title>" in answer.text
     assert "Traceback" not in (tmp_path / "dashboard.log").read_text()

@@ -147,7 +147,7 @@ def test_decisions_are_those_of_the_extender(served, page):
     """The table's rows are the API's decisions; a pod's name links to the terms of its candidates."""
     page.goto(f"{served[1]}/decisions")
     page.fill("#decisions-search", "web-1")
-    decided = requests.get(f"{served[3]}/decisions", timeout=10).json()["decisions"]
+    decided = requests.get(f"{served[3]}/decisions", timeout=60).json()["decisions"]
     wanted = {each["pod"]: each for each in decided if "web-1" in each["pod"]}
     page.wait_for_function(
         "start => document.querySelector('#decisions-status').innerText.startsWith(start)",
@@ -158,7 +158,7 @@ def test_decisions_are_those_of_the_extender(served, page):
     assert {cells[0]: cells[6] for cells in shown} == {pod: str(each["chosen"]["rank"]) for pod, each in wanted.items()}
     page.click("a:text-is('default/web-17')")
     page.wait_for_selector("h2:has-text('Placement of default/web-17')")
-    explained = requests.get(f"{served[3]}/explain?pod=default/web-17", timeout=10).json()
+    explained = requests.get(f"{served[3]}/explain?pod=default/web-17", timeout=60).json()
     names = page.locator("div[aria-label^='Best candidates'] tbody th").all_inner_texts()
     assert names == [node["name"] for node in explained["nodes"]]
 
@@ -172,7 +172,7 @@ def test_the_table_shows_the_watchers_loads(served, page):
         "() => document.querySelector('#nodes-status').innerText.startsWith('11 nodes, page 1 of 1')"
     )
     cells = page.locator("#nodes-table tbody tr").first.locator("th, td").all_inner_texts()
-    node = requests.get(f"{served[0]}/watcher/node-12", timeout=10).json()["data"]["node-12"]["metrics"]
+    node = requests.get(f"{served[0]}/watcher/node-12", timeout=60).json()["data"]["node-12"]["metrics"]
     values = {(metric["type"], metric["operator"]): metric["value"] for metric in node}
     assert cells[0] == "node-12"
     assert cells[1] == f"{values['CPU', 'AVG']:.1f}% ±{values['CPU', 'STD']:.1f}"
@@ -215,7 +215,7 @@ def test_a_workload_has_its_own_page(served, page):
     page.goto(f"{served[1]}/workloads?sort=name&namespace=shop")
     page.click("a:text-is('Deployment/web-0')")
     page.wait_for_selector("h2:has-text('Deployment/web-0 in shop')")
-    served_item = requests.get(f"{served[0]}/workloads/{ONE_WORKLOAD}", timeout=10).json()
+    served_item = requests.get(f"{served[0]}/workloads/{ONE_WORKLOAD}", timeout=60).json()
     rows = page.locator("div[aria-label='Use of one pod'] tbody tr")
     assert [row.locator("th").inner_text() for row in rows.all()] == [
         each["name"] for each in served_item["containers"]

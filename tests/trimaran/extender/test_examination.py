@@ -89,10 +89,10 @@ def test_a_missing_right_is_named(kubernetes: FakeKubernetes, tmp_path: Path) ->
     with extender(tmp_path, kubernetes, "http://127.0.0.1:9") as url:
         wait_until(lambda: "403" in requests.get(f"{url}/readyz", timeout=20).text, "it was refused")
         wait_until(lambda: requests.get(f"{url}/status", timeout=20).json()["kubernetes"]["server"], "it has a version")
-        response = requests.get(f"{url}/readyz", timeout=20)
+        response = requests.get(f"{url}/readyz", timeout=60)
         result = doctor(url)
         message = check_error(response, 503, "not_ready")
-        requests.post(f"{url}/prioritize", orjson.dumps(extender_args("node-1")), timeout=10).raise_for_status()
+        requests.post(f"{url}/prioritize", orjson.dumps(extender_args("node-1")), timeout=60).raise_for_status()
         kubernetes.forbidden.clear()
         wait_until(lambda: requests.get(f"{url}/readyz", timeout=20).ok, "it is ready with the right")
         after = doctor(url)
@@ -113,8 +113,8 @@ def test_an_api_server_that_never_answered_is_named(kubernetes: FakeKubernetes, 
     kubernetes.url = f"https://127.0.0.1:{closed_port()}"
     with extender(tmp_path, kubernetes, "http://127.0.0.1:9") as url:
         wait_until(lambda: "refused" in requests.get(f"{url}/readyz", timeout=20).text, "its requests have failed")
-        message = check_error(requests.get(f"{url}/readyz", timeout=20), 503, "not_ready")
-        status = requests.get(f"{url}/status", timeout=20).json()
+        message = check_error(requests.get(f"{url}/readyz", timeout=60), 503, "not_ready")
+        status = requests.get(f"{url}/status", timeout=60).json()
         output = doctor(url).output
     assert message == "the nodes and pods of the cluster are not known: Connection refused"
     assert (status["cluster"]["heard"], status["cluster"]["failures"]) == (False, ["Connection refused"])
@@ -146,7 +146,7 @@ def test_credentials_are_options(kubernetes: FakeKubernetes, tmp_path: Path) -> 
     kubernetes.forbidden.add(("", "pods", "list"))
     ca, key = ("--ca-file", str(authority.certificate)), ("--client-certificate", str(client))
     with extender(tmp_path, kubernetes, "http://127.0.0.1:9", *settings) as url:
-        readyz = requests.get(f"{url}/readyz", verify=str(authority.certificate), timeout=20)
+        readyz = requests.get(f"{url}/readyz", verify=str(authority.certificate), timeout=60)
         assert check_error(readyz, 503, "not_ready") == "there is nothing fresh to serve"
         for options, failed in (
             ((), "extender: TLS"), (ca, "extender: access"), ((*ca, *key), "extender: access"),

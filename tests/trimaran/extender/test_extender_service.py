@@ -64,12 +64,12 @@ def url(files: tuple[Path, Path], tmp_path: Path) -> Iterator[str]:
 
 def test_without_a_cluster_scores_are_neutral(url: str) -> None:
     """Without a cluster the extender is alive but not ready, and gives all nodes the same score."""
-    assert requests.get(f"{url}/readyz", timeout=10).status_code == 503
+    assert requests.get(f"{url}/readyz", timeout=60).status_code == 503
     for document in (extender_args("node-1", "node-2"), extender_args("node-1", "node-1", "node-2"), extender_args()):
-        response = requests.post(f"{url}/prioritize", orjson.dumps(document), timeout=10)
+        response = requests.post(f"{url}/prioritize", orjson.dumps(document), timeout=60)
         assert response.status_code == 200
         assert response.json() == [{"Host": name, "Score": 0} for name in dict.fromkeys(document["NodeNames"])]
-    check_error(requests.post(f"{url}/prioritize", b'{"Pod": NaN}', timeout=10), 400, "bad_request")
+    check_error(requests.post(f"{url}/prioritize", b'{"Pod": NaN}', timeout=60), 400, "bad_request")
 
 
 @pytest.mark.parametrize(
@@ -92,10 +92,10 @@ def test_an_unknown_version_of_kubernetes_is_refused(
         try:
             url = process.url
             process.wait_until(lambda: requests.get(f"{url}/readyz", timeout=5).ok, "the extender is ready")
-            response = requests.post(f"{url}/prioritize", orjson.dumps(extender_args("node-1")), timeout=10)
+            response = requests.post(f"{url}/prioritize", orjson.dumps(extender_args("node-1")), timeout=60)
             assert response.json() == [{"Host": "node-1", "Score": 0}]
             outcome = "no_rules" if refused else "no_metrics"
-            assert f'outcome="{outcome}"}} 1.0' in requests.get(f"{url}/metrics", timeout=10).text
+            assert f'outcome="{outcome}"}} 1.0' in requests.get(f"{url}/metrics", timeout=60).text
         finally:
             process.terminate()
     reasons = [line for line in log.read_text().splitlines() if "nodes are not scored by their load" in line]
@@ -147,7 +147,7 @@ def test_explanations_need_the_client_certificate_first(files: tuple[Path, Path]
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         cert = str(certificate) if certificate else None
         return requests.get(
-            f"{process.url}{path}", headers=headers, cert=cert, verify=str(authority.certificate), timeout=10
+            f"{process.url}{path}", headers=headers, cert=cert, verify=str(authority.certificate), timeout=60
         )
 
     try:
@@ -165,7 +165,7 @@ def test_explanations_need_the_client_certificate_first(files: tuple[Path, Path]
 def test_a_huge_body_is_refused(url: str) -> None:
     """A body of 100 MB is refused by its Content-Length, and the next request is answered."""
     host, _, port = url.removeprefix("http://").partition(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         head = f"POST /prioritize HTTP/1.1\r\nHost: {host}\r\nContent-Length: {100 * MEGABYTES}\r\n\r\n"
         connection.sendall(head.encode() + b"{" * MEGABYTES)
         answer = b""
@@ -173,7 +173,7 @@ def test_a_huge_body_is_refused(url: str) -> None:
             answer += more
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert b'"too_large"' in answer
-    assert requests.post(f"{url}/prioritize", orjson.dumps(extender_args("node-1")), timeout=10).status_code == 200
+    assert requests.post(f"{url}/prioritize", orjson.dumps(extender_args("node-1")), timeout=60).status_code == 200
 
 
 def test_each_setting_is_documented() -> None:
@@ -307,7 +307,7 @@ def test_an_idle_extender_scores_the_first_pod(files: tuple[Path, Path], tmp_pat
             process.wait_until((tmp_path / "prepared").exists, "the extender has prepared without a request")
             time.sleep(0.2)  # from the plugin's part to the end of the preparation
             url = process.url
-            requests.post(f"{url}/prioritize", orjson.dumps(extender_args(*names)), timeout=10).raise_for_status()
-            assert 'outcome="scored"} 1.0' in requests.get(f"{url}/metrics", timeout=10).text
+            requests.post(f"{url}/prioritize", orjson.dumps(extender_args(*names)), timeout=60).raise_for_status()
+            assert 'outcome="scored"} 1.0' in requests.get(f"{url}/metrics", timeout=60).text
         finally:
             process.terminate()

@@ -114,7 +114,7 @@ def watcher(*arguments: object) -> Iterator[subprocess.Popen[bytes]]:
         yield process
     finally:
         os.killpg(process.pid, signal.SIGKILL)
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
 
 
 def address_of(watcher: "subprocess.Popen[bytes]") -> str:
