@@ -146,9 +146,9 @@ def pod_refusal(member: Member, rules: PodRules, now: float) -> Reason | None:
     barrier: PodBarrier | None = next((each for each in _ALWAYS if each in facts.barriers), None)
     if barrier is not None:
         return barrier
-    barrier = next((each for each in _BY_OPT_IN if each in facts.barriers), None)
-    if barrier is not None and not facts.opted_in:
-        return barrier
+    opt_in_barrier = next((each for each in _BY_OPT_IN if each in facts.barriers), None)
+    if opt_in_barrier is not None and not facts.opted_in:
+        return opt_in_barrier
     if pod.namespace in rules.excluded_namespaces or (rules.namespaces and pod.namespace not in rules.namespaces):
         return Refusal.NAMESPACE
     if any(_has(pod.labels, label) for label in rules.excluded_labels):
