@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -47,12 +47,12 @@ class Cluster:
         self.api.nodes[name] = kubelet.node(name)
         return kubelet
 
-    def settings(self, **options: object) -> Settings:
-        """Return settings for this cluster."""
+    def settings(self, update: Mapping[str, object] | None = None, **options: object) -> Settings:
+        """Return settings for this cluster; ``update`` has constants of the section."""
         access = ProviderSettings(name="Kubelet", address=self.api.url, token=TOKEN, ca_file=self.api.ca_file)
-        return Settings(provider=access, kubelet=KubeletSettings(**options))
+        return Settings(provider=access, kubelet=KubeletSettings(**options).model_copy(update=update))
 
-    def provider(self, **options: object) -> KubeletProvider:
+    def provider(self, **options: Any) -> KubeletProvider:
         """Return a provider of this cluster."""
         provider = KubeletProvider(self.settings(**options))
         self._stack.callback(close_provider, provider)
@@ -368,7 +368,7 @@ def test_slow_kubelets_do_not_delay_the_others(cluster: Cluster) -> None:
         kubelet.delay_seconds = 2 * LIMIT_SECONDS
     fast = cluster.node("z-fast")
     fast.summary = summary(AT, cpu=0, memory=GIBIBYTE, usageNanoCores=SECOND)
-    provider = cluster.provider(concurrency=2, timeout_seconds=0.3)
+    provider = cluster.provider(timeout_seconds=0.3, update={"concurrency": 2})
     began = time.monotonic()
     samples = provider.sample(Deadline.after(2 * LIMIT_SECONDS))
     assert time.monotonic() - began < LIMIT_SECONDS

@@ -52,7 +52,7 @@ def settings(fake: FakeKubernetes, token: str = TOKEN, **own: Any) -> Settings:
         provider=ProviderSettings(
             name="KubernetesMetricsServer", address=fake.url, token=token or None, ca_file=fake.ca_file
         ),
-        metrics_server=MetricsServerSettings(**own),
+        metrics_server=MetricsServerSettings().model_copy(update=own),
     )
 
 

@@ -50,12 +50,9 @@ DEFAULTS = {
     "provider.client_key": None,
     "fallback.providers": [],
     "watch.operators": ["AVG", "STD"],
-    "quality.history_fetches": 60, "quality.missing_seconds": 3600, "quality.min_coverage": 0.5,
-    "quality.stale_seconds": 300, "quality.clock_skew_seconds": 60, "quality.frozen_seconds": 1200,
-    "quality.frozen_resting_seconds": 21600, "quality.spike_factor": 1.5, "quality.smoothing_ratio": 4,
-    "quality.stale_action": "mark", "quality.frozen_action": "mark", "quality.spike_action": "report",
-    "quality.wrong_scale_action": "mark", "quality.corroborate": "auto", "quality.disagreement_percent": 10,
-    "quality.flatline_action": "mark", "quality.duplicate_node_action": "mark", "quality.anomaly_action": "report",
+    "quality.stale_seconds": 300,
+    "quality.stale_action": "mark", "quality.frozen_action": "mark",
+    "quality.wrong_scale_action": "mark", "quality.corroborate": "auto",
     "quality.disagreement_action": "mark",
     "prometheus.matchers": "",
     "prometheus.query_set": "auto",
@@ -66,11 +63,8 @@ DEFAULTS = {
     "kubelet.insecure_skip_verify": False,
     "kubelet.through_api_server": False,
     "kubelet.only_cpu_and_memory": False,
-    "kubelet.concurrency": 32,
     "kubelet.timeout_seconds": 5,
-    "kubelet.refresh_seconds": 60,
     "kubelet.node_selector": "",
-    "metrics_server.capacity_refresh_seconds": 300,
     "metrics_server.node_selector": "",
     "metrics_server.kube_context": "",
     "influxdb.version": "auto",
@@ -89,7 +83,6 @@ DEFAULTS = {
     "fake.failing_windows": [],
     "signalfx.node_dimension": "host",
     "signalfx.cluster_dimension": "cluster",
-    "signalfx.metadata_seconds": 600,
     "datadog.node_tag": "host",
     "datadog.cluster_tag": "cluster_name",
     "datadog.cpu_query": "max:cpu.utilization",
@@ -245,10 +238,10 @@ def test_each_setting_has_a_variable(monkeypatch: pytest.MonkeyPatch, name: str)
         "kubelet.insecure_skip_verify": "true", "kubelet.through_api_server": "true",
         "kubelet.only_cpu_and_memory": "true", "influxdb.version": "1",
         "influxdb.queries": "[]", "fake.failure": "slow", "signalfx.node_dimension": "node",
-        "quality.history_fetches": "100", "quality.min_coverage": "0.3", "quality.stale_action": "drop",
-        "quality.frozen_action": "drop", "quality.spike_action": "mark", "quality.wrong_scale_action": "report",
-        "quality.corroborate": "off", "quality.flatline_action": "drop", "quality.duplicate_node_action": "drop",
-        "quality.anomaly_action": "mark", "quality.disagreement_action": "report",
+        "quality.stale_action": "drop",
+        "quality.frozen_action": "drop", "quality.wrong_scale_action": "report",
+        "quality.corroborate": "off",
+        "quality.disagreement_action": "report",
         "signalfx.cluster_dimension": "kube", "datadog.node_tag": "node", "datadog.cluster_tag": "kube",
         "server.token": "0123456789abcdef", "server.metrics_open": "true", "server.compat_open": "true",
         "dashboard.enabled": "false", "dashboard.cluster": "true", "dashboard.extender": "http://e",
@@ -512,7 +505,7 @@ def test_text_that_is_not_unicode_is_a_problem(monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize("text", ["inf", "-inf", "nan", "1e999"])
-@pytest.mark.parametrize("name", ["prometheus.node_power_watts", "watch.interval_seconds", "quality.spike_factor"])
+@pytest.mark.parametrize("name", ["prometheus.node_power_watts", "watch.interval_seconds", "quality.stale_seconds"])
 def test_numbers_are_finite(name: str, text: str) -> None:
     """An infinite power of a node would make each share 0, and an infinite time never ends."""
     with pytest.raises(SettingsError, match=re.escape(name)):

@@ -8,6 +8,7 @@ import yaml
 
 from runtime.settings.loading import FILE_VARIABLE, display, environment_variable, load, setting_names
 from trimaran.extender.settings import ExtenderSection
+from trimaran.rebalancer.settings import RebalanceSection
 from trimaran.scheduler.service.settings import SchedulerSection
 from trimaran.soft_taints.settings import NodesSection
 from watcher.settings import UPSTREAM_VARIABLES, WatcherSettings
@@ -15,7 +16,7 @@ from watcher.settings import UPSTREAM_VARIABLES, WatcherSettings
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 CHART = yaml.safe_load((ROOT / "deploy/helm/trimaran/values.yaml").read_text(encoding="utf-8"))
-TEXT = (DOCS / "settings.md").read_text(encoding="utf-8")
+TEXT = (DOCS / "settings.md").read_text(encoding="utf-8").partition("## Removed")[0]
 ROWS = {
     row[0].strip("`"): row[1:]
     for line in TEXT.splitlines()
@@ -54,14 +55,16 @@ def test_every_page_names_settings_that_exist() -> None:
         *(f"extender.{key}" for key in ExtenderSection.model_fields),
         *(f"nodes.{key}" for key in NodesSection.model_fields),
         *(f"scheduler.{key}" for key in SchedulerSection.model_fields),
+        *(f"rebalance.{key}" for key in RebalanceSection.model_fields),
         *(f"{part}.{key}" for part, values in CHART.items() if isinstance(values, dict) for key in values),
     }
     sections = {name.partition(".")[0] for name in known}
     pages = [page for page in DOCS.rglob("*.md") if page.name != "scores.md"]  # in scores.md, nodes is a variable
+    texts = {page: TEXT if page.name == "settings.md" else page.read_text(encoding="utf-8") for page in pages}
     named = {
         (page.name, name)
-        for page in pages
-        for name in re.findall(r"`([a-z_]+\.[a-z_]+)(?: = [^`]*)?`", page.read_text(encoding="utf-8"))
+        for page, text in texts.items()
+        for name in re.findall(r"`([a-z_]+\.[a-z_]+)(?: = [^`]*)?`", text)
         if name.partition(".")[0] in sections and not name.endswith((".md", ".csv", ".yaml"))
     }
     assert ("troubleshooting.md", "nodes.hot_percent") in named

@@ -51,7 +51,9 @@ def provider_over(fake: FakeSignalFx, operators: str = "AVG,STD", **own: Any) ->
     with running(fake) as url:
         access = ProviderSettings(name="SignalFx", address=url, token="right-token")
         watch = WatchSettings(operators=operators)
-        provider = SignalFxProvider(Settings(provider=access, signalfx=SignalFxSettings(**own), watch=watch))
+        provider = SignalFxProvider(
+            Settings(provider=access, signalfx=SignalFxSettings().model_copy(update=own), watch=watch)
+        )
         with contextlib.closing(provider):
             yield provider
 
@@ -169,7 +171,7 @@ def test_metadata_are_read_once() -> None:
 
 
 def test_metadata_expire() -> None:
-    """After signalfx.metadata_seconds, here 0, the metadata are read again."""
+    """After metadata_seconds, here 0, the metadata are read again."""
     fake = FakeSignalFx(host("node-1"))
     with provider_over(fake, metadata_seconds=0) as provider:
         fetch(provider)
@@ -348,7 +350,9 @@ def test_token_file_is_read_for_every_request(tmp_path: Path) -> None:
     fake = FakeSignalFx(host("node-1"), token="old")
     with running(fake) as url:
         access = ProviderSettings(name="SignalFx", address=url, token_file=file)
-        provider = SignalFxProvider(Settings(provider=access, signalfx=SignalFxSettings(metadata_seconds=0)))
+        provider = SignalFxProvider(
+            Settings(provider=access, signalfx=SignalFxSettings().model_copy(update={"metadata_seconds": 0}))
+        )
         fetch(provider)
         fake.token = "new"
         file.write_text("new\n")

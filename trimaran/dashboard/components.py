@@ -23,7 +23,7 @@ GRID_COLOR = "rgba(128,128,128,.25)"
 CurrentData = Callable[[], DashboardData]
 #: Lower ends of the load levels, percent; each has a color in the style sheet.
 LOAD_LEVELS = (0, 50, 70, 80, 90)
-#: Load at which a node counts as hot, percent: the default of nodes.hot_percent and rebalance.hot_percent.
+#: Load at which a node counts as hot, percent: the default of nodes.hot_percent.
 HOT_PERCENT = 80
 _LONG = 40  # characters, above which a cell may be cut
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))

@@ -22,7 +22,7 @@ _MAX_FINDINGS = 200
 RELATED_SETTINGS = {
     Kind.FETCH_FAILED: "provider.address, provider.token, watch.fetch_timeout_seconds",
     Kind.FELL_BACK: "provider.address, fallback.providers",
-    Kind.DISAGREEMENT: "quality.disagreement_percent, quality.corroborate",
+    Kind.DISAGREEMENT: "quality.corroborate",
     Kind.QUERY_FAILED: "prometheus.queries, prometheus.matchers",
     Kind.PARTIAL_ANSWER: "prometheus.matchers, watch.fetch_timeout_seconds",
     Kind.BAD_NODE_NAME: "prometheus.node_label, signalfx.host_name_suffix, datadog.host_name_suffix",
@@ -36,18 +36,12 @@ RELATED_SETTINGS = {
     Kind.NOT_FINITE: "prometheus.queries",
     Kind.OUT_OF_RANGE: "prometheus.queries",
     Kind.NO_AVERAGE: "watch.operators",
-    Kind.LOW_COVERAGE: "quality.min_coverage, watch.sample_interval_seconds",
-    Kind.MISSING: "quality.missing_seconds",
+    Kind.LOW_COVERAGE: "watch.sample_interval_seconds",
     Kind.STALE: "quality.stale_seconds",
-    Kind.CLOCK_SKEW: "quality.clock_skew_seconds",
-    Kind.FROZEN: "quality.frozen_seconds, quality.frozen_resting_seconds",
-    Kind.SPIKE: "quality.spike_factor",
+    Kind.FROZEN: "quality.frozen_action",
     Kind.WRONG_SCALE: "prometheus.queries, quality.wrong_scale_action",
-    Kind.DOUBLE_SMOOTHING: "quality.smoothing_ratio, prometheus.queries",
-    Kind.FLATLINE: "quality.flatline_action",
-    Kind.CHANGEPOINT: "quality.anomaly_action",
-    Kind.DRIFT: "quality.anomaly_action",
-    Kind.DUPLICATE_NODE: "prometheus.node_label, quality.duplicate_node_action",
+    Kind.DOUBLE_SMOOTHING: "prometheus.queries",
+    Kind.DUPLICATE_NODE: "prometheus.node_label",
 }
 
 
@@ -108,8 +102,8 @@ def provider_rows(data: DashboardData, now: float) -> list[list[str]]:
 
 
 def related_settings(kind: str) -> str:
-    """Return the settings to check for a kind of finding, comma-separated; ``-`` for an unknown kind."""
-    return RELATED_SETTINGS[Kind(kind)] if kind in set(Kind) else "-"
+    """Return the settings to check for a kind of finding, comma-separated; ``-`` if there are none."""
+    return RELATED_SETTINGS.get(Kind(kind), "-") if kind in set(Kind) else "-"
 
 
 def _grade_order(grade: str) -> int:

@@ -62,9 +62,6 @@ class ExtenderSection(ClusterSection):
         description="expect pods to use what the watcher has learned of their workloads, instead of their requests; "
         "CongestionCost scores by it",
     )
-    workloads_refresh_seconds: float = Field(
-        60, ge=5, le=3600, description="seconds between two reads of the learned use of workloads"
-    )
     score_factor: int = Field(
         DEFAULT_SCORE_FACTOR,
         ge=1,
@@ -83,21 +80,12 @@ class ExtenderSection(ClusterSection):
     max_age_seconds: float = Field(
         300, gt=0, le=86400, description="maximum age of the metrics; older metrics count as missing"
     )
-    bad_ratio: float = Field(
-        0.5, ge=0, le=1, description="all nodes get the same score if a larger share of them is not measured"
-    )
     on_outage: Literal["neutral", "allocation"] = Field(
         "neutral",
         description="scores if metrics are missing; neutral: the same for all nodes, allocation: best fit by requests",
     )
     assume: bool = Field(
         True, description="add a scored pod's requests to its most likely node until its binding is seen"
-    )
-    assume_seconds: float = Field(
-        30,
-        gt=0,
-        le=3600,
-        description="longest time that a pod counts on its most likely node without news from the API server",
     )
     seed: int | None = Field(
         None, description="seed for the choice of the most likely node among equally good ones; by default random"
@@ -123,16 +111,6 @@ class ExtenderSection(ClusterSection):
         description="access to /explain and /decisions; review: only Kubernetes users with permission to get the pods, "
         "open: everyone",
     )
-    decisions: int = Field(
-        10_000, ge=1, le=1_000_000, description="number of recorded decisions to keep, in at most 64 MB"
-    )
-    hot_percent: float = Field(
-        80,
-        gt=0,
-        le=100,
-        description="CPU or memory load in percent at which the regret table counts a node as hot, and CPU load at "
-        "which a field trial does",
-    )
     events_namespace: str | None = Field(
         None,
         description="namespace for the Events about outages; by default that of the pod, outside of a cluster "
@@ -153,20 +131,19 @@ class ExtenderSection(ClusterSection):
     trial_pairs: int = Field(
         96, ge=6, le=2000, description="pairs of blocks, one active and one in shadow, after which the field trial ends"
     )
-    trial_limit_percent: float = Field(
-        95, gt=0, le=100, description="CPU or memory load in percent at which a node is near its limit in a field trial"
-    )
-    trial_harm_points: float = Field(
-        35,
-        gt=0,
-        le=100,
-        description="percentage points by which an active block may exceed the shadow block of its pair, in pods bound "
-        "to hot nodes and in node-minutes that are hot or near a limit; above that the field trial stops",
-    )
     trial_query: str = Field("", description="PromQL query of one value, recorded for each block; less is better")
     trial_prometheus: Annotated[str, AfterValidator(http_address)] | None = Field(
         None, description="address of the Prometheus for the query; by default provider.address"
     )
+
+    # Fixed: watcher/settings/removed.py has the reasons.
+    hot_percent: ClassVar[float] = 80.0
+    decisions: ClassVar[int] = 10000
+    trial_harm_points: ClassVar[float] = 35.0
+    trial_limit_percent: ClassVar[float] = 95.0
+    workloads_refresh_seconds: ClassVar[float] = 60.0
+    bad_ratio: ClassVar[float] = 0.5
+    assume_seconds: ClassVar[float] = 30.0
 
     def trial_plan(self) -> TrialPlan:
         """Return the settings of the field trial."""

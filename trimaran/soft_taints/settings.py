@@ -57,19 +57,17 @@ class NodesSection(ClusterSection):
         False, description="also annotate the higher load of each window as one whole number, per mille"
     )
     step_percent: float = Field(5, gt=0, le=50, description="step in percent to which annotated loads are rounded")
-    refresh_seconds: float = Field(
-        600, ge=1, le=86400, description="age in seconds from which the time of an unchanged annotation is renewed"
-    )
     writes_per_minute: float = Field(60, ge=1, le=100_000, description="largest number of node patches per minute")
     interval_seconds: float = Field(30, ge=0.1, le=600, description="time between two update cycles")
-    max_age_seconds: float = Field(
-        300, gt=0, le=86400, description="maximum age of the metrics; older metrics count as missing"
-    )
     lease_namespace: str = Field("trimaran", pattern=_LABEL, description="namespace of the leader election Lease")
     lease_name: str = Field("trimaran-nodes", pattern=_LABEL, description="name of the leader election Lease")
     lease_seconds: float = Field(
         15, ge=3, le=600, description="time after which another replica takes over a Lease that is not renewed"
     )
+
+    # Fixed: watcher/settings/removed.py has the reasons.
+    max_age_seconds: ClassVar[float] = 300.0
+    refresh_seconds: ClassVar[float] = 600.0
 
     @model_validator(mode="after")
     def _settings_go_together(self) -> Self:

@@ -2,7 +2,7 @@
 
 import socket
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
@@ -135,19 +135,15 @@ class FakeSettings(Section):
 class MetricsServerSettings(Section):
     """Settings of the provider KubernetesMetricsServer."""
 
-    capacity_refresh_seconds: float = Field(
-        300,
-        gt=0,
-        le=86400,
-        description="seconds between two reads of the nodes' capacity; that of a node that is new or was away is read "
-        "at once",
-    )
     node_selector: str = Field(
         "", description="label selector of the nodes to watch, such as type!=virtual-kubelet; empty: all"
     )
     kube_context: str = Field(
         "", description="the context of provider.kube_config to use; empty: the file's current context"
     )
+
+    # Fixed: watcher/settings/removed.py has the reasons.
+    capacity_refresh_seconds: ClassVar[float] = 300.0
 
 
 class KubeletSettings(Section):
@@ -171,12 +167,12 @@ class KubeletSettings(Section):
     only_cpu_and_memory: bool = Field(
         False, description="ask for the shorter summaries, which have no IOPressure and IOFullPressure"
     )
-    concurrency: int = Field(32, ge=1, le=256, description="number of kubelets that are read at the same time")
     timeout_seconds: float = Field(5, gt=0, le=300, description="seconds that a single kubelet may take to answer")
-    refresh_seconds: float = Field(
-        60, gt=0, le=86400, description="seconds between two reads of the nodes' addresses and capacity"
-    )
     node_selector: str = Field("", description="label selector of the nodes to watch; empty: all")
+
+    # Fixed: watcher/settings/removed.py has the reasons.
+    refresh_seconds: ClassVar[float] = 60.0
+    concurrency: ClassVar[int] = 32
 
 
 class SignalFxSettings(Section):
@@ -196,12 +192,9 @@ class SignalFxSettings(Section):
         pattern=KEY,
         description="the dimension that signalfx.cluster_name refers to, such as k8s.cluster.name",
     )
-    metadata_seconds: float = Field(
-        600,
-        ge=0,
-        le=86400,
-        description="seconds after which the mapping of series to nodes is read again; also read for a new series",
-    )
+
+    # Fixed: watcher/settings/removed.py has the reasons.
+    metadata_seconds: ClassVar[float] = 600.0
 
 
 class DatadogSettings(Section):

@@ -69,7 +69,7 @@ def test_an_extender_with_an_embedded_watcher_lists_pods_once(
     config = str(fake.kube_config())
     flags = {
         "provider.name": "KubernetesMetricsServer", "provider.kube_config": config, "extender.kube_config": config,
-        "extender.learned_use": True, "extender.workloads_refresh_seconds": 5,
+        "extender.learned_use": True,
     }  # fmt: skip
     loaded = load(ExtenderSettings, flags)
     api = loaded.settings.extender.open_api("extender")

@@ -1,7 +1,7 @@
 """Settings of ``trimaran scheduler``: the section ``scheduler``, and the sections of the watcher that it can embed."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -38,13 +38,6 @@ class SchedulerSection(ClusterSection):
     kubernetes_version: Annotated[str, BeforeValidator(known_version)] = Field(
         LATEST_VERSION, description="version of kube-scheduler whose plugins and rules of scoring apply, such as 1.37"
     )
-    refresh_seconds: float = Field(15, ge=1, le=600, description="time between two reads of the load")
-    workloads_refresh_seconds: float = Field(
-        60, ge=0, le=3600, description="time between two reads of the learned use of workloads; 0 expects the requests"
-    )
-    max_age_seconds: float = Field(
-        300, gt=0, le=86400, description="age from which metrics are not used; nodes are then scored by requests"
-    )
     bind_claims: bool = Field(
         False, description="bind volume claims that wait for their pod; without it such pods stay pending"
     )
@@ -66,13 +59,18 @@ class SchedulerSection(ClusterSection):
     restart_if_stuck: bool = Field(
         False, description="let /livez fail while a plugin does not return, so that the kubelet restarts the pod"
     )
-    events_per_second: float = Field(200, ge=0, le=10000, description="largest mean rate of Events about pods")
-    seed: int | None = Field(None, ge=0, description="seed of the choice between equal nodes; by default random")
     lease_namespace: str = Field("trimaran", pattern=_LABEL, description="namespace of the Lease")
     lease_name: str = Field("trimaran-standalone", pattern=_LABEL, description="name of the Lease")
     lease_seconds: float = Field(
         15, ge=3, le=600, description="time after which another replica takes over a Lease that is not renewed"
     )
+
+    # Fixed: watcher/settings/removed.py has the reasons.
+    max_age_seconds: ClassVar[float] = 300.0
+    refresh_seconds: ClassVar[float] = 15.0
+    seed: ClassVar[int | None] = None
+    events_per_second: ClassVar[float] = 200.0
+    workloads_refresh_seconds: ClassVar[float] = 60.0
 
     def policy(self) -> FallbackPolicy:
         """Return the policy that decides for each node whether its metrics are trusted."""
