@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # It is written at the first import: most of what pip would compile is never imported.
 export PIP_NO_COMPILE := 1
 
-.PHONY: help run test test-research test-hidden coverage test-all test-newest test-lowest programs e2e lint docs bench soak audit osv image sbom dist version lock openapi clean
+.PHONY: help run test test-research test-hidden coverage test-all test-newest test-lowest programs e2e lint docs bench soak audit osv image sbom dist version lock clean
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -181,10 +181,6 @@ lock:  ## update requirements/*.txt from pyproject.toml (needs uv)
 	$(COMPILE) --group audit -o requirements/audit.txt
 	$(COMPILE) --group sbom -o requirements/sbom.txt
 	$(COMPILE) --group docs -o requirements/docs.txt
-
-OPENAPI = import orjson; from watcher.api.openapi import document as d; print(orjson.dumps(d(), option=1).decode())
-openapi: $(VENV)/.run  ## update watcher/schemas/openapi.json from watcher/api/openapi.py
-	$(BIN)/python -c '$(OPENAPI)' > watcher/schemas/openapi.json
 
 clean:  ## remove the environment and all caches
 	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*

@@ -1,7 +1,7 @@
 """Write the version of ``trimaran/__init__.py``, the one place to change it, wherever else it stands.
 
 ``make version`` runs it after a change; ``make lint`` runs it with ``--check``. Places: the chart, the image names in
-compose file, manifests and documentation, and the OpenAPI document, which ``make openapi`` writes.
+compose file, manifests and documentation, and the OpenAPI document.
 """
 
 import argparse

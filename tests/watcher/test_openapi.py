@@ -1,7 +1,7 @@
 """The OpenAPI document: valid, complete, and true of the API's real answers."""
 
 from collections.abc import Iterator
-from importlib import resources
+from dataclasses import fields
 from typing import Any
 
 import jsonschema
@@ -9,8 +9,9 @@ import orjson
 import pytest
 from support.bench import Api
 
-from watcher.api.openapi import document
-from watcher.wire import COLUMNS_TYPE
+from watcher.api.openapi import document, schema
+from watcher.findings import Finding, Kind
+from watcher.wire import COLUMNS_TYPE, Dialect
 
 DOCUMENT = document()
 
@@ -42,10 +43,31 @@ def test_the_document_is_served(api: Api) -> None:
     assert {"title", "version"} <= DOCUMENT["info"].keys()
 
 
-def test_openapi_file_is_up_to_date() -> None:
-    """watcher/schemas/openapi.json equals the served document; `make openapi` regenerates it."""
-    text = resources.files("watcher").joinpath("schemas", "openapi.json").read_bytes()
-    assert orjson.loads(text) == orjson.loads(orjson.dumps(DOCUMENT))
+def test_the_document_agrees_with_the_code_and_the_other_schemas() -> None:
+    """Findings have their fields and kinds, and nodes and columns the schemas that are published for themselves."""
+    schemas = DOCUMENT["components"]["schemas"]
+    assert schemas["Finding"]["required"] == [field.name for field in fields(Finding)]
+    assert schemas["Finding"]["properties"]["kind"]["enum"] == [kind.value for kind in Kind]
+    columns, ours = schema("columns"), schema("watcher")
+    definitions = ours.pop("$defs")
+    del columns["$schema"], ours["$schema"]
+    ours["properties"]["data"]["additionalProperties"] = {"$ref": "#/components/schemas/Node"}
+    definitions["node"]["properties"]["metrics"]["items"] = {"$ref": "#/components/schemas/Metric"}
+    described = [schemas[name] for name in ("WatcherMetrics", "WatcherColumns", "Node", "Metric")]
+    assert described == [ours, columns, definitions["node"], definitions["metric"]]
+    assert (
+        schemas["GoWatcherMetrics"]["properties"]["data"]["properties"]["NodeMetricsMap"] == ours["properties"]["data"]
+    )
+
+
+def test_the_dialect_of_go_is_described() -> None:
+    """With the dialect of Go /watcher has its schema, and nothing else changes."""
+    go = document(Dialect.GO)
+    for path in ("/watcher", "/watcher/{host}"):
+        content = go["paths"][path]["get"]["responses"]["200"]["content"]
+        assert content["application/json"]["schema"] == {"$ref": "#/components/schemas/GoWatcherMetrics"}
+        content["application/json"]["schema"] = {"$ref": "#/components/schemas/WatcherMetrics"}
+    assert go == DOCUMENT
 
 
 def test_every_route_is_documented(api: Api) -> None:
