@@ -5,7 +5,7 @@ rising. Let u be the node's use and d the expected use of the pending pod, both 
 the power:
 
     rise  = (sum over resources of ((u + d) / t) ^ p - (u / t) ^ p + 0.01 * ((a + r) ^ 8 - a ^ 8))
-            * crowding ^ (20 * c)
+            * crowding ^ (20 * c) * stranding ^ s
     score = 100 where the rise is the smallest, 0 where it is the largest, by its logarithm between them, truncated
 
     u = (1 - learnt) * (measured + in flight) + learnt * expected
@@ -21,6 +21,10 @@ its workload (over all revisions and runs) or, if that is not known, its control
 a learned workload the mean use of its pods, of other pods a level, the share of the request that pods use. Use is
 learned from a longer time than the last window, so it also reflects other hours of the day. Without levels, u is the
 measured use plus the use in flight, and the expected use of a pod is its request.
+
+``s`` is how far the pod enlarges the room that no pod can use, because it is free CPU without free memory or the other
+way round, -1 to 1 (:mod:`scoring.plugins.stranding`). Where nodes differ in memory per core, or pods do, placement by
+load alone fills the memory of nodes with free CPU. Pods then wait, and the last ones go to wherever both are left.
 
 The use of pods of the same owner rises and falls together, and so do the errors of their level. If levels come with
 deviations, use is modeled as a normal distribution with mean u and variance v. The cost is then the probability of
@@ -58,6 +62,7 @@ from scoring.load.metrics_table import MetricsTable
 from scoring.load.use_levels import NO_LEVELS, UseLevels
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
+from scoring.plugins.stranding import size_terms, stranded_by, unmatched_room
 from scoring.table.node_table import NodeTable
 from scoring.table.occupancy import OwnedPods
 
@@ -132,12 +137,15 @@ class CongestionCost(ScorePlugin):
             applies only if ``levels`` are given.
         crowding: factor on the rise in cost for each 5 percent of the node's CPU that pods of the pending pod's owner
             request; 1 ignores owners.
+        stranding: factor on the rise in cost if the pod only enlarges the stranded room of the node, and divisor if it
+            only uses such room; 1 ignores it.
         levels: expected use of pods by owner, set by :meth:`scoring.Profile.prepare`.
     """
 
     resources: Annotated[tuple[CongestedResource, ...], not_empty, _distinct] = CONGESTED_CPU_AND_MEMORY
     learnt: Annotated[float, Between(0, 1)] = 0.5
     crowding: Annotated[float, Between(1, 1000)] = 32.0
+    stranding: Annotated[float, Between(1, 1000)] = 16.0
     levels: UseLevels = NO_LEVELS
 
     name: ClassVar[str] = "CongestionCost"
@@ -173,6 +181,8 @@ class CongestionCost(ScorePlugin):
         terms |= {key: terms.pop(key) for prefix in prefixes for key in [*terms] if key.startswith(prefix)}
         if self.crowding != 1:
             terms["_crowd"] = np.maximum(_CROWD * nodes.capacity(CPU), 1.0)
+        if self.stranding != 1:
+            terms |= size_terms(nodes)
         return terms
 
     def changed_terms(self, node: Terms, nodes: NodeTable, metrics: MetricsTable, rows: Int64s) -> Terms | None:
@@ -207,12 +217,15 @@ class CongestionCost(ScorePlugin):
         terms["cost"] = self._costs(_level(use, divisor), variance, divisor)
         terms["requested"] = np.array([nodes.in_tree_requests(name).take(rows) for name in names], np.float64)
         terms["requested_cost"] = _requested_cost(terms["requested"], allocatable)
-        return {
+        result = {
             f"{name}.{term}": values[place]
             for place, name in enumerate(names)
             for term, values in terms.items()
             if term != "variance" or levels.has_deviations(name)
         }
+        if self.stranding != 1:
+            result["_unmatched"] = unmatched_room(nodes, rows)
+        return result
 
     def _costs(self, level: Float64s, variance: Float64s | None, divisor: Float64s) -> Float64s:
         """Return the cost of the use of each resource; see :func:`_cost`. All have the shape (resources, nodes)."""
@@ -258,10 +271,13 @@ class CongestionCost(ScorePlugin):
             cost = _requested_cost(node[f"{name}.requested"] + request, node[f"_{name}.allocatable"])
             terms[f"{name}.requested_rise"] = cost - node[f"{name}.requested_cost"]
             rise = rise + terms[f"{name}.rise"] + terms[f"{name}.requested_rise"]
-        # The owner's pods on the node multiply the rise; the score is its negated logarithm.
+        # The owner's pods on the node and stranded room multiply the rise; the score is its negated logarithm.
         if self.crowding != 1:
             terms["same_owner"], terms["crowding"] = self._crowding(kin, node["_crowd"])
             rise = rise * terms["crowding"]
+        if self.stranding != 1:
+            terms["stranding"] = stranded_by(pods, node, node["_unmatched"])
+            rise = rise * np.exp2(math.log2(self.stranding) * terms["stranding"])
         terms["rise"] = rise
         score = -_STEPS * np.log2(np.maximum(rise, _SMALLEST))
         terms["score"] = np.where(node["measured"], score, float(_UNMEASURED)).astype(np.int64)
@@ -330,7 +346,8 @@ class CongestionCost(ScorePlugin):
             if terms[f"{c.resource.name}.valid"]
         )
         crowd = f", {terms['same_owner']} of this owner are there" if terms.get("same_owner") else ""
-        return f"congestion rises by {terms['rise']:.3g}: {parts}{crowd}"
+        stranded = f", stranded room {share:+.2f}" if (share := terms.get("stranding")) else ""
+        return f"congestion rises by {terms['rise']:.3g}: {parts}{crowd}{stranded}"
 
     @staticmethod
     def _after(terms: Mapping[str, Any], name: str) -> float:

@@ -65,6 +65,7 @@ INVALID = [
     (LowRiskOverCommitment, {"resources": (CPU_LOAD, CPU_LOAD)}, r"resources[1]: cpu is listed twice"),
     (CongestionCost, {"learnt": 2}, "learnt: must be from 0 to 1, got 2"),
     (CongestionCost, {"crowding": 0}, "crowding: must be from 1 to 1,000, got 0"),
+    (CongestionCost, {"stranding": 0.5}, "stranding: must be from 1 to 1,000, got 0.5"),
     (CongestionCost, {"levels": None}, "levels: must be a UseLevels, got None"),
     (CongestedResource, {"resource": CPU_LOAD, "target": 101, "power": 8}, "target: must be above 0 and at most 100"),
     (CongestedResource, {"resource": CPU_LOAD, "target": 75, "power": 65}, "power: must be from 1 to 64, got 65"),

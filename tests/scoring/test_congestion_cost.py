@@ -57,7 +57,8 @@ def test_the_rise_follows_the_formula():
     assert terms["cpu.rise"] == pytest.approx(rise(0.6, 0.25, 0.75, 8))
     assert terms["memory.rise"] == pytest.approx(rise(0.2, 0.125, 0.95, 16))
     requested = 0.01 * (0.25**8 + 0.125**8)
-    assert terms["rise"] == pytest.approx(terms["cpu.rise"] + terms["memory.rise"] + requested)
+    assert terms["stranding"] == pytest.approx((0.25 - 0.125) / (0.25 + 0.125))
+    assert terms["rise"] == pytest.approx((terms["cpu.rise"] + terms["memory.rise"] + requested) * 16 ** (1 / 3))
 
 
 def test_the_smallest_rise_scores_100():
@@ -126,7 +127,7 @@ def test_pods_of_the_same_owner_raise_the_cost():
     assert Profile.of(CongestionCost(crowding=1)).score(pod(owner=WEB), nodes, metrics).best() == "a"
     explained = CongestionCost().explain(pod(owner=WEB), nodes, metrics, "a")
     assert explained.terms["same_owner"] == 1
-    assert explained.line.endswith(", 1 of this owner are there")
+    assert ", 1 of this owner are there" in explained.line
 
 
 def test_requests_break_ties_between_equal_loads():
@@ -136,9 +137,41 @@ def test_requests_break_ties_between_equal_loads():
     terms = CongestionCost().prepare(nodes, metrics).terms(pod())
     rises = 0.01 * ((7 / 8) ** 8 - (6 / 8) ** 8), 0.01 * (1 / 8) ** 8
     assert terms["memory.requested_rise"][0] == pytest.approx(rises)
-    assert Profile.of(CongestionCost()).score(pod(), nodes, metrics).best() == "b"
+    assert Profile.of(CongestionCost(stranding=1)).score(pod(), nodes, metrics).best() == "b"
     free = CongestionCost().prepare(nodes, metrics).terms(Pod(name="free"))
     assert free["memory.requested_rise"].tolist() == [[0, 0]]
+
+
+def test_pods_use_the_room_that_others_leave():
+    """A pod of much CPU goes where memory is requested, one of much memory where CPU is, and an even one by load."""
+    nodes, metrics = table(cpu=8000), snapshot(a=(45.0, 50.0), b=(40.0, 50.0))
+    nodes.add(pod("memory", cpu=1000, memory=6 * GIB), "a", START - 100)
+    nodes.add(pod("cpu", cpu=6000, memory=GIB), "b", START - 100)
+
+    def best(cpu, memory, **arguments):
+        plugin = CongestionCost(crowding=1, **arguments)
+        return Profile.of(plugin).score(pod(cpu=cpu, memory=memory), nodes, metrics).best()
+
+    asked = {"cpu": (200, GIB // 100), "memory": (10, GIB // 5), "even": (200, GIB // 5)}
+    assert {name: best(*amounts) for name, amounts in asked.items()} == {"cpu": "a", "memory": "b", "even": "b"}
+    assert {name: best(*amounts, stranding=1) for name, amounts in asked.items()} == dict.fromkeys(asked, "b")
+
+
+def test_stranded_room_counts_alike_for_small_and_large_pods():
+    """A pod of a thousandth of the size has the same term: 1 where it only makes, -1 where it only uses such room."""
+    nodes, metrics = table(cpu=8000), snapshot(a=(45.0, 50.0), b=(40.0, 50.0))
+    nodes.add(pod("memory", cpu=0, memory=6 * GIB), "a", START - 100)
+    prepared = CongestionCost().prepare(nodes, metrics)
+
+    def stranding(cpu, memory):
+        return prepared.terms(pod(cpu=cpu, memory=memory))["stranding"][0].tolist()
+
+    assert stranding(2000, 0) == [-1, 1]
+    assert stranding(0, GIB) == [1, 1]
+    assert stranding(2000, 2 * GIB) == pytest.approx([0, 0], abs=1e-5)
+    assert stranding(2, 2 * GIB // 1000) == pytest.approx([0, 0], abs=1e-5)
+    assert stranding(3000, GIB) == pytest.approx(stranding(6, 2 * GIB // 1000), abs=1e-5)
+    assert stranding(0, 0) == stranding(0, 1) == [0, 0]
 
 
 def test_crowding_depends_on_the_requested_share_of_cpu():
@@ -277,7 +310,8 @@ def test_an_explanation_names_every_resource():
     """The sentence has each resource's utilization, target and cost."""
     nodes, metrics = table(), snapshot(a=(50.0, 25.0), b=(1.0, 1.0))
     line = CongestionCost().explain(pod(), nodes, metrics, "a").line
-    assert line.startswith("congestion rises by 0.961: cpu 75.0% of capacity with the pod, target 75%, rises by 0.961")
+    assert line.startswith("congestion rises by 2.42: cpu 75.0% of capacity with the pod, target 75%, rises by 0.961")
+    assert line.endswith(", stranded room +0.33")
     assert "memory 37.5% of capacity with the pod, target 95%" in line
 
 

@@ -169,6 +169,7 @@ ARGUMENTS = {
             ),
             "learnt": st.floats(0, 1),
             "crowding": st.floats(1, 1000),
+            "stranding": st.floats(1, 1000),
         },
     ),
     "NodeResourcesFit": st.one_of(

@@ -256,6 +256,7 @@ def _congestion_cost(reader: FieldReader) -> CongestionCost:
         resources=tuple(resources) or CONGESTED_CPU_AND_MEMORY,
         learnt=reader.value("learnt", CongestionCost.learnt),
         crowding=reader.value("crowding", CongestionCost.crowding),
+        stranding=reader.value("stranding", CongestionCost.stranding),
     )
 
 
