@@ -180,7 +180,7 @@ def congestion_cost() -> str:
     averages = [float(x) for x in np.linspace(0, 100, 201)]
     lines = []
     for power in (4, 8, 16):
-        plugin = CongestionCost((replace(cpu, power=power),))
+        plugin = CongestionCost((replace(cpu, power=power),), stranding=1)
         rise = plugin.prepare(table(len(averages)), loads(averages)).terms(pod(10))["rise"][0]
         points = [(x, 100 * float(y)) for x, y in zip(averages, rise, strict=True) if y <= 1]
         lines.append(Line(f"100 x rise, power {power}", points))
