@@ -38,7 +38,6 @@ SCREENS = {
     "nodes": ("nodes", "#nodes-table tbody tr"),
     "node": ("nodes?node=node-212", "#node-acts p, #node-acts table"),
     "workloads": ("workloads", "#workloads-table tbody tr"),
-    "trust": ("trust", "#page tbody tr"),
     "pod": ("pod?pod=default/web-7", "#pod-ranking tbody tr"),
     "decisions": ("decisions", "#decisions-list tbody tr"),
 }

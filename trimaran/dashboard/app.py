@@ -8,12 +8,13 @@ from urllib.parse import parse_qsl
 # Scoring and the client import some modules inside functions, and no request may wait for an import.
 import scipy.special  # noqa: F401
 from dash import Dash, Input, Output, dcc, html
-from flask import Flask
+from flask import Flask, redirect
 from pydantic import validate_call
+from werkzeug import Response
 
 import watcher.wire.history  # noqa: F401
 from client.errors import ClientError
-from trimaran.dashboard import decisions, moves, nodes, overview, plane, pod, trust, workloads
+from trimaran.dashboard import decisions, moves, nodes, overview, plane, pod, workloads
 from trimaran.dashboard.callback_requests import check_callback_requests
 from trimaran.dashboard.data import PageAccess
 from trimaran.dashboard.page_context import PageContext
@@ -38,7 +39,7 @@ def create_app(
         prefix: path prefix of the dashboard in the browser; the embedding server strips it from requests.
     """
     context = context or PageContext()
-    pages: list[Any] = [overview, plane, nodes, workloads, moves, trust, pod] + (
+    pages: list[Any] = [overview, plane, nodes, workloads, moves, pod] + (
         [decisions] if context.decisions or context.scheduler else []
     )
     server = Flask("dashboard", static_folder=None)
@@ -57,6 +58,11 @@ def create_app(
         meta_tags=[{"name": "viewport", "content": "width=device-width"}],
         index_string=_INDEX,
     )
+
+    @server.get("/trust")
+    def merged() -> Response:
+        return redirect(f"{prefix}/", 308)  # an address of before, whose page is a part of the Overview
+
     current = require_login(server, access, secure=secure)
     check_callback_requests(server, app)
     set_security_headers(server, app.csp_hashes)

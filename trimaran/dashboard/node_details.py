@@ -23,12 +23,12 @@ from trimaran.dashboard.components import (
     workload_link,
 )
 from trimaran.dashboard.data import DashboardData, aligned_values
+from trimaran.dashboard.data_quality import related_settings
 from trimaran.dashboard.hot_nodes import hot_since
 from trimaran.dashboard.line_chart import Line, line_chart
 from trimaran.dashboard.moves import MOVE_HEADER, move_rows
 from trimaran.dashboard.node_pods import workloads_by_node
 from trimaran.dashboard.page_context import PageContext
-from trimaran.dashboard.trust import related_settings
 from watcher.model import MetricType, grades
 
 _LINES = ((MetricType.CPU, "#2f6fde", False), (MetricType.MEMORY, "#c77700", True))

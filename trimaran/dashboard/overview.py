@@ -29,16 +29,16 @@ from trimaran.dashboard.components import (
     workload_link,
 )
 from trimaran.dashboard.data import DashboardData
+from trimaran.dashboard.data_quality import data_quality, related_settings
 from trimaran.dashboard.hot_nodes import HOT_TYPES, RankedNodes, hot_since, ranked_nodes
 from trimaran.dashboard.node_pods import WorkloadOnNode, workloads_by_node
 from trimaran.dashboard.page_context import PageContext
 from trimaran.dashboard.totals import totals_charts
-from trimaran.dashboard.trust import related_settings
 from watcher.model import grades
 
 PATH, TITLE = "/", "Overview"
 _SECONDS = 30
-_NODES, _FINDINGS, _WORKLOADS, _REASONS = 10, 8, 2, 3
+_NODES, _WORKLOADS = 10, 2
 _NOTHING = "-"
 
 
@@ -64,7 +64,7 @@ def register(app: Dash, current: CurrentData, context: PageContext) -> None:
         try:
             return (data_tile(current(), time.time()),)
         except ClientError as error:
-            return (tile("Data", "none", [html.Span(str(error), role="alert")], "trust", Tone.BAD),)
+            return (tile("Data", "none", [html.Span(str(error), role="alert")], None, Tone.BAD),)
 
     @app.callback(
         Output("overview-worst", "children"),
@@ -75,7 +75,9 @@ def register(app: Dash, current: CurrentData, context: PageContext) -> None:
     def show_watcher(_turn: int | None) -> tuple[Any, Any]:
         data = current()
         try:
-            blocks = [*_hot_nodes(data, context), *_cluster(data), *_findings(data)]
+            blocks = [
+                *_hot_nodes(data, context), *_cluster(data), *_findings(data), *data_quality(data, time.time()),
+            ]  # fmt: skip
             return worst_tile(data, time.time()), blocks
         except ClientError:  # the first tile has the reason
             return None, None
@@ -98,9 +100,9 @@ def data_tile(data: DashboardData, now: float) -> html.Div:
     age = duration_text(now - snapshot.window.end)
     source = f"{len(snapshot.data)} nodes, {snapshot.window.duration} window of {snapshot.source}"
     if reasons:
-        return tile("Data", f"not good, {age} old", [*reasons[:_REASONS], source], "trust", Tone.BAD)
+        return tile("Data", f"not good, {age} old", [*reasons, source], None, Tone.BAD)
     details = [source, f"{others} of them without values of their own"] if others else [source]
-    return tile("Data", f"good, {age} old", details, "trust", Tone.WARNING if others else Tone.GOOD)
+    return tile("Data", f"good, {age} old", details, None, Tone.WARNING if others else Tone.GOOD)
 
 
 def worst_tile(data: DashboardData, now: float) -> html.Div:
@@ -209,15 +211,10 @@ def _cluster(data: DashboardData) -> list[Any]:
 def _findings(data: DashboardData) -> list[Any]:
     findings = data.findings()
     rows = finding_rows(findings, time.time())
-    more = (
-        [html.P([f"{len(rows) - _FINDINGS} more kinds: ", dcc.Link("Trust", href="trust")])]
-        if len(rows) > _FINDINGS
-        else []
-    )
     if not rows:
         return [html.H2("Open findings"), html.P("None.")]
     header = ["Kind", "Nodes", "Since", "Newest message", "Settings to check"]
-    return [html.H2("Open findings"), table(f"{len(findings)} open findings by kind", header, rows[:_FINDINGS]), *more]
+    return [html.H2("Open findings"), table(f"{len(findings)} open findings by kind", header, rows)]
 
 
 def finding_rows(findings: Iterable[Mapping[str, Any]], now: float) -> list[list[Any]]:

@@ -166,7 +166,7 @@ def test_a_refusal_says_what_to_do(page):
     }
 
 
-@pytest.mark.parametrize("path", ["/", "/cluster", "/nodes", "/moves", "/trust", "/pod", "/decisions", "/no-such-page"])
+@pytest.mark.parametrize("path", ["/", "/cluster", "/nodes", "/moves", "/pod", "/decisions", "/no-such-page"])
 @pytest.mark.parametrize(
     "search",
     [

@@ -27,7 +27,7 @@ from client.errors import AccessDenied, NoMetrics
 from client.service import ServiceClient
 from runtime.settings.loading import setting_names
 from trimaran.cli.main import main
-from trimaran.dashboard import nodes, plane, pod, trust
+from trimaran.dashboard import data_quality, nodes, plane, pod
 from trimaran.dashboard.app import create_app
 from trimaran.dashboard.components import matching_nodes
 from trimaran.dashboard.data import DashboardData
@@ -155,18 +155,34 @@ def test_nodes_are_sorted(data):
         assert set(nodes.sorted_names(data, names, sort)) == set(names)
 
 
-def test_trust_counts_every_node(data):
+def test_every_node_is_counted_once(data):
     """Each node is counted in one cell of freshness and grade."""
-    assert sum(trust.freshness_counts(data.snapshot(), time.time()).values()) == NODES
-    assert set(trust.freshness_counts(data.snapshot(), time.time() + 400)) == {("older", "measured")}
+    assert sum(data_quality.freshness_counts(data.snapshot(), time.time()).values()) == NODES
+    assert set(data_quality.freshness_counts(data.snapshot(), time.time() + 400)) == {("older", "measured")}
     snapshot = data.snapshot()
     name, node = next(iter(snapshot.data.items()))
     cpu_only = replace(node, metrics=tuple(metric for metric in node.metrics if metric.type == "CPU"))
     lost = replace(snapshot, data={**snapshot.data, name: cpu_only})
-    assert trust.freshness_counts(lost, time.time() + 400) == {
+    assert data_quality.freshness_counts(lost, time.time() + 400) == {
         ("older", "measured"): NODES - 1,
         ("older", "incomplete"): 1,
     }
+
+
+@pytest.mark.parametrize("prefix", ["", "/dashboard"])
+def test_the_address_of_a_merged_page_leads_to_the_overview(prefix):
+    """/trust, whose tables are on the Overview, redirects there, also below a prefix."""
+    client = create_app(RemoteAccess("http://127.0.0.1:1"), prefix=prefix).test_client()
+    answer = client.get("/trust")
+    assert (answer.status_code, answer.headers["Location"]) == (308, f"{prefix}/")
+
+
+def test_data_quality_lists_each_finding(data):
+    """Findings of one kind stand singly, with their node and window, below the table by kind."""
+    findings = [{"kind": "stale", "node": f"node-{number}", "window": "5m", "message": "old"} for number in (1, 2)]
+    fake = SimpleNamespace(windows=data.windows, snapshot=data.snapshot, findings=lambda: findings)
+    shown = str(data_quality.data_quality(fake, time.time()))
+    assert all(text in shown for text in ("node-1", "node-2", "Providers", "Number of nodes by grade and age"))
 
 
 def test_the_windows_are_those_of_the_watcher():
@@ -190,7 +206,7 @@ def test_providers_are_shown_by_window(data):
     ]
     fake = SimpleNamespace(windows=data.windows, findings=lambda: findings)
     now = data.snapshot().window.end + 7
-    rows = {window: rest for window, *rest in trust.provider_rows(fake, now)}
+    rows = {window: rest for window, *rest in data_quality.provider_rows(fake, now)}
     assert rows.keys() == {"15m", "10m", "5m"}
     assert rows["15m"] == ["Fake", str(NODES), "7 s", "another one was asked"]
     assert (rows["10m"][3], rows["5m"][3]) == ("no answer; another one was asked", "another one was asked")
@@ -216,9 +232,9 @@ def test_health_and_findings_are_of_the_same_time():
 def test_kinds_of_findings_name_settings():
     """The settings that kinds of findings name exist; a kind without any has a dash."""
     existing = set(setting_names(WatcherSettings))
-    for settings in trust.RELATED_SETTINGS.values():
+    for settings in data_quality.RELATED_SETTINGS.values():
         assert set(settings.split(", ")) <= existing
-    assert trust.related_settings("of a later version") == trust.related_settings(Kind.SPIKE) == "-"
+    assert data_quality.related_settings("of a later version") == data_quality.related_settings(Kind.SPIKE) == "-"
 
 
 def test_a_pod_is_scored_as_on_the_command_line(watched, data, tmp_path):

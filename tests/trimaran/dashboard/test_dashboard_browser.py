@@ -24,7 +24,6 @@ PAGES = {
     "nodes?node=node-7": "node-7",
     "workloads": "Workloads",
     "moves": "Moves",
-    "trust": "Trust",
     "pod": "Pod",
     "decisions": "Decisions",
 }

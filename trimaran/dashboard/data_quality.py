@@ -1,19 +1,16 @@
-"""Trust page: freshness and grade of the data, findings (problems of the metrics), and the settings that fix them."""
+"""Quality of the data on the Overview page: source of each window, nodes by freshness and grade, single findings."""
 
-import time
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from dash import Dash, html
+from dash import html
 
-from trimaran.dashboard.components import CurrentData, Query, age_seconds, duration_text, node_link, table, time_ago
+from trimaran.dashboard.components import age_seconds, duration_text, node_link, table, time_ago
 from trimaran.dashboard.data import DashboardData
-from trimaran.dashboard.page_context import PageContext
 from watcher.findings import Kind
 from watcher.model import WatcherMetrics, grades
 
-PATH, TITLE = "/trust", "Trust"
 _AGES = ((30, "under 30 s"), (90, "30 to 90 s"), (180, "90 s to 3 min"), (300, "3 to 5 min"), (float("inf"), "older"))
 _GRADES = ("measured", "suspect", "shorter_window", "last_good", "incomplete")
 _MAX_FINDINGS = 200
@@ -45,38 +42,27 @@ RELATED_SETTINGS = {
 }
 
 
-def layout(data: DashboardData, _query: Query, _context: PageContext) -> list[Any]:
-    """Return the content of the Trust page."""
-    counts = freshness_counts(data.snapshot(), time.time())
+def data_quality(data: DashboardData, now: float) -> list[Any]:
+    """Return the source of each window, the nodes by freshness and grade, and each finding by node and window."""
+    counts = freshness_counts(data.snapshot(), now)
     ages = [text for _, text in _AGES]
     known = sorted({grade for _, grade in counts}.union(_GRADES), key=_grade_order)
-    cells = [[counts[age, grade] for age in ages] for grade in known]
-    reasons = data.health()
+    count_rows = [[grade, *(str(counts[age, grade]) for age in ages)] for grade in known]
     findings = sorted(data.findings(), key=lambda finding: (str(finding.get("kind")), str(finding.get("node"))))
     rows = [
         [
             str(finding.get("kind")), _node(finding), str(finding.get("window")) or "all",
-            _since(finding.get("since")), str(finding.get("message")), related_settings(str(finding.get("kind"))),
+            _since(finding.get("since")), str(finding.get("message")),
         ]
         for finding in findings[:_MAX_FINDINGS]
     ]  # fmt: skip
-    count_rows = [[grade, *map(str, row)] for grade, row in zip(known, cells, strict=True)]
-    more = f"; the first {_MAX_FINDINGS} are shown" if len(findings) > _MAX_FINDINGS else ""
+    caption = f"The first {len(rows)} of {len(findings)} findings" if len(findings) > len(rows) else "Findings"
     return [
-        html.H2("Watcher"),
-        html.P("The watcher is healthy." if not reasons else "The watcher is not healthy:", role="status"),
-        html.Ul([html.Li(reason) for reason in reasons]),
-        table("Providers", ["Window", "Provider", "Nodes", "Age", "Problems"], provider_rows(data, time.time())),
-        html.H2("Nodes by freshness and grade"),
+        *([table(caption, ["Kind", "Node", "Window", "Since", "Message"], rows, wraps=True)] if rows else []),
+        html.H2("Quality of the data"),
+        table("Providers", ["Window", "Provider", "Nodes", "Age", "Problems"], provider_rows(data, now)),
         table("Number of nodes by grade and age", ["Grade", *ages], count_rows),
-        html.H2("Findings"),
-        html.P(f"{len(findings)} findings{more}."),
-        table("Findings", ["Kind", "Node", "Window", "Since", "Message", "Related settings"], rows, wraps=True),
     ]
-
-
-def register(_app: Dash, _current: CurrentData, _context: PageContext) -> None:
-    """Do nothing: the Trust page has no callbacks."""
 
 
 def freshness_counts(snapshot: WatcherMetrics, now: float) -> Counter[tuple[str, str]]:
