@@ -11,6 +11,9 @@ from typing import Any
 from control_plane.manifests import Object, container, node, pod
 from control_plane.plugin_oracle import PluginScenario, custom_resource
 from control_plane.plugin_scenarios import SCHEDULER
+from support.odd_pods import ADMITTED_AMOUNTS
+
+from runtime.kubernetes.quantity import MAX_INT64, value
 
 RESOURCES = (custom_resource("scheduling.x-k8s.io", "v1alpha1", "ElasticQuota", status=True),)
 _PLENTY = {"cpu": "1000", "memory": "1000Gi"}
@@ -48,6 +51,24 @@ def draw(seed: int) -> PluginScenario:
         for number, priority in enumerate(priorities)
     ]
     return PluginScenario(name, nodes, bound, pods, quotas, one_by_one=True)
+
+
+def odd(seed: int) -> PluginScenario:
+    """Return the scenario of a seed with one to three odd bounds, and without pods of the quotas on nodes.
+
+    The sum of the guarantees fits 64 bits and is not negative: upstream's sum wraps, and while it is negative upstream
+    refuses the pods of all scenarios.
+    """
+    dice, total = random.Random(f"odd {seed}"), -1
+    while not 0 <= total <= MAX_INT64:
+        scenario = draw(seed)
+        resource = f"example.com/{scenario.name}"
+        for _ in range(dice.randint(1, 3)):
+            bounds = dice.choice(scenario.others)["spec"][dice.choice(["min", "max"])]
+            bounds[resource] = dice.choice(ADMITTED_AMOUNTS)
+        total = sum(value(quota["spec"]["min"][resource]) for quota in scenario.others)
+    scenario.bound = [each for each in scenario.bound if each["metadata"]["namespace"].endswith("free")]
+    return scenario
 
 
 def _quota(namespace: str, resource: str, least: int, more: int) -> Object:

@@ -5,7 +5,6 @@
 
 import os
 import random
-import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -18,11 +17,9 @@ from control_plane.numa_scenarios import RESOURCES as TOPOLOGIES
 from control_plane.plugin_oracle import define
 from control_plane.quota_scenarios import RESOURCES as QUOTAS
 from support.odd_objects import KINDS, OddKind, odd_object
-from support.odd_pods import Object, odd_amounts
+from support.odd_pods import Object, are_quantities, odd_amounts
 
 pytestmark = pytest.mark.e2e
-# Amounts: the CustomResourceDefinitions of the tests allow everything, those of scheduler-plugins only some texts.
-_QUANTITY = re.compile(r"(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|[eE](\+|-)?[0-9]+)?")
 EACH = int(os.environ.get("TRIMARAN_ODD_OBJECTS", "15"))
 
 
@@ -36,7 +33,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 def _admitted(cluster: ControlPlane, made: Object) -> Object | None:
     """Return an object as the API server would store it; None if it, or the schema of a custom resource, refuses it."""
-    if "k8s.io/v1alpha" in made["apiVersion"] and not all(map(_QUANTITY.fullmatch, odd_amounts(made))):
+    if "k8s.io/v1alpha" in made["apiVersion"] and not are_quantities(odd_amounts(made)):
         return None
     try:
         answer: Object = cluster.api.request("POST", collection(made), json=made, params={"dryRun": "All"}).json()

@@ -2,7 +2,8 @@
 
 import copy
 import random
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 Object = dict[str, Any]
@@ -43,6 +44,8 @@ _AMOUNTS = (
     "0", "1n", "0.1m", "1", "1.5", "100m", "4E", "9E", "9.3E", "8Ei", "16Ei", "1e15", "1e18", "1e30", "1e999999",
     "500P", "0.000000000001", ".5", "5.", "+1", "-1", "", "abc", "1 Gi", "1e1.5", str(2**63 - 1), str(2**63),
 )  # fmt: skip
+# Texts that the CustomResourceDefinitions of scheduler-plugins take for amounts, and that upstream can read.
+_QUANTITY: Final = re.compile(r"(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|[eE](\+|-)?[0-9]+)?")
 _TEXTS = ("", "a", "A.b_c-1", "no label", "x" * 63, "x" * 64, "-5", "+5", "abc", "1.5", "9" * 19, "9" * 30)
 _NUMBERS = (-(2**63), -1, 0, 1, 2, 100, 101, 65535, 2**31 - 1, 2**31, 2**63 - 1)
 _AMOUNT_KEYS = frozenset({
@@ -137,6 +140,15 @@ def odd_amounts(made: Object) -> list[str]:
                 value = value[key]
             amounts.append(str(value))
     return amounts
+
+
+def are_quantities(amounts: Iterable[str]) -> bool:
+    """Return whether the schemas of custom resources allow some amounts; those of the tests allow every text."""
+    return all(map(_QUANTITY.fullmatch, amounts))
+
+
+ADMITTED_AMOUNTS: Final = tuple(each for each in _AMOUNTS if are_quantities([each]))
+"""Odd amounts that the schemas of custom resources allow."""
 
 
 def change_leaves(dice: random.Random, made: Object, *fixed: str) -> None:
