@@ -145,7 +145,7 @@ class CongestionCost(ScorePlugin):
     resources: Annotated[tuple[CongestedResource, ...], not_empty, _distinct] = CONGESTED_CPU_AND_MEMORY
     learnt: Annotated[float, Between(0, 1)] = 0.5
     crowding: Annotated[float, Between(1, 1000)] = 32.0
-    stranding: Annotated[float, Between(1, 1000)] = 16.0
+    stranding: Annotated[float, Between(1, 1000)] = 4.0
     levels: UseLevels = NO_LEVELS
 
     name: ClassVar[str] = "CongestionCost"

@@ -58,7 +58,7 @@ def test_the_rise_follows_the_formula():
     assert terms["memory.rise"] == pytest.approx(rise(0.2, 0.125, 0.95, 16))
     requested = 0.01 * (0.25**8 + 0.125**8)
     assert terms["stranding"] == pytest.approx((0.25 - 0.125) / (0.25 + 0.125))
-    assert terms["rise"] == pytest.approx((terms["cpu.rise"] + terms["memory.rise"] + requested) * 16 ** (1 / 3))
+    assert terms["rise"] == pytest.approx((terms["cpu.rise"] + terms["memory.rise"] + requested) * 4 ** (1 / 3))
 
 
 def test_the_smallest_rise_scores_100():
@@ -310,7 +310,7 @@ def test_an_explanation_names_every_resource():
     """The sentence has each resource's utilization, target and cost."""
     nodes, metrics = table(), snapshot(a=(50.0, 25.0), b=(1.0, 1.0))
     line = CongestionCost().explain(pod(), nodes, metrics, "a").line
-    assert line.startswith("congestion rises by 2.42: cpu 75.0% of capacity with the pod, target 75%, rises by 0.961")
+    assert line.startswith("congestion rises by 1.53: cpu 75.0% of capacity with the pod, target 75%, rises by 0.961")
     assert line.endswith(", stranded room +0.33")
     assert "memory 37.5% of capacity with the pod, target 95%" in line
 
