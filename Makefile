@@ -25,7 +25,7 @@ PYTEST = -m pytest -n $(WORKERS) --dist worksteal
 REPEAT ?= 1
 BUSY ?= 0
 BESIDE = $(BIN)/python tests/support/repeat.py --times $(REPEAT) --busy $(BUSY)
-test: $(VENV)/.dev  ## run the tests; with CI=true also the slow ones, and as root install the servers that they need
+test: $(VENV)/.dev  ## run the tests; with CI=true also the slow ones, and as root install the servers that they need, and build others
 	$(BIN)/python tests/support/programs.py install
 	$(BESIDE) $(BIN)/python $(if $(ONLY),-m pytest $(ONLY),$(PYTEST) $(addprefix --ignore=,$(RESEARCH)) $(if $(filter true,$(CI)),,$(FAST)))
 

@@ -47,6 +47,7 @@ class Program:
         package: path of the main package in that module, such as "/cmd/kwok"; in ``folder`` such as "./decode".
         seconds: usual duration of the build on two processors, after the programs above it.
         data: folder of the module that the program needs at run time; it is copied next to the binary.
+        tags: build tags, separated by commas.
     """
 
     folder: Path
@@ -54,6 +55,7 @@ class Program:
     package: str = ""
     seconds: int = 60
     data: str = ""
+    tags: str = ""
 
     @property
     def version(self) -> str:
@@ -74,8 +76,8 @@ class Program:
 
     @property
     def key(self) -> str:
-        """Twelve hexadecimal digits of a hash over the program's versions, own sources and linker flags."""
-        digest = hashlib.sha256(f"{self.module}{self.package} {self.linker_flags} {self.data}".encode())
+        """Twelve hexadecimal digits of a hash over the program's versions, own sources and flags."""
+        digest = hashlib.sha256(f"{self.module}{self.package} {self.linker_flags} {self.data}{self.tags}".encode())
         for file in sorted(self.folder.rglob("*")):
             if file.suffix in {".go", ".mod", ".sum"}:
                 digest.update(f"\0{file.relative_to(self.folder)}\0".encode() + file.read_bytes())
@@ -101,12 +103,25 @@ PROGRAMS: Mapping[str, Program] = {
     "load-watcher": Program(MODULES / "load-watcher", "github.com/paypal/load-watcher"),
     "helm": Program(MODULES / "helm", "helm.sh/helm/v3", "/cmd/helm", 100),
     "kubectl": Program(MODULES / "kubectl", _KUBERNETES, "/cmd/kubectl"),
+    # Service discovery needs the libraries of twenty clouds.
+    "prometheus-3": Program(
+        MODULES / "prometheus", "github.com/prometheus/prometheus", "/cmd/prometheus", 80, tags="remove_all_sd,netgo"
+    ),
+    "victoria-metrics": Program(
+        MODULES / "victoria-metrics", "github.com/VictoriaMetrics/VictoriaMetrics", "/app/victoria-metrics", 20
+    ),
 }
 
 
 def binary(name: str) -> Path:
     """Return the path of a program in :data:`PROGRAMS`; build it if necessary. See :func:`build`."""
     return build(name, PROGRAMS[name])
+
+
+def built(name: str) -> Path | None:
+    """Return the path of a program in :data:`PROGRAMS`; None if it is not in the cache."""
+    path = _home(name, PROGRAMS[name]) / name
+    return path if path.exists() else None
 
 
 def build(name: str, program: Program) -> Path:
@@ -116,13 +131,17 @@ def build(name: str, program: Program) -> Path:
         GoMissing: the program has to be built, and Go is not installed.
         BuildFailed: Go could not build the program.
     """
-    home = CACHE / f"{name}-{program.key}"
+    home = _home(name, program)
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two runs that need the same program build it once
         if not home.exists():
             _build(name, program, home)
     return home / name
+
+
+def _home(name: str, program: Program) -> Path:
+    return CACHE / f"{name}-{program.key}"
 
 
 def _build(name: str, program: Program, home: Path) -> None:
@@ -137,7 +156,7 @@ def _build(name: str, program: Program, home: Path) -> None:
         output.mkdir()
         # The linker strips debug information; not generating it saves an eighth of the processor time.
         flags = ["-buildvcs=false", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", program.linker_flags]
-        flags += ["-o", str(output / name)]
+        flags += ["-tags", program.tags, "-o", str(output / name)]
         _go(go, program, "build", *flags, program.module + program.package)
         if program.data:
             source = _go(go, program, "list", "-m", "-f", "{{.Dir}}", program.module).strip()

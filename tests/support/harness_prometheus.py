@@ -18,14 +18,18 @@ _CPU = "own:cpu:ratio"
 
 
 class Harness:
-    """Prometheus; samples become series of a custom query and of a rule, as ratios from 0 to 1."""
+    """One of the servers; samples become series of a custom query and of a rule, as ratios from 0 to 1."""
 
     name = "Prometheus"
     tolerance = 1e-9
 
+    def __init__(self, server: str = "prometheus") -> None:
+        self._server = server
+
     @contextmanager
     def running(self, nodes: Mapping[str, Series], duplicated: str = "") -> Iterator[WindowSource]:
-        with tempfile.TemporaryDirectory() as folder, run_prometheus(Path(folder), _lines(nodes, duplicated)) as url:
+        lines = _lines(nodes, duplicated)
+        with tempfile.TemporaryDirectory() as folder, run_prometheus(Path(folder), lines, server=self._server) as url:
             yield WindowSource(self.settings(url))
 
     def settings(self, address: str) -> Settings:

@@ -1,6 +1,6 @@
-"""Programs of others that tests run: the Debian packages of each, their installation, and a run without them.
+"""Servers and tools of others that tests run: where they come from, their installation, and a run without them.
 
-python tests/support/programs.py install      # as root with CI=true; otherwise it does nothing
+python tests/support/programs.py install      # with CI=true; otherwise it does nothing
 python tests/support/programs.py hide COMMAND # run a command as on a machine that has none of these programs
 """
 
@@ -10,6 +10,11 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+if __name__ == "__main__":  # as pytest does
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from control_plane import builds
 
 #: Debian packages of each program.
 PACKAGES = {
@@ -23,17 +28,36 @@ PACKAGES = {
     "nft": "nftables",
     "gcc": "gcc libc6-dev",
 }
+#: Programs that are built from their Go modules, because Debian has none, or an old version.
+BUILT = ("prometheus-3", "victoria-metrics")
 _INSTALL = ("apt-get", "install", "-y", "--no-install-recommends")
 
 
 def how_to_install(program: str) -> str:
     """Return one line with the command that installs a program; programs of one package have the same line."""
+    if program in BUILT:
+        return f"{BUILT[0]} is not installed: python tests/control_plane/builds.py {' '.join(BUILT)}"
     packages = PACKAGES[program]
     return f"{packages.split()[0]} is not installed: {' '.join(_INSTALL)} {packages}"
 
 
+def path_of(program: str) -> str | None:
+    """Return the path of a program; None if it is not installed."""
+    return str(builds.built(program) or "") or None if program in BUILT else shutil.which(program)
+
+
 def install() -> None:
-    """Install the programs that are missing."""
+    """Install the programs that are missing: packages as root only."""
+    if os.geteuid() == 0:
+        _install_packages()
+    try:
+        for program in BUILT:
+            builds.binary(program)
+    except builds.BuildFailed as failure:
+        raise SystemExit(str(failure)) from None
+
+
+def _install_packages() -> None:
     missing = {PACKAGES[program] for program in PACKAGES if shutil.which(program) is None}
     if not missing:
         return
@@ -56,13 +80,14 @@ def hide(command: list[str]) -> int:
                     link.symlink_to(program)
         # An environment that make creates from a link in the folder would not outlive it.
         environment = {"PYTHON": sys.executable, **os.environ, "PATH": folder, "CI": ""}
+        environment["TRIMARAN_E2E_CACHE"] = str(Path(folder, "no-cache"))
         return subprocess.run(command, env=environment, check=False).returncode
 
 
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["install"]:
-            if os.environ.get("CI") == "true" and os.geteuid() == 0:
+            if os.environ.get("CI") == "true":
                 install()
         case ["hide", *words] if words:
             sys.exit(hide(words))

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,7 +18,7 @@ import pytest
 import requests
 from control_plane.processes import Process
 from support.ports import served_url, start_on_free_ports
-from support.programs import how_to_install
+from support.programs import how_to_install, path_of
 from support.waiting import LIMIT_SECONDS, wait_until
 from support.warm import WarmProcess
 from werkzeug.serving import WSGIRequestHandler, make_server
@@ -28,6 +27,8 @@ from watcher.testing.servers import FakeServer as Fake
 from watcher.testing.servers import reply, run_server, serving  # noqa: F401  tests import all servers from here
 
 IN_CI = os.environ.get("CI") == "true"
+#: Servers with Prometheus' query API: Debian's version, the newest one, and the one that computes rates differently.
+PROMETHEUS_SERVERS = ("prometheus", "prometheus-3", "victoria-metrics")
 #: IDs of the collected tests with the mark ``server`` or ``e2e``.
 SERVER_TESTS: set[str] = set()
 
@@ -40,29 +41,33 @@ def need_server(program: str) -> str:
     """
     test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
     assert not test or test in SERVER_TESTS, "mark the test: @pytest.mark.server"
-    path = shutil.which(program)
+    path = path_of(program)
     if path is None:
         (pytest.fail if IN_CI else pytest.skip)(how_to_install(program))
     return path
 
 
 @contextmanager
-def run_prometheus(folder: Path, lines: Iterable[str], *arguments: str) -> Iterator[str]:
-    """Run Prometheus with a history in OpenMetrics text; yield its address."""
+def run_prometheus(folder: Path, lines: Iterable[str], *arguments: str, server: str = "prometheus") -> Iterator[str]:
+    """Run one of :data:`PROMETHEUS_SERVERS` with a history in OpenMetrics text; yield its address."""
+    if server == "victoria-metrics":
+        with run_victoria_metrics(folder, lines) as url:
+            yield url
+        return
     promtool = need_server("promtool")
     text = folder / "history.om"
     text.write_text("".join(lines) + "# EOF\n")
     data = folder / "data"
     create = [promtool, "tsdb", "create-blocks-from", "openmetrics", "-q", "--max-block-duration=48h"]
     subprocess.run([*create, str(text), str(data)], check=True, capture_output=True)
-    with start_prometheus(folder, "global: {scrape_interval: 1h}\n", *arguments) as url:
+    with start_prometheus(folder, "global: {scrape_interval: 1h}\n", *arguments, server=server) as url:
         yield url
 
 
 @contextmanager
-def start_prometheus(folder: Path, settings: str, *arguments: str) -> Iterator[str]:
+def start_prometheus(folder: Path, settings: str, *arguments: str, server: str = "prometheus") -> Iterator[str]:
     """Run Prometheus with the blocks in the folder's ``data``, if any; yield its address."""
-    prometheus = need_server("prometheus")
+    prometheus = need_server(server)
     config = folder / "prometheus.yml"
     config.write_text(settings)
 
@@ -79,6 +84,32 @@ def start_prometheus(folder: Path, settings: str, *arguments: str) -> Iterator[s
     with start_on_free_ports(start) as process:
         process.wait_until(lambda: requests.get(f"{url}/-/ready", timeout=2).ok, "Prometheus is ready")
         yield url
+
+
+@contextmanager
+def run_victoria_metrics(folder: Path, lines: Iterable[str]) -> Iterator[str]:
+    """Run VictoriaMetrics with a history in OpenMetrics text, and its own defaults; yield its address."""
+    program = need_server("victoria-metrics")
+
+    def start(port: int) -> Process:
+        nonlocal url
+        url = f"http://127.0.0.1:{port}"
+        command = [program, f"-storageDataPath={folder / 'data'}", f"-httpListenAddr=127.0.0.1:{port}",
+                   "-retentionPeriod=30d", "-loggerLevel=WARN"]  # fmt: skip
+        return Process(command, folder / "victoria-metrics.log")
+
+    url = ""
+    with start_on_free_ports(start) as process:
+        process.wait_until(lambda: requests.get(f"{url}/health", timeout=2).ok, "VictoriaMetrics is ready")
+        text = "".join(line if line.startswith("#") else _in_milliseconds(line) for line in lines)
+        for path, body in (("api/v1/import/prometheus", text.encode()), ("internal/force_flush", b"")):
+            requests.post(f"{url}/{path}", data=body, timeout=LIMIT_SECONDS).raise_for_status()
+        yield url
+
+
+def _in_milliseconds(line: str) -> str:
+    series, _, seconds = line.rpartition(" ")
+    return f"{series} {round(float(seconds) * 1000)}\n"
 
 
 def two_nodes(handler: BaseHTTPRequestHandler) -> None:

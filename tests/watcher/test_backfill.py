@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.servers import run_prometheus, wait_until
+from support.servers import PROMETHEUS_SERVERS, run_prometheus, wait_until
 from support.waiting import LIMIT_SECONDS
 
 from runtime.http.gather import Deadline
@@ -237,11 +237,12 @@ def test_a_slow_chunk_delays_neither_a_fetch_nor_the_stop(tmp_path: Path) -> Non
 
 
 @pytest.mark.server
-def test_filled_history_equals_a_recorded_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("server", PROMETHEUS_SERVERS)
+def test_filled_history_equals_a_recorded_one(tmp_path: Path, server: str) -> None:
     """A history filled from Prometheus equals the one that fetches at each minute record, in every value."""
     end = int(time.time()) // 60 * 60 - 120
     first = end - 12 * 60
-    with run_prometheus(tmp_path, _samples(first - 1800, end)) as address:
+    with run_prometheus(tmp_path, _samples(first - 1800, end), server=server) as address:
         recorded = _history(tmp_path / "recorded.sqlite", address, [*range(first, end, 60), end], 0)
         filled = _history(tmp_path / "filled.sqlite", address, [end], 12.5 / 60)
     assert recorded.nodes == filled.nodes == ("a", "b", "c", "d")
@@ -251,7 +252,10 @@ def test_filled_history_equals_a_recorded_one(tmp_path: Path) -> None:
     compared = 0
     for one, other in zip(recorded.series, filled.series, strict=True):
         assert (one.name, one.type, one.operator) == (other.name, other.type, other.operator)
-        np.testing.assert_array_equal(one.values, other.values)
+        # VictoriaMetrics holds the newest value for five minutes, as Prometheus does, but not in a range of times.
+        is_gap = np.isnan(other.values) & np.isfinite(one.values) & (server == "victoria-metrics")
+        assert np.sum(is_gap) <= 4
+        np.testing.assert_array_equal(np.where(is_gap, np.nan, one.values), other.values)
         compared += int(np.isfinite(one.values).sum())
     assert compared > 150
 

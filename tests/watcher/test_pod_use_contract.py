@@ -27,14 +27,18 @@ RECENT_SECONDS = 120
 
 
 class PrometheusHarness:
-    """Prometheus with the series of cAdvisor."""
+    """One of the servers with Prometheus' query API, with the series of cAdvisor."""
 
     name = "Prometheus"
     tolerance = 1e-9
 
+    def __init__(self, server: str = "prometheus") -> None:
+        self._server = server
+
     @contextmanager
     def measuring(self, containers: Containers, end: int) -> Iterator[ProviderSource]:
-        with tempfile.TemporaryDirectory() as folder, run_prometheus(Path(folder), self._lines(containers, end)) as url:
+        lines = self._lines(containers, end)
+        with tempfile.TemporaryDirectory() as folder, run_prometheus(Path(folder), lines, server=self._server) as url:
             yield ProviderSource(self.settings(url))
 
     def settings(self, address: str) -> Settings:
@@ -125,6 +129,16 @@ def _text(memory: float) -> str:
 @pytest.mark.server
 class TestPrometheus(PodUseContract, PodUseHttpContract):
     harness = PrometheusHarness()
+
+
+@pytest.mark.server
+class TestPrometheus3(PodUseContract):
+    harness = PrometheusHarness("prometheus-3")
+
+
+@pytest.mark.server
+class TestVictoriaMetrics(PodUseContract):
+    harness = PrometheusHarness("victoria-metrics")
 
 
 class TestKubelet(PodUseContract, PodUseHttpContract):

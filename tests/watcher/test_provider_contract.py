@@ -75,6 +75,20 @@ class TestPrometheus(ProviderContract, HttpContract, DuplicatedSeriesContract, P
     harness = harness_prometheus.Harness()
 
 
+@pytest.mark.server
+class TestPrometheus3(ProviderContract, DuplicatedSeriesContract, PastContract):
+    """Contract with a real Prometheus 3."""
+
+    harness = harness_prometheus.Harness("prometheus-3")
+
+
+@pytest.mark.server
+class TestVictoriaMetrics(ProviderContract, DuplicatedSeriesContract, PastContract):
+    """Contract with a real VictoriaMetrics."""
+
+    harness = harness_prometheus.Harness("victoria-metrics")
+
+
 class TestSignalFx(ProviderContract, HttpContract, DuplicatedSeriesContract, BrokenNodeContract):
     """Contract with a fake of its API."""
 

@@ -12,6 +12,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+import numpy as np
 import requests
 
 from runtime.http import budget
@@ -160,6 +161,10 @@ class PodUseQueries:
         messages = list(dict.fromkeys(str(self._translate(error)) for error in failures))
         findings = [Finding(Kind.QUERY_FAILED, f"the use of some pods is unknown: {message}") for message in messages]
         use = rows.build(window.end, float(seconds), [*findings, *self._few_scrapes(seconds)], unchecked)
+        # The memory of a container that was scraped once is unknown, so its CPU is not 0. To count the samples of CPU
+        # would read them a fourth time.
+        once = (use.cpu_cores == 0) & np.isnan(use.memory_bytes)
+        use = replace(use, cpu_cores=np.where(once, np.nan, use.cpu_cores)) if once.any() else use
         if not len(use):
             raise ProviderAnswerError(messages[0] if messages else "Prometheus has not scraped any container twice yet")
         return use
@@ -278,7 +283,7 @@ class PodUseQueries:
         The mean of a series that is older than the window is its rate. A rate is too low for a younger series, which
         covers only a part of the window: there the slope of its samples counts. Both need two samples. A counter that
         was reset has no slope. Series that have ended are left out, and of several series of one container, from two
-        scrape jobs or from before a restart, the highest counts.
+        scrape jobs or from before a restart, the highest counts. In VictoriaMetrics one sample has the slope 0.
         """
         series = shard.select(CPU_SERIES, self._matchers)
         ranged = f"{series}[{seconds}s]"

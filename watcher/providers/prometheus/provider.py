@@ -555,14 +555,14 @@ class PrometheusProvider:
 
     def _run(self, promql: str, at: int | None, deadline: Deadline) -> list[dict[str, Any]]:
         seconds = _remaining_seconds(deadline)
-        params = {"timeout": f"{seconds:.3f}", **({} if at is None else {"time": str(at)})}
+        params = _params(seconds) | ({} if at is None else {"time": str(at)})
         return self._checked(promql, self._connect.custom_query(promql, params=params, timeout=seconds))
 
     def _run_range(self, promql: str, times: range, deadline: Deadline) -> list[dict[str, Any]]:
         seconds = _remaining_seconds(deadline)
         first, last = (datetime.fromtimestamp(at, UTC) for at in (times[0], times[-1]))
         answer = self._connect.custom_query_range(
-            promql, first, last, str(times.step), params={"timeout": f"{seconds:.3f}"}, timeout=seconds
+            promql, first, last, str(times.step), params=_params(seconds), timeout=seconds
         )
         return self._checked(promql, answer)
 
@@ -610,6 +610,12 @@ def _remaining_seconds(deadline: Deadline) -> float:
     if not seconds:
         raise TimeoutError("the deadline has passed")  # earlier expressions used all of it
     return seconds
+
+
+def _params(seconds: float) -> dict[str, str]:
+    # VictoriaMetrics moves times of the last half minute back, and those of a range to multiples of its step, unless
+    # a request is not to be cached. Other servers ignore this.
+    return {"timeout": f"{seconds:.3f}", "nocache": "1"}
 
 
 def _lowest(by_metric: list[dict[str, float]]) -> dict[str, float]:

@@ -46,6 +46,7 @@ class Expression:
             for its range; empty for a rate, a plain series, or if unknown.
         falls: whether the value of ``gauge`` falls where its series rises.
         each: the value of each series before those of a name are joined; empty if it is unknown.
+        is_quotient: whether this is a quotient of two rates of the same scrapes, which is the mean over any range.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Expression:
     gauge: str = ""
     falls: bool = False
     each: str = ""
+    is_quotient: bool = False
 
     def over(
         self,
@@ -108,6 +110,9 @@ class Expression:
         return bool(self._guard("1m", 0, 1))
 
     def _average(self, window: str, end: int | None) -> str:
+        if self.is_quotient and duration.seconds(window) > duration.seconds(self.smoothing):
+            # Exact where scrapes are missing too: what was counted of the numerator, by what was counted of the time.
+            return self._at().replace(f"[{self.smoothing}]", f"[{window}]")
         count, step = self._pieces(window)
         if count == 1:
             return self._at()
@@ -234,6 +239,7 @@ _RAW_CPU = Expression(
     'avg by ($labels) (sum without (mode) (rate(node_cpu_seconds_total{mode!~"idle|iowait|steal",$matchers}[5m]$at)))'
     ' / avg by ($labels) (sum without (mode) (rate(node_cpu_seconds_total{cpu="0",$matchers}[5m]$at)))',
     "5m",
+    is_quotient=True,
     # Processor 0 is enough to tell two machines apart, for a small part of the cost.
     each='1 - sum without (mode) (rate(node_cpu_seconds_total{mode="idle",cpu="0",$matchers}[5m]))',
 )
