@@ -72,6 +72,7 @@ lint: $(VENV)/.dev  ## check formatting, types, imports between the parts, and l
 	$(BIN)/python tools/words.py
 	$(BIN)/python tools/commit_subjects.py
 	$(BIN)/python tools/version.py --check
+	$(BIN)/python tools/size.py
 
 docs: $(VENV)/.docs  ## build the documentation as a website, site/index.html; fails on broken links
 	NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/mkdocs build

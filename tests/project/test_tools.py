@@ -7,6 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SUBJECTS = runpy.run_path(str(ROOT / "tools" / "commit_subjects.py"))
+SIZE = runpy.run_path(str(ROOT / "tools" / "size.py"))
 WORDS = runpy.run_path(str(ROOT / "tools" / "words.py"))
 
 
@@ -48,3 +49,15 @@ def test_docstrings_and_phrases_are_checked(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"Kept {PREPOSITION} it.\n```\n{PREPOSITION}\n```\n`{PREPOSITION}`\n")
     assert [text for _, text in WORDS["prose"](page) if PREPOSITION in text] == [f"Kept {PREPOSITION} it."]
+
+
+@pytest.mark.parametrize(("most", "fault"), [(4, "1 more than"), (5, ""), (1005, ""), (1006, "lower tool.trimaran")])
+def test_the_packages_have_no_more_lines_than_allowed(tmp_path: Path, most: int, fault: str) -> None:
+    """More lines than the limit are a fault, and so is a limit that could shrink."""
+    for name in SIZE["PACKAGES"]:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "module.py").write_text("# a line\n")
+    (tmp_path / "pyproject.toml").write_text(f"[tool.trimaran]\nmax_lines = {most}\n")
+    message = SIZE["fault"](tmp_path)
+    assert fault in message
+    assert bool(message) == bool(fault)
