@@ -4,6 +4,8 @@ import contextlib
 import sys
 import time
 from datetime import UTC, datetime
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +25,12 @@ from trimaran.traces.recording.history import STEP_SECONDS, HistoryError, Promet
 from trimaran.traces.recording.lifetimes import UsageCollector
 from trimaran.traces.recording.pods import PodSpec, specs_from_api, specs_from_kube_state_metrics
 from trimaran.traces.trace import Trace, world_name
+from watcher.providers.prometheus.container_labels import CPU_SERIES, ContainerLabels, read_container_labels
+from watcher.providers.prometheus.pod_use import MEMORY_SERIES
 from watcher.workloads.pods import PodKey
 
 _LIST_SECONDS = 300.0
 _MAX_PODS = 2_000_000  # in a recording; the largest clusters have 300,000 at a time
-_CONTAINERS = 'container!="",container!="POD"'  # without the sum of each pod, and without pause containers
 
 
 @click.command()
@@ -154,17 +157,18 @@ def _read_usage(history: PrometheusHistory, rate_seconds: int, matchers: str) ->
     Raises:
         HistoryError: a query fails, or returns no series with pod names.
     """
-    selector = ",".join(filter(None, (_CONTAINERS, matchers)))
-    by = "sum by (namespace, pod)"
+    seconds = STEP_SECONDS * history.span_minutes
+    groups = read_container_labels(partial(_latest, history), matchers, None, Deadline.after(seconds), seconds)
     usage, incomplete = UsageCollector(history.minutes), list[str]()
     queries = (
-        ("CPU", f"{by} (rate(container_cpu_usage_seconds_total{{{selector}}}[{rate_seconds}s]))"),
-        ("memory", f"{by} (container_memory_working_set_bytes{{{selector}}})"),
+        ("CPU", [f"{_sum(each)} (rate({each.select(CPU_SERIES, matchers)}[{rate_seconds}s]))" for each in groups]),
+        ("memory", [f"{_sum(each)} ({each.select(MEMORY_SERIES, matchers)})" for each in groups]),
     )
-    with click.progressbar(length=2 * history.minutes, label="history", file=sys.stderr) as bar:
-        for resource, (name, promql) in enumerate(queries):
+    with click.progressbar(length=2 * len(groups) * history.minutes, label="history", file=sys.stderr) as bar:
+        for resource, (name, expressions) in enumerate(queries):
             series = nameless = 0
-            for span in history.spans(promql):
+            promql = expressions[0]
+            for span in chain.from_iterable(map(history.spans, expressions)):
                 series += len(span.series)
                 nameless += usage.add(resource, span)
                 if len(usage.keys) > _MAX_PODS:
@@ -179,13 +183,21 @@ def _read_usage(history: PrometheusHistory, rate_seconds: int, matchers: str) ->
             if nameless == series:
                 raise HistoryError(
                     f"no series of the {name} of containers has the labels namespace and pod: {promql}. Does the "
-                    "scrape configuration of the kubelets' cAdvisor rename these labels, as honor_labels: false does?"
+                    "scrape configuration of the kubelets' cAdvisor rename or drop these labels?"
                 )
             if nameless:
                 incomplete.append(name)
     for name in incomplete:
         echo(f"trimaran: {name} of containers without the labels namespace and pod is left out", err=True)
     return usage
+
+
+def _sum(labels: ContainerLabels) -> str:
+    return f"sum by ({labels.namespace}, {labels.pod})"
+
+
+def _latest(history: PrometheusHistory, promql: str, _at: int | None, _deadline: Deadline) -> list[dict[str, Any]]:
+    return [{"metric": labels} for labels, _ in history.latest(lambda _back: promql)]
 
 
 def _write(folder: Path, trace: Trace, counts: RecordingCounts) -> None:

@@ -24,6 +24,7 @@ from trimaran.traces.trace import Trace
 
 MINUTES = 180
 GIB = 1024**3
+NOTHING = {"status": "success", "data": {"resultType": "vector", "result": []}}
 
 
 @dataclass(frozen=True)
@@ -214,8 +215,11 @@ def test_a_query_that_is_too_large_is_split(recorded: Recorded, tmp_path: Path) 
     spans: list[tuple[int, int]] = []
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
+        if "query_range" not in handler.path:
+            reply(handler, NOTHING)
+            return
         start, end = (int(re.search(rf"{name}=(\d+)", handler.path)[1]) for name in ("start", "end"))
-        if "query_range" in handler.path and end - start >= 60 * 40:
+        if end - start >= 60 * 40:
             error = {
                 "status": "error",
                 "errorType": "execution",
@@ -238,10 +242,36 @@ def test_a_query_that_is_too_large_is_split(recorded: Recorded, tmp_path: Path) 
 
 
 @pytest.mark.server
+def test_labels_that_a_scrape_renames_name_the_pods(recorded: Recorded, tmp_path: Path, trace: Trace) -> None:
+    """The recording is the same where the target's labels hide those of the containers (no honor_labels)."""
+    renamed = (
+        re.sub(r'namespace="shop",pod="([^"]*)",container="([^"]*)"', _RENAMED, line)
+        if line.startswith("container_")
+        else line
+        for line in history(recorded.end - 60 * MINUTES)
+    )
+    with run_prometheus(tmp_path, renamed) as prometheus:
+        result = recorded.run(tmp_path / "w", "--prometheus", prometheus)
+    assert result.exit_code == 0, result.output
+    again = read_trace(tmp_path / "w")
+    assert (again.pods, again.owners) == (trace.pods, trace.owners)
+    np.testing.assert_array_equal(again.use.cpu, trace.use.cpu)
+
+
+_RENAMED = (
+    r'exported_namespace="shop",exported_pod="\1",exported_container="\2",job="cadvisor",'
+    'namespace="monitoring",pod="cadvisor-1",container="cadvisor"'
+)
+
+
+@pytest.mark.server
 def test_series_without_pod_labels_are_an_error(recorded: Recorded, tmp_path: Path) -> None:
     """If no series has a pod, as after a scrape that renames labels, the error is one line, and nothing is written."""
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
+        if "query_range" not in handler.path:
+            reply(handler, NOTHING)
+            return
         end = int(re.search(r"end=(\d+)", handler.path)[1])
         result = [{"metric": {}, "values": [[end, "1"]]}]
         reply(handler, {"status": "success", "data": {"resultType": "matrix", "result": result}})

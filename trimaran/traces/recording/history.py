@@ -67,6 +67,7 @@ class PrometheusHistory:
         span_minutes: length of a query's range; halved when the server refuses a query as too large.
 
     Attributes:
+        span_minutes: length of a query's range.
         warnings: the server's warnings about answers that may be incomplete.
     """
 
@@ -75,7 +76,7 @@ class PrometheusHistory:
     ) -> None:
         self.begin, self.minutes = begin, minutes
         self.warnings: dict[str, None] = {}
-        self._session, self._address, self._span_minutes = session, address.rstrip("/"), span_minutes
+        self._session, self._address, self.span_minutes = session, address.rstrip("/"), span_minutes
 
     def spans(self, promql: str) -> Iterator[Span]:
         """Yield the values of a PromQL expression, one span of minutes after another; a minute has its last value.
@@ -83,7 +84,7 @@ class PrometheusHistory:
         Raises:
             HistoryError: the query failed.
         """
-        start, length = 0, self._span_minutes
+        start, length = 0, self.span_minutes
         while start < self.minutes:
             end = min(start + length, self.minutes)
             times = {"start": self._at(start + 1), "end": self._at(end), "step": STEP_SECONDS}
@@ -111,8 +112,8 @@ class PrometheusHistory:
         Raises:
             HistoryError: a query failed.
         """
-        for start in range(0, self.minutes, self._span_minutes):
-            end = min(start + self._span_minutes, self.minutes)
+        for start in range(0, self.minutes, self.span_minutes):
+            end = min(start + self.span_minutes, self.minutes)
             try:
                 result = self._ask("query", promql(f"{end - start}m"), {"time": self._at(end)})
                 series = [(item["metric"], float(item["value"][1])) for item in result]

@@ -8,11 +8,13 @@ from numpy.typing import NDArray
 
 from scoring.arrays import Bools, Float64s, Int64s
 from trimaran.traces.recording.history import Span
+from watcher.providers.own_labels import own_label
 from watcher.workloads.pods import PodKey
 
 Float32s = NDArray[np.float32]
 
 _GONE_MINUTES = 10
+_NAMES = ("namespace", "pod")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,17 +58,17 @@ class UsageCollector:
 
         Args:
             resource: 0 for CPU, 1 for memory.
-            span: series with the labels ``namespace`` and ``pod``.
+            span: series with the labels ``namespace`` and ``pod``, or ``exported_namespace`` and so on.
 
         Returns:
             Number of series that are left out because they lack one of these labels.
         """
-        named = [(labels, values) for labels, values in span.series if labels.keys() >= {"namespace", "pod"}]
-        for labels, values in named:
+        keyed = [(PodKey(*(own_label(labels, name) for name in _NAMES)), values) for labels, values in span.series]
+        named = [(key, values) for key, values in keyed if all(key)]
+        for key, values in named:
             present = np.flatnonzero(~np.isnan(values))
             if present.size:
                 first, last = int(present[0]), int(present[-1]) + 1
-                key = PodKey(labels["namespace"], labels["pod"])
                 piece = (resource, span.start + first, values[first:last].astype(np.float32))
                 self._pieces.setdefault(key, []).append(piece)
                 self._covered[span.start + present] = True
