@@ -188,7 +188,7 @@ class Collector:
 
 
 def _worst_grade(metrics: WatcherMetrics) -> str:
-    """Return the worst grade of the nodes: last_good, then shorter_window, then any unknown grade."""
+    """Return the worst grade of the nodes: last_good, then shorter_window, then any other grade, such as unchecked."""
     grades = {str(each["grade"]) for each in metrics.metadata.values() if "grade" in each}
     return next(
         (grade for grade in (Grade.LAST_GOOD, Grade.SHORTER_WINDOW) if grade in grades), min(grades, default="")

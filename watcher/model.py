@@ -76,15 +76,17 @@ QUANTILES = {Operator.P90: 0.9, Operator.P95: 0.95, Operator.P99: 0.99, Operator
 
 
 class Grade(StrEnum):
-    """Mark for a node whose values the last fetch did not measure over the requested window; stored in its metadata.
+    """Mark for a node whose values are not known to be measured over the requested window; stored in its metadata.
 
     Attributes:
         SHORTER_WINDOW: the values cover a shorter window.
         LAST_GOOD: the values are from an earlier fetch.
+        UNCHECKED: the values were measured in the last fetch, but gaps in the window cannot be seen.
     """
 
     SHORTER_WINDOW = "shorter_window"
     LAST_GOOD = "last_good"
+    UNCHECKED = "unchecked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +274,13 @@ def grades(metrics: WatcherMetrics) -> dict[str, str]:
         else str(node.metadata.get("grade", "")) or ("suspect" if "suspect" in node.metadata else "measured")
         for name, node in metrics.data.items()
     }
+
+
+def coverage_text(node: NodeMetrics) -> str:
+    """Return the share of the window that has samples as text, such as ``87%``; ``?`` if it cannot be known."""
+    if "coverage" not in node.metadata and node.metadata.get("grade") == Grade.UNCHECKED:
+        return "?"
+    return f"{100 * float(node.metadata.get('coverage', 1)):.0f}%"
 
 
 @dataclass(frozen=True, slots=True)

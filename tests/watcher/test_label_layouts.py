@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pytest
@@ -15,13 +17,19 @@ from support.servers import run_prometheus
 
 from runtime.http.gather import Deadline
 from runtime.kubernetes.workloads import Workload
+from watcher.api.node_views import NodeViews
+from watcher.errors import NotServed
 from watcher.findings import Action, Kind
 from watcher.model import MetricType, Window
 from watcher.providers.base import Fetched
 from watcher.providers.prometheus import PrometheusProvider
 from watcher.settings import PrometheusSettings, ProviderSettings, Settings
+from watcher.wire import Dialect
 from watcher.workloads.kube_state_metrics import KubeStatePods
 from watcher.workloads.pods import PodKey
+
+if TYPE_CHECKING:
+    from watcher.pipeline.watcher import Watcher
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("closed_sessions")]
 
@@ -112,6 +120,18 @@ def loads(found: Fetched, type_: MetricType = MetricType.CPU) -> dict[str, float
         for node, metrics in found.nodes.items()
         for metric in metrics.metrics
         if (metric.type, metric.operator) == (type_, "AVG")
+    }
+
+
+def past_loads(provider: PrometheusProvider, type_: str) -> dict[str, float]:
+    """Return the average of each node in the history that is read from the past, rounded to a tenth."""
+    end = int(time.time()) // 60 * 60 - 60
+    past = provider.past("5m", range(end - 60, end + 1, 60), Deadline.after(20))
+    return {
+        node: round(float(values[row, -1]), 1)
+        for (each, operator, _), values in past.series.items()
+        for row, node in enumerate(past.nodes)
+        if (each, operator) == (type_, "AVG") and np.isfinite(values[row, -1])
     }
 
 
@@ -258,6 +278,7 @@ def test_series_of_gpus_are_those_of_the_exporters_node(tmp_path: Path, layout: 
         with ThreadPoolExecutor(3) as windows:  # all windows are fetched at the same time
             found = [*windows.map(fetched, [provider] * 3, (5, 10, 15)), fetched(provider)]
         steps = {step.step: step for step in provider_at(url).check()}
+        assert past_loads(provider_at(url), "GPU") == GPUS
     for each in found:
         assert (loads(each), loads(each, MetricType.GPU)) == (NODES, GPUS)
         assert {one.node for one in each.findings} == {"elsewhere", "central-5d4c7b9f6-x"}
@@ -278,6 +299,7 @@ def test_each_node_has_the_first_expression_that_knows_it(tmp_path: Path, ruled:
         provider = provider_at(url)
         found = [fetched(provider) for _ in range(2)]
         steps = {step.step: step for step in provider.check()}
+        assert past_loads(provider, "CPU") == past_loads(provider, "CPU") == NODES
     for each in found:
         assert (loads(each), each.findings) == (NODES, ())
         assert loads(each, MetricType.MEMORY) == dict.fromkeys(NODES, 50.0)
@@ -364,24 +386,33 @@ def test_machines_of_two_clusters_are_no_node(tmp_path: Path, ruled: bool) -> No
     assert all(step.ok for step in steps_then)
     assert set(later.nodes) == {"node-2", "node-3"}
     assert Action.DROPPED in {finding.action for finding in later.findings if finding.node == "node-1"}
+    serving = SimpleNamespace(
+        windows=("5m",),
+        findings=lambda: later.findings,
+        published=lambda _window: SimpleNamespace(node_body=lambda _host, _dialect: None),
+    )
+    with pytest.raises(NotServed, match=r"no metrics for node 'node-1': not served.*several machines have this name"):
+        NodeViews(cast("Watcher", serving), Dialect.DOCUMENTED).one_node("/watcher", "node-1", None)
 
 
 def test_never_are_all_nodes_refused(tmp_path: Path) -> None:
-    """If every name has several machines, all nodes stay suspect; each cluster has own addresses of equal names."""
+    """If half of the names have several machines, all nodes stay suspect, also next to a node of one cluster only."""
     series: list[One] = []
     for number, (name, load) in enumerate((("a", 90.0), ("b", 10.0))):
         for node in (1, 2):
             series += machine(load, instance=f"10.{number}.0.{node}:9100", cluster=name)
             info = {"node": f"node-{node}", "internal_ip": f"10.{number}.0.{node}", "cluster": name}
             series.append(constant("kube_node_info", **info))
+    series += machine(50.0, instance="10.1.0.3:9100", cluster="b")
+    series.append(constant("kube_node_info", node="node-3", internal_ip="10.1.0.3", cluster="b"))
     with run_prometheus(tmp_path, lines(series)) as url:
         provider = provider_at(url)
         fetched(provider)
         names = provider._shared_names
         names._found = {node: replace(name, since=name.since - 7200) for node, name in names._found.items()}
         found = fetched(provider)
-    assert {node: metrics.metadata["suspect"] for node, metrics in found.nodes.items()} == {
-        "node-1": "duplicate", "node-2": "duplicate"
+    assert {node: metrics.metadata.get("suspect") for node, metrics in found.nodes.items()} == {
+        "node-1": "duplicate", "node-2": "duplicate", "node-3": None
     }  # fmt: skip
 
 

@@ -27,7 +27,7 @@ def test_enum_values_match_the_wire() -> None:
         "CPUPressure", "MemoryPressure", "IOPressure", "MemoryFullPressure", "IOFullPressure",
     ]  # fmt: skip
     assert [*map(str, Operator)] == ["AVG", "STD", "Latest", "P90", "P95", "P99", "MAX"]
-    assert [*map(str, Grade)] == ["shorter_window", "last_good"]
+    assert [*map(str, Grade)] == ["shorter_window", "last_good", "unchecked"]
 
 
 @pytest.mark.parametrize(

@@ -739,6 +739,12 @@ def test_samples_that_cannot_be_right_are_left_out(tmp_path: Path, form: str, ba
             (finding,) = (each for each in fetched.findings if each.kind is Kind.OUT_OF_RANGE)
             assert (finding.node, finding.window) == ("a", asked.duration)
             assert re.match("[0-9]+ of [0-9]+ samples are below 0 or above 150 percent of capacity", finding.message)
+        past = provider.past("5m", range(now - 60, now + 1, 60), Deadline.after(20))
+    values = past.series["Memory", "AVG", "own" if form == "custom" else MEMORY]
+    of_node = dict(zip(past.nodes, values, strict=True))
+    assert np.isnan(of_node["a"]).all()  # the history has no value rather than the average of wrong samples
+    if form != "raw":
+        assert of_node["b"] == pytest.approx([20, 20])
 
 
 @pytest.mark.server
@@ -825,3 +831,34 @@ def test_a_custom_query_has_coverage_and_newest_samples(tmp_path: Path, query: s
     assert 0.4 < fetched.nodes["stopped"].metadata["coverage"] < 0.9  # with the lookback delta of five minutes
     assert now - 480 - 150 <= fetched.newest["stopped"] <= now - 480
     assert fetched.newest["alive"] == now
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("query", "is_checked"),
+    [
+        ("sum by (instance) (own_ratio)", True),  # fewer labels than the series, which have a node, too
+        ("label_replace(own_ratio, 'node', '$1', 'host', '(.*)')", False),  # the series do not name the node
+        ("sort(vector(0.5)) or label_replace(vector(0.5), 'node', 'alive', '', '')", False),
+    ],
+)
+def test_a_query_whose_gaps_cannot_be_read_is_unchecked(tmp_path: Path, query: str, is_checked: bool) -> None:
+    """A node without readable times of samples has the grade unchecked and no coverage; doctor says that of a query."""
+    now = int(time.time()) // 15 * 15
+    names = 'host="alive"' if "label_replace" in query else 'node="alive",instance="alive:9100"'
+
+    def lines() -> Iterator[str]:
+        for name in ("own_ratio", MEMORY):
+            yield f"# TYPE {name} gauge\n"
+            labels = names if name == "own_ratio" else 'node="alive"'
+            yield from (f"{name}{{{labels}}} 0.5 {at}\n" for at in range(now - 1200, now + 1, 15))
+
+    with run_prometheus(tmp_path, lines()) as url:
+        section = PrometheusSettings(queries=[PrometheusQuery(name="own:cpu", type="CPU", query=query)])
+        settings = Settings(provider=ProviderSettings(name="Prometheus", address=url), prometheus=section)
+        provider = PrometheusProvider(settings)
+        metadata = provider.fetch(window("15m", 900, end=now), Deadline.after(20)).nodes["alive"].metadata
+        steps = {check.step: check for check in provider.check()}
+    assert metadata == ({} if is_checked else {"grade": "unchecked"})
+    assert ("unchecked" in steps["query CPU"].message) == ("own_ratio" not in query)
+    assert steps["query CPU"].ok

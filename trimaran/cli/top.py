@@ -12,7 +12,7 @@ from client.connecting import WatcherClient, WatcherCredentials
 from client.errors import ClientError, NoMetrics, UnknownNode, UnknownWindow
 from runtime.terminal import colorize, duration_option, echo, echo_document, echo_table, load_color, output_option
 from trimaran.cli.options import connected, fail, option, watcher_options
-from watcher.model import REQUIRED, Load, MetricType, NodeMetrics, WatcherMetrics, grades
+from watcher.model import REQUIRED, Load, MetricType, NodeMetrics, WatcherMetrics, coverage_text, grades
 
 _Snapshots = Mapping[str, WatcherMetrics]
 _sleep = time.sleep
@@ -136,7 +136,7 @@ def _show_all(snapshots: _Snapshots, sort: str, output: str, most: int | None = 
                 _bar(node, type_) + cell if window == first and type_ in REQUIRED else cell
                 for (type_, window), cell in zip(columns, loads, strict=True)
             ]
-        coverage = "-" if node is None else f"{100 * _coverage(node):.0f}%"
+        coverage = "-" if node is None else coverage_text(node)
         rows.append([name, *loads, _age_text(snapshots, name, now), coverage, by_name[name]])
         if output == "wide":
             rows[-1] += [str(node.metadata.get(key, "-")) if node else "-" for key in ("suspect", "pool")]
@@ -256,7 +256,7 @@ def _color(column: str, cell: str) -> str | None:
 
 def _grade_rank(grade: str) -> int:
     """Return the rank of a grade for sorting; 0 for the worst grade, ``missing``."""
-    worst_first = [_MISSING, "incomplete", "last_good", "shorter_window", "suspect", "measured"]
+    worst_first = [_MISSING, "incomplete", "last_good", "shorter_window", "suspect", "unchecked", "measured"]
     ranks = (part.rpartition(": ")[2] for part in grade.split(", "))
     return min(worst_first.index(rank if rank in worst_first else "suspect") for rank in ranks)
 

@@ -12,7 +12,7 @@ from watcher.findings import Kind
 from watcher.model import WatcherMetrics, grades
 
 _AGES = ((30, "under 30 s"), (90, "30 to 90 s"), (180, "90 s to 3 min"), (300, "3 to 5 min"), (float("inf"), "older"))
-_GRADES = ("measured", "suspect", "shorter_window", "last_good", "incomplete")
+_GRADES = ("measured", "unchecked", "suspect", "shorter_window", "last_good", "incomplete")
 _MAX_FINDINGS = 200
 
 #: Settings to change, by kind of finding; the finding's own message has the details.

@@ -31,7 +31,7 @@ from trimaran.dashboard.components import (
 )
 from trimaran.dashboard.data import DashboardData, aligned_values
 from trimaran.dashboard.page_context import PageContext
-from watcher.model import MetricType, NodeMetrics, grades
+from watcher.model import MetricType, NodeMetrics, coverage_text, grades
 
 PATH, TITLE = "/nodes", "Nodes"
 ROWS = 50
@@ -97,7 +97,8 @@ def sorted_names(data: DashboardData, names: Iterable[str], sort: str) -> list[s
     """
     snapshot, now = data.snapshot(), time.time()
     counts = Counter(str(finding.get("node", "")) for finding in data.findings())
-    by_name, worst_first = grades(snapshot), ("incomplete", "last_good", "shorter_window", "suspect", "measured")
+    by_name = grades(snapshot)
+    worst_first = ("incomplete", "last_good", "shorter_window", "suspect", "unchecked", "measured")
 
     def key(name: str) -> Any:
         node = snapshot.data[name]
@@ -132,7 +133,7 @@ def _table(data: DashboardData, names: list[str]) -> Any:
             for type_ in _TYPES
             for place, metrics in enumerate(windows.values())
         ]
-        coverage = f"{100 * float(node.metadata.get('coverage', 1)):.0f}%"
+        coverage = coverage_text(node)
         age = duration_text(age_seconds(snapshot, node, now))
         rows.append(
             [node_link(name), *loads, _sparkline(name, day[row]), by_name[name], age, coverage, str(counts[name])]

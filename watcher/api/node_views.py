@@ -129,7 +129,8 @@ class NodeViews:
         """
         body = self._watcher.published(window).node_body(host, self._dialects[route])
         if body is None:
-            raise NotServed(MetricsCode.UNKNOWN_NODE, f"there are no metrics for node {host[:80]!r}")
+            why = (each.message for each in self._watcher.findings() if each.node == host and not each.metric)
+            raise NotServed(MetricsCode.UNKNOWN_NODE, f"there are no metrics for node {host[:80]!r}", next(why, ""))
         return HttpResponse(body)
 
     def history(

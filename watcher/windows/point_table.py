@@ -32,6 +32,11 @@ def choose_step(window: Window, steps: Sequence[int]) -> int:
     return next((step for step in steps if span <= step * _MAX_POINTS), steps[-1])
 
 
+def averages_text(step_seconds: int) -> str:
+    """Return the note for ``trimaran doctor`` that the source averages samples over steps of this length."""
+    return f"each point is an average over {step_seconds} s, in which samples out of range cannot be left out"
+
+
 def step_tags(step_seconds: int) -> dict[str, str]:
     """Return the tags of values computed from averages over steps of this length: ``step`` and ``smoothing``."""
     unit = next(unit for unit in _STEP_NAMES if step_seconds % unit == 0)
@@ -149,7 +154,7 @@ class PointTable:
     def findings(self) -> list[Finding]:
         """Return a finding for each node with points that were left out."""
         return [
-            left_out(node, self.name, self._window.duration, *numbers, self._most_percent)
+            left_out(node, self.name, self._window.duration, *numbers, self._most_percent, self._step)
             for node, numbers in self._left_out.items()
         ]
 

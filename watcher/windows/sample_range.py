@@ -37,8 +37,9 @@ def leave_out(values: Floats, most_percent: float = DEFAULT_PERCENT) -> tuple[Fl
 
 
 def left_out(
-    node: str, metric: str, window: str, dropped: int, total: int, example: float, most_percent: float
-) -> Finding:
+    node: str, metric: str, window: str, dropped: int, total: int, example: float, most_percent: float,
+    step_seconds: int = 0,
+) -> Finding:  # fmt: skip
     """Return the finding about samples that were left out.
 
     Args:
@@ -49,9 +50,14 @@ def left_out(
         total: number of all samples.
         example: one of the samples that were left out, percent of capacity.
         most_percent: the largest possible sample, percent of capacity.
+        step_seconds: time over which the source averages samples before it returns them; 0 if it does not. The samples
+            themselves are unknown then, so the other averages may contain wrong ones.
     """
+    unseen = (
+        f"; each is an average over {step_seconds} s, and wrong samples in others are not seen" if step_seconds else ""
+    )
     message = (
         f"{dropped} of {total} samples are below 0 or above {most_percent:g} percent of capacity, such as "
-        f"{example:.4g}: they are left out (watch.max_sample_ratio)"
+        f"{example:.4g}: they are left out{unseen} (watch.max_sample_ratio)"
     )
     return Finding(Kind.OUT_OF_RANGE, message, window, node, metric, Action.DROPPED)

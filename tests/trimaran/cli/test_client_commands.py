@@ -418,6 +418,7 @@ def graded():
         "node-2": {"coverage": 0.6},
         "node-3": {"grade": "last_good", "window_end": now - 240},
         "node-4": {"suspect": "frozen"},
+        "node-5": {"grade": "unchecked"},
     }
     data = {
         name: NodeMetrics(
@@ -452,10 +453,10 @@ def graded():
 def test_top_shows_age_coverage_and_grade(graded):
     """The table has age, coverage and grade of each node; -o wide adds suspect reasons, pools and percentiles."""
     lines = run("top", "--watcher", graded, "-o", "wide", "--sort", "name").output.splitlines()
-    rows = [re.split(r"\s{2,}", line) for line in lines[1:5]]
+    rows = [re.split(r"\s{2,}", line) for line in lines[1:6]]
     assert [row[3:] for row in rows] == [
         ["100%", "measured", "-", "blue"], ["60%", "measured", "-", "-"], ["100%", "last_good", "-", "-"],
-        ["100%", "suspect", "frozen", "-"],
+        ["100%", "suspect", "frozen", "-"], ["?", "unchecked", "-", "-"],
     ]  # fmt: skip
     assert rows[0][1] == "10.0% p95 95.5"
     assert rows[2][2] == "4m"
@@ -463,7 +464,7 @@ def test_top_shows_age_coverage_and_grade(graded):
 
 @pytest.mark.parametrize(
     ("by", "first"),
-    [("age", "node-3"), ("coverage", "node-2"), ("grade", "node-3"), ("cpu", "node-4"), ("cpu-std", "")],
+    [("age", "node-3"), ("coverage", "node-2"), ("grade", "node-3"), ("cpu", "node-5"), ("cpu-std", "")],
 )
 def test_top_sorts_by_data_quality(graded, by, first):
     """The oldest, least covered and worst graded node is first."""

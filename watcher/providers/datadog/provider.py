@@ -28,7 +28,7 @@ from watcher.providers.datadog.queries import AGENT_QUERIES, DatadogQuery, read_
 from watcher.providers.node_names import without_port
 from watcher.providers.session import ProviderSession, provider_error, read_token
 from watcher.settings import Settings, without_credentials
-from watcher.windows.point_table import PointTable, choose_step, combine, newest, step_tags, to_floats
+from watcher.windows.point_table import PointTable, averages_text, choose_step, combine, newest, step_tags, to_floats
 
 DEFAULT_ADDRESS = "https://api.datadoghq.com"
 _STEPS = (60, 300, 3600)
@@ -110,7 +110,8 @@ class DatadogProvider:
             try:
                 hosts = self._hosts(query, window, deadline, self._scope())
                 if hosts:
-                    yield Check(step, ok=True, message=f"{query.text}: {len(hosts)} hosts, such as {hosts[0]}")
+                    message = f"{query.text}: {len(hosts)} hosts, such as {hosts[0]}; {averages_text(_step(window))}"
+                    yield Check(step, ok=True, message=message)
                 else:
                     yield self._diagnose(step, query, window, deadline)
             except Exception as error:  # noqa: BLE001  translated

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from runtime.http import budget
 from runtime.http.gather import Deadline
-from watcher.model import Operator
+from watcher.model import Operator, Window
 from watcher.providers.node_names import NodeLabels
 from watcher.providers.prometheus.node_name_cache import NodeNameCache
 from watcher.providers.prometheus.queries import Expression, ResourceQuery
@@ -29,11 +29,13 @@ class PastQueries:
 
     def __init__(self, run: RunRange, names: NodeNameCache, labels_of: Callable[[dict[str, Any]], NodeLabels]) -> None:
         self._run, self._names, self._labels_of = run, names, labels_of
+        self._lacking: dict[ResourceQuery, frozenset[str]] = {}  # nodes that no expression has
 
     def read(
         self,
         queries: Sequence[tuple[ResourceQuery, Sequence[Expression]]],
-        promql_of: Callable[[Expression, Operator], str],
+        promql_of: Callable[[ResourceQuery, Expression, Operator], str],
+        bounds_of: Callable[[ResourceQuery], tuple[float, float] | None],
         operators: Sequence[Operator],
         ends: range,
         deadline: Deadline,
@@ -41,8 +43,9 @@ class PastQueries:
         """Return the metrics of the windows that ended at some times.
 
         Args:
-            queries: each query with its expressions; the first expression that has series is used.
+            queries: each query with its expressions; each node has the values of the first expression that has it.
             promql_of: returns the PromQL of an operator over the window.
+            bounds_of: returns the lowest and the highest possible value of a query; others are unknown values.
             operators: the operators.
             ends: the ends of the windows, Unix seconds.
             deadline: time at which everything must have been read.
@@ -51,37 +54,53 @@ class PastQueries:
         rows: dict[str, int] = {}  # node to row
         values: dict[PastSeries, list[tuple[int, _Values]]] = {}
         for query, expressions in queries:
+            bounds = bounds_of(query)
             for operator in operators:
+                had: set[str] = set()
                 for expression in expressions:
                     with budget.released():
-                        series = self._run(promql_of(expression, operator), ends, deadline)
-                        if series:
-                            key = (query.type, operator, expression.name)
-                            values[key] = [
-                                (rows.setdefault(node, len(rows)), _values(item, ends) * query.scale)
-                                for node, item in self._by_node(series)
-                            ]
-                    if series:
+                        series = self._run(promql_of(query, expression, operator), ends, deadline)
+                        found = [
+                            (node, _values(item, ends, bounds if operator is Operator.AVG else None) * query.scale)
+                            for node, item in self._by_node(series, ends[-1], deadline)
+                            if node not in had
+                        ]
+                    if found:
+                        key = (query.type, operator, expression.name)
+                        # Expressions may have the same name, as a rule and its definition over raw series.
+                        values.setdefault(key, []).extend(
+                            (rows.setdefault(node, len(rows)), each) for node, each in found
+                        )
+                        had.update(node for node, _ in found)
+                    missing = self._names.listed - had
+                    if had and missing <= self._lacking.get(query, frozenset()):
                         break
+                self._lacking[query] = self._names.listed - had if had else frozenset()
         shape = len(rows), len(ends)
         return PastMetrics(np.array(ends), tuple(rows), {key: _mean(each, shape) for key, each in values.items()})
 
-    def _by_node(self, series: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _by_node(
+        self, series: list[dict[str, Any]], end: int, deadline: Deadline
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
         labels = [self._labels_of(item) for item in series]
-        resolved = self._names.resolve(labels)
+        # As in a fetch, unknown series are looked for among the pods of exporters.
+        resolved = self._names.resolve_fetched(frozenset(labels), Window("past", end, end), deadline, just_read=False)
         for each, item in zip(labels, series, strict=True):
             if resolved[each].name:
                 yield resolved[each].name, item
 
 
-def _values(series: dict[str, Any], ends: range) -> _Values:
-    """Return the values of a series at each time; NaN where it has none."""
+def _values(series: dict[str, Any], ends: range, bounds: tuple[float, float] | None) -> _Values:
+    """Return the values of a series at each time; NaN where it has none, or one that is out of bounds."""
     samples = series["values"]
     if len(samples) == len(ends):
-        return np.array([float(text) for _, text in samples])
-    values = np.full(len(ends), np.nan)
-    for time, text in samples:
-        values[(int(time) - ends.start) // ends.step] = float(text)
+        values = np.array([float(text) for _, text in samples])
+    else:
+        values = np.full(len(ends), np.nan)
+        for time, text in samples:
+            values[(int(time) - ends.start) // ends.step] = float(text)
+    if bounds is not None:
+        values[(values < bounds[0]) | (values > bounds[1])] = np.nan
     return values
 
 

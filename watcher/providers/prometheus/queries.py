@@ -47,6 +47,7 @@ class Expression:
         falls: whether the value of ``gauge`` falls where its series rises.
         each: the value of each series before those of a name are joined; empty if it is unknown.
         is_quotient: whether this is a quotient of two rates of the same scrapes, which is the mean over any range.
+        is_custom: whether a user has written the expression. Nothing is known then of the labels of its series.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Expression:
     falls: bool = False
     each: str = ""
     is_quotient: bool = False
+    is_custom: bool = False
 
     def over(
         self,
@@ -151,29 +153,35 @@ class Expression:
         """Return PromQL for the present value of each series, before those of a name are joined; empty if unknown."""
         return self.each.replace("$matchers", matchers)
 
+    @property
+    def lists_all_shares(self) -> bool:
+        """True if :meth:`gaps` has a share for each node that can be checked; otherwise it lists gaps only."""
+        return self.is_custom and not self.is_selector()
+
+    def has_times(self) -> bool:
+        """Return whether the times of samples are known."""
+        return bool(self._selector(""))
+
     def gaps(self, window: str, matchers: str, labels: str) -> str:
-        """Return PromQL for the share of a window in which a node has samples, from 0 to 1, for nodes with gaps only.
+        """Return PromQL for the share of a window in which a node has samples, from 0 to 1.
 
         The result is empty if the series that the metric is computed from are unknown.
         """
         selector = self._selector(matchers)
         steps = max(1, duration.seconds(window) // duration.seconds(STEP))
+        counts = f"max by ({labels}) (count_over_time({selector}[{window}:{STEP}]))"
         # Compared first: the division then concerns few nodes.
-        return selector and f"(max by ({labels}) (count_over_time({selector}[{window}:{STEP}])) < {steps}) / {steps}"
+        return selector and f"{counts if self.lists_all_shares else f'({counts} < {steps})'} / {steps}"
 
-    def newest_alive(self, _window: str, matchers: str, _labels: str) -> str:
-        """Return PromQL for the time of each live series' newest sample, Unix seconds; empty if they are unknown."""
-        selector = self._selector(matchers)
-        return selector and f"timestamp({selector})"
+    def newest(self, window: str, matchers: str, labels: str) -> str:
+        """Return PromQL for the time of each node's newest sample in the window, Unix seconds.
 
-    def newest_ended(self, window: str, matchers: str, labels: str) -> str:
-        """Return PromQL for the time of each series' newest sample in the window, Unix seconds.
-
-        Series that ended within the window are included. The time is accurate to one step of the subquery. The result
-        is empty if the series that the metric is computed from are unknown.
+        The time of a series that has ended is accurate to one step of the subquery. The result is empty if the series
+        that the metric is computed from are unknown.
         """
-        alive = self.newest_alive(window, matchers, labels)
-        return alive and f"max_over_time({alive}[{window}:{_LOOK_BACK_STEP}])"
+        selector = self._selector(matchers)
+        ended = f"max_over_time(timestamp({selector})[{window}:{_LOOK_BACK_STEP}])"
+        return selector and f"max by ({labels}) (timestamp({selector}) or {ended})"
 
     def now(self, matchers: str, labels: str) -> str:
         """Return PromQL for the present value, with the placeholders filled in."""
@@ -354,8 +362,9 @@ def _custom(name: str, promql: str, smoothing: str) -> Expression:
     """Return a user's expression; the mean of a series that is itself an average is that of a rate."""
     if not _SELECTOR.fullmatch(promql):
         return Expression(
-            name, promql, smoothing, gauge=f"$function(({promql})[$window:{STEP}])", source=source_of(promql)
-        )
+            name, promql, smoothing, gauge=f"$function(({promql})[$window:{STEP}])", source=source_of(promql),
+            is_custom=True,
+        )  # fmt: skip
     return Expression(name, f"{promql}$at" if _is_duration(smoothing) else promql, smoothing)
 
 

@@ -26,7 +26,7 @@ from watcher.providers.node_names import without_port
 from watcher.providers.session import ProviderSession, provider_error, read_token
 from watcher.providers.signalfx.metadata import MOST_SERIES, MetadataCache, SeriesHosts
 from watcher.settings import Settings, without_credentials
-from watcher.windows.point_table import PointTable, choose_step, combine, newest, step_tags, to_floats
+from watcher.windows.point_table import PointTable, averages_text, choose_step, combine, newest, step_tags, to_floats
 
 DEFAULT_ADDRESS = "https://api.signalfx.com"
 METRICS = {"cpu.utilization": MetricType.CPU, "memory.utilization": MetricType.MEMORY}
@@ -116,7 +116,8 @@ class SignalFxProvider:
                 yield Check(step, ok=False, message=str(problem), setting=setting)
                 return
             matched = len(points.keys() & names.hosts.keys())
-            message = f"{matched} of {len(names.hosts)} series have points in the last 15 minutes"
+            averages = averages_text(choose_step(window, _STEPS))
+            message = f"{matched} of {len(names.hosts)} series have points in the last 15 minutes; {averages}"
             yield Check(step, ok=bool(matched), message=message, setting="signalfx.cluster_name")
 
     def close(self) -> None:

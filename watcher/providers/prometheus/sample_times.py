@@ -1,0 +1,115 @@
+"""Gaps in windows, and the times of the newest samples, from the series that the metrics are computed from.
+
+An average over a window shows neither.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from runtime.http.gather import Deadline
+from watcher.model import Grade, NodeMetrics, Window
+from watcher.providers.node_names import NodeLabels, Resolved, most_by_node
+from watcher.providers.prometheus.answers import LabelNames, Rows
+from watcher.providers.prometheus.node_name_cache import Run
+from watcher.providers.prometheus.queries import Expression, ResourceQuery
+from watcher.providers.prometheus.shared_names import Resolve
+
+
+@dataclass(frozen=True, slots=True)
+class NodesOf:
+    """Nodes of the series of a fetch, and of other series.
+
+    Attributes:
+        resolved: the node of each series of the fetch. It is asked first, because the resolver remembers only the last
+            series that it was asked for, and resolving those of 5,000 nodes again would slow down each fetch.
+        resolve: returns the node of each of other series.
+    """
+
+    resolved: Mapping[NodeLabels, Resolved]
+    resolve: Resolve
+
+    def by_node(self, rows: Rows) -> dict[str, float]:
+        """Return the highest value among each node's series; series without a node are left out."""
+        other = [labels for labels, _ in rows if labels not in self.resolved]
+        return most_by_node(rows, {**self.resolved, **self.resolve(other)} if other else self.resolved)
+
+
+class SampleTimes:
+    """Reads the gaps and the newest samples of required metrics.
+
+    Args:
+        run: runs a PromQL expression at a time, in Unix seconds or now, and returns its series.
+        matchers: label matchers for all series.
+        labels: the labels that name a node.
+        queries: the queries of required metrics.
+        chosen: the expression of each query that has series; others change it.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        matchers: str,
+        labels: LabelNames,
+        queries: Sequence[ResourceQuery],
+        chosen: Mapping[ResourceQuery, Expression],
+    ) -> None:
+        self._run, self._matchers, self._labels = run, matchers, labels
+        self._queries, self._chosen = queries, chosen
+        self._unchecked: frozenset[str] = frozenset()
+
+    def gaps(self, window: Window, deadline: Deadline) -> list[Rows]:
+        """Return for each required metric the share of the window that has samples, of nodes with less than all."""
+        return [self._ask(query, Expression.gaps, window, deadline) for query in self._queries]
+
+    def newest(self, nodes_of: NodesOf, window: Window, deadline: Deadline) -> dict[str, float]:
+        """Return the time of each node's newest sample, Unix seconds; of its required metrics the oldest counts."""
+        answers = (self._ask(query, Expression.newest, window, deadline) for query in self._queries)
+        return _lowest([nodes_of.by_node(rows) for rows in answers])
+
+    def mark(self, nodes: dict[str, NodeMetrics], gaps: Sequence[Rows] | None, nodes_of: NodesOf) -> bool:
+        """Set coverage and grade of nodes whose window has gaps, or cannot be checked; return whether any has gaps.
+
+        Args:
+            nodes: the nodes, which are changed.
+            gaps: result of :meth:`gaps`; None if it is not known, so that the last known grades hold.
+            nodes_of: the node of each series.
+        """
+        shares = [nodes_of.by_node(rows) for rows in gaps or ()]
+        coverage = {node: share for node, share in _lowest(shares).items() if share < 1}
+        for node in coverage.keys() & nodes.keys():
+            nodes[node] = replace(nodes[node], metadata={"coverage": round(coverage[node], 4)})
+        if gaps is not None:
+            self._unchecked = frozenset(
+                node
+                for query, share_of in zip(self._queries, shares, strict=True)
+                if (expression := self._chosen.get(query)) and expression.lists_all_shares
+                for node in nodes.keys() - share_of.keys()
+            )
+        for node in self._unchecked & nodes.keys():
+            metadata = {**nodes[node].metadata, "grade": Grade.UNCHECKED.value}
+            nodes[node] = replace(nodes[node], metadata=metadata)
+        return bool(coverage)
+
+    def _ask(
+        self,
+        query: ResourceQuery,
+        promql_of: Callable[[Expression, str, str, str], str],
+        window: Window,
+        deadline: Deadline,
+    ) -> Rows:
+        """Query the series that a metric is computed from; nothing if they are unknown or do not exist."""
+        chosen = self._chosen.get(query)
+        for expression in (chosen,) if chosen else query.expressions:
+            promql = promql_of(expression, window.duration, self._matchers, self._labels.by)
+            series = self._run(promql, window.end, deadline) if promql else []
+            if series:
+                return self._labels.rows(series)
+        return []
+
+
+def _lowest(by_metric: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return each node's lowest value in any of several mappings from node name to value."""
+    least: dict[str, float] = {}
+    for node, value in (item for values in by_metric for item in values.items()):
+        least[node] = min(value, least.get(node, value))
+    return least
