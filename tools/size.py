@@ -1,6 +1,6 @@
 """Count the lines of the packages: there are at most so many as ``pyproject.toml`` allows. ``make lint`` runs it.
 
-The number is to fall to 80,000, so whoever adds lines takes others out: ``tool.trimaran.max_lines`` may only shrink.
+The number is to fall to 80,000, so anyone who adds lines takes others out: ``tool.trimaran.max_lines`` may only shrink.
 ``--by-package`` prints lines and statements of each package.
 """
 

@@ -463,3 +463,110 @@ def test_a_node_that_was_created_again_is_one_machine(tmp_path: Path, minutes: i
     with run_prometheus(tmp_path, lines(series, minutes=80)) as url:
         found = fetched(provider_at(url))
     assert not any("suspect" in metrics.metadata for metrics in found.nodes.values())
+
+
+def state(honored: bool = True) -> Iterator[One]:
+    """Yield kube-state-metrics' series of nodes and a pod, with cAdvisor's of the pod."""
+    pod = "web-5d4c7b9f6-aaaa1"
+    infos = [constant("kube_node_info", node=f"node-{n}", internal_ip=f"10.0.0.{n}") for n in LOADS]
+    objects = [*infos, replica_set(), *pod_info(pod)]
+    yield from objects if honored else scraped(objects, **kube_state_target("node", "pod", "namespace"))
+    yield from container(pod, 0.5, 1e8, node="node-1", instance="10.0.0.1:10250")
+    yield from container("", 2, 8e9, namespace="", container="", id="/", node="node-1", instance="10.0.0.1:10250")
+
+
+LAYOUTS: dict[str, Callable[[int], Labels]] = {
+    "kube-prometheus": lambda number: {"instance": f"10.0.0.{number}:9100", "pod": f"e-{number}"},
+    "chart prometheus": lambda number: {"instance": f"10.0.0.{number}:9100", "node": f"node-{number}"},
+    "qualified": lambda number: {"instance": f"node-{number}.example.com:9100"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_common_layouts_are_right_without_settings(tmp_path: Path, layout: str, replicas: int) -> None:
+    """Nodes and pods have their names and values without a finding, also from two replicas of Prometheus."""
+    series: list[One] = list(state())
+    for number, load in LOADS.items():
+        series += machine(load, job="node-exporter", **LAYOUTS[layout](number))
+    if replicas > 1:
+        series = [one for each in range(replicas) for one in shifted(series, 0, replica=f"prometheus-{each}")]
+    with run_prometheus(tmp_path, lines(series)) as url:
+        provider = provider_at(url)
+        found = [fetched(provider) for _ in range(2)]
+        use, steps = uses(provider), list(provider.check())
+    for each in found:
+        assert (loads(each), each.findings) == (NODES, ())
+        assert loads(each, MetricType.MEMORY) == dict.fromkeys(NODES, 50.0)
+    assert use == {("shop", "web-5d4c7b9f6-aaaa1", "main"): (0.5, 1e8)}
+    assert all(step.ok for step in steps)
+
+
+@pytest.mark.parametrize("offset", range(0, 16, 3))
+def test_one_pair_of_replicas_is_no_finding(tmp_path: Path, offset: int) -> None:
+    """A node that two servers scrape up to a scrape interval apart, under a changing load, is no finding."""
+
+    def swinging(number: int, replica: int) -> Iterator[One]:
+        labels = {"instance": f"10.0.0.{number}:9100", "cpu": "0", "replica": str(replica)}
+        for mode, sign in (("user", 1), ("idle", -1)):
+
+            def seconds(after: int, sign: int = sign) -> float:
+                at = after + replica * offset
+                return 1000 + at / 2 + sign * 30 * float(np.sin(at / 90))
+
+            yield "node_cpu_seconds_total", {**labels, "mode": mode}, seconds
+        del labels["cpu"]
+        yield constant("node_memory_MemTotal_bytes", 16e9, **labels)
+        yield (
+            "node_memory_MemAvailable_bytes",
+            labels,
+            lambda after: 8e9 + 4e9 * float(np.sin((after + replica * offset) / 60)),
+        )
+
+    series = [*state(), *exporters(), *swinging(9, 0), *swinging(9, 1)]
+    series.append(constant("kube_node_info", node="node-9", internal_ip="10.0.0.9"))
+    with run_prometheus(tmp_path, lines(series)) as url:
+        provider = provider_at(url)
+        found = fetched(provider)
+        assert all(step.ok for step in provider.check())
+    assert (set(found.nodes), found.findings) == ({*NODES, "node-9"}, ())
+
+
+def test_clusters_that_no_label_tells_apart_are_no_longer_served(tmp_path: Path) -> None:
+    """Equal names of two clusters without a label of the cluster are a finding, and are not served an hour later."""
+    series: list[One] = [*exporters(), *state()]
+    series += machine(80, instance="10.9.0.2:9100", node="node-2", job="node-exporter")
+    with run_prometheus(tmp_path, lines(series)) as url:
+        provider = provider_at(url)
+        first = fetched(provider)
+        names = provider._shared_names
+        names._found = {node: replace(name, since=name.since - 3600) for node, name in names._found.items()}
+        later = fetched(provider)
+        steps = {step.step: step for step in provider_at(url).check()}
+    assert first.nodes["node-2"].metadata["suspect"] == "duplicate"
+    assert set(later.nodes) == {"node-1", "node-3"}
+    assert not steps["one machine for each name"].ok
+    assert "CPU is 80 and 10 percent" in steps["one machine for each name"].message
+
+
+def test_series_in_which_two_machines_alternate_are_a_finding(tmp_path: Path) -> None:
+    """Samples of two clusters in series of the same labels are no machine's load."""
+
+    def mixed(instance: str) -> Iterator[One]:
+        for mode, first, second in (("user", 0.9, 0.1), ("idle", 0.1, 0.9)):
+
+            def seconds(after: int, first: float = first, second: float = second) -> float:
+                return 5e5 + after * first if after // 15 % 2 else 1e5 + after * second
+
+            yield "node_cpu_seconds_total", {"instance": instance, "cpu": "0", "mode": mode}, seconds
+        yield constant("node_memory_MemTotal_bytes", 16e9, instance=instance)
+        yield constant("node_memory_MemAvailable_bytes", 8e9, instance=instance)
+
+    series = [*exporters(), *mixed("10.0.0.4:9100"), constant("kube_node_info", node="node-4", internal_ip="10.0.0.4")]
+    with run_prometheus(tmp_path, lines(series)) as url:
+        provider = provider_at(url)
+        found = fetched(provider)
+        steps = {step.step: step for step in provider.check()}
+    assert found.nodes["node-4"].metadata["suspect"] == "duplicate"
+    assert "no label tells them apart" in steps["one machine for each name"].message
+    assert not steps["one machine for each name"].ok

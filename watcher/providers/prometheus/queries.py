@@ -46,6 +46,7 @@ class Expression:
             for its range; empty for a rate, a plain series, or if unknown.
         falls: whether the value of ``gauge`` falls where its series rises.
         each: the value of each series before those of a name are joined; empty if it is unknown.
+        counter: selector of one counter of each machine; empty if it is unknown.
         is_quotient: whether this is a quotient of two rates of the same scrapes, which is the mean over any range.
         is_custom: whether a user has written the expression. Nothing is known then of the labels of its series.
     """
@@ -57,6 +58,7 @@ class Expression:
     gauge: str = ""
     falls: bool = False
     each: str = ""
+    counter: str = ""
     is_quotient: bool = False
     is_custom: bool = False
 
@@ -250,6 +252,7 @@ _RAW_CPU = Expression(
     is_quotient=True,
     # Processor 0 is enough to tell two machines apart, for a small part of the cost.
     each='1 - sum without (mode) (rate(node_cpu_seconds_total{mode="idle",cpu="0",$matchers}[5m]))',
+    counter='node_cpu_seconds_total{mode="idle",cpu="0",$matchers}',
 )
 _MEMORY = _rule("instance:node_memory_utilisation:ratio")
 _RAW_MEMORY = Expression(

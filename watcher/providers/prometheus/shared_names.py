@@ -2,7 +2,8 @@
 
 Their mean is no machine's load. Before an aggregation joins the series of a name, their ranges over some minutes are
 compared. Replicas of one target, as from two Prometheus servers, have the same range, although they scrape at different
-moments. Series of which one ends before the other begins are a node that was created again.
+moments. Series of which one ends before the other begins are a node that was created again. If the machines have the
+same labels, their samples alternate in one series: its counter falls again and again.
 """
 
 import threading
@@ -18,6 +19,8 @@ from watcher.providers.prometheus.queries import Expression, ResourceQuery, valu
 _INTERVAL_SECONDS = 3600.0
 _SPAN = "5m"
 _LEAST_PERCENT = 5.0  # between the ranges of two machines
+_MOST_RESETS = 2  # of a counter of one machine in the span
+_NO_LABEL = "no label tells them apart: let each Prometheus add a label of its cluster, and set prometheus.matchers"
 _CLUSTERS = ("cluster", "cluster_name", "cluster_id", "k8s_cluster", "kubernetes_cluster", "environment", "region")
 
 Run = Callable[[str, int | None, Deadline], list[dict[str, Any]]]
@@ -71,6 +74,7 @@ class SharedNames:
                 found: dict[str, str] = {}
                 for query, expression in asked:
                     found |= self._read(query, expression, resolve, at, deadline)
+                    found |= self._alternating(query, expression, resolve, at, deadline)
                 self._found = {node: self._found.get(node, SharedName(text, at)) for node, text in found.items()}
                 self._until = time.monotonic() + _INTERVAL_SECONDS
             return self._found
@@ -106,12 +110,31 @@ class SharedNames:
                 )
         return found
 
+    def _alternating(
+        self, query: ResourceQuery, expression: Expression, resolve: Resolve, at: int, deadline: Deadline
+    ) -> dict[str, str]:
+        """Return each name whose series has samples of several machines in turn, with a message."""
+        if not expression.counter:
+            return {}
+        promql = f"resets({expression.counter.replace('$matchers', self._matchers)}[{_SPAN}]) > {_MOST_RESETS}"
+        series = self._run(promql, at, deadline)
+        node_labels = [self._labels_of(item) for item in series]
+        resolved = resolve(node_labels)
+        return {
+            resolved[labels].name: (
+                f"several machines have this name, and the same labels: the counter of {query.type} fell "
+                f"{value_of(item):.0f} times in {_SPAN}; {_NO_LABEL}"
+            )
+            for labels, item in zip(node_labels, series, strict=True)
+            if resolved[labels].name
+        }
+
 
 def _difference(first: Mapping[str, str], second: Mapping[str, str]) -> str:
     """Return the label that tells two machines apart, with the setting."""
     names = [name for name in {**first, **second} if first.get(name, "") != second.get(name, "")]
     if not names:
-        return "no label tells them apart: let each Prometheus add a label of its cluster, and set prometheus.matchers"
+        return _NO_LABEL
     name = min(names, key=lambda name: (name not in _CLUSTERS, name in {"instance", "id"}, name))
     own, other = first.get(name, ""), second.get(name, "")
     return (
