@@ -13,7 +13,6 @@ from watcher import wire
 from watcher.errors import NotServed
 from watcher.model import WatcherMetrics
 from watcher.pipeline.factory import open_watcher
-from watcher.pipeline.pod_use import PodUseRounds
 from watcher.settings import Settings, WatcherSettings
 from watcher.wire import Dialect
 
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from watcher.publishing.cache import Published
     from watcher.workload_table import WorkloadTable
     from watcher.workloads.api_pods import ApiPods
-    from watcher.workloads.pods import UseObserver
-    from watcher.workloads.sources import PodUseSources
 
 
 class LibraryClient:
@@ -62,14 +59,13 @@ class LibraryClient:
             if settings is None or isinstance(settings, str | Path):
                 settings = load(WatcherSettings, file=None if settings is None else Path(settings)).settings
             _check_types(settings, provider)
-            self._watcher = open_watcher(settings, Path(store_path) if store_path else None, provider=provider)
+            path = Path(store_path) if store_path else None
+            self._watcher = open_watcher(settings, path, provider=provider, pods=pods)
         except SettingsError as error:
             raise errors.BadSettings(str(error)) from error
         self.source = ", else ".join(view.provider.name for view in settings.for_each_provider())
         self._timeout_seconds = settings.watch.fetch_timeout_seconds
         self._decoded: dict[str | None, tuple[Published, WatcherMetrics]] = {}
-        self._settings, self._pods = settings, pods
-        self._pod_use: PodUseRounds | None = None  # started by the first call that needs it
         self._lock = threading.Lock()
         try:
             self._watcher.start()
@@ -115,33 +111,21 @@ class LibraryClient:
 
     def workloads(self) -> "WorkloadTable":
         """Return the expected use of the pods of all workloads; see :class:`~client.WatcherClient`."""
-        rounds = self._measure_pods()
+        self._watcher.usage.start()
         table = self._watcher.workloads.table()
         if not table.workloads:
-            raise errors.NoMetrics(f"the embedded watcher: the use of no workload is known: {rounds.why_empty}")
+            raise errors.NoMetrics(
+                f"the embedded watcher: the use of no workload is known: {self._watcher.usage.why_empty}"
+            )
         return table
 
     def pod_history(self, nodes: Collection[str], pods: Collection[str] = ()) -> "PodUseTable":
         """Return the use of single pods over the last day; see :class:`~client.WatcherClient`."""
-        rounds = self._measure_pods()
+        self._watcher.usage.start()
         table = self._watcher.pod_use.table(nodes, pods)
         if not table.timestamp:
-            raise errors.NoMetrics(f"the embedded watcher: the use of no pod is known: {rounds.why_empty}")
+            raise errors.NoMetrics(f"the embedded watcher: the use of no pod is known: {self._watcher.usage.why_empty}")
         return table
-
-    def _measure_pods(self) -> PodUseRounds:
-        """Return the rounds of pod use, which begin with the first call."""
-        with self._lock:
-            if self._pod_use is None:
-                observers: list[UseObserver] = [self._watcher.workloads, self._watcher.pod_use]
-                self._pod_use = PodUseRounds(self._settings, observers, self._open_sources)
-                self._pod_use.start()
-            return self._pod_use
-
-    def _open_sources(self, settings: Settings) -> "PodUseSources":
-        from watcher.workloads.sources import open_sources  # imports the HTTP client
-
-        return open_sources(settings, self._pods)
 
     def windows(self) -> tuple[str, ...]:
         """Return the windows that the watcher has metrics of. Waits as :meth:`metrics` does."""
@@ -156,10 +140,6 @@ class LibraryClient:
 
     def close(self) -> None:
         """Stop the watcher."""
-        if self._pod_use is not None:
-            self._pod_use.stop()
-        if self._pods is not None:
-            self._pods.close()
         self._watcher.stop()
 
     def __enter__(self) -> Self:

@@ -4,11 +4,12 @@ import contextlib
 import random
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.past_days import past_days
 from support.servers import Service, prometheus_arguments, run_prometheus, wait_until
 
 from runtime.kubernetes.workloads import Workload
@@ -196,37 +197,6 @@ def test_ended_workloads_begin_with_their_mean() -> None:
 # -- with a real Prometheus ---------------------------------------------------------------------------------------
 
 
-def history(end: int) -> Iterator[str]:
-    """Yield three days of cAdvisor and kube-state-metrics: a pod of web that runs, one that was replaced, and a job."""
-    lives = {"web-5d4f-a": (1.2 * DAY, 0.0), "web-7f9c-b": (2.5 * DAY, 1.2 * DAY), "nightly-1": (1.6 * DAY, 1.5 * DAY)}
-    owners = {"web-5d4f-a": ("ReplicaSet", "web-5d4f"), "web-7f9c-b": ("ReplicaSet", "web-7f9c"),
-              "nightly-1": ("Job", "nightly-29000000")}  # fmt: skip
-
-    def lines(metric: str, kind: str, more: str, value: Callable[[str, int], float], step: int = 60) -> Iterator[str]:
-        yield f"# TYPE {metric.removesuffix('_total')} {kind}\n"
-        for pod, (first, last) in lives.items():
-            labels = f'namespace="shop",pod="{pod}"{more.format(*owners[pod])}'
-            for before in range(int(first) // step * step, int(last) - 1, -step):
-                yield f"{metric}{{{labels}}} {value(pod, before)!r} {end - before}\n"
-
-    rate = {"web-5d4f-a": 0.2, "web-7f9c-b": 0.6, "nightly-1": 1.5}
-    cadvisor = ',container="main",image="i",id="/x"'
-    yield from lines(
-        "container_cpu_usage_seconds_total", "counter", cadvisor, lambda pod, before: 1e6 - rate[pod] * before
-    )
-    yield from lines(
-        "container_memory_working_set_bytes", "gauge", cadvisor, lambda pod, before: 500 * rate[pod] * MEBI
-    )
-    by = ',created_by_kind="{0}",created_by_name="{1}",uid="u",node="n"'
-    yield from lines("kube_pod_info", "gauge", by, lambda pod, before: 1.0)
-    yield from lines("kube_pod_status_phase", "gauge", ',phase="Running"', lambda pod, before: 1.0)
-    yield "# TYPE kube_replicaset_owner gauge\n"
-    for name in ("web-5d4f", "web-7f9c"):
-        for before in range(3 * DAY, -1, -120):
-            yield (f'kube_replicaset_owner{{namespace="shop",replicaset="{name}",owner_kind="Deployment",'
-                   f'owner_name="web",owner_is_controller="true"}} 1 {end - before}\n')  # fmt: skip
-
-
 def rows_of(table: ContainerTable) -> dict[str, int]:
     return {f"{key.workload.kind}/{key.workload.name}": row for row, key in enumerate(table.keys)}
 
@@ -236,7 +206,7 @@ def test_days_are_read_from_prometheus(tmp_path: Path) -> None:
     """Pods of earlier revisions and ended jobs count, by their workloads, from the days on which they ran."""
     end = int(time.time()) - 5
     learning = WorkloadLearning(Store(None), "Prometheus", backfill_days=3)
-    with run_prometheus(tmp_path, history(end)) as url:
+    with run_prometheus(tmp_path, past_days(end)) as url:
         settings = Settings(provider=ProviderSettings(name="Prometheus", address=url))
         filling = WorkloadBackfill(settings, learning)
         rounds = PodUseRounds(settings, [learning, filling], clock=lambda: end)
@@ -262,7 +232,7 @@ def test_days_are_read_from_prometheus(tmp_path: Path) -> None:
 def test_a_watcher_killed_during_the_backfill_goes_on(tmp_path: Path) -> None:
     """After kill -9 at random moments the watcher has filled each day once, as a watcher that was never killed."""
     end, dice = int(time.time()) - 5, random.Random(35)
-    with run_prometheus(tmp_path, history(end)) as url:
+    with run_prometheus(tmp_path, past_days(end)) as url:
         tables = [
             run_until_filled(tmp_path / f"{name}.db", url, [dice.uniform(0, 1.5) for _ in range(times)])
             for name, times in (("killed", 6), ("whole", 0))

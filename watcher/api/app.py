@@ -1,7 +1,6 @@
 """Routes of the watcher's REST API; ``node_views`` builds the responses about nodes."""
 
 from collections import Counter
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import orjson
@@ -63,7 +62,6 @@ def create_routes(
     dialect: Dialect,
     views: NodeViews,
     doctor: "Doctor | None" = None,
-    why_unmeasured: Callable[[], str] = str,
     pod_access: PodAccess | None = None,
 ) -> Flask:
     """Return the routes of :func:`create_app` as a Flask application, without the ``FastPath`` in front of them.
@@ -77,11 +75,13 @@ def create_routes(
         dialect: JSON dialect of ``/watcher``.
         views: responses about nodes.
         doctor: background checks of the providers.
-        why_unmeasured: returns the reason why pods are not measured; "" if they are.
         pod_access: access to what is known of pods.
     """
     pod_access = pod_access or PodAccess(access)
     openapi = HttpResponse(orjson.dumps(openapi_document(dialect)))
+
+    def why_unmeasured() -> str:
+        return watcher.usage.why_empty
 
     def why_not_ready() -> str:
         return "" if views.is_ready() else NOTHING_FRESH

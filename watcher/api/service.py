@@ -13,8 +13,6 @@ from runtime.server.serving import Listener
 from watcher.api.node_views import NodeViews
 from watcher.api.page import PageMiddleware, is_page_request, load_page
 from watcher.pipeline.factory import open_watcher
-from watcher.pipeline.pod_use import PodUseRounds
-from watcher.pipeline.workload_backfill import WorkloadBackfill
 from watcher.settings import WatcherServerSettings, WatcherSettings
 from watcher.telemetry import WatcherTelemetry
 
@@ -126,18 +124,15 @@ class WatcherService:
         """
         self._telemetry = WatcherTelemetry()
         self._watcher = open_watcher(
-            self._settings, self._settings.store.path, self._telemetry, dialect=self._settings.server.dialect
+            self._settings,
+            self._settings.store.path,
+            self._telemetry,
+            dialect=self._settings.server.dialect,
+            recommends=True,
         )
         self._views = NodeViews(self._watcher, self._settings.server.dialect)
         self._watcher.start()
-        self._workload_backfill = WorkloadBackfill(self._settings, self._watcher.workloads)
-        self._pod_use = PodUseRounds(
-            self._settings,
-            [self._watcher.workloads, self._watcher.pod_use, self._workload_backfill],
-            note_autoscaling=self._watcher.workloads.note_autoscaling,
-        )
-        self._telemetry.watch_pod_use(lambda: self._pod_use.state)
-        self._pod_use.start()
+        self._watcher.usage.start()
         routes = LazyApplication(self._routes)
         warm = threading.Timer(_WARM_SECONDS, routes.get)
         warm.daemon = True
@@ -154,8 +149,6 @@ class WatcherService:
         """Stop the watcher and the background checks."""
         if self._doctor is not None:
             self._doctor.stop()
-        self._pod_use.stop()
-        self._workload_backfill.stop()
         self._watcher.stop()
 
     def _routes(self) -> "WSGIApplication":
@@ -179,7 +172,6 @@ class WatcherService:
             dialect,
             self._views,
             self._doctor,
-            lambda: self._pod_use.why_empty,
             self._pod_access or PodAccess(self._access, is_closed=self._settings.workloads.access == "closed"),
         )
         if not self._settings.dashboard.enabled:

@@ -1,14 +1,19 @@
-"""Construction of a watcher from settings: store, providers, loop. Used by the service and by the library client."""
+"""Construction of a watcher from settings: store, providers, and the loops of nodes and pods.
+
+The service and the library client start the same watcher.
+"""
 
 import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from runtime.errors import SettingsError
 from watcher.pipeline.backfill import Backfill
 from watcher.pipeline.origins import origins
+from watcher.pipeline.usage import PodUsage
 from watcher.pipeline.watcher import Watcher
 from watcher.providers.base import (
     PastProvider,
@@ -27,6 +32,9 @@ from watcher.store import Store
 from watcher.telemetry import WatcherTelemetry
 from watcher.wire import Dialect
 
+if TYPE_CHECKING:
+    from watcher.workloads.api_pods import ApiPods
+
 _log = logging.getLogger(__name__)
 
 
@@ -37,8 +45,11 @@ def open_watcher(
     provider: WindowProvider | SampleProvider | None = None,
     clock: Callable[[], float] = time.time,
     dialect: Dialect = Dialect.DOCUMENTED,
+    *,
+    pods: "ApiPods | None" = None,
+    recommends: bool = False,
 ) -> Watcher:
-    """Build a watcher without starting it. The watcher's ``stop()`` closes its store and its providers.
+    """Build a watcher without starting its loops. The watcher's ``stop()`` closes its store and its providers.
 
     Args:
         settings: all settings.
@@ -47,6 +58,8 @@ def open_watcher(
         provider: provider to use instead of the providers in the settings.
         clock: function that returns Unix seconds; tests pass their own.
         dialect: JSON dialect in which snapshots are encoded when they are published.
+        pods: source of the running pods, if this process follows them already; the watcher closes it.
+        recommends: whether the watcher's user recommends requests, for which autoscalers are listed.
 
     Raises:
         SettingsError: the settings name no usable provider. What was opened is closed; a given ``provider`` is not.
@@ -94,7 +107,7 @@ def open_watcher(
             standing=[finding for view in views if (finding := unverified(view.provider)) is not None],
             dialect=dialect,
             telemetry=telemetry,
-            workloads=settings.workloads,
+            usage=PodUsage(settings, store, names[0], pods=pods, recommends=recommends, clock=clock),
             backfill=Backfill(past, past_name, store, names, settings.watch, hours),
             clock=clock,
         )

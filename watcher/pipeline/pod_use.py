@@ -48,7 +48,7 @@ class PodUseRounds:
         observers: consumers of each round's use, in order.
         sources: opens what a round reads; called by the first round.
         clock: returns Unix seconds.
-        note_autoscaling: called with the autoscalers before each round is observed.
+        note_autoscaling: called with the autoscalers before each round is observed; None to list none.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class PodUseRounds:
         observers: "Sequence[UseObserver]" = (),
         sources: "Callable[[Settings], PodUseSources]" = _open_sources,
         clock: Callable[[], float] = time.time,
-        note_autoscaling: "Callable[[KnownAutoscalers], None]" = lambda _autoscaling: None,
+        note_autoscaling: "Callable[[KnownAutoscalers], None] | None" = None,
     ) -> None:
         self._settings, self._workloads = settings, settings.workloads
         self._observers, self._open, self._clock = tuple(observers), sources, clock
@@ -110,7 +110,7 @@ class PodUseRounds:
                 deadline = Deadline.after(self._workloads.timeout_seconds)
                 use, pods = self._sources.read(window, deadline)
                 capacity = self._sources.capacity(deadline)
-                autoscaling = self._sources.autoscaling(deadline)
+                autoscaling = self._sources.autoscaling(deadline) if self._note_autoscaling else None
         except SettingsError as error:
             _log.info("the use of pods is not measured", extra={"reason": "; ".join(error.problems)})
             self._loop.stop()  # no later round could succeed
@@ -122,7 +122,8 @@ class PodUseRounds:
         except Exception as error:
             self._failed(f"the provider failed unexpectedly: {type(error).__name__}: {error}")
             raise  # the loop logs it
-        self._note_autoscaling(autoscaling)
+        if self._note_autoscaling and autoscaling is not None:
+            self._note_autoscaling(autoscaling)
         for observer in self._observers:
             observer.observe(use, pods, capacity)
         self._succeeded(use, pods, time.monotonic() - began)

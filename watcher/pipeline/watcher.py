@@ -30,15 +30,14 @@ from watcher.pipeline.judging import Judge
 from watcher.pipeline.loop import Loop
 from watcher.pipeline.recovery import SnapshotRecovery
 from watcher.pipeline.round import Round
+from watcher.pipeline.usage import PodUsage
 from watcher.providers.base import WindowProvider, close_provider
 from watcher.publishing.cache import Cache, Published
 from watcher.quality.open_findings import OpenFindings, log_changes
-from watcher.settings import QualitySettings, WatchSettings, WorkloadSettings
+from watcher.settings import QualitySettings, Settings, WatchSettings
 from watcher.store import Store
 from watcher.telemetry import LastFetch, WatcherState, WatcherTelemetry
 from watcher.wire import Dialect, MetricsCode
-from watcher.workloads.learning import WorkloadLearning
-from watcher.workloads.pod_keeping import PodUseKeeping
 
 if TYPE_CHECKING:
     from watcher.quality.anomalies import AnomalyDetector
@@ -52,12 +51,13 @@ _ALLOWANCE_SECONDS = 30.0  # for a round, beyond twice the timeout of its fetch,
 class Watcher:
     """Fetches the metrics of all nodes in a background thread, and serves the newest snapshot of each window.
 
-    Reading is safe from any thread and never waits for a fetch. ``stop()`` closes the provider and the store that were
-    passed to the constructor.
+    A second loop, ``usage``, measures pods once it is started. Reading is safe from any thread and never waits for a
+    fetch. ``stop()`` ends both loops, and closes the provider and the store that were passed to the constructor.
 
     Attributes:
-        workloads: learner of the use of workloads; its ``observe`` takes the rounds of pod use.
-        pod_use: past use of single pods; its ``observe`` takes the same rounds, after the learner.
+        usage: loop that measures the use of pods.
+        workloads: its learner of the use of workloads.
+        pod_use: its last day of each pod.
     """
 
     def __init__(
@@ -73,12 +73,11 @@ class Watcher:
         dialect: Dialect = Dialect.DOCUMENTED,
         telemetry: WatcherTelemetry | None = None,
         backfill: Backfill | None = None,
-        workloads: WorkloadSettings | None = None,
+        usage: PodUsage | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         sources = (source, *fallback_sources)
         detector = partial(_detector, quality or QualitySettings(), settings)
-        learning = workloads or WorkloadSettings()
         round_seconds = 2 * settings.fetch_timeout_seconds + _ALLOWANCE_SECONDS
         self._provider = provider
         self._source = source
@@ -90,8 +89,8 @@ class Watcher:
         self._guard = ClockGuard(clock())
         self._fetcher = Fetcher(provider, source, settings, standing)
         self._judge = Judge(detector, store, sources)
-        self.workloads = WorkloadLearning(store, source, rule=learning.rule, backfill_days=learning.backfill_days)
-        self.pod_use = PodUseKeeping(store, source, self.workloads.courses)
+        self.usage = usage or PodUsage(Settings(), store, source)
+        self.workloads, self.pod_use = self.usage.workloads, self.usage.pods
         self._backfill = backfill or Backfill(None, source, store, sources, settings, 0)
         self._cache = Cache(self._order, settings.expiry_seconds, dialect)
         self._open_findings = OpenFindings()
@@ -103,6 +102,7 @@ class Watcher:
         )
         self._telemetry = telemetry or WatcherTelemetry()
         self._telemetry.watch(self._state, settings.windows)
+        self._telemetry.watch_pod_use(lambda: self.usage.state)
 
     def fetch_once(self) -> bool:
         """Run one round: fetch all windows, detect suspect metrics, store and publish the snapshots.
@@ -136,18 +136,22 @@ class Watcher:
         return not outcome.failures
 
     def start(self) -> None:
-        """Start to fetch in a background thread. Snapshots from the store are served even before this call."""
+        """Start to fetch in a background thread. Snapshots from the store are served even before this call.
+
+        Pods are measured from ``usage.start()`` on.
+        """
         self._backfill.start()
         self._loop.start()
 
     def stop(self) -> None:
-        """Stop fetching, and close the provider and the store, without waiting for a fetch in progress."""
+        """Stop both loops, and close the provider and the store, without waiting for a fetch in progress."""
         self._loop.stop()
         self._backfill.stop()
-        try:
-            close_provider(self._provider)
-        except Exception:  # noqa: BLE001  the store must be closed, too
-            _log.exception("the provider failed to close")
+        for close in (self.usage.stop, partial(close_provider, self._provider)):
+            try:
+                close()
+            except Exception:  # noqa: BLE001  the store must be closed, too
+                _log.exception("the provider failed to close")
         self._loop.join(_STOP_SECONDS)
         self._backfill.join()
         self._store.close()
