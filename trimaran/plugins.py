@@ -1,17 +1,20 @@
 """The plugin by default, and plugins of other packages, which register them as entry points; see docs/extending.md.
 
-Each of these is a score plugin; it may also filter nodes, for ``trimaran scheduler``.
+A plugin of another package may implement every extension point. Who reads a KubeSchedulerConfiguration gets them here:
+the scheduler calls all of them, the others say by :func:`uncalled` what they do not call.
 """
 
-from collections.abc import Collection, Mapping
+import inspect
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import is_dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
 from runtime.errors import quoted
-from scoring import CongestionCost, FilterPlugin, SchedulerConfiguration, ScorePlugin, read_configuration
+from scoring import CongestionCost, SchedulerConfiguration, read_configuration
 from scoring.kubernetes_version import LATEST_VERSION
+from scoring.plugins.base import Plugin, points_of
 
 ENTRY_POINT_GROUP = "trimaran.plugins"
 DEFAULT_PLUGIN: Final = CongestionCost.name
@@ -19,22 +22,13 @@ DEFAULT_PLUGIN: Final = CongestionCost.name
 
 
 @cache
-def installed_plugins() -> tuple[type[ScorePlugin], ...]:
-    """Return the score plugins of all installed packages, for :func:`scoring.read_configuration`.
+def installed_plugins() -> tuple[type[Plugin], ...]:
+    """Return the plugins of all installed packages, for :func:`scoring.read_configuration`.
 
     Raises:
-        ValueError: a plugin cannot be loaded, or is not a score plugin; the message names its package.
+        ValueError: a plugin cannot be loaded, or is not a plugin; the message names its package.
     """
     return tuple(_load(entry) for entry in entry_points(group=ENTRY_POINT_GROUP))
-
-
-def installed_filters() -> frozenset[str]:
-    """Return the names of the installed plugins that also filter nodes.
-
-    Raises:
-        ValueError: a plugin cannot be loaded, or is not a score plugin; the message names its package.
-    """
-    return frozenset(plugin.name for plugin in installed_plugins() if issubclass(plugin, FilterPlugin))
 
 
 def plugin_packages() -> dict[str, str]:
@@ -61,15 +55,41 @@ def read_scheduler_file(
     return read_configuration(document, kubernetes_version=kubernetes_version, allow=allow, plugins=installed_plugins())
 
 
-def _load(entry: EntryPoint) -> type[ScorePlugin]:
+def uncalled(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield where a valid file enables installed plugins at extension points that only the scheduler calls."""
+    for number, profile in enumerate(document.get("profiles") or ()):
+        for plugin in installed_plugins():
+            points = sorted(point for point in points_of(plugin) - {"score"} if _runs_at(plugin.name, point, profile))
+            if points:
+                where = f"profiles[{number}].plugins: {plugin.name} is not called at {', '.join(points)}"
+                yield f"{where}; only trimaran scheduler and its replays call it there"
+
+
+def _runs_at(name: str, point: str, profile: Mapping[str, Any]) -> bool:
+    """Return whether a profile enables a plugin at an extension point, itself or by ``multiPoint``."""
+    runs = False
+    for key in ("multiPoint", point):
+        plugin_set = (profile.get("plugins") or {}).get(key) or {}
+        disabled = {entry["name"] for entry in plugin_set.get("disabled") or ()}
+        enabled = {entry["name"] for entry in plugin_set.get("enabled") or ()}
+        runs = name in enabled or (runs and disabled.isdisjoint({name, "*"}))
+    return runs
+
+
+def _load(entry: EntryPoint) -> type[Plugin]:
     where = f"plugin {entry.name} of the package {entry.dist.name if entry.dist else entry.module}"
     try:
         loaded: Any = entry.load()
     except (ImportError, AttributeError) as error:
         raise ValueError(f"{where} cannot be loaded: {error}; repair or uninstall the package") from error
-    if not (is_dataclass(loaded) and isinstance(loaded, type) and issubclass(loaded, ScorePlugin)):
-        raise ValueError(f"{where} must be a dataclass derived from scoring.ScorePlugin, got {quoted(loaded)}")
-    plugin: type[ScorePlugin] = loaded
-    if getattr(plugin, "name", None) != entry.name:
-        raise ValueError(f"{where} must have the same name as the class, got {quoted(getattr(plugin, 'name', None))}")
-    return plugin
+    if not (is_dataclass(loaded) and isinstance(loaded, type) and issubclass(loaded, Plugin) and points_of(loaded)):
+        raise ValueError(
+            f"{where} must be a dataclass derived from scoring.ScorePlugin, scoring.FilterPlugin or a class of "
+            f"trimaran.scheduler.framework.extension_points, got {quoted(loaded)}"
+        )
+    if inspect.isabstract(loaded):
+        missing = ", ".join(sorted(getattr(loaded, "__abstractmethods__", ())))
+        raise ValueError(f"{where} does not define {missing}, which its base classes require")
+    if getattr(loaded, "name", None) != entry.name:
+        raise ValueError(f"{where} must have the same name as the class, got {quoted(getattr(loaded, 'name', None))}")
+    return loaded

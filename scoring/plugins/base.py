@@ -68,11 +68,27 @@ class Explanation:
         return f"{self.plugin}: {self.pod} on {self.node} scores {self.score}: {self.line}"
 
 
-class ScorePlugin(ABC):
-    """Base class of the score plugins. A plugin is a frozen dataclass, whose fields are the plugin's arguments.
+class Plugin:
+    """Base class of the plugins of every extension point. An entry point of a package may name any of them.
 
     Attributes:
         name: name of the plugin in a KubeSchedulerConfiguration.
+        extension_point: extension point of a base class, by its key in such a file; a plugin has those of its bases.
+    """
+
+    name: ClassVar[str]
+    extension_point: ClassVar[str] = ""
+
+
+def points_of(plugin: type[object]) -> frozenset[str]:
+    """Return the extension points that a plugin's class implements, by their keys in a KubeSchedulerConfiguration."""
+    return frozenset(point for base in plugin.__mro__ if (point := vars(base).get("extension_point")))
+
+
+class ScorePlugin(Plugin, ABC):
+    """Base class of the score plugins. A plugin is a frozen dataclass, whose fields are the plugin's arguments.
+
+    Attributes:
         normalizes: true if raw scores may be any integers and :meth:`normalize` converts them to 0 to 100.
         reads_metrics: true if scores have no meaning for a node without metrics; a fallback policy replaces such
             scores.
@@ -80,7 +96,7 @@ class ScorePlugin(ABC):
             pending pod, on its requests, limits, images and workload. Replicas are then scored on changed nodes only.
     """
 
-    name: ClassVar[str]
+    extension_point: ClassVar[str] = "score"
     normalizes: ClassVar[bool] = False
     reads_metrics: ClassVar[bool] = False
     scores_replicas_alike: ClassVar[bool] = False

@@ -15,7 +15,7 @@ import numpy as np
 
 from runtime.kubernetes.objects import Pod
 from scoring.arrays import Bools
-from scoring.plugins.base import EVERY_ROW, Rows
+from scoring.plugins.base import EVERY_ROW, Plugin, Rows
 from scoring.table.node_table import NodeTable
 
 Reasons = str | Callable[[int], tuple[str, ...]]
@@ -68,18 +68,17 @@ class PluginResultError(ValueError):
     """A plugin returned something that its base class does not allow."""
 
 
-class FilterPlugin(ABC):
+class FilterPlugin(Plugin, ABC):
     """Base class of the filter plugins. A plugin may be a filter and a :class:`~scoring.plugins.base.ScorePlugin`.
 
     Attributes:
-        name: name of the plugin in a KubeSchedulerConfiguration.
         counts_nominated: true if :meth:`filter` itself counts the pods that are nominated to a node. All other filters
             run once more on a table with these pods, as in kube-scheduler.
         depends_on: pods that a refusal depends on.
         requeued_by: events after which a pod that this filter refused is tried again.
     """
 
-    name: ClassVar[str]
+    extension_point: ClassVar[str] = "filter"
     counts_nominated: ClassVar[bool] = False
     depends_on: ClassVar[Dependence] = Dependence.PODS
     requeued_by: ClassVar[frozenset[ClusterEvent]] = frozenset(ClusterEvent)

@@ -153,7 +153,10 @@ def test_a_name_that_is_taken_is_refused(name):
         ("Cool = missing_module:Cool", "cannot be loaded: No module named 'missing_module'; repair or uninstall"),
         ("Cool = trimaran_cool_memory:Hot", "cannot be loaded: module 'trimaran_cool_memory' has no attribute 'Hot'"),
         ("Cool = trimaran_cool_memory:CoolMemory", "must have the same name as the class, got 'CoolMemory'"),
-        ("Cool = trimaran_cool_memory:np", "must be a dataclass derived from scoring.ScorePlugin, got <module 'numpy'"),
+        (
+            "Cool = trimaran_cool_memory:np",
+            "must be a dataclass derived from scoring.ScorePlugin, scoring.FilterPlugin or a class of",
+        ),
     ],
 )
 def test_a_broken_package_is_named(site, entry_point, problem):

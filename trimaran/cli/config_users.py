@@ -9,6 +9,7 @@ from scoring.profiles.configuration.plugins import OWN_OPTIONS, PLUGINS, UPSTREA
 from trimaran.kube_scheduler.findings import StartVerdict
 from trimaran.kube_scheduler.go_yaml import as_text
 from trimaran.kube_scheduler.verdict import verdict_of
+from trimaran.plugins import uncalled
 from trimaran.scheduler_file import SchedulerFile
 
 
@@ -73,6 +74,7 @@ class Users:
         verdict = self.judged(as_text(rendered))
         # kube-scheduler does not see the arguments of our plugins; the extender warns of those that it does not know.
         ignored = [path for path in unknown_keys(self.configuration) if path.partition("Args.")[0] in ours]
+        ignored += [each.partition("; ")[0] for each in uncalled(self.file.document)]
         converted = f"converted by trimaran extender config{_ignoring(ignored)}"
         return f"yes, {converted}" if verdict.answer == "yes" else verdict.row
 

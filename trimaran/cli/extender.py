@@ -27,6 +27,7 @@ from trimaran.cli.options import (
 )
 from trimaran.cli.trial import trial
 from trimaran.extender.settings import ExtenderSettings
+from trimaran.plugins import uncalled
 from watcher.commands import (
     errors_or_exit,
     exit_early,
@@ -167,6 +168,8 @@ def config(
         for disabled in disabled_defaults(document, str(kubernetes_version)):
             why = "kube-scheduler does not score by them in shadow either; remove the entries to keep the defaults"
             echo(f"trimaran: {disabled}: {why}", err=True)
+        for dropped in uncalled(document):
+            echo(f"trimaran: warning: {dropped}", err=True)
     echo_yaml(rendered)
 
 

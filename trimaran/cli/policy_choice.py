@@ -10,7 +10,7 @@ import click
 
 from runtime.terminal import echo
 from trimaran.cli.options import fail, scheduler_file_or_exit
-from trimaran.plugins import read_scheduler_file
+from trimaran.plugins import read_scheduler_file, uncalled
 from trimaran.simulator.policies.catalogue import policy_names
 from trimaran.simulator.policies.cluster_objects import read_objects
 from trimaran.simulator.policies.profiles import configured_policy
@@ -86,4 +86,6 @@ def _read_configuration(name: str, file: Path, is_standalone: bool) -> str:
         (standalone_policy if is_standalone else configured_policy)(name, read.document)
         for warning in read.unknown_keys(read_scheduler_file(read.document).notes):
             echo(f"trimaran: warning: {warning}", err=True)
+        for dropped in () if is_standalone else uncalled(read.document):
+            echo(f"trimaran: warning: {file}: {dropped}", err=True)
     return json.dumps(read.document)

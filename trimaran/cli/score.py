@@ -31,7 +31,7 @@ from trimaran.cli.options import (
 )
 from trimaran.cli.score_input import WatcherInput, read_watcher
 from trimaran.planning.file_gaps import file_gaps
-from trimaran.plugins import DEFAULT_PLUGIN, installed_plugins, read_scheduler_file
+from trimaran.plugins import DEFAULT_PLUGIN, installed_plugins, read_scheduler_file, uncalled
 from trimaran.scheduler_file import scheduler_file
 from watcher.model import WatcherMetrics
 
@@ -182,6 +182,8 @@ def _profile(
     with scheduler_file(config_file, "--allow ") as file:
         configuration = read_scheduler_file(file.document, kubernetes_version=kubernetes_version, allow=allow)
         refuse_unknown(configuration.notes)
+        for ignored in uncalled(file.document):
+            echo(f"trimaran: warning: {config_file}: {ignored}", err=True)
         if plugin_names:
             only = _with_plugins(file.document, plugin_names)
             return read_scheduler_file(only, kubernetes_version=kubernetes_version, allow=allow).profile(scheduler)

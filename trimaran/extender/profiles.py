@@ -39,7 +39,7 @@ def without_pod_rules(profile: Profile) -> Profile:
 
 
 def our_plugins() -> frozenset[str]:
-    """Return the names of the plugins that the extender scores: ours, and those of installed packages.
+    """Return the names of the plugins that kube-scheduler does not have: our scores, and those of installed packages.
 
     Raises:
         ValueError: an installed plugin cannot be loaded.

@@ -17,7 +17,7 @@ from runtime.kubernetes.scheduling_rules import SpreadConstraint, read_preferred
 from scoring.arguments import Between
 from scoring.kubernetes_version import LATEST_VERSION, ignores_arguments, in_tree_plugins, known_version
 from scoring.load.measured_resource import CPU_AND_MEMORY, MEASURED_RESOURCES, MeasuredResource, measured
-from scoring.plugins.base import ScorePlugin
+from scoring.plugins.base import Plugin, ScorePlugin
 from scoring.plugins.congestion_cost import CONGESTED_CPU_AND_MEMORY, CongestedResource, CongestionCost
 from scoring.plugins.image_locality import ImageLocality
 from scoring.plugins.inter_pod_affinity import InterPodAffinity
@@ -78,7 +78,7 @@ def plugin_from_config(
     notes: list[ConfigNote] | None = None,
     *,
     kubernetes_version: str = LATEST_VERSION,
-    plugins: Collection[type[ScorePlugin]] = (),
+    plugins: Collection[type[Plugin]] = (),
 ) -> ScorePlugin:
     """Build a score plugin from its arguments.
 
@@ -118,11 +118,11 @@ def plugin_from_config(
     return plugin
 
 
-def plugin_names(plugins: Collection[type[ScorePlugin]] = ()) -> frozenset[str]:
+def plugin_names(plugins: Collection[type[Plugin]] = ()) -> frozenset[str]:
     """Return the names that :func:`plugin_from_config` accepts.
 
     Args:
-        plugins: further plugins, from other packages.
+        plugins: further plugins, from other packages; those that do not score are left out.
 
     Raises:
         ValueError: two plugins have the same name, or one has the name of a plugin of kube-scheduler.
@@ -130,7 +130,7 @@ def plugin_names(plugins: Collection[type[ScorePlugin]] = ()) -> frozenset[str]:
     return frozenset(_readers(plugins))
 
 
-def _readers(plugins: Collection[type[ScorePlugin]]) -> Mapping[str, Callable[[FieldReader], ScorePlugin]]:
+def _readers(plugins: Collection[type[Plugin]]) -> Mapping[str, Callable[[FieldReader], ScorePlugin]]:
     """Return the functions that read the arguments of each plugin, by name."""
     readers, taken = dict(_READERS), {*PLUGINS, *in_tree_plugins(LATEST_VERSION)}
     for plugin in plugins:
@@ -138,7 +138,8 @@ def _readers(plugins: Collection[type[ScorePlugin]]) -> Mapping[str, Callable[[F
             where = f"{plugin.__module__}.{plugin.__qualname__}"
             raise ValueError(f"plugin {where}: the name {plugin.name} is taken; set another name")
         taken.add(plugin.name)
-        readers[plugin.name] = reader_of(plugin)
+        if issubclass(plugin, ScorePlugin):
+            readers[plugin.name] = reader_of(plugin)
     return readers
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from runtime.errors import quoted
 from scoring.kubernetes_version import LATEST_VERSION, default_score_weights, has_score, in_tree_plugins, known_version
-from scoring.plugins.base import ScorePlugin
+from scoring.plugins.base import Plugin, points_of
 from scoring.profiles.configuration.fields import ConfigNote, FieldReader, UnknownPlugin, did_you_mean, is_list
 from scoring.profiles.configuration.plugins import RENAMED, UPSTREAM_PLUGINS, plugin_from_config, plugin_names
 from scoring.profiles.profile import Profile
@@ -111,7 +111,7 @@ def read_configuration(
     *,
     kubernetes_version: str = LATEST_VERSION,
     allow: Collection[str] | None = (),
-    plugins: Collection[type[ScorePlugin]] = (),
+    plugins: Collection[type[Plugin]] = (),
 ) -> SchedulerConfiguration:
     """Read the profiles of a parsed KubeSchedulerConfiguration.
 
@@ -121,8 +121,8 @@ def read_configuration(
             known version.
         allow: names of plugins that may stand in the file although this project does not know them, such as plugins
             that are compiled into the user's own kube-scheduler; None allows all names.
-        plugins: score plugins from other packages, such as :func:`trimaran.plugins.installed_plugins` returns; their
-            arguments are the fields of the dataclass, named ``targetLoad`` for ``target_load``.
+        plugins: plugins from other packages, such as :func:`trimaran.plugins.installed_plugins` returns; the arguments
+            of those that score are the fields of the dataclass, named ``targetLoad`` for ``target_load``.
 
     Raises:
         ValueError: the file is not a KubeSchedulerConfiguration of a known version, a value is invalid, or the
@@ -142,7 +142,11 @@ def read_configuration(
     for key, why in _OTHER_KEYS.items():
         reader.ignored(key, why)
     reader.finish()
-    names_of_plugins = None if allow is None else _PluginNames(version, rules, {*plugin_names(plugins), *allow})
+    names_of_plugins = (
+        None
+        if allow is None
+        else _PluginNames(version, rules, {*plugin_names(plugins), *(each.name for each in plugins), *allow})
+    )
     readers = [
         _ProfileReader(FieldReader(f"profiles[{i}]", entry, notes), version, rules, names_of_plugins, plugins)
         for i, entry in enumerate(listed)
@@ -208,7 +212,7 @@ class _ProfileReader:
         version: str,
         kubernetes_version: str,
         names: _PluginNames | None,
-        plugins: Collection[type[ScorePlugin]],
+        plugins: Collection[type[Plugin]],
     ) -> None:
         self.reader = reader
         self.version = version
@@ -216,6 +220,7 @@ class _ProfileReader:
         self.names = names
         self.plugins = plugins
         self.scored = plugin_names(plugins)
+        self.points = {plugin.name: points_of(plugin) for plugin in plugins}
         self.weights: Mapping[str, int] = {}
         self.enabled: set[str] = set()
 
@@ -282,7 +287,10 @@ class _ProfileReader:
             weight = entry.check("weight", entry.weight(), Weight)
             entry.finish()
             self.enabled.add(name)
-            if has_score(name, self.kubernetes_version):
+            points = self.points.get(name, frozenset({point, "score"}))
+            if point != "multiPoint" and point not in points:
+                raise entry.error("name", f"{name} does not implement {point}, only {', '.join(sorted(points))}")
+            if "score" in points and has_score(name, self.kubernetes_version):
                 enabled[name] = weight
             elif point == "score":
                 version = self.kubernetes_version
@@ -303,7 +311,7 @@ class _ProfileReader:
             arguments[name] = entry.raw("args")
             if name not in self.scored:
                 why = f"the score of {name} is not implemented"
-                entry.ignored("args", _FOR_SCHEDULER if name in _OTHER_ARGUMENTS else why)
+                entry.ignored("args", _FOR_SCHEDULER if name in _OTHER_ARGUMENTS or name in self.points else why)
             elif name not in weights:
                 entry.ignored("args", f"{name} is not enabled for scoring")
             else:

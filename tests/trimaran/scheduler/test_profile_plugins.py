@@ -28,7 +28,15 @@ def document(**plugins: list[str]) -> dict[str, Any]:
     [
         ({"permit": ["Mine"]}, "Mine"),
         ({"permit": ["NodeResourcesAllocatable"]}, "permit: NodeResourcesAllocatable is not implemented"),
-        ({"filter": ["CongestionCost"], "score": ["CongestionCost"]}, "filter: CongestionCost does not filter nodes"),
+        (
+            {"filter": ["CongestionCost"], "score": ["CongestionCost"]},
+            "filter: CongestionCost does not implement filter, only score",
+        ),
+        (
+            {"reserve": ["CongestionCost"], "score": ["CongestionCost"]},
+            "reserve: CongestionCost does not implement reserve",
+        ),
+        ({"permit": ["NodeName"]}, "permit: NodeName does not implement permit, only filter"),
         ({"multiPoint": ["Coscheduling"]}, "queueSort: PrioritySort and Coscheduling are both enabled"),
     ],
 )

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
 from runtime.kubernetes.objects import Pod
+from scoring.plugins.base import Plugin
 from scoring.plugins.filtering import ClusterEvent, FilterVerdict
 from scoring.table.node_table import NodeTable
 
@@ -115,15 +116,13 @@ class ReadsAnnotations(Protocol):
         ...
 
 
-class SchedulerPlugin:
+class SchedulerPlugin(Plugin):
     """Base class of the plugins below.
 
     Attributes:
-        name: name of the plugin in a KubeSchedulerConfiguration.
         requeued_by: events after which a pod that this plugin refused is tried again.
     """
 
-    name: ClassVar[str]
     requeued_by: ClassVar[frozenset[ClusterEvent]] = frozenset(ClusterEvent)
 
     def attach(self, handle: "SchedulerHandle") -> None:
@@ -133,6 +132,8 @@ class SchedulerPlugin:
 class PreEnqueuePlugin(SchedulerPlugin, ABC):
     """Plugin that keeps a pod out of the queue until a condition holds."""
 
+    extension_point: ClassVar[str] = "preEnqueue"
+
     @abstractmethod
     def pre_enqueue(self, pod: Pod) -> Rejection | None:
         """Return why the pod must not be scheduled yet; None if it may be."""
@@ -140,6 +141,8 @@ class PreEnqueuePlugin(SchedulerPlugin, ABC):
 
 class QueueSortPlugin(SchedulerPlugin, ABC):
     """Plugin that orders the queue; a configuration has exactly one."""
+
+    extension_point: ClassVar[str] = "queueSort"
 
     @abstractmethod
     def sort_key(self, pod: Pod, queued_at: float) -> tuple[Any, ...]:
@@ -153,6 +156,8 @@ class QueueSortPlugin(SchedulerPlugin, ABC):
 
 class PreFilterPlugin(SchedulerPlugin, ABC):
     """Plugin that refuses a pod before any node is looked at."""
+
+    extension_point: ClassVar[str] = "preFilter"
 
     @abstractmethod
     def pre_filter(self, pod: Pod, nodes: NodeTable, now: float) -> Rejection | None:
@@ -169,6 +174,8 @@ class PreFilterPlugin(SchedulerPlugin, ABC):
 
 class PostFilterPlugin(SchedulerPlugin, ABC):
     """Plugin that may make room for a pod that no node can take."""
+
+    extension_point: ClassVar[str] = "postFilter"
 
     @abstractmethod
     def post_filter(
@@ -187,6 +194,8 @@ class PostFilterPlugin(SchedulerPlugin, ABC):
 class ReservePlugin(SchedulerPlugin, ABC):
     """Plugin that keeps account of what a pod takes on its node, other than the requests in the node table."""
 
+    extension_point: ClassVar[str] = "reserve"
+
     @abstractmethod
     def reserve(self, pod: Pod, node_name: str) -> Rejection | None:
         """Reserve for a pod on its node; return the reason if this is impossible, after which nothing is reserved."""
@@ -199,6 +208,8 @@ class ReservePlugin(SchedulerPlugin, ABC):
 class PermitPlugin(SchedulerPlugin, ABC):
     """Plugin that lets a pod wait on its node before it is bound, for example for the rest of its gang."""
 
+    extension_point: ClassVar[str] = "permit"
+
     @abstractmethod
     def permit(self, pod: Pod, node_name: str, waiting: "WaitingPods", now: float) -> Wait | Rejection | None:
         """Return None to bind the pod, or that it waits, or why it is rejected.
@@ -209,6 +220,8 @@ class PermitPlugin(SchedulerPlugin, ABC):
 
 class PreBindPlugin(SchedulerPlugin, ABC):
     """Plugin that writes to the API server before a pod is bound, such as the node of a volume claim."""
+
+    extension_point: ClassVar[str] = "preBind"
 
     @abstractmethod
     def pre_bind(self, pod: Pod, node_name: str) -> Sequence[Write] | Rejection:
@@ -221,6 +234,8 @@ class PreBindPlugin(SchedulerPlugin, ABC):
 
 class PostBindPlugin(SchedulerPlugin, ABC):
     """Plugin that takes note of every bound pod."""
+
+    extension_point: ClassVar[str] = "postBind"
 
     @abstractmethod
     def post_bind(self, pod: Pod, node_name: str) -> None:

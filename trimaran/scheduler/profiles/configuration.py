@@ -85,8 +85,8 @@ def read_setup(
         refuse_unknown(configuration.notes)
         objects, gangs = ObjectCache(), GangDirectory()
         dice = random.Random(seed)  # noqa: S311  draws a node, not a secret
-        context = PluginContext(objects, gangs, dice, preempts_shared)
-        builder = ProfileBuilder(context, binds_claims=binds_claims, allow=allow, kubernetes_version=version)
+        context = PluginContext(objects, gangs, dice, preempts_shared, binds_claims, version)
+        builder = ProfileBuilder(context, allow=allow)
         profiles = tuple(builder.build(document, place, each) for place, each in enumerate(configuration.profiles))
     except UnknownPlugin as error:
         raise error.with_remedy(allow_with) from None

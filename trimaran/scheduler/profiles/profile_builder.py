@@ -4,22 +4,20 @@ Which plugins run where is kube-scheduler's default, merged with ``plugins.multi
 points as kube-scheduler merges them. Source: ``getDefaultPlugins`` and ``expandMultiPointPlugins`` of kube-scheduler.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from scoring.kubernetes_version import LATEST_VERSION, at_least, ignores_arguments, in_tree_plugins
-from scoring.plugins.base import ScorePlugin
+from scoring.plugins.base import Plugin, ScorePlugin, points_of
 from scoring.plugins.filtering import FilterPlugin
-from scoring.plugins.node_declared_features import NodeDeclaredFeatures
-from scoring.plugins.node_name import NodeName
-from scoring.plugins.node_ports import NodePorts
-from scoring.plugins.node_unschedulable import NodeUnschedulable
-from scoring.profiles.configuration.fields import ConfigNote, FieldReader, UnknownPlugin, refuse_unknown
-from scoring.profiles.configuration.plugins import plugin_from_config, read_shape
+from scoring.profiles.configuration.fields import FieldReader, UnknownPlugin
+from scoring.profiles.configuration.installed import WATCHER_KEYS, reader_of
+from scoring.profiles.configuration.plugins import UPSTREAM_PLUGINS, read_shape
 from scoring.profiles.profile import Profile
 from scoring.profiles.scores import WeightedPlugin
-from trimaran.plugins import installed_filters, installed_plugins
+from trimaran.kube_scheduler.table import table_of
+from trimaran.plugins import installed_plugins
 from trimaran.scheduler.framework.extension_points import (
     PermitPlugin,
     PostBindPlugin,
@@ -36,18 +34,10 @@ from trimaran.scheduler.framework.node_sampling import sample_percent
 from trimaran.scheduler.framework.priority_sort import PrioritySort
 from trimaran.scheduler.framework.profile import SchedulerProfile
 from trimaran.scheduler.plugins.arguments import finish
-from trimaran.scheduler.plugins.preemption.default_preemption import DefaultPreemption
-from trimaran.scheduler.plugins.resource_claims import DynamicResources
-from trimaran.scheduler.plugins.scheduling_gates import SchedulingGates
-from trimaran.scheduler.plugins.volumes.binding import VolumeBinding
 from trimaran.scheduler.plugins.volumes.capacity_score import VolumeCapacityScore
-from trimaran.scheduler.plugins.volumes.limits import NodeVolumeLimits
-from trimaran.scheduler.plugins.volumes.restrictions import VolumeRestrictions
-from trimaran.scheduler.plugins.volumes.zone import VolumeZone
-from trimaran.scheduler.profiles.registry import PLUGINS, PluginContext, read_preemption_options
+from trimaran.scheduler.profiles.registry import PLUGINS, PluginContext
 
-# Filters in kube-scheduler's order; those that also score get their arguments from the configuration.
-_WITH_ARGUMENTS = ("TaintToleration", "NodeAffinity", "NodeResourcesFit", "PodTopologySpread", "InterPodAffinity")
+# In kube-scheduler's order.
 DEFAULT_PLUGINS: Final = (
     "SchedulingGates", "PrioritySort", "NodeName", "NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodePorts",
     "NodeResourcesFit", "VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone", "PodTopologySpread",
@@ -67,7 +57,7 @@ _POINTS = (
     "bind",
 )
 _SCORES_CAPACITY = "1.37"  # first version in which VolumeBinding scores without a feature gate
-Plugin = TypeVar("Plugin")
+Kind = TypeVar("Kind")
 
 
 class ProfileBuilder:
@@ -75,10 +65,7 @@ class ProfileBuilder:
 
     Args:
         context: parts of the scheduler that plugins may use.
-        binds_claims: bind volume claims that wait for their pod; see
-            :class:`~trimaran.scheduler.plugins.volumes.binding.VolumeBinding`.
         allow: names of plugins that may stand in a file although they are not implemented.
-        kubernetes_version: version of kube-scheduler whose plugins and rules of scoring apply.
 
     Attributes:
         kinds: kinds of objects to watch for the plugins that were built, of
@@ -86,29 +73,11 @@ class ProfileBuilder:
         annotations: names of the annotations of nodes and pods that these plugins read.
     """
 
-    def __init__(
-        self,
-        context: PluginContext,
-        *,
-        binds_claims: bool = False,
-        allow: Collection[str] = (),
-        kubernetes_version: str = LATEST_VERSION,
-    ) -> None:
-        self._context, self._allow, self._version = context, frozenset(allow), kubernetes_version
+    def __init__(self, context: PluginContext, *, allow: Collection[str] = ()) -> None:
+        self._context, self._allow, self._version = context, frozenset(allow), context.kubernetes_version
+        self._installed = {plugin.name: plugin for plugin in installed_plugins()}
         self.kinds: frozenset[str] = frozenset()
         self.annotations: frozenset[str] = frozenset()
-        objects = context.objects
-        self._factories: Mapping[str, Callable[[], FilterPlugin]] = {
-            "NodeName": NodeName,
-            "NodeUnschedulable": NodeUnschedulable,
-            "NodePorts": NodePorts,
-            "VolumeRestrictions": lambda: VolumeRestrictions(objects),
-            "NodeVolumeLimits": lambda: NodeVolumeLimits(objects),
-            "VolumeBinding": lambda: VolumeBinding(objects, binds_claims=binds_claims),
-            "VolumeZone": lambda: VolumeZone(objects),
-            "DynamicResources": DynamicResources,
-            "NodeDeclaredFeatures": NodeDeclaredFeatures,
-        }
 
     def build(self, document: Mapping[str, Any], place: int, scores: Profile) -> SchedulerProfile:
         """Return the profile.
@@ -125,45 +94,67 @@ class ProfileBuilder:
         fields = (document.get("profiles") or [{}])[place]
         self._check(fields, place, scores)
         filters: list[FilterPlugin] = []
-        registered = self._registered(fields, place, replace(self._context, filters=filters))
-        filters.extend(self._filters(fields, place, scores, registered))
-        if "DefaultPreemption" in plugins_at("postFilter", fields):
-            options = read_preemption_options(self._arguments("DefaultPreemption", fields, place), self._context)
-            objects = self._context.objects
-            registered = {
-                "DefaultPreemption": DefaultPreemption(filters, lambda: objects.budgets, self._context.dice, options),
-                **registered,
-            }
-        names = plugins_at("preEnqueue", fields)
+        plugins = self._plugins(fields, place, scores, replace(self._context, filters=filters))
+        self._check_points(fields, place, plugins)
+        filters.extend(_at("filter", FilterPlugin, plugins, fields))
         return SchedulerProfile(
-            self._with_scores(scores, registered, fields, place),
+            self._with_scores(scores, plugins, fields, place),
             tuple(filters),
-            _queue_sort(registered, fields, place),
-            pre_enqueue=(
-                *((SchedulingGates(),) if "SchedulingGates" in names else ()),
-                *_at("preEnqueue", PreEnqueuePlugin, registered, fields),
-            ),
-            pre_filters=_at("preFilter", PreFilterPlugin, registered, fields),
-            places_groups=GANG_SCHEDULING in names,
-            post_filters=_at("postFilter", PostFilterPlugin, registered, fields),
-            reserve=_unique(_of(ReservePlugin, filters), _at("reserve", ReservePlugin, registered, fields)),
-            permit=_at("permit", PermitPlugin, registered, fields),
-            pre_bind=_unique(_of(PreBindPlugin, filters), _at("preBind", PreBindPlugin, registered, fields)),
-            post_bind=_unique(_of(PostBindPlugin, filters), _at("postBind", PostBindPlugin, registered, fields)),
+            _queue_sort(plugins, fields, place),
+            pre_enqueue=_at("preEnqueue", PreEnqueuePlugin, plugins, fields),
+            pre_filters=_at("preFilter", PreFilterPlugin, plugins, fields),
+            places_groups=GANG_SCHEDULING in plugins_at("preEnqueue", fields),
+            post_filters=_at("postFilter", PostFilterPlugin, plugins, fields),
+            reserve=_at("reserve", ReservePlugin, plugins, fields),
+            permit=_at("permit", PermitPlugin, plugins, fields),
+            pre_bind=_at("preBind", PreBindPlugin, plugins, fields),
+            post_bind=_at("postBind", PostBindPlugin, plugins, fields),
             sample_percent=sample_percent(document, place),
         )
 
-    def _registered(self, fields: Mapping[str, Any], place: int, context: PluginContext) -> Mapping[str, object]:
-        """Return the enabled plugins of the registry, by name in the file's order."""
-        names = dict.fromkeys(
-            name for point in (*_POINTS, "score") for name in plugins_at(point, fields) if name in PLUGINS
-        )
-        self.kinds = self.kinds.union(*(PLUGINS[name].reads for name in names))
-        plugins = {name: PLUGINS[name].build(self._arguments(name, fields, place), context) for name in names}
+    def _plugins(
+        self, fields: Mapping[str, Any], place: int, scores: Profile, context: PluginContext
+    ) -> Mapping[str, object]:
+        """Return the enabled plugins by name; one that also scores is the same object as in the scores."""
+        missing = in_tree_plugins(LATEST_VERSION) - in_tree_plugins(self._version)
+        names = dict.fromkeys(name for point in (*_POINTS, "score") for name in plugins_at(point, fields))
+        registered = [name for name in names if name in PLUGINS and name not in missing]
+        self.kinds = self.kinds.union(*(PLUGINS[name].reads for name in registered))
+        plugins: dict[str, object] = {each.plugin.name: each.plugin for each in scores.plugins}
+        for name in names:
+            if name in self._installed and name not in plugins:
+                plugins[name] = self._build_installed(self._installed[name], fields)
+        for name in registered:
+            if name not in plugins:
+                plugins[name] = PLUGINS[name].build(self._arguments(name, fields, place), context)
         self.annotations = self.annotations.union(
             *(plugin.annotations for plugin in plugins.values() if isinstance(plugin, ReadsAnnotations))
         )
         return plugins
+
+    def _build_installed(self, plugin: type[Plugin], fields: Mapping[str, Any]) -> Plugin:
+        """Return a plugin of another package that does not score in this profile."""
+        written = [entry.get("args") for entry in fields.get("pluginConfig") or () if entry["name"] == plugin.name]
+        arguments = FieldReader(f"{plugin.name}Args", (written[0] if written else None) or {})
+        built = reader_of(plugin)(arguments)
+        finish(arguments, *WATCHER_KEYS)
+        return built
+
+    def _check_points(self, fields: Mapping[str, Any], place: int, plugins: Mapping[str, object]) -> None:
+        """Refuse a plugin at an extension point that it does not implement.
+
+        kube-scheduler's own plugins may stand where they do there, also where arrays need no work of them. Those of
+        scheduler-plugins implement other points upstream, and are not checked.
+        """
+        in_tree = table_of(self._version).plugins
+        for point in _POINTS:
+            for name in (entry["name"] for entry in _enabled(point, fields)):
+                if name in UPSTREAM_PLUGINS or not (name in in_tree or name in plugins):
+                    continue
+                points = in_tree[name] if name in in_tree else points_of(type(plugins[name]))
+                if point not in points:
+                    where, known = f"profiles[{place}].plugins.{point}", ", ".join(sorted(points))
+                    raise ValueError(f"{where}: {name} does not implement {point}, only {known}")
 
     def _arguments(self, name: str, fields: Mapping[str, Any], place: int) -> FieldReader:
         """Return a reader of a plugin's arguments in a profile; it has no fields if there are no arguments to read.
@@ -177,40 +168,12 @@ class ProfileBuilder:
                 return FieldReader(f"profiles[{place}].pluginConfig[{number}].args", entry["args"])
         return FieldReader(f"profiles[{place}].pluginConfig", {})
 
-    def _filters(
-        self, fields: Mapping[str, Any], place: int, scores: Profile, registered: Mapping[str, object]
-    ) -> list[FilterPlugin]:
-        arguments = {entry["name"]: entry.get("args") for entry in fields.get("pluginConfig") or ()}
-        known: Mapping[str, object] = {**{each.plugin.name: each.plugin for each in scores.plugins}, **registered}
-        at_filter = {entry["name"] for entry in _enabled("filter", fields)}
-        filters = []
-        for name in plugins_at("filter", fields):
-            plugin = known.get(name)
-            if plugin is None and name in self._factories and name in in_tree_plugins(self._version):
-                plugin = self._factories[name]()
-            elif plugin is None and (name in _WITH_ARGUMENTS or name in installed_filters()):
-                notes: list[ConfigNote] = []
-                plugin = plugin_from_config(
-                    name,
-                    arguments.get(name),
-                    notes,
-                    kubernetes_version=self._version,
-                    plugins=installed_plugins(),
-                )
-                refuse_unknown(notes)
-            if isinstance(plugin, FilterPlugin):
-                filters.append(plugin)
-            elif plugin is not None and name in at_filter:
-                raise ValueError(
-                    f"profiles[{place}].plugins.filter: {name} does not filter nodes; enable it at score or multiPoint"
-                )
-        return filters
-
     def _with_scores(
         self, scores: Profile, registered: Mapping[str, object], fields: Mapping[str, Any], place: int
     ) -> Profile:
         """Return the score plugins with those that read other objects than nodes and pods."""
-        plugins = list(_of(ScorePlugin, registered.values()))
+        scored = {each.plugin.name for each in scores.plugins}
+        plugins = [each for each in _of(ScorePlugin, registered.values()) if each.name not in scored]
         volumes = self._volume_score(self._arguments(VolumeCapacityScore.name, fields, place))
         if at_least(self._version, _SCORES_CAPACITY):
             plugins.append(volumes)
@@ -226,7 +189,7 @@ class ProfileBuilder:
     def _check(self, fields: Mapping[str, Any], place: int, scores: Profile) -> None:
         """Check that every enabled plugin is implemented."""
         scored = {weighted.plugin.name for weighted in scores.plugins}
-        known = {*DEFAULT_PLUGINS, *PLUGINS, *self._allow, *scored, *installed_filters()}
+        known = {*DEFAULT_PLUGINS, *PLUGINS, *self._allow, *scored, *self._installed}
         for point, plugin_set in (fields.get("plugins") or {}).items():
             for entry in (plugin_set or {}).get("enabled") or () if point in (*_POINTS, "multiPoint") else ():
                 if entry["name"] not in known:
@@ -269,24 +232,17 @@ def _score_weight(name: str, fields: Mapping[str, Any]) -> int:
     return weight
 
 
-def _at(
-    point: str, kind: type[Plugin], registered: Mapping[str, object], fields: Mapping[str, Any]
-) -> tuple[Plugin, ...]:
+def _at(point: str, kind: type[Kind], registered: Mapping[str, object], fields: Mapping[str, Any]) -> tuple[Kind, ...]:
     """Return the plugins that implement an extension point and are enabled there, in order."""
     return _of(kind, (registered[name] for name in plugins_at(point, fields) if name in registered))
 
 
-def _of(kind: type[Plugin], plugins: Iterable[object]) -> tuple[Plugin, ...]:
+def _of(kind: type[Kind], plugins: Iterable[object]) -> tuple[Kind, ...]:
     return tuple(plugin for plugin in plugins if isinstance(plugin, kind))
 
 
-def _unique(*parts: Iterable[Plugin]) -> tuple[Plugin, ...]:
-    return tuple({id(plugin): plugin for part in parts for plugin in part}.values())
-
-
 def _queue_sort(registered: Mapping[str, object], fields: Mapping[str, Any], place: int) -> QueueSortPlugin:
-    plugins: Mapping[str, object] = {PrioritySort.name: PrioritySort(), **registered}
-    orders = _at("queueSort", QueueSortPlugin, plugins, fields)
+    orders = _at("queueSort", QueueSortPlugin, registered, fields)
     if len(orders) > 1:
         first, second = orders[0].name, orders[1].name
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Plugins that a profile can enable besides kube-scheduler's default ones: gangs, and the rest of scheduler-plugins.
+"""Plugins that a profile of the scheduler can enable, next to the scores of :mod:`scoring` and installed plugins.
 
 A plugin of this list runs at each extension point that its class implements and at which the profile enables it. To add
 one: its class into :mod:`trimaran.scheduler.plugins`, an entry here, the decoder of the objects that it reads into
@@ -9,12 +9,21 @@ the right to list them into the manifests.
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
+from scoring.kubernetes_version import LATEST_VERSION
+from scoring.plugins.base import ScorePlugin
 from scoring.plugins.filtering import FilterPlugin
-from scoring.profiles.configuration.fields import FieldReader
+from scoring.plugins.node_declared_features import NodeDeclaredFeatures
+from scoring.plugins.node_name import NodeName
+from scoring.plugins.node_ports import NodePorts
+from scoring.plugins.node_unschedulable import NodeUnschedulable
+from scoring.profiles.configuration.fields import ConfigNote, FieldReader, refuse_unknown
+from scoring.profiles.configuration.plugins import plugin_from_config
 from trimaran.scheduler.framework.gang_directory import GangDirectory
 from trimaran.scheduler.framework.group_cycle import GANG_SCHEDULING
+from trimaran.scheduler.framework.priority_sort import PrioritySort
 from trimaran.scheduler.plugins.arguments import finish
 from trimaran.scheduler.plugins.disk_io import NodeDiskIO
 from trimaran.scheduler.plugins.gangs.coscheduling import Coscheduling, CoschedulingArgs
@@ -24,12 +33,18 @@ from trimaran.scheduler.plugins.node_metadata import NodeMetadata
 from trimaran.scheduler.plugins.numa.topology_match import KIND as NODE_TOPOLOGIES
 from trimaran.scheduler.plugins.numa.topology_match import NodeResourceTopologyMatch, TopologyMatchArgs
 from trimaran.scheduler.plugins.preemption.cross_node import CrossNodeArgs, CrossNodePreemption
-from trimaran.scheduler.plugins.preemption.default_preemption import PreemptionOptions
+from trimaran.scheduler.plugins.preemption.default_preemption import DefaultPreemption, PreemptionOptions
 from trimaran.scheduler.plugins.preemption.toleration import PreemptionToleration
 from trimaran.scheduler.plugins.qos_sort import QOSSort
 from trimaran.scheduler.plugins.quotas.capacity_scheduling import CapacityScheduling
+from trimaran.scheduler.plugins.resource_claims import DynamicResources
+from trimaran.scheduler.plugins.scheduling_gates import SchedulingGates
 from trimaran.scheduler.plugins.syscalls import KIND as SECCOMP_PROFILES
 from trimaran.scheduler.plugins.syscalls import SySched
+from trimaran.scheduler.plugins.volumes.binding import VolumeBinding
+from trimaran.scheduler.plugins.volumes.limits import NodeVolumeLimits
+from trimaran.scheduler.plugins.volumes.restrictions import VolumeRestrictions
+from trimaran.scheduler.plugins.volumes.zone import VolumeZone
 from trimaran.scheduler.profiles.object_cache import ObjectCache
 
 
@@ -42,6 +57,8 @@ class PluginContext:
         gangs: gangs with their pods.
         dice: draws the node at which preemption starts to search.
         preempts_shared: preempt also on nodes that other schedulers use or may use.
+        binds_claims: bind volume claims that wait for their pod; see :class:`.VolumeBinding`.
+        kubernetes_version: version of kube-scheduler whose plugins and rules of scoring apply.
         filters: filter plugins of the profile, in order; complete once the profile is built.
     """
 
@@ -49,6 +66,8 @@ class PluginContext:
     gangs: GangDirectory
     dice: random.Random
     preempts_shared: bool = False
+    binds_claims: bool = False
+    kubernetes_version: str = LATEST_VERSION
     filters: Sequence[FilterPlugin] = ()
 
 
@@ -69,13 +88,25 @@ def _coscheduling(arguments: FieldReader, context: PluginContext) -> Coschedulin
     return Coscheduling(context.gangs, CoschedulingArgs.from_config(arguments.fields, arguments.path))
 
 
-def read_preemption_options(arguments: FieldReader, context: PluginContext) -> PreemptionOptions:
-    """Return the options of a preemption; raise ValueError for arguments that are not valid."""
+def _from_scoring(name: str, arguments: FieldReader, context: PluginContext) -> ScorePlugin:
+    """Return a filter of kube-scheduler that scores, too, for a profile in which it does not score."""
+    notes: list[ConfigNote] = []
+    plugin = plugin_from_config(name, arguments.fields, notes, kubernetes_version=context.kubernetes_version)
+    refuse_unknown(notes)
+    return plugin
+
+
+def _default_preemption(arguments: FieldReader, context: PluginContext) -> DefaultPreemption:
+    objects, options = context.objects, _preemption_options(arguments, context)
+    return DefaultPreemption(context.filters, lambda: objects.budgets, context.dice, options)
+
+
+def _preemption_options(arguments: FieldReader, context: PluginContext) -> PreemptionOptions:
     return PreemptionOptions.from_config(arguments, on_shared_nodes=context.preempts_shared)
 
 
 def _preemption_toleration(arguments: FieldReader, context: PluginContext) -> PreemptionToleration:
-    objects, options = context.objects, read_preemption_options(arguments, context)
+    objects, options = context.objects, _preemption_options(arguments, context)
     return PreemptionToleration(context.filters, lambda: objects.budgets, context.dice, options, objects.priority_class)
 
 
@@ -112,7 +143,23 @@ def _qos_sort(arguments: FieldReader, _context: PluginContext) -> QOSSort:
     return QOSSort()
 
 
+_SCORE_TOO = ("TaintToleration", "NodeAffinity", "NodeResourcesFit", "PodTopologySpread", "InterPodAffinity")
 PLUGINS: Final[Mapping[str, RegisteredPlugin]] = {
+    SchedulingGates.name: RegisteredPlugin(lambda _arguments, _context: SchedulingGates()),
+    PrioritySort.name: RegisteredPlugin(lambda _arguments, _context: PrioritySort()),
+    NodeName.name: RegisteredPlugin(lambda _arguments, _context: NodeName()),
+    NodeUnschedulable.name: RegisteredPlugin(lambda _arguments, _context: NodeUnschedulable()),
+    **{name: RegisteredPlugin(partial(_from_scoring, name)) for name in _SCORE_TOO},
+    NodePorts.name: RegisteredPlugin(lambda _arguments, _context: NodePorts()),
+    VolumeRestrictions.name: RegisteredPlugin(lambda _arguments, context: VolumeRestrictions(context.objects)),
+    NodeVolumeLimits.name: RegisteredPlugin(lambda _arguments, context: NodeVolumeLimits(context.objects)),
+    VolumeBinding.name: RegisteredPlugin(
+        lambda _arguments, context: VolumeBinding(context.objects, binds_claims=context.binds_claims)
+    ),
+    VolumeZone.name: RegisteredPlugin(lambda _arguments, context: VolumeZone(context.objects)),
+    DynamicResources.name: RegisteredPlugin(lambda _arguments, _context: DynamicResources()),
+    DefaultPreemption.name: RegisteredPlugin(_default_preemption),
+    NodeDeclaredFeatures.name: RegisteredPlugin(lambda _arguments, _context: NodeDeclaredFeatures()),
     CapacityScheduling.name: RegisteredPlugin(_capacity_scheduling, frozenset({"ElasticQuota"})),
     Coscheduling.name: RegisteredPlugin(_coscheduling, frozenset({"PodGroup.scheduling.x-k8s.io"})),
     # Not an object of its own: the scheduling cycle of a profile handles these groups itself.
