@@ -86,8 +86,10 @@ def check_spelling(owner: Any, names: frozenset[str], where: str) -> None:
         where: path of the object, for the message.
 
     Raises:
-        ValueError: a key is misspelled.
+        ValueError: a key is misspelled, or the owner is a text, a number or a list, whose fields would be missing.
     """
+    if isinstance(owner, str | int | float | list):
+        raise ValueError(f"{where}: must be a mapping, got {quoted(owner)}")  # noqa: TRY004  a user's mistake
     if type(owner) is dict and (found := _misspelled(tuple(owner), names)):
         raise ValueError(f"{where}.{found[0]}: is no field; did you mean {found[1]}?")
 

@@ -51,6 +51,7 @@ _WHOLE_POD = frozenset({CPU, MEMORY})
 _HUGE_PAGES = "hugepages-"
 # Fields that are read. A misspelled one in a file raises, because requests that nobody counts would overfill a node.
 # The API server drops it, and an object of a newer one may have a field whose name is nearly one of these.
+_AFFINITY = frozenset({"nodeAffinity", "podAffinity", "podAntiAffinity"})
 _OBJECT = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 _POD_SPEC = frozenset({
     "affinity", "containers", "hostNetwork", "initContainers", "nodeName", "nodeSelector", "overhead", "priority",
@@ -487,6 +488,7 @@ def _check_pod_spelling(pod: Any, spec: Any, where: str) -> None:
     check_spelling(pod, _OBJECT, "pod")
     check_spelling(spec, _POD_SPEC, where)
     check_spelling(get(spec, "resources"), _RESOURCES, f"{where}.resources")
+    check_spelling(get(spec, "affinity"), _AFFINITY, f"{where}.affinity")
     for kind in ("containers", "initContainers"):
         for index, container in enumerate(get_list(spec, kind, where)):
             check_spelling(container, _CONTAINER, f"{where}.{kind}[{index}]")

@@ -114,10 +114,16 @@ def test_a_datetime_is_read():
         ({"spec": {"containers": [], "nodeselector": {}}}, "spec.nodeselector: .* nodeSelector"),
         ({"spec": {"containers": [], "toleration": []}}, "spec.toleration: .* tolerations"),
         ({"Spec": {}}, "pod.Spec: .* spec"),
+        ({"spec": {"affinity": {"podAntiaffinity": {}}}}, "spec.affinity.podAntiaffinity: .* podAntiAffinity"),
+        ({"spec": []}, "web: spec: must be a mapping"),
+        ({"spec": {"affinity": "hostname"}}, "spec.affinity: must be a mapping, got 'hostname'"),
+        ({"spec": {"resources": "1"}}, "spec.resources: must be a mapping"),
+        ({"spec": {"containers": ["web"]}}, r"spec.containers\[0\]: must be a mapping"),
+        ({"spec": {"containers": [{"resources": ["cpu"]}]}}, r"containers\[0\].resources: must be a mapping"),
     ],
 )
 def test_a_misspelled_field_is_refused(changed, problem):
-    """A field of another spelling raises, so that no request is missing in silence; fields that are not known pass."""
+    """A field of another spelling raises, so that no request is missing in silence; so does a field of another type."""
     with pytest.raises(ValueError, match=problem):
         Pod.from_k8s({"metadata": {"name": "web"}, **changed})
     newer = {"ofANewerVersion": {}, "containers": [{"resources": {"requests": {"cpu": 1}, "ofANewerVersion": {}}}]}
@@ -139,6 +145,8 @@ def test_an_object_of_the_api_server_has_no_misspelled_fields():
         ({"status": {"Capacity": {}}}, "status.Capacity: .* capacity"),
         ({"spec": {"taint": []}}, "spec.taint: .* taints"),
         ({"statuss": {}}, "node.statuss: .* status"),
+        ({"status": ["cpu"]}, "node n1: status: must be a mapping"),
+        ({"spec": "cordoned"}, "node n1: spec: must be a mapping"),
     ],
 )
 def test_a_misspelled_field_of_a_node_is_refused(changed, problem):

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,40 @@ def test_findings_about_coverage_name_their_window() -> None:
         output = CliRunner().invoke(main, ["doctor", "--watcher", fake.url]).output
     assert "low coverage: vm, 15m: only 2% has samples; vm, 5m: only 5% has samples" in output
     assert "flatline: vm: it never changes\n" in output
+
+
+@pytest.mark.parametrize(("age", "fails"), [(0, False), (899, False), (900, True)])
+def test_windows_that_fill_are_starting(age: int, fails: bool) -> None:
+    """Low coverage fails once it lasts longer than its window; before, one step says that the windows fill."""
+    found = [
+        {"kind": "low_coverage", "node": name, "window": "15m", "message": "only 20% has samples", "since": 1000}
+        for name in ("a", "b")
+    ]
+    metrics = {
+        "timestamp": 1000 + age, "window": {"duration": "15m", "start": 1, "end": 2}, "source": "Kubelet",
+        "data": {"NodeMetricsMap": {"a": {"metrics": [], "tags": {}, "metadata": {}}}},
+    }  # fmt: skip
+    health = {"reasons": [], "warnings": ["low_coverage: only 20% has samples (a, 15m)"], "age_seconds": {}}
+    bodies = {"/watcher": metrics, "/findings": {"findings": found}, "/watcher/health": health}
+    with serving(lambda handler: reply(handler, bodies.get(handler.path, {}))) as fake:
+        checks = list(examine_watcher(ServiceConnection(fake.url)))
+    assert [check.step for check in checks if not check.ok] == (["low coverage"] if fails else [])
+    texts = [check.message for check in checks if check.step == "watcher: windows"]
+    assert [text.startswith("starting: 15m: only 20% has samples") for text in texts] == ([] if fails else [True])
+
+
+@pytest.mark.parametrize("why", ["no metrics yet", "connection refused"])
+def test_a_watcher_before_its_first_fetch_is_starting(why: str) -> None:
+    """No metrics before the first fetch has ended are no failure; after a failed fetch they are one."""
+    health = {"reasons": [f"windows 15m, 10m: {why}"], "warnings": [], "age_seconds": {}}
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        reply(handler, health if handler.path == "/watcher/health" else {"code": "no_metrics"}, 503)
+
+    with serving(answer) as fake:
+        checks = list(examine_watcher(ServiceConnection(fake.url)))
+    failed = [check.step for check in checks if not check.ok]
+    assert failed == ([] if why == "no metrics yet" else ["watcher: health", "watcher: metrics"])
 
 
 def test_open_findings_become_failed_steps(watch: Start, tmp_path: Path) -> None:

@@ -65,6 +65,19 @@ def test_the_last_page_has_what_was_never_measured() -> None:
     assert [each["name"] for each in api.get("/workloads?namespace=ns-1").json["not_measured"]] == ["lost-1"]
 
 
+def test_what_was_never_measured_is_listed_where_nothing_else_is() -> None:
+    """A cluster whose containers all end before they are measured has a list of them, in both views; none is a 404."""
+    api = Api()
+    assert api.get("/workloads").status_code == 404
+    use, _ = measured(0)
+    lost = RunningPod(PodTemplate(Workload("shop", "Job", "lost"), "", (ContainerResources("main"),)), 1.0)
+    api.watcher.workloads.observe(use, {PodKey("shop", "lost-1"): lost})
+    page = api.get("/workloads").json
+    validate(page, "Workloads")
+    assert page["workloads"] == []
+    assert [each["name"] for each in page["not_measured"]] == ["lost"]
+
+
 def test_a_workload_has_its_containers_in_absolute_amounts(learned: Api) -> None:
     """One workload has the learner's numbers, those of each container, and its use by the hour of the day."""
     table, containers = learned.watcher.workloads.table(), learned.watcher.workloads.containers()

@@ -109,6 +109,8 @@ def explain(pod: str, url: str, token_file: Path | None) -> None:
         if "gain" in found:
             interval = f"{found['gain']:.3f}, its interval begins at {found['low']:.3f}"
             echo(f"  best move: to {found['target']}, predicted gain {interval}; min_gain {found['min_gain']:g}")
+        if "hidden_cores" in found:
+            echo(f"  hidden demand: up to {found['hidden_cores']:.2f} cores more than its use, as its node was full")
         if found.get("coldest_target"):
             echo(f"  coldest target: {found['coldest_target']}")
 

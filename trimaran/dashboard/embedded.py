@@ -136,9 +136,13 @@ class _EmbeddedReader:
     def workload_document(self) -> dict[str, Any]:
         """Return all workloads with their containers and recommended requests, as ``GET /workloads`` does."""
         index = self._indexed()
-        unchecked = list(self._watcher.workloads.unchecked)
-        items = workload_items(index, index.workloads)
-        return {"timestamp": index.table.timestamp, "not_checked": unchecked, "workloads": items}
+        learned = self._watcher.workloads
+        return {
+            "timestamp": index.table.timestamp,
+            "not_checked": list(learned.unchecked),
+            "workloads": workload_items(index, index.workloads),
+            "not_measured": [each.as_document() for each in learned.unmeasured],
+        }
 
     def workload_detail(self, workload: Workload) -> dict[str, Any]:
         """Return one workload, as ``GET /workloads/<namespace>/<kind>/<name>`` does; empty for an unknown one."""
@@ -177,7 +181,7 @@ class _EmbeddedReader:
         self._check_pods()
         learned = self._watcher.workloads
         table = learned.table()
-        if not table.workloads:
+        if not table.workloads and not learned.unmeasured:
             raise NoMetrics("the use of no workload is known")
         with self._lock:
             if self._index is None or self._index.table is not table:

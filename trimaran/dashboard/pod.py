@@ -19,6 +19,7 @@ from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.extender import Decisions
 from trimaran.dashboard.page_context import PageContext
 from trimaran.extender.decisions.manifest import pod_manifest
+from trimaran.planning.file_gaps import file_gaps
 from trimaran.plugins import read_scheduler_file
 
 PATH, TITLE = "/pod", "Pod"
@@ -99,12 +100,13 @@ def register(app: Dash, current: CurrentData, context: PageContext) -> None:
     def show(clicks: int | None, pod: str | None, configuration: str | None, nodes: str | None) -> tuple[Any, str]:
         del clicks
         try:
-            scores = score_pod(current(), pod or "", configuration or "", nodes or "", context)
+            scores, notes = score_pod(current(), pod or "", configuration or "", nodes or "", context)
         except (ClientError, ValueError, KeyError) as error:
             return None, str(error.args[0] if isinstance(error, KeyError) and error.args else error)
         feasible = int((scores.total != INFEASIBLE).sum())
         name = f"{scores.pod.namespace}/{scores.pod.name}"
-        return _ranking(scores), f"{name}: {feasible} of {len(scores.names)} nodes are feasible; pods count by requests"
+        status = f"{name}: {feasible} of {len(scores.names)} nodes are feasible; pods count by requests"
+        return _ranking(scores), "; ".join((status, *notes))
 
     if not is_filled(context):
         return
@@ -206,8 +208,10 @@ def _decided_pods(decisions: Decisions) -> list[str]:
     return [decision["pod"] for decision in decisions.recent()]
 
 
-def score_pod(data: DashboardData, pod: str, configuration: str, nodes: str, context: PageContext) -> Scores:
-    """Score the nodes for a pod, and return the scores of all nodes.
+def score_pod(
+    data: DashboardData, pod: str, configuration: str, nodes: str, context: PageContext
+) -> tuple[Scores, tuple[str, ...]]:
+    """Score the nodes for a pod; return the scores of all nodes, and notes about what files of nodes cannot have.
 
     Args:
         data: metrics that the viewer may see.
@@ -227,7 +231,9 @@ def score_pod(data: DashboardData, pod: str, configuration: str, nodes: str, con
     # As kube-scheduler does, by the pod's schedulerName; a pod of another scheduler is scored by the first profile.
     profile = read.profile(wanted.scheduler_name if wanted.scheduler_name in names else next(iter(names), None))
     judged = FallbackPolicy("open").judge(table_, data.snapshot(), time.time())
-    return profile.prepare(table_, judged).score(wanted, table_.feasible(wanted))
+    scores = profile.prepare(table_, judged).score(wanted, table_.feasible(wanted))
+    is_live = not nodes.strip() and context.nodes_file is None
+    return scores, () if is_live else tuple(file_gaps(wanted, table_, scores.plugins))
 
 
 def _node_table(nodes: str, context: PageContext) -> NodeTable:

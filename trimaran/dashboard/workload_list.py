@@ -46,6 +46,7 @@ class WorkloadList:
         wasted: unused part of the requests.
         changes: changes that the containers' requests need, such as ``lower``, ``raise``; "" without any.
         reasons: reasons why requests are not lowered; "" without any.
+        unmeasured: containers of running pods that were never measured: their workload, container, pods and reason.
     """
 
     timestamp: float
@@ -57,6 +58,7 @@ class WorkloadList:
     wasted: Float64s
     changes: tuple[str, ...]
     reasons: tuple[str, ...]
+    unmeasured: tuple[tuple[Workload, str, int, str], ...] = ()
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Self:
@@ -68,6 +70,7 @@ class WorkloadList:
         try:
             newest = float(document["timestamp"])
             read = [read_workload(item, newest) for item in document["workloads"]]
+            unmeasured = tuple(map(_unmeasured, document.get("not_measured", ())))  # an older watcher has none
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadAnswer(
                 f"the watcher does not recommend requests; is it an older version? ({type(error).__name__}: {error})"
@@ -82,6 +85,7 @@ class WorkloadList:
             np.array([[each.wasted(resource) for each in read] for resource in RESOURCES]).reshape(2, len(read)),
             tuple(", ".join(_texts(each, "verdict", CHANGES[:2])) for each in read),
             tuple("; ".join(_texts(each, "reason")) for each in read),
+            unmeasured,
         )
 
     def matching(self, search: str, namespace: str, change: str) -> Int64s:
@@ -96,12 +100,15 @@ class WorkloadList:
             [
                 place
                 for place, (workload, needed) in enumerate(zip(self.workloads, self.changes, strict=True))
-                if (not namespace or workload.namespace == namespace)
-                and (not search or search in f"{workload.kind}/{workload.name}")
+                if _matches(workload, search, namespace)
                 and (change not in CHANGES or (change in needed if change != "keep" else not needed))
             ],
             np.int64,
         )
+
+    def matching_unmeasured(self, search: str, namespace: str) -> list[tuple[Workload, str, int, str]]:
+        """Return the containers that were never measured and match both filters, as :meth:`matching` does."""
+        return [each for each in self.unmeasured if _matches(each[0], search, namespace)]
 
     def order(self, chosen: Int64s, sort: str) -> Int64s:
         """Return some workloads in the order of a column, the largest first; by ``name`` in their own order."""
@@ -160,6 +167,17 @@ class WorkloadList:
         if values is None:
             return rows
         return [rows[row] for row in np.argsort(-total(values), kind="stable").tolist()]
+
+
+def _matches(workload: Workload, search: str, namespace: str) -> bool:
+    return (not namespace or workload.namespace == namespace) and (
+        not search or search in f"{workload.kind}/{workload.name}"
+    )
+
+
+def _unmeasured(item: Mapping[str, Any]) -> tuple[Workload, str, int, str]:
+    workload = Workload(*(str(item[name]) for name in Workload._fields))
+    return workload, str(item["container"]), int(item["pods"]), str(item["reason"])
 
 
 def _sums(read: Sequence[AdvisedWorkload], amount: Any) -> Float64s:

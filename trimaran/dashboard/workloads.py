@@ -8,6 +8,7 @@ from dash import Dash, Input, Output, dcc, html
 from pydantic import validate_call
 
 from client.errors import ClientError
+from runtime.kubernetes.workloads import Workload
 from trimaran.dashboard import workload_details
 from trimaran.dashboard.components import (
     CurrentData,
@@ -69,6 +70,7 @@ def layout(data: DashboardData, query: Query, _context: PageContext) -> list[Any
         ),
         html.P("", id="workloads-status", role="status"),
         html.Div(id="workloads-table"),
+        html.Div(id="workloads-unmeasured"),
     ]
 
 
@@ -78,6 +80,7 @@ def register(app: Dash, current: CurrentData, _context: PageContext) -> None:
     @app.callback(
         Output("workloads-table", "children"),
         Output("workloads-status", "children"),
+        Output("workloads-unmeasured", "children"),
         Input("workloads-by", "data"),
         Input("workloads-change", "data"),
         Input("workloads-sort", "data"),
@@ -88,17 +91,18 @@ def register(app: Dash, current: CurrentData, _context: PageContext) -> None:
     @validate_call
     def show(
         by: str, change: str, sort: str, search: str | None, namespace: str | None, page: int | None
-    ) -> tuple[Any, str]:
+    ) -> tuple[Any, str, Any]:
         try:
             workloads = current().workloads()
         except ClientError as error:
-            return None, str(error)
+            return None, str(error), None
+        unmeasured = _unmeasured_table(workloads.matching_unmeasured(search or "", namespace or ""))
         chosen = workloads.matching(search or "", namespace or "", change)
         if by == "namespace":
-            return _shown(workloads.by_namespace(chosen, sort), page, "namespaces")
+            return *_shown(workloads.by_namespace(chosen, sort), page, "namespaces"), unmeasured
         ordered = workloads.order(chosen, sort).tolist()
         shown, status = _page(ordered, page, "workloads")
-        return _table(workloads.rows(shown)), status
+        return _table(workloads.rows(shown)), status, unmeasured
 
 
 def _shown(rows: Sequence[WorkloadRow], page: int | None, what: str) -> tuple[Any, str]:
@@ -111,6 +115,18 @@ def _page(items: Sequence[Any], page: int | None, what: str) -> tuple[Sequence[A
     pages = max(1, -(-len(items) // ROWS))
     page = min(max(1, page or 1), pages)
     return items[(page - 1) * ROWS : page * ROWS], f"{len(items)} {what}, page {page} of {pages}"
+
+
+def _unmeasured_table(containers: Sequence[tuple[Workload, str, int, str]]) -> Any:
+    """Return a table of the containers that were never measured, the first of them; None without any."""
+    if not containers:
+        return None
+    more = f", the first {ROWS} of {len(containers)}" if len(containers) > ROWS else ""
+    rows = [
+        [f"{workload.kind}/{workload.name}", workload.namespace, container, str(pods), reason]
+        for workload, container, pods, reason in containers[:ROWS]
+    ]
+    return table(f"Not measured{more}", ["Workload", "Namespace", "Container", "Pods", "Reason"], rows, wraps=True)
 
 
 def _table(rows: Sequence[WorkloadRow]) -> Any:

@@ -18,6 +18,7 @@ from runtime.kubernetes.objects import CPU, DISK, MEMORY, NETWORK
 from runtime.kubernetes.scheduling_rules import SchedulingRules
 from scoring import MetricsTable, NodeTable, Pod
 from scoring.arrays import Bools, Float64s, Int64s
+from trimaran.planning.file_gaps import uncounted_rules
 from trimaran.planning.problem import Problem
 from watcher.model import MetricType, Operator, WatcherMetrics
 
@@ -187,7 +188,7 @@ def read_batch(
     if not pending:
         note = f", except {len(skipped)} that are left to the scheduler" if skipped else ""
         raise ValueError("there are no pods that wait for a node" + note)
-    notes: list[str] = []
+    notes = list(uncounted_rules([each.pod for each in pending], nodes))
     usable = np.flatnonzero((nodes.capacity(CPU) > 0) & (nodes.capacity(MEMORY) > 0))
     if not len(usable):
         raise ValueError("no node has cpu and memory in status.capacity")

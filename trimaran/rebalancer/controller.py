@@ -223,7 +223,6 @@ class Rebalancer:
             self._outage.failed(why)
             self._publish(MovePlan(nothing=why), None, ledger, acts=acts)
             return
-        self._outage.worked()
         look = self._look()
         ledger = self._measure(look, ledger)
         self._search(look, ledger, term, acts=acts)
@@ -239,6 +238,7 @@ class Rebalancer:
         if plan.nothing:
             self._outage.failed(plan.nothing)
         else:  # the watcher's clock agrees with ours
+            self._outage.worked()
             ledger = ledger.pruned(look.now)
         inputs = {
             "use_age_seconds": round(look.now - look.use.timestamp),

@@ -76,6 +76,7 @@ class MovePlan:
         steps: number of past steps that the plan uses.
         prospects: best move of each of the pods that would relieve their nodes most, by UID, also where it gains too
             little: target, gain, and lower end of the gain's interval.
+        hidden: CPU that each pod may need in addition to its use, because its node was saturated, by UID, cores.
         min_gain: least gain of a move.
         missing: number of further searches that must find a node, by its name.
     """
@@ -89,6 +90,7 @@ class MovePlan:
     hot: frozenset[str] = frozenset()
     steps: int = 0
     prospects: Mapping[str, tuple[str, float, float]] = field(default_factory=dict)
+    hidden: Mapping[str, float] = field(default_factory=dict)
     min_gain: float = 0.0
     missing: Mapping[str, int] = field(default_factory=dict)
 
@@ -149,6 +151,7 @@ class _Search:
         # The sum of the pods leaves out what runs outside of pods, and pods whose use is not known.
         self._levels = np.maximum(cpu, [measured.get(name, 0.0) for name in self._names]), memory
         self._needed = demand_bounds(look, self._arrays, use[0], measured)
+        self._hidden = self._hidden_demand()
         self._add_hidden_demand()
         roles = NodeRoles(look, rules, self._caps, self._cooldowns, use, capacity, measured)
         self._sources, self._targets = roles.sources(), roles.targets()
@@ -179,6 +182,7 @@ class _Search:
             hot=hot,
             steps=self._steps,
             prospects=prospects,
+            hidden=self._hidden,
             min_gain=self._rules.min_gain,
             missing={name: self._looks.missing(name) for name in hot},
         )
@@ -296,6 +300,12 @@ class _Search:
                 row = self._look.table.row(record.node)
                 self._levels[0][row] += 100 * record.hidden / max(float(capacity[row]), 1e-9)
 
+    def _hidden_demand(self) -> dict[str, float]:
+        """Return the CPU that pods may need in addition to their use in the last hour, by UID, cores."""
+        more = self._needed - self._arrays.problem.cpu[:, -HOUR_STEPS:].mean(axis=1, dtype=np.float64)
+        members = self._arrays.members
+        return {members[place].pod.uid: float(more[place]) for place in np.flatnonzero(more[: len(members)] > 0)}
+
     def _own_use(self, place: int) -> tuple[float, float]:
         """Return the mean CPU and memory use of a pod in the last hour, cores and GiB."""
         problem, periods = self._arrays.problem, HOUR_STEPS // PERIOD_STEPS
@@ -352,6 +362,6 @@ class _Search:
             planned_at=self._look.now,
             startup=max(0.0, (facts.ready_at or 0.0) - facts.created_at),
             cores=float(self._arrays.problem.cpu[move.pod, -PERIOD_STEPS:].mean(dtype=float)),
-            hidden=max(0.0, float(self._needed[move.pod]) - self._own_use(move.pod)[0]),
+            hidden=self._hidden.get(pod.uid, 0.0),
             restarts_before=facts.restarts,
         )

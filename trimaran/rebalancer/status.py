@@ -95,6 +95,8 @@ def explanation(published: PublishedPlan, pod: str) -> dict[str, Any] | None:
     if row.uid in plan.prospects:
         target, gain, low = plan.prospects[row.uid]
         shown |= {"target": target, "gain": gain, "low": low}
+    if hidden := plan.hidden.get(row.uid, 0.0):
+        shown["hidden_cores"] = hidden
     targets = [name for name in look.table.names if name not in plan.targets and name != node]
     coldest = min(targets, key=lambda name: look.measured.get(name, 100.0), default="")
     return {**shown, "min_gain": plan.min_gain, "coldest_target": coldest}
@@ -108,7 +110,8 @@ def _no_move(published: PublishedPlan, uid: str, node: str) -> tuple[str, str]:
     if uid not in plan.prospects:
         if node not in plan.hot:
             return "no_gain", f"no move from its node {node} would gain rebalance.min_gain ({plan.min_gain:g})"
-        return "others_first", f"other pods would relieve its node {node} more, or no node has capacity for it"
+        bound = " below rebalance.target_percent, with its hidden demand" if uid in plan.hidden else ""
+        return "others_first", f"other pods would relieve its node {node} more, or no node has capacity for it{bound}"
     target, gain, low = plan.prospects[uid]
     best = f"its best move, to {target}, would gain {gain:.3f}"
     if gain <= plan.min_gain:

@@ -189,10 +189,7 @@ class _Views:
                 if all(getattr(each.workload, key) == wanted[key] for key in wanted)
                 and (sees_all or may_see(each.workload.namespace))
             )
-            body["not_measured"] = [
-                {**each.workload._asdict(), "container": each.container, "pods": each.pods, "reason": each.reason}
-                for each in islice(unmeasured, _MAX_UNMEASURED)
-            ]
+            body["not_measured"] = [each.as_document() for each in islice(unmeasured, _MAX_UNMEASURED)]
         return responses.json_response(body)
 
     def totals(self) -> HttpResponse:
@@ -212,7 +209,9 @@ class _Views:
 
     def _indexed(self) -> WorkloadIndex:
         """Return the workloads of the newest round, with their containers and recommendations."""
-        table, index = self._table(), self._index
+        table, index = self._learned.table(), self._index
+        if not table.workloads and not self._learned.unmeasured:
+            raise self._not_known()
         if index is None or index.table is not table:
             containers = self._learned.containers()
             advice = recommend(containers, RULES[self._learned.rule], self._learned.autoscaling)
@@ -222,8 +221,11 @@ class _Views:
     def _table(self) -> "WorkloadTable":
         table = self._learned.table()
         if not table.workloads:
-            raise NotServed(MetricsCode.NO_METRICS, "the use of no workload is known", self._why_empty())
+            raise self._not_known()
         return table
+
+    def _not_known(self) -> NotServed:
+        return NotServed(MetricsCode.NO_METRICS, "the use of no workload is known", self._why_empty())
 
 
 def _limit(text: str | None) -> int:

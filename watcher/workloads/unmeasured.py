@@ -1,7 +1,7 @@
 """Containers of running pods of which nothing is measured, each with the reason: what a join with the use drops."""
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from runtime.kubernetes.workloads import Workload
 from watcher.workload_table import ContainerKey
@@ -22,6 +22,10 @@ class UnmeasuredContainer(NamedTuple):
     container: str
     pods: int
     reason: str
+
+    def as_document(self) -> dict[str, Any]:
+        """Return an item of ``not_measured`` of ``GET /workloads``."""
+        return {**self.workload._asdict(), "container": self.container, "pods": self.pods, "reason": self.reason}
 
 
 def unmeasured(

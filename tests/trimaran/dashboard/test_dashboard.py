@@ -247,9 +247,12 @@ def test_a_pod_is_scored_as_on_the_command_line(watched, data, tmp_path):
     texts = {"nodes": json.dumps({"kind": "List", "items": items}), "pod": pod._POD, "config": pod._CONFIGURATION}
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
-    scores = pod.score_pod(data, texts["pod"], texts["config"], "", PageContext(nodes_file=tmp_path / "nodes"))
-    pasted = pod.score_pod(data, texts["pod"], texts["config"], texts["nodes"], PageContext())
+    scores, _ = pod.score_pod(data, texts["pod"], texts["config"], "", PageContext(nodes_file=tmp_path / "nodes"))
+    pasted, _ = pod.score_pod(data, texts["pod"], texts["config"], texts["nodes"], PageContext())
     assert scores.ranking() == pasted.ranking()
+    spread = texts["config"].replace("LoadVariationRiskBalancing, weight", "PodTopologySpread, weight")
+    _, notes = pod.score_pod(data, texts["pod"], spread, texts["nodes"], PageContext())
+    assert [note.startswith("files have no Services") for note in notes] == [True]
     files = [f"--{name}={tmp_path / name}" for name in texts]
     result = CliRunner().invoke(main, ["score", "--watcher", watched[0].url, *files, "-o", "json"])
     ranked = yaml.safe_load(result.stdout)["nodes"]

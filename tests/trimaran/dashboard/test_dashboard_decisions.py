@@ -197,11 +197,11 @@ def test_a_pod_is_scored_on_the_live_cluster(running):
         assert (yaml.safe_load(manifest)["metadata"]["name"], "from the cluster, with" in status) == ("web-3", True)
         assert "nodeName" not in manifest
         with ServiceClient(running[0]) as client:
-            scores = pod.score_pod(DashboardData(client), manifest, pod._CONFIGURATION, "", context)
+            scores, _ = pod.score_pod(DashboardData(client), manifest, pod._CONFIGURATION, "", context)
         assert set(scores.names) == set(NAMES)
         assert list(scores.plugins) == ["LoadVariationRiskBalancing", "TargetLoadPacking"]
         with ServiceClient(running[0]) as client:  # a file with several profiles: that of the pod's scheduler
-            scores = pod.score_pod(DashboardData(client), manifest, json.dumps(CONFIGURATION), "", context)
+            scores, _ = pod.score_pod(DashboardData(client), manifest, json.dumps(CONFIGURATION), "", context)
         assert scores.plugins["LoadVariationRiskBalancing"].weighted.weight == 1
         assert pod.manifest_text(context, "default/none") == ("", "the API server has no pod default/none")
         running[2].forbidden.add(("", "pods", "list"))

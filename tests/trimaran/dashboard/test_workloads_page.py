@@ -56,12 +56,39 @@ def texts(content: Any) -> str:
 
 def test_the_embedded_reader_returns_what_the_routes_return(api: Api, reader: _EmbeddedReader, document: Any) -> None:
     """Measured workloads, one of them and totals are those of the API; an unknown workload is empty."""
-    page = {key: value for key, value in document.items() if key not in {"total", "not_measured"}}
+    page = {key: value for key, value in document.items() if key != "total"}
     assert reader.workload_document() == page
     one = Workload(*(document["workloads"][3][key] for key in Workload._fields))
     assert reader.workload_detail(one) == api.get("/workloads/" + "/".join(one)).json
     assert reader.workload_detail(Workload("a", "b", "c")) == {}
     assert len(reader.workload_totals()) == len(api.get("/workloads/totals").json["times"])
+
+
+def test_what_was_never_measured_has_a_table_with_its_reason(document: Any) -> None:
+    """Containers without a measurement are shown with the reason, by the filters of the page."""
+    lost = [
+        {
+            "namespace": name,
+            "kind": "Job",
+            "name": f"lost-{name}",
+            "container": "main",
+            "pods": 2,
+            "reason": f"why {name}",
+        }
+        for name in ("a", "b")
+    ]
+    known = WorkloadList.read({**document, "not_measured": lost})
+    shown = texts(workloads._unmeasured_table(known.matching_unmeasured("Job/lost", "b")))
+    assert "Not measured" in shown
+    assert [why in shown for why in ("why a", "why b")] == [False, True]
+    many = texts(workloads._unmeasured_table(known.unmeasured * 30))
+    assert "the first 50 of 60" in many
+    older = WorkloadList.read({key: value for key, value in document.items() if key != "not_measured"})
+    assert workloads._unmeasured_table(older.unmeasured) is None
+    only = WorkloadList.read({**document, "workloads": [], "not_measured": lost})
+    assert not only.matching("", "", "all").size
+    assert not only.by_namespace(only.matching("", "", "all"), "pods")
+    assert only.order(only.matching("", "", "all"), "waste CPU").tolist() == []
 
 
 def test_rows_are_sums_over_the_running_pods(document: Any) -> None:

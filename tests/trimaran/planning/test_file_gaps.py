@@ -3,6 +3,7 @@
 import pytest
 
 from scoring import NodeTable, Pod
+from trimaran.planning.cluster import read_batch, read_pending_pods
 from trimaran.planning.file_gaps import file_gaps
 
 PLUGINS = ("InterPodAffinity", "PodTopologySpread")
@@ -38,3 +39,35 @@ def test_services_are_a_note():
     """A pod without constraints of its own would be spread by the selectors of its Services."""
     (note,) = file_gaps(Pod.from_k8s(manifest("x", topologySpreadConstraints=[])), NodeTable.from_k8s(NODES), PLUGINS)
     assert "files have no Services" in note
+
+
+@pytest.mark.parametrize(
+    ("key", "operator", "values", "noted"),
+    [
+        ("kubernetes.io/metadata.name", "In", ["default"], True),
+        ("kubernetes.io/metadata.name", "In", ["other"], False),
+        ("team", "In", ["a"], True),  # the files do not have this label, so it may hold
+    ],
+)
+def test_a_plan_notes_placed_pods_that_avoid_its_pods(key, operator, values, noted):
+    """Required anti-affinity of placed pods is not checked by a plan, so it is a note."""
+    avoiding = manifest("avoiding", ["x"], "podAntiAffinity", nodeName="n")
+    (term,) = avoiding["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    term["namespaceSelector"] = {"matchExpressions": [{"key": key, "operator": operator, "values": values}]}
+    avoiding["metadata"]["namespace"] = "elsewhere"
+    amounts = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+    nodes = NodeTable.from_k8s(
+        [{"metadata": {"name": "n"}, "status": {"capacity": amounts, "allocatable": amounts}}],
+        [{**avoiding, "status": {"phase": "Running"}}],
+    )
+    plain = manifest("plain", topologySpreadConstraints=[])
+    notes = read_batch(nodes, *read_pending_pods([plain])).notes
+    assert [note for note in notes if "anti-affinity to 1 of 1 pods" in note] == [*notes] * noted
+    preferring = read_batch(nodes, *read_pending_pods([manifest("spread")])).notes
+    assert any("1 of 1 pods prefer nodes by the pods on them" in note for note in preferring)
+
+
+def test_a_pod_without_containers_is_a_note():
+    """The API server refuses a pod without containers; a file with one was probably cut."""
+    (note,) = file_gaps(Pod.from_k8s({"metadata": {"name": "x"}, "spec": None}), NodeTable.from_k8s(NODES), [])
+    assert note.startswith("default/x has no containers")

@@ -563,6 +563,22 @@ def test_an_outage_of_the_watcher_moves_nothing() -> None:
     assert "not up to date" in controlled.rebalancer.published.plan.nothing
 
 
+def test_searches_without_a_plan_are_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """While searches find no usable input, the log says so once, and once that the searches go on."""
+    caplog.set_level("INFO")
+    controlled = Controlled(hot_and_cold(), "observe")
+    controlled.world.use_age = 5000
+    controlled.run(cycles=5)
+
+    def lines() -> list[str]:
+        return [each.getMessage() for each in caplog.records if "search" in each.getMessage()]
+
+    assert lines() == ["no search for moves"]
+    controlled.world.use_age = 60
+    controlled.run(cycles=3)
+    assert lines() == ["no search for moves", "moves are searched for again"]
+
+
 def test_the_holdout_is_recorded() -> None:
     """Held moves are in the ledger, and are measured after the time; the gains are given by group."""
     rules = replace(RULES, holdout_percent=49, measure=900.0)
@@ -627,6 +643,12 @@ def test_the_explanation_has_the_numbers_that_decide() -> None:
     found = explanation(replace(published, plan=replace(published.plan, moves=(), stays={}, missing={})), name)
     assert found is not None
     assert (found["target"], found["gain"], found["low"]) == (target, gain, low)
+    assert "hidden_cores" not in found
+    hidden = replace(published.plan, moves=(), stays={}, missing={}, prospects={}, hidden={uid: 0.5})
+    found = explanation(replace(published, plan=hidden), name)
+    assert found is not None
+    assert found["hidden_cores"] == 0.5
+    assert "below rebalance.target_percent, with its hidden demand" in found["text"]
 
 
 @pytest.mark.parametrize(
