@@ -31,12 +31,14 @@ def file_gaps(pod: Pod, nodes: NodeTable, plugins: Collection[str]) -> Iterator[
 
 
 def uncounted_rules(pods: Sequence[Pod], nodes: NodeTable) -> Iterator[str]:
-    """Yield a note for each kind of rule between pods that a plan does not count, with the number of its pods.
+    """Yield a note for each kind of what a plan does not count, such as rules between pods, with the number of pods.
 
     Args:
         pods: pods to be placed.
         nodes: nodes with the placed pods.
     """
+    if empty := sum(not pod.containers for pod in pods):
+        yield f"{empty} of {len(pods)} pods have no containers (spec.containers): they count as pods without requests"
     preferring = sum(
         bool(rules.preferred_affinity_terms or rules.preferred_anti_affinity_terms or rules.spread)
         for rules in (pod.scheduling for pod in pods)

@@ -4,7 +4,7 @@ import pytest
 
 from scoring import NodeTable, Pod
 from trimaran.planning.cluster import read_batch, read_pending_pods
-from trimaran.planning.file_gaps import file_gaps
+from trimaran.planning.file_gaps import file_gaps, uncounted_rules
 
 PLUGINS = ("InterPodAffinity", "PodTopologySpread")
 NODES = [{"metadata": {"name": "n"}}]
@@ -69,5 +69,10 @@ def test_a_plan_notes_placed_pods_that_avoid_its_pods(key, operator, values, not
 
 def test_a_pod_without_containers_is_a_note():
     """The API server refuses a pod without containers; a file with one was probably cut."""
-    (note,) = file_gaps(Pod.from_k8s({"metadata": {"name": "x"}, "spec": None}), NodeTable.from_k8s(NODES), [])
+    cut = {"metadata": {"name": "x"}, "spec": None}
+    (note,) = file_gaps(Pod.from_k8s(cut), NodeTable.from_k8s(NODES), [])
     assert note.startswith("default/x has no containers")
+    (note,) = uncounted_rules(
+        [Pod.from_k8s(cut), Pod.from_k8s(manifest("y", topologySpreadConstraints=[]))], NodeTable([])
+    )
+    assert note.startswith("1 of 2 pods have no containers")
