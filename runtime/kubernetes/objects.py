@@ -262,6 +262,8 @@ class Pod:
             instead of the containers' requests; the Trimaran plugins ignore them.
         claimed: CPU, memory and so on that the pod's resource claims hold of the node (DRA), which kube-scheduler adds
             to the containers' requests; None if the amounts cannot be read. The Trimaran plugins ignore them.
+        limits: pod-level limits (``spec.resources``), which bound all containers together. The Trimaran plugins ignore
+            them.
         labels: labels of the pod.
         owner: controller of the pod; None if it has none.
         workload: workload of the pod, over all its revisions and runs; None if it is not known.
@@ -298,6 +300,7 @@ class Pod:
     preempted: bool = False
     requests: ResourceList = NOTHING_CLAIMED
     claimed: ResourceList | None = NOTHING_CLAIMED
+    limits: ResourceList = NOTHING_CLAIMED
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     owner: Owner | None = None
     workload: Workload | None = None
@@ -359,7 +362,7 @@ class Pod:
         stated = get(spec, "overhead")
         overhead = NOTHING_CLAIMED if stated is None else ResourceList.from_k8s(stated, f"{where}.overhead")
         annotated = _annotated(metadata)
-        requests = _whole_pod(spec, status, containers + init_containers, where)
+        requests, limits = _whole_pod(spec, status, containers + init_containers, where)
         try:
             claimed = _claimed(status, f"{title}: status")
         except ValueError:  # a status that the API server does not check
@@ -385,6 +388,7 @@ class Pod:
             preempted=_is_preempted(status),
             requests=requests,
             claimed=claimed,
+            limits=limits,
             labels=labels,
             owner=owner,
             workload=name_workload(namespace, name, labels, template_owner, generate_name=prefix),
@@ -597,23 +601,29 @@ def _claimed(status: Any, where: str) -> ResourceList | None:
     return ResourceList(sums)
 
 
-def _whole_pod(spec: Any, status: Any, containers: tuple[Container, ...], where: str) -> ResourceList:
-    """Return the pod-level requests, including those that the API server derives from pod-level limits.
+def _whole_pod(
+    spec: Any, status: Any, containers: tuple[Container, ...], where: str
+) -> tuple[ResourceList, ResourceList]:
+    """Return the pod-level requests, including those that the API server derives from pod-level limits, and the limits.
 
     Source: ``PodRequests`` of k8s.io/component-helpers/resource, ``defaultPodRequests`` of k8s.io/kubernetes.
     """
     path = f"{where}.resources"
     written, limits = _written(spec, path)
     if not written and not limits:
-        return NOTHING_CLAIMED
+        return NOTHING_CLAIMED, NOTHING_CLAIMED
     inside = {name for container in containers for name in container.requests}
     derived = {name: amount for name, amount in limits.items() if name not in inside}
-    counted = {n: a for n, a in {**derived, **written}.items() if n in _WHOLE_POD or n.startswith(_HUGE_PAGES)}
-    wanted = ResourceList.from_k8s(counted, f"{path}.requests")
+    wanted = ResourceList.from_k8s(_of_whole_pod({**derived, **written}), f"{path}.requests")
+    bounds = ResourceList.from_k8s(_of_whole_pod(limits), f"{path}.limits") if limits else NOTHING_CLAIMED
     if get(status, "resources") is None:
-        return wanted
+        return wanted, bounds
     resized = _resized(wanted, status, status, path)
-    return wanted if resized is None else resized
+    return wanted if resized is None else resized, bounds
+
+
+def _of_whole_pod(amounts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: amount for name, amount in amounts.items() if name in _WHOLE_POD or name.startswith(_HUGE_PAGES)}
 
 
 def _owner(metadata: Any, title: str) -> Owner | None:

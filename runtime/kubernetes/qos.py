@@ -17,6 +17,9 @@ def qos_class(pod: Pod) -> str:
     """Return the class of a pod: as the API server reports it, or else from its requests and limits."""
     if pod.qos in _CLASSES:
         return pod.qos
+    if pod.requests or pod.limits:  # resources of the pod as a whole count instead of the containers'
+        whole = all(pod.limits.get(name) and pod.limits[name] == pod.requests.get(name) for name in (CPU, MEMORY))
+        return GUARANTEED if whole else BURSTABLE
     containers = (*pod.containers, *pod.init_containers)
     named = {
         name
@@ -25,9 +28,9 @@ def qos_class(pod: Pod) -> str:
         for name in (CPU, MEMORY)
         if amounts.get(name)
     }
-    if not named and not any(pod.requests.get(name) for name in (CPU, MEMORY)):
+    if not named:
         return BEST_EFFORT
-    is_guaranteed = not pod.requests and all(
+    is_guaranteed = all(
         each.limits.get(name) and each.limits[name] == each.requests.get(name)
         for each in containers
         for name in (CPU, MEMORY)

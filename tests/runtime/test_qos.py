@@ -32,6 +32,21 @@ def test_the_class_follows_from_requests_and_limits(resources: list[dict[str, An
     assert qos_class(pod(*resources)) == expected
 
 
+@pytest.mark.parametrize(
+    ("whole", "expected"),
+    [
+        ({"limits": BOTH}, "Guaranteed"),
+        ({"requests": BOTH, "limits": BOTH}, "Guaranteed"),
+        ({"requests": BOTH, "limits": {"cpu": "2", "memory": "1Gi"}}, "Burstable"),
+        ({"requests": BOTH}, "Burstable"),
+    ],
+)
+def test_resources_of_the_whole_pod_decide_the_class(whole: dict[str, Any], expected: str) -> None:
+    """Pod-level requests and limits count instead of those of the containers."""
+    spec = {"containers": [{"name": "c"}], "resources": whole}
+    assert qos_class(Pod.from_k8s({"metadata": {"name": "p"}, "spec": spec})) == expected
+
+
 def test_the_class_that_the_api_server_reports_counts_first() -> None:
     """It also knows of limits of the whole pod."""
     assert qos_class(pod({}, status={"qosClass": "Guaranteed"})) == "Guaranteed"

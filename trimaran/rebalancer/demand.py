@@ -76,11 +76,15 @@ def demand_bounds(look: ClusterLook, arrays: PlanArrays, node_cpu: Float64s, mea
 
 
 def cpu_limit(pod: Pod) -> float | None:
-    """Return the cores that the limits of a pod's containers and sidecars allow; None if one has no limit."""
+    """Return the cores that the limits of a pod allow: as a whole, and of its containers and sidecars if all have one.
+
+    None without a limit.
+    """
     lasting = [*pod.containers, *(each for each in pod.init_containers if each.restartable)]
-    if not lasting or not all(each.limits.get(CPU) for each in lasting):
-        return None
-    return sum(each.limits.nano(CPU) for each in lasting) / 1e9
+    bounds = [pod.limits.nano(CPU)] if pod.limits.get(CPU) else []
+    if lasting and all(each.limits.get(CPU) for each in lasting):
+        bounds.append(sum(each.limits.nano(CPU) for each in lasting))
+    return min(bounds) / 1e9 if bounds else None
 
 
 def _hourly_peaks(use: Float64s) -> Float64s:

@@ -20,6 +20,7 @@ from trimaran.cli.main import main
 from trimaran.traces.reading import read_trace
 from trimaran.traces.recording.history import Span
 from trimaran.traces.recording.lifetimes import UsageCollector
+from trimaran.traces.recording.pods import specs_from_api
 from trimaran.traces.trace import Trace
 
 MINUTES = 180
@@ -139,6 +140,24 @@ def trace(recorded: Recorded, tmp_path_factory: pytest.TempPathFactory) -> Trace
 
 
 @pytest.mark.server
+@pytest.mark.parametrize(
+    ("spec", "limit"),
+    [
+        ({}, 1000),
+        ({"resources": {"limits": {"cpu": "3"}}}, 3000),
+        ({"initContainers": [{"name": "s", "restartPolicy": "Always"}]}, -1),
+        ({"initContainers": [{"name": "s", "restartPolicy": "Always", "resources": {"limits": {"cpu": "1"}}}]}, 2000),
+        ({"initContainers": [{"name": "i"}]}, 1000),
+    ],
+)
+def test_the_limit_of_a_pod_is_that_of_all_that_runs(spec: dict[str, Any], limit: int) -> None:
+    """Limits of the pod as a whole come first; sidecars count as containers, other init containers do not."""
+    manifest = pod("web")
+    manifest["spec"] = {"containers": [{"name": "main", "resources": {"limits": {"cpu": "1"}}}], **spec}
+    (found,) = specs_from_api([manifest]).values()
+    assert found.limits[0] == limit
+
+
 def test_pods_have_their_owners_requests_and_limits(trace: Trace) -> None:
     """Owners, requests and limits come from the Kubernetes API or from kube-state-metrics."""
     rows = dict(

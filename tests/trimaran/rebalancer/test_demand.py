@@ -139,6 +139,8 @@ def test_the_limit_of_a_pod_is_that_of_all_its_containers() -> None:
     assert cpu_limit(look.running[0][1].pod) == 0.75
     both = {"containers": [{"name": "a", "resources": {"limits": {"cpu": "1"}}}, {"name": "b"}]}
     assert cpu_limit(saturated(spec=both).look().running[0][1].pod) is None
+    whole = {**both, "resources": {"limits": {"cpu": "1500m"}}}
+    assert cpu_limit(saturated(spec=whole).look().running[0][1].pod) == 1.5
 
 
 def test_no_target_comes_above_its_level_by_hidden_demand() -> None:

@@ -109,7 +109,11 @@ def _request(pod: Pod, resource: str) -> int:
 
 
 def _limit(pod: Pod, resource: str) -> int:
-    """Return a pod's limit, the sum over its containers; -1, no limit, if any container has no limit."""
-    if not pod.containers or not all(resource in container.limits for container in pod.containers):
+    """Return a pod's limit: as a whole, or the sum over its containers and sidecars; -1 if any of them has none."""
+    if resource in pod.limits:
+        return min(pod.limits.amount(resource), MAX_AMOUNT)
+    lasting = [*pod.containers, *(each for each in pod.init_containers if each.restartable)]
+    if not lasting or not all(resource in each.limits for each in lasting):
         return NO_LIMIT
-    return min(pod_demand.limits(pod, resource), MAX_AMOUNT)
+    total = sum(each.limits.amount(resource) for each in lasting)
+    return min(max(total, pod_demand.limits(pod, resource)), MAX_AMOUNT)
