@@ -304,7 +304,9 @@ class _Search:
         """Return the CPU that pods may need in addition to their use in the last hour, by UID, cores."""
         more = self._needed - self._arrays.problem.cpu[:, -HOUR_STEPS:].mean(axis=1, dtype=np.float64)
         members = self._arrays.members
-        return {members[place].pod.uid: float(more[place]) for place in np.flatnonzero(more[: len(members)] > 0)}
+        return {
+            members[place].pod.uid: float(more[place]) for place in np.flatnonzero(more[: len(members)] > 0).tolist()
+        }
 
     def _own_use(self, place: int) -> tuple[float, float]:
         """Return the mean CPU and memory use of a pod in the last hour, cores and GiB."""
