@@ -1,4 +1,4 @@
-"""Use of pods: the loop beside that of the nodes, and what learns from its rounds."""
+"""Use of pods: the loop next to that of the nodes, and what learns from its rounds."""
 
 import threading
 import time
