@@ -52,7 +52,7 @@ REASONS: Final[Mapping[Reason, str]] = {
     PodBarrier.GANG: "it belongs to a gang, whose pods run together",
     PodBarrier.RESIZE: "a resize is pending or in progress",
     PodBarrier.OPTED_OUT: "an annotation of the pod forbids it",
-    PodBarrier.SLOW_EVICTION: "its operator evicts it in the background",
+    PodBarrier.SLOW_EVICTION: "its operator evicts it in the background, or it may take over an hour to end",
     PodBarrier.REQUIREMENT: "only the scheduler can check its requirements, such as affinity to other pods",
     PodBarrier.JOB: "it belongs to a Job, which would start over; an annotation of the pod allows it",
     PodBarrier.LOCAL_STORAGE: "it has local storage; an annotation of the pod allows the loss",

@@ -36,6 +36,8 @@ _SLOW_EVICTIONS = (
     "descheduler.alpha.kubernetes.io/request-evict-only",
     "descheduler.alpha.kubernetes.io/eviction-in-progress",
 )
+# A move is open until its pod has ended, and few may be open: with years of grace, pods would stop all other moves.
+_LONGEST_GRACE = 3600.0
 _LEAVING_TAINTS = frozenset({
     "ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler", "karpenter.sh/disrupted",
     "karpenter.sh/disruption",
@@ -151,7 +153,8 @@ def _barriers(
         or annotations.get(_SAFE_TO_EVICT) == "false"
         or annotations.get(_DO_NOT_DISRUPT, "false") != "false"
         or _PREFER_NO_EVICTION in annotations,
-        PodBarrier.SLOW_EVICTION: any(name in annotations for name in _SLOW_EVICTIONS),
+        PodBarrier.SLOW_EVICTION: any(name in annotations for name in _SLOW_EVICTIONS)
+        or _grace(spec.get("terminationGracePeriodSeconds")) > _LONGEST_GRACE,
     }  # fmt: skip
     volumes = [volume for volume in spec.get("volumes") or () if isinstance(volume, Mapping)]
     if any(_LOCAL_VOLUMES & volume.keys() for volume in volumes) and annotations.get(_SAFE_TO_EVICT) != "true":
