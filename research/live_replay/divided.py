@@ -18,6 +18,7 @@ from journal import Journal
 
 from runtime import duration
 from runtime.settings import loading
+from watcher.settings.sections import Reaction
 
 SPEED_VARIABLE, JOURNAL_VARIABLE = "TRIMARAN_LIVE_REPLAY_SPEED", "TRIMARAN_LIVE_REPLAY_JOURNAL"
 #: Settings of the load, by section.
@@ -28,6 +29,8 @@ _SETTINGS = {
     "extender": ("refresh_seconds", "workloads_refresh_seconds", "max_age_seconds"),
     "rebalance": ("search_seconds",),
 }  # fmt: skip
+#: A cluster that fills up from empty looks anomalous: detectors only report it, as during the simulator's warm-up.
+_FALSE_ALARMS = ("wrong_scale_action", "flatline_action", "duplicate_node_action")
 #: Constants of the load, by module; a module comes before those that import its constants.
 _CONSTANTS = {
     "watcher.pod_use_table": ("STEP_SECONDS",),
@@ -62,6 +65,8 @@ def _divided(settings: Any, speed: float) -> Any:
             values: dict[str, Any] = {key: getattr(section, key) / speed for key in keys}
             if name == "watch":
                 values["windows"] = divided_windows(section.windows, speed)
+            if name == "quality":
+                values |= dict.fromkeys(_FALSE_ALARMS, Reaction.REPORT)
             changes[name] = section.model_copy(update=values)
     return settings.model_copy(update=changes)
 

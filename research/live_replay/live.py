@@ -42,8 +42,6 @@ _PROGRAM = (sys.executable, str(FOLDER / "divided.py"))
 _SETTLE_SECONDS = 1.0
 _MOST_LAG_MINUTES = 0.5  # mean time from a minute of the trace to the creation of its pods
 _DECISIONS_MINUTES = 60  # between two reads of the extender's record, in fewer than its thousand newest decisions
-#: A cluster that fills up from empty looks anomalous: detectors only report it, as during the simulator's warm-up.
-_FALSE_ALARMS = ("wrong_scale", "flatline", "duplicate_node")
 
 
 @dataclass(frozen=True)
@@ -155,7 +153,6 @@ def _watcher(cluster: ControlPlane, placements: Placements, clock: WorldClock, f
         command = [
             *_PROGRAM, "watch", "--port", "0", "--provider", "LiveReplay", "--address", use_url,
             "--store", str(programs / "watcher.sqlite"), "--set", f"provider.kube_config={cluster.kubeconfig()}",
-            *(part for kind in _FALSE_ALARMS for part in ("--set", f"quality.{kind}_action=report")),
         ]  # fmt: skip
         watcher = Process(command, programs / "watcher.log", {SPEED_VARIABLE: str(clock.speed)} | paths)
         try:

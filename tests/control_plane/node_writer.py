@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -51,12 +51,26 @@ def watching(
 
 
 class Writer:
-    """A ``trimaran nodes`` process with the account's token."""
+    """A ``trimaran nodes`` process with the account's token.
 
-    def __init__(self, cluster: ControlPlane, watcher: str, token: str, **settings: object) -> None:
+    Args:
+        cluster: cluster whose nodes are written.
+        watcher: address of the watcher.
+        token: token of the service account.
+        constants: constants of the section that are no settings, and their other values.
+        settings: settings that differ from quick ones.
+    """
+
+    def __init__(
+        self, cluster: ControlPlane, watcher: str, token: str, constants: Mapping[str, float] | None = None,
+        **settings: object,
+    ) -> None:  # fmt: skip
         windows = str(settings.pop("windows", "15m"))
+        section = "trimaran.soft_taints.settings:NodesSection"
         command = [
-            sys.executable, "-m", "trimaran", "nodes", "--taints", "--windows", windows, "--watcher", watcher,
+            sys.executable, str(Path(__file__).with_name("varied.py")),
+            *(f"{section}.{name}={value}" for name, value in (constants or {}).items()),
+            "--", "nodes", "--taints", "--windows", windows, "--watcher", watcher,
             "--kube-config", str(cluster.kubeconfig("nodes", token=token)), "--port", "0",
             "--set", "nodes.interval_seconds=0.5", "--set", "nodes.lease_seconds=3", "--set", "nodes.min_hot_seconds=1",
         ]  # fmt: skip

@@ -2,8 +2,8 @@
 
     python varied.py MODULE:NAME=JSON ... -- rebalance --mode act ...
 
-A constant is set before the modules that import it. A JSON object changes the fields of a frozen dataclass, by their
-paths: ``trimaran.rebalancer.rules:RULES={"nodes.bad_looks": 1}``.
+A constant, or one of a class, is set before the modules that import it. A JSON object changes the fields of a frozen
+dataclass, by their paths: ``trimaran.rebalancer.rules:RULES={"nodes.bad_looks": 1}``.
 """
 
 import importlib
@@ -24,9 +24,12 @@ def changed(value: Any, changes: dict[str, Any]) -> Any:
 def vary(assignment: str) -> None:
     """Set a constant of a module to another value."""
     place, _, text = assignment.partition("=")
-    name, _, constant = place.partition(":")
-    module, value = importlib.import_module(name), json.loads(text)
-    setattr(module, constant, changed(getattr(module, constant), value) if isinstance(value, dict) else value)
+    name, _, path = place.partition(":")
+    *classes, constant = path.split(".")
+    owner, value = importlib.import_module(name), json.loads(text)
+    for each in classes:
+        owner = getattr(owner, each)
+    setattr(owner, constant, changed(getattr(owner, constant), value) if isinstance(value, dict) else value)
 
 
 def main() -> None:

@@ -122,7 +122,7 @@ def test_annotations_end_with_their_window(
     token = cluster.service_account("trimaran", "trimaran-nodes").token
     with watching(watch, tmp_path) as (watcher, _):
         short = {"max_age_seconds": 5, "refresh_seconds": 2}
-        writer = Writer(cluster, watcher, token, windows="15m,5m", **short).wait()
+        writer = Writer(cluster, watcher, token, short, windows="15m,5m").wait()
         try:
             wait_until(lambda: len(annotated(cluster)) == NODES, "the nodes are annotated")
             first = wait_until(lambda: annotated(cluster)["node-1"].get(KEY), "the window is annotated")
@@ -131,7 +131,7 @@ def test_annotations_end_with_their_window(
             assert measured > 0
             wait_until(lambda: annotated(cluster)["node-1"][KEY] != first, "the time is renewed")
             writer.process.terminate()
-            writer = Writer(cluster, watcher, token, windows="5m", **short).wait()
+            writer = Writer(cluster, watcher, token, short, windows="5m").wait()
             wait_until(lambda: KEY not in annotated(cluster)["node-1"], "the window that is not configured is gone")
             assert "load.trimaran.io/5m" in annotated(cluster)["node-1"]
             (tmp_path / "loads.json").unlink()
