@@ -35,7 +35,7 @@ settings.load_profile("trimaran")
 NODES = 100
 STEP_SECONDS = 15
 BACK_SECONDS = 20 * 60
-AHEAD_SECONDS = 30 * 60  # so that windows stay full while the tests run
+AHEAD_SECONDS = 2 * 3600  # so that windows stay full while the tests run, on a slow machine too
 
 
 @dataclass(frozen=True)

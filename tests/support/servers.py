@@ -53,15 +53,18 @@ def run_prometheus(folder: Path, lines: Iterable[str], *arguments: str, server: 
     if server == "victoria-metrics":
         with run_victoria_metrics(folder, lines) as url:
             yield url
-        return
+    else:
+        _write_blocks(folder, lines)
+        with start_prometheus(folder, "global: {scrape_interval: 1h}\n", *arguments, server=server) as url:
+            yield url
+
+
+def _write_blocks(folder: Path, lines: Iterable[str]) -> None:
     promtool = need_server("promtool")
     text = folder / "history.om"
     text.write_text("".join(lines) + "# EOF\n")
-    data = folder / "data"
     create = [promtool, "tsdb", "create-blocks-from", "openmetrics", "-q", "--max-block-duration=48h"]
-    subprocess.run([*create, str(text), str(data)], check=True, capture_output=True)
-    with start_prometheus(folder, "global: {scrape_interval: 1h}\n", *arguments, server=server) as url:
-        yield url
+    subprocess.run([*create, str(text), str(folder / "data")], check=True, capture_output=True)
 
 
 @contextmanager

@@ -344,7 +344,7 @@ def test_concurrent_queries_keep_their_connections(caplog: pytest.LogCaptureFixt
 def test_abort_ends_a_connecting_call() -> None:
     """abort() also ends a call that has no connection yet."""
     with serving(trickle) as fake:
-        session = provider_at(fake.url)._session
+        session = provider_at(fake.url)._connection._session
         connect = HTTPConnection.connect
 
         def connect_late(connection: HTTPConnection) -> None:

@@ -217,7 +217,7 @@ def test_every_screen_in_a_browser(tmp_path):
         wrong.clear()
         tab.click("button")
         tab.wait_for_selector("#overview-watcher table")
-        for title in ("Nodes", "Trust", "Pod", "Cluster"):
+        for title in ("Nodes", "Pod", "Cluster"):
             tab.click(f"nav a:has-text('{title}')")
             tab.wait_for_selector(f"h2:text-is('{title}')")
             assert "/dashboard/" in tab.url

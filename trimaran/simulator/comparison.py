@@ -276,6 +276,7 @@ REPLAY_PACKAGES = (
     "scoring",
     "trimaran.cluster",
     "trimaran.extender",
+    "trimaran.kube_scheduler",
     "trimaran.parts",
     "trimaran.planning",
     "trimaran.plugins",

@@ -139,7 +139,6 @@ def trace(recorded: Recorded, tmp_path_factory: pytest.TempPathFactory) -> Trace
     return read_trace(folder)
 
 
-@pytest.mark.server
 @pytest.mark.parametrize(
     ("spec", "limit"),
     [
@@ -158,6 +157,7 @@ def test_the_limit_of_a_pod_is_that_of_all_that_runs(spec: dict[str, Any], limit
     assert found.limits[0] == limit
 
 
+@pytest.mark.server
 def test_pods_have_their_owners_requests_and_limits(trace: Trace) -> None:
     """Owners, requests and limits come from the Kubernetes API or from kube-state-metrics."""
     rows = dict(
