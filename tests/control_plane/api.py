@@ -36,7 +36,7 @@ class Api:
         Raises:
             requests.HTTPError: status of 400 or above; the message includes the response body.
         """
-        response = self._session.request(method, self.url + path, timeout=30, **options)
+        response = self._session.request(method, self.url + path, timeout=60, **options)
         if response.status_code >= 400:
             raise requests.HTTPError(
                 f"{method} {path}: {response.status_code} {response.text[:500]}", response=response

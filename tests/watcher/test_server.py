@@ -167,7 +167,7 @@ def test_signals_end_the_service_cleanly(watch: Start, prometheus: Fake, tmp_pat
     service = watch(*prometheus_arguments(prometheus), *QUICK)
     service.wait_for("/watcher")
     with requests.Session() as idle:  # an idle connection must not delay the end
-        idle.get(f"{service.url}/livez", timeout=5)
+        idle.get(f"{service.url}/livez", timeout=60)
         service.process.send_signal(number)
         assert service.process.wait(LIMIT_SECONDS) == 0
     assert "Traceback" not in service.log.read_text()

@@ -292,7 +292,7 @@ def test_pods_token_is_read_for_each_request(monkeypatch: pytest.MonkeyPatch, tm
     with serving(lambda handler: reply(handler, {})) as fake:
         for token in ("one\n", "two\n"):
             (tmp_path / "token").write_text(token)
-            session.get(fake.url, timeout=5)
+            session.get(fake.url, timeout=60)
     session.close()
     assert [headers["Authorization"] for _, headers in fake.requests] == ["Bearer one", "Bearer two"]
 
