@@ -4,11 +4,13 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import requests
 
 Object = dict[str, Any]
 _THREADS = 8
+_clients: "WeakSet[Api]" = WeakSet()
 
 
 class Api:
@@ -29,6 +31,11 @@ class Api:
         self._session.mount("https://", requests.adapters.HTTPAdapter(pool_maxsize=_THREADS))
         if token:
             self._session.headers["Authorization"] = f"Bearer {token}"
+        _clients.add(self)
+
+    def close(self) -> None:
+        """Close the connections; the next request opens one again."""
+        self._session.close()
 
     def request(self, method: str, path: str, **options: Any) -> requests.Response:
         """Send a request.
@@ -93,3 +100,9 @@ def path_of(existing: Mapping[str, Any]) -> str:
 def names(objects: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the objects' names."""
     return [item["metadata"]["name"] for item in objects]
+
+
+def close_all() -> None:
+    """Close the connections of all clients, for the guard of leaks: each test opens its own."""
+    for client in list(_clients):
+        client.close()

@@ -4,6 +4,7 @@ All schedulers run at the same time on the same cluster. The API refuses their b
 every pod in the same state. The test binds pods between the rounds.
 """
 
+import contextlib
 import json
 import random
 from collections import Counter
@@ -286,8 +287,9 @@ def outcomes_of(extender: Extender) -> dict[str, int]:
 
 def configz_of(cluster: ControlPlane, scheduler: Scheduler) -> str:
     """Return the response of a scheduler's /configz."""
-    administrator = Api(scheduler.url, cluster.certificates.certificate, cluster.api.token)
-    return administrator.request("GET", "/configz").text
+    api = Api(scheduler.url, cluster.certificates.certificate, cluster.api.token)
+    with contextlib.closing(api) as administrator:
+        return administrator.request("GET", "/configz").text
 
 
 def test_every_score_is_ten_times_that_without_the_extender(
