@@ -6,6 +6,7 @@ from typing import Any, Final
 from control_plane.manifests import Object, container, node, pod
 from control_plane.plugin_oracle import PluginScenario, custom_resource
 from control_plane.plugin_scenarios import SCHEDULER
+from support.odd_pods import ADMITTED_AMOUNTS
 
 _GROUP: Final = "scheduling.x-k8s.io"
 RESOURCES: Final = (custom_resource(_GROUP, "v1alpha1", "PodGroup", status=True),)
@@ -40,6 +41,29 @@ def draw(seed: int) -> PluginScenario:
     sizes = [room // 2, room - room // 2]
     nodes = [node(f"{name}-n{place}", resources={resource: str(size)}) for place, size in enumerate(sizes)]
     return PluginScenario(name, nodes, pending=pods, others=groups, alike=True)
+
+
+def odd(seed: int) -> PluginScenario:
+    """Return the scenario of a seed with room for all pods and one to three odd fields of PodGroups.
+
+    Timeouts are above zero: with others, upstream lets chance decide whether the pods of a gang meet.
+    """
+    dice, scenario = random.Random(f"odd {seed}"), draw(seed)
+    resource = f"example.com/{scenario.name}"
+    for each in scenario.nodes:
+        for kind in ("capacity", "allocatable"):
+            each["status"][kind][resource] = str(len(scenario.pending))
+    for group in dice.choices(scenario.others, k=dice.randint(1, 3)) if scenario.others else ():
+        spec = group["spec"]
+        match dice.choice(["minMember", "scheduleTimeoutSeconds", "minResources", "minResources", "minResources"]):
+            case "minResources":
+                name = dice.choice([resource, resource, "cpu", "memory", "pods", "example.com/none"])
+                spec.setdefault("minResources", {})[name] = dice.choice(ADMITTED_AMOUNTS)
+            case "minMember":
+                spec["minMember"] = dice.choice([1, 2**31 - 1])
+            case field:
+                spec[field] = dice.choice([1, 2**31 - 1])
+    return scenario
 
 
 def _pod(name: str, priority: int, resource: str) -> Object:

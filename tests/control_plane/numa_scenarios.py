@@ -6,9 +6,17 @@ from typing import Any
 from control_plane.manifests import Object, container, node, pod
 from control_plane.plugin_oracle import PluginScenario, custom_resource
 from control_plane.plugin_scenarios import SCHEDULER
+from support.odd_pods import ADMITTED_AMOUNTS
+
+from runtime.kubernetes.quantity import MAX_INT64, value
 
 RESOURCES = (custom_resource("topology.node.k8s.io", "v1alpha2", "NodeResourceTopology", namespaced=False),)
 _DEVICE = "example.com/device"
+# Above 64 bits, upstream divides by zero, which ends its process; a hundred times an amount wraps in its scores.
+_ODD_AMOUNTS = tuple(each for each in ADMITTED_AMOUNTS if abs(value(each)) <= MAX_INT64 // 100)
+# Upstream's process ends with the number 64, and with one that is not below the number of zones.
+_ODD_NAMES = ("", "node-", "node--1", "node-+{}", "node-0{}", "node-65", "node-{} ", "node-\u0669", "cell-{}")
+_ODD_VALUES = ("", "0", "1", "-8", "+8", "08", "\u0668", "9" * 30, "pod", "container", "single-numa-node", "Restricted")
 _POLICIES = ("single-numa-node", "single-numa-node", "single-numa-node", "restricted", "none")
 
 
@@ -23,6 +31,24 @@ def draw(seed: int) -> PluginScenario:
             topologies.append(_topology(dice, f"{name}-n{place}", has_devices=bool(devices)))
     pods = [_pod(dice, f"{name}-p{number}", 100 - number) for number in range(dice.randint(2, 4))]
     return PluginScenario(name, nodes, pending=pods, others=topologies)
+
+
+def odd(seed: int) -> PluginScenario:
+    """Return the scenario of a seed with one to three odd fields of each topology."""
+    dice, scenario = random.Random(f"odd {seed}"), draw(seed)
+    for topology in scenario.others:
+        for _ in range(dice.randint(1, 3)):
+            zone, attributes = dice.choice(topology["zones"]), topology.get("attributes", [])
+            match dice.choice(["amount", "amount", "amount", "cost", "name", "attribute"]):
+                case "amount":
+                    dice.choice(zone["resources"])["available"] = dice.choice(_ODD_AMOUNTS)
+                case "cost":
+                    dice.choice(zone["costs"])["value"] = dice.choice([-(2**63), -1, 0, 2**31, 2**63 - 1])
+                case "name" if zone is topology["zones"][-1]:
+                    zone["name"] = dice.choice(_ODD_NAMES).format(len(topology["zones"]) - 1)
+                case "attribute" if attributes:
+                    dice.choice(attributes)["value"] = dice.choice(_ODD_VALUES)
+    return scenario
 
 
 def _topology(dice: random.Random, name: str, *, has_devices: bool) -> Object:

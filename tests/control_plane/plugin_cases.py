@@ -12,6 +12,7 @@ from control_plane.plugin_oracle import Outcome, PluginScenario, decided, differ
 from control_plane.plugin_scenarios import ALL_SCORES, profile
 
 _DATA = Path(__file__).parents[1] / "data" / "plugins"
+_STRATEGIES: Final = ("LeastAllocated", "MostAllocated", "BalancedAllocation", "LeastNUMANodes")
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ _ALL: Final = (
             numa_scenarios.RESOURCES,
             count=100,
         )
-        for strategy in ("LeastAllocated", "MostAllocated", "BalancedAllocation", "LeastNUMANodes")
+        for strategy in _STRATEGIES
     ),
     PluginCase(
         "NetworkOverhead",
@@ -141,9 +142,15 @@ _ALL: Final = (
 )
 _ODD: Final[Mapping[str, Callable[[int], PluginScenario]]] = {
     "CapacityScheduling": quota_scenarios.odd,
+    "Coscheduling": gang_scenarios.odd,
+    **{f"NodeResourceTopologyMatch-{strategy}": numa_scenarios.odd for strategy in _STRATEGIES},
 }
-# A max above 64 bits wraps upstream, so that the quota refuses all pods; ours saturates.
-_WRAPPED: Final = {"CapacityScheduling": frozenset({1, 5, 14, 28, 48})}
+# A max above 64 bits wraps upstream, so that the quota refuses all pods; ours saturates. A score by amounts below 0 is
+# out of range upstream, so that the pod fails; ours is 0.
+_WRAPPED: Final = {
+    "CapacityScheduling": frozenset({1, 5, 14, 28, 48}),
+    "NodeResourceTopologyMatch-BalancedAllocation": frozenset({48, 83}),
+}
 _NONE: Final = frozenset[int]()
 _ODD_CASES: Final = [
     replace(case, name=f"{case.name}-odd", draw=_ODD[case.name], count=100, undecided=_WRAPPED.get(case.name, _NONE))

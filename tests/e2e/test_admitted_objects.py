@@ -20,7 +20,7 @@ from support.odd_objects import KINDS, OddKind, odd_object
 from support.odd_pods import Object, are_quantities, odd_amounts
 
 pytestmark = pytest.mark.e2e
-EACH = int(os.environ.get("TRIMARAN_ODD_OBJECTS", "15"))
+EACH = int(os.environ.get("TRIMARAN_ODD_OBJECTS", "40"))
 
 
 @pytest.fixture(scope="module")

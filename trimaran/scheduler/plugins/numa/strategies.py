@@ -40,8 +40,8 @@ def balanced_allocation(amounts: Amounts, zones: Zones, weights: Mapping[str, in
     """Score zones by how equal the requested shares of the resources are."""
     shares = np.array([_share(name, amount, zones) for name, amount in amounts.items()])
     variance = shares.var(axis=0, ddof=1) if len(shares) > 1 else np.zeros(zones.exists.shape)
-    score = ((1 - variance) * MAX_NODE_SCORE).astype(np.int64)
-    return np.where((shares > 1).any(axis=0), 0, score)
+    # Without room the shares have no bound, and their variance may not fit an integer.
+    return np.where((shares > 1).any(axis=0), 0.0, (1 - variance) * MAX_NODE_SCORE).astype(np.int64)
 
 
 STRATEGIES: Final[Mapping[str, Strategy]] = {
