@@ -35,7 +35,9 @@ class TurnGuard:
         """Run a turn; return its result, or another value if it failed."""
         try:
             result = turn()
-        except Exception as error:  # noqa: BLE001  the next turn tries again
+        except BaseException as error:  # the next turn tries again
+            if not isinstance(error, Exception) and threading.current_thread() is threading.main_thread():
+                raise  # only there SystemExit and KeyboardInterrupt end the program; elsewhere a plugin raised them
             cause = error_text(error)
             self.failure = f"{self._failing}: {cause}"
             self._outage.failed(cause, error)

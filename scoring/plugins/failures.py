@@ -5,6 +5,7 @@ the scheduler, can say whose it was.
 """
 
 import contextlib
+import threading
 from types import TracebackType
 from typing import Final, Self
 
@@ -18,7 +19,8 @@ class PluginExit(RuntimeError):
 class blaming:  # noqa: N801  a context manager, as contextlib.suppress
     """Context manager that notes the plugin on an exception; the innermost note stays.
 
-    Of exceptions that are no :class:`Exception`, only KeyboardInterrupt and GeneratorExit pass.
+    Of exceptions that are no :class:`Exception`, only KeyboardInterrupt passes, and only in the main thread, where
+    Python raises it.
 
     Args:
         plugin: name of the plugin.
@@ -38,7 +40,8 @@ class blaming:  # noqa: N801  a context manager, as contextlib.suppress
     ) -> None:
         if error is None:
             return
-        if not isinstance(error, Exception | KeyboardInterrupt | GeneratorExit):
+        is_interrupt = isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+        if not isinstance(error, Exception) and not is_interrupt:
             # Such as SystemExit, which would end the caller's thread.
             ended = PluginExit(f"raised {type(error).__name__}")
             self._note(ended)

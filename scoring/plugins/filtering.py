@@ -16,6 +16,7 @@ import numpy as np
 from runtime.kubernetes.objects import Pod
 from scoring.arrays import Bools
 from scoring.plugins.base import EVERY_ROW, Plugin, Rows
+from scoring.plugins.failures import blaming
 from scoring.table.node_table import NodeTable
 
 Reasons = str | Callable[[int], tuple[str, ...]]
@@ -105,11 +106,16 @@ def verdict_of(plugin: FilterPlugin, pod: Pod, nodes: NodeTable, rows: Rows = EV
         return None
     if isinstance(verdict, FilterVerdict):
         size = len(nodes) if isinstance(rows, slice) else len(rows)
-        shape = getattr(verdict.allowed, "shape", None)
-        if shape != (size,):
-            raise PluginResultError(f"{plugin.name}.filter: allowed must have the shape ({size},), got {shape}")
-        if size and verdict.allowed.dtype != np.bool_:
-            raise PluginResultError(f"{plugin.name}.filter: allowed must be of bool, got {verdict.allowed.dtype}")
+        for name in ("allowed",) if verdict.unresolvable is None else ("allowed", "unresolvable"):
+            mask = getattr(verdict, name)
+            if not isinstance(mask, np.ndarray) or mask.shape != (size,):
+                shape = getattr(mask, "shape", None)
+                raise PluginResultError(f"{plugin.name}.filter: {name} must have the shape ({size},), got {shape}")
+            if size and mask.dtype != np.bool_:
+                raise PluginResultError(f"{plugin.name}.filter: {name} must be of bool, got {mask.dtype}")
+        why: object = verdict.why
+        if not isinstance(why, str) and not callable(why):
+            raise PluginResultError(f"{plugin.name}.filter: why must be a text or a function, got {type(why).__name__}")
         return verdict
     kind = type(verdict).__name__
     raise PluginResultError(f"{plugin.name}.filter: must return a FilterVerdict or None, got {kind}")
@@ -128,7 +134,7 @@ def count_reasons(verdicts: Mapping[str, FilterVerdict]) -> Mapping[str, int]:
     """
     counts: dict[str, int] = {}
     still_allowed: Bools | None = None
-    for verdict in verdicts.values():
+    for name, verdict in verdicts.items():
         refused = ~verdict.allowed if still_allowed is None else still_allowed & ~verdict.allowed
         still_allowed = verdict.allowed if still_allowed is None else still_allowed & verdict.allowed
         if isinstance(verdict.why, str):
@@ -136,12 +142,13 @@ def count_reasons(verdicts: Mapping[str, FilterVerdict]) -> Mapping[str, int]:
             if number:
                 counts[verdict.why] = counts.get(verdict.why, 0) + number
             continue
-        if verdict.counts is not None:
-            for reason, number in verdict.counts(refused).items():
-                if number:
-                    counts[reason] = counts.get(reason, 0) + number
-            continue
-        for index in np.flatnonzero(refused).tolist():
-            for reason in verdict.why(index):
-                counts[reason] = counts.get(reason, 0) + 1
+        with blaming(name, "Filter"):
+            if verdict.counts is not None:
+                for reason, number in verdict.counts(refused).items():
+                    if number:
+                        counts[reason] = counts.get(reason, 0) + number
+                continue
+            for index in np.flatnonzero(refused).tolist():
+                for reason in verdict.why(index):
+                    counts[reason] = counts.get(reason, 0) + 1
     return counts

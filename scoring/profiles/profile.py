@@ -193,7 +193,7 @@ class PreparedProfile:
                     continue
                 score = None if parts is not None or plugin.reads_metrics else plugin.equal_score(pod, self.nodes)
                 if score is not None:
-                    equal += weighted.weight * score
+                    equal += weighted.weight * _equal(plugin, score)
                     continue
                 prepared.follow(slices=self._slices)
                 # Without parts, compute the raw scores only.
@@ -295,6 +295,12 @@ class PreparedProfile:
             normalized[rows] = fallback_scores[rows]
         _check(plugin, normalized)
         return normalized
+
+
+def _equal(plugin: ScorePlugin, score: object) -> int:
+    if not isinstance(score, int) or not 0 <= score <= MAX_NODE_SCORE:
+        raise ValueError(f"{plugin.name}.equal_score: must be an integer of 0 to {MAX_NODE_SCORE}, got {score!r}")
+    return score
 
 
 def _check(plugin: ScorePlugin, scores: Int64s) -> None:

@@ -1,6 +1,7 @@
 """Turns of threads that survive every error."""
 
 import logging
+import threading
 from typing import Any
 
 import pytest
@@ -61,3 +62,19 @@ def test_a_controller_that_fails_says_so_and_goes_on(part: str) -> None:
         wait_until(lambda: not threads.failure and cycles[0] > before, "it works again")
     finally:
         threads.stop()
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_no_exception_ends_a_thread_that_must_go_on(kind: type[BaseException]) -> None:
+    """In the main thread such an exception ends the program; in others only a plugin can have raised it."""
+    guard, after = TurnGuard(_log, "it failed", "it works again"), []
+
+    def turn() -> None:
+        raise kind("ended")
+
+    thread = threading.Thread(target=lambda: after.append(guard.run(turn, None)))
+    thread.start()
+    thread.join()
+    assert (after, guard.failure) == ([None], f"it failed: {kind.__name__}: ended")
+    with pytest.raises(kind):
+        guard.run(turn, None)

@@ -4,6 +4,7 @@ import asyncio
 import random
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from trimaran.scheduler.framework.extension_points import (
     PostBindPlugin,
     PostFilterPlugin,
     PreBindPlugin,
+    Preemption,
     PreEnqueuePlugin,
     PreFilterPlugin,
     QueueSortPlugin,
@@ -214,6 +216,18 @@ def test_an_error_is_told_with_the_plugin() -> None:
         ("is_ready", None),
         ("sort_key", (float("nan"),)),
         ("sort_key", None),
+        ("sort_key", lambda: (each for each in ())),
+        ("pre_enqueue", True),
+        ("pre_enqueue", "text"),
+        ("pre_filter", lambda: Rejection(None)),  # type: ignore[arg-type]
+        ("pre_filter", lambda: Rejection("text", refused_by=["Fragile"])),  # type: ignore[arg-type]
+        ("pre_filter", lambda: Rejection("text", retry_at="soon")),  # type: ignore[arg-type]
+        ("permit", lambda: Wait("5")),  # type: ignore[arg-type]
+        ("reserve", Future),
+        ("filter", FilterVerdict(np.zeros(1, np.bool_), None)),  # type: ignore[arg-type]
+        ("filter", FilterVerdict(np.zeros(1, np.bool_), lambda _: 5)),  # type: ignore[arg-type, return-value]
+        ("filter", FilterVerdict(np.zeros(1, np.bool_), "shape", np.ones(3, np.bool_))),
+        ("filter", FilterVerdict(np.zeros(1, np.bool_), lambda _: ("text",), counts=lambda _: None)),  # type: ignore[arg-type, return-value]
     ],
 )
 def test_an_answer_that_means_nothing_is_a_failure(point: str, answer: object, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +244,70 @@ def test_an_answer_that_means_nothing_is_a_failure(point: str, answer: object, m
     monkeypatch.setattr(fragile, point, wrong)
     scheduler.put_pod(pod("p"), 0.0)
     assert run(scheduler, random.Random(1), 30.0) == {"p"}
-    assert len(scheduler.failures.counts) == 1
+    assert [plugin for plugin, _ in scheduler.failures.counts] == ["Fragile"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda pod: Preemption("gone", ()),
+        lambda pod: Preemption("n0", None),
+        lambda pod: Preemption("n0", ("p",)),
+        lambda pod: Preemption("n0", (), cleared=(None,)),
+    ],
+)
+def test_a_preemption_that_nobody_can_carry_out_nominates_no_pod(answer: Callable[[Pod], Preemption]) -> None:
+    """A node that does not exist, or victims that are not pods, are a failure of the PostFilter plugin."""
+    scheduler, fragile = scheduler_of(lambda *_: None, 1, 0)
+    fragile.post_filter = lambda pod, *_: answer(pod)  # type: ignore[method-assign]
+    scheduler.put_pod(pod("p"), 0.0)
+    (decision,) = decisions(scheduler, 0.0)
+    assert isinstance(decision, Unschedulable)
+    assert (decision.is_error, decision.preemption) == (True, None)
+    assert scheduler.failures.counts == {("Fragile", "PostFilter"): 1}
+    assert not scheduler.state.table.occupancy.nominated
+
+
+@pytest.mark.parametrize("score", [float("nan"), 50.0, -1, 101, np.ones(2), "50"])
+def test_an_equal_score_outside_the_range_is_a_failure(score: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A score that is equal on all nodes is checked like scores of single nodes."""
+    scores = [score]
+    monkeypatch.setattr(FragileScore, "equal_score", lambda *_: scores.pop() if scores else None)
+    scheduler, _ = scheduler_of(lambda *_: None, 2, 1)
+    scheduler.put_pod(pod("p"), 0.0)
+    assert run(scheduler, random.Random(1), 30.0) == {"p"}
+    assert scheduler.failures.counts == {("NodeResourcesFit", "Score"): 1}
+
+
+def test_a_truth_value_of_numpy_is_one() -> None:
+    """A plugin may answer with numpy's booleans."""
+    scheduler, fragile = scheduler_of(lambda *_: None, 1, 1)
+    answers = [np.True_, np.False_, np.True_]
+    fragile.is_ready = lambda *_: answers.pop(0)  # type: ignore[method-assign]
+    fragile.pre_bind = lambda *_: [Write("PATCH", "/x", {})] if answers else []  # type: ignore[method-assign]
+    scheduler.put_pod(pod("p"), 0.0)
+    assert run(scheduler, random.Random(1), 30.0) == {"p"}
+    assert not scheduler.failures.counts
+
+
+@pytest.mark.parametrize("retry_at", [float("-inf"), -1.0, 0.0, float("inf")])
+def test_no_time_of_a_plugin_keeps_back_others(retry_at: float) -> None:
+    """A past time takes no pod's turn from others, and an infinite one does not lose its own pod."""
+    scheduler, fragile = scheduler_of(lambda *_: None, 2, 1)
+    refused: list[str] = []
+
+    def pre_filter(each: Pod, *_: object) -> Rejection | None:
+        if each.name == "p" and len(refused) < 3:
+            refused.append(each.name)
+            return Rejection("later", retry_at=retry_at)
+        return None
+
+    fragile.pre_filter = pre_filter  # type: ignore[method-assign, assignment]
+    scheduler.put_pod(replace(pod("p"), priority=5), 0.0)
+    scheduler.put_pod(pod("q"), 0.0)
+    assert len(list(decisions(scheduler, 0.0))) == 2
+    assert len(refused) == 1
+    assert "p" in run(scheduler, random.Random(1), 1000.0)
 
 
 def test_keys_without_an_order_give_way_to_priority() -> None:
@@ -334,7 +411,10 @@ class Silent(Exception):
         raise TypeError
 
 
-@pytest.mark.parametrize("kind", [Silent, SystemExit, asyncio.CancelledError, RecursionError, StopIteration])
+@pytest.mark.parametrize(
+    "kind",
+    [Silent, SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, RecursionError, StopIteration],
+)
 @pytest.mark.parametrize("point", POINTS)
 def test_an_exception_of_any_kind_costs_one_attempt(point: str, kind: type[BaseException]) -> None:
     """Exceptions without a text, and those that would end the thread, lose no pod either."""
@@ -346,9 +426,15 @@ def test_an_exception_of_any_kind_costs_one_attempt(point: str, kind: type[BaseE
             raise kind
 
     scheduler, fragile = scheduler_of(before, 2, 3)
-    for number in range(6):
-        scheduler.put_pod(pod(f"p{number}"), 0.0)
-    bound = run(scheduler, random.Random(1), 100.0)
+
+    def work() -> set[str]:
+        for number in range(6):
+            scheduler.put_pod(pod(f"p{number}"), 0.0)
+        return run(scheduler, random.Random(1), 100.0)
+
+    # Not in the main thread, where a KeyboardInterrupt is the user's.
+    with ThreadPoolExecutor(1) as threads:
+        bound = threads.submit(work).result()
     assert len(bound) == 6
     assert fragile.reserved.keys() == bound
     assert sum(scheduler.failures.counts.values()) == len(raised)

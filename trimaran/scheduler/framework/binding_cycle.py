@@ -268,9 +268,9 @@ class BindingCycle:
         pod = placed.decision.pod
         for plugin in self._profiles[pod.scheduler_name].pre_bind:
             with blaming(plugin.name, "PreBind"):
-                answer = checked(plugin.is_ready(pod, placed.decision.node_name), bool, Rejection)
-            if answer is not True:
-                return answer
+                answer = checked(plugin.is_ready(pod, placed.decision.node_name), bool, np.bool_, Rejection)
+            if isinstance(answer, Rejection) or not answer:
+                return answer if isinstance(answer, Rejection) else False
         return True
 
     def _fits(self, pod: Pod, node_name: str) -> bool:

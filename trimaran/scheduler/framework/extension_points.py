@@ -53,11 +53,18 @@ class Preemption:
         node_name: node to nominate the pod to.
         victims: pods to delete, highest priority first.
         cleared: pending pods of lower priority whose nomination to the node ends.
+
+    Raises:
+        TypeError: a victim is not a pod.
     """
 
     node_name: str
     victims: tuple[Pod, ...]
     cleared: tuple[Pod, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(pod, Pod) for pod in (*self.victims, *self.cleared)):
+            raise TypeError("victims and cleared must consist of pods")
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,10 @@ class Rejection:
         may_preempt: true if PostFilter plugins may help a pod that PreFilter refuses; they see it refused on all nodes.
         retry_at: time at which a pod that PreFilter or PostFilter refuses is tried again without an event, seconds;
             None for the queue's own times.
+
+    Raises:
+        TypeError: a field has another type.
+        ValueError: the time is not a number.
     """
 
     message: str
@@ -102,6 +113,9 @@ class Rejection:
     retry_at: float | None = None
 
     def __post_init__(self) -> None:
+        given: tuple[object, object] = (self.message, self.refused_by)
+        if not isinstance(given[0], str) or not isinstance(given[1], frozenset):
+            raise TypeError("message must be a text, and refused_by a frozenset")
         if self.retry_at is not None and math.isnan(self.retry_at):
             raise ValueError("retry_at must be a number, got NaN")
 

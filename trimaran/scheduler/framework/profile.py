@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import NoneType
 from typing import Any
 
 from runtime.kubernetes.objects import Pod
@@ -22,6 +23,7 @@ from trimaran.scheduler.framework.extension_points import (
     SchedulerPlugin,
 )
 from trimaran.scheduler.framework.node_sampling import ALL_NODES
+from trimaran.scheduler.framework.plugin_failures import checked
 from trimaran.scheduler.framework.priority_sort import PrioritySort
 
 
@@ -88,7 +90,7 @@ class SchedulerProfile:
     def sort_key(self, pod: Pod, queued_at: float) -> tuple[Any, ...]:
         """Return the key by which the queue is sorted; see :class:`QueueSortPlugin`."""
         with blaming(self.queue_sort.name, "QueueSort"):
-            key = self.queue_sort.sort_key(pod, queued_at)
+            key = checked(self.queue_sort.sort_key(pod, queued_at), tuple, list)
             if any(part != part for part in key):  # noqa: PLR0124  NaN
                 raise PluginResultError(f"{self.queue_sort.name}.sort_key: must have an order, got {key}")
             return key
@@ -97,7 +99,7 @@ class SchedulerProfile:
         """Return why a pod must not be scheduled yet; None if it may be."""
         for plugin in self.pre_enqueue:
             with blaming(plugin.name, "PreEnqueue"):
-                rejection = plugin.pre_enqueue(pod)
+                rejection = checked(plugin.pre_enqueue(pod), Rejection, NoneType)
             if rejection is not None:
                 return rejection
         return None

@@ -238,11 +238,11 @@ class SchedulingQueue:
             refused_by: plugins that refused the pod: it then waits for an event that may change that, unless one came
                 during the attempt. Empty after an error: the pod then waits for its backoff only.
             retry_at: time at which the pod is tried again, seconds: in place of the end of its backoff, or, if plugins
-                refused it, without an event.
+                refused it, without an event. A past one has no effect.
         """
         entry.ready_at = now + self._backoff_seconds(entry)
-        if retry_at is not None and not refused_by:
-            entry.ready_at = retry_at
+        if retry_at is not None and retry_at > now and not refused_by:  # a past time must not end the backoff
+            entry.ready_at = min(retry_at, now + self._options.unschedulable_seconds)
         entry.refused_by = frozenset(refused_by)
         missed = any(
             self._last_event.get(event, 0) > entry.begun for name in refused_by for event in self._requeued_by(name)

@@ -11,7 +11,7 @@ import numpy as np
 
 from runtime.kubernetes.objects import Pod
 from scoring.plugins.failures import blaming
-from scoring.plugins.filtering import ClusterEvent, FilterVerdict, count_reasons
+from scoring.plugins.filtering import ClusterEvent, FilterVerdict, PluginResultError, count_reasons
 from trimaran.cluster.state import ClusterState
 from trimaran.scheduler.framework.binding_cycle import BindingCycle
 from trimaran.scheduler.framework.decisions import Bind, Decision, Unschedulable
@@ -144,6 +144,8 @@ class SchedulingCycle:
             with blaming(plugin.name, "PostFilter"):
                 answer = plugin.post_filter(pod, self._state.table, feasibility.verdicts, now)
                 result = checked(answer, Preemption, Rejection)
+                if isinstance(result, Preemption) and result.node_name not in self._state.table:
+                    raise PluginResultError(f"must preempt on a node of the cluster, got {result.node_name!r}")
             if isinstance(result, Preemption):
                 preemption = result
                 self._nominations.nominate(pod, result)
