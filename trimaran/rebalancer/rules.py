@@ -1,4 +1,4 @@
-"""Rules of the rebalancer: every limit with its default; :mod:`trimaran.rebalancer.settings` has settings for 14.
+"""Rules of the rebalancer: every limit with its default; :mod:`trimaran.rebalancer.settings` has settings for 12.
 
 The others are constants, as the settings removed for them say: ``watcher/settings/removed.py``. Replays, benchmarks and
 tests make rules of their own.

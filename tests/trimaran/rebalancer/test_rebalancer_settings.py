@@ -17,8 +17,21 @@ from trimaran.rebalancer.settings import RebalanceSettings
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/rebalancer.md").read_text()
 SECTION = load(RebalanceSettings).settings.rebalance
-#: Settings with the rule of each.
-RULES_OF = type(SECTION).rule_paths()
+#: Settings with the rule of each, written out: read from the settings, two swapped rules would pass.
+RULES_OF = {
+    "min_gain": "min_gain",
+    "source_percent": "nodes.source_percent",
+    "target_percent": "nodes.target_percent",
+    "source_taint": "nodes.source_taint",
+    "percent_per_hour": "caps.percent_per_hour",
+    "moves_per_hour": "caps.per_hour",
+    "moves_per_day": "caps.per_day",
+    "namespace_moves_per_hour": "caps.namespace_per_hour",
+    "namespaces": "pods.namespaces",
+    "excluded_namespaces": "pods.excluded_namespaces",
+    "excluded_labels": "pods.excluded_labels",
+    "brake_failures": "brake.max_failures",
+}
 
 
 def test_each_setting_is_documented() -> None:
@@ -37,6 +50,11 @@ def leaves(rules: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for name, value in rules.items():
         found |= leaves(value, f"{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
     return found
+
+
+def test_each_rule_with_a_setting_is_tested() -> None:
+    """The list above has every setting of a rule."""
+    assert list(type(SECTION).rule_paths()) == list(RULES_OF)
 
 
 @pytest.mark.parametrize("name", RULES_OF)
