@@ -19,6 +19,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
+from runtime.kubernetes.paths import LISTS, list_path
 from runtime.kubernetes.rbac import needed_rule
 
 ALL_NAMESPACES = ""
@@ -29,8 +30,6 @@ _MAX_REVIEWS = 3  # at a time, fewer than the threads that answer such requests
 _TOKENS_PER_SECOND, _MAX_TOKENS = 10.0, 20.0  # TokenReviews: anybody can cause them
 _RIGHTS_PER_SECOND, _MAX_RIGHTS = 100.0, 1000.0  # SubjectAccessReviews: only known users cause them, one a namespace
 _MAX_CACHED = 20_000
-_TOKEN_REVIEW = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105  a path
-_ACCESS_REVIEW = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _log = logging.getLogger(__name__)
 _Cached = TypeVar("_Cached")
 
@@ -117,9 +116,8 @@ class AccessReviews:
                 challenge = {"WWW-Authenticate": 'Bearer realm="kubernetes"'}
                 return AccessRefusal(401, "unauthorized", TOKEN_NEEDED, challenge)
             case AccessVerdict.FORBIDDEN:
-                path = f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods"
                 where = f"in the namespace {namespace}" if namespace else "in all namespaces"
-                remedy = needed_rule(path, self._verb)
+                remedy = needed_rule(list_path("Pod", namespace), self._verb)
                 return AccessRefusal(403, "forbidden", f"may not {self._verb} pods {where}: {remedy}", {})
             case AccessVerdict.UNDECIDED:
                 rights = f"may {self._service} create tokenreviews and subjectaccessreviews?"
@@ -158,7 +156,7 @@ class AccessReviews:
     def _review_token(self, token: str, deadline: Deadline) -> Mapping[str, Any] | None:
         """Return the user of a token as a SubjectAccessReview names it; None for an unknown token."""
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
-        status = self._api.send("POST", _TOKEN_REVIEW, deadline, body).get("status")
+        status = self._api.send("POST", LISTS["TokenReview"], deadline, body).get("status")
         if not status or not status.get("authenticated"):
             return None
         user = status.get("user") or {}
@@ -173,7 +171,7 @@ class AccessReviews:
         right = {"namespace": namespace, "verb": self._verb, "resource": "pods"}
         spec = {**user, "resourceAttributes": right}
         body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
-        answer = self._api.send("POST", _ACCESS_REVIEW, deadline, body)
+        answer = self._api.send("POST", LISTS["SubjectAccessReview"], deadline, body)
         return bool((answer.get("status") or {}).get("allowed"))
 
 

@@ -12,6 +12,7 @@ import requests
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
+from runtime.kubernetes.paths import list_path
 from runtime.kubernetes.rbac import needed_rule
 
 #: The API server takes Events about objects without a namespace, such as nodes, in this namespace only.
@@ -51,7 +52,7 @@ class EventWriter:
         if not self._is_allowed:
             return
         namespace = subject.get("namespace") or self._namespace
-        path = f"/api/v1/namespaces/{namespace}/events"
+        path = list_path("Event", namespace)
         try:
             self._api.send("POST", path, deadline, self._event(subject, namespace, reason, message, kind))
         except REQUEST_FAILURES as error:

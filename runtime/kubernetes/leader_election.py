@@ -18,6 +18,7 @@ from runtime.http.failures import Failure, describe
 from runtime.http.gather import Deadline
 from runtime.http.session import UnexpectedResponse
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
+from runtime.kubernetes.paths import list_path, object_path
 from runtime.outage_log import OutageLog
 
 _log = logging.getLogger(__name__)
@@ -72,8 +73,8 @@ class Lease:
         setting: str = "lease_namespace",
     ) -> None:
         self._api, self._identity, self._seconds, self._clocks = api, identity, seconds, clocks
-        self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self._path, self._metadata = f"{self._leases}/{name}", {"name": name, "namespace": namespace}
+        self._leases, self._path = list_path("Lease", namespace), object_path("Lease", name, namespace)
+        self._metadata = {"name": name, "namespace": namespace}
         self._namespace, self._setting = namespace, setting
         self._failure = ""
         self._outage = OutageLog(_log, "the Lease cannot be renewed", "the Lease can be requested again")

@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import Sender
+from runtime.kubernetes.paths import CORE, LISTS
 from runtime.kubernetes.rbac import needed_rule
-
-_REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 class Right(NamedTuple):
@@ -30,9 +29,8 @@ class Right(NamedTuple):
 
     def needed_rule(self) -> str:
         """Return the remedy for a missing right."""
-        return needed_rule(
-            f"/api/v1/{f'namespaces/{self.namespace}/' if self.namespace else ''}{self._path()}", self.verb
-        )
+        place = f"namespaces/{self.namespace}/" if self.namespace else ""
+        return needed_rule(f"{CORE}/{place}{self._path()}", self.verb)
 
     def _path(self) -> str:
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
@@ -52,5 +50,5 @@ def _is_granted(api: Sender, right: Right, deadline: Deadline) -> bool:
         "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": right._asdict()},
     }  # fmt: skip
-    answer = api.send("POST", _REVIEW, deadline, body)
+    answer = api.send("POST", LISTS["SelfSubjectAccessReview"], deadline, body)
     return bool((answer.get("status") or {}).get("allowed"))

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from runtime.kubernetes.paths import LISTS
 from runtime.kubernetes.reflector import ListWatch, Object, Reflector
 from runtime.kubernetes.workloads import Owner
 
-PATHS: Final[Mapping[str, str]] = {"ReplicaSet": "/apis/apps/v1/replicasets", "Job": "/apis/batch/v1/jobs"}
-"""Lists of the objects, by their kind."""
+_KINDS: Final = ("ReplicaSet", "Job")
 
 
 class OwnerLookup:
@@ -20,8 +20,8 @@ class OwnerLookup:
     """
 
     def __init__(self, api: ListWatch) -> None:
-        self._parents = {kind: _Parents() for kind in PATHS}
-        self._reflectors = {kind: Reflector(api, path, self._parents[kind]) for kind, path in PATHS.items()}
+        self._parents = {kind: _Parents() for kind in _KINDS}
+        self._reflectors = {kind: Reflector(api, LISTS[kind], self._parents[kind]) for kind in _KINDS}
 
     def start(self) -> None:
         """Start to list and watch in the background."""

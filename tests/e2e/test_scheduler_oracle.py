@@ -25,6 +25,7 @@ from control_plane.shapes import RUNTIME_CLASS, SHAPES, pod_level
 from control_plane.volume_shapes import VOLUME_SHAPES, late_claims, storage
 from support.servers import wait_until
 
+from runtime.kubernetes.paths import LISTS
 from scoring import MetricsTable, NodeTable, Pod
 from scoring.kubernetes_version import KUBERNETES_VERSIONS, LATEST_VERSION, at_least
 from scoring.plugins.filtering import count_reasons
@@ -34,7 +35,6 @@ from trimaran.scheduler.framework.profile import SchedulerProfile
 from trimaran.scheduler.framework.scheduler import OtherObjects
 from trimaran.scheduler.plugins.volumes.binding import VolumeBinding
 from trimaran.scheduler.profiles.configuration import read_setup
-from trimaran.scheduler.profiles.object_kinds import OTHER_KINDS
 
 pytestmark = pytest.mark.e2e
 
@@ -191,7 +191,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         api.create(*late_claims(dice, pods))
         wait_until(lambda: _are_settled([*api.items(_VOLUMES), *api.items(_CLAIMS)]), "volumes are bound")
         kinds = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode")
-        stored = {kind: api.items(OTHER_KINDS[kind]) for kind in kinds}
+        stored = {kind: api.items(LISTS[kind]) for kind in kinds}
         with Scheduler(cluster, CONFIGURATION["profiles"], f"kube-scheduler{request.param}") as scheduler:
             for some in (pods, [_equal(f"equal-{number}") for number in range(EQUAL)]):
                 api.create(*some)

@@ -14,11 +14,11 @@ from control_plane.controllers import ControllerManager
 from support.servers import wait_until
 
 from runtime.kubernetes.objects import Node, Pod
+from runtime.kubernetes.paths import LISTS
 from scoring.table.node_table import NodeTable
 from trimaran.scheduler.framework.extension_points import Rejection
 from trimaran.scheduler.plugins.volumes.binding import VolumeBinding
 from trimaran.scheduler.profiles.object_cache import ObjectCache
-from trimaran.scheduler.profiles.object_kinds import OTHER_KINDS
 
 pytestmark = pytest.mark.e2e
 
@@ -39,7 +39,7 @@ class Binder:
     def look(self) -> None:
         """Read all objects, as a watch would."""
         for kind, seen in self._seen.items():
-            listed = {each["metadata"]["uid"]: each for each in self._api.items(OTHER_KINDS[kind])}
+            listed = {each["metadata"]["uid"]: each for each in self._api.items(LISTS[kind])}
             for uid in seen.keys() - listed.keys():
                 self._objects.drop(kind, seen[uid])
             for each in listed.values():

@@ -10,7 +10,7 @@ from support.rebalancing import hot_and_cold
 from support.servers import wait_until
 
 from runtime.kubernetes.api import ListPage, WatchEvent
-from trimaran.cluster.view import NODES, PODS
+from runtime.kubernetes.paths import NODES, PODS
 from trimaran.rebalancer.cluster_watch import BUDGETS, SCALERS, WORKLOADS
 
 PATHS = (NODES, PODS, BUDGETS, SCALERS, *WORKLOADS.values())

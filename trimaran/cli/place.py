@@ -14,6 +14,7 @@ from client.errors import BadSettings, ClientError, UnknownWindow
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import KubernetesApi
 from runtime.kubernetes.manifests import ManifestError, read_objects
+from runtime.kubernetes.paths import PODS
 from runtime.terminal import echo, echo_document, echo_table, output_option
 from scoring import NodeTable
 from trimaran.cli.options import (
@@ -212,7 +213,7 @@ def _from_api(
     api: KubernetesApi, kubernetes: KubernetesOpener, scheduler_name: str
 ) -> tuple[NodeTable, tuple[list[PendingPod], dict[str, str]]]:
     with kubernetes() as watched, contextlib.closing(ClusterView(watched).start()) as view:
-        pods = list(api.list_items("/api/v1/pods", Deadline.after(_SYNC_SECONDS), fieldSelector=_PENDING))
+        pods = list(api.list_items(PODS, Deadline.after(_SYNC_SECONDS), fieldSelector=_PENDING))
         if not view.wait(_SYNC_SECONDS):
             fail("the Kubernetes API did not return a complete list of nodes and pods within a minute", 1)
         with view.reading() as table:

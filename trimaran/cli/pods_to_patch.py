@@ -8,9 +8,9 @@ import requests
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, KubernetesApi
+from runtime.kubernetes.paths import CORE, object_path
 from runtime.kubernetes.workloads import Workload
 from trimaran.cli.options import fail
-from trimaran.cli.request_patches import API_VERSIONS
 from watcher.errors import ProviderError
 from watcher.workloads.api_pods import ApiPods
 
@@ -23,9 +23,8 @@ def template_containers(api: KubernetesApi, workload: Workload) -> Collection[st
     Raises:
         requests.RequestException: the workload cannot be read.
     """
-    path = f"/apis/{API_VERSIONS[workload.kind]}/namespaces/{workload.namespace}/{workload.kind.lower()}s"
     try:
-        spec = api.get(f"{path}/{workload.name}", Deadline.after(_SECONDS))["spec"]
+        spec = api.get(object_path(workload.kind, workload.name, workload.namespace), Deadline.after(_SECONDS))["spec"]
     except REQUEST_FAILURES as error:
         if describe(error).status == requests.codes.not_found:
             return None
@@ -38,7 +37,7 @@ def template_containers(api: KubernetesApi, workload: Workload) -> Collection[st
 
 def check_resize(api: KubernetesApi) -> None:
     """Exit with status 1 if the API server cannot resize running pods."""
-    served = api.get("/api/v1", Deadline.after(_SECONDS))["resources"]
+    served = api.get(CORE, Deadline.after(_SECONDS))["resources"]
     if not any(each.get("name") == "pods/resize" for each in served):
         version = api.get("/version", Deadline.after(_SECONDS)).get("gitVersion")
         fail(

@@ -15,11 +15,11 @@ from runtime import masking
 from runtime.http import credentials
 from runtime.http.gather import Deadline
 from runtime.http.session import BoundedSession
+from runtime.kubernetes.paths import NODES, PODS
 from runtime.terminal import duration_option, echo
 from scoring import Node
 from trimaran.cli.options import KubernetesOpener, fail, kubernetes_options, option, path_option
 from trimaran.cli.trace_output import check_new, write_or_fail
-from trimaran.cluster.view import NODES, PODS
 from trimaran.traces.recording.assembly import RecordingCounts, assemble
 from trimaran.traces.recording.history import STEP_SECONDS, HistoryError, PrometheusHistory
 from trimaran.traces.recording.lifetimes import UsageCollector

@@ -8,6 +8,7 @@ import click
 
 from runtime import logs
 from runtime.errors import SettingsProblems
+from runtime.kubernetes.paths import NODES, PODS
 from runtime.terminal import echo
 from trimaran.scheduler.service.settings import SchedulerSettings
 from watcher.commands import errors_or_exit, exit_early, load_or_exit, log_level_option, setting_options
@@ -86,7 +87,6 @@ def _check(section: "SchedulerSection", names: tuple[str, ...]) -> NoReturn:
     from runtime.http.gather import Deadline
     from runtime.kubernetes.api import REQUEST_FAILURES
     from runtime.kubernetes.objects import Node, Pod
-    from trimaran.cluster.view import NODES, PODS
     from trimaran.scheduler.plugins.preemption.shared_nodes import node_sharing
 
     api, deadline = section.open_api("scheduler"), Deadline.after(_LIST_SECONDS)

@@ -14,6 +14,7 @@ from runtime.http.credentials import InvalidApiServerConfig
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes import api as kubernetes
+from runtime.kubernetes.paths import NODES, PODS
 from runtime.terminal import colorize, echo, echo_document, echo_table
 from scoring import Node, NodeTable, Pod
 from trimaran.cli.options import fail
@@ -62,8 +63,8 @@ def _read_cluster(settings: Settings) -> NodeTable:
             open_kubernetes(ProviderSettings(kube_config=file), settings.metrics_server.kube_context)
         ) as api:
             deadline = Deadline.after(_LIST_SECONDS)
-            nodes = [Node.from_k8s(item) for item in api.list_items("/api/v1/nodes", deadline)]
-            return NodeTable(nodes, (Pod.from_k8s(item) for item in api.list_items("/api/v1/pods", deadline)))
+            nodes = [Node.from_k8s(item) for item in api.list_items(NODES, deadline)]
+            return NodeTable(nodes, (Pod.from_k8s(item) for item in api.list_items(PODS, deadline)))
     except SettingsError as error:
         fail("; ".join(error.problems), 2)
     except InvalidApiServerConfig as error:

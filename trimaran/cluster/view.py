@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from runtime.kubernetes.k8s_fields import unix_seconds
+from runtime.kubernetes.paths import NODES, PODS
 from runtime.kubernetes.reflector import ListWatch, Object, Reflector
 from runtime.kubernetes.reflector_group import ReflectorGroup
 from runtime.kubernetes.workloads import Workload, workload_of
@@ -24,7 +25,6 @@ from trimaran.cluster.object_reader import RUNNING, ObjectReader, metadata_of, p
 from trimaran.cluster.state import ClusterState
 from trimaran.cluster.unknown_requests import UnknownRequests
 
-NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
 _BATCH_PODS = 200  # pods that are added under one lock; scoring waits for it
 Read_contra = TypeVar("Read_contra", contravariant=True)
 OnBound = Callable[[Pod, float | None], None]

@@ -12,6 +12,7 @@ from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, KubernetesApi
 from runtime.kubernetes.k8s_fields import unix_seconds
 from runtime.kubernetes.manifests import read_objects
+from runtime.kubernetes.paths import NODES
 from trimaran.dashboard.ttl_cache import TTLCache
 from watcher.model import WatcherMetrics
 
@@ -77,7 +78,7 @@ def nodes_from_file(file: Path) -> Callable[[], Iterable[Mapping[str, Any]]]:
 
 def nodes_from_cluster(api: KubernetesApi) -> Callable[[], Iterable[Mapping[str, Any]]]:
     """Return a function that lists nodes from the API server."""
-    return lambda: api.list_items("/api/v1/nodes", Deadline.after(_TIMEOUT_SECONDS))
+    return lambda: api.list_items(NODES, Deadline.after(_TIMEOUT_SECONDS))
 
 
 def common_labels(labels: LabelsByNode) -> list[str]:

@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
-from urllib.parse import quote
 
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, KubernetesApi
+from runtime.kubernetes.paths import NODES, PODS, list_path
 from scoring import Node, NodeTable, Pod
 from trimaran.cluster.object_reader import RUNNING, ObjectReader, pod_reader
-from trimaran.cluster.view import NODES, PODS
 from trimaran.dashboard.ttl_cache import TTLCache
 
 _SECONDS = 60.0
@@ -47,8 +46,9 @@ class LiveCluster:
             ValueError: the API server cannot be reached, or has no such pod; the message has the reason.
         """
         namespace, _, pod = name.partition("/")
-        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
-        for manifest in self._few(path, f"metadata.name={pod}"):  # a list: the right to get pods is not needed
+        for manifest in self._few(
+            list_path("Pod", namespace), f"metadata.name={pod}"
+        ):  # a list: the right to get pods is not needed
             if manifest["metadata"]["name"] == pod:
                 return replace(Pod.from_k8s(manifest), node_name="")
         raise ValueError(f"the API server has no pod {name}")

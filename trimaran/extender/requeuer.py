@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
-from runtime.kubernetes.api import REQUEST_FAILURES, Sender
+from runtime.kubernetes.api import MERGE_PATCH, REQUEST_FAILURES, Sender
+from runtime.kubernetes.paths import object_path
 from runtime.threads import TurnGuard
 from trimaran.extender.filtering import NodeFilter, RejectedPod
 
@@ -88,7 +89,7 @@ class Requeuer:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         body = {"metadata": {"annotations": {ANNOTATION: now}}}
         try:
-            self._api.send("PATCH", f"/api/v1/nodes/{node}", Deadline.after(10), body, "application/merge-patch+json")
+            self._api.send("PATCH", object_path("Node", node), Deadline.after(10), body, MERGE_PATCH)
         except REQUEST_FAILURES as error:
             _log.warning(
                 "waiting pods cannot be requeued by a patch of the node; kube-scheduler retries them after 5 minutes",

@@ -9,8 +9,10 @@ from runtime import masking
 from runtime.http.failures import status_line
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, KubernetesApi
+from runtime.kubernetes.binding import binding
+from runtime.kubernetes.paths import object_path
 from scoring.arrays import Int64s
-from trimaran.planning.cluster import Batch, PendingPod
+from trimaran.planning.cluster import Batch
 
 _TIMEOUT_SECONDS = 30.0
 
@@ -41,7 +43,7 @@ def as_bindings(batch: Batch, plan: Int64s) -> list[dict[str, Any]]:
     """
     placed = [(pending, int(row)) for pending, row in zip(batch.pending, plan, strict=True) if row >= 0]
     placed.sort(key=lambda pair: pair[0].gang)
-    return [_binding(pending, batch.names[row]) for pending, row in placed]
+    return [binding(pending.pod, batch.names[row]) for pending, row in placed]
 
 
 def bind(api: KubernetesApi, bindings: Sequence[dict[str, Any]]) -> Iterator[BindResult]:
@@ -52,14 +54,14 @@ def bind(api: KubernetesApi, bindings: Sequence[dict[str, Any]]) -> Iterator[Bin
     reported as not tried.
     """
     stop_reason = ""
-    for binding in bindings:
+    for each in bindings:
         if stop_reason:
             error = f"not tried: {stop_reason}"
         else:
-            error, may_continue = _bind(api, binding)
+            error, may_continue = _bind(api, each)
             stop_reason = "" if may_continue else error
-        metadata = binding["metadata"]
-        yield BindResult(f"{metadata['namespace']}/{metadata['name']}", binding["target"]["name"], error)
+        metadata = each["metadata"]
+        yield BindResult(f"{metadata['namespace']}/{metadata['name']}", each["target"]["name"], error)
 
 
 def partly_bound_gangs(batch: Batch, results: Iterable[BindResult]) -> list[str]:
@@ -72,26 +74,12 @@ def partly_bound_gangs(batch: Batch, results: Iterable[BindResult]) -> list[str]
     return sorted(gang for gang, seen in outcomes.items() if len(seen) > 1)
 
 
-def _binding(pending: PendingPod, node: str) -> dict[str, Any]:
-    pod = pending.pod
-    metadata = {"name": pod.name, "namespace": pod.namespace}
-    # A UID that comes from the API server keeps a new pod of the same name from being bound instead.
-    if not pod.uid.startswith(f"{pod.namespace}/"):
-        metadata["uid"] = pod.uid
-    return {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": metadata,
-        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-    }
-
-
-def _bind(api: KubernetesApi, binding: dict[str, Any]) -> tuple[str, bool]:
+def _bind(api: KubernetesApi, body: dict[str, Any]) -> tuple[str, bool]:
     """Bind a pod; return the error ("" on success), and whether other pods should still be tried."""
-    metadata = binding["metadata"]
-    path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/binding"
+    metadata = body["metadata"]
+    path = object_path("Pod", metadata["name"], metadata["namespace"], "binding")
     try:
-        api.send("POST", path, Deadline.after(_TIMEOUT_SECONDS), binding)
+        api.send("POST", path, Deadline.after(_TIMEOUT_SECONDS), body)
     except REQUEST_FAILURES as failure:
         response = getattr(failure, "response", None)
         if response is None:

@@ -6,6 +6,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from runtime.kubernetes.disruption_budgets import DisruptionBudget
 from runtime.kubernetes.objects import Node, Pod
+from runtime.kubernetes.paths import LISTS
 from runtime.kubernetes.reflector import ListWatch, Object, Reflector
 from runtime.kubernetes.reflector_group import ReflectorGroup
 from runtime.kubernetes.workloads import Workload
@@ -16,9 +17,9 @@ from trimaran.rebalancer.facts import NodeFacts, PodFacts, ScalerFacts, Workload
 from trimaran.rebalancer.look import ClusterLook
 from watcher.pod_use_table import PodUseTable
 
-WORKLOADS: Final = {"Deployment": "/apis/apps/v1/deployments", "StatefulSet": "/apis/apps/v1/statefulsets"}
-BUDGETS: Final = "/apis/policy/v1/poddisruptionbudgets"
-SCALERS: Final = "/apis/autoscaling/v2/horizontalpodautoscalers"
+WORKLOADS: Final = {kind: LISTS[kind] for kind in ("Deployment", "StatefulSet")}
+BUDGETS: Final = LISTS["PodDisruptionBudget"]
+SCALERS: Final = LISTS["HorizontalPodAutoscaler"]
 Facts = TypeVar("Facts")
 
 

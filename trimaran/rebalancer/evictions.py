@@ -17,12 +17,12 @@ import requests
 
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
-from runtime.kubernetes.api import REQUEST_FAILURES, Sender
+from runtime.kubernetes.api import MERGE_PATCH, REQUEST_FAILURES, Sender
 from runtime.kubernetes.own_rights import Right
+from runtime.kubernetes.paths import object_path
 from runtime.kubernetes.reflector import version_number
 from trimaran.cluster.target_note import REMOVED, TargetNote
 
-MERGE_PATCH = "application/merge-patch+json"
 _MIN_WAIT = 10.0
 _DAY = 86400.0
 _NOTE, _EVICT, _READ = Right("patch", "pods"), Right("create", "pods", "eviction"), Right("get", "pods")
@@ -73,7 +73,7 @@ class Evictor:
         """Write a note on a pod, or remove it; return the reason if that failed."""
         annotations = dict(REMOVED) if note is None else note.annotations()
         body = {"metadata": {"uid": uid, "annotations": annotations}}  # with another UID the API server refuses it
-        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        path = object_path("Pod", name, namespace)
         try:
             self._api.send("PATCH", path, Deadline.after(self._seconds), body, MERGE_PATCH)
         except REQUEST_FAILURES as error:
@@ -90,7 +90,7 @@ class Evictor:
             "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace},
             "deleteOptions": {"preconditions": {"uid": uid}},
         }  # fmt: skip
-        path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
+        path = object_path("Pod", name, namespace, "eviction")
         try:
             self._api.send("POST", path, Deadline.after(self._seconds), body)
         except REQUEST_FAILURES as error:
@@ -103,7 +103,7 @@ class Evictor:
         A watch that has not reached this version may still show the pod as it was.
         """
         try:
-            pod = self._api.send("GET", f"/api/v1/namespaces/{namespace}/pods/{name}", Deadline.after(self._seconds))
+            pod = self._api.send("GET", object_path("Pod", name, namespace), Deadline.after(self._seconds))
         except REQUEST_FAILURES:
             return 0  # without the right to read pods one by one, the next list decides
         match pod:

@@ -12,9 +12,9 @@ from runtime.errors import TrimaranError
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, KubernetesApi
+from runtime.kubernetes.paths import PODS
 from runtime.kubernetes.rbac import needed_rule
 from trimaran.cluster.target_note import is_noted
-from trimaran.cluster.view import PODS
 from trimaran.rebalancer.brake import BrakeReason
 from trimaran.rebalancer.evictions import Evictor
 from trimaran.rebalancer.ledger import Brake, Ledger

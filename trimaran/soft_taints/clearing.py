@@ -14,14 +14,14 @@ import requests
 from runtime.errors import TrimaranError
 from runtime.http.failures import Failure, describe
 from runtime.http.gather import Deadline
-from runtime.kubernetes.api import REQUEST_FAILURES, KubernetesApi
+from runtime.kubernetes.api import MERGE_PATCH, REQUEST_FAILURES, KubernetesApi
 from runtime.kubernetes.events import EventWriter
 from runtime.kubernetes.leader_election import Lease
+from runtime.kubernetes.paths import NODES, list_path, object_path
 from runtime.kubernetes.rbac import needed_rule
-from trimaran.cluster.view import NODES
 from trimaran.soft_taints.node_state import NodeState, Object, node_reference
 from trimaran.soft_taints.settings import NodesSection, NodesSettings
-from trimaran.soft_taints.writer import COMPONENT, MERGE_PATCH, WRITE_SECONDS
+from trimaran.soft_taints.writer import COMPONENT, WRITE_SECONDS
 
 _IDENTITY = "trimaran-nodes-clear"  # the same for every run, so that a second run need not wait for the first one's
 _MIN_LEASE_SECONDS = 60.0
@@ -29,7 +29,6 @@ _RENEW_SECONDS = 20.0
 _WAIT_LEASES = 3  # in durations of the Lease: one while a replica stops, one until a killed replica's Lease expires
 _POLL_SECONDS = 0.5
 _LIST_SECONDS = 120.0
-_GROUP = "/apis/coordination.k8s.io/v1/namespaces"
 _RBAC = " cannot patch resource "  # in the message of a 403 by RBAC
 _PASSES = 3  # over all nodes, as the API server refuses writes to nodes that have changed since they were read
 _log = logging.getLogger(__name__)
@@ -86,7 +85,7 @@ def _take(api: KubernetesApi, lease: Lease, section: NodesSection) -> bool:
     Raises:
         TrimaranError: another process keeps the Lease, or it cannot be read or written.
     """
-    name, path = f"{section.lease_namespace}/{section.lease_name}", f"{_GROUP}/{section.lease_namespace}/leases"
+    name = f"{section.lease_namespace}/{section.lease_name}"
     until = time.monotonic() + _WAIT_LEASES * section.lease_seconds
     known_holder = ""
     while True:
@@ -108,7 +107,7 @@ def _take(api: KubernetesApi, lease: Lease, section: NodesSection) -> bool:
     if failure is not None:
         if failure.status != requests.codes.forbidden:
             raise _api_error(api, f"the Lease {name} cannot be read or written", failure)
-        rule = needed_rule(path, "get", "create", "update")
+        rule = needed_rule(list_path("Lease", section.lease_namespace), "get", "create", "update")
         raise TrimaranError(f"no access to the Lease {name}: {failure.reason}; {rule}; if no replica runs, use --force")
     raise TrimaranError(
         f"the Lease {name} is held by {lease.holder}, which would mark the nodes again. Stop the replicas, as with "
@@ -181,7 +180,7 @@ class _NodeCleaner:
         """Patch a node; return the reason if it failed."""
         self._keep_lease()
         try:
-            self._api.send("PATCH", f"{NODES}/{name}", Deadline.after(WRITE_SECONDS), patch, MERGE_PATCH)
+            self._api.send("PATCH", object_path("Node", name), Deadline.after(WRITE_SECONDS), patch, MERGE_PATCH)
         except REQUEST_FAILURES as error:
             failure = describe(error)
             # Admission also answers 403, and may do so for this node only; every other node is then worth a try.

@@ -6,10 +6,10 @@ from functools import partial
 from runtime.controller.leader_threads import LeaderThreads
 from runtime.controller.own_lease import open_lease
 from runtime.kubernetes.api import KubernetesApi
+from runtime.kubernetes.paths import NODES
 from runtime.kubernetes.reflector import Reflector
 from runtime.server.access import AccessCheck
 from runtime.server.fast_path import FastPath
-from trimaran.cluster.view import NODES
 from trimaran.soft_taints.app import create_app
 from trimaran.soft_taints.node_state import NodeStateCache
 from trimaran.soft_taints.settings import NodesSettings

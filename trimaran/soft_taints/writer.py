@@ -19,8 +19,9 @@ from client import ClientError
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.http.session import UnexpectedResponse
-from runtime.kubernetes.api import REQUEST_FAILURES, Sender
+from runtime.kubernetes.api import MERGE_PATCH, REQUEST_FAILURES, Sender
 from runtime.kubernetes.events import EventWriter
+from runtime.kubernetes.paths import object_path
 from runtime.outage_log import OutageLog
 from trimaran.soft_taints import annotations
 from trimaran.soft_taints.backoff import NodeBackoff
@@ -29,7 +30,6 @@ from trimaran.soft_taints.hysteresis import HotNodeRule
 from trimaran.soft_taints.node_state import NodeState, NodeStateCache, Object, node_reference
 from watcher.model import Grade, WatcherMetrics, averages
 
-MERGE_PATCH = "application/merge-patch+json"
 WRITE_SECONDS = 10.0
 COMPONENT = "trimaran-nodes"
 _EVENTS_SECONDS = 30.0  # for all Events of a cycle; the rest is dropped
@@ -288,7 +288,7 @@ class NodeWriter:
 
     def _write(self, name: str, patch: Object) -> bool:
         """Patch a node; return whether it succeeded."""
-        path, counts = f"/api/v1/nodes/{name}", self.counts
+        path, counts = object_path("Node", name), self.counts
         try:
             changed = self._api.send("PATCH", path, Deadline.after(self._plan.write_seconds), patch, MERGE_PATCH)
             if not _is_node(changed, name):

@@ -10,6 +10,7 @@ from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes import api as kubernetes
 from runtime.kubernetes.manifests import read_objects
+from runtime.kubernetes.paths import NODES
 from watcher.providers.session import open_kubernetes
 from watcher.settings import ProviderSettings, Settings
 
@@ -43,7 +44,7 @@ def list_node_names(settings: Settings) -> frozenset[str]:
         file = settings.provider.kube_config or kubernetes.default_kubeconfig()
         api = open_kubernetes(ProviderSettings(kube_config=file), settings.metrics_server.kube_context)
         try:
-            return _names(api.list_items("/api/v1/nodes", Deadline.after(_SECONDS)))
+            return _names(api.list_items(NODES, Deadline.after(_SECONDS)))
         finally:
             api.close()
     except SettingsError as error:

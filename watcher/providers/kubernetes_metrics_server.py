@@ -15,19 +15,19 @@ from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import requests
 
 from runtime.errors import quoted
 from runtime.http.gather import Deadline, gather
 from runtime.kubernetes import quantity
+from runtime.kubernetes.paths import LISTS, NODES, object_path
 from runtime.kubernetes.rbac import needed_rule
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused
 from watcher.findings import Action, Finding, Kind
 from watcher.model import MetricType, Window
 from watcher.providers.base import Check, Reading, Sample, Samples
-from watcher.providers.kubernetes_nodes import NODES, ListedNode, by_name, list_nodes, member, read_node
+from watcher.providers.kubernetes_nodes import ListedNode, by_name, list_nodes, member, read_node
 from watcher.providers.session import open_kubernetes, provider_error
 from watcher.settings import Settings
 
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from watcher.windows.container_use import ContainerUse
 
 NAME = "KubernetesMetricsServer"
-METRICS = "/apis/metrics.k8s.io/v1beta1/nodes"
-POD_METRICS = "/apis/metrics.k8s.io/v1beta1/pods"
+METRICS, POD_METRICS = LISTS["NodeMetrics"], LISTS["PodMetrics"]
 _RESOURCES = {
     "cpu": ("metrics_server:cpu:percent", MetricType.CPU),
     "memory": ("metrics_server:memory:percent", MetricType.MEMORY),
@@ -205,7 +204,7 @@ class KubernetesMetricsServerProvider:
             self._set_nodes(nodes, usage)
             return []
         findings = []
-        calls = {name: partial(self._api.get, f"{NODES}/{quote(name, safe='')}", deadline) for name in sorted(names)}
+        calls = {name: partial(self._api.get, object_path("Node", name), deadline) for name in sorted(names)}
         for name, answer in gather(calls, deadline, give_up=self._api.abort).items():
             if not isinstance(answer, Exception):
                 self._looked_up.add(name)

@@ -8,8 +8,8 @@ from typing import Any
 from runtime.http.gather import Deadline
 from runtime.kubernetes import quantity
 from runtime.kubernetes.api import KubernetesApi, ResourceExpired
+from runtime.kubernetes.paths import NODES
 
-NODES = "/api/v1/nodes"
 _RESOURCES = ("cpu", "memory")
 _KUBELET_PORT = 10250
 #: Path of a node's ``/metrics/resource`` where its kubelet serves several nodes; metrics-server reads it, too.

@@ -9,6 +9,7 @@ from runtime.http.gather import Deadline
 from runtime.kubernetes.api import KubernetesApi
 from runtime.kubernetes.metadata import MetadataApi
 from runtime.kubernetes.owners import OwnerLookup
+from runtime.kubernetes.paths import PODS
 from runtime.kubernetes.reflector import Object, Reflector
 from runtime.kubernetes.workloads import PARENT_KINDS
 from watcher.errors import ProviderUnavailable
@@ -16,7 +17,6 @@ from watcher.workloads.manifests import ManifestReader, PodIdentity, key_of
 from watcher.workloads.node_capacity import NodeCapacity
 from watcher.workloads.pods import Capacity, PodKey, RunningPod, RunningPods
 
-PATH = "/api/v1/pods"
 _RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
 _STALE_SECONDS = 900.0
 _PAUSE_SECONDS = 0.02
@@ -37,7 +37,7 @@ class ApiPods:
         self.api = api
         self._owners = OwnerLookup(MetadataApi(api))
         self._store = _PodStore(ManifestReader(owner_labels, self._owners.parent_of))
-        self._reflector = Reflector(api, PATH, self._store, fieldSelector=_RUNNING)
+        self._reflector = Reflector(api, PODS, self._store, fieldSelector=_RUNNING)
         self._capacity = NodeCapacity(api)
         self._lock = threading.Lock()
         self._is_started = self._is_shared = False

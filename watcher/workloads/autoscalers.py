@@ -14,11 +14,11 @@ from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, KubernetesApi
 from runtime.kubernetes.objects import CPU, MEMORY
+from runtime.kubernetes.paths import LISTS
 from runtime.kubernetes.workloads import Workload
 from watcher.workloads.known_autoscalers import ALL_CONTAINERS, KnownAutoscalers, Scaled
 
-HPA_PATH = "/apis/autoscaling/v2/horizontalpodautoscalers"
-VPA_PATH = "/apis/autoscaling.k8s.io/v1/verticalpodautoscalers"
+HPA_PATH, VPA_PATH = LISTS["HorizontalPodAutoscaler"], LISTS["VerticalPodAutoscaler"]
 _log = logging.getLogger(__name__)
 _RESOURCES = (CPU, MEMORY)
 _NOTHING: Mapping[str, Any] = {}

@@ -11,10 +11,10 @@ from typing import Any
 from runtime.http.gather import Deadline
 from runtime.kubernetes import quantity
 from runtime.kubernetes.api import KubernetesApi
+from runtime.kubernetes.paths import NODES
 from watcher.providers.session import provider_error
 from watcher.workloads.pods import Capacity
 
-PATH = "/api/v1/nodes"
 _REFRESH_SECONDS = 900.0
 
 
@@ -49,7 +49,7 @@ class NodeCapacity:
 
     def _read(self, deadline: Deadline) -> Capacity:
         cores = memory = 0
-        for node in self._api.list_items(PATH, deadline):
+        for node in self._api.list_items(NODES, deadline):
             status = node.get("status")
             amounts = status.get("allocatable") if isinstance(status, dict) else None
             cores += _nano(amounts, "cpu")

@@ -20,12 +20,12 @@ from support.placing import NODES, node, pod
 from support.scripted_api import SILENCE, ScriptedApi, page
 from support.servers import reply, serving
 
+from runtime.kubernetes.paths import NODES as NODE_LIST
+from runtime.kubernetes.paths import PODS
 from runtime.server.errors import encode_error
 from scoring import NodeTable
 from trimaran.cli import place as commands
 from trimaran.cli.main import main
-from trimaran.cluster.view import NODES as NODE_LIST
-from trimaran.cluster.view import PODS
 from trimaran.planning import planner
 from trimaran.planning.cluster import read_batch, read_pending_pods
 from trimaran.planning.exact import ExactResult

@@ -17,10 +17,11 @@ from support.servers import wait_until
 from support.threads import started
 
 from runtime.kubernetes.api import WatchEvent
+from runtime.kubernetes.paths import NODES
 from runtime.kubernetes.workloads import workload_of
 from scoring import Container, NodeTable, Pod, ResourceList, Workload
 from trimaran.cluster.interner import Interner
-from trimaran.cluster.view import NODES, ClusterView
+from trimaran.cluster.view import ClusterView
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "cluster.md"

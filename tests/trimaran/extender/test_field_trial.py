@@ -276,7 +276,11 @@ def test_blocks_that_are_too_short_are_refused() -> None:
 def test_a_foreign_config_map_is_not_overwritten() -> None:
     """A ConfigMap with other content is reported, and stays as it was."""
     api = ConfigMaps()
-    foreign = {"metadata": {"name": "trimaran-trial-trial", "resourceVersion": "1"}, "data": {"key": "value"}}
+    foreign = {
+        "kind": "ConfigMap",
+        "metadata": {"name": "trimaran-trial-trial", "resourceVersion": "1"},
+        "data": {"key": "value"},
+    }
     api.objects["trimaran-trial-trial"] = foreign
     replica = Replica(api)
     pass_time([replica], BEGIN + BLOCK)

@@ -9,9 +9,9 @@ from support.rebalancing import NOW, deployment, node, pod, rfc3339
 from support.servers import wait_until
 from support.watched_api import PATHS, WatchedApi
 
+from runtime.kubernetes.paths import NODES, PODS
 from runtime.kubernetes.workloads import Workload
 from trimaran.cluster.target_note import TargetNote
-from trimaran.cluster.view import NODES, PODS
 from trimaran.rebalancer.cluster_watch import BUDGETS, SCALERS, WORKLOADS, ClusterWatch
 from trimaran.rebalancer.facts import NodeBarrier
 from trimaran.rebalancer.look import NO_USE, ClusterLook

@@ -15,13 +15,13 @@ from support.waiting import LIMIT_SECONDS
 
 from runtime.errors import SettingsError
 from runtime.kubernetes.objects import Node, Pod
+from runtime.kubernetes.paths import NODES, OPTIONAL_LISTS, PODS, list_path
 from runtime.settings.loading import load
-from trimaran.cluster.view import NODES, PODS
 from trimaran.scheduler.framework.decisions import Bind, Prepare, Unschedulable
 from trimaran.scheduler.framework.extension_points import Preemption
 from trimaran.scheduler.plugins.preemption.shared_nodes import node_sharing
 from trimaran.scheduler.profiles.configuration import default_document, read_setup
-from trimaran.scheduler.profiles.object_kinds import OPTIONAL_KINDS, OTHER_KINDS
+from trimaran.scheduler.profiles.object_cache import STANDARD_KINDS
 from trimaran.scheduler.service.binder import Binder
 from trimaran.scheduler.service.event_queue import EventQueue, NodeFeed, PodFeed
 from trimaran.scheduler.service.executor import DecisionExecutor
@@ -267,8 +267,8 @@ def test_the_manifest_grants_what_is_asked() -> None:
         for rule in documents["ClusterRole"]["rules"]
         for group in rule["apiGroups"] for resource in rule["resources"] for verb in rule["verbs"]
     }  # fmt: skip
-    groups = [path for paths in OPTIONAL_KINDS.values() for path in paths]
-    paths = [path.split("/") for path in (NODES, PODS, *OTHER_KINDS.values(), *groups)]
+    groups = [path for paths in OPTIONAL_LISTS.values() for path in paths]
+    paths = [path.split("/") for path in (NODES, PODS, *map(list_path, STANDARD_KINDS), *groups)]
     watched = {("" if parts[1] == "api" else parts[2], parts[-1]) for parts in paths}
     assert granted == {
         *((*each, verb) for each in watched for verb in ("list", "watch")),

@@ -20,8 +20,7 @@ from trimaran.scheduler.plugins.volumes.matching import BIND_CONFLICT, NO_VOLUME
 from trimaran.scheduler.plugins.volumes.restrictions import DISK_CONFLICT, IN_USE, VolumeRestrictions
 from trimaran.scheduler.plugins.volumes.zone import CONFLICT, VolumeZone
 from trimaran.scheduler.profiles.configuration import default_document, read_setup
-from trimaran.scheduler.profiles.object_cache import ObjectCache
-from trimaran.scheduler.profiles.object_kinds import OTHER_KINDS
+from trimaran.scheduler.profiles.object_cache import STANDARD_KINDS, ObjectCache
 
 ZONE = "topology.kubernetes.io/zone"
 Object = dict[str, Any]
@@ -97,7 +96,7 @@ class Storage:
 
 def test_every_kind_that_is_watched_can_be_stored_and_dropped() -> None:
     """The cache takes every watched kind, and reports changes only."""
-    for kind in OTHER_KINDS:
+    for kind in STANDARD_KINDS:
         objects, document = ObjectCache(), {"metadata": {"name": "x"}}
         objects.put(kind, document)
         without = ("PodDisruptionBudget", "Service", "ReplicationController", "ReplicaSet", "StatefulSet")

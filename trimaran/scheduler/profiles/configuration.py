@@ -15,8 +15,7 @@ from trimaran.scheduler.framework.gang_directory import GangDirectory
 from trimaran.scheduler.framework.profile import SchedulerProfile
 from trimaran.scheduler.framework.queue import QueueOptions
 from trimaran.scheduler.framework.scheduler import OtherObjects, Scheduler
-from trimaran.scheduler.profiles.object_cache import ObjectCache
-from trimaran.scheduler.profiles.object_kinds import OTHER_KINDS
+from trimaran.scheduler.profiles.object_cache import STANDARD_KINDS, ObjectCache
 from trimaran.scheduler.profiles.profile_builder import ProfileBuilder
 from trimaran.scheduler.profiles.registry import PluginContext
 
@@ -31,7 +30,7 @@ class SchedulerSetup:
     Attributes:
         profiles: profiles, by which the pods of each scheduler name are placed.
         options: times of the queue.
-        kinds: kinds of objects to watch besides nodes and pods, of :mod:`~trimaran.scheduler.profiles.object_kinds`.
+        kinds: kinds of objects to watch besides nodes and pods, of :mod:`runtime.kubernetes.paths`.
         others: store of these objects; None if there are none.
         gangs: gangs, for the profiles that place them.
         annotations: names of the annotations of nodes and pods that plugins read.
@@ -96,7 +95,7 @@ def read_setup(
         initial_backoff_seconds=_seconds(document, "podInitialBackoffSeconds", 1.0),
         max_backoff_seconds=_seconds(document, "podMaxBackoffSeconds", 10.0),
     )
-    kinds = frozenset(OTHER_KINDS) | builder.kinds
+    kinds = STANDARD_KINDS | builder.kinds
     return SchedulerSetup(profiles, options, kinds, objects, gangs, builder.annotations)
 
 

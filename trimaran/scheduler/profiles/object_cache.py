@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from runtime.kubernetes.disruption_budgets import DisruptionBudget
 from runtime.kubernetes.k8s_fields import get, get_texts
+from runtime.kubernetes.paths import OPTIONAL_LISTS
 from runtime.kubernetes.scheduling_rules import read_label_selector
 from scoring.plugins.filtering import ClusterEvent
 from scoring.table.placed_rules import SelectorSources
@@ -64,6 +65,8 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
         lambda each: read_label_selector(get(each, "spec"), "selector", f"{get(each, 'kind')}: spec"),
     ),
 }
+STANDARD_KINDS: Final = frozenset(_READERS) - OPTIONAL_LISTS.keys()
+"""Kinds of objects that every cluster has; they are watched for all profiles."""
 _OWNERS = ("ReplicationController", "ReplicaSet", "StatefulSet")
 _SELECTORS = frozenset({"Namespace", "Service", *_OWNERS})
 _STORAGE = frozenset({

@@ -69,7 +69,7 @@ class ProfileBuilder:
 
     Attributes:
         kinds: kinds of objects to watch for the plugins that were built, of
-            :data:`~trimaran.scheduler.profiles.object_kinds.OPTIONAL_KINDS`.
+            :data:`~runtime.kubernetes.paths.OPTIONAL_LISTS`.
         annotations: names of the annotations of nodes and pods that these plugins read.
     """
 

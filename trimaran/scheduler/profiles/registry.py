@@ -2,7 +2,7 @@
 
 A plugin of this list runs at each extension point that its class implements and at which the profile enables it. To add
 one: its class into :mod:`trimaran.scheduler.plugins`, an entry here, the decoder of the objects that it reads into
-:mod:`~trimaran.scheduler.profiles.object_cache`, their path into :mod:`~trimaran.scheduler.profiles.object_kinds`, and
+:mod:`~trimaran.scheduler.profiles.object_cache`, their path into :mod:`~runtime.kubernetes.paths`, and
 the right to list them into the manifests.
 """
 
@@ -77,7 +77,7 @@ class RegisteredPlugin:
 
     Attributes:
         build: returns the plugin by its arguments; raises ValueError for arguments that are not valid.
-        reads: kinds of objects to watch for it, of :data:`~trimaran.scheduler.profiles.object_kinds.OPTIONAL_KINDS`.
+        reads: kinds of objects to watch for it, of :data:`~runtime.kubernetes.paths.OPTIONAL_LISTS`.
     """
 
     build: Callable[[FieldReader, PluginContext], object]

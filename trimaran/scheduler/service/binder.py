@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import requests
 
@@ -20,7 +19,9 @@ from runtime.errors import error_text
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
+from runtime.kubernetes.binding import binding
 from runtime.kubernetes.objects import Pod
+from runtime.kubernetes.paths import object_path
 from runtime.threads import join_all
 from trimaran.scheduler.framework.decisions import Bind, Prepare
 
@@ -184,19 +185,9 @@ class Binder:
         return Deadline.after(self._seconds)
 
 
-def binding(pod: Pod, node_name: str) -> dict[str, Any]:
-    """Return the Binding of a pod; the API server refuses it if the pod's name belongs to a pod with another UID."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
-        "target": {"apiVersion": "v1", "kind": "Node", "name": node_name},
-    }
-
-
 def pod_path(pod: Pod) -> str:
     """Return the path of a pod in the API."""
-    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+    return object_path("Pod", pod.name, pod.namespace)
 
 
 def _may_have_been_executed(error: Exception) -> bool:

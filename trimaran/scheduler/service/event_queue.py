@@ -8,13 +8,12 @@ from typing import Final, TypeVar
 
 from runtime.kubernetes.objects import Node, Pod
 from runtime.kubernetes.optional_lists import OptionalLists
+from runtime.kubernetes.paths import LISTS, NODES, OPTIONAL_LISTS, PODS
 from runtime.kubernetes.reflector import ListWatch, Object, Reflector, ReflectorStore
 from runtime.kubernetes.reflector_group import ReflectorGroup
 from trimaran.cluster.object_reader import RUNNING, ObjectReader, metadata_of, pod_reader
 from trimaran.cluster.unknown_requests import UnknownRequests
-from trimaran.cluster.view import NODES, PODS
 from trimaran.scheduler.framework.scheduler import Scheduler
-from trimaran.scheduler.profiles.object_kinds import OPTIONAL_KINDS, OTHER_KINDS
 
 _FAILED: Final = "status.phase=Failed"
 
@@ -222,7 +221,7 @@ class ClusterFeed(ReflectorGroup):
     Args:
         api: client of the Kubernetes API for these watches alone; :meth:`close` aborts its requests.
         event_queue: where to post.
-        kinds: kinds of :data:`OTHER_KINDS` and :data:`OPTIONAL_KINDS` to watch.
+        kinds: kinds of :data:`LISTS` and :data:`OPTIONAL_LISTS` to watch.
         on_pod: called in the scheduling thread with each pod before it is changed, as by :class:`PodFeed`.
         failed: store of the pods that have failed; None to leave them out.
         kept_annotations: names of the annotations of nodes and pods that plugins read.
@@ -264,7 +263,7 @@ def _uid(each: Object) -> str:
 
 
 def _reflector(api: ListWatch, kind: str, store: ReflectorStore) -> Reflector:
-    if kind in OPTIONAL_KINDS:
-        path, *older_paths = OPTIONAL_KINDS[kind]
+    if kind in OPTIONAL_LISTS:
+        path, *older_paths = OPTIONAL_LISTS[kind]
         return Reflector(OptionalLists(api, older_paths), path, store)
-    return Reflector(api, OTHER_KINDS[kind], store)
+    return Reflector(api, LISTS[kind], store)

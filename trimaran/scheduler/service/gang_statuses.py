@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from runtime.kubernetes.gangs import POD_GROUP_LABEL
 from runtime.kubernetes.k8s_fields import get
+from runtime.kubernetes.paths import OPTIONAL_LISTS
 from runtime.kubernetes.reflector import Object
 from trimaran.scheduler.service.status_controller import Key, StatusRule
 
@@ -84,7 +85,7 @@ def _pod_key(pod: Object) -> Key | None:
 
 
 POD_GROUP_STATUS: Final = StatusRule(
-    "/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
+    OPTIONAL_LISTS["PodGroup.scheduling.x-k8s.io"][0],
     _group_key,
     _pod_key,
     _status_of,

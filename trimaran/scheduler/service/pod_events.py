@@ -23,6 +23,7 @@ from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
 from runtime.kubernetes.objects import Pod
+from runtime.kubernetes.paths import list_path
 from runtime.kubernetes.rbac import needed_rule
 
 _REPEAT_SECONDS = 300.0
@@ -149,7 +150,7 @@ class PodEventWriter:
                 _log.exception("an Event could not be written")
 
     def _send(self, event: PodEvent) -> None:
-        path = f"/apis/events.k8s.io/v1/namespaces/{event.pod.namespace}/events"
+        path = list_path("Event.events.k8s.io", event.pod.namespace)
         try:
             self._connection.send("POST", path, Deadline.after(_WRITE_SECONDS), self._document(event))
         except REQUEST_FAILURES as error:
@@ -157,7 +158,7 @@ class PodEventWriter:
             failure = describe(error)
             if failure.status == requests.codes.forbidden:
                 self._is_allowed = False
-                remedy = needed_rule("/apis/events.k8s.io/v1/events", "create")
+                remedy = needed_rule(list_path("Event.events.k8s.io"), "create")
                 _log.warning("no Events are written", extra={"error": failure.reason, "remedy": remedy})
             elif failure.status != requests.codes.not_found:  # the namespace has been deleted
                 _log.info("an Event could not be written", extra={"error": failure.reason})

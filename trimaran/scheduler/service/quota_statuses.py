@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from runtime.kubernetes.k8s_fields import get
 from runtime.kubernetes.objects import CPU, Pod
+from runtime.kubernetes.paths import OPTIONAL_LISTS
 from runtime.kubernetes.reflector import Object
 from trimaran.scheduler.plugins.quotas.elastic_quota import Amounts, added
 from trimaran.scheduler.plugins.quotas.namespace_use import amounts_of
@@ -37,7 +38,7 @@ def _namespace(document: Object) -> Key:
 
 
 QUOTA_STATUS: Final = StatusRule(
-    "/apis/scheduling.x-k8s.io/v1alpha1/elasticquotas",
+    OPTIONAL_LISTS["ElasticQuota"][0],
     _namespace,
     _namespace,
     used_status,

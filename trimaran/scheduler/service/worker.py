@@ -14,11 +14,11 @@ from runtime.controller.own_lease import open_lease
 from runtime.kubernetes.api import KubernetesApi
 from runtime.kubernetes.keep_alive import KeepAliveConnection
 from runtime.kubernetes.optional_lists import OptionalLists
+from runtime.kubernetes.paths import PODS
 from runtime.kubernetes.reflector import Reflector
 from runtime.kubernetes.reflector_group import ReflectorGroup
 from runtime.server.access import AccessCheck
 from runtime.server.fast_path import FastPath
-from trimaran.cluster.view import PODS
 from trimaran.scheduler.profiles.configuration import SchedulerSetup
 from trimaran.scheduler.service.app import create_app
 from trimaran.scheduler.service.binder import Binder

@@ -5,7 +5,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TypeVar
-from urllib.parse import quote
 
 import requests
 
@@ -15,6 +14,7 @@ from runtime.http.gather import Deadline, gather
 from runtime.http.session import BoundedSession, UnexpectedResponse
 from runtime.kubernetes.addresses import https_origin
 from runtime.kubernetes.api import SERVICE_ACCOUNT, KubernetesApi
+from runtime.kubernetes.paths import object_path
 from watcher.errors import ProviderAnswerError, ProviderRefused
 from watcher.providers.kubelet.readings import (
     ContainerReading,
@@ -24,7 +24,7 @@ from watcher.providers.kubelet.readings import (
     node_of_metrics,
     node_of_summary,
 )
-from watcher.providers.kubernetes_nodes import NODES, PATH_ANNOTATION, ListedNode
+from watcher.providers.kubernetes_nodes import PATH_ANNOTATION, ListedNode
 from watcher.settings import KubeletSettings, ProviderSettings
 
 Value = TypeVar("Value")
@@ -187,7 +187,7 @@ class Kubelets:
 
     def _get(self, name: str, node: ListedNode, path: str, deadline: Deadline) -> bytes:
         if self._settings.through_api_server:
-            return self._api.read(f"{NODES}/{quote(name, safe='')}/proxy{path}", deadline)
+            return self._api.read(f"{object_path('Node', name, subresource='proxy')}{path}", deadline)
         if not node.address:
             raise ProviderAnswerError("the node has no InternalIP")
         try:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from runtime.http.failures import FailureKind, describe
 from runtime.http.gather import Deadline, within
+from runtime.kubernetes.paths import NODES
 from runtime.kubernetes.rbac import needed_rule
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
 from watcher.findings import Finding, Kind
@@ -26,7 +27,7 @@ from watcher.model import PRESSURES, MetricType, Window
 from watcher.providers.base import Check, Reading, Sample, Samples
 from watcher.providers.kubelet.access import PROXY_WARNING, Kubelets
 from watcher.providers.kubelet.readings import NodeReading
-from watcher.providers.kubernetes_nodes import NODES, ListedNode, list_nodes
+from watcher.providers.kubernetes_nodes import ListedNode, list_nodes
 from watcher.providers.session import client_certificate, open_kubernetes, provider_error
 from watcher.settings import Settings
 

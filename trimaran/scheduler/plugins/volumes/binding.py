@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from runtime.kubernetes.api import MERGE_PATCH
 from runtime.kubernetes.objects import Pod
+from runtime.kubernetes.paths import object_path
 from scoring.plugins.base import EVERY_ROW, Rows
 from scoring.plugins.filtering import ClusterEvent, Dependence, FilterPlugin, FilterVerdict, unresolvable_everywhere
 from scoring.table.node_table import NodeTable
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from scoring.table.node_rows import NodeRows
 
 NOT_BOUND_HERE = "pod has unbound PersistentVolumeClaims, which this scheduler binds only with scheduler.bind_claims"
-_MERGE_PATCH = "application/merge-patch+json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +200,9 @@ def _reserve_volume(volume: Volume, claim: Claim) -> Write:
     }  # fmt: skip
     return Write(
         "PATCH",
-        f"/api/v1/persistentvolumes/{volume.name}",
+        object_path("PersistentVolume", volume.name),
         {"metadata": metadata, "spec": {"claimRef": reference}},
-        _MERGE_PATCH,
+        MERGE_PATCH,
         f"reserve volume {volume.name} for claim {claim.namespace}/{claim.name}",
     )
 
@@ -210,8 +211,8 @@ def _select_node(claim: Claim, node_name: str) -> Write:
     metadata = {"resourceVersion": claim.resource_version, "annotations": {SELECTED_NODE: node_name}}
     return Write(
         "PATCH",
-        f"/api/v1/namespaces/{claim.namespace}/persistentvolumeclaims/{claim.name}",
+        object_path("PersistentVolumeClaim", claim.name, claim.namespace),
         {"metadata": metadata},
-        _MERGE_PATCH,
+        MERGE_PATCH,
         f"select node {node_name} for the volume of claim {claim.namespace}/{claim.name}",
     )
