@@ -5,6 +5,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from functools import wraps
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -24,14 +25,13 @@ from runtime.settings.loading import (
 )
 from runtime.terminal import echo, echo_lines
 from watcher.providers.base import check_providers, known_providers, unknown_names
-from watcher.settings import WatcherSettings
+from watcher.settings import Settings, WatcherSettings
 
 _log = logging.getLogger(__name__)
 Command = TypeVar("Command", bound=Callable[..., Any])
+ServiceSettings = TypeVar("ServiceSettings", bound=Settings)
 
-log_level_option = click.option(
-    "--log-level", help="Log level: panic, fatal, error, warning, info, debug or trace. [default: info]"
-)
+_LOG_LEVELS = "Log level: panic, fatal, error, warning, info, debug or trace. [default: info]"
 
 
 def setting_options(command: Command) -> Command:
@@ -81,6 +81,58 @@ def load_or_exit(
             raise SettingsError([*error.problems, *unknown_names(error.values)]) from error
 
 
+class ServiceStart:
+    """Options of a service as given, see :func:`service_options`."""
+
+    def __init__(self, flags: dict[str, Any], file: Path | None, assignments: tuple[str, ...]) -> None:
+        self._flags, self._file, self._assignments = flags, file, assignments
+
+    def load(
+        self, model: type[ServiceSettings], flags: dict[str, Any] | None = None
+    ) -> LoadedSettings[ServiceSettings]:
+        """Load the settings and configure the log; with invalid settings exit with status 2.
+
+        The first process of a container ignores SIGTERM until it has a handler, and gunicorn installs its own only
+        after its imports. Without a handler, a process stopped before that would be killed after the grace period.
+
+        Args:
+            model: the settings model to load.
+            flags: values of the command's other options, by setting.
+        """
+        signal.signal(signal.SIGTERM, exit_early)
+        loaded = load_or_exit(model, self._file, self._assignments, {**self._flags, **(flags or {})}, is_service=True)
+        logs.configure(loaded.settings.log.level, loaded.settings.log.format)
+        return loaded
+
+
+def service_options(port: int, *others: tuple[str, str, str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that adds the options of a service; the command gets them as its argument ``start``.
+
+    Args:
+        port: default port.
+        others: options that set one setting each: option, setting, help.
+    """
+    options = (
+        *others,
+        ("--host", "server.host", "Address to listen on. [default: 127.0.0.1]"),
+        ("--port", "server.port", f"Port to listen on. [default: {port}]"),
+        ("--log-level", "log.level", _LOG_LEVELS),
+    )
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def with_start(*arguments: Any, file: Path | None, assignments: tuple[str, ...], **given: Any) -> None:
+            flags = {setting: given.pop(setting.replace(".", "_")) for _, setting, _ in options}
+            command(*arguments, start=ServiceStart(flags, file, assignments), **given)
+
+        decorated: Callable[..., None] = setting_options(with_start)
+        for name, setting, text in reversed(options):
+            decorated = click.option(name, setting.replace(".", "_"), help=text)(decorated)
+        return decorated
+
+    return decorate
+
+
 @contextlib.contextmanager
 def errors_or_exit(log_format: str = "text") -> Iterator[None]:
     """Print an error that the ``with`` block raises, and exit.
@@ -106,25 +158,22 @@ def errors_or_exit(log_format: str = "text") -> Iterator[None]:
 
 
 @click.command()
-@click.option("--host", help="The address to listen on. [default: 127.0.0.1]")
-@click.option("--port", help="The port to listen on. [default: 2020]")
-@click.option("--provider", help="The metrics provider. [default: the metrics server in a cluster, else this machine]")
-@click.option("--address", help="The provider's address.")
-@click.option("--interval", help="Time from one fetch to the next: seconds, or a duration such as 5m. [default: 60]")
-@click.option("--store", help="The SQLite file for snapshots and history, which survives a crash.")
-@log_level_option
-@setting_options
-def watch(
-    host: str | None,
-    port: str | None,
-    provider: str | None,
-    address: str | None,
-    interval: str | None,
-    store: str | None,
-    log_level: str | None,
-    file: Path | None,
-    assignments: tuple[str, ...],
-) -> None:
+@service_options(
+    2020,
+    (
+        "--provider",
+        "provider.name",
+        "The metrics provider. [default: the metrics server in a cluster, else this machine]",
+    ),
+    ("--address", "provider.address", "The provider's address."),
+    (
+        "--interval",
+        "watch.interval_seconds",
+        "Time from one fetch to the next: seconds, or a duration such as 5m. [default: 60]",
+    ),
+    ("--store", "store.path", "The SQLite file for snapshots and history, which survives a crash."),
+)
+def watch(start: ServiceStart) -> None:
     """Watch every node's load and serve it: GET /watcher, GET /watcher/<host>.
 
     The default provider is the metrics server in a cluster, and this machine elsewhere. trimaran config lists all
@@ -132,15 +181,7 @@ def watch(
 
     Exit status: 0 if stopped by a signal, 1 if it cannot listen, 2 if the settings are invalid.
     """
-    # The first process of a container ignores SIGTERM until it has a handler, and gunicorn installs its own only after
-    # its imports. Without this handler, a process stopped before that would be killed only after the grace period.
-    signal.signal(signal.SIGTERM, exit_early)
-    flags = {
-        "server.host": host, "server.port": port, "provider.name": provider, "provider.address": address,
-        "watch.interval_seconds": interval, "store.path": store, "log.level": log_level,
-    }  # fmt: skip
-    settings = load_or_exit(WatcherSettings, file, assignments, flags, is_service=True).settings
-    logs.configure(settings.log.level, settings.log.format)
+    settings = start.load(WatcherSettings).settings
     import_sqlite_utils()
     from watcher.api import service  # imports gunicorn, which only this command needs
 

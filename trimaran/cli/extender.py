@@ -4,20 +4,19 @@ Subcommands: ``config`` converts a configuration for a stock kube-scheduler, ``r
 nodes with that of the extender's best nodes, ``trial`` shows the report of a field trial.
 """
 
-import signal
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from runtime import logs
 from runtime.errors import SettingsError, SettingsProblems
 from runtime.parsing import read_bounded
 from runtime.terminal import echo, echo_yaml
 from trimaran.cli.explain import regret
 from trimaran.cli.options import (
     allow_option,
+    controller_options,
     judge,
     kube_scheduler_option,
     kubernetes_version_option,
@@ -28,13 +27,7 @@ from trimaran.cli.options import (
 from trimaran.cli.trial import trial
 from trimaran.extender.settings import ExtenderSettings
 from trimaran.plugins import uncalled
-from watcher.commands import (
-    errors_or_exit,
-    exit_early,
-    load_or_exit,
-    log_level_option,
-    setting_options,
-)
+from watcher.commands import ServiceStart, errors_or_exit
 
 if TYPE_CHECKING:
     from trimaran.kube_scheduler.findings import StartVerdict
@@ -44,25 +37,13 @@ _CONFIGZ_SECONDS = 10.0
 
 
 @click.group(invoke_without_command=True)
-@click.option("--config", "configuration", help="KubeSchedulerConfiguration with the plugins to score by.")
-@click.option("--watcher", help="Address of a watcher. [default: an embedded watcher]")
-@click.option("--kube-config", help="Kubeconfig file. [default: the pod's service account]")
-@click.option("--host", help="Address to listen on. [default: 127.0.0.1]")
-@click.option("--port", help="Port to listen on. [default: 2021]")
-@log_level_option
-@setting_options
+@controller_options(
+    "extender",
+    2021,
+    ("--config", "extender.config", "KubeSchedulerConfiguration with the plugins to score by."),
+)
 @click.pass_context
-def extender(
-    context: click.Context,
-    configuration: str | None,
-    watcher: str | None,
-    kube_config: str | None,
-    host: str | None,
-    port: str | None,
-    log_level: str | None,
-    file: Path | None,
-    assignments: tuple[str, ...],
-) -> None:
+def extender(context: click.Context, start: ServiceStart) -> None:
     """Serve a scheduler extender that scores nodes for a stock kube-scheduler (POST /prioritize).
 
     The extender runs the plugins of a KubeSchedulerConfiguration that kube-scheduler itself does not have.
@@ -71,14 +52,8 @@ def extender(
     """
     if context.invoked_subcommand is not None:
         return
-    signal.signal(signal.SIGTERM, exit_early)
-    flags = {
-        "extender.config": configuration, "extender.watcher": watcher, "extender.kube_config": kube_config,
-        "server.host": host, "server.port": port, "log.level": log_level,
-    }  # fmt: skip
-    loaded = load_or_exit(ExtenderSettings, file, assignments, flags, is_service=True)
+    loaded = start.load(ExtenderSettings)
     settings = loaded.settings
-    logs.configure(settings.log.level, settings.log.format)
     from trimaran.extender import service  # Flask and gunicorn are only needed here
 
     with errors_or_exit(settings.log.format):

@@ -1,42 +1,24 @@
 """``trimaran nodes``: controller that marks nodes with their load by PreferNoSchedule taints and annotations."""
 
-import signal
-from pathlib import Path
-
 import click
 
-from runtime import logs
 from runtime.errors import SettingsError, SettingsProblems
 from runtime.terminal import echo
+from trimaran.cli.options import controller_options
 from trimaran.soft_taints.settings import NodesSettings
-from watcher.commands import errors_or_exit, exit_early, load_or_exit, log_level_option, setting_options
+from watcher.commands import ServiceStart, errors_or_exit
 
 
 @click.command()
 @click.option("--taints", is_flag=True, default=None, help="Taint hot nodes with PreferNoSchedule.")
-@click.option("--windows", help="Annotate nodes with their load in these windows, such as 15m,5m.")
-@click.option("--watcher", help="Address of a watcher. [default: an embedded watcher]")
-@click.option("--kube-config", help="Kubeconfig file. [default: the pod's service account]")
-@click.option("--host", help="Address to listen on. [default: 127.0.0.1]")
-@click.option("--port", help="Port to listen on. [default: 2023]")
-@log_level_option
 @click.option("--clear", is_flag=True, help="Remove all taints and annotations of trimaran from all nodes, and exit.")
 @click.option("--force", is_flag=True, help="With --clear: do not wait until the replica that writes has stopped.")
-@setting_options
-def nodes(
-    taints: bool | None,
-    windows: str | None,
-    watcher: str | None,
-    kube_config: str | None,
-    host: str | None,
-    port: str | None,
-    log_level: str | None,
-    *,
-    clear: bool,
-    force: bool,
-    file: Path | None,
-    assignments: tuple[str, ...],
-) -> None:
+@controller_options(
+    "nodes",
+    2023,
+    ("--windows", "nodes.windows", "Annotate nodes with their load in these windows, such as 15m,5m."),
+)
+def nodes(start: ServiceStart, *, taints: bool | None, clear: bool, force: bool) -> None:
     """Mark nodes with their load: soft taints on hot nodes, and annotations.
 
     Makes an unmodified scheduler load-aware. Of several replicas, only the leader (by a Lease) writes.
@@ -48,15 +30,9 @@ def nodes(
 
     Exit status: 0 if stopped by a signal or cleared, 1 if it cannot listen or clear, 2 if the settings are invalid.
     """
-    signal.signal(signal.SIGTERM, exit_early)
-    flags = {
-        "nodes.taints": taints, "nodes.windows": windows, "nodes.watcher": watcher, "nodes.kube_config": kube_config,
-        "server.host": host, "server.port": port, "log.level": log_level,
-    }  # fmt: skip
     if force and not clear:
         raise click.UsageError("--force goes with --clear")
-    settings = load_or_exit(NodesSettings, file, assignments, flags, is_service=True).settings
-    logs.configure(settings.log.level, settings.log.format)
+    settings = start.load(NodesSettings, {"nodes.taints": taints}).settings
     from trimaran.soft_taints import clearing, service  # Flask and gunicorn are only needed here
 
     with errors_or_exit(settings.log.format):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from runtime.terminal import echo, echo_lines
+from watcher.commands import service_options
 
 if TYPE_CHECKING:
     from client.connecting import WatcherClient, WatcherCredentials
@@ -64,6 +65,22 @@ def credential_options(server: str, prefix: str = "", argument: str = "access") 
         return decorated
 
     return decorate
+
+
+def controller_options(section: str, port: int, *others: tuple[str, str, str]) -> Decorator:
+    """Return a decorator that adds the options of a service that reads a watcher and a cluster.
+
+    Args:
+        section: section of its settings.
+        port: default port.
+        others: options that set one setting each: option, setting, help.
+    """
+    return service_options(
+        port,
+        *others,
+        ("--watcher", f"{section}.watcher", "Address of a watcher. [default: an embedded watcher]"),
+        ("--kube-config", f"{section}.kube_config", "Kubeconfig file. [default: the pod's service account]"),
+    )
 
 
 def watcher_options(command: Callable[..., None]) -> Callable[..., None]:

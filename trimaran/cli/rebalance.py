@@ -1,18 +1,16 @@
 """``trimaran rebalance``: controller that moves running pods where the predicted congestion falls most."""
 
-import signal
 from pathlib import Path
 from typing import Any
 
 import click
 import orjson
 
-from runtime import logs
 from runtime.errors import SettingsProblems
 from runtime.terminal import echo
-from trimaran.cli.options import fail, option
+from trimaran.cli.options import controller_options, fail, option
 from trimaran.rebalancer.settings import RebalanceSettings
-from watcher.commands import errors_or_exit, exit_early, load_or_exit, log_level_option, setting_options
+from watcher.commands import ServiceStart, errors_or_exit, load_or_exit, setting_options
 
 _url_option = option("--url", default="http://127.0.0.1:2024", help="URL of the rebalancer.")
 _token_option = click.option("--token-file", type=click.Path(path_type=Path), help="File with the rebalancer's token.")
@@ -20,25 +18,13 @@ _kube_option = click.option("--kube-config", help="Kubeconfig file. [default: th
 
 
 @click.group(invoke_without_command=True)
-@click.option("--mode", help="observe plans only and writes nothing; act moves pods. [default: observe]")
-@click.option("--watcher", help="Address of a watcher. [default: an embedded watcher]")
-@_kube_option
-@click.option("--host", help="Address to listen on. [default: 127.0.0.1]")
-@click.option("--port", help="Port to listen on. [default: 2024]")
-@log_level_option
-@setting_options
+@controller_options(
+    "rebalance",
+    2024,
+    ("--mode", "rebalance.mode", "observe plans only and writes nothing; act moves pods. [default: observe]"),
+)
 @click.pass_context
-def rebalance(
-    context: click.Context,
-    mode: str | None,
-    watcher: str | None,
-    kube_config: str | None,
-    host: str | None,
-    port: str | None,
-    log_level: str | None,
-    file: Path | None,
-    assignments: tuple[str, ...],
-) -> None:
+def rebalance(context: click.Context, start: ServiceStart) -> None:
     """Move running pods to the nodes where the predicted congestion falls most.
 
     By default it only observes: it plans, explains and predicts both nodes' loads, and writes nothing. Of several
@@ -51,13 +37,7 @@ def rebalance(
     """
     if context.invoked_subcommand is not None:
         return
-    signal.signal(signal.SIGTERM, exit_early)
-    flags = {
-        "rebalance.mode": mode, "rebalance.watcher": watcher, "rebalance.kube_config": kube_config,
-        "server.host": host, "server.port": port, "log.level": log_level,
-    }  # fmt: skip
-    settings = load_or_exit(RebalanceSettings, file, assignments, flags, is_service=True).settings
-    logs.configure(settings.log.level, settings.log.format)
+    settings = start.load(RebalanceSettings).settings
     from trimaran.rebalancer import service  # Flask and gunicorn are only needed here
 
     with errors_or_exit(settings.log.format):

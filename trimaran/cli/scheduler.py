@@ -1,17 +1,15 @@
 """``trimaran scheduler``: place pods by their schedulerName, without a kube-scheduler, or compare with one."""
 
-import signal
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from runtime import logs
 from runtime.errors import SettingsProblems
 from runtime.kubernetes.paths import NODES, PODS
 from runtime.terminal import echo
+from trimaran.cli.options import controller_options
 from trimaran.scheduler.service.settings import SchedulerSettings
-from watcher.commands import errors_or_exit, exit_early, load_or_exit, log_level_option, setting_options
+from watcher.commands import ServiceStart, errors_or_exit
 
 if TYPE_CHECKING:
     from trimaran.scheduler.service.settings import SchedulerSection
@@ -20,32 +18,17 @@ _LIST_SECONDS = 120.0
 
 
 @click.command()
-@click.option("--config", "configuration", help="KubeSchedulerConfiguration with the profiles.")
-@click.option("--name", help="Without a file: schedulerName of the pods to place, with the default profile.")
-@click.option("--watcher", help="Address of a watcher. [default: an embedded watcher]")
 @click.option(
     "--shadow", "--dry-run", is_flag=True, help="Bind nothing: decide for the pods of a running scheduler, and compare."
 )
 @click.option("--check", is_flag=True, help="Only check that the scheduler's nodes are its own, and exit.")
-@click.option("--kube-config", help="Kubeconfig file. [default: the pod's service account]")
-@click.option("--host", help="Address to listen on. [default: 127.0.0.1]")
-@click.option("--port", help="Port to listen on. [default: 2025]")
-@log_level_option
-@setting_options
-def scheduler(
-    configuration: str | None,
-    name: str | None,
-    watcher: str | None,
-    kube_config: str | None,
-    host: str | None,
-    port: str | None,
-    log_level: str | None,
-    file: Path | None,
-    assignments: tuple[str, ...],
-    *,
-    shadow: bool,
-    check: bool,
-) -> None:
+@controller_options(
+    "scheduler",
+    2025,
+    ("--config", "scheduler.config", "KubeSchedulerConfiguration with the profiles."),
+    ("--name", "scheduler.name", "Without a file: schedulerName of the pods to place, with the default profile."),
+)
+def scheduler(start: ServiceStart, *, shadow: bool, check: bool) -> None:
     """Place the pods that name this scheduler (spec.schedulerName), by kube-scheduler's rules and by load.
 
     Of several replicas one places pods, the leader by a Lease. Without metrics it places pods by their requests.
@@ -58,14 +41,7 @@ def scheduler(
     Exit status: 0 if stopped by a signal, 1 if it cannot listen or --check finds a problem, 2 if the settings are
     invalid. A worker process that loses the Lease ends with status 5, and the next one waits for the Lease.
     """
-    signal.signal(signal.SIGTERM, exit_early)
-    flags = {
-        "scheduler.config": configuration, "scheduler.name": name, "scheduler.watcher": watcher,
-        "scheduler.mode": "shadow" if shadow else None, "scheduler.kube_config": kube_config, "server.host": host,
-        "server.port": port, "log.level": log_level,
-    }  # fmt: skip
-    settings = load_or_exit(SchedulerSettings, file, assignments, flags, is_service=True).settings
-    logs.configure(settings.log.level, settings.log.format)
+    settings = start.load(SchedulerSettings, {"scheduler.mode": "shadow" if shadow else None}).settings
     from trimaran.scheduler.service import service  # Flask and gunicorn are only needed here
 
     with errors_or_exit(settings.log.format):
