@@ -298,9 +298,9 @@ class PreparedProfile:
 
 
 def _equal(plugin: ScorePlugin, score: object) -> int:
-    if not isinstance(score, int) or not 0 <= score <= MAX_NODE_SCORE:
+    if not isinstance(score, int | np.integer) or not 0 <= score <= MAX_NODE_SCORE:
         raise ValueError(f"{plugin.name}.equal_score: must be an integer of 0 to {MAX_NODE_SCORE}, got {score!r}")
-    return score
+    return int(score)
 
 
 def _check(plugin: ScorePlugin, scores: Int64s) -> None:
