@@ -93,6 +93,8 @@ class Evictor:
         path = object_path("Pod", name, namespace, "eviction")
         try:
             self._api.send("POST", path, Deadline.after(self._seconds), body)
+        except requests.JSONDecodeError:
+            pass  # the status is that of a success, and the body says nothing about the pod
         except REQUEST_FAILURES as error:
             return _outcome(error)
         return EvictionOutcome(EvictionAnswer.EVICTED)
@@ -141,8 +143,9 @@ def _causes(response: Any) -> set[str]:
 
 
 def _retry_after(response: Any) -> float:
-    """Return the seconds of a Retry-After header; 0 without one."""
+    """Return the seconds of a Retry-After header, at most a day; 0 without a number."""
     try:
-        return float(response.headers["Retry-After"])
+        seconds = float(response.headers["Retry-After"])
     except (AttributeError, KeyError, TypeError, ValueError):
         return 0.0
+    return min(seconds, _DAY) if seconds > 0 else 0.0  # NaN is not above 0

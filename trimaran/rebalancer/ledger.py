@@ -4,6 +4,7 @@ It is written before each eviction and read by every new leader, so that a kill 
 count for the caps, nor those whose replacement is awaited, nor the brake.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -11,12 +12,14 @@ from typing import Any
 import msgspec
 import orjson
 
+from runtime import masking
 from trimaran.rebalancer.brake import BrakeReason
 from trimaran.rebalancer.caps import DAY
 from trimaran.rebalancer.moves import MoveRecord, MoveState
 
 _VERSION = 1
 _MOST_BYTES = 1_000_000  # the API server takes 1 MiB of data in a ConfigMap
+_LONGEST_TEXT = 1000  # characters
 _DEFAULTS = {each.name: each.default for each in fields(MoveRecord)}
 
 
@@ -78,8 +81,8 @@ class Ledger:
 
     def with_brake(self, brake: Brake | None) -> "Ledger":
         """Return the ledger with another brake. Without one, what the earlier moves did no longer counts for it."""
-        if brake is not None:
-            return replace(self, brake=brake)
+        if brake is not None:  # its text names what others wrote, and must fit into the ConfigMap
+            return replace(self, brake=replace(brake, text=masking.to_line(brake.text, _LONGEST_TEXT)))
         return replace(self, brake=None, records=tuple(map(_forgiven, self.records)))
 
     def pruned(self, now: float) -> "Ledger":
@@ -142,9 +145,12 @@ class _Stored(msgspec.Struct):
 
 
 def _short(record: MoveRecord) -> Mapping[str, Any]:
-    """Return the fields of a record that differ from their default, so that a thousand moves stay below 1 MiB."""
+    """Return the fields of a record that differ from their default, so that a thousand moves stay below 1 MiB.
+
+    Numbers that JSON cannot have are left out, since a ledger that cannot be read stops all moves.
+    """
     return {
         name: round(value, 4) if isinstance(value, float) else value
         for name, value in asdict(record).items()
-        if value != _DEFAULTS[name]
+        if value != _DEFAULTS[name] and not (isinstance(value, float) and not math.isfinite(value))
     }

@@ -311,6 +311,6 @@ class NodeWriter:
 
 def _is_node(response: object, name: str) -> bool:
     match response:
-        case {"metadata": {"name": found}}:
-            return bool(found == name)
+        case {"metadata": {"name": found, "resourceVersion": str(version)}} if version:
+            return bool(found == name)  # without a version, the next patch would overwrite changes of others
     return False

@@ -1,6 +1,7 @@
 """The brake's reasons, and the ledger that survives a restart."""
 
 import re
+from dataclasses import fields
 from typing import Any
 
 import orjson
@@ -209,6 +210,29 @@ def test_of_a_ledger_that_is_too_long_the_oldest_moves_go_first(caplog: pytest.L
     assert read.brake == brake
     assert read.records == (records[0], *records[2001 - len(read.records) :])
     assert "the ledger is too long" in caplog.text
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan")])
+def test_no_number_makes_a_ledger_unreadable(number: float) -> None:
+    """Numbers that are not JSON are left out: a ledger that cannot be read stops all moves until it is deleted."""
+    numbers = [each.name for each in fields(MoveRecord) if isinstance(each.default, float) or each.name == "measured"]
+    for name in numbers:
+        ledger = Ledger((landed(1), landed(2, uid="other", **{name: number})), Brake(BrakeReason.LOST, "why", NOW))
+        read = Ledger.from_json(ledger.to_json())
+        assert read.records[0] == ledger.records[0]
+        assert (read.records[1].uid, read.brake) == ("other", ledger.brake)
+
+
+@pytest.mark.parametrize("text", ["x" * 2_000_000, "\ud800", "a\nb\x1b[2J", "\U0010ffff" * 300_000])
+def test_any_text_of_a_brake_can_be_stored(text: str) -> None:
+    """The text names what others wrote; a brake that cannot be written would be released by the next restart."""
+    api = MovingApi(hot_and_cold())
+    api.store.write(Ledger((landed(1),)).with_brake(Brake(BrakeReason.FAILING, text, NOW)))
+    read = api.ledger()
+    assert read.brake is not None
+    assert 0 < len(read.brake.text) <= 20_000
+    assert read.brake.text.isprintable()
+    assert len(read.records) == 1
 
 
 def test_a_thousand_moves_fit_into_a_config_map() -> None:

@@ -1,13 +1,16 @@
 """Requests for evictions: the kinds of refusals, as the API server sends them."""
 
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
 from support.moving_api import Answer, MovingApi
 from support.rebalancing import hot_and_cold
 
+from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
 from trimaran.cluster.target_note import TargetNote
 from trimaran.rebalancer.evictions import EvictionAnswer, Evictor
+from watcher.testing import serving
 
 UID = "uid-of-default-app-a-hot"
 BUDGET: dict[str, Any] = {
@@ -33,6 +36,17 @@ ANSWERS: list[tuple[Answer, EvictionAnswer, float]] = [
     ((409, {}, {}), EvictionAnswer.GONE, 0),
     ((400, {"message": "bad"}, {}), EvictionAnswer.DENIED, 10),
     ((0, {}, {}), EvictionAnswer.UNKNOWN, 10),
+    *(
+        ((429, BUDGET, {"Retry-After": text}), EvictionAnswer.BUDGET, wait)
+        for text, wait in (
+            ("inf", 86400),
+            ("1e999", 86400),
+            ("9" * 400, 86400),
+            ("nan", 10),
+            ("-inf", 10),
+            ("soon", 10),
+        )
+    ),
 ]
 
 
@@ -44,6 +58,26 @@ def test_each_refusal_has_its_kind_and_wait(answer: Answer, kind: EvictionAnswer
     outcome = Evictor(api, 5).evict("default", "app-a-hot", UID)
     assert (outcome.answer, outcome.wait) == (kind, wait)
     assert api.evicted == []
+
+
+@pytest.mark.parametrize(("status", "body"), [(200, b"<html>"), (201, b""), (204, b""), (200, b"null"), (200, b"7")])
+def test_a_success_counts_whatever_its_body_is(status: int, body: bytes) -> None:
+    """Every request that is answered with a success is an eviction, which counts for the caps."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.rfile.read(int(handler.headers["Content-Length"]))
+        handler.send_response(status)
+        if status != 204:
+            handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    with serving(answer) as server:
+        api = KubernetesApi(ApiServerConfig(address=server.url))
+        try:
+            assert Evictor(api, 5).evict("default", "web", UID).answer is EvictionAnswer.EVICTED
+        finally:
+            api.close()
 
 
 def test_another_pod_of_the_same_name_is_not_evicted() -> None:

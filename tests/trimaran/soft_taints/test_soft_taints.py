@@ -346,7 +346,7 @@ class Refusals:
                 return send(method, path, *rest)
             if isinstance(response, Exception):
                 raise response
-            return response
+            return response(name) if callable(response) else response
 
         self.names = set(names)
         bench.api.send = refuse  # type: ignore[method-assign]
@@ -375,7 +375,9 @@ def test_nodes_that_refuse_writes_take_a_tenth_of_the_budget() -> None:
 @pytest.mark.parametrize(
     "response",
     [http_error(422), http_error(500), http_error(409), requests.ConnectionError("no route"), [], "text", None,
-     {"kind": "Status", "metadata": {}}, {"kind": "Status"}, {"metadata": []}],
+     {"kind": "Status", "metadata": {}}, {"kind": "Status"}, {"metadata": []},
+     lambda name: {"metadata": {"name": name}}, lambda name: {"metadata": {"name": name, "resourceVersion": ""}},
+     lambda name: {"metadata": {"name": name, "resourceVersion": None}}],
     ids=str,
 )  # fmt: skip
 def test_refused_nodes_leave_the_budget_to_the_others(response: Any) -> None:
