@@ -9,6 +9,8 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from runtime.errors import error_text
+
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
@@ -50,6 +52,8 @@ def gather(
             done.put((key, call()))
         except Exception as error:  # noqa: BLE001  the caller judges every failure
             done.put((key, error))
+        except BaseException as error:  # noqa: BLE001  such as SystemExit, for which the caller would wait in vain
+            done.put((key, RuntimeError(f"raised {error_text(error)}")))
 
     for key, call in calls.items():
         context = contextvars.copy_context()  # holds the budget; a copy, as only one thread can enter a context

@@ -3,6 +3,8 @@
 import threading
 import time
 
+import pytest
+
 from runtime.http.gather import Deadline, gather
 
 
@@ -36,6 +38,18 @@ def test_an_exception_is_the_result_of_its_call_only() -> None:
         raise failure
 
     assert gather({"bad": fail, "good": lambda: 1}, Deadline.after(5)) == {"bad": failure, "good": 1}
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_a_call_that_would_end_its_thread_fails_at_once(kind: type[BaseException]) -> None:
+    """A provider that calls ``sys.exit`` does not let the caller wait for the deadline."""
+
+    def leave() -> int:
+        raise kind("left")
+
+    results = gather({"bad": leave, "good": lambda: 1}, Deadline.after(600))
+    assert results["good"] == 1
+    assert str(results["bad"]) == f"raised {kind.__name__}: left"
 
 
 def test_a_late_call_has_a_timeout_error() -> None:
