@@ -36,7 +36,10 @@ def quoted(value: object) -> str:
 
     The value may be a file's or an object's, and have megabytes.
     """
-    written = repr(value)
+    try:
+        written = repr(value)
+    except (ValueError, RecursionError):  # an integer with thousands of digits, or a value that is nested as deep
+        return f"a huge {type(value).__name__}"
     return written if len(written) <= _LONGEST_VALUE else f"{written[:_LONGEST_VALUE]}... ({len(written)} characters)"
 
 

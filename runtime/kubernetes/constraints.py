@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from runtime.errors import quoted
-from runtime.kubernetes.k8s_fields import get, get_list
-from runtime.kubernetes.quantity import MAX_INT64
+from runtime.kubernetes.k8s_fields import get, get_list, int64
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,100}", re.ASCII)
 _LABEL_VALUE = re.compile(r"(?=.{0,63}\Z)(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)?", re.ASCII)
 _MAX_VALUES: Final = {"In": None, "NotIn": None, "Exists": 0, "DoesNotExist": 0, "Gt": 1, "Lt": 1}
 _NODE_NAME = "metadata.name"
@@ -64,7 +62,7 @@ class NodeRequirement:
             return value not in self.values
         if self.operator in {"Exists", "DoesNotExist"}:
             return (value is not None) == (self.operator == "Exists")
-        present, bound = (None if value is None else _int64(value)), _int64(self.values[0])
+        present, bound = (None if value is None else int64(value)), int64(self.values[0])
         if present is None or bound is None:
             return False
         return present > bound if self.operator == "Gt" else present < bound
@@ -157,7 +155,7 @@ def are_parsable(requirements: Iterable[NodeRequirement]) -> bool:
     Source: ``NewRequirement`` of k8s.io/apimachinery/pkg/labels.
     """
     return all(
-        _LABEL_VALUE.fullmatch(value) and (_MAX_VALUES[each.operator] != 1 or _int64(value) is not None)
+        _LABEL_VALUE.fullmatch(value) and (_MAX_VALUES[each.operator] != 1 or int64(value) is not None)
         for each in requirements
         for value in each.values
     )
@@ -196,9 +194,3 @@ def _check_values(operator: str, values: Sequence[Any], path: str) -> None:
         )
     if limit == 1 and len(values) != 1:
         raise ValueError(f"{path}.values: {operator} needs one value, got {quoted(values)}")
-
-
-def _int64(text: str) -> int | None:
-    """Return the number that a text says; None if it is not an int64."""
-    number = int(text) if _INTEGER.fullmatch(text) else None
-    return number if number is not None and -MAX_INT64 - 1 <= number <= MAX_INT64 else None

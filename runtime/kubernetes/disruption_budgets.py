@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.kubernetes.k8s_fields import get
+from runtime.kubernetes.k8s_fields import decoder, get, get_whole
 from runtime.kubernetes.objects import Pod
 from runtime.kubernetes.scheduling_rules import LabelSelector, read_label_selector
 
@@ -29,11 +29,12 @@ class DisruptionBudget:
     disrupted: frozenset[str] = frozenset()
 
     @classmethod
+    @decoder("poddisruptionbudget")
     def from_k8s(cls, each: Mapping[str, Any]) -> "DisruptionBudget":
         """Read a policy/v1 PodDisruptionBudget.
 
         Raises:
-            ValueError: the selector is invalid.
+            ValueError: the selector or a number is invalid.
         """
         metadata, spec, status = get(each, "metadata"), get(each, "spec"), get(each, "status")
         namespace = str(get(metadata, "namespace") or "")
@@ -41,8 +42,9 @@ class DisruptionBudget:
         return cls(
             namespace,
             read_label_selector(spec, "selector", f"{title}: spec"),
-            int(get(status, "disruptionsAllowed") or 0),
-            int(get(status, "observedGeneration") or 0) >= int(get(metadata, "generation") or 0),
+            get_whole(status, "disruptionsAllowed", f"{title}: status"),
+            get_whole(status, "observedGeneration", f"{title}: status", bits=64)
+            >= get_whole(metadata, "generation", f"{title}: metadata", bits=64),
             frozenset(get(status, "disruptedPods") or ()),
         )
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from runtime.errors import quoted
-from runtime.kubernetes.k8s_fields import get, unix_seconds
+from runtime.kubernetes.k8s_fields import decoder, get, get_whole, int64, unix_seconds
 from runtime.kubernetes.objects import Pod, ResourceList
 
 POD_GROUP_LABEL: Final = "scheduling.x-k8s.io/pod-group"
@@ -93,6 +93,7 @@ class PodGroup:
     uid: str = ""
 
     @classmethod
+    @decoder("pod group")
     def from_k8s(cls, document: Mapping[str, Any]) -> "PodGroup":
         """Read a PodGroup of either API group; ``apiVersion``, or else the form of the spec, says which one.
 
@@ -107,18 +108,19 @@ class PodGroup:
         uid = str(get(metadata, "uid") or "")
         if policy is not None and not version.startswith(_COSCHEDULING_GROUP):
             gang = get(policy, "gang")
-            path = f"{where}.schedulingPolicy.gang.minCount"
-            least = 0 if gang is None else _whole(get(gang, "minCount"), path, 1)
+            path = f"{where}.schedulingPolicy.gang"
+            least = 0 if gang is None else get_whole(gang, "minCount", path)
+            if gang is not None and least < 1:
+                raise ValueError(f"{path}.minCount: must be a whole number of at least 1, got {least}")
             ref = GangRef(GangForm.IN_TREE, namespace, name)
             return cls(ref, least, created_at=created_at, uid=uid)
         timeout = get(spec, "scheduleTimeoutSeconds")
-        least = get(spec, "minMember")
         return cls(
             GangRef(GangForm.COSCHEDULING, namespace, name),
             # The schema of the custom resource allows smaller numbers: such a gang waits for nobody.
-            1 if least is None else max(1, _whole(least, f"{where}.minMember")),
+            max(1, get_whole(spec, "minMember", where)),
             ResourceList.from_k8s(get(spec, "minResources"), f"{where}.minResources", may_be_negative=True),
-            None if timeout is None else max(0, _whole(timeout, f"{where}.scheduleTimeoutSeconds")),
+            None if timeout is None else max(0, get_whole(spec, "scheduleTimeoutSeconds", where)),
             created_at,
             uid,
         )
@@ -144,14 +146,8 @@ def labelled_group(pod: Pod) -> PodGroup | None:
     if ref is None or ref.form is not GangForm.LABELS:
         return None
     text = pod.labels.get(MIN_AVAILABLE_LABEL, "")
-    if not text.isdecimal() or int(text) < 1:
+    least = int64(text)
+    if least is None or least < 1:
         label = f"label {MIN_AVAILABLE_LABEL}"
         raise ValueError(f"pod {pod.namespace}/{pod.name}: {label}: must be a number of at least 1, got {quoted(text)}")
-    return PodGroup(ref, int(text), created_at=pod.created_at)
-
-
-def _whole(value: Any, path: str, least: int | None = None) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
-        bound = "" if least is None else f" of at least {least}"
-        raise ValueError(f"{path}: must be a whole number{bound}, got {quoted(value)}")
-    return value
+    return PodGroup(ref, least, created_at=pod.created_at)

@@ -5,16 +5,45 @@ keys), and the client's objects.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from functools import cache, lru_cache
-from typing import Any
+from functools import cache, lru_cache, wraps
+from typing import Any, ParamSpec, TypeVar
 
 from runtime.errors import quoted
 
+Arguments = ParamSpec("Arguments")
+Read = TypeVar("Read")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,100}", re.ASCII)
 _SIMILARITY = 0.85  # of a misspelled field: one letter of seven; no two fields of Kubernetes in one object are as alike
 _RARE_YEAR = re.compile(r"(-[0-9]{3,4}|0000|[0-9]{5,6})-[0-9]{2}-[0-9]{2}T[0-9:.]+Z", re.ASCII)
+
+
+def decoder(kind: str) -> Callable[[Callable[Arguments, Read]], Callable[Arguments, Read]]:
+    """Return a decorator for functions that read a Kubernetes object: every error becomes a ValueError with its name.
+
+    Fields of other types than in Kubernetes raise errors of many types, and no API server sends them. One such object
+    must not end the thread that reads all others.
+
+    Args:
+        kind: kind of the object in messages.
+    """
+
+    def decorate(read: Callable[Arguments, Read]) -> Callable[Arguments, Read]:
+        @wraps(read)
+        def checked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Read:
+            try:
+                return read(*args, **kwargs)
+            except (TypeError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
+                metadata = next((found for each in args if (found := get(each, "metadata")) is not None), None)
+                names = [get(metadata, key) for key in ("namespace", "name")]
+                name = "/".join(each[:253] for each in names if isinstance(each, str))
+                raise ValueError(f"{kind} {name}: has a field of another form: {error}") from error
+
+        return checked
+
+    return decorate
 
 
 def get(owner: Any, camel_name: str) -> Any:
@@ -27,6 +56,47 @@ def get(owner: Any, camel_name: str) -> Any:
         snake = _snake(camel_name)
         return None if snake == camel_name else owner.get(snake)
     return getattr(owner, _snake(camel_name), None)
+
+
+def get_text(owner: Any, camel_name: str, where: str) -> str:
+    """Return a field with a text; "" if it is missing.
+
+    Raises:
+        ValueError: the field is not a text.
+    """
+    value = get(owner, camel_name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ValueError(f"{where}.{camel_name}: must be a string, got {quoted(value)}")  # noqa: TRY004  a user's mistake
+    return value
+
+
+def get_whole(owner: Any, camel_name: str, where: str, default: int = 0, bits: int = 32) -> int:
+    """Return a field with a whole number; the default if it is missing.
+
+    Args:
+        owner: object that has the field.
+        camel_name: name of the field.
+        where: path of the owner, for the message.
+        default: number for a missing field.
+        bits: size of the signed integer that Kubernetes keeps the field in; the API server refuses others.
+
+    Raises:
+        ValueError: the field is not a whole number of this size.
+    """
+    value = get(owner, camel_name)
+    if value is None:
+        return default
+    if not isinstance(value, int) or isinstance(value, bool) or not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+        raise ValueError(f"{where}.{camel_name}: must be a whole number of {bits} bits, got {quoted(value)}")
+    return value
+
+
+def int64(text: str) -> int | None:
+    """Return the number that a text says, as Go reads it; None if it is not a whole number of 64 bits."""
+    number = int(text) if _INTEGER.fullmatch(text) else None
+    return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
 def get_list(owner: Any, camel_name: str, where: str) -> Sequence[Any]:
@@ -71,7 +141,10 @@ def unix_seconds(moment: Any, where: str) -> float | None:
             if not (year := _RARE_YEAR.match(moment)):
                 raise ValueError(f"{where} has an invalid time: {quoted(moment)}") from None
             moment = datetime.max.replace(tzinfo=UTC) if int(year[1]) > 0 else datetime.min.replace(tzinfo=UTC)
-    return moment.timestamp() if isinstance(moment, datetime) else None
+    try:
+        return moment.timestamp() if isinstance(moment, datetime) else None
+    except (ValueError, OverflowError):  # near the first or last year, without a time zone
+        raise ValueError(f"{where} has an invalid time: {moment}") from None
 
 
 def check_spelling(owner: Any, names: frozenset[str], where: str) -> None:

@@ -22,7 +22,7 @@ from runtime.kubernetes.constraints import (
     read_taints,
     read_tolerations,
 )
-from runtime.kubernetes.k8s_fields import check_spelling, get, get_list, get_texts, unix_seconds
+from runtime.kubernetes.k8s_fields import check_spelling, decoder, get, get_list, get_texts, get_whole, unix_seconds
 from runtime.kubernetes.kinds import check_kind, kind_of, pod_of
 from runtime.kubernetes.quantity import MAX_INT64
 from runtime.kubernetes.scheduling_rules import NO_RULES, SchedulingRules, read_scheduling_rules
@@ -326,6 +326,7 @@ class Pod:
         return self.workload or self.owner
 
     @classmethod
+    @decoder("pod")
     def from_k8s(
         cls,
         pod: Any,
@@ -392,7 +393,7 @@ class Pod:
             labels=labels,
             owner=owner,
             workload=name_workload(namespace, name, labels, template_owner, generate_name=prefix),
-            priority=_priority(spec, where),
+            priority=get_whole(spec, "priority", where),
             priority_class=get(spec, "priorityClassName") or "",
             qos=get(status, "qosClass") or "",
             seccomp_profiles=_seccomp_profiles(metadata, spec) if SECCOMP_ANNOTATIONS in kept_annotations else (),
@@ -438,6 +439,7 @@ class Node:
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
+    @decoder("node")
     def from_k8s(cls, node: Any, kept_annotations: Iterable[str] = ()) -> Self:
         """Read a v1 Node.
 
@@ -462,9 +464,7 @@ class Node:
         allocatable = ResourceList.from_k8s(get(status, "allocatable"), f"node {name}: status.allocatable")
         images: dict[str, int] = {}
         for index, image in enumerate(get(status, "images") or ()):
-            size = get(image, "sizeBytes") or 0
-            if not isinstance(size, int):
-                raise ValueError(f"node {name}: status.images[{index}].sizeBytes: must be bytes, got {quoted(size)}")  # noqa: TRY004  a user's mistake
+            size = get_whole(image, "sizeBytes", f"node {name}: status.images[{index}]", bits=64)
             images.update(dict.fromkeys(get(image, "names") or (), min(max(size, 0), MAX_AMOUNT)))
         if annotated:
             capacity = ResourceList({**annotated, **capacity})
@@ -633,16 +633,11 @@ def _owner(metadata: Any, title: str) -> Owner | None:
     return None
 
 
-def _priority(spec: Any, where: str) -> int:
-    priority = get(spec, "priority") or 0
-    if not isinstance(priority, int):
-        raise ValueError(f"{where}.priority: must be a whole number, got {quoted(priority)}")  # noqa: TRY004  a user's mistake
-    return priority
-
-
 def _annotated(metadata: Any) -> ResourceList:
     """Return the amounts in annotations. Anybody may write any text there: one that is no amount counts as missing."""
-    annotations = get(metadata, "annotations")
+    annotations = get(metadata, "annotations") or {}
+    if not isinstance(annotations, Mapping):
+        raise ValueError(f"metadata.annotations: must be a mapping, got {quoted(annotations)}")  # noqa: TRY004  a user's mistake
     stated: dict[str, Any] = {}
     for name in _ANNOTATED if annotations else ():
         with suppress(ValueError):

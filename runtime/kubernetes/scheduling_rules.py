@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from runtime.errors import quoted
 from runtime.kubernetes.constraints import NodeRequirement, NodeSelectorTerm, read_node_term, read_requirements
-from runtime.kubernetes.k8s_fields import get, get_list, get_texts
+from runtime.kubernetes.k8s_fields import get, get_list, get_texts, get_whole
 
 ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104  the default of a host port, not an address that this program binds
 _SELECTOR_OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
@@ -184,7 +184,7 @@ def read_preferred_node_terms(affinity: Any, where: str) -> tuple[tuple[int, Nod
     terms = []
     for index, entry in enumerate(get_list(affinity, _PREFERRED, where)):
         path = f"{where}.{_PREFERRED}[{index}]"
-        weight = _whole(entry, "weight", path, 0)
+        weight = get_whole(entry, "weight", path)
         term = read_node_term(get(entry, "preference"), f"{path}.preference")
         if weight and (term.labels or term.names):
             terms.append((weight, term))
@@ -232,7 +232,7 @@ def _affinity(affinity: Any, namespace: str, labels: Mapping[str, str], where: s
                 f"preferred_{name}",
                 tuple(
                     (
-                        _whole(entry, "weight", f"{path}[{index}]", 0),
+                        get_whole(entry, "weight", f"{path}[{index}]"),
                         _term(get(entry, "podAffinityTerm"), namespace, labels, f"{path}[{index}].podAffinityTerm"),
                     )
                     for index, entry in enumerate(weighted)
@@ -279,7 +279,7 @@ def read_spread_constraint(constraint: Any, selector: LabelSelector | None, wher
         raise ValueError(
             f"{where}.whenUnsatisfiable: must be DoNotSchedule or ScheduleAnyway, got {quoted(unsatisfiable)}"
         )
-    max_skew = _whole(constraint, "maxSkew", where, 0)
+    max_skew = get_whole(constraint, "maxSkew", where)
     if max_skew < 1:
         raise ValueError(f"{where}.maxSkew: must be at least 1, got {quoted(max_skew)}")
     return SpreadConstraint(
@@ -287,7 +287,7 @@ def read_spread_constraint(constraint: Any, selector: LabelSelector | None, wher
         get(constraint, "topologyKey") or "",
         unsatisfiable == "DoNotSchedule",
         selector,
-        max(1, _whole(constraint, "minDomains", where, 1)),
+        max(1, get_whole(constraint, "minDomains", where, 1)),
         get(constraint, "nodeAffinityPolicy") != "Ignore",
         get(constraint, "nodeTaintsPolicy") == "Honor",
     )
@@ -364,12 +364,10 @@ def _node_features(container: Any) -> Iterator[str]:
 def _host_ports(container: Any, where: str, *, host_network: bool) -> Iterator[tuple[str, str, int]]:
     for port in get(container, "ports") or ():
         # The API server gives containers on the host's network the same port there.
-        number = get(port, "hostPort") or (get(port, "containerPort") if host_network else 0)
-        if not number:
-            continue
-        if not isinstance(number, int):
-            raise ValueError(f"{where}: a hostPort must be a whole number, got {quoted(number)}")  # noqa: TRY004  a user's mistake
-        yield get(port, "hostIP") or ANY_ADDRESS, get(port, "protocol") or "TCP", number
+        name = "containerPort" if host_network and not get(port, "hostPort") else "hostPort"
+        number = get_whole(port, name, f"{where}: ports")
+        if number:
+            yield get(port, "hostIP") or ANY_ADDRESS, get(port, "protocol") or "TCP", number
 
 
 def _volumes(spec: Any, where: str) -> Iterator[tuple[str, Any]]:
@@ -394,12 +392,3 @@ def _volumes(spec: Any, where: str) -> Iterator[tuple[str, Any]]:
     for name, found in (("claims", claims), ("ephemeral_volumes", ephemeral), ("disks", disks)):
         if found:
             yield name, tuple(found)
-
-
-def _whole(owner: Any, key: str, where: str, default: int) -> int:
-    value = get(owner, key)
-    if value is None:
-        return default
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"{where}.{key}: must be a whole number, got {quoted(value)}")  # noqa: TRY004  a user's mistake
-    return value

@@ -60,7 +60,7 @@ _KINDS: Mapping[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
-def _base() -> Object:
+def whole_pod() -> Object:
     """Return a pod with one of most fields that are read; the API server accepts it."""
     expression = {"key": "x", "operator": "In", "values": ["a"]}
     selector = {"matchLabels": {"app": "a"}, "matchExpressions": [dict(expression)]}
@@ -124,7 +124,7 @@ def _leaves(value: Any, path: tuple[Any, ...] = ()) -> "list[tuple[tuple[Any, ..
 
 def odd_pod(dice: random.Random, name: str) -> Object:
     """Return a pod with one to three odd leaves: boundaries, odd units, empty and huge values."""
-    made = _base()
+    made = whole_pod()
     change_leaves(dice, made)
     made["metadata"]["name"] = name
     return made

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, Generic, TypeVar
 
+from runtime.kubernetes.k8s_fields import decoder
 from runtime.kubernetes.pod_demand import RequestCache
 from runtime.kubernetes.reflector import Object
 from runtime.kubernetes.workloads import Workload, workload_of
@@ -31,7 +32,7 @@ class ObjectReader(Generic[Kind]):
         from_k8s: Callable[[Object], Kind],
         on_unreadable: Callable[[Object, str], None] = lambda _each, _why: None,
     ) -> None:
-        self._from_k8s, self._on_unreadable = from_k8s, on_unreadable
+        self._from_k8s, self._on_unreadable = decoder("object")(from_k8s), on_unreadable
         self._unreadable: dict[str, str] = {}
 
     @property
@@ -44,7 +45,7 @@ class ObjectReader(Generic[Kind]):
         """Return the decoded object; None if it is unreadable."""
         try:
             decoded = self._decode(each)
-        except (ValueError, TypeError, AttributeError) as error:  # fields of other types than in Kubernetes
+        except ValueError as error:
             name, why = _name(each), str(error)
             if self._unreadable.get(name) != why:
                 _log.warning("an object cannot be read, so it is not counted", extra={"object": name, "error": why})
@@ -55,8 +56,12 @@ class ObjectReader(Generic[Kind]):
         return decoded
 
     def _decode(self, each: Object) -> Kind:
-        if not metadata_of(each).get("name"):
+        metadata = metadata_of(each)
+        names = (metadata.get("name"), metadata.get("namespace") or "", metadata.get("uid") or "")
+        if not names[0]:
             raise ValueError("metadata.name is missing")
+        if not all(isinstance(name, str) for name in names):
+            raise ValueError("metadata: name, namespace and uid must be strings")
         return self._from_k8s(each)
 
     def forget(self, gone: Object) -> None:
@@ -98,4 +103,5 @@ def metadata_of(each: Object) -> Mapping[str, Any]:
 
 def _name(each: Object) -> str:
     metadata = metadata_of(each)
-    return "/".join(str(metadata[key]) for key in ("namespace", "name") if metadata.get(key))
+    names = (metadata.get(key) for key in ("namespace", "name"))
+    return "/".join(name for name in names if name and isinstance(name, str))

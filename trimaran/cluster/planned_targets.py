@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, NamedTuple
 
-from runtime.kubernetes.k8s_fields import unix_seconds
+from runtime.kubernetes.k8s_fields import get_whole, unix_seconds
 from runtime.kubernetes.objects import Pod
 from runtime.kubernetes.reflector import Object
 from runtime.kubernetes.workloads import Workload, revision_of
@@ -202,5 +202,8 @@ def _kin(pod: Pod) -> _Kin | None:
 
 def _deleted_at(metadata: dict[str, Any]) -> float:
     """Return the Unix time of the request to delete a pod: its deletionTimestamp is the end of the grace period."""
-    ends_at = unix_seconds(metadata.get("deletionTimestamp"), "metadata") or 0.0
-    return ends_at - float(metadata.get("deletionGracePeriodSeconds") or 0) - 1.0
+    try:
+        ends_at = unix_seconds(metadata.get("deletionTimestamp"), "metadata") or 0.0
+        return ends_at - get_whole(metadata, "deletionGracePeriodSeconds", "metadata", bits=64) - 1.0
+    except ValueError:  # in a form that no API server sends
+        return 0.0

@@ -29,7 +29,7 @@ class UnknownRequests:
         metadata, spec, status = (_mapping(manifest, key) for key in ("metadata", "spec", "status"))
         uid, node = str(metadata.get("uid")), spec.get("nodeName")
         name = f"pod {metadata.get('namespace')}/{metadata.get('name')}"
-        is_over = not node or status.get("phase") in {"Succeeded", "Failed"}
+        is_over = not node or status.get("phase") in ("Succeeded", "Failed")
         if is_over or (pod is not None and pod.claimed is not None):
             self.forget(uid)
             return

@@ -124,7 +124,7 @@ def _pod_of(
     scheduler_name = spec.get("schedulerName") if isinstance(spec, dict) else None
     try:
         decoded = Pod.from_k8s(pod, request_cache.lookup if request_cache else None, name_workload)
-    except (ValueError, TypeError, AttributeError) as error:  # fields of other types than in Kubernetes
+    except ValueError as error:
         raise BadRequest(f"the Pod cannot be read: {error}") from None
     scheduler_name = str(scheduler_name or "default-scheduler")
     if max(map(len, (decoded.name, decoded.namespace, decoded.uid, scheduler_name))) > _MAX_NAME_LENGTH:

@@ -1,5 +1,6 @@
 """Live state of the cluster for the rebalancer, by watches of nodes, pods, workloads, budgets and autoscalers."""
 
+import logging
 import threading
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, Final, Generic, TypeVar
@@ -11,9 +12,10 @@ from runtime.kubernetes.reflector import ListWatch, Object, Reflector
 from runtime.kubernetes.reflector_group import ReflectorGroup
 from runtime.kubernetes.workloads import Workload
 from scoring import NodeTable
+from trimaran.cluster.object_reader import ObjectReader, metadata_of
 from trimaran.cluster.view import ClusterView
 from trimaran.rebalancer.eligibility import WorkloadState
-from trimaran.rebalancer.facts import NodeFacts, PodFacts, ScalerFacts, WorkloadFacts
+from trimaran.rebalancer.facts import NodeBarrier, NodeFacts, PodBarrier, PodFacts, ScalerFacts, WorkloadFacts
 from trimaran.rebalancer.look import ClusterLook
 from watcher.pod_use_table import PodUseTable
 
@@ -21,6 +23,7 @@ WORKLOADS: Final = {kind: LISTS[kind] for kind in ("Deployment", "StatefulSet")}
 BUDGETS: Final = LISTS["PodDisruptionBudget"]
 SCALERS: Final = LISTS["HorizontalPodAutoscaler"]
 Facts = TypeVar("Facts")
+_log = logging.getLogger(__name__)
 
 
 class _SharedFacts(Generic[Facts]):
@@ -51,7 +54,12 @@ class _NodeObserver(_SharedFacts[NodeFacts]):
     """Facts about nodes by name."""
 
     def put(self, manifest: Object, read: Node) -> None:
-        self.set(read.name, NodeFacts.from_k8s(manifest))
+        try:
+            facts = NodeFacts.from_k8s(manifest)
+        except ValueError as error:
+            _log.warning("a node is neither source nor target: it cannot be read", extra={"error": str(error)})
+            facts = NodeFacts(barriers=frozenset({NodeBarrier.NOT_READY}))
+        self.set(read.name, facts)
 
 
 class _PodObserver(_SharedFacts[PodFacts]):
@@ -65,7 +73,11 @@ class _PodObserver(_SharedFacts[PodFacts]):
         if read.finished:
             self.drop(read.uid)
             return
-        facts = PodFacts.from_k8s(manifest, read)
+        try:
+            facts = PodFacts.from_k8s(manifest, read)
+        except ValueError as error:
+            _log.warning("a pod does not move: it cannot be read", extra={"error": str(error)})
+            facts = PodFacts(barriers=frozenset({PodBarrier.NOT_READY}))
         shared = self._barriers.setdefault(facts.barriers, facts.barriers)
         object.__setattr__(facts, "barriers", shared)
         self.set(read.uid, facts)
@@ -76,17 +88,23 @@ class _ListedFacts(_SharedFacts[Facts]):
 
     def __init__(self, read: Callable[[Object], Facts]) -> None:
         super().__init__()
-        self._read = read
+        self._reader = ObjectReader(read)
 
     def replace(self, objects: Iterable[Object]) -> None:
-        facts = {_key(each): self._read(each) for each in objects}
+        self._reader.forget_all()
+        facts = {_key(each): read for each in objects if (read := self._reader.read(each)) is not None}
         with self._lock:
             self._facts = facts
 
     def put(self, changed: Object) -> None:
-        self.set(_key(changed), self._read(changed))
+        facts = self._reader.read(changed)
+        if facts is None:
+            super().drop(_key(changed))
+        else:
+            self.set(_key(changed), facts)
 
     def drop(self, deleted: Any) -> None:
+        self._reader.forget(deleted)
         super().drop(_key(deleted))
 
 
@@ -186,5 +204,5 @@ class ClusterWatch:
 
 
 def _key(each: Object) -> str:
-    metadata = each.get("metadata") or {}
+    metadata = metadata_of(each)
     return f"{metadata.get('namespace')}/{metadata.get('name')}"

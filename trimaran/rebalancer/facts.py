@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from runtime.kubernetes.gangs import gang_of
-from runtime.kubernetes.k8s_fields import unix_seconds
+from runtime.kubernetes.k8s_fields import decoder, get_whole, unix_seconds
 from runtime.kubernetes.objects import Pod
 from runtime.kubernetes.workloads import Workload
 from trimaran.cluster.target_note import is_noted
@@ -98,8 +98,13 @@ class PodFacts:
     failing: str = ""
 
     @classmethod
+    @decoder("pod")
     def from_k8s(cls, each: Object, pod: Pod) -> "PodFacts":
-        """Read the facts of a v1 Pod that was already read as a pod."""
+        """Read the facts of a v1 Pod that was already read as a pod.
+
+        Raises:
+            ValueError: a field has another type than in Kubernetes.
+        """
         metadata, spec, status = (each.get(name) or {} for name in ("metadata", "spec", "status"))
         annotations = metadata.get("annotations") or {}
         conditions = {str(of.get("type")): of for of in status.get("conditions") or () if isinstance(of, Mapping)}
@@ -109,11 +114,11 @@ class PodFacts:
             ready_at=_since(conditions.get("Ready"), "True"),
             scheduled_at=_since(scheduled, "True"),
             unschedulable_at=_since(scheduled, "False") if scheduled.get("reason") == "Unschedulable" else None,
-            restarts=sum(int(of.get("restartCount") or 0) for of in status.get("containerStatuses") or ()),
+            restarts=sum(get_whole(of, "restartCount", "status") for of in status.get("containerStatuses") or ()),
             barriers=frozenset(_barriers(spec, annotations, conditions, pod)),
             opted_in=annotations.get(MOVE_ANNOTATION) == "true" or _DESCHEDULER_EVICT in annotations,
             is_noted=is_noted(annotations),
-            grace=_grace(spec.get("terminationGracePeriodSeconds")),
+            grace=_grace(spec),
             failing=_failing(status),
         )
 
@@ -154,7 +159,7 @@ def _barriers(
         or annotations.get(_DO_NOT_DISRUPT, "false") != "false"
         or _PREFER_NO_EVICTION in annotations,
         PodBarrier.SLOW_EVICTION: any(name in annotations for name in _SLOW_EVICTIONS)
-        or _grace(spec.get("terminationGracePeriodSeconds")) > _LONGEST_GRACE,
+        or _grace(spec) > _LONGEST_GRACE,
     }  # fmt: skip
     volumes = [volume for volume in spec.get("volumes") or () if isinstance(volume, Mapping)]
     if any(_LOCAL_VOLUMES & volume.keys() for volume in volumes) and annotations.get(_SAFE_TO_EVICT) != "true":
@@ -193,8 +198,13 @@ class NodeFacts:
     soft_taints: frozenset[str] = frozenset()
 
     @classmethod
+    @decoder("node")
     def from_k8s(cls, node: Object) -> "NodeFacts":
-        """Read the facts of a v1 Node."""
+        """Read the facts of a v1 Node.
+
+        Raises:
+            ValueError: a field has another type than in Kubernetes.
+        """
         metadata, spec, status = (node.get(name) or {} for name in ("metadata", "spec", "status"))
         conditions = {str(each.get("type")): each.get("status") for each in status.get("conditions") or ()}
         taints = [each for each in spec.get("taints") or () if isinstance(each, Mapping)]
@@ -227,14 +237,20 @@ class WorkloadFacts:
     is_rolling_out: bool = False
 
     @classmethod
+    @decoder("workload")
     def from_k8s(cls, each: Object) -> "WorkloadFacts":
-        """Read the facts of a v1 Deployment or StatefulSet."""
+        """Read the facts of a v1 Deployment or StatefulSet.
+
+        Raises:
+            ValueError: a field has another type than in Kubernetes.
+        """
         metadata, spec, status = (each.get(name) or {} for name in ("metadata", "spec", "status"))
-        replicas = 1 if spec.get("replicas") is None else int(spec["replicas"])
-        updated, present = int(status.get("updatedReplicas") or 0), int(status.get("replicas") or 0)
+        replicas = get_whole(spec, "replicas", "spec", 1)
+        updated, present = (get_whole(status, name, "status") for name in ("updatedReplicas", "replicas"))
         revisions = status.get("currentRevision"), status.get("updateRevision")
         rolling = (
-            int(status.get("observedGeneration") or 0) < int(metadata.get("generation") or 0)
+            get_whole(status, "observedGeneration", "status", bits=64)
+            < get_whole(metadata, "generation", "metadata", bits=64)
             or updated < replicas
             or present > updated
             or (None not in revisions and revisions[0] != revisions[1])
@@ -250,8 +266,13 @@ class ScalerFacts:
     scaled_at: float
 
     @classmethod
+    @decoder("horizontalpodautoscaler")
     def from_k8s(cls, each: Object) -> "ScalerFacts":
-        """Read the facts of an autoscaling/v2 HorizontalPodAutoscaler."""
+        """Read the facts of an autoscaling/v2 HorizontalPodAutoscaler.
+
+        Raises:
+            ValueError: a field has another type than in Kubernetes.
+        """
         metadata, spec, status = (each.get(name) or {} for name in ("metadata", "spec", "status"))
         target = spec.get("scaleTargetRef") or {}
         workload = Workload(str(metadata.get("namespace", "")), str(target.get("kind")), str(target.get("name")))
@@ -265,8 +286,8 @@ def _since(condition: Object | None, status: str) -> float | None:
     return _seconds(condition.get("lastTransitionTime")) or 0.0
 
 
-def _grace(seconds: object) -> float:
-    return max(float(seconds), 0.0) if isinstance(seconds, int | float) else 30.0  # the API server's default
+def _grace(spec: Object) -> float:
+    return max(float(get_whole(spec, "terminationGracePeriodSeconds", "spec", 30, bits=64)), 0.0)
 
 
 def _seconds(moment: object) -> float | None:

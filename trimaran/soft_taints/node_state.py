@@ -5,7 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from runtime.kubernetes.k8s_fields import decoder
 from runtime.kubernetes.reflector import version_number
+from trimaran.cluster.object_reader import ObjectReader, metadata_of
 from trimaran.soft_taints.annotations import PREFIX, timestamp
 
 TAINT_EFFECT = "PreferNoSchedule"
@@ -29,12 +31,17 @@ class NodeState:
     uid: str = ""
 
     @classmethod
+    @decoder("node")
     def from_k8s(cls, node: Object) -> "NodeState":
-        """Read the taints and load annotations of a v1 Node object."""
+        """Read the taints and load annotations of a v1 Node object.
+
+        Raises:
+            ValueError: a field has another type than in Kubernetes.
+        """
         metadata, spec = node.get("metadata") or {}, node.get("spec") or {}
         annotations = metadata.get("annotations") or {}
         ours = {key: str(value) for key, value in annotations.items() if key.startswith(PREFIX)}
-        taints = tuple(spec.get("taints") or ())
+        taints = tuple(dict(taint) for taint in spec.get("taints") or ())
         return cls(str(metadata.get("resourceVersion", "")), taints, ours, str(metadata.get("uid", "")))
 
     def is_newer_than(self, other: "NodeState") -> bool:
@@ -85,16 +92,20 @@ class NodeStateCache:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._states: dict[str, NodeState] = {}
+        self._reader = ObjectReader(NodeState.from_k8s)
 
     def replace(self, objects: Iterable[Object]) -> None:
         """Replace the cache with a full list of nodes."""
-        states = {_name(each): NodeState.from_k8s(each) for each in objects}
+        self._reader.forget_all()
+        states = {_name(each): state for each in objects if (state := self._reader.read(each)) is not None}
         with self._lock:
             self._states = states
 
     def put(self, changed: Object) -> None:
         """Add or update a node. A late event does not replace a newer state, as that which answered a patch."""
-        name, state = _name(changed), NodeState.from_k8s(changed)
+        name, state = _name(changed), self._reader.read(changed)
+        if state is None:
+            return
         with self._lock:
             known = self._states.get(name)
             if known is None or not known.is_newer_than(state):
@@ -102,6 +113,7 @@ class NodeStateCache:
 
     def drop(self, deleted: Object) -> None:
         """Remove a node."""
+        self._reader.forget(deleted)
         with self._lock:
             self._states.pop(_name(deleted), None)
 
@@ -121,4 +133,4 @@ def _is_ours(taint: Mapping[str, Any], key: str) -> bool:
 
 
 def _name(node: Object) -> str:
-    return str((node.get("metadata") or {}).get("name", ""))
+    return str(metadata_of(node).get("name", ""))

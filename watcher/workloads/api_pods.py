@@ -1,5 +1,6 @@
 """Running pods of the Kubernetes API, followed by list and watch, and the capacity of all nodes."""
 
+import logging
 import threading
 import time
 from collections import deque
@@ -17,6 +18,7 @@ from watcher.workloads.manifests import ManifestReader, PodIdentity, key_of
 from watcher.workloads.node_capacity import NodeCapacity
 from watcher.workloads.pods import Capacity, PodKey, RunningPod, RunningPods
 
+_log = logging.getLogger(__name__)
 _RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
 _STALE_SECONDS = 900.0
 _PAUSE_SECONDS = 0.02
@@ -134,7 +136,11 @@ class _PodStore:
             self._pods, self._provisional = listed._pods, listed._provisional
 
     def put(self, changed: Object) -> None:
-        read = self._reader.read(changed)
+        try:
+            read = self._reader.read(changed)
+        except ValueError as error:
+            _log.warning("the use of a pod is not counted: it cannot be read", extra={"error": str(error)})
+            read = None
         if read is None:
             self.drop(changed)
             return

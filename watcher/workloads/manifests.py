@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
-from runtime.kubernetes.k8s_fields import unix_seconds
+from runtime.kubernetes.k8s_fields import decoder, unix_seconds
 from runtime.kubernetes.objects import CPU, MAX_AMOUNT, MEMORY
 from runtime.kubernetes.owners import controller_of
 from runtime.kubernetes.quantity import milli_value, value
@@ -66,8 +66,13 @@ class ManifestReader:
         self._templates: dict[PodTemplate, PodTemplate] = {}
         self._nodes: dict[str, str] = {}  # one text for all pods of a node
 
+    @decoder("pod")
     def read(self, manifest: Mapping[str, Any]) -> tuple[RunningPod, PodIdentity] | None:
-        """Return a pod, and the metadata that name it; None if it is not bound to a node, or has finished."""
+        """Return a pod, and the metadata that name it; None if it is not bound to a node, or has finished.
+
+        Raises:
+            ValueError: a field has another type than in Kubernetes.
+        """
         metadata, spec, status = (_mapping(manifest.get(key)) for key in ("metadata", "spec", "status"))
         if not (node_name := spec.get("nodeName")) or status.get("phase") in _FINISHED:
             return None

@@ -40,7 +40,7 @@ class Followed:
         """Apply the event of a noted pod's deletion."""
         self.put(
             manifest, annotations=note.annotations(), deletionTimestamp=rfc3339(self.now + grace),
-            deletionGracePeriodSeconds=grace,
+            deletionGracePeriodSeconds=int(grace),
         )  # fmt: skip
 
     def claim(self, name: str, **options: Any) -> TargetNote | None:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Protocol, Self
 
 import numpy as np
 
-from runtime.kubernetes.k8s_fields import get
+from runtime.kubernetes.k8s_fields import decoder, get
 from runtime.kubernetes.objects import Pod
 from runtime.kubernetes.quantity import nano_value
 from runtime.parsing import parse_json
@@ -70,6 +70,7 @@ class NodeDisks:
     listed: frozenset[str]
 
     @classmethod
+    @decoder("nodediskioinfo")
     def from_k8s(cls, document: Mapping[str, Any]) -> Self:
         """Read a NodeDiskIOInfo; a device with an amount that is not a quantity is left out.
 

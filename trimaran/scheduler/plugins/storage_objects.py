@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from runtime.kubernetes import quantity
 from runtime.kubernetes.constraints import NodeRequirement, NodeSelectorTerm, are_parsable, read_node_term
-from runtime.kubernetes.k8s_fields import get, get_list, get_texts
+from runtime.kubernetes.k8s_fields import decoder, get, get_list, get_text, get_texts, get_whole
 from runtime.kubernetes.scheduling_rules import LabelSelector, read_label_selector
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
@@ -63,6 +63,7 @@ class Claim:
     controller: str = ""
 
     @classmethod
+    @decoder("persistentvolumeclaim")
     def from_k8s(cls, each: Mapping[str, Any]) -> "Claim":
         """Read a v1 PersistentVolumeClaim.
 
@@ -72,14 +73,14 @@ class Claim:
         metadata, spec, status = get(each, "metadata"), get(each, "spec"), get(each, "status")
         namespace, name = str(get(metadata, "namespace") or ""), str(get(metadata, "name") or "")
         where = f"persistentvolumeclaim {namespace}/{name}: spec"
-        annotations = get(metadata, "annotations") or {}
-        volume_name = get(spec, "volumeName") or ""
+        annotations = get_texts(metadata, "annotations", where)
+        volume_name = get_text(spec, "volumeName", where)
         return cls(
             namespace,
             name,
-            get(metadata, "uid") or "",
-            get(metadata, "resourceVersion") or "",
-            annotations.get(_OLD_CLASS) or get(spec, "storageClassName") or "",
+            get_text(metadata, "uid", where),
+            get_text(metadata, "resourceVersion", where),
+            annotations.get(_OLD_CLASS) or get_text(spec, "storageClassName", where),
             volume_name,
             bool(volume_name) and _BIND_COMPLETED in annotations,
             get(status, "phase") == "Lost",
@@ -88,7 +89,7 @@ class Claim:
             _size(get(get(spec, "resources"), "requests"), f"{where}.resources.requests"),
             get(spec, "volumeMode") or _FILESYSTEM,
             read_label_selector(spec, "selector", where),
-            get(spec, "volumeAttributesClassName") or "",
+            get_text(spec, "volumeAttributesClassName", where),
             annotations.get(SELECTED_NODE) or "",
             _controller(metadata, f"persistentvolumeclaim {namespace}/{name}: metadata"),
         )
@@ -136,6 +137,7 @@ class Volume:
     handle: str = ""
 
     @classmethod
+    @decoder("persistentvolume")
     def from_k8s(cls, each: Mapping[str, Any]) -> "Volume":
         """Read a v1 PersistentVolume.
 
@@ -145,23 +147,24 @@ class Volume:
         metadata, spec, status = get(each, "metadata"), get(each, "spec"), get(each, "status")
         name = str(get(metadata, "name") or "")
         where = f"persistentvolume {name}: spec"
-        annotations, required = get(metadata, "annotations") or {}, get(get(spec, "nodeAffinity"), "required")
+        annotations = get_texts(metadata, "annotations", where)
+        required = get(get(spec, "nodeAffinity"), "required")
         claim, csi = get(spec, "claimRef"), get(spec, "csi")
         return cls(
             name,
-            get(metadata, "resourceVersion") or "",
+            get_text(metadata, "resourceVersion", where),
             get_texts(metadata, "labels", f"persistentvolume {name}: metadata"),
-            annotations.get(_OLD_CLASS) or get(spec, "storageClassName") or "",
+            annotations.get(_OLD_CLASS) or get_text(spec, "storageClassName", where),
             _size(get(spec, "capacity"), f"{where}.capacity") or 0,
             frozenset(get_list(spec, "accessModes", where)),
             get(spec, "volumeMode") or _FILESYSTEM,
-            get(spec, "volumeAttributesClassName") or "",
+            get_text(spec, "volumeAttributesClassName", where),
             None if required is None else _node_terms(required, f"{where}.nodeAffinity.required"),
-            None if claim is None else (get(claim, "namespace"), get(claim, "name"), get(claim, "uid") or ""),
+            None if claim is None else _reference(claim, f"{where}.claimRef"),
             get(status, "phase") == "Available",
             get(metadata, "deletionTimestamp") is not None,
-            get(csi, "driver") or "",
-            get(csi, "volumeHandle") or "",
+            get_text(csi, "driver", where),
+            get_text(csi, "volumeHandle", where),
         )
 
     def is_reserved_for(self, claim: Claim) -> bool:
@@ -204,6 +207,7 @@ class VolumeClass:
     topologies: tuple[NodeSelectorTerm, ...] = ()
 
     @classmethod
+    @decoder("storageclass")
     def from_k8s(cls, each: Mapping[str, Any]) -> "VolumeClass":
         """Read a storage.k8s.io/v1 StorageClass."""
         name = str(get(get(each, "metadata"), "name") or "")
@@ -211,14 +215,14 @@ class VolumeClass:
         topologies = tuple(
             _topology_term(
                 tuple(
-                    NodeRequirement(get(one, "key") or "", "In", tuple(get_list(one, "values", where)))
+                    NodeRequirement(get_text(one, "key", where), "In", tuple(get_list(one, "values", where)))
                     for one in get_list(term, "matchLabelExpressions", where)
                 )
             )
             for term in get_list(each, "allowedTopologies", where)
         )
         waits = get(each, "volumeBindingMode") == "WaitForFirstConsumer"
-        return cls(name, get(each, "provisioner") or "", waits, topologies)
+        return cls(name, get_text(each, "provisioner", where), waits, topologies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,14 +233,15 @@ class NodeDrivers:
     limits: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
+    @decoder("csinode")
     def from_k8s(cls, each: Mapping[str, Any]) -> "NodeDrivers":
         """Read a storage.k8s.io/v1 CSINode."""
         name = str(get(get(each, "metadata"), "name") or "")
         limits = {}
         for driver in get_list(get(each, "spec"), "drivers", f"csinode {name}: spec"):
-            count = get(get(driver, "allocatable"), "count")
-            if count is not None:
-                limits[str(get(driver, "name"))] = int(count)
+            allocatable = get(driver, "allocatable")
+            if get(allocatable, "count") is not None:
+                limits[str(get(driver, "name"))] = get_whole(allocatable, "count", f"csinode {name}: spec.drivers")
         return cls(name, limits)
 
 
@@ -248,6 +253,7 @@ class Driver:
     tracks_capacity: bool = False
 
     @classmethod
+    @decoder("csidriver")
     def from_k8s(cls, each: Mapping[str, Any]) -> "Driver":
         """Read a storage.k8s.io/v1 CSIDriver."""
         return cls(str(get(get(each, "metadata"), "name") or ""), bool(get(get(each, "spec"), "storageCapacity")))
@@ -270,6 +276,7 @@ class StorageCapacity:
     free: int = 0
 
     @classmethod
+    @decoder("csistoragecapacity")
     def from_k8s(cls, each: Mapping[str, Any]) -> "StorageCapacity":
         """Read a storage.k8s.io/v1 CSIStorageCapacity."""
         where = f"csistoragecapacity {get(get(each, 'metadata'), 'name')}"
@@ -278,7 +285,7 @@ class StorageCapacity:
             for stated in (get(each, "maximumVolumeSize"), get(each, "capacity"))
         )
         nodes = read_label_selector(each, "nodeTopology", where)
-        return cls(get(each, "storageClassName") or "", nodes, free if largest is None else largest, free or 0)
+        return cls(get_text(each, "storageClassName", where), nodes, free if largest is None else largest, free or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,14 +297,20 @@ class Attachment:
     volume_name: str = ""
 
     @classmethod
+    @decoder("volumeattachment")
     def from_k8s(cls, each: Mapping[str, Any]) -> "Attachment":
         """Read a storage.k8s.io/v1 VolumeAttachment."""
-        spec = get(each, "spec")
+        spec, where = get(each, "spec"), f"volumeattachment {get(get(each, 'metadata'), 'name')}: spec"
         return cls(
-            get(spec, "nodeName") or "",
-            get(spec, "attacher") or "",
-            get(get(spec, "source"), "persistentVolumeName") or "",
+            get_text(spec, "nodeName", where),
+            get_text(spec, "attacher", where),
+            get_text(get(spec, "source"), "persistentVolumeName", where),
         )
+
+
+def _reference(claim: Any, where: str) -> tuple[str, str, str]:
+    namespace, name, uid = (get_text(claim, key, where) for key in ("namespace", "name", "uid"))
+    return namespace, name, uid
 
 
 def _node_terms(selector: Any, where: str) -> tuple[NodeSelectorTerm, ...]:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, Protocol, Self
 
 import numpy as np
 
-from runtime.kubernetes.k8s_fields import get
+from runtime.kubernetes.k8s_fields import decoder, get
 from runtime.kubernetes.objects import SECCOMP_ANNOTATIONS, Pod
 from scoring.arrays import Float64s, Int64s
 from scoring.normalization import inverted
@@ -30,8 +30,13 @@ _ALLOWED: Final = frozenset({"SCMP_ACT_ALLOW", "SCMP_ACT_LOG"})
 Syscalls = frozenset[str]
 
 
+@decoder("seccomp profile")
 def read_seccomp_profile(document: Mapping[str, Any]) -> Syscalls:
-    """Return the system calls that a SeccompProfile allows."""
+    """Return the system calls that a SeccompProfile allows.
+
+    Raises:
+        ValueError: the object has another form.
+    """
     listed = get(get(document, "spec"), "syscalls") or ()
     allowed = (get(each, "names") or () for each in listed if get(each, "action") in _ALLOWED)
     return frozenset(str(name) for names in allowed for name in names)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from runtime.kubernetes.disruption_budgets import DisruptionBudget
-from runtime.kubernetes.k8s_fields import get, get_texts
+from runtime.kubernetes.k8s_fields import decoder, get, get_texts
 from runtime.kubernetes.paths import OPTIONAL_LISTS
 from runtime.kubernetes.scheduling_rules import read_label_selector
 from scoring.plugins.filtering import ClusterEvent
@@ -99,7 +99,7 @@ class ObjectCache:
         Raises:
             ValueError: the object cannot be read; it stays as it was.
         """
-        key, read = _key(document), _READERS[kind](document)
+        key, read = decoder(kind)(lambda each: (_key(each), _READERS[kind](each)))(document)
         if self._objects[kind].get(key) == read:
             return None
         self._objects[kind][key] = read

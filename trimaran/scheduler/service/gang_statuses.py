@@ -80,7 +80,7 @@ def _group_key(group: Object) -> Key:
 
 def _pod_key(pod: Object) -> Key | None:
     metadata = get(pod, "metadata")
-    name = (get(metadata, "labels") or {}).get(POD_GROUP_LABEL)
+    name = get(get(metadata, "labels"), POD_GROUP_LABEL)
     return (str(get(metadata, "namespace")), str(name)) if name else None
 
 

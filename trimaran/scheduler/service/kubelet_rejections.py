@@ -30,7 +30,7 @@ def rejection_reason(pod: Mapping[str, Any]) -> str:
         pod: v1 Pod.
     """
     status = get(pod, "status")
-    reason, message = str(get(status, "reason") or ""), str(get(status, "message") or "")
+    reason, message = _text(status, "reason"), _text(status, "message")
     if reason in _REASONS or reason.startswith(_SHORTAGE):
         return reason[:63]
     return "other" if message.startswith(_REJECTED_MESSAGE) else ""
@@ -77,11 +77,16 @@ class RejectionFeed:
 
     def _examine(self, failed: Object) -> None:
         spec, reason = get(failed, "spec"), rejection_reason(failed)
-        node_name = str(get(spec, "nodeName") or "")
-        is_ours = get(spec, "schedulerName") in self._names and self._has_bound(_uid(failed), node_name)
+        node_name = _text(spec, "nodeName")
+        is_ours = _text(spec, "schedulerName") in self._names and self._has_bound(_uid(failed), node_name)
         if reason and node_name and is_ours:
             self._report(node_name, reason)
 
 
 def _uid(pod: Object) -> str:
     return str(get(get(pod, "metadata"), "uid"))
+
+
+def _text(owner: Any, name: str) -> str:
+    value = get(owner, name)
+    return value if isinstance(value, str) else ""

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from runtime.errors import quoted
-from runtime.kubernetes.k8s_fields import get
+from runtime.kubernetes.k8s_fields import decoder, get, get_whole
 from runtime.kubernetes.objects import Pod
 
 REGION: Final = "topology.kubernetes.io/region"
@@ -51,6 +50,7 @@ class AppGroup:
     order: Mapping[str, int]
 
     @classmethod
+    @decoder("app group")
     def from_k8s(cls, document: Mapping[str, Any]) -> Self:
         """Read an AppGroup.
 
@@ -62,12 +62,12 @@ class AppGroup:
         for each in get(get(document, "spec"), "workloads") or ():
             selector = _selector(each)
             found = [
-                Dependency(_selector(other), _whole(get(other, "maxNetworkCost"), f"{where}: maxNetworkCost"))
+                Dependency(_selector(other), _cost(other, "maxNetworkCost", where))
                 for other in get(each, "dependencies") or ()
             ]
             dependencies[selector] = (*dependencies.get(selector, ()), *found)
         ordered = get(get(document, "status"), "topologyOrder") or ()
-        return cls(dependencies, {_selector(each): _whole(get(each, "index"), f"{where}: index") for each in ordered})
+        return cls(dependencies, {_selector(each): _cost(each, "index", where) for each in ordered})
 
 
 @dataclass(frozen=True)
@@ -81,16 +81,17 @@ class NetworkTopology:
     costs: Mapping[tuple[str, str, str, str], int]
 
     @classmethod
+    @decoder("network topology")
     def from_k8s(cls, document: Mapping[str, Any]) -> Self:
         """Read a NetworkTopology.
 
         Raises:
             ValueError: a cost is not a whole number; the message names the object and the field.
         """
-        where = f"network topology {_title(document)}: networkCost"
+        where = f"network topology {_title(document)}: costList"
         return cls({
             (str(get(weights, "name")), str(get(level, "topologyKey")), str(get(origin, "origin")),
-             str(get(cost, "destination"))): _whole(get(cost, "networkCost"), where)
+             str(get(cost, "destination"))): _cost(cost, "networkCost", where)
             for weights in get(get(document, "spec"), "weights") or ()
             for level in get(weights, "topologyList") or ()
             for origin in get(level, "originList") or ()
@@ -102,12 +103,8 @@ def _selector(document: Any) -> str:
     return str(get(get(document, "workload"), "selector") or "")
 
 
-def _whole(value: Any, where: str) -> int:
-    if value is None:
-        return 0
-    if type(value) is not int:
-        raise ValueError(f"{where}: must be a whole number, got {quoted(value)}")
-    return min(value, _LARGEST)
+def _cost(owner: Any, name: str, where: str) -> int:
+    return max(-_LARGEST, min(get_whole(owner, name, where, bits=64), _LARGEST))
 
 
 def _title(document: Mapping[str, Any]) -> str:

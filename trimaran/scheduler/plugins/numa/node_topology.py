@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, Self
 
-from runtime.kubernetes.k8s_fields import get, unix_seconds
+from runtime.kubernetes.k8s_fields import decoder, get, get_whole, unix_seconds
 from runtime.kubernetes.objects import ResourceList
 
 SINGLE_NUMA_NODE: Final = "single-numa-node"
@@ -70,6 +70,7 @@ class NodeTopology:
     fingerprint_method: str = ""
 
     @classmethod
+    @decoder("node resource topology")
     def from_k8s(cls, document: Mapping[str, Any]) -> Self:
         """Read a NodeResourceTopology.
 
@@ -131,7 +132,7 @@ def _zone(document: Any) -> Zone:
             free = ResourceList.from_k8s({resource: get(each, "available")}, "available", may_be_negative=True)
             available[resource] = free.whole(resource)
     costs = {
-        number: max(-_LARGEST_COST, min(int(get(each, "value") or 0), _LARGEST_COST))
+        number: max(-_LARGEST_COST, min(get_whole(each, "value", "costs", bits=64), _LARGEST_COST))
         for each in get(document, "costs") or ()
         if (number := _number(get(each, "name"))) is not None
     }

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from runtime.kubernetes.disruption_budgets import DisruptionBudget
-from runtime.kubernetes.k8s_fields import get
+from runtime.kubernetes.k8s_fields import decoder, get, get_texts, get_whole, int64
 from runtime.kubernetes.objects import Pod
-from runtime.kubernetes.quantity import MAX_INT64
 from scoring.plugins.filtering import FilterPlugin
 from trimaran.scheduler.plugins.preemption.default_preemption import DefaultPreemption, PreemptionOptions
 
@@ -40,16 +39,19 @@ class PriorityClass:
     seconds: int = 0
 
     @classmethod
+    @decoder("priorityclass")
     def from_k8s(cls, document: Mapping[str, Any]) -> Self:
-        """Read a PriorityClass."""
-        annotations, value = get(get(document, "metadata"), "annotations") or {}, get(document, "value") or 0
-        try:
-            return cls(
-                _int64(annotations.get(f"{_PREFIX}minimum-preemptable-priority", value + 1)),
-                _int64(annotations.get(f"{_PREFIX}toleration-seconds", 0)),
-            )
-        except ValueError:
-            return cls(None)
+        """Read a PriorityClass.
+
+        Raises:
+            ValueError: the value is not a number, or an annotation not a text.
+        """
+        metadata = get(document, "metadata")
+        where = f"priorityclass {get(metadata, 'name')}"
+        annotations, value = get_texts(metadata, "annotations", where), get_whole(document, "value", where)
+        least = int64(annotations.get(f"{_PREFIX}minimum-preemptable-priority", str(value + 1)))
+        seconds = int64(annotations.get(f"{_PREFIX}toleration-seconds", "0"))
+        return cls(None) if seconds is None else cls(least, seconds)
 
     def protects(self, preemptor_priority: int, scheduled_at: float | None, now: float) -> bool:
         """Return whether a pod of the class is protected.
@@ -62,13 +64,6 @@ class PriorityClass:
         if self.least_preemptor is None or preemptor_priority >= self.least_preemptor:
             return False
         return self.seconds < 0 or scheduled_at is None or scheduled_at + self.seconds > now
-
-
-def _int64(text: str | int) -> int:
-    number = int(text)
-    if abs(number) > MAX_INT64:
-        raise ValueError(f"{number} does not fit 64 bits")
-    return number
 
 
 class PreemptionToleration(DefaultPreemption):

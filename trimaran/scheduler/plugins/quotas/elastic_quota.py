@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from runtime.kubernetes.k8s_fields import get
+from runtime.kubernetes.k8s_fields import decoder, get
 from runtime.kubernetes.objects import CPU, MEMORY, ResourceList
 
 Amounts = Mapping[str, int]
@@ -31,6 +31,7 @@ class ElasticQuota:
     unreadable: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
+    @decoder("elastic quota")
     def from_k8s(cls, document: Mapping[str, Any]) -> Self:
         """Read an ElasticQuota. The API server accepts more texts than are amounts; these become ``unreadable``.
 
