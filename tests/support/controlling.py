@@ -28,10 +28,8 @@ RULES = MoveRules(
 class Watch:
     """The watches of a world."""
 
-    is_synced = True
-
     def __init__(self, world: World) -> None:
-        self.world, self.age_seconds = world, 0.0
+        self.world, self.age_seconds, self.is_synced = world, 0.0, True
 
     def node_names(self) -> tuple[str, ...]:
         return self.look(None, {}, (0.0, 0.0), 0.0).table.names

@@ -31,7 +31,7 @@ class WatchedApi:
         self.objects |= {NODES: world.nodes, PODS: world.pods, WORKLOADS["Deployment"]: world.workloads}
         self.held, self.watched = {held}, set[str]()
         self._may_answer, self._is_over = threading.Event(), threading.Event()
-        self._events: dict[str, queue.Queue[WatchEvent | None]] = {path: queue.Queue() for path in PATHS}
+        self._events: dict[str, queue.Queue[WatchEvent | Exception | None]] = {path: queue.Queue() for path in PATHS}
 
     def pages(self, path: str, _deadline: object, **_query: Any) -> Iterator[ListPage]:
         if path in self.held:
@@ -42,6 +42,9 @@ class WatchedApi:
     def watch(self, path: str, _version: str, _idle: float, **_query: str) -> Iterator[WatchEvent]:
         self.watched.add(path)
         while (event := self._events[path].get()) is not None:
+            if isinstance(event, Exception):
+                self._events[path].task_done()
+                raise event
             yield event
             self._events[path].task_done()
         self._check()
@@ -50,6 +53,10 @@ class WatchedApi:
         """Send an event, and wait until it was read."""
         self._events[path].put(WatchEvent(kind, changed, "2"))
         wait_until(lambda: not self._events[path].unfinished_tasks, "the event is read")
+
+    def fail(self, path: str, error: Exception) -> None:
+        """End the watch of a path with an error."""
+        self._events[path].put(error)
 
     def release(self) -> None:
         """Answer the lists that were held."""

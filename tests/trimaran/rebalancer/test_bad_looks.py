@@ -29,13 +29,13 @@ def test_bad_searches_in_a_row_confirm_and_good_ones_clear(searches: str, confir
 
 
 def test_searches_go_on_while_a_node_is_counted() -> None:
-    """A node that was found, but not often enough, needs further searches; a confirmed or cleared one does not."""
+    """A node that was found needs the missing searches; a confirmed or cleared one needs none."""
     looks = BadLooks(2, 1)
     found = []
     for names in ((), ("node",), ("node",), ()):
         looks.observe(names)
-        found.append(looks.is_counting)
-    assert found == [False, True, False, False]
+        found.append((looks.is_counting, looks.missing("node")))
+    assert found == [(False, 2), (True, 1), (False, 0), (False, 2)]
 
 
 def test_a_pause_begins_the_count_again() -> None:

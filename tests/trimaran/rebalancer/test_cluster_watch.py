@@ -1,14 +1,16 @@
 """Watches of the rebalancer: synced once every kind is listed, and as old as the kind that is longest silent."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from support.nodes_api import http_error
 from support.rebalancing import NOW, deployment, node, pod, rfc3339
 from support.servers import wait_until
 from support.watched_api import PATHS, WatchedApi
 
+from runtime.kubernetes.api import ResourceExpired
 from runtime.kubernetes.paths import NODES, PODS
 from runtime.kubernetes.workloads import Workload
 from trimaran.cluster.target_note import TargetNote
@@ -102,6 +104,38 @@ def test_a_pod_that_is_gone_is_no_pod_of_its_workload(kind: str) -> None:
         look = look_of(watch)
         assert uid not in look.pods
         assert [each.pod.name for each in look.members[WEB]] == ["app-a-idle"]
+
+
+@pytest.mark.parametrize("path", [NODES, PODS, WORKLOADS["Deployment"]])
+def test_what_a_new_list_lacks_is_gone(path: str) -> None:
+    """An object that was deleted while the watch was broken is in no look after the next list."""
+    api = WatchedApi()
+    with watching(api) as watch:
+        look = look_of(watch)
+        assert ("node-hot" in look.nodes, "uid-of-default-app-a-hot" in look.pods, WEB in look.state.workloads) == (
+            True, True, True,
+        )  # fmt: skip
+        del api.objects[path][0]
+        api.fail(path, ResourceExpired("too old"))
+        gone: dict[str, Callable[[ClusterLook], bool]] = {
+            NODES: lambda look: "node-hot" not in look.nodes,
+            PODS: lambda look: "uid-of-default-app-a-hot" not in look.pods,
+            WORKLOADS["Deployment"]: lambda look: WEB not in look.state.workloads,
+        }
+        wait_until(lambda: gone[path](look_of(watch)), "the new list is stored")
+
+
+@pytest.mark.parametrize(("path", "rule"), [(PODS, '"pods"'), (BUDGETS, '"poddisruptionbudgets"')])
+def test_a_watch_without_its_right_names_the_rule(path: str, rule: str) -> None:
+    """While one kind may not be watched, the failures have the reason and the missing rule, once."""
+    api = WatchedApi()
+    with watching(api) as watch:
+        assert watch.failures == ()
+        api.fail(path, http_error(403))
+        wait_until(lambda: watch.failures, "the failure is shown")
+        (failure,) = watch.failures
+        assert "403" in failure
+        assert rule in failure
 
 
 def test_a_node_with_a_pod_that_cannot_be_read_is_unknown() -> None:

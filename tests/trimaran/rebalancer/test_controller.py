@@ -159,6 +159,18 @@ def test_without_the_lease_nothing_moves() -> None:
     assert [each.state for each in lost.api.ledger().records[:2]] == [MoveState.REFUSED, MoveState.EVICTED]
 
 
+def test_before_the_first_lists_nothing_is_read_or_sent() -> None:
+    """Until every kind is listed a cycle does nothing: a workload whose pods are not known yet would seem gone."""
+    controlled = Controlled(hot_and_cold())
+    controlled.watch.is_synced = False
+    controlled.run(cycles=3)
+    assert (controlled.rebalancer.run_cycle(), controlled.rebalancer.counts.searches) == (False, 0)
+    assert controlled.api.sent == []
+    controlled.watch.is_synced = True
+    assert controlled.rebalancer.run_cycle()
+    assert controlled.api.evicted
+
+
 def refuse(answer: Answer) -> Callable[[str, str], Answer | None]:
     return lambda _method, path: answer if path.endswith("/eviction") else None
 

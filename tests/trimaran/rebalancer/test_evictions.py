@@ -99,3 +99,18 @@ def test_a_note_is_written_read_and_removed() -> None:
     assert evictor.note("default", "app-a-hot", "another", note) != ""
     assert evictor.note("default", "gone", UID, None) == ""
     assert TargetNote.read({"rebalancer.trimaran.io/target": "node-1"}) is None
+
+
+def test_the_version_of_an_evicted_pod_is_that_of_this_pod() -> None:
+    """The version is of the pod with the UID; it is 0 for another pod of that name, and if none can be read."""
+    world = hot_and_cold()
+    world.pods[0]["metadata"]["resourceVersion"] = "77"
+    api = MovingApi(world)
+    evictor = Evictor(api, 5)
+    found = [
+        evictor.version("default", *pod)
+        for pod in (("app-a-hot", UID), ("app-a-hot", "another"), ("gone", UID), ("app-b-hot", UID))
+    ]
+    assert found == [77, 0, 0, 0]
+    api.fault = lambda _method, _path: (403, {}, {})
+    assert evictor.version("default", "app-a-hot", UID) == 0

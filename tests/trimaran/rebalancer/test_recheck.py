@@ -40,6 +40,9 @@ def without_pod(world: World) -> None:
 CHANGES: dict[str, Callable[[World], object]] = {
     "the pod is no longer on node-hot": without_pod,
     "no longer on node-hot": lambda world: world.pod("app-a-hot")["spec"].update(nodeName="node-cold"),
+    "pod is no longer on node-hot": lambda world: world.pod("app-a-hot")["metadata"].update(
+        deletionTimestamp=rfc3339(NOW)
+    ),
     "an annotation of the pod forbids it": lambda world: world.pod("app-a-hot")["metadata"]["annotations"].update(
         {"rebalancer.trimaran.io/move": "false"}
     ),
