@@ -92,7 +92,7 @@ def pending_wait(members: Iterable[Member], replaced: Container[str], now: float
         elif facts.scheduled_at is not None and now - facts.scheduled_at < _RECENT:
             waits.append(facts.scheduled_at - facts.created_at)
     waits.sort()
-    return max(0.0, waits[min(int(0.95 * len(waits)), len(waits) - 1)]) if len(waits) >= _MIN_PODS else 0.0
+    return max(0.0, waits[int(0.95 * len(waits))]) if len(waits) >= _MIN_PODS else 0.0
 
 
 def _no_gain(made: Sequence[MoveRecord], rules: BrakeRules) -> BrakeFinding | None:

@@ -54,8 +54,12 @@ class Caps:
     def left(self) -> int:
         """Number of moves that the caps in all still allow now."""
         limits = self._limits
-        hourly = min(limits.per_hour, max(int(limits.percent_per_hour / 100 * self._running), 1))
-        return max(0, min(hourly - self._hour, limits.per_day - self._day, limits.open_moves - self._open))
+        return max(0, min(self._hourly - self._hour, limits.per_day - self._day, limits.open_moves - self._open))
+
+    @property
+    def _hourly(self) -> int:
+        limits = self._limits
+        return min(limits.per_hour, max(int(limits.percent_per_hour / 100 * self._running), 1))
 
     def allows_source(self, node: str) -> bool:
         """Return whether one more pod may leave a node."""
@@ -78,7 +82,7 @@ class Caps:
         """Return the number of moves and its limit, by cap."""
         limits = self._limits
         return {
-            "hour": (self._hour, min(limits.per_hour, max(int(limits.percent_per_hour / 100 * self._running), 1))),
+            "hour": (self._hour, self._hourly),
             "day": (self._day, limits.per_day),
             "open": (self._open, limits.open_moves),
         }

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from trimaran.rebalancer.eligibility import REASONS, budget_refusal, pod_refusal, source_barrier, target_barrier
 from trimaran.rebalancer.eligibility import workload_refusal as refusal_of_workload
 from trimaran.rebalancer.facts import NodeFacts
-from trimaran.rebalancer.lineage import Member
 from trimaran.rebalancer.look import ClusterLook
 from trimaran.rebalancer.moves import MoveRecord
 from trimaran.rebalancer.rules import MoveRules
@@ -22,14 +21,12 @@ def objection(look: ClusterLook, record: MoveRecord, records: Sequence[MoveRecor
         records: moves of the past day.
         rules: the limits.
     """
-    facts = look.pods.get(record.uid)
     found = next((each for each in look.members.get(record.of, ()) if each.pod.uid == record.uid), None)
-    if facts is None or found is None or found.pod.node_name != record.source:
+    if found is None or found.pod.node_name != record.source:
         return f"the pod is no longer on {record.source}"
-    member = Member(found.pod, facts)
-    reason = pod_refusal(member, rules.pods, look.now)
+    reason = pod_refusal(found, rules.pods, look.now)
     reason = reason or refusal_of_workload(record.of, look.members[record.of], look.state, rules.pods, look.now)
-    reason = reason or budget_refusal(member, look.state)
+    reason = reason or budget_refusal(found, look.state)
     if reason is not None:
         return REASONS[reason]
     if any(look.now - each.facts.created_at < _NEW_SECONDS for each in look.members[record.of]):
@@ -42,6 +39,6 @@ def objection(look: ClusterLook, record: MoveRecord, records: Sequence[MoveRecor
         return f"node {record.target} is gone"
     if barrier := target_barrier(look.nodes[record.target]):
         return f"node {record.target}: {barrier}"
-    if not look.table.feasible(member.pod)[look.table.row(record.target)]:
+    if not look.table.feasible(found.pod)[look.table.row(record.target)]:
         return f"node {record.target} has no room for it, or does not accept it"
     return ""

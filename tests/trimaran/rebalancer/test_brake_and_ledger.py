@@ -101,6 +101,8 @@ def test_little_harm_sets_no_brake() -> None:
     """Start-ups and waits below half a minute, few restarts, and moves that were not made are no reason to stop."""
     quick = [landed(number, startup=1.0, ready_at=landed(number).evicted_at + 50) for number in range(5)]
     assert reason(quick) is None
+    steady = [landed(number, startup=100.0, ready_at=landed(number).evicted_at + 150) for number in range(5)]
+    assert reason(steady) is None
     assert reason([landed(1, restarts=3)]) is None
     assert reason([landed(1)], waits=(1.0, 50.0)) is None
     held = [landed(number, state=MoveState.HELD, measured=-1.0, restarts=9) for number in range(20)]
@@ -126,6 +128,11 @@ def test_the_wait_counts_pods_that_wait_now() -> None:
     slow = [member(pod(f"old-{n}", created_at=NOW - 9000, conditions=long_ago)) for n in range(5)]
     assert pending_wait([*quick, waiting, *slow], (), NOW) == 400.0
     assert pending_wait(slow, (), NOW) == 0.0
+    many = [member(pod(f"many-{n}", ready_at=None, created_at=NOW - 60)) for n in range(40)]
+    assert pending_wait([*many, waiting], (), NOW) == 60.0
+    static = pod("static", "node-a", created_at=NOW - 9000)
+    static["status"]["conditions"] = []  # the kubelet runs it, and no scheduler placed it
+    assert pending_wait([*quick, member(static)], (), NOW) == 0.0
 
 
 @given(

@@ -47,6 +47,7 @@ def test_open_moves_count_until_they_end() -> None:
     """A move whose replacement is awaited counts for ``open_moves``, however old it is."""
     waiting = [move(number, state=MoveState.EVICTED, planned_at=NOW - 2 * DAY) for number in range(2)]
     assert caps(*waiting, move(2), open_moves=3).left == 1
+    assert caps(*waiting, open_moves=1).left == 0
 
 
 @pytest.mark.parametrize("state", [MoveState.HELD, MoveState.REFUSED])

@@ -488,6 +488,10 @@ def test_the_next_pod_waits_for_the_replacement() -> None:
     assert (landed.state, landed.landed_on) == (MoveState.LANDED, "node-idle")
     assert len(controlled.api.evicted) == 2
     assert controlled.rebalancer.counts.moves["landed"] == 1
+    controlled.world.pods[-1]["status"]["containerStatuses"][0]["restartCount"] = 1
+    controlled.run(cycles=1)
+    assert controlled.api.ledger().records[0].restarts == 1
+    assert controlled.rebalancer.counts.moves["landed"] == 1  # a restart afterwards is no second landing
 
 
 def test_the_brake_survives_a_restart_and_stops_all_moves() -> None:

@@ -100,3 +100,16 @@ def test_a_process_without_the_lease_removes_nothing() -> None:
     controlled.rebalancer._search_if_due = lose  # type: ignore[method-assign]
     controlled.run()
     assert patches(controlled.api)["tenant"] == 0
+
+
+def test_an_outdated_view_removes_nothing() -> None:
+    """While the watch is silent, or the clock has jumped, a note may be one that a move needs: it stays."""
+    controlled = Controlled(hot_and_cold())
+    forge(controlled, 5)
+    controlled.watch.age_seconds = 70.0
+    controlled.run()
+    controlled.watch.age_seconds, controlled.jump = 0.0, 7200.0
+    controlled.run(seconds=599, cycles=7)
+    assert patches(controlled.api)["tenant"] == 0
+    controlled.run()
+    assert patches(controlled.api)["tenant"] == 5

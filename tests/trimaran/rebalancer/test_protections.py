@@ -268,6 +268,7 @@ def test_13_pods_opt_out(reason: Refusal) -> None:
     assert (found.moves, found.stays["uid-of-default-app-a-hot"]) == ((), reason)
     only = PodRules(namespaces=frozenset({"other"}))
     assert moved(hot_and_cold(), replace(RULES, pods=only)) == []
+    assert moved(hot_and_cold(), replace(RULES, pods=PodRules(namespaces=frozenset({"default"})))) != []
 
 
 def test_15_with_a_taint_first_pods_leave_tainted_nodes_only() -> None:

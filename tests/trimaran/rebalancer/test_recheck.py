@@ -92,3 +92,7 @@ def test_a_node_whose_facts_are_gone_is_no_target() -> None:
     look = hot_and_cold().look()
     facts = {name: each for name, each in look.nodes.items() if name != "node-idle"}
     assert objection(replace(look, nodes=facts), planned(), (), RULES) == "node node-idle is gone"
+    world = hot_and_cold()
+    without_target(world)
+    other = replace(look, table=world.look().table)  # or only its facts are there, as of a node that is created again
+    assert objection(other, planned(), (), RULES) == "node node-idle is gone"
