@@ -36,13 +36,14 @@ def test_backoff_after_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pauses.seconds == [60, 2, 4, 8, 16, 32, 60, 60, 2]
 
 
-def test_waiting_for_the_first_round() -> None:
+@pytest.mark.parametrize("error", [RuntimeError("a defect"), SystemExit("of a provider")])
+def test_waiting_for_the_first_round(error: BaseException) -> None:
     """wait_for_first returns when the first round has ended, also with an exception, or at its timeout."""
     release = threading.Event()
 
     def fail() -> bool:
         release.wait(10)
-        raise RuntimeError("a defect")
+        raise error
 
     subject = Loop(fail, 60, 90)
     subject.start()

@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from runtime.threads import TurnGuard
+
 _log = logging.getLogger(__name__)
 _FIRST_RETRY_SECONDS = 2.0
 
@@ -28,6 +30,7 @@ class Loop:
         self._longest_pause = interval_seconds + round_seconds
         self._ticked_at = time.monotonic()
         self._first = threading.Event()
+        self._turns = TurnGuard(_log, "a round failed unexpectedly", "rounds succeed again")
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -64,12 +67,7 @@ class Loop:
         retry = _FIRST_RETRY_SECONDS
         while not self._stopped.is_set():
             self._ticked_at = began = time.monotonic()
-            try:
-                worked = self._run_once()
-            except Exception:  # noqa: BLE001
-                # A bug must not end the service: its snapshots stay valid until they expire.
-                _log.exception("the fetch failed unexpectedly")
-                worked = False
+            worked = self._turns.run(self._run_once, otherwise=False)  # snapshots stay valid until they expire
             self._first.set()
             pause = self._interval if worked else min(retry, self._interval)
             retry = _FIRST_RETRY_SECONDS if worked else min(2 * retry, self._interval)

@@ -113,6 +113,16 @@ def test_the_pod_is_read_until_the_api_server_answers(bound: Bound) -> None:
     assert len(bound.api.sent) == 4
 
 
+def test_without_the_right_to_read_the_next_binding_tells(bound: Bound) -> None:
+    """A pod that may not be read holds no thread: its Binding is repeated, and refused if the first was executed."""
+    answers = {"POST": [LOST, LOST, LOST], "GET": [refusal(403), refusal(403), refusal(403)]}
+    bound.api.before = lambda method, _path: answers[method].pop(0)
+    assert "no answer" in bound.carry_out(decision())
+    assert bound.api.sent[-1].startswith("GET")
+    answers |= {"POST": [LOST, refusal(409, "already bound")], "GET": [refusal(403), refusal(403)]}
+    assert bound.carry_out(decision()).startswith("409")
+
+
 def test_the_reader_finds_another_node_or_another_pod(bound: Bound) -> None:
     """A pod that another scheduler has bound, or that is gone, is not bound by us."""
     bound.api.before = lambda method, _path: LOST if method == "POST" else None

@@ -170,6 +170,8 @@ class Binder:
                 failure = describe(error)
                 if failure.status == requests.codes.not_found:
                     return "the pod has been deleted"
+                if failure.status == requests.codes.forbidden:
+                    return _UNBOUND  # the answer to another Binding tells
                 _log.warning("the pod cannot be read", extra={"pod": _name(pod), "error": failure.reason})
             if self._stop.wait(pause):
                 return None
