@@ -82,6 +82,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tell :func:`need_server` which tests have a mark; shuffle modules, and tests within them, if asked to."""
+    if wrong := [item.nodeid for item in items if " at 0x" in item.nodeid]:
+        raise pytest.UsageError(f"an address is part of a test's name, which differs by process: {wrong[0]}")
     os.environ.pop("PYTEST_ADDOPTS", None)  # it was read; a pytest that a test starts has none of these options
     if (seed := config.getoption("shuffle")) is not None:
         dice = Random(seed)

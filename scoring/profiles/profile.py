@@ -129,7 +129,10 @@ class PreparedProfile:
         self._rows = nodes.rows
         self._fallback_scores = None if self.judgment is None else self.judgment.prepare(nodes)
         self._slices = RowSliceCache()
-        self._prepared = [(w, PreparedPlugin(w.plugin, nodes, self.metrics)) for w in profile.plugins]
+        self._prepared: list[tuple[WeightedPlugin, PreparedPlugin]] = []
+        for weighted in profile.plugins:
+            with blaming(weighted.plugin.name, "Score"):
+                self._prepared.append((weighted, PreparedPlugin(weighted.plugin, nodes, self.metrics)))
 
     def attach(self, nodes: NodeTable) -> None:
         """Follow another table from now on, of which the present table is an unchanged copy.
@@ -223,15 +226,16 @@ class PreparedProfile:
         allowed = None if feasible is None else np.broadcast_to(feasible, total.shape)
         replacements = [self._replacement(pod, None) for pod in pods]
         for weighted, prepared in self._prepared:
-            raw = prepared.score_many(pods)
-            for row, pod in enumerate(pods):
-                if weighted.plugin.skips(pod):
-                    raw[row] = 0
-                elif weighted.plugin.normalizes or allowed is not None or replacements[row] is not None:
-                    among = None if allowed is None else allowed[row]
-                    raw[row] = self._normalized(weighted.plugin, raw[row], among, replacements[row])
-            if not weighted.plugin.normalizes:
-                _check(weighted.plugin, raw)
+            with blaming(weighted.plugin.name, "Score"):
+                raw = prepared.score_many(pods)
+                for row, pod in enumerate(pods):
+                    if weighted.plugin.skips(pod):
+                        raw[row] = 0
+                    elif weighted.plugin.normalizes or allowed is not None or replacements[row] is not None:
+                        among = None if allowed is None else allowed[row]
+                        raw[row] = self._normalized(weighted.plugin, raw[row], among, replacements[row])
+                if not weighted.plugin.normalizes:
+                    _check(weighted.plugin, raw)
             raw *= weighted.weight  # in place: these arrays are large
             total += raw
         if allowed is not None:

@@ -1,11 +1,13 @@
 """Contract of plugins that filter nodes, tested with random clusters and pods of several sizes."""
 
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from runtime.kubernetes.objects import Pod
+from runtime.kubernetes.workloads import Owner
 from scoring.plugins.base import EVERY_ROW, Rows
 from scoring.plugins.filtering import FilterPlugin, FilterVerdict, verdict_of
 from scoring.table.node_table import NodeTable
@@ -29,13 +31,15 @@ class FilterContract:
         """A verdict has a mask with a Boolean for each node, and each refused node has reasons."""
         table, pods = _cluster(seed)
         for verdict in (_verdict(self.plugin, pod, table) for pod in pods):
-            for mask in (verdict.allowed, *(() if verdict.unresolvable is None else (verdict.unresolvable,))):
-                assert mask.dtype == np.bool_
-                assert mask.shape == (len(table),)
+            for field in ("allowed", "unresolvable"):
+                mask = getattr(verdict, field)
+                if mask is not None:
+                    assert mask.dtype == np.bool_, f"{field} must be of bool, got {mask.dtype}"
+                    assert mask.shape == (len(table),), f"{field} must have a Boolean for each of {len(table)} rows"
             for index in np.flatnonzero(~verdict.allowed).tolist():
                 reasons = verdict.reasons(index)
-                assert reasons
-                assert all(reason.strip() for reason in reasons)
+                assert reasons, f"the refused node {table.names[index]} has no reason"
+                assert all(reason.strip() for reason in reasons), f"a reason of {table.names[index]} is empty"
 
     @pytest.mark.parametrize("seed", _SEEDS)
     def test_selected_rows_have_the_same_verdict(self, seed: int) -> None:
@@ -44,9 +48,13 @@ class FilterContract:
         rows = np.random.default_rng(seed).permutation(len(table))[: len(table) // 2]
         for pod in pods:
             whole, some = _verdict(self.plugin, pod, table), _verdict(self.plugin, pod, table, rows)
-            assert some.allowed.tolist() == whole.allowed[rows].tolist()
+            assert some.allowed.tolist() == whole.allowed[rows].tolist(), (
+                f"the verdict for rows={rows.tolist()} is not allowed[rows] of all rows: does filter() use its rows?"
+            )
             for index in np.flatnonzero(~some.allowed).tolist():
-                assert some.reasons(index) == whole.reasons(int(rows[index]))
+                assert some.reasons(index) == whole.reasons(int(rows[index])), (
+                    f"the reason of {table.names[rows[index]]} depends on the rows: why() gets an index in the mask"
+                )
 
     @pytest.mark.parametrize("seed", _SEEDS)
     def test_is_a_pure_function(self, seed: int) -> None:
@@ -54,18 +62,22 @@ class FilterContract:
         table, pods = _cluster(seed)
         version = table.version
         before = [_verdict(self.plugin, pod, table).allowed.tolist() for pod in pods]
-        assert table.version == version
+        assert table.version == version, "filter() has changed the node table"
         table.assume(random_pod(np.random.default_rng(seed + 200), "placed"), table.names[seed])
         changed = [_verdict(self.plugin, pod, table).allowed.tolist() for pod in pods]
-        assert changed == [_verdict(self.plugin, pod, table.copy()).allowed.tolist() for pod in pods]
+        assert changed == [_verdict(self.plugin, pod, table.copy()).allowed.tolist() for pod in pods], (
+            "a copy of the table has another verdict: does filter() keep values of a table?"
+        )
         fresh, _ = _cluster(seed)
-        assert before == [_verdict(self.plugin, pod, fresh).allowed.tolist() for pod in reversed(pods)][::-1]
+        assert before == [_verdict(self.plugin, pod, fresh).allowed.tolist() for pod in reversed(pods)][::-1], (
+            "the same pods in another order have other verdicts: does filter() keep what it saw?"
+        )
 
     def test_refuses_and_allows_nodes(self) -> None:
         """Some nodes are refused and some are allowed, as otherwise the suite tests nothing."""
         masks = [_verdict(self.plugin, pod, table).allowed for table, pods in map(_cluster, _SEEDS) for pod in pods]
-        assert any(mask.any() for mask in masks)
-        assert not all(mask.all() for mask in masks)
+        assert any(mask.any() for mask in masks), "every node is refused for each pod: choose arguments that allow one"
+        assert not all(mask.all() for mask in masks), "no node is refused: choose arguments with which some are"
 
     def test_filters_a_cluster_without_nodes(self) -> None:
         """A table without nodes has an empty verdict."""
@@ -74,9 +86,20 @@ class FilterContract:
 
 
 def _cluster(seed: int) -> tuple[NodeTable, list[Pod]]:
+    """Return a cluster, and pods of three owners and of none; pods of these owners run on half of the nodes."""
     table, _, pod = random_cluster(seed)
     rng = np.random.default_rng(seed + 100)
-    return table, [pod, *(random_pod(rng, f"other-{number}") for number in range(_PODS))]
+    for number, name in enumerate(table.names[::2]):
+        table.assume(_owned(random_pod(rng, f"owned-{number}"), number), name)
+    return table, [pod, *(_owned(random_pod(rng, f"other-{number}"), number) for number in range(_PODS))]
+
+
+def _owned(pod: Pod, number: int) -> Pod:
+    """Return a pod of one of three owners, with its label; every fourth pod stays without."""
+    if number % 4 == 3:
+        return pod
+    app = f"app-{number % 4}"
+    return replace(pod, owner=Owner("ReplicaSet", app), labels={"app": app})
 
 
 def _verdict(plugin: FilterPlugin, pod: Pod, table: NodeTable, rows: Rows = EVERY_ROW) -> FilterVerdict:

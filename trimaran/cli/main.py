@@ -59,7 +59,10 @@ class LazyGroup(click.Group):
     """Group of commands that imports the module of a command when the command is called."""
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Run a command. When its output cannot be written, print one line and exit with status 1."""
+        """Run a command.
+
+        Output that cannot be written is one line and status 1, and a plugin that fails is one line and status 2.
+        """
         try:
             return super().main(*args, **options)
         except OSError as error:
@@ -71,6 +74,16 @@ class LazyGroup(click.Group):
                 echo(f"trimaran: the output cannot be written: {error.strerror}", err=True)
             _give_up_output()
             raise SystemExit(1) from None
+        except Exception as error:
+            failures = sys.modules.get("scoring.plugins.failures")  # no plugin ran without it
+            plugin, point = ("", "") if failures is None else failures.blamed(error)
+            if not plugin:
+                raise
+            from runtime.errors import error_text
+            from runtime.terminal import echo
+
+            echo(f"trimaran: running {point} plugin {plugin}: {error_text(error)}", err=True)
+            raise SystemExit(2) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order of their usual first use."""

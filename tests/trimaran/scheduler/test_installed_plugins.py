@@ -71,6 +71,9 @@ class Every(PodState, FilterPlugin, PreEnqueuePlugin, QueueSortPlugin, PreFilter
     def post_bind(self, pod, node_name):
         CALLS.append("postBind")
 
+    def pod_gone(self, uid):
+        CALLS.append("gone " + uid)
+
 @dataclass(frozen=True)
 class OnlyFilter(FilterPlugin):
     refused_node: str = ""
@@ -138,6 +141,8 @@ def test_it_is_called_at_every_point(site):
     calls = set(sys.modules["every_point"].CALLS)
     expected = {"preEnqueue", "queueSort", "preFilter", "filter", "reserve", "permit", "preBind", "postBind"}
     assert calls == expected
+    scheduler.drop_pod("p", 2.0)
+    assert sys.modules["every_point"].CALLS[-1] == "gone p"
 
 
 def test_a_pod_waits_for_its_permit(site):

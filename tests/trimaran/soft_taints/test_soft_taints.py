@@ -378,7 +378,7 @@ def test_nodes_that_refuse_writes_take_a_tenth_of_the_budget() -> None:
      {"kind": "Status", "metadata": {}}, {"kind": "Status"}, {"metadata": []},
      lambda name: {"metadata": {"name": name}}, lambda name: {"metadata": {"name": name, "resourceVersion": ""}},
      lambda name: {"metadata": {"name": name, "resourceVersion": None}}],
-    ids=str,
+    ids=lambda response: "function" if callable(response) else str(response),
 )  # fmt: skip
 def test_refused_nodes_leave_the_budget_to_the_others(response: Any) -> None:
     """All good nodes are written although the writes of 22 nodes, the budget of a minute, fail whatever happens."""

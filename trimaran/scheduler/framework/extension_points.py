@@ -142,6 +142,9 @@ class SchedulerPlugin(Plugin):
     def attach(self, handle: "SchedulerHandle") -> None:
         """Take the handle of the scheduler that uses the plugin; called once before any other method."""
 
+    def pod_gone(self, uid: str) -> None:
+        """Forget a pod, bound or pending, that was deleted or has finished; by default nothing."""
+
 
 class PreEnqueuePlugin(SchedulerPlugin, ABC):
     """Plugin that keeps a pod out of the queue until a condition holds."""

@@ -83,7 +83,8 @@ class SchedulerProfile:
         """Plugins that may use the scheduler's handle, each once."""
         plugins: Iterable[SchedulerPlugin] = (
             self.queue_sort, *self.pre_enqueue, *self.pre_filters, *self.post_filters, *self.reserve, *self.permit,
-            *self.pre_bind, *self.post_bind,
+            *self.pre_bind, *self.post_bind, *(each for each in self.filters if isinstance(each, SchedulerPlugin)),
+            *(each.plugin for each in self.scores.plugins if isinstance(each.plugin, SchedulerPlugin)),
         )  # fmt: skip
         return {id(plugin): plugin for plugin in plugins}.values()
 

@@ -19,6 +19,7 @@ from runtime.kubernetes.objects import Node, Pod
 from scoring.arrays import Bools, Int64s
 from scoring.load.metrics_table import MetricsTable
 from scoring.load.use_levels import UseLevels
+from scoring.plugins.failures import blaming
 from scoring.plugins.filtering import ClusterEvent
 from scoring.profiles.fallback import Judgment
 from scoring.table.placed_rules import SelectorSources
@@ -119,7 +120,9 @@ class Scheduler:
             self.queue.is_active,
             lambda uids: self.queue.activate(uids, self._handle.now),
         )
-        for plugin in {id(plugin): plugin for each in self.profiles.values() for plugin in each.stateful}.values():
+        plugins = {id(plugin): plugin for each in self.profiles.values() for plugin in each.stateful}
+        self._plugins = tuple(plugins.values())
+        for plugin in self._plugins:
             plugin.attach(self._handle)
 
     @property
@@ -203,6 +206,7 @@ class Scheduler:
         self._nominations.forget(uid)
         self._binding.drop(uid)
         self._gangs.drop_pod(uid)
+        self._tell_gone(uid)
         before = self.state.table.version
         self.state.drop_pod(uid, left_at)
         if self.state.table.version != before:
@@ -298,6 +302,14 @@ class Scheduler:
     def not_bound(self, uid: str, now: float) -> None:
         """Take note that the Binding of a pod, or a write before it, failed; the pod is tried again after a backoff."""
         self._binding.not_bound(uid, now)
+
+    def _tell_gone(self, uid: str) -> None:
+        for plugin in self._plugins:
+            try:
+                with blaming(plugin.name, "PodGone"):
+                    plugin.pod_gone(uid)
+            except Exception as error:  # noqa: BLE001  of a plugin, which must not keep the pod in the state
+                self.failures.record(error)
 
     def _attempt(self, entry: QueueEntry, now: float) -> Decision:
         profile = self.profiles[entry.pod.scheduler_name]
