@@ -248,6 +248,50 @@ def test_a_plugin_that_needs_arguments_names_the_option():
     assert (done.exit_code, done.stderr) == (2, expected)
 
 
+WRONG = """
+from dataclasses import dataclass
+
+from scoring import ScorePlugin
+from scoring.plugins.base import WithoutNodeTerms
+
+
+@dataclass(frozen=True)
+class WrongScore(WithoutNodeTerms, ScorePlugin):
+    name = "WrongScore"
+
+    def pod_terms(self, pods, node, nodes, rows):
+        return 1 / 0
+
+    def line(self, terms):
+        return "never"
+
+
+@dataclass(frozen=True)
+class Abstract(ScorePlugin):
+    name = "Abstract"
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("WrongScore", "running Score plugin WrongScore: ZeroDivisionError: division by zero"),
+        ("Abstract", "plugin Abstract of the package trimaran-wrong does not define line, node_terms"),
+    ],
+)
+def test_a_wrong_plugin_is_one_line(site, name, problem):
+    """A score plugin that fails or lacks a method ends ``trimaran score`` with one line and status 2."""
+    (site / "wrong.py").write_text(WRONG)
+    register(site, "trimaran-wrong", f"{name} = wrong:{name}")
+    enabled = {"score": {"enabled": [{"name": name}]}}
+    file = site / "scheduler.yaml"
+    file.write_text(yaml.safe_dump({**CONFIGURATION, "profiles": [{"schedulerName": "a", "plugins": enabled}]}))
+    done = trimaran(site, *SCORE, "--config", file, "--kubernetes-version", "1.37")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert f"trimaran: {problem}" in done.stderr.splitlines()[-1]
+
+
 def test_the_page_shows_the_example():
     """docs/extending.md has an exact copy of the files of the example."""
     page = (ROOT / "docs" / "extending.md").read_text()
