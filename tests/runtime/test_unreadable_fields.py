@@ -1,5 +1,6 @@
 """Fields that no API server sends: each decoder raises a ValueError, and each reader goes on with other objects."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -208,11 +209,8 @@ def test_network_costs_saturate() -> None:
 @pytest.mark.parametrize("text", ["0001-01-01", "9999-12-31T23:59:59"])
 def test_times_without_a_zone_at_the_end_of_years_raise_a_value_error(text: str) -> None:
     """Such a time may have no Unix time; it is one or a ValueError."""
-    try:
-        seconds = unix_seconds(text, "metadata")
-    except ValueError:
-        return
-    assert seconds is not None
+    with contextlib.suppress(ValueError):
+        assert unix_seconds(text, "metadata") is not None
 
 
 class _NoRequests:
