@@ -49,7 +49,7 @@ test-all: $(BIN)/python  ## run the tests on each installed Python from 3.11 to 
 
 # Without CI, for which all tests run on the Python of .venv: another version shows its differences in the fast ones.
 test-newest: $(BIN)/python  ## run the fast tests on the newest installed Python, if it is newer than that of .venv
-	@nice $(BIN)/python tools/pythons.py newest $(MAKE) test CI=
+	@$(BIN)/python tools/pythons.py newest $(MAKE) test CI=
 
 test-lowest: $(VENV)/.lowest  ## run the tests with the oldest dependencies that pyproject.toml allows (needs uv)
 	$(VENV)/lowest/bin/python $(PYTEST) $(FAST)
