@@ -117,10 +117,10 @@ class PodGroup:
         timeout = get(spec, "scheduleTimeoutSeconds")
         return cls(
             GangRef(GangForm.COSCHEDULING, namespace, name),
-            # The schema of the custom resource allows smaller numbers: such a gang waits for nobody.
-            max(1, get_whole(spec, "minMember", where)),
+            # The schema of the custom resource allows smaller numbers, with which a gang waits for nobody, and larger.
+            max(1, get_whole(spec, "minMember", where, bits=64)),
             ResourceList.from_k8s(get(spec, "minResources"), f"{where}.minResources", may_be_negative=True),
-            None if timeout is None else max(0, get_whole(spec, "scheduleTimeoutSeconds", where)),
+            None if timeout is None else max(0, get_whole(spec, "scheduleTimeoutSeconds", where, bits=64)),
             created_at,
             uid,
         )

@@ -91,3 +91,10 @@ def test_labels_alone_can_describe_a_gang() -> None:
     assert labelled_group(worker({OLD: "c"})) is None
     with pytest.raises(ValueError, match=r"^pod ml/worker-0: label .*min-available: must be a number.* got 'two'"):
         labelled_group(worker({f"{OLD}/name": "b", f"{OLD}/min-available": "two"}))
+
+
+def test_numbers_of_64_bits_are_read() -> None:
+    """The API server does not check the size of numbers in a custom resource."""
+    spec = {"minMember": 2**63 - 1, "scheduleTimeoutSeconds": 2**63 - 1}
+    group = PodGroup.from_k8s({"metadata": {"name": "a", "namespace": "ml"}, "spec": spec})
+    assert (group.min_members, group.timeout_seconds) == (2**63 - 1, 2**63 - 1)
