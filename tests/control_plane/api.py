@@ -4,13 +4,11 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
 
 import requests
 
 Object = dict[str, Any]
 _THREADS = 8
-_clients: "WeakSet[Api]" = WeakSet()
 
 
 class Api:
@@ -31,7 +29,6 @@ class Api:
         self._session.mount("https://", requests.adapters.HTTPAdapter(pool_maxsize=_THREADS))
         if token:
             self._session.headers["Authorization"] = f"Bearer {token}"
-        _clients.add(self)
 
     def close(self) -> None:
         """Close the connections; the next request opens one again."""
@@ -100,9 +97,3 @@ def path_of(existing: Mapping[str, Any]) -> str:
 def names(objects: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the objects' names."""
     return [item["metadata"]["name"] for item in objects]
-
-
-def close_all() -> None:
-    """Close the connections of all clients, for the guard of leaks: each test opens its own."""
-    for client in list(_clients):
-        client.close()

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import requests
 import yaml
-from control_plane.api import Api, close_all
+from control_plane.api import Api
 from control_plane.builds import binary
 from control_plane.processes import Process
 from support.certificates import Authority
@@ -63,7 +63,8 @@ class ControlPlane:
         return self
 
     def __exit__(self, *_: object) -> None:
-        close_all()
+        if hasattr(self, "api"):
+            self.api.close()
         for process in (getattr(self, name, None) for name in ("apiserver", "etcd")):
             if process is not None:
                 process.kill()
