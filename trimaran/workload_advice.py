@@ -91,11 +91,13 @@ QUANTITY = {"cpu_cores": cpu_quantity, "memory_bytes": memory_quantity}
 def _container(item: Mapping[str, Any], *, is_running: bool) -> AdvisedContainer:
     use, percentiles = _amounts(item["use"]), item["cpu_cores_percentiles"]
     days = (float(item["last_seen"]) - float(item["first_seen"])) / 86400
+    p90, highest = _amount(percentiles.get("90") or 0), _amount(item["highest_memory_bytes"] or 0)
+    # Measured amounts are above 0; the use of a container that was killed before it was measured is only expected.
     more = (
-        cpu_quantity(use["cpu_cores"]),
-        memory_quantity(use["memory_bytes"]),
-        cpu_quantity(_amount(percentiles.get("90") or 0)),
-        memory_quantity(_amount(item["highest_memory_bytes"] or 0)),
+        cpu_quantity(use["cpu_cores"]) if p90 else "-",
+        memory_quantity(use["memory_bytes"]) if highest else "-",
+        cpu_quantity(p90) if p90 else "-",
+        memory_quantity(highest) if highest else "-",
         f"{days:.1f}d",
     )
     return AdvisedContainer(

@@ -20,6 +20,7 @@ from watcher.windows.container_use import ContainerUse
 from watcher.workloads.known_autoscalers import KnownAutoscalers
 from watcher.workloads.learning import WorkloadLearning
 from watcher.workloads.pods import ContainerResources, ContainerRestart, PodKey, PodTemplate, RunningPod, Workload
+from watcher.workloads.recommendation import recommend
 from watcher.workloads.use_round import use_round
 
 WEB = Workload("shop", "Deployment", "web")
@@ -33,7 +34,7 @@ def path(tmp_path):
 
 def use_of(*rows, timestamp=START):
     """Return the use of containers: pod, container, cores and bytes."""
-    pods, containers, cores, sizes = zip(*rows, strict=True)
+    pods, containers, cores, sizes = zip(*rows, strict=True) if rows else ((),) * 4
     names = ["shop"] * len(rows)
     return ContainerUse(timestamp, 300.0, names, pods, containers, np.array(cores), np.array(sizes, np.float64))
 
@@ -316,6 +317,23 @@ def test_containers_that_were_never_measured_are_listed_with_the_reason():
         ("web", "proxy", 1): "the source of the use has no measurement of it: it does not run, or is not scraped",
     }
     assert {each.name for each in learning.table().workloads} == {"web", "looping"}  # by the rule for killed containers
+
+
+@pytest.mark.parametrize("rows", [[], [("looping-0", "main", np.nan, np.nan)], [("gone", "main", 0.1, GIB)]])
+def test_a_killed_container_is_known_in_a_round_that_measures_no_other(rows):
+    """The rule for killed containers holds where every pod is killed at its start, and nothing is measured."""
+    template = PodTemplate(Workload("shop", "StatefulSet", "looping"), "", (LIMITED,))
+    pods = {PodKey("shop", "looping-0"): RunningPod(
+        template, START - 7000.0, restarts=(ContainerRestart("main", START - 60.0, True),)
+    )}  # fmt: skip
+    learning = WorkloadLearning(Store(None), "x")
+    learning.observe(use_of(*rows), pods)
+    assert learning.unmeasured == ()
+    table = learning.containers()
+    assert [key.workload.name for key in table.keys] == ["looping"]
+    assert (table.requests[:, 0].tolist(), table.pods[0]) == ([0.5, GIB], 1.0)
+    assert recommend(table).verdicts[:, 0].tolist() == ["", "raise"]
+    assert len(learning.totals().times) == 0  # no use was measured
 
 
 def test_what_a_round_could_not_check_is_known():

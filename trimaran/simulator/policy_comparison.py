@@ -96,6 +96,7 @@ def compare(
             KubeSchedulerConfiguration is not valid.
     """
     worlds = _checked_traces(traces)
+    _check_mapping(profiles)
     _check_names([trace.name for trace in worlds], profiles, baselines)
     _check_numbers(seed, seeds, overcommit, jobs)
     added = {name: _policy(name, profile, learned_use) for name, profile in profiles.items()}
@@ -164,6 +165,12 @@ def _check_overcommit(overcommit: Any) -> None:
     if len(factors) != 2 or not all(MIN_OVERCOMMIT <= factor <= MAX_OVERCOMMIT for factor in factors):
         wanted = f"two numbers from {MIN_OVERCOMMIT:g} to {MAX_OVERCOMMIT:g}, for CPU and memory"
         raise ValueError(f"overcommit: must be {wanted}, got {quoted(overcommit)}")
+
+
+def _check_mapping(profiles: Any) -> None:
+    if not isinstance(profiles, Mapping):
+        wanted = "must be a mapping of names to profiles; policies of the simulator go into baselines"
+        raise ValueError(f"profiles: {wanted}, got {quoted(profiles)}")  # noqa: TRY004
 
 
 def _check_names(worlds: Sequence[str], profiles: Mapping[str, object], baselines: Sequence[str]) -> None:

@@ -131,17 +131,37 @@ class WorkloadLearner:
         """Statistics of each container."""
         return self._rows[: len(self.keys)]
 
-    def observe(self, measured: UseRound) -> None:
-        """Learn from a round."""
+    def observe(self, measured: UseRound) -> bool:
+        """Learn from a round; return whether it has known use."""
         known = measured.known()
         weight = measured.pods * measured.measured_seconds / 60
         counted = (measured.container >= 0) & np.isfinite(weight) & (weight > 0) & known.any(axis=0)
-        if measured.seconds <= 0 or not counted.any():
-            return
-        if self._is_set_back(measured.time):
-            return
-        at = np.flatnonzero(counted)
+        facts = measured.facts
+        killed = () if facts is None else np.flatnonzero(facts.killed_at > measured.time - KILLED_SECONDS).tolist()
+        # Where each container is killed at its start, the kills are all that is known.
+        if measured.seconds <= 0 or not (counted.any() or killed) or self._is_set_back(measured.time):
+            return False
         self._begin(measured.time)
+        if counted.any():
+            self._learn(measured, counted, known, weight)
+        if facts is not None:
+            self._rows_of([measured.keys[place] for place in killed], measured.time)
+            # Those that were killed before they could be measured have rows now.
+            note_facts(self.rows, [self._row_of.get(key) for key in measured.keys], facts, measured.time)
+        if len(self.workloads) > self.max_workloads:
+            self._evict()
+        return bool(counted.any())
+
+    def _learn(self, measured: UseRound, counted: Bools, known: Bools, weight: Float64s) -> None:
+        """Learn from the counted measurements of a round.
+
+        Args:
+            measured: the round.
+            counted: whether each measurement counts, shape (n,); at least one does.
+            known: whether each amount of use is known, shape (2, n).
+            weight: pod-minutes of each measurement, shape (n,).
+        """
+        at = np.flatnonzero(counted)
         present, group = np.unique(measured.container[at], return_inverse=True)
         rows = self._rows_of([measured.keys[index] for index in present.tolist()], measured.time)
 
@@ -173,13 +193,6 @@ class WorkloadLearner:
             add_strain(table, rows, group, weight, measured.strain[:, at], measured.seconds / 60, _MEMORY_MINUTES)
         if measured.started_at is not None:
             count_runs(table, rows, group, started_at)
-        if measured.facts is not None:
-            killed = np.flatnonzero(measured.facts.killed_at > measured.time - KILLED_SECONDS)
-            self._rows_of([measured.keys[place] for place in killed.tolist()], measured.time)
-            table = self.rows  # with those that were killed before they could be measured
-            note_facts(table, [self._row_of.get(key) for key in measured.keys], measured.facts, measured.time)
-        if len(self.workloads) > self.max_workloads:
-            self._evict()
 
     def knows(self, key: ContainerKey) -> bool:
         """Return whether a container was measured, or killed before it could be."""

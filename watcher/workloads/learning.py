@@ -86,7 +86,7 @@ class WorkloadLearning:
             if measured is None:
                 return
             is_first = not learner.time
-            learner.observe(measured)
+            has_use = learner.observe(measured)
             if learner.refused_rounds == 1:
                 _log.warning(
                     "the use of pods is not learned: the clock of its source was set back again",
@@ -101,7 +101,7 @@ class WorkloadLearning:
             self._unmeasured = unmeasured(pods, learner.knows, measured.time)
             self._table = self._courses = None
             totals = self._day()
-            if learner.time == use.timestamp:  # else the round had no known use
+            if has_use:
                 totals.add(use, pods, capacity)
             self._save()
 

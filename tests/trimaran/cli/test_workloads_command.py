@@ -133,13 +133,17 @@ def test_what_was_never_measured_is_listed(serve: Callable[..., str], known: int
 
 
 def test_wide_adds_the_measurements(serve: Callable[..., str]) -> None:
-    """``-o wide`` adds use, the percentile, the highest memory and the length of the history."""
+    """``-o wide`` adds use, its percentile, the highest memory and the history's length; "-" if never measured."""
     result = run("--watcher", serve(workload("web")), "-o", "wide")
     header, row, *_ = result.stdout.splitlines()
     wide = dict(zip(cells(header), cells(row), strict=True))
     assert [wide[name] for name in ("CPU USE", "MEMORY USE", "CPU P90", "HIGHEST MEMORY", "HISTORY")] == [
         "250m", "384Mi", "300m", "410Mi", "10.0d",
     ]  # fmt: skip
+    never = workload("loop", cpu_cores_percentiles={"90": 0.0}, highest_memory_bytes=0.0)
+    header, row, *_ = run("--watcher", serve(never), "-o", "wide").stdout.splitlines()
+    wide = dict(zip(cells(header), cells(row), strict=True))
+    assert {wide[name] for name in ("CPU USE", "MEMORY USE", "CPU P90", "HIGHEST MEMORY")} == {"-"}
 
 
 def test_a_reason_is_printed_instead_of_a_change(serve: Callable[..., str]) -> None:

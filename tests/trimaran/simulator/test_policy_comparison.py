@@ -125,6 +125,12 @@ def test_the_report_has_all_parts(worlds, tmp_path):
         ("aa", {}, r"traces: two are named a; name one with dataclasses.replace\(trace, name=...\)"),
         ("a", {"profiles": {"default": PROFILE}}, "profiles: the name default is taken; choose another name"),
         ("a", {"baselines": ["defaults"]}, "baselines: unknown policy defaults; policies are: default, "),
+        (
+            "a",
+            {"profiles": ["default"]},
+            "profiles: must be a mapping of names to profiles; policies .* go into baselines",
+        ),
+        ("a", {"profiles": None}, "profiles: must be a mapping of names to profiles"),
         ("a", {"profiles": {"mine": {}}}, "kind: must be KubeSchedulerConfiguration"),
         ("a", {"baselines": []}, "profiles, baselines: there is no policy to replay"),
         ("a", {"seeds": 0}, "seeds: must be at least 1, got 0"),
