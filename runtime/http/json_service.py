@@ -63,6 +63,10 @@ class JsonService:
             follow_redirects=False,
         )
 
+    def close(self) -> None:
+        """Close the connections."""
+        self._session.close()
+
     def get(self, path: str, **query: str) -> dict[str, Any]:
         """Send a GET request to a route of the service, and return the JSON object of the response.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import pytest
+from support.leaks import replaced
 from support.ports import served_url
 from support.waiting import LIMIT_SECONDS, wait_until
 
@@ -116,7 +117,8 @@ class Process:
             if (word, self._command[number + 1]) == ("--port", "0"):
                 self._command[number + 1] = self.url.rpartition(":")[2]
         self.kill()
-        self._process = self._start()
+        with replaced(self.pid):
+            self._process = self._start()
 
     def _send(self, number: signal.Signals) -> None:
         for pid in self.tree:

@@ -45,6 +45,7 @@ class Relay:
         self._api, self._authority = cluster.url, str(cluster.certificates.certificate)
         self._certificate = certificate or cluster.serving_certificate
         self._connections: set[socket.socket] = set()
+        self._answers: set[requests.Response] = set()
         relay = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -84,10 +85,13 @@ class Relay:
         self.cut()
 
     def cut(self) -> None:
-        """Close every open connection."""
+        """Close every open connection, also those to the API server: a watch there may be silent for minutes."""
         for connection in list(self._connections):
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
+        for answer in list(self._answers):
+            with contextlib.suppress(OSError, RuntimeError, ValueError):  # read to its end meanwhile
+                answer.raw.shutdown()
 
     def _forward(self, handler: BaseHTTPRequestHandler) -> None:
         body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
@@ -108,8 +112,12 @@ class Relay:
             handler.send_header("Transfer-Encoding", "chunked")
             handler.end_headers()
             watched = "watch=1" in handler.path
-            for part in self._delayed_lines(answer) if watched else answer.iter_content(1 << 16):
-                handler.wfile.write(f"{len(part):x}\r\n".encode() + part + b"\r\n")
+            self._answers.add(answer)
+            try:
+                for part in self._delayed_lines(answer) if watched else answer.iter_content(1 << 16):
+                    handler.wfile.write(f"{len(part):x}\r\n".encode() + part + b"\r\n")
+            finally:
+                self._answers.discard(answer)
             handler.wfile.write(b"0\r\n\r\n")
             handler.close_connection = False
 

@@ -24,6 +24,7 @@ from control_plane.manifests import container, node, pod
 from control_plane.network import private_network
 from control_plane.processes import children
 from control_plane.relay import Relay
+from support.leaks import replaced
 from support.servers import Service, wait_until
 
 import client
@@ -218,7 +219,8 @@ def test_pods_are_scored_after_the_watcher_is_killed(system: System) -> None:
     """Without the watcher pods are scored by the last metrics; after a restart it serves its stored metrics."""
     system.watcher.kill()
     assert system.place_scored(10) < BUSY
-    system.watcher = watching(system.cluster.folder, port=system.watcher.port)
+    with replaced(system.watcher.process.pid):
+        system.watcher = watching(system.cluster.folder, port=system.watcher.port)
     system.check_recovery()
 
 

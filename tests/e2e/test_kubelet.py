@@ -42,9 +42,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture(scope="module")
-def provider(cluster: ControlPlane) -> Iterator[KubeletProvider]:
-    """A provider with an account that has the documented rights only."""
-    token = cluster.create_account("kubelet-reader", *RIGHTS).token
+def token(cluster: ControlPlane) -> str:
+    """The token of an account that has the documented rights only."""
+    return cluster.create_account("kubelet-reader", *RIGHTS).token
+
+
+@pytest.fixture
+def provider(cluster: ControlPlane, token: str) -> Iterator[KubeletProvider]:
+    """A provider of its own for each test."""
     access = ProviderSettings(
         name="Kubelet", address=cluster.url, token=token, ca_file=cluster.certificates.certificate
     )

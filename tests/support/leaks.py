@@ -68,6 +68,19 @@ class LeakGuard:
         self._held[fixture] = self._new(now, before)
         self._adopt(self._held[fixture], now)
 
+    @contextmanager
+    def replacing(self, pid: int) -> Iterator[None]:
+        """Let the fixture that holds a child process hold what is started in the block, too."""
+        before = take(self._origins)
+        yield
+        now = take(self._origins)
+        for fixture, held in self._held.items():
+            if ("child", pid) in held.resources:
+                new = self._new(now, before)
+                self._held[fixture] = Difference(held.resources | new.resources, held.states)
+                self._adopt(new, now)
+                break
+
     def check_fixture(self, fixture: Any) -> list[str]:
         """Return a line for each thing that is left of what a fixture held."""
         held = self._held.pop(fixture, None)
@@ -155,6 +168,15 @@ def kept_by_session(name: str) -> Iterator[None]:
             # Such a server removes its temporary files after the folder of the tests is gone.
             stack.callback(setattr, tempfile, "tempdir", tempfile.tempdir)
             tempfile.tempdir = str(Path(tempfile.gettempdir()).parent)
+        yield
+
+
+@contextmanager
+def replaced(pid: int) -> Iterator[None]:
+    """Let a process that is started in the block belong to the fixture to which its predecessor belonged."""
+    with contextlib.ExitStack() as stack:
+        for guard in installed:
+            stack.enter_context(guard.replacing(pid))
         yield
 
 

@@ -5,7 +5,7 @@ have had.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,8 @@ def get_or_exit(address: str, access: dict[str, Path | None], path: str, **query
     from runtime.kubernetes.access_reviews import TOKEN_NEEDED
 
     try:
-        return JsonService("extender", address, **access).get(path, **query)
+        with closing(JsonService("extender", address, **access)) as service:
+            return service.get(path, **query)
     except ServiceUnavailable as error:
         if error.status != 401:
             fail(error, 1)

@@ -1,5 +1,6 @@
 """``trimaran rebalance``: controller that moves running pods where the predicted congestion falls most."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +135,8 @@ def _get(url: str, path: str, token_file: Path | None, **query: str) -> dict[str
     from runtime.http.json_service import JsonService, ServiceUnavailable  # so that --help is quick
 
     try:
-        return JsonService("rebalancer", url, token_file).get(path, **query)
+        with closing(JsonService("rebalancer", url, token_file)) as service:
+            return service.get(path, **query)
     except ServiceUnavailable as error:
         fail(error, status=1)
 
