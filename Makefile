@@ -9,7 +9,7 @@ WORKERS ?= $(shell nproc)
 # Tests start Python some hundred times, so its bytecode is kept even if the environment disables this.
 unexport PYTHONDONTWRITEBYTECODE
 # It is written at the first import: most of what pip would compile is never imported.
-export PIP_NO_COMPILE := 1
+export PIP_COMPILE := 0
 
 .PHONY: help run test test-research test-hidden coverage test-all test-newest test-lowest programs e2e lint docs bench soak audit osv image sbom dist version lock clean
 

@@ -27,6 +27,8 @@ from watcher.testing.servers import FakeServer as Fake
 from watcher.testing.servers import reply, run_server, serving  # noqa: F401  tests import all servers from here
 
 IN_CI = os.environ.get("CI") == "true"
+#: Whether coverage is measured, which a forked or killed process does not report.
+MEASURED = "coverage" in sys.modules
 #: Servers with Prometheus' query API: Debian's version, the newest one, and the one that computes rates differently.
 PROMETHEUS_SERVERS = ("prometheus", "prometheus-3", "victoria-metrics")
 #: IDs of the collected tests with the mark ``server`` or ``e2e``.
@@ -147,11 +149,11 @@ def start_command(
 ) -> subprocess.Popen[bytes] | WarmProcess:
     """Start a ``trimaran`` command in its own process and session; its output is appended to a log.
 
-    In a test the process is forked from a server with all imports done. It is a new interpreter if CI=true, if
-    ``cold`` is set, if ``PYTHONPATH`` in its environment selects other modules, and in benchmarks, as for users.
+    In a test the process is forked from a server with all imports done. It is a new interpreter if ``cold`` is set, if
+    ``PYTHONPATH`` in its environment selects other modules, if coverage is measured, and in benchmarks, as for users.
     """
     log.touch()
-    if "PYTEST_CURRENT_TEST" in os.environ and not (IN_CI or cold or "PYTHONPATH" in environment):
+    if "PYTEST_CURRENT_TEST" in os.environ and not (MEASURED or cold or "PYTHONPATH" in environment):
         return WarmProcess(command, log, environment, open_files)
     limited = [] if open_files is None else ["sh", "-c", f'ulimit -Sn {open_files} && exec "$@"', "sh"]
     with log.open("ab") as output:
@@ -171,7 +173,7 @@ class TrimaranProcess(Process):
 def run_trimaran(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run a ``trimaran`` command to its end in its own process; capture its output. As :func:`start_command`."""
     words = tuple(map(str, arguments))
-    if IN_CI:
+    if MEASURED:
         command = [sys.executable, "-m", "trimaran", *words]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     with tempfile.TemporaryDirectory() as folder:
@@ -252,8 +254,8 @@ class Service:
         return self.process.wait(LIMIT_SECONDS)
 
     def close(self) -> None:
-        """End the process if it runs; with SIGTERM first if CI=true, as a killed process reports no coverage."""
-        if self.process.poll() is None and IN_CI:
+        """End the process if it runs; with SIGTERM first if coverage is measured, which a killed process does not report."""
+        if self.process.poll() is None and MEASURED:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.terminate()
         if self.process.poll() is None:
