@@ -28,7 +28,7 @@ from runtime.http.session import BoundedSession
 pytest_plugins = ["support.leak_guard"]
 
 settings.register_profile(
-    "trimaran", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100 if IN_CI else 20
+    "trimaran", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50 if IN_CI else 20
 )
 settings.load_profile("trimaran")
 

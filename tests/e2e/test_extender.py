@@ -30,7 +30,7 @@ from trimaran.extender.profiles import ANSWER_FACTOR, Profiles
 pytestmark = pytest.mark.e2e
 
 NODES = 100
-PODS = 16 * len(SHAPES)
+PODS = 6 * len(SHAPES)
 BURST = 500
 PATIENT = {"extender__deadline_seconds": 5, "extender__max_age_seconds": 3600, "extender__seed": 1}
 CONFIGURATION: Mapping[str, Any] = {

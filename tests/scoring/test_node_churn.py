@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.clusters import IMAGES, makers, plugins
 
@@ -123,6 +123,7 @@ def test_a_changed_table_equals_a_new_one(maker):
 
 
 @given(plugins, makers)
+@settings(max_examples=40)  # with 6 changes each, and all plugins
 @pytest.mark.slow
 def test_prepared_plugins_and_profiles_follow_the_nodes(plugins, maker):
     """Scores prepared before a change equal newly prepared scores, for every plugin."""

@@ -133,13 +133,19 @@ class LeakGuard:
             if not waits or passed > PATIENCE_SECONDS:
                 return now, left
             if passed >= 0.5 * collections:  # what ends late may be garbage only then
-                self._collect_garbage()
+                self._collect_garbage(whole=collections > 0)
                 collections += 1
             time.sleep(pause)
             pause = min(pause * 1.5, 0.05)
 
-    def _collect_garbage(self) -> None:
-        """Close what only cycles refer to, such as pools of urllib3; what Python warns of there is left behind, too."""
+    def _collect_garbage(self, *, whole: bool) -> None:
+        """Close what only cycles refer to, such as pools of urllib3; what Python warns of there is left behind, too.
+
+        What survives is left out of later collections, which took a second each in the middle of a run.
+
+        Args:
+            whole: look at what survived earlier ones, too.
+        """
         usual = sys.unraisablehook
 
         def keep(raised: Any) -> None:
@@ -150,7 +156,10 @@ class LeakGuard:
 
         sys.unraisablehook = keep
         try:
+            if whole:
+                gc.unfreeze()
             gc.collect()
+            gc.freeze()
         finally:
             sys.unraisablehook = usual
 

@@ -9,18 +9,20 @@ import requests
 
 #: A wait ends as soon as its condition is true, so only a failure takes this long.
 LIMIT_SECONDS = 60.0
+#: Pauses between two polls grow to this, as many tests that wait at once would keep the machine busy.
+_LONGEST_PAUSE_SECONDS = 0.1
 
 
 def wait_until(condition: Callable[[], Any], expectation: str, seconds: float = LIMIT_SECONDS) -> Any:
     """Return the first true result of a condition; fail the test at the timeout."""
-    end = time.monotonic() + seconds
+    end, pause = time.monotonic() + seconds, 0.01
     while time.monotonic() < end:
-        pause = 0.01
         try:
             result = condition()
         except (requests.ConnectionError, requests.Timeout):  # it still starts, or the machine is busy: do not press
-            result, pause = None, 0.04
+            result, pause = None, max(pause, 0.04)
         if result:
             return result
         time.sleep(pause)
+        pause = min(1.1 * pause, _LONGEST_PAUSE_SECONDS)
     pytest.fail(f"not within {seconds:g} s: {expectation}")

@@ -129,9 +129,9 @@ def test_restart_waits_for_an_orphaned_worker(watch: Start, prometheus: Fake) ->
 
 @pytest.mark.slow
 def test_starts_under_busy_clients(tmp_path: Path) -> None:
-    """In 15 restarts no client gets an error while the worker still imports modules (1,000 in ``make soak``)."""
+    """In 8 restarts no client gets an error while the worker still imports modules (1,000 in ``make soak``)."""
     start_once(tmp_path, 0, 1.5)  # fills the store
-    for _ in range(15):
+    for _ in range(8):
         errors, answers = start_once(tmp_path, 24, 1.0)
         assert errors == []
         assert answers["/compat/watcher", 200] > 0
