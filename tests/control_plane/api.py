@@ -4,11 +4,14 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import requests
 
 Object = dict[str, Any]
 _THREADS = 8
+#: The clients of this process; see the fixture in ``tests/e2e/conftest.py``.
+clients: "WeakSet[Api]" = WeakSet()
 
 
 class Api:
@@ -29,6 +32,7 @@ class Api:
         self._session.mount("https://", requests.adapters.HTTPAdapter(pool_maxsize=_THREADS))
         if token:
             self._session.headers["Authorization"] = f"Bearer {token}"
+        clients.add(self)
 
     def close(self) -> None:
         """Close the connections; the next request opens one again."""
