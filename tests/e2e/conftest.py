@@ -1,4 +1,4 @@
-"""What all tests with a control plane share."""
+"""Fixture of all tests with a control plane."""
 
 from collections.abc import Iterator
 

@@ -254,7 +254,7 @@ class Service:
         return self.process.wait(LIMIT_SECONDS)
 
     def close(self) -> None:
-        """End the process if it runs; with SIGTERM first if coverage is measured, which a killed one does not report."""
+        """End the process if it runs; with SIGTERM first if coverage is measured, as a killed one reports none."""
         if self.process.poll() is None and MEASURED:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.terminate()
