@@ -72,14 +72,16 @@ class LeakGuard:
     def replacing(self, pid: int) -> Iterator[None]:
         """Let the fixture that holds a child process hold what is started in the block, too."""
         before = take(self._origins)
-        yield
-        now = take(self._origins)
-        for fixture, held in self._held.items():
-            if ("child", pid) in held.resources:
-                new = self._new(now, before)
-                self._held[fixture] = Difference(held.resources | new.resources, held.states)
-                self._adopt(new, now)
-                break
+        try:
+            yield
+        finally:
+            now = take(self._origins)
+            for fixture, held in self._held.items():
+                if ("child", pid) in held.resources:
+                    new = self._new(now, before)
+                    self._held[fixture] = Difference(held.resources | new.resources, held.states)
+                    self._adopt(new, now)
+                    break
 
     def check_fixture(self, fixture: Any) -> list[str]:
         """Return a line for each thing that is left of what a fixture held."""
