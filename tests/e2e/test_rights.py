@@ -261,6 +261,7 @@ def test_each_right_of_the_scheduler_is_needed(cluster: ControlPlane) -> None:
     check_refused("extension-apiserver-authentication")
 
 
+@pytest.mark.usefixtures("closed_sessions")
 def test_the_dashboard_may_only_list_nodes(cluster: ControlPlane) -> None:
     """The dashboard reads node labels with this verb only, and cannot read pods, secrets or a single node."""
     cluster.api.create(node("node-0", labels={"zone": "a"}))
