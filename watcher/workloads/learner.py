@@ -136,13 +136,13 @@ class WorkloadLearner:
         known = measured.known()
         weight = measured.pods * measured.measured_seconds / 60
         counted = (measured.container >= 0) & np.isfinite(weight) & (weight > 0) & known.any(axis=0)
-        facts = measured.facts
+        has_use, facts = bool(counted.any()), measured.facts
         killed = () if facts is None else np.flatnonzero(facts.killed_at > measured.time - KILLED_SECONDS).tolist()
         # Where each container is killed at its start, the kills are all that is known.
-        if measured.seconds <= 0 or not (counted.any() or killed) or self._is_set_back(measured.time):
+        if measured.seconds <= 0 or not (has_use or killed) or self._is_set_back(measured.time):
             return False
         self._begin(measured.time)
-        if counted.any():
+        if has_use:
             self._learn(measured, counted, known, weight)
         if facts is not None:
             self._rows_of([measured.keys[place] for place in killed], measured.time)
@@ -150,7 +150,7 @@ class WorkloadLearner:
             note_facts(self.rows, [self._row_of.get(key) for key in measured.keys], facts, measured.time)
         if len(self.workloads) > self.max_workloads:
             self._evict()
-        return bool(counted.any())
+        return has_use
 
     def _learn(self, measured: UseRound, counted: Bools, known: Bools, weight: Float64s) -> None:
         """Learn from the counted measurements of a round.
