@@ -21,6 +21,8 @@ _VERSION = 1
 _MOST_BYTES = 1_000_000  # the API server takes 1 MiB of data in a ConfigMap
 _LONGEST_TEXT = 1000  # characters
 _DEFAULTS = {each.name: each.default for each in fields(MoveRecord)}
+#: Reasons that version 0.1 cannot read, and the nearest one that it can: after a rollback the brake must hold, too.
+_NEAREST = {BrakeReason.FAILING: BrakeReason.LOST}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ class Ledger:
         document: dict[str, Any] = {
             "version": _VERSION,
             "moves": [_short(record) for record in self.records],
-            "brake": None if self.brake is None else asdict(self.brake),
+            "brake": None if self.brake is None else _stored(self.brake),
             "wait": round(self.wait, 1),
         }
         return orjson.dumps(document).decode()
@@ -125,7 +127,7 @@ class Ledger:
             stored = msgspec.convert(document, _Stored)
         except (KeyError, TypeError, msgspec.ValidationError) as error:
             raise ValueError(f"not a ledger: {type(error).__name__}: {error}") from error
-        return cls(stored.moves, stored.brake, stored.wait or 0.0)
+        return cls(stored.moves, None if stored.brake is None else stored.brake.read(), stored.wait or 0.0)
 
 
 def _forgiven(record: MoveRecord) -> MoveRecord:
@@ -138,9 +140,28 @@ def _forgiven(record: MoveRecord) -> MoveRecord:
     return record
 
 
+def _stored(brake: Brake) -> Mapping[str, Any]:
+    """Return a brake for the ConfigMap: ``reason`` as version 0.1 knows it, and ``exact`` where that is another one."""
+    if (nearest := _NEAREST.get(brake.reason)) is None:
+        return asdict(brake)
+    return {**asdict(brake), "reason": nearest, "exact": brake.reason}
+
+
+class _StoredBrake(msgspec.Struct):
+    reason: str
+    text: str
+    at: float
+    exact: str = ""
+
+    def read(self) -> Brake:
+        """Return the brake; with a reason of a later version it is one that a person has to release."""
+        known = [reason for reason in (self.exact, self.reason) if reason in set(BrakeReason)]
+        return Brake(BrakeReason(known[0]) if known else BrakeReason.STOPPED, self.text, self.at)
+
+
 class _Stored(msgspec.Struct):
     moves: tuple[MoveRecord, ...]
-    brake: Brake | None = None
+    brake: _StoredBrake | None = None
     wait: float | None = None
 
 

@@ -155,6 +155,21 @@ def test_the_ledger_is_read_as_it_was_written(
     assert Ledger.from_json(ledger.to_json()) == ledger
 
 
+@pytest.mark.parametrize("reason", BrakeReason)
+def test_each_reason_of_the_brake_is_kept(reason: BrakeReason) -> None:
+    """A reason that version 0.1 does not know is written as one that it does, and read as what it was."""
+    ledger = Ledger(brake=Brake(reason, "why", NOW))
+    assert Ledger.from_json(ledger.to_json()) == ledger
+
+
+def test_a_brake_for_a_reason_of_a_later_version_holds() -> None:
+    """After a rollback such a brake is one that a person has to release; the ledger stays readable."""
+    document = orjson.loads(Ledger(brake=Brake(BrakeReason.LOST, "why", NOW)).to_json())
+    document["brake"]["reason"] = "too_windy"
+    read = Ledger.from_json(orjson.dumps(document).decode())
+    assert read.brake == Brake(BrakeReason.STOPPED, "why", NOW)
+
+
 @pytest.mark.parametrize("text", ["{}", "[]", '{"version": 2, "moves": []}', "not JSON", '{"version":1,"moves":[{}]}'])
 def test_an_unreadable_ledger_is_an_error(text: str) -> None:
     """Another document is refused, and never taken for an empty ledger, which would reset the caps."""
