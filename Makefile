@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # It is written at the first import: most of what pip would compile is never imported.
 export PIP_COMPILE := 0
 
-.PHONY: help run test test-research test-hidden coverage test-all test-newest test-lowest programs e2e lint docs bench soak audit osv image sbom dist version lock clean
+.PHONY: help run test test-research test-hidden coverage test-all test-newest test-lowest programs e2e lint docs bench soak audit osv image sbom dist release-check push-chart version lock clean
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -47,9 +47,8 @@ coverage: $(VENV)/.dev  ## run all tests and measure their coverage (the minimum
 test-all: $(BIN)/python  ## run the tests on each installed Python from 3.11 to 3.13
 	@$(BIN)/python tools/pythons.py all $(MAKE) test
 
-# Without CI, for which all tests run on the Python of .venv: another version shows its differences in the fast ones.
-test-newest: $(BIN)/python  ## run the fast tests on the newest installed Python, if it is newer than that of .venv
-	@$(BIN)/python tools/pythons.py newest $(MAKE) test CI=
+test-newest: $(BIN)/python  ## run the tests on the newest installed Python
+	@$(BIN)/python tools/pythons.py newest $(MAKE) test
 
 test-lowest: $(VENV)/.lowest  ## run the tests with the oldest dependencies that pyproject.toml allows (needs uv)
 	$(VENV)/lowest/bin/python $(PYTEST) $(FAST)
@@ -164,9 +163,22 @@ sbom: $(VENV)/.sbom  ## list the Python packages of the image, as CycloneDX
 	$(VENV)/sbom/bin/cyclonedx-py environment --pyproject $(VENV)/sbom/pyproject.toml --mc-type application --output-reproducible \
 	  --output-format JSON --output-file $(SBOM) $(VENV)/sbom/listed/bin/python
 
-dist: $(VENV)/.dev  ## build sdist, wheel, chart and SBOM into dist/, and try the wheel in an empty environment
+# Address from which the files of dist/ will be downloaded; by default the folder itself.
+URL ?=
+dist: $(VENV)/.dev  ## build sdist, wheel, chart of IMAGE, kubectl plugin, SBOM and checksums into dist/, and try the wheel
 	$(BIN)/python tools/dist.py
 	$(MAKE) sbom SBOM=dist/trimaran-$(VERSION).cdx.json
+	$(BIN)/python tools/release.py files --image $(IMAGE) $(if $(URL),--url $(URL))
+	@ls dist
+
+release-check: $(BIN)/python  ## name what this commit lacks for a release (see docs/release.md)
+	@$(BIN)/python tools/release.py check
+
+# A registry for charts, such as oci://REGISTRY/OWNER/charts.
+CHARTS ?=
+push-chart:  ## push the chart of dist/ to CHARTS (needs helm)
+	@test -n "$(CHARTS)" || { echo "make push-chart CHARTS=oci://REGISTRY/PATH" >&2; exit 1; }
+	helm push dist/trimaran-$(VERSION).tgz $(CHARTS)
 
 version: $(BIN)/python  ## write the version of trimaran/__init__.py into chart, image names and documentation
 	$(BIN)/python tools/version.py

@@ -1,19 +1,17 @@
 """Build a release into ``dist/`` and try it: ``make dist``.
 
-Source distribution, wheel, Helm chart and, by ``make sbom``, the list of the image's packages. The wheel is then
-installed into an empty environment, where a library user scores a pod, and with the extra ``watcher``, where ``trimaran
-watch`` has to serve this machine and ``trimaran score`` to rank a node for a pod by it.
+Source distribution and wheel; ``make`` adds the list of the image's packages, and by ``tools/release.py`` chart,
+kubectl plugin and checksums. The wheel is installed into an empty environment, where a library user scores a pod, and
+with the extra ``watcher``, where ``trimaran watch`` has to serve this machine and ``trimaran score`` to rank a node for
+a pod by it.
 """
 
-import gzip
-import io
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 import urllib.error
@@ -23,7 +21,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 DIST = ROOT / "dist"
-CHART = ROOT / "deploy" / "helm" / "trimaran"
 PACKAGES = {"client", "runtime", "scoring", "trimaran", "watcher"}
 _START_SECONDS = 60.0
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": [
@@ -61,7 +58,7 @@ def run(*command: str | Path, **options: object) -> str:
 
 
 def build() -> Path:
-    """Build source distribution, wheel and chart; return the wheel, checked to hold our packages only."""
+    """Build source distribution and wheel; return the wheel, checked to hold our packages only."""
     DIST.mkdir(exist_ok=True)
     for old in DIST.iterdir():
         old.unlink()
@@ -72,15 +69,6 @@ def build() -> Path:
         top = {name.partition("/")[0] for name in packed_wheel.namelist()} - {f"trimaran-{version}.dist-info"}
     if top != PACKAGES:
         raise SystemExit(f"the wheel holds {sorted(top)}, not {sorted(PACKAGES)}")
-    # What `helm package` writes: the folder, without times and owners, so that equal charts are equal files.
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
-        for path in sorted(CHART.rglob("*")):
-            if path.is_file():
-                entry = tarfile.TarInfo(f"trimaran/{path.relative_to(CHART)}")
-                entry.size = path.stat().st_size
-                archive.addfile(entry, io.BytesIO(path.read_bytes()))
-    (DIST / f"trimaran-{version}.tgz").write_bytes(gzip.compress(packed.getvalue(), mtime=0))
     return wheel
 
 
@@ -138,4 +126,3 @@ def wait_for_nodes(url: str) -> dict[str, object]:
 
 if __name__ == "__main__":
     try_out(build())
-    print(*sorted(path.name for path in DIST.iterdir()), sep="\n")
