@@ -37,7 +37,7 @@ MANIFESTS = [
 HOT, COLD = "node-0", ("node-1", "node-2")
 APPS = tuple(f"app-{letter}" for letter in "abcde")
 CORES, NODE_CORES = 0.75, 8
-_QUICK = {"search_seconds": 1, "percent_per_hour": 100, "moves_per_hour": 3}
+QUICK = {"search_seconds": 1, "percent_per_hour": 100, "moves_per_hour": 3}
 _QUICK_RULES = {
     "nodes.bad_looks": 1, "pods.min_age": 0, "pods.scaler_quiet": 0, "caps.node_per_hour": 10, "cooldowns.workload": 0,
     "cooldowns.node": 0, "holdout_percent": 0,
@@ -216,7 +216,7 @@ class RebalancerProcess:
             "--", "rebalance", "--mode", mode, "--watcher", watcher, "--port", "0",
             "--kube-config", str(cluster.kubeconfig("rebalancer", token=token, server=server)),
         ]  # fmt: skip
-        for name, value in {**_QUICK, **settings}.items():
+        for name, value in {**QUICK, **settings}.items():
             command += ["--set", f"rebalance.{name}={value}"]
         log = numbered(cluster.folder, "rebalancer.log")
         self.process = Process(command, log, {"TRIMARAN_LOG__FORMAT": "json"})
