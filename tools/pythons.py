@@ -1,9 +1,10 @@
 """Run a command of make with other installed Python versions, each in an environment of its own.
 
 python tools/pythons.py all make test      # with each version that pyproject.toml lists
-python tools/pythons.py newest make test   # with the newest one, if it is newer than the Python that runs this
+python tools/pythons.py newest make test   # with the newest one
 
-The command gets PYTHON=INTERPRETER and VENV=.venv/VERSION. Interpreters are those of PATH, and those of pyenv.
+The command gets PYTHON=INTERPRETER and VENV=.venv/VERSION, unless the newest version is that of the Python that runs
+this: then it runs unchanged. Interpreters are those of PATH, and those of pyenv.
 """
 
 import os
@@ -55,14 +56,14 @@ def run_all(command: list[str]) -> int:
 
 
 def run_newest(command: list[str], current: tuple[int, int] = sys.version_info[:2]) -> int:
-    """Run the command with the newest installed version if that is newer than the current one; return its status."""
+    """Run the command with the newest installed version, unchanged if none is newer than ours; return its status."""
     newer = [version for version in promised() if tuple(map(int, version.split("."))) > current]
     for version in reversed(newer):
         if (path := interpreter(version)) is not None:
             return run(command, version, path)
     looked_for = f" (looked for {', '.join(newer)} on PATH and in pyenv)" if newer else ""
-    print(f"no Python newer than {current[0]}.{current[1]} that is supported is installed{looked_for}")
-    return 0
+    print(f"no Python newer than {current[0]}.{current[1]} that is supported is installed{looked_for}", flush=True)
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -71,20 +71,21 @@ def test_path_comes_before_pyenv(pythons: dict[str, Any], machine: Path) -> None
     assert pythons["interpreter"]("3.13") == str(chosen)
 
 
-def test_only_a_newer_version_is_run(pythons: dict[str, Any], machine: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The newest one runs the command, in an environment of its own; where none is newer, one line says so."""
+def test_the_newest_version_is_run(pythons: dict[str, Any], machine: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The newest one runs the command, in an environment of its own; or else it runs unchanged."""
     for version in ("3.11", "3.12"):
         install(machine / f"bin/python{version}", version)
     print_command = [sys.executable, "-c", "import sys; print(*sys.argv[1:]); sys.exit(3)"]
     assert pythons["run_newest"](print_command, (3, 11)) == 3
     python = machine / "bin/python3.12"
     assert capfd.readouterr().out == f"Python 3.12: {python}\nPYTHON={python} VENV=.venv/3.12\n"
-    assert pythons["run_newest"](print_command, (3, 12)) == 0
+    print_command.append("unchanged")
+    assert pythons["run_newest"](print_command, (3, 12)) == 3
     assert capfd.readouterr().out == (
-        "no Python newer than 3.12 that is supported is installed (looked for 3.13 on PATH and in pyenv)\n"
+        "no Python newer than 3.12 that is supported is installed (looked for 3.13 on PATH and in pyenv)\nunchanged\n"
     )
-    assert pythons["run_newest"](print_command, (3, 14)) == 0
-    assert capfd.readouterr().out == "no Python newer than 3.14 that is supported is installed\n"
+    assert pythons["run_newest"](print_command, (3, 14)) == 3
+    assert capfd.readouterr().out == "no Python newer than 3.14 that is supported is installed\nunchanged\n"
 
 
 def test_all_versions_run_until_one_fails(
