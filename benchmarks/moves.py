@@ -32,10 +32,10 @@ from trimaran.rebalancer.plan import plan_moves
 from trimaran.rebalancer.rules import CapLimits, MoveRules, NodeRules
 from watcher.pod_use_table import HOURS, PERIODS, STEPS, Float16s, PodUseTable
 from watcher.store import Store
+from watcher.usage.history.persistent_pod_use import PodUseKeeping
+from watcher.usage.sources.pods import PodKey, PodTemplate, RunningPod
 from watcher.windows.container_use import ContainerUse
 from watcher.wire.pod_use import decode_pod_use, encode_pod_use
-from watcher.workloads.pod_keeping import PodUseKeeping
-from watcher.workloads.pods import PodKey, PodTemplate, RunningPod
 
 GIB, WORKLOADS, ROUNDS, NODES_PER_REQUEST = 2**30, 8_000, 5, 100
 

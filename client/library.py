@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from watcher.pod_use_table import PodUseTable
     from watcher.providers.base import SampleProvider, WindowProvider
     from watcher.publishing.cache import Published
+    from watcher.usage.sources.api_pods import ApiPods
     from watcher.workload_table import WorkloadTable
-    from watcher.workloads.api_pods import ApiPods
 
 
 class LibraryClient:

@@ -29,11 +29,11 @@ from runtime.kubernetes.workloads import Workload
 from scoring.arrays import Bools, Float64s, Int64s
 from trimaran.traces.reading import read_trace
 from trimaran.traces.trace import Trace
+from watcher.usage.learn.cpu_histograms import BIN_ENDS, bins_of
+from watcher.usage.learn.learner import WorkloadLearner
+from watcher.usage.learn.use_round import UseRound
+from watcher.usage.recommend.recommendation import RULES, RecommendationRule, RequestVerdict, recommend
 from watcher.workload_table import ContainerKey
-from watcher.workloads.cpu_histograms import BIN_ENDS, bins_of
-from watcher.workloads.learner import WorkloadLearner
-from watcher.workloads.recommendation import RULES, RecommendationRule, RequestVerdict, recommend
-from watcher.workloads.use_round import UseRound
 
 ROUND, HOUR, DAY = 5, 60, 1440
 _START = 20_000 * 86400.0  # midnight

@@ -34,8 +34,8 @@ from trimaran.simulator.replay import Replay, ReplayOptions
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
 from trimaran.simulator.windows import unix_seconds
 from trimaran.traces.reading import read_trace
+from watcher.usage.learn.learner import WorkloadLearner
 from watcher.workload_table import WorkloadTable
-from watcher.workloads.learner import WorkloadLearner
 
 AHEAD_MINUTES, EVERY_MINUTES, POD_MINUTES, EVERY_PODS = 60, 30, 240, 3
 _PRIOR_MINUTES, _MAX_TREND = 60.0, 0.1

@@ -5,7 +5,7 @@ from math import ceil
 from typing import Any, NamedTuple, TypeVar
 
 from runtime.kubernetes.workloads import Workload
-from watcher.workloads.pods import RECENT_SECONDS
+from watcher.usage.sources.pods import RECENT_SECONDS
 
 Known = TypeVar("Known", float, str)
 

@@ -13,7 +13,7 @@ from support.servers import run_prometheus, wait_until
 
 from client import LibraryClient, NoMetrics, ServiceClient, UnknownNode, UnknownWindow, WatcherClient
 from runtime.kubernetes.workloads import Workload
-from watcher.workloads.autoscalers import HPA_PATH, VPA_PATH
+from watcher.usage.sources.autoscalers import HPA_PATH, VPA_PATH
 
 Open = Callable[..., WatcherClient]
 

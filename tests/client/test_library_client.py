@@ -21,9 +21,9 @@ from client import (
 )
 from watcher.api.app import create_app
 from watcher.errors import ProviderUnavailable
+from watcher.loop import Loop
 from watcher.model import Metric, NodeMetrics, Window
 from watcher.pipeline import factory
-from watcher.pipeline.loop import Loop
 from watcher.providers.base import Fetched
 from watcher.settings import ProviderSettings, Settings, WatchSettings, WorkloadSettings
 from watcher.store import Store

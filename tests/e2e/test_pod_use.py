@@ -17,10 +17,10 @@ from runtime.http.gather import Deadline
 from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
 from runtime.kubernetes.metadata import MetadataApi
 from runtime.kubernetes.workloads import Workload
-from watcher.pipeline.pod_use import PodUseRounds
 from watcher.settings import ProviderSettings, Settings
+from watcher.usage.rounds import PodUseRounds
+from watcher.usage.sources.pods import Capacity, PodKey, RunningPods
 from watcher.windows.container_use import ContainerUse
-from watcher.workloads.pods import Capacity, PodKey, RunningPods
 
 pytestmark = pytest.mark.e2e
 MANIFEST = Path(__file__).parents[2] / "deploy/kubernetes/watcher.yaml"

@@ -24,7 +24,7 @@ from trimaran.soft_taints.writer import NodeWriter, WritePlan
 from watcher.history import Steps
 from watcher.model import WatcherMetrics
 from watcher.store import Store
-from watcher.workloads.learner_state import load_state
+from watcher.usage.learn.learner_state import load_state
 
 FILES = Path(__file__).parents[1] / "data/earlier"
 AT = 1_795_000_200  # Unix seconds of the newest measurement

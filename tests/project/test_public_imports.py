@@ -45,7 +45,7 @@ PROMISED = {
     "watcher.providers.base": "Check Fetched Reading Sample SampleProvider Samples WindowProvider",
     "watcher.pod_use_table": "PodUseTable",
     "watcher.workload_table": "ClusterTotals ContainerKey ContainerTable WorkloadTable",
-    "watcher.workloads.api_pods": "ApiPods",
+    "watcher.usage.sources.api_pods": "ApiPods",
     "watcher.settings": "ProviderSettings Settings",
     "watcher.testing": """
         BreakingHarness BrokenNodeContract DuplicatedSeriesContract HttpContract PastContract ProviderContract

@@ -165,7 +165,7 @@ def test_a_divided_process_counts_past_use_in_shorter_steps() -> None:
         "import divided",
         "divided.divide_constants(20, 'rebalance')",
         "from trimaran.rebalancer import controller, look, outcomes",
-        "from watcher.workloads import pod_day",
+        "from watcher.usage.history import pod_day",
         "steps = {each.STEP_SECONDS for each in (look, outcomes, pod_day)}",
         "print(steps, look.HOUR_STEPS, pod_day.HOUR_STEPS, controller.HOUR)",
     ]

@@ -13,7 +13,7 @@ from runtime.kubernetes.objects import Node, Pod
 from trimaran.scheduler.plugins.numa.node_topology import NodeTopology
 from trimaran.scheduler.plugins.preemption.toleration import PriorityClass
 from trimaran.scheduler.plugins.storage_objects import Volume, VolumeClass
-from watcher.workloads.manifests import ManifestReader
+from watcher.usage.sources.manifests import ManifestReader
 
 LARGEST = 2**63 - 1
 PODS = 2000

@@ -30,8 +30,8 @@ from trimaran.scheduler.service.kubelet_rejections import RejectionFeed
 from trimaran.scheduler.service.quota_statuses import QUOTA_STATUS
 from trimaran.scheduler.service.status_controller import ObjectStatusWriter
 from trimaran.soft_taints.node_state import NodeStateCache
-from watcher.workloads.api_pods import _PodStore
-from watcher.workloads.manifests import ManifestReader
+from watcher.usage.sources.api_pods import _PodStore
+from watcher.usage.sources.manifests import ManifestReader
 
 Read = Callable[[Mapping[str, Any]], object]
 TIME: Final = "2026-01-01T00:00:00Z"

@@ -18,13 +18,13 @@ from runtime.server import service, serving
 from runtime.server.fast_path import FastPath
 from watcher.api.app import create_app
 from watcher.pipeline.factory import open_watcher
-from watcher.pipeline.pod_use import PodUseRounds
 from watcher.providers.prometheus import PrometheusProvider
 from watcher.settings import ProviderSettings, Settings, StoreSettings
 from watcher.telemetry import WatcherTelemetry
-from watcher.workloads.manifests import ManifestReader
-from watcher.workloads.pods import RunningPods
-from watcher.workloads.sources import FirstWorking, PodUseSources
+from watcher.usage.rounds import PodUseRounds
+from watcher.usage.sources.manifests import ManifestReader
+from watcher.usage.sources.pods import RunningPods
+from watcher.usage.sources.sources import FirstWorking, PodUseSources
 
 ROUND_SECONDS = 300
 

@@ -7,14 +7,14 @@ import numpy as np
 
 from runtime.kubernetes.workloads import Workload
 from watcher.store import Store
+from watcher.usage.history.pod_day import PodUseDay
+from watcher.usage.learn.cluster_totals import PART, TotalsHistory
+from watcher.usage.learn.learner import WorkloadLearner
+from watcher.usage.learn.learner_state import save_state
+from watcher.usage.learn.use_round import UseRound
+from watcher.usage.sources.pods import ContainerResources, PodKey, PodTemplate, RunningPod
 from watcher.windows.container_use import ContainerUse
 from watcher.workload_table import ContainerKey
-from watcher.workloads.cluster_totals import PART, TotalsHistory
-from watcher.workloads.learner import WorkloadLearner
-from watcher.workloads.learner_state import save_state
-from watcher.workloads.pod_day import PodUseDay
-from watcher.workloads.pods import ContainerResources, PodKey, PodTemplate, RunningPod
-from watcher.workloads.use_round import UseRound
 
 GIB = 2.0**30
 _NAMESPACES = ("shop", "search", "payments", "media", "batch", "monitoring", "platform", "team-a", "team-b", "team-c")

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from watcher.usage.sources.pods import ContainerResources, PodKey, PodTemplate, RunningPod, RunningPods, Workload
 from watcher.windows.container_use import ContainerUse
-from watcher.workloads.pods import ContainerResources, PodKey, PodTemplate, RunningPod, RunningPods, Workload
 
 GIB = 2**30
 START = 1_700_000_000

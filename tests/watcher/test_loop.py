@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from watcher.loop import Loop
 from watcher.pipeline.clock import ClockGuard
-from watcher.pipeline.loop import Loop
 
 
 class RecordedPauses(threading.Event):

@@ -20,8 +20,8 @@ from watcher.api.app import create_app
 from watcher.api.pod_access import POD_ROUTES, PodAccess, open_reviews
 from watcher.errors import SettingsError
 from watcher.settings import ProviderSettings, Settings, WorkloadSettings
+from watcher.usage.sources.pods import PodKey, RunningPods
 from watcher.wire import COLUMNS_TYPE
-from watcher.workloads.pods import PodKey, RunningPods
 
 OWN_TOKEN = "token-of-the-watcher"
 NAMESPACES = ("default", "kube-system", "shop")

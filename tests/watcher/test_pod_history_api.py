@@ -13,7 +13,7 @@ from support.pod_rounds import BEGIN, a_pod, pod_round, use_of_pods
 from client import NoMetrics, ServiceClient
 from watcher.api.openapi import document
 from watcher.testing import reply, serving
-from watcher.workloads.pods import PodKey
+from watcher.usage.sources.pods import PodKey
 
 DOCUMENT = document()
 

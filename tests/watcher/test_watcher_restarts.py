@@ -10,9 +10,9 @@ from support.not_served import not_served
 from support.servers import wait_until
 from support.threads import started
 
+from watcher import loop
 from watcher.history import Steps
 from watcher.model import WatcherMetrics
-from watcher.pipeline import loop
 from watcher.publishing.cache import Publication
 from watcher.store import Store
 from watcher.wire import MetricsCode

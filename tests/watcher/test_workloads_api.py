@@ -9,10 +9,10 @@ from support.workload_rounds import measured
 
 from runtime.kubernetes.workloads import Workload
 from watcher.api.openapi import document
+from watcher.usage.recommend.recommendation import recommend
+from watcher.usage.sources.pods import ContainerResources, PodKey, PodTemplate, RunningPod
 from watcher.wire import COLUMNS_TYPE, WireError
 from watcher.wire.workloads import decode_workloads, encode_workloads
-from watcher.workloads.pods import ContainerResources, PodKey, PodTemplate, RunningPod
-from watcher.workloads.recommendation import recommend
 
 DOCUMENT = document()
 

@@ -12,7 +12,7 @@ from runtime.kubernetes.paths import CORE, object_path
 from runtime.kubernetes.workloads import Workload
 from trimaran.cli.options import fail
 from watcher.errors import ProviderError
-from watcher.workloads.api_pods import ApiPods
+from watcher.usage.sources.api_pods import ApiPods
 
 _SECONDS = 60.0
 

@@ -27,7 +27,7 @@ from trimaran.traces.recording.pods import PodSpec, specs_from_api, specs_from_k
 from trimaran.traces.trace import Trace, world_name
 from watcher.providers.prometheus.container_labels import CPU_SERIES, ContainerLabels, read_container_labels
 from watcher.providers.prometheus.pod_use import MEMORY_SERIES
-from watcher.workloads.pods import PodKey
+from watcher.usage.sources.pods import PodKey
 
 _LIST_SECONDS = 300.0
 _MAX_PODS = 2_000_000  # in a recording; the largest clusters have 300,000 at a time

@@ -12,7 +12,7 @@ from watcher.settings import Settings
 if TYPE_CHECKING:
     from client import WatcherClient
     from runtime.kubernetes.api import KubernetesApi
-    from watcher.workloads.api_pods import ApiPods
+    from watcher.usage.sources.api_pods import ApiPods
 
 
 class ClusterSection(Section):

@@ -28,9 +28,9 @@ from watcher.pipeline.watcher import Watcher
 from watcher.pod_use_table import PodUseTable
 from watcher.settings import Settings
 from watcher.settings.sections import DashboardSettings
+from watcher.usage.recommend.recommendation import RULES, recommend
 from watcher.wire.workloads import WorkloadIndex, workload_items
 from watcher.workload_table import ClusterTotals
-from watcher.workloads.recommendation import RULES, recommend
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication

@@ -40,7 +40,7 @@ from trimaran.extender.trial.field_trial import FieldTrial, TrialSources
 from trimaran.extender.trial.promql_value import PromqlValue
 from trimaran.extender.trial.routes import trial_routes
 from trimaran.extender.trial.state import TrialPlan
-from watcher.workloads.api_pods import ApiPods
+from watcher.usage.sources.api_pods import ApiPods
 
 
 class ExtenderWorker:

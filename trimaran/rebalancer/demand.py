@@ -12,7 +12,7 @@ metrics, or if the pod waited for CPU that no limit of its own withheld. The bou
 
 A limit of the pod bounds each of them, so a pod that its own limit throttles has no hidden demand. Twice the use is the
 upper end of the 80 percent interval of a workload that is not known: the CPU of owners deviates by up to 80 percent
-from the expected one, see :mod:`watcher.workloads.learner`.
+from the expected one, see :mod:`watcher.usage.learn.learner`.
 """
 
 from collections import defaultdict

@@ -10,10 +10,10 @@ from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
 from trimaran.simulator.use_rounds import ROUND_MINUTES, PodRound, UseRounds
 from trimaran.simulator.windows import unix_seconds
+from watcher.usage.learn.learner import WorkloadLearner
+from watcher.usage.learn.use_round import UseRound
+from watcher.usage.recommend.recommendation import RecommendationRule, recommend
 from watcher.workload_table import ContainerKey
-from watcher.workloads.learner import WorkloadLearner
-from watcher.workloads.recommendation import RecommendationRule, recommend
-from watcher.workloads.use_round import UseRound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

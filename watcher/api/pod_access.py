@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from runtime.errors import SettingsError
 from runtime.kubernetes.access_reviews import ALL_NAMESPACES, AccessRefusal, AccessReviews, AccessVerdict
 from runtime.server.access import AccessCheck
-from watcher.workloads.sources import open_cluster_api
+from watcher.usage.sources.sources import open_cluster_api
 
 if TYPE_CHECKING:
     from watcher.settings import Settings

@@ -155,9 +155,9 @@ class WatcherService:
         # Slow to import. The first four are for requests of histories and of one workload, which must not import
         # anything themselves.
         import watcher.store.history
-        import watcher.wire.history
-        import watcher.workloads.daily_use
-        import watcher.workloads.pod_day  # noqa: F401
+        import watcher.usage.history.pod_day
+        import watcher.usage.learn.daily_use
+        import watcher.wire.history  # noqa: F401
         from watcher.api.app import create_routes
         from watcher.api.pod_access import PodAccess
         from watcher.doctor import Doctor

@@ -21,14 +21,14 @@ from watcher.api.node_views import UnknownParameter, check_parameters
 from watcher.api.pod_access import TOTALS, AccessRefused, PodAccess, PodCaller
 from watcher.errors import NotServed
 from watcher.settings.workloads import RuleName
+from watcher.usage.recommend.recommendation import RULES, recommend
+from watcher.usage.sources.known_autoscalers import KnownAutoscalers
 from watcher.wire import COLUMNS_TYPE, MetricsCode
 from watcher.wire.workloads import WorkloadIndex, encode_totals, encode_workloads, workload_items
-from watcher.workloads.known_autoscalers import KnownAutoscalers
-from watcher.workloads.recommendation import RULES, recommend
 
 if TYPE_CHECKING:
+    from watcher.usage.learn.unmeasured import UnmeasuredContainer
     from watcher.workload_table import ClusterTotals, ContainerTable, DailyUse, WorkloadTable
-    from watcher.workloads.unmeasured import UnmeasuredContainer
 
 _LIMIT, _MAX_LIMIT = 500, 5000
 _MAX_UNMEASURED = 1000
@@ -37,7 +37,7 @@ _OMITTED = "workloads of namespaces whose pods you may not list are left out"
 
 
 class LearnedWorkloads(Protocol):
-    """Part of :class:`watcher.workloads.learning.WorkloadLearning` that the routes read."""
+    """Part of :class:`watcher.usage.learn.learner_service.WorkloadLearning` that the routes read."""
 
     def table(self) -> "WorkloadTable":
         """Return the expected use of a pod of each workload; the same object until the next round."""

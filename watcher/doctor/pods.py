@@ -9,8 +9,8 @@ from watcher.errors import ProviderAnswerError, ProviderError
 from watcher.model import Window
 from watcher.providers.base import Check
 from watcher.settings import Settings
-from watcher.workloads.recurrence import LOW_SHARE, Recurrence
-from watcher.workloads.sources import PodUseSources, open_sources
+from watcher.usage.learn.recurrence import LOW_SHARE, Recurrence
+from watcher.usage.sources.sources import PodUseSources, open_sources
 
 _STEP, _NAMES = "use of pods", "names of workloads"
 _SHOWN = 5

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from runtime.errors import SettingsError
 from watcher.pipeline.backfill import Backfill
 from watcher.pipeline.origins import origins
-from watcher.pipeline.usage import PodUsage
 from watcher.pipeline.watcher import Watcher
 from watcher.providers.base import (
     PastProvider,
@@ -30,10 +29,11 @@ from watcher.quality.judged_window import judged_window
 from watcher.settings import Settings
 from watcher.store import Store
 from watcher.telemetry import WatcherTelemetry
+from watcher.usage.pod_usage import PodUsage
 from watcher.wire import Dialect
 
 if TYPE_CHECKING:
-    from watcher.workloads.api_pods import ApiPods
+    from watcher.usage.sources.api_pods import ApiPods
 
 _log = logging.getLogger(__name__)
 

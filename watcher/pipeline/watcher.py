@@ -20,6 +20,7 @@ from watcher.history import (
     start_time,
     step_seconds,
 )
+from watcher.loop import Loop
 from watcher.model import MetricType, Operator, WatcherMetrics
 from watcher.pipeline import health
 from watcher.pipeline.backfill import Backfill
@@ -27,16 +28,15 @@ from watcher.pipeline.clock import ClockGuard
 from watcher.pipeline.fetching import Fetcher
 from watcher.pipeline.health import Health
 from watcher.pipeline.judging import Judge
-from watcher.pipeline.loop import Loop
 from watcher.pipeline.recovery import SnapshotRecovery
 from watcher.pipeline.round import Round
-from watcher.pipeline.usage import PodUsage
 from watcher.providers.base import WindowProvider, close_provider
 from watcher.publishing.cache import Cache, Published
 from watcher.quality.open_findings import OpenFindings, log_changes
 from watcher.settings import QualitySettings, Settings, WatchSettings
 from watcher.store import Store
 from watcher.telemetry import LastFetch, WatcherState, WatcherTelemetry
+from watcher.usage.pod_usage import PodUsage
 from watcher.wire import Dialect, MetricsCode
 
 if TYPE_CHECKING:

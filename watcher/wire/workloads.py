@@ -16,7 +16,7 @@ from watcher.wire.errors import WireError
 from watcher.workload_table import ClusterTotals, ContainerKey, ContainerTable, DailyUse, Float64s, WorkloadTable
 
 if TYPE_CHECKING:
-    from watcher.workloads.recommendation import Recommendations, Texts
+    from watcher.usage.recommend.recommendation import Recommendations, Texts
 
 _NAMES = Workload._fields
 _RESOURCES = ("cpu_cores", "memory_bytes")

@@ -18,10 +18,10 @@ from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.extender import Decisions
 from trimaran.dashboard.page_context import PageContext
 from watcher.store import Store
+from watcher.usage.learn.learner_service import WorkloadLearning
+from watcher.usage.recommend.recommendation import RULES, recommend
 from watcher.wire import decode
 from watcher.wire.workloads import WorkloadIndex, workload_items
-from watcher.workloads.learning import WorkloadLearning
-from watcher.workloads.recommendation import RULES, recommend
 
 NOW = int(time.time())
 METRIC = {"name": "c", "type": "CPU", "operator": "AVG", "rollup": "15m", "value": 20.5}

@@ -24,8 +24,8 @@ from trimaran.dashboard.page_context import PageContext
 from trimaran.dashboard.totals import totals_text
 from trimaran.dashboard.workload_list import WorkloadList
 from watcher.store import Store
+from watcher.usage.learn.learner_service import WorkloadLearning
 from watcher.workload_table import ClusterTotals
-from watcher.workloads.learning import WorkloadLearning
 
 ALL = np.arange(40)
 

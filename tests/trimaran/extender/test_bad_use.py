@@ -20,12 +20,12 @@ from runtime.kubernetes.workloads import Workload
 from trimaran.cluster.workload_use import WorkloadUse
 from trimaran.extender.prioritizer import Prioritizer, PrioritizerOptions
 from trimaran.extender.wire import ExtenderArgs
-from watcher.pipeline.pod_use import PodUseRounds
 from watcher.providers.prometheus import PrometheusProvider
 from watcher.settings import ProviderSettings, Settings
-from watcher.workloads.manifests import ManifestReader
-from watcher.workloads.pods import RunningPods
-from watcher.workloads.sources import FirstWorking, PodUseSources
+from watcher.usage.rounds import PodUseRounds
+from watcher.usage.sources.manifests import ManifestReader
+from watcher.usage.sources.pods import RunningPods
+from watcher.usage.sources.sources import FirstWorking, PodUseSources
 
 MEBI = 2**20
 LARGEST = 20_000

@@ -20,7 +20,7 @@ from trimaran.cluster.view import ClusterView
 from trimaran.extender.profiles import Profiles
 from trimaran.extender.settings import ExtenderSettings
 from trimaran.extender.worker import ExtenderWorker
-from watcher.workloads.api_pods import ApiPods
+from watcher.usage.sources.api_pods import ApiPods
 
 PODS = 8
 
@@ -65,7 +65,7 @@ def test_an_extender_with_an_embedded_watcher_lists_pods_once(
     fake: FakeKubernetes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Scores and learned use come from one list and one watch of pods; without sharing there would be two of each."""
-    monkeypatch.setattr("watcher.pipeline.pod_use._DELAY_SECONDS", 0.05)
+    monkeypatch.setattr("watcher.usage.rounds._DELAY_SECONDS", 0.05)
     config = str(fake.kube_config())
     flags = {
         "provider.name": "KubernetesMetricsServer", "provider.kube_config": config, "extender.kube_config": config,

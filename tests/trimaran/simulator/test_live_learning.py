@@ -14,9 +14,9 @@ from trimaran.simulator.use_rounds import ROUND_MINUTES
 from trimaran.simulator.windows import Windows, unix_seconds
 from trimaran.traces.trace import PodUse, Trace
 from watcher.store import Store
+from watcher.usage.learn.learner_service import WorkloadLearning
+from watcher.usage.sources.pods import ContainerResources, PodKey, PodTemplate, RunningPod
 from watcher.windows.container_use import ContainerUse
-from watcher.workloads.learning import WorkloadLearning
-from watcher.workloads.pods import ContainerResources, PodKey, PodTemplate, RunningPod
 
 GIB = 2**30
 MINUTES, PODS, OWNERS = 1600, 120, 12

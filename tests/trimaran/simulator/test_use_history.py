@@ -10,7 +10,7 @@ from trimaran.simulator.learning import UseHistory
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
 from trimaran.simulator.windows import Windows
 from trimaran.traces.trace import PodUse, Trace
-from watcher.workloads.recommendation import RecommendationRule, recommend
+from watcher.usage.recommend.recommendation import RecommendationRule, recommend
 
 GIB = 2**30
 MINUTES = 600

@@ -16,7 +16,7 @@ from trimaran.simulator.simulated_watcher import SimulatedWatcher
 from trimaran.simulator.use_rounds import ROUND_MINUTES, UseRounds
 from trimaran.simulator.windows import BEGIN_SECONDS
 from watcher.pod_use_table import PERIOD_STEPS, STEP_SECONDS, STEPS, Float16s
-from watcher.workloads.pod_history import PodHistory
+from watcher.usage.history.pod_history import PodHistory
 
 DAY_MINUTES = ROUND_MINUTES * STEPS
 _HOUR = 60 // ROUND_MINUTES
@@ -72,7 +72,7 @@ class PastUse:
         return courses
 
     def measured(self, runs: list[PodRun], steps: int) -> tuple[Float16s, Float16s]:
-        """Return the measured past of running pods as :meth:`watcher.workloads.pod_history.PodHistory.past` does."""
+        """Return the measured past of running pods, by :class:`~watcher.usage.history.pod_history.PodHistory`."""
         return self._history.past([self._key(run) for run in runs], steps)
 
     def moved(self, pods: Iterable[int]) -> None:

@@ -11,7 +11,7 @@ from scoring import Node
 from trimaran.traces.recording.lifetimes import Lifetime
 from trimaran.traces.recording.pods import PodSpec
 from trimaran.traces.trace import MAX_LEVEL, NO_LIMIT, PodUse, Trace
-from watcher.workloads.pods import PodKey
+from watcher.usage.sources.pods import PodKey
 
 _MIN_REQUESTS = (1, 1024**2)  # of pods without requests, since use is stored as a share of the request
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scoring.arrays import Bools, Float64s, Int64s
 from trimaran.traces.recording.history import Span
 from watcher.providers.own_labels import own_label
-from watcher.workloads.pods import PodKey
+from watcher.usage.sources.pods import PodKey
 
 Float32s = NDArray[np.float32]
 

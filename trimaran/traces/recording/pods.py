@@ -10,9 +10,9 @@ from runtime.kubernetes.workloads import ENDING_KINDS, Workload, workload_of
 from scoring import Pod
 from trimaran.traces.recording.history import PrometheusHistory
 from trimaran.traces.trace import JOB, NO_LIMIT
-from watcher.workloads.kube_state_containers import PodContainers
-from watcher.workloads.kube_state_metrics import read_pods
-from watcher.workloads.pods import PodKey
+from watcher.usage.sources.kube_state_containers import PodContainers
+from watcher.usage.sources.kube_state_metrics import read_pods
+from watcher.usage.sources.pods import PodKey
 
 _NODE_BOUND = frozenset({"DaemonSet", "Node"})
 

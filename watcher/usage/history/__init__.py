@@ -1,0 +1,1 @@
+"""Use of each pod over its last day."""

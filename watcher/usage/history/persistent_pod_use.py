@@ -1,0 +1,65 @@
+"""Past use of single pods, live: each round of pod use is kept for a day, and stored in blocks of an hour.
+
+A round is written in one transaction. After a kill the use in all complete rounds is known again.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from runtime.kubernetes.workloads import Workload
+    from watcher.pod_use_table import Float64s, PodUseTable
+    from watcher.store.pod_use import PodUseChanges, StoredPodUse
+    from watcher.usage.history.pod_day import PodUseDay
+    from watcher.usage.sources.pods import RunningPods
+    from watcher.windows.container_use import ContainerUse
+
+
+class PodUseStore(Protocol):
+    """Part of the watcher's store that holds the past use of pods."""
+
+    def save_pod_use(self, source: str, changes: "PodUseChanges") -> None:
+        """Write the changes of a round in one transaction."""
+        ...
+
+    def load_pod_use(self, source: str) -> "StoredPodUse":
+        """Return the stored pods and blocks."""
+        ...
+
+
+class PodUseKeeping:
+    """Past use of the pods of a watcher, with its stored state. Threads may share it.
+
+    Args:
+        store: the watcher's store.
+        source: name of the source of the measurements in the store.
+        courses: returns the mean use of a pod of each workload in each hour of the day.
+    """
+
+    def __init__(self, store: PodUseStore, source: str, courses: "Callable[[], Mapping[Workload, Float64s]]") -> None:
+        self._store, self._source, self._courses = store, source, courses
+        self._lock = threading.Lock()
+        self._loaded: PodUseDay | None = None
+
+    def observe(self, use: "ContainerUse", pods: "RunningPods", _capacity: object = None) -> None:
+        """Keep a round of pod use, and store it."""
+        with self._lock:
+            changes = self._day().observe(use, pods)
+            if changes is not None:
+                self._store.save_pod_use(self._source, changes)
+
+    def table(self, nodes: Collection[str], uids: Collection[str] = ()) -> "PodUseTable":
+        """Return the use of the pods on some nodes, and of some further pods, over the last day."""
+        courses = self._courses()
+        with self._lock:
+            return self._day().table(nodes, uids, courses)
+
+    def _day(self) -> "PodUseDay":
+        """Return the kept day, with its stored state at the first call."""
+        if self._loaded is None:
+            from watcher.usage.history.pod_day import PodUseDay  # imports numpy, which is slow
+
+            self._loaded = PodUseDay()
+            self._loaded.restore(self._store.load_pod_use(self._source))
+        return self._loaded

@@ -1,0 +1,1 @@
+"""Learner of the use of workloads, and its state."""

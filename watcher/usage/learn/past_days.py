@@ -1,0 +1,150 @@
+"""Past days of the learner, filled from a source that knows the past: one day at a time, and each day once."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from runtime.kubernetes.workloads import Workload
+from watcher.usage.learn.cpu_histograms import BINS, Float32s, bins_of
+from watcher.windows.past_container_use import PastContainerUse
+from watcher.workload_table import ContainerKey, Float64s, Int64s
+
+_FIRST_ROWS = 256
+
+Rows = npt.NDArray[np.void]
+
+
+class FilledDay(NamedTuple):
+    """Use of containers on a past day, or on the part of the present day before the learner started.
+
+    Attributes:
+        day: number of the day since 1970.
+        keys: the containers.
+        counts: pod-minutes in each bin of CPU use, shape (containers, bins).
+        sums: pod-minutes of CPU and memory, the sums of use over them, and of the squared CPU use; shape
+            (containers, 5).
+        highest_memory: highest working set, bytes, shape (containers,).
+        seen: first and last time with a use of CPU, Unix seconds, shape (2, containers).
+        runs: number of pods that started on this day, shape (containers,).
+    """
+
+    day: int
+    keys: list[ContainerKey]
+    counts: Float32s
+    sums: Float64s
+    highest_memory: Float64s
+    seen: Float64s
+    runs: Float64s
+
+
+class DayCollector:
+    """Collector of a day from the parts that a source returns; pods are added up by workload.
+
+    Args:
+        day: number of the day since 1970.
+    """
+
+    def __init__(self, day: int) -> None:
+        self._day = day
+        self._rows: dict[ContainerKey, int] = {}
+        self._counts = np.zeros((_FIRST_ROWS, BINS), np.float32)
+        self._sums = np.zeros((_FIRST_ROWS, 5))
+        self._highest, self._runs = np.zeros(_FIRST_ROWS), np.zeros(_FIRST_ROWS)
+        self._seen = np.array([[np.inf], [0.0]]) * np.ones(_FIRST_ROWS)
+
+    def add(self, use: PastContainerUse, workload_of: Callable[[str, str], Workload | None]) -> None:
+        """Add the use of some containers; each container must be in one part only.
+
+        Args:
+            use: the use.
+            workload_of: returns the workload of a pod by namespace and name; None leaves the pod out.
+        """
+        rows, at = self._places(use, workload_of)
+        cores = use.cpu_cores[at].astype(np.float64)
+        known = np.isfinite(cores)
+        minutes, count = use.ends.step / 60, len(self._rows)
+        self._grow(count)
+        row = np.repeat(rows, known.sum(axis=1))
+        place = row * BINS + bins_of(cores[known])
+        self._counts[:count] += (minutes * np.bincount(place, minlength=count * BINS)).reshape(count, BINS)
+        length, (mean, highest) = minutes * known.sum(axis=1), use.memory_bytes[:, at]
+        measured = np.isfinite(mean)
+        columns = (
+            length, length * measured, minutes * np.where(known, cores, 0).sum(axis=1),
+            length * np.where(measured, mean, 0), minutes * np.where(known, cores**2, 0).sum(axis=1),
+        )  # fmt: skip
+        for column, values in enumerate(columns):
+            self._sums[:count, column] += np.bincount(rows, values, count)
+        np.maximum.at(self._highest, rows, np.nan_to_num(highest))
+        times = np.array(use.ends, np.float64)
+        np.minimum.at(self._seen[0], rows, np.where(known, times, np.inf).min(axis=1, initial=np.inf))
+        np.maximum.at(self._seen[1], rows, np.where(known, times, 0).max(axis=1, initial=0))
+        self._runs[:count] += np.bincount(rows, ~known[:, 0], count)
+
+    def result(self) -> FilledDay:
+        """Return what was collected."""
+        size = len(self._rows)
+        return FilledDay(
+            self._day, list(self._rows), self._counts[:size], self._sums[:size], self._highest[:size],
+            self._seen[:, :size], self._runs[:size],
+        )  # fmt: skip
+
+    def _places(
+        self, use: PastContainerUse, workload_of: Callable[[str, str], Workload | None]
+    ) -> tuple[Int64s, Int64s]:
+        """Return the row of each container that has a workload and a known use, and its place in the part."""
+        rows, at = [], []
+        has_use: list[bool] = np.asarray(np.isfinite(use.cpu_cores).any(axis=1)).tolist()
+        names = zip(use.namespaces, use.pods, use.containers, strict=True)
+        for place, (namespace, pod, container) in enumerate(names):
+            workload = workload_of(namespace, pod) if has_use[place] else None
+            if workload is not None:
+                rows.append(self._rows.setdefault(ContainerKey(workload, container), len(self._rows)))
+                at.append(place)
+        return np.array(rows, np.int64), np.array(at, np.int64)
+
+    def _grow(self, count: int) -> None:
+        missing = count - len(self._counts)
+        if missing > 0:
+            added = max(missing, len(self._counts) // 2)
+            self._counts = np.concatenate([self._counts, np.zeros((added, BINS), np.float32)])
+            self._sums = np.concatenate([self._sums, np.zeros((added, 5))])
+            self._highest, self._runs = (np.append(each, np.zeros(added)) for each in (self._highest, self._runs))
+            self._seen = np.concatenate([self._seen, np.array([[np.inf], [0.0]]) * np.ones(added)], axis=1)
+
+
+def add_day(table: Rows, rows: Int64s, filled: FilledDay, age: int, prior_minutes: float) -> None:
+    """Add a past day to the learner's rows, except for its histograms.
+
+    A container that was measured for less than an hour gets the mean use of this day, weighted as an hour, which gives
+    way to live measurements.
+
+    Args:
+        table: the learner's rows.
+        rows: row of each container of the day.
+        filled: the day.
+        age: days from the day to the present one.
+        prior_minutes: highest weight of the mean use.
+    """
+    first_seen, last_seen = filled.seen
+    table["first_seen"][rows] = np.minimum(table["first_seen"][rows], first_seen)
+    table["pod_minutes"][rows] += filled.sums[:, 0]
+    table["runs"][rows] += filled.runs
+    table["memory_peaks"][rows, age] = np.maximum(table["memory_peaks"][rows, age], filled.highest_memory)
+
+    is_unseen = table["pods"][rows] == 0
+    unseen = rows[is_unseen]
+    table["last_seen"][unseen] = np.maximum(table["last_seen"][unseen], last_seen[is_unseen])
+    table["revision_since"][unseen] = table["first_seen"][unseen]
+    is_begun = (table["minutes"][rows] < prior_minutes).all(axis=1)
+    begun, sums = rows[is_begun], filled.sums[is_begun]
+    minutes = np.maximum(sums[:, :2], 1e-9)
+    means = sums[:, 2:4] / minutes
+    squares = np.stack([sums[:, 4] / minutes[:, 0], means[:, 1] ** 2], axis=1)
+    weights = np.minimum(sums[:, :2], prior_minutes)
+    for name, amounts in (("sums", weights * means), ("squares", weights * squares)):
+        table[name][begun] += amounts
+    for name in ("weights", "minutes"):
+        table[name][begun] += weights

@@ -1,0 +1,40 @@
+"""Share of pods whose workload recurs, so that the use of other pods says something about theirs."""
+
+from collections import OrderedDict
+
+from runtime.kubernetes.workloads import LASTING_KINDS, Workload
+from watcher.usage.sources.pods import PodKey, RunningPods
+
+LOW_SHARE = 0.8
+"""Below this share most of what is learnt serves no other pod: names with a random part look like workloads."""
+_MOST_WORKLOADS = 50_000
+
+
+class Recurrence:
+    """Workloads that had one pod only, over all rounds; the least recently seen are forgotten first."""
+
+    def __init__(self) -> None:
+        self._only_pod: OrderedDict[Workload, PodKey | None] = OrderedDict()  # None after a second pod
+
+    def update(self, pods: RunningPods) -> float:
+        """Take the running pods; return the share of them whose workload recurs, 0 to 1; 1 without pods.
+
+        A workload recurs if its controller replaces its pods, or if more than one pod or run of it was seen.
+        """
+        for key, pod in pods.items():
+            workload = pod.template.workload
+            if self._only_pod.setdefault(workload, key) != key:
+                self._only_pod[workload] = None
+            self._only_pod.move_to_end(workload)
+        recurring = sum(map(self._recurs, (pod.template.workload for pod in pods.values())))
+        while len(self._only_pod) > _MOST_WORKLOADS:
+            self._only_pod.popitem(last=False)
+        return recurring / len(pods) if pods else 1.0
+
+    def lone(self, most: int) -> list[str]:
+        """Return namespace, kind and name of some workloads of which only one pod was seen."""
+        lone = (workload for workload in reversed(self._only_pod) if not self._recurs(workload))
+        return ["/".join(workload) for workload, _ in zip(lone, range(most), strict=False)]
+
+    def _recurs(self, workload: Workload) -> bool:
+        return workload.kind in LASTING_KINDS or self._only_pod[workload] is None

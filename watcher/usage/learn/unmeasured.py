@@ -1,0 +1,77 @@
+"""Containers of running pods of which nothing is measured, each with the reason: what a join with the use drops."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from runtime.kubernetes.workloads import Workload
+from watcher.usage.sources.pods import RECENT_SECONDS, RunningPod, RunningPods
+from watcher.workload_table import ContainerKey
+
+
+class UnmeasuredContainer(NamedTuple):
+    """Container that was never measured.
+
+    Attributes:
+        workload: its workload.
+        container: name of the container.
+        pods: number of running pods with it.
+        reason: why it is not measured, as far as known.
+    """
+
+    workload: Workload
+    container: str
+    pods: int
+    reason: str
+
+    def as_document(self) -> dict[str, Any]:
+        """Return an item of ``not_measured`` of ``GET /workloads``."""
+        return {**self.workload._asdict(), "container": self.container, "pods": self.pods, "reason": self.reason}
+
+
+def unmeasured(
+    pods: RunningPods, is_known: Callable[[ContainerKey], bool], now: float
+) -> tuple[UnmeasuredContainer, ...]:
+    """Return the containers of running pods that are not known, sorted.
+
+    Args:
+        pods: the running pods.
+        is_known: returns whether a container is known, from this round or an earlier one.
+        now: end of the round, Unix seconds.
+    """
+    known: dict[int, tuple[ContainerKey, ...]] = {}
+    found: dict[ContainerKey, list[RunningPod]] = {}
+    for pod in pods.values():
+        keys = known.get(id(pod.template))
+        if keys is None:
+            every = (ContainerKey(pod.template.workload, each.name) for each in pod.template.containers)
+            keys = known[id(pod.template)] = tuple(key for key in every if not is_known(key))
+        for key in keys:
+            found.setdefault(key, []).append(pod)
+    return tuple(
+        UnmeasuredContainer(key.workload, key.container, len(of_key), _reason(key.container, of_key, now))
+        for key, of_key in sorted(found.items())
+    )
+
+
+def _reason(container: str, pods: list[RunningPod], now: float) -> str:
+    """Return why none of the pods' containers is measured."""
+    if restarts := list(_restarts(container, pods)):
+        ended_at, was_out_of_memory = max(restarts)
+        why = "was killed for lack of memory of its node" if was_out_of_memory else "ended"
+        return f"it {why} {_minutes(now - ended_at)} ago, before it was measured"
+    starts = [pod.started_at for pod in pods]
+    if any(start is None or now - start < RECENT_SECONDS for start in starts):
+        youngest = max((start for start in starts if start is not None), default=None)
+        return "its start is not known" if youngest is None else f"its pod started {_minutes(now - youngest)} ago"
+    return "the source of the use has no measurement of it: it does not run, or is not scraped"
+
+
+def _restarts(container: str, pods: list[RunningPod]) -> Iterator[tuple[float, bool]]:
+    for pod in pods:
+        for restart in pod.restarts or ():
+            if restart.container == container:
+                yield restart.ended_at, restart.was_out_of_memory
+
+
+def _minutes(seconds: float) -> str:
+    return f"{max(seconds, 0) / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"

@@ -1,0 +1,1 @@
+"""Recommended requests, and reasons against a lower one."""

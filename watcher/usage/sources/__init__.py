@@ -1,0 +1,1 @@
+"""Sources of pod use: running pods, containers, node capacity and autoscalers."""

@@ -1,0 +1,236 @@
+"""Containers of pods, their requests and restarts from the metrics of kube-state-metrics.
+
+Sidecars (init containers that keep running) are among the init containers there. Their series of information have the
+restart policy since kube-state-metrics 2.14; before, an init container that runs in a running pod is one: the kubelet
+reports the phase Running only after all others have finished. Requests of a pod as a whole are unknown to
+kube-state-metrics. kube-scheduler exports what a pod requests in all, ``kube_pod_resource_request`` of
+/metrics/resources: the part above the requests of the containers is of the pod.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from runtime.kubernetes.objects import CPU, MAX_AMOUNT, MEMORY
+from runtime.kubernetes.workloads import ContainerRole
+from watcher.usage.sources.pods import ContainerResources, ContainerRestart, PodKey
+
+Labels = Mapping[str, str]
+Ask = Callable[[str, str], Iterable[tuple[Labels, float]]]
+"""Function that returns labels and value of the series of a selector, of which it keeps some labels only."""
+
+POD: Final = "namespace,pod"
+_CONTAINER = "namespace,pod,container"
+_SCALES = {CPU: 1000, MEMORY: 1}
+_COLUMNS = tuple((kind, resource) for kind in ("requests", "limits") for resource in _SCALES)
+_OVERHEAD = {CPU: "kube_pod_overhead_cpu_cores", MEMORY: "kube_pod_overhead_memory_bytes"}
+_NO_AMOUNTS: Final = (None,) * len(_COLUMNS)
+
+_Row = list[int | None]  # one amount for each of _COLUMNS
+_Amounts = dict[PodKey, dict[str, _Row]]  # by pod and container
+
+
+@dataclass(frozen=True, slots=True)
+class PodContainers:
+    """Containers of a pod.
+
+    Attributes:
+        containers: the containers, then the sidecars, each in the order of their names.
+        init_containers: the other init containers.
+        is_complete: whether all containers are known; otherwise those without requests and limits are not.
+        pod: requests and limits of the pod as a whole; None without any.
+        qos_class: the reported QoS class; "" if unknown.
+    """
+
+    containers: tuple[ContainerResources, ...] = ()
+    init_containers: tuple[ContainerResources, ...] = ()
+    is_complete: bool = False
+    pod: ContainerResources | None = None
+    qos_class: str = ""
+
+    @property
+    def is_guaranteed(self) -> bool:
+        """True in the QoS class Guaranteed: as reported, or else by the limits of all containers."""
+        if self.qos_class:
+            return self.qos_class == "Guaranteed"
+        every = (*self.containers, *self.init_containers)
+        return self.pod is None and bool(every) and all(map(_is_guaranteed, every))
+
+
+class _InitContainers(NamedTuple):
+    """Names of the init containers of each pod, and of those that are sidecars."""
+
+    names: Mapping[PodKey, set[str]]
+    sidecars: Mapping[PodKey, set[str]]
+
+
+def key_of_series(labels: Labels) -> PodKey:
+    """Return namespace and name of a series' pod."""
+    return PodKey(labels.get("namespace", ""), labels.get("pod", ""))
+
+
+def series_selector(metric: str, *matchers: str) -> str:
+    """Return the selector of a metric's series."""
+    return f"{metric}{{{','.join(filter(None, matchers))}}}"
+
+
+def read_containers(
+    ask: Ask, wanted: Container[PodKey], matchers: str, *, are_running: bool
+) -> Mapping[PodKey, PodContainers]:
+    """Return the containers of pods; a pod of which nothing is known is left out.
+
+    Args:
+        ask: queries one metric.
+        wanted: the pods.
+        matchers: label matchers for all series.
+        are_running: whether the pods run now, so that an init container that runs is a sidecar.
+
+    Raises:
+        Exception: ``ask`` failed.
+    """
+    names = _names(ask(series_selector("kube_pod_container_info", matchers), _CONTAINER), wanted)
+    main = _amounts(ask, "kube_pod_container_resource", wanted, matchers)
+    init = _amounts(ask, "kube_pod_init_container_resource", wanted, matchers)
+    inits = _init_containers(ask, wanted, matchers, are_running=are_running)
+    knows_inits = bool(inits.names or init)  # a cluster without any is not told from one that does not export them
+    whole = _pod_amounts(ask, wanted, matchers)
+    overhead = {
+        (key_of_series(labels), resource): _amount(value, resource) or 0
+        for resource, metric in _OVERHEAD.items()
+        for labels, value in (ask(series_selector(metric, matchers), POD) if whole else ())
+    }
+    classes = {
+        key_of_series(labels): labels.get("qos_class", "")
+        for labels, value in ask(series_selector("kube_pod_status_qos_class", matchers), f"{POD},qos_class")
+        if value == 1
+    }
+    shared: dict[PodContainers, PodContainers] = {}
+    found = {}
+    for key in {*names, *main, *init, *inits.names, *whole, *classes}:
+        if key not in wanted:
+            continue
+        sidecars = inits.sidecars.get(key, set())
+        containers = _resources(names.get(key, set()), main.get(key, {}), ContainerRole.CONTAINER)
+        every = _resources(inits.names.get(key, set()), init.get(key, {}), ContainerRole.INIT)
+        containers += [each._replace(role=ContainerRole.SIDECAR) for each in every if each.name in sidecars]
+        others = [each for each in every if each.name not in sidecars]
+        reserved = [overhead.get((key, resource), 0) for resource in _SCALES]
+        pod = _pod_level(whole.get(key), containers, others, reserved)
+        is_complete = key in names and knows_inits
+        read = PodContainers(tuple(containers), tuple(others), is_complete, pod, classes.get(key, ""))
+        found[key] = shared.setdefault(read, read)
+    return found
+
+
+def read_restarts(
+    ask: Ask, wanted: Container[PodKey], matchers: str
+) -> Mapping[PodKey, tuple[ContainerRestart, ...]] | None:
+    """Return the last restart of each container that ended before; None if their times are not exported.
+
+    Raises:
+        Exception: ``ask`` failed.
+    """
+    last = "kube_pod_container_status_last_terminated"
+    ends = list(ask(series_selector(f"{last}_timestamp", matchers), _CONTAINER))
+    if not ends:
+        return None
+    killed = {
+        (key_of_series(labels), labels.get("container", ""))
+        for labels, value in ask(series_selector(f"{last}_reason", 'reason="OOMKilled"', matchers), _CONTAINER)
+        if value == 1
+    }
+    restarts: dict[PodKey, list[ContainerRestart]] = defaultdict(list)
+    for labels, ended_at in ends:
+        key, name = key_of_series(labels), labels.get("container", "")
+        if key in wanted and ended_at > 0:
+            restarts[key].append(ContainerRestart(name, ended_at, (key, name) in killed))
+    return {key: tuple(rows) for key, rows in restarts.items()}
+
+
+def _names(series: Iterable[tuple[Labels, float]], wanted: Container[PodKey]) -> dict[PodKey, set[str]]:
+    names: dict[PodKey, set[str]] = defaultdict(set)
+    for labels, _ in series:
+        if (key := key_of_series(labels)) in wanted:
+            names[key].add(labels.get("container", ""))
+    return dict(names)
+
+
+def _init_containers(ask: Ask, wanted: Container[PodKey], matchers: str, *, are_running: bool) -> _InitContainers:
+    infos = list(ask(series_selector("kube_pod_init_container_info", matchers), f"{_CONTAINER},restart_policy"))
+    always = _names((row for row in infos if row[0].get("restart_policy") == "Always"), wanted)
+    if are_running and infos:
+        running = f"{series_selector('kube_pod_init_container_status_running', matchers)} == 1"
+        for key, names in _names(ask(running, _CONTAINER), wanted).items():
+            always.setdefault(key, set()).update(names)
+    return _InitContainers(_names(infos, wanted), always)
+
+
+def _amounts(ask: Ask, prefix: str, wanted: Container[PodKey], matchers: str) -> _Amounts:
+    """Return the requests and limits of containers; those without any are left out."""
+    amounts: _Amounts = {}
+    for column, (kind, resource) in enumerate(_COLUMNS):
+        for labels, value in ask(series_selector(f"{prefix}_{kind}", f'resource="{resource}"', matchers), _CONTAINER):
+            key, amount = key_of_series(labels), _amount(value, resource)
+            if key in wanted and amount is not None:
+                row = amounts.setdefault(key, {}).setdefault(labels.get("container", ""), list(_NO_AMOUNTS))
+                row[column] = amount
+    return amounts
+
+
+def _pod_amounts(ask: Ask, wanted: Container[PodKey], matchers: str) -> dict[PodKey, _Row]:
+    """Return what pods request in all and their limits, by kube-scheduler, one amount for each of _COLUMNS."""
+    whole: dict[PodKey, _Row] = {}
+    for column, (kind, resource) in enumerate(_COLUMNS):
+        named = series_selector(f"kube_pod_resource_{kind.removesuffix('s')}", f'resource="{resource}"', matchers)
+        for labels, value in ask(named, POD):
+            key = key_of_series(labels)
+            if key in wanted and (amount := _amount(value, resource)):
+                whole.setdefault(key, list(_NO_AMOUNTS))[column] = amount
+    return whole
+
+
+def _resources(names: set[str], amounts: Mapping[str, _Row], role: ContainerRole) -> list[ContainerResources]:
+    return [
+        ContainerResources(name, *amounts.get(name, _NO_AMOUNTS), role)  # type: ignore[call-arg]  # four amounts
+        for name in sorted({*names, *amounts})
+    ]
+
+
+def _pod_level(
+    whole: _Row | None,
+    containers: Sequence[ContainerResources],
+    init_containers: Sequence[ContainerResources],
+    overhead: Sequence[int],
+) -> ContainerResources | None:
+    """Return the requests of a pod as a whole: those that its containers and its overhead do not make up.
+
+    The order of the init containers is not known, so each counts with all sidecars.
+    """
+    if whole is None:
+        return None
+
+    def total(column: int) -> int:
+        alone = sum(each.amounts[column] or 0 for each in containers if each.role is not ContainerRole.SIDECAR)
+        sidecars = sum(each.amounts[column] or 0 for each in containers if each.role is ContainerRole.SIDECAR)
+        return sidecars + max([alone, *(each.amounts[column] or 0 for each in init_containers)])
+
+    requests = [
+        amount if amount is not None and amount > total(column) + overhead[column] else None
+        for column, amount in enumerate(whole[:2])
+    ]
+    if not any(requests):
+        return None
+    return ContainerResources("", *requests, *whole[2:])  # type: ignore[arg-type]  # four amounts
+
+
+def _amount(value: float, resource: str) -> int | None:
+    """Return an amount in millicores or bytes; None if it is negative, not a number or impossible."""
+    scaled = value * _SCALES[resource]
+    return round(scaled) if 0 <= scaled <= MAX_AMOUNT else None
+
+
+def _is_guaranteed(container: ContainerResources) -> bool:
+    """Return whether the limits equal the requests, as in all containers of the QoS class Guaranteed."""
+    requests = (container.cpu_request_milli, container.memory_request_bytes)
+    return None not in requests and requests == (container.cpu_limit_milli, container.memory_limit_bytes)
