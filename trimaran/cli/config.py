@@ -43,12 +43,7 @@ def config(context: click.Context, file: Path | None, assignments: tuple[str, ..
 @allow_option
 @kube_scheduler_option
 def check(
-    file: Path,
-    kubernetes_version: str | None,
-    allow: tuple[str, ...],
-    kube_scheduler: Path | None,
-    *,
-    show_all: bool,
+    file: Path, kubernetes_version: str | None, allow: tuple[str, ...], kube_scheduler: Path | None, *, show_all: bool
 ) -> None:
     """Check which keys of a KubeSchedulerConfiguration trimaran honors, changes or ignores, and who can use the file.
 

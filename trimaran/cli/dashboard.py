@@ -53,9 +53,7 @@ def _service_options(name: str, text: str) -> Decorator:
 @path_option("--nodes", "nodes_file", help="Output of kubectl get nodes -o yaml, for the Pod page and the node labels.")
 @path_option("--pods", "pods_file", help="Output of kubectl get pods -A -o yaml, for the Pod page.")
 @click.option(
-    "--cluster",
-    is_flag=True,
-    help="Read labels, nodes and pods from the API server, with kubectl's configuration.",
+    "--cluster", is_flag=True, help="Read labels, nodes and pods from the API server, with kubectl's configuration."
 )
 @_service_options("extender", "an extender, to show its decisions")
 @_service_options("rebalancer", "a rebalancer, to show its moves")

@@ -38,9 +38,7 @@ _CONFIGZ_SECONDS = 10.0
 
 @click.group(invoke_without_command=True)
 @controller_options(
-    "extender",
-    2021,
-    ("--config", "extender.config", "KubeSchedulerConfiguration with the plugins to score by."),
+    "extender", 2021, ("--config", "extender.config", "KubeSchedulerConfiguration with the plugins to score by.")
 )
 @click.pass_context
 def extender(context: click.Context, start: ServiceStart) -> None:

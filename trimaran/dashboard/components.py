@@ -39,9 +39,7 @@ def link_choice(id_: str, text: str, query: Query, key: str, options: Sequence[s
     selected = selected_option(query, key, options, default)
     links = [
         dcc.Link(
-            option,
-            href=f"?{urlencode({**query, key: option})}",
-            className="current" if option == selected else "link",
+            option, href=f"?{urlencode({**query, key: option})}", className="current" if option == selected else "link"
         )
         for option in options
     ]

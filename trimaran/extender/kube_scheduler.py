@@ -172,10 +172,7 @@ def disabled_defaults(document: Mapping[str, Any], kubernetes_version: str = LAT
 
 
 def validate_config(
-    document: Mapping[str, Any],
-    url: str = "",
-    allow: Collection[str] = (),
-    kubernetes_version: str = LATEST_VERSION,
+    document: Mapping[str, Any], url: str = "", allow: Collection[str] = (), kubernetes_version: str = LATEST_VERSION
 ) -> Iterator[str]:
     """Yield the problems of a KubeSchedulerConfiguration for a stock kube-scheduler with the extender.
 

@@ -69,9 +69,7 @@ class ExtenderWorker:
         shared_pods = self._pods_to_share()
         watcher = section.open_watcher(self._settings, shared_pods)
         collector = Collector(
-            watcher,
-            interval_seconds=section.refresh_seconds,
-            max_age_seconds=section.max_age_seconds,
+            watcher, interval_seconds=section.refresh_seconds, max_age_seconds=section.max_age_seconds
         )
         self._closing.callback(collector.close)
         telemetry = ExtenderTelemetry()

@@ -18,14 +18,7 @@ from trimaran.planning.moves.gains import GainRule
 from trimaran.rebalancer.bad_looks import BadLooks
 from trimaran.rebalancer.caps import Caps
 from trimaran.rebalancer.demand import demand_bounds
-from trimaran.rebalancer.eligibility import (
-    NodeRefusal,
-    Reason,
-    Refusal,
-    budget_refusal,
-    pod_refusal,
-    workload_refusal,
-)
+from trimaran.rebalancer.eligibility import NodeRefusal, Reason, Refusal, budget_refusal, pod_refusal, workload_refusal
 from trimaran.rebalancer.facts import NodeBarrier
 from trimaran.rebalancer.holdout import is_held
 from trimaran.rebalancer.lineage import CooldownClock, Member, lineage_of

@@ -228,9 +228,7 @@ class ReplayBatch:
         return ", ".join([*parts, f"{result.processor_seconds:.0f} s"])
 
 
-def _with_same_seeds(
-    policies: Mapping[str, Mapping[int, Mapping[str, float]]],
-) -> dict[str, list[Mapping[str, float]]]:
+def _with_same_seeds(policies: Mapping[str, Mapping[int, Mapping[str, float]]]) -> dict[str, list[Mapping[str, float]]]:
     """Return the measures of each policy with the seeds that all of them have: fewer after an interruption.
 
     A policy that has no seed in common with those before it is left out.

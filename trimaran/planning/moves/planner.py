@@ -76,12 +76,7 @@ class MovePlanner:
     """
 
     def __init__(
-        self,
-        problem: MoveProblem,
-        costs: MoveCosts,
-        min_gain: float,
-        enough: float = 1.0,
-        rule: GainRule | None = None,
+        self, problem: MoveProblem, costs: MoveCosts, min_gain: float, enough: float = 1.0, rule: GainRule | None = None
     ) -> None:
         self._problem, self._costs, self._min_gain, self._enough = problem, costs, max(min_gain, 0.0), enough
         self._rule, self._blocks = rule or GainRule(), block_count(problem.cpu.shape[1])

@@ -127,11 +127,7 @@ def configured_policy(name: str, document: Mapping[str, Any], *, learned_use: bo
         profile = extender_profile(document)
         in_tree, spread = _in_tree(document)
     return ProfilePolicy(
-        name,
-        profile,
-        spread=spread,
-        without_metrics=in_tree,
-        learns=learned_use and profile.reads_levels,
+        name, profile, spread=spread, without_metrics=in_tree, learns=learned_use and profile.reads_levels
     )
 
 
