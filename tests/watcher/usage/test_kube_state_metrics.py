@@ -169,7 +169,7 @@ def test_init_containers_that_keep_running_are_sidecars(parts: dict[str, Running
                for each in (MAIN, PROXY)]  # fmt: skip
     assert (mesh.containers, mesh.init_containers) == (tuple(limited), ("setup",))
     assert (old.containers, old.init_containers) == ((MAIN, PROXY), ("setup",))
-    assert requested(mesh) == (1500, 15 * 10**8)
+    assert requested(mesh) == (4500, 15 * 10**8)  # setup runs with the sidecar
 
 
 def test_a_sidecar_without_its_info_series_keeps_its_requests(parts: dict[str, RunningPod]) -> None:

@@ -24,7 +24,7 @@ def pod_manifest(pod: Pod) -> dict[str, Any]:
         "initContainers": [_container(each) for each in pod.init_containers],
         "volumes": [{"image": {"reference": each}} for each in pod.image_volumes],
         "overhead": _quantities(pod.overhead),
-        "resources": _filled({"requests": _quantities(pod.requests)}),
+        "resources": _filled({"requests": _quantities(pod.requests), "limits": _quantities(pod.limits)}),
         "nodeSelector": dict(pod.node_selector),
         "tolerations": [
             _filled({"key": each.key, "operator": each.operator, "value": each.value, "effect": each.effect})

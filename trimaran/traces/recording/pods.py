@@ -72,30 +72,20 @@ def specs_from_kube_state_metrics(
 
     return {
         key: PodSpec(
-            *_owner(pod.workload),
-            pod.node,
-            (_requested(pod.parts, 0), _requested(pod.parts, 1)),
-            (_limited(pod.parts, 2), _limited(pod.parts, 3)),
+            *_owner(pod.workload), pod.node, pod.parts.requests, (_limited(pod.parts, 2), _limited(pod.parts, 3))
         )
         for key, pod in read_pods(ask, matchers, wanted=frozenset(wanted)).items()
     }
 
 
-def _requested(parts: PodContainers, column: int) -> int:
-    """Return what a pod requests: as a whole, or its containers and sidecars, or its largest init container."""
-    if parts.pod is not None and (amount := parts.pod.amounts[column]) is not None:
-        return min(amount, MAX_AMOUNT)
-    total = sum(each.amounts[column] or 0 for each in parts.containers)
-    return min(max([total, *(each.amounts[column] or 0 for each in parts.init_containers)]), MAX_AMOUNT)
-
-
 def _limited(parts: PodContainers, column: int) -> int:
     """Return a pod's limit: as a whole, or the sum over its containers; -1, no limit, if any of them has none."""
+    overhead = parts.overhead[column - 2]
     if parts.pod is not None and (amount := parts.pod.amounts[column]) is not None:
-        return min(amount, MAX_AMOUNT)
+        return min(amount + overhead, MAX_AMOUNT)
     amounts = [each.amounts[column] for each in parts.containers]
     known = [amount for amount in amounts if amount is not None]
-    return min(sum(known), MAX_AMOUNT) if known and len(known) == len(amounts) else NO_LIMIT
+    return min(sum(known) + overhead, MAX_AMOUNT) if known and len(known) == len(amounts) else NO_LIMIT
 
 
 def _owner(workload: Workload) -> tuple[str, str]:
@@ -109,11 +99,14 @@ def _request(pod: Pod, resource: str) -> int:
 
 
 def _limit(pod: Pod, resource: str) -> int:
-    """Return a pod's limit: as a whole, or the sum over its containers and sidecars; -1 if any of them has none."""
+    """Return a pod's limit: as a whole, or the sum over its containers and sidecars; -1 if any of them has none.
+
+    The overhead is added to it, as to the request.
+    """
+    overhead = pod.overhead.amount(resource)
     if resource in pod.limits:
-        return min(pod.limits.amount(resource), MAX_AMOUNT)
+        return min(pod.limits.amount(resource) + overhead, MAX_AMOUNT)
     lasting = [*pod.containers, *(each for each in pod.init_containers if each.restartable)]
     if not lasting or not all(resource in each.limits for each in lasting):
         return NO_LIMIT
-    total = sum(each.limits.amount(resource) for each in lasting)
-    return min(max(total, pod_demand.limits(pod, resource)), MAX_AMOUNT)
+    return min(sum(each.limits.amount(resource) for each in lasting) + overhead, MAX_AMOUNT)

@@ -40,6 +40,8 @@ class PodContainers:
         init_containers: the other init containers.
         is_complete: whether all containers are known; otherwise those without requests and limits are not.
         pod: requests and limits of the pod as a whole; None without any.
+        requests: millicores and bytes that kube-scheduler counts for the pod, see :func:`_sums`.
+        overhead: millicores and bytes of the runtime class in these.
         qos_class: the reported QoS class; "" if unknown.
     """
 
@@ -47,15 +49,17 @@ class PodContainers:
     init_containers: tuple[ContainerResources, ...] = ()
     is_complete: bool = False
     pod: ContainerResources | None = None
+    requests: tuple[int, int] = (0, 0)
+    overhead: tuple[int, int] = (0, 0)
     qos_class: str = ""
 
     @property
     def is_guaranteed(self) -> bool:
-        """True in the QoS class Guaranteed: as reported, or else by the limits of all containers."""
+        """True in the QoS class Guaranteed: as reported, or else by the limits of the pod or of all containers."""
         if self.qos_class:
             return self.qos_class == "Guaranteed"
-        every = (*self.containers, *self.init_containers)
-        return self.pod is None and bool(every) and all(map(_is_guaranteed, every))
+        every = (*self.containers, *self.init_containers) if self.pod is None else (self.pod,)
+        return bool(every) and all(map(_is_guaranteed, every))
 
 
 class _InitContainers(NamedTuple):
@@ -98,7 +102,7 @@ def read_containers(
     overhead = {
         (key_of_series(labels), resource): _amount(value, resource) or 0
         for resource, metric in _OVERHEAD.items()
-        for labels, value in (ask(series_selector(metric, matchers), POD) if whole else ())
+        for labels, value in ask(series_selector(metric, matchers), POD)
     }
     classes = {
         key_of_series(labels): labels.get("qos_class", "")
@@ -115,10 +119,16 @@ def read_containers(
         every = _resources(inits.names.get(key, set()), init.get(key, {}), ContainerRole.INIT)
         containers += [each._replace(role=ContainerRole.SIDECAR) for each in every if each.name in sidecars]
         others = [each for each in every if each.name not in sidecars]
-        reserved = [overhead.get((key, resource), 0) for resource in _SCALES]
-        pod = _pod_level(whole.get(key), containers, others, reserved)
-        is_complete = key in names and knows_inits
-        read = PodContainers(tuple(containers), tuple(others), is_complete, pod, classes.get(key, ""))
+        reserved = overhead.get((key, CPU), 0), overhead.get((key, MEMORY), 0)
+        sums, in_all = _sums(containers, others), whole.get(key, _NO_AMOUNTS)
+        pod = _pod_level(in_all, sums, reserved)
+        cpu, memory = (
+            known or min(amount + above, MAX_AMOUNT)
+            for known, amount, above in zip(in_all, sums, reserved, strict=False)
+        )
+        is_complete, qos_class = key in names and knows_inits, classes.get(key, "")
+        parts = tuple(containers), tuple(others)
+        read = PodContainers(*parts, is_complete, pod, (cpu, memory), reserved, qos_class)
         found[key] = shared.setdefault(read, read)
     return found
 
@@ -197,31 +207,31 @@ def _resources(names: set[str], amounts: Mapping[str, _Row], role: ContainerRole
     ]
 
 
-def _pod_level(
-    whole: _Row | None,
-    containers: Sequence[ContainerResources],
-    init_containers: Sequence[ContainerResources],
-    overhead: Sequence[int],
-) -> ContainerResources | None:
-    """Return the requests of a pod as a whole: those that its containers and its overhead do not make up.
+def _sums(containers: Sequence[ContainerResources], init_containers: Sequence[ContainerResources]) -> tuple[int, int]:
+    """Return the CPU and memory that the containers of a pod request together.
 
     The order of the init containers is not known, so each counts with all sidecars.
     """
-    if whole is None:
-        return None
 
     def total(column: int) -> int:
         alone = sum(each.amounts[column] or 0 for each in containers if each.role is not ContainerRole.SIDECAR)
         sidecars = sum(each.amounts[column] or 0 for each in containers if each.role is ContainerRole.SIDECAR)
         return sidecars + max([alone, *(each.amounts[column] or 0 for each in init_containers)])
 
-    requests = [
-        amount if amount is not None and amount > total(column) + overhead[column] else None
-        for column, amount in enumerate(whole[:2])
-    ]
-    if not any(requests):
-        return None
-    return ContainerResources("", *requests, *whole[2:])  # type: ignore[arg-type]  # four amounts
+    return total(0), total(1)
+
+
+def _pod_level(in_all: Sequence[int | None], sums: Sequence[int], overhead: Sequence[int]) -> ContainerResources | None:
+    """Return the requests of a pod as a whole: those that its containers and its overhead do not make up.
+
+    kube-scheduler adds the overhead to requests and to limits.
+    """
+    requests, limits = (
+        [None if amount is None else amount - above for amount, above in zip(row, overhead, strict=True)]
+        for row in (in_all[:2], in_all[2:])
+    )
+    own = [amount if amount is not None and amount > sums[column] else None for column, amount in enumerate(requests)]
+    return ContainerResources("", *own, *limits) if any(own) else None  # type: ignore[arg-type]  # four amounts
 
 
 def _amount(value: float, resource: str) -> int | None:

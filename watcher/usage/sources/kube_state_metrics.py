@@ -167,6 +167,7 @@ class KubeStatePods:
                 is_guaranteed=pod.parts.is_guaranteed,
                 pod=pod.parts.pod,
                 is_complete=pod.parts.is_complete,
+                requests=pod.parts.requests,
             )
             pods[key] = RunningPod(
                 templates.setdefault(template, template),

@@ -5,8 +5,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 from runtime.kubernetes.k8s_fields import decoder, unix_seconds
-from runtime.kubernetes.objects import CPU, MAX_AMOUNT, MEMORY
+from runtime.kubernetes.objects import CPU, MAX_AMOUNT, MEMORY, Pod
 from runtime.kubernetes.owners import controller_of
+from runtime.kubernetes.pod_demand import in_tree_requests
+from runtime.kubernetes.qos import GUARANTEED, qos_class
 from runtime.kubernetes.quantity import milli_value, value
 from runtime.kubernetes.workloads import (
     ContainerRole,
@@ -77,13 +79,15 @@ class ManifestReader:
         if not (node_name := spec.get("nodeName")) or status.get("phase") in _FINISHED:
             return None
         identity = PodIdentity.of(metadata)
+        whole = None if _is_plain(spec, status) else _whole(manifest)
         template = PodTemplate(
             self.workload(identity),
             revision_of(identity.labels),
             *_containers(spec),
-            is_guaranteed=status.get("qosClass") == "Guaranteed",
+            is_guaranteed=(status.get("qosClass") or (whole and qos_class(whole))) == GUARANTEED,
             pod=_pod_level(spec),
             is_complete=True,
+            requests=None if whole is None else (_requested(whole, CPU), _requested(whole, MEMORY)),
         )
         uid, node = str(metadata.get("uid") or ""), self._nodes.setdefault(str(node_name), str(node_name))
         started_at = _time(status.get("startTime"), "status.startTime")
@@ -117,6 +121,30 @@ class ManifestReader:
 def key_of(metadata: Mapping[str, Any]) -> PodKey:
     """Return namespace and name in an object's metadata."""
     return PodKey(str(metadata.get("namespace") or "default"), str(metadata.get("name") or ""))
+
+
+def _is_plain(spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    """Return whether a pod requests the sum of its containers: reading a whole pod takes seven times as long."""
+    if spec.keys() & {"initContainers", "overhead", "resources"} or not status.get("qosClass"):
+        return False
+    wanted = {each.get("name"): _mapping(each.get("resources")) for each in _mappings(spec.get("containers"))}
+    for each in _mappings(status.get("containerStatuses")):
+        requests = _mapping(wanted.get(each.get("name"))).get("requests")
+        actual = _mapping(each.get("resources")).get("requests")
+        if any(held not in (None, requests) for held in (actual, each.get("allocatedResources"))):
+            return False  # during a resize the largest of these counts
+    return "nodeAllocatableResourceClaimStatuses" not in status
+
+
+def _whole(manifest: Mapping[str, Any]) -> Pod | None:
+    try:
+        return Pod.from_k8s(manifest)
+    except ValueError:  # in a form that no API server sends
+        return None
+
+
+def _requested(pod: Pod, resource: str) -> int:
+    return min(in_tree_requests(pod, resource), MAX_AMOUNT)
 
 
 def _containers(spec: Mapping[str, Any]) -> tuple[tuple[ContainerResources, ...], tuple[str, ...]]:

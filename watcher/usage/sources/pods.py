@@ -67,6 +67,8 @@ class PodTemplate:
         is_guaranteed: whether the pods have the QoS class Guaranteed.
         pod: requests and limits of the pod as a whole (``spec.resources``); None without any.
         is_complete: whether the source names all containers, so that any other one is ephemeral.
+        requests: millicores and bytes that kube-scheduler counts for such a pod, with its init containers, overhead and
+            an unfinished resize; None for the sum of the containers.
     """
 
     workload: Workload
@@ -76,6 +78,7 @@ class PodTemplate:
     is_guaranteed: bool = False
     pod: ContainerResources | None = None
     is_complete: bool = False
+    requests: tuple[int, int] | None = None
 
     def is_ephemeral(self, container: str) -> bool:
         """Return whether a container that the template does not name was added to a pod, as ``kubectl debug`` does."""
@@ -83,12 +86,11 @@ class PodTemplate:
 
 
 def requested(template: PodTemplate) -> tuple[int, int]:
-    """Return the millicores and bytes that a pod requests: as a whole, or else its containers and sidecars together."""
-    milli = sum(each.cpu_request_milli or 0 for each in template.containers)
-    memory = sum(each.memory_request_bytes or 0 for each in template.containers)
-    if template.pod is None:
-        return milli, memory
-    return template.pod.cpu_request_milli or milli, template.pod.memory_request_bytes or memory
+    """Return the millicores and bytes that a pod requests."""
+    if template.requests is not None:
+        return template.requests
+    amounts = [(each.cpu_request_milli or 0, each.memory_request_bytes or 0) for each in template.containers]
+    return sum(milli for milli, _ in amounts), sum(memory for _, memory in amounts)
 
 
 class ContainerRestart(NamedTuple):
