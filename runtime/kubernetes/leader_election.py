@@ -151,17 +151,16 @@ class Lease:
             _log.info("the Lease cannot be released; it will expire", extra={"error": describe(error).reason})
 
     def _record(self, failure: Failure) -> None:
-        """Keep and log the reason of a failed request: once if the namespace or a right is missing, which may last."""
-        self._failure = f"the Lease {self._metadata['name']} cannot be acquired: {failure.reason}"
+        """Keep the reason of a failed request, and log it once: a missing namespace or right may last."""
         remedies = {
             requests.codes.not_found: f"create the namespace {self._namespace}",
             requests.codes.forbidden: f"grant the right to get, create and update leases in {self._namespace}",
         }
+        reason = failure.reason
         if failure.status in remedies:
-            self._failure += f"; {remedies[failure.status]}, or set {self._setting}"
-            self._outage.failed(self._failure, lease=self._path)
-        else:
-            _log.warning("the Lease cannot be renewed", extra={"lease": self._path, "error": failure.reason})
+            reason += f"; {remedies[failure.status]}, or set {self._setting}"
+        self._failure = f"the Lease {self._metadata['name']} cannot be acquired: {reason}"
+        self._outage.failed(reason, lease=self._path)
 
     def _renewed(self) -> bool:
         """Acquire or renew the Lease; return False if another process holds it."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import requests
-from support.nodes_api import NodesApi
+from support.nodes_api import NodesApi, http_error
 from support.ports import nowhere
 
 from runtime.controller.leadership import Leadership
@@ -127,6 +127,13 @@ def test_a_wall_clock_that_is_set_back_does_not_prolong_the_hold() -> None:
     assert not both.one.is_held
 
 
+def test_a_failure_that_lasts_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Attempts each second with one cause, whatever it is, leave one line in the log."""
+    candidate = Lease(OddApi("POST", http_error(501)), "trimaran", "trimaran-nodes", "one", 15)
+    assert not any(candidate.renew() for _ in range(20))
+    assert caplog.text.count("cannot be renewed") == 1
+
+
 def test_the_problem_of_a_lease_ends_with_the_next_answer() -> None:
     """A Lease that cannot be read is a problem, for the holder once its term is over; another holder is none."""
     both = Contenders()
@@ -148,7 +155,7 @@ def test_the_reason_of_a_failed_renewal_is_short(caplog: pytest.LogCaptureFixtur
     lease = Lease(api, "trimaran", "trimaran", "one", 15)
     Leadership(lease, 15, lambda: None).run_once()
     assert not lease.renew()
-    assert [record.__dict__["error"] for record in caplog.records] == ["Connection refused"] * 2
+    assert [record.__dict__["error"] for record in caplog.records] == ["Connection refused"]
 
 
 def test_uptime_counts_suspension() -> None:
