@@ -702,12 +702,14 @@ def test_memory_is_not_held_through_a_gap(tmp_path: Path) -> None:
     assert found["Memory", "10m"] == pytest.approx(np.mean(samples), abs=1e-6)
 
 
-WRONG = [-0.3, -1e-4, 1.6, 1e6, math.inf]
+WRONG = [-0.3, -1e-4, 1.6, 1e6, math.inf, math.nan]
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("form", ["rule", "raw", "custom"])
-@pytest.mark.parametrize("bad", WRONG)
+@pytest.mark.parametrize(
+    ("bad", "form"),
+    [(bad, form) for bad in WRONG for form in ("rule", "raw", "custom") if form != "raw" or not math.isnan(bad)],
+)
 def test_samples_that_cannot_be_right_are_left_out(tmp_path: Path, form: str, bad: float) -> None:
     """Every other sample of a node is negative or absurd: the others are its window, and the finding counts them."""
     now = int(time.time())
@@ -804,6 +806,27 @@ def test_shorter_windows_are_not_checked_for_what_the_longest_has_not() -> None:
             assert any("count_over_time" in each for each in queries) == checked
             assert any("min_over_time" in each for each in queries) == checked
             assert len(queries) <= 6
+
+
+def test_shorter_windows_are_checked_while_the_longest_is_unknown() -> None:
+    """After a fetch in which the longest window's query failed, shorter windows are checked for wrong samples, too."""
+    fails = False
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        if fails and "min_over_time" in handler.path:
+            reply(handler, {"status": "error"}, 500)
+        else:
+            reply(handler, vector(("a:9100", "0.5")) if "count_over_time" not in handler.path else vector())
+
+    with serving(only_rules(answer)) as fake:
+        provider = provider_at(fake.url)
+        for has_failure, checked in ((False, False), (True, True), (False, False)):
+            fails = has_failure
+            provider.fetch(window("15m", 900), Deadline.after(5))
+            fake.requests.clear()
+            fails = False
+            provider.fetch(window("5m", 300), Deadline.after(5))
+            assert any("min_over_time" in path for path, _ in fake.requests) == checked
 
 
 @pytest.mark.server

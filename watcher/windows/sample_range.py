@@ -6,6 +6,8 @@ has no other samples, its unit or scale is wrong: they are kept, and the analyze
 https://github.com/kubernetes-sigs/metrics-server/issues/750
 """
 
+import math
+
 import numpy as np
 
 from watcher.findings import Action, Finding, Kind
@@ -56,8 +58,9 @@ def left_out(
     unseen = (
         f"; each is an average over {step_seconds} s, and wrong samples in others are not seen" if step_seconds else ""
     )
+    shown = f"{example:.4g}" if math.isfinite(example) else "infinity or NaN"
     message = (
         f"{dropped} of {total} samples are below 0 or above {most_percent:g} percent of capacity, such as "
-        f"{example:.4g}: they are left out{unseen} (watch.max_sample_ratio)"
+        f"{shown}: they are left out{unseen} (watch.max_sample_ratio)"
     )
     return Finding(Kind.OUT_OF_RANGE, message, window, node, metric, Action.DROPPED)

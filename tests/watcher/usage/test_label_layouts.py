@@ -23,9 +23,7 @@ from watcher.findings import Action, Kind
 from watcher.model import MetricType, Window
 from watcher.providers.base import Fetched
 from watcher.providers.prometheus import PrometheusProvider
-from watcher.settings import PrometheusSettings, ProviderSettings, Settings
-from watcher.usage.sources.kube_state_metrics import KubeStatePods
-from watcher.usage.sources.pods import PodKey
+from watcher.settings import PrometheusQuery, PrometheusSettings, ProviderSettings, Settings
 from watcher.wire import Dialect
 
 if TYPE_CHECKING:
@@ -449,20 +447,36 @@ def test_replicas_of_a_whole_cluster_are_no_machines(tmp_path: Path, offset: int
     assert not any("suspect" in metrics.metadata for metrics in found.nodes.values())
 
 
+def part(series: Iterable[One], first: int, last: int, **labels: str) -> Iterator[One]:
+    """Yield a part of the time of series, with further labels."""
+    for name, own, value in series:
+        yield name, {**own, **labels}, lambda after, value=value: value(after) if first <= after < last else None  # type: ignore[misc]
+
+
+def ruled(load: float, /, **labels: str) -> Iterator[One]:
+    """Yield the recording rules of a machine; load in percent."""
+    yield constant("instance:node_cpu:ratio", load / 100, **labels)
+    yield constant("instance:node_memory_utilisation:ratio", load / 100, **labels)
+
+
+@pytest.mark.parametrize("kind", [machine, ruled], ids=["raw", "rules"])
 @pytest.mark.parametrize("minutes", [2, 6, 12, 60])
-def test_a_node_that_was_created_again_is_one_machine(tmp_path: Path, minutes: int) -> None:
-    """Series of one name that follow each other are no finding."""
-
-    def part(series: Iterable[One], first: int, last: int, **labels: str) -> Iterator[One]:
-        for name, own, value in series:
-            yield name, {**own, **labels}, lambda after, value=value: value(after) if first <= after < last else None  # type: ignore[misc]
-
+def test_a_node_that_was_created_again_is_its_newest_machine(
+    tmp_path: Path, minutes: int, kind: Callable[..., Iterator[One]]
+) -> None:
+    """Series of one name that follow each other are no finding, and only the newest has the node's load."""
     change = (80 - minutes) * 60
-    series = [*part(machine(90, node="node-1"), 0, change, instance="10.0.0.1:9100"),
-              *part(machine(10, node="node-1"), change, 80 * 60, instance="10.0.0.9:9100")]  # fmt: skip
+    series = [*part(kind(90, node="node-1"), 0, change - 120, instance="10.0.0.1:9100"),
+              *part(kind(10, node="node-1"), change, 80 * 60, instance="10.0.0.9:9100")]  # fmt: skip
     with run_prometheus(tmp_path, lines(series, minutes=80)) as url:
-        found = fetched(provider_at(url))
-    assert not any("suspect" in metrics.metadata for metrics in found.nodes.values())
+        provider = provider_at(url)
+        for window in (15, 10, 5):
+            found = fetched(provider, window)
+            assert (loads(found), found.findings) == ({"node-1": 10.0}, ())
+            assert "suspect" not in found.nodes["node-1"].metadata
+            assert found.nodes["node-1"].metadata.get("coverage", 1) == pytest.approx(
+                min(1, minutes / window), abs=1 / window
+            )
 
 
 def state(honored: bool = True) -> Iterator[One]:
@@ -547,6 +561,53 @@ def test_clusters_that_no_label_tells_apart_are_no_longer_served(tmp_path: Path)
     assert set(later.nodes) == {"node-1", "node-3"}
     assert not steps["one machine for each name"].ok
     assert "CPU is 80 and 10 percent" in steps["one machine for each name"].message
+
+
+@pytest.mark.parametrize("query", ["own_ratio{$matchers}", "own_ratio * 1", "sum by (node, cluster) (own_ratio)"])
+def test_custom_series_of_two_clusters_are_a_finding(tmp_path: Path, query: str) -> None:
+    """A custom query with a series for each cluster does not give the mean of both without saying so."""
+    series: list[One] = [*exporters(), *state()]
+    series += [
+        constant("own_ratio", ratio, node=node, cluster=cluster)
+        for node in NODES
+        for cluster, ratio in (("a", 0.9), ("b", 0.1))
+    ]
+    own = [PrometheusQuery(name="own", type="CPU", query=query)]
+    with run_prometheus(tmp_path, lines(series)) as url:
+        settings = Settings(
+            provider=ProviderSettings(name="Prometheus", address=url), prometheus=PrometheusSettings(queries=own)
+        )
+        found = fetched(PrometheusProvider(settings))
+    assert {metrics.metadata.get("suspect") for metrics in found.nodes.values()} == {"duplicate"}
+    assert any('they differ in cluster, "a" and "b"' in finding.message for finding in found.findings)
+
+
+@pytest.mark.parametrize("name", ["DCGM_FI_DEV_GPU_UTIL", "node_memory_MemAvailable_bytes"])
+def test_a_wrong_sample_of_one_device_or_replica_is_left_out(tmp_path: Path, name: str) -> None:
+    """The other GPUs, or the other replica, do not hide wrong samples of one of them in their average."""
+    is_gpu = name.startswith("DCGM")
+    right, wrong = (90.0, -50.0) if is_gpu else (8e9, -12e9)  # of 16e9 bytes
+    series = [*exporters(), *state()]
+    if not is_gpu:
+        series = [one for one in shifted(series, 0, replica="0") if one[0] != name]
+    for number in LOADS:
+        own = {"instance": f"10.0.0.{number}:9100", "job": "node-exporter"}
+        for each in "0123":
+            is_odd = number == 1 and each == "0"
+
+            def value(after: int, is_odd: bool = is_odd) -> float:
+                return wrong if is_odd and after // 15 % 2 else right
+
+            series.append((name, {**own, ("gpu" if is_gpu else "replica"): each}, value))
+            if not is_gpu and each != "0":
+                series += [constant("node_memory_MemTotal_bytes", 16e9, **own, replica=each)]
+    with run_prometheus(tmp_path, lines(series)) as url:
+        found = fetched(provider_at(url))
+    assert loads(found, MetricType.GPU if is_gpu else MetricType.MEMORY) == dict.fromkeys(
+        NODES, 90.0 if is_gpu else 50.0
+    )
+    left_out = [finding for finding in found.findings if finding.kind is Kind.OUT_OF_RANGE]
+    assert [finding.node for finding in left_out] == ["node-1"]
 
 
 def test_series_in_which_two_machines_alternate_are_a_finding(tmp_path: Path) -> None:

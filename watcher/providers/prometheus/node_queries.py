@@ -137,7 +137,8 @@ class NodeQueries:
             if operator is not Operator.AVG or not answer.expression.is_guarded():
                 continue
             low, high = self.bounds(query) or (-math.inf, math.inf)
-            refused = {labels: resolved[labels].name for labels, value in answer.values if value < low or value > high}
+            # The average of a window that contains a NaN is NaN, which is no number between the bounds either.
+            refused = {labels: resolved[labels].name for labels, value in answer.values if not low <= value <= high}
             if not refused:
                 continue
             has_refused = True
@@ -160,7 +161,8 @@ class NodeQueries:
                 if same.expression is answer.expression:
                     same.values[:] = [(labels, computed.get((labels, other), value)) for labels, value in same.values]
         if window.duration == self._longest:
-            self._has_refused = has_refused
+            answered = {query for (query, operator), _ in found if operator is Operator.AVG}
+            self._has_refused = has_refused or any(each.required and each not in answered for each in self.queries)
         return findings
 
     def now(self, query: ResourceQuery, matchers: str, deadline: Deadline) -> tuple[Expression, list[dict[str, Any]]]:

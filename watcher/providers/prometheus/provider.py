@@ -17,6 +17,7 @@ from watcher.errors import ProviderAnswerError
 from watcher.findings import Action, Finding, Kind
 from watcher.model import NodeMetrics, Window
 from watcher.providers.base import Check, Fetched
+from watcher.providers.node_names import Resolved
 from watcher.providers.own_labels import both_forms
 from watcher.providers.prometheus.answers import LabelNames, QueryAnswer, labels_of, node_metrics
 from watcher.providers.prometheus.checks import Checks
@@ -108,6 +109,11 @@ class PrometheusProvider:
         if further := self._queries.ask_further(succeeded, resolved, self._names, window, deadline):
             found += further
             resolved = self._names.resolve(labels_of(found))
+        with contextlib.suppress(Exception):  # a finding names each node with several series
+            if ended := self._times.ended(found, resolved, window, deadline):
+                resolved = {**resolved, **dict.fromkeys(ended, Resolved(""))}
+                for _, each in found:
+                    each.values[:] = [row for row in each.values if row[0] not in ended]
         findings += self._queries.recompute_refused(found, resolved, window, deadline)
         nodes, problems = node_metrics(found, resolved, window.duration)
         findings += problems

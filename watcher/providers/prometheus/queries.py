@@ -27,6 +27,7 @@ _FUNCTIONS = {
 }
 _LOOK_BACK_STEP = "150s"  # half of Prometheus' lookback delta of 5 minutes
 _SELECTOR = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*(\{[^{}]*\})?")
+_JOIN = re.compile(r"\b(?:avg|max) by")
 _ROUNDING_PERCENT = -1e-6  # as sample_range, which imports numpy
 _PIECE = "trimaran_piece"  # label that tells the rates of one window apart
 
@@ -95,6 +96,10 @@ class Expression:
         """Return PromQL for the samples of a plain series in a window, else for one value a step, with placeholders."""
         return f"{self._at()}[{window}]" if self.is_selector() else f"({self._at()})[{window}:{step}]"
 
+    def separate(self, window: str, step: str) -> str:
+        """Return PromQL for the samples of each series in a window, as far as it is known, with placeholders."""
+        return f"({self.each})[{window}:{step}]" if self.each and not self.is_selector() else self.samples(window, step)
+
     def rates(self, window: str, end: int) -> str:
         """Return PromQL for rates that together span exactly a window, with placeholders; empty for other expressions.
 
@@ -142,6 +147,8 @@ class Expression:
     def _guard(self, window: str, lowest: float, highest: float) -> str:
         functions = ("max_over_time", "min_over_time") if self.falls else ("min_over_time", "max_over_time")
         low, high = (self._gauge(function, window) for function in functions)
+        if not self.is_custom:  # the average over replicas or devices would hide a wrong sample of one of them
+            low, high = (_JOIN.sub(f"{name[:3]} by", text) for name, text in zip(functions, (low, high), strict=True))
         return low and f"{low} < {lowest:g} or {high} > {highest:g}"
 
     def _gauge(self, function: str, window: str) -> str:
@@ -315,7 +322,9 @@ _MEMORY_RULES = {
 _GPU = Expression(
     "DCGM_FI_DEV_GPU_UTIL",
     "avg by ($labels) (DCGM_FI_DEV_GPU_UTIL{$matchers})",
+    source="DCGM_FI_DEV_GPU_UTIL{$matchers}",
     gauge="avg by ($labels) ($function(DCGM_FI_DEV_GPU_UTIL{$matchers}[$window]))",
+    each="DCGM_FI_DEV_GPU_UTIL{$matchers}",
 )
 
 
@@ -366,9 +375,9 @@ def _custom(name: str, promql: str, smoothing: str) -> Expression:
     if not _SELECTOR.fullmatch(promql):
         return Expression(
             name, promql, smoothing, gauge=f"$function(({promql})[$window:{STEP}])", source=source_of(promql),
-            is_custom=True,
+            is_custom=True, each=f"({promql})",
         )  # fmt: skip
-    return Expression(name, f"{promql}$at" if _is_duration(smoothing) else promql, smoothing)
+    return Expression(name, f"{promql}$at" if _is_duration(smoothing) else promql, smoothing, each=promql)
 
 
 def _is_duration(text: str) -> bool:

@@ -4,6 +4,7 @@ Prometheus computes the average over all samples. The query for it also compares
 what is possible, and only the nodes that it refuses are asked for the samples themselves.
 """
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from watcher.windows.operators import Floats, statistics
 from watcher.windows.sample_range import leave_out, left_out
 
 Run = Callable[[str, str], list[dict[str, Any]]]
+_Series = list[dict[float, float]]  # of each series, time to value
 _STEP = "5s"  # a divisor of every usual scrape interval, so that each sample counts as often as the others
 _MOST_NAMED = 100  # nodes that a query names; for more it asks for all
 
@@ -56,7 +58,7 @@ class RefusedSeries:
             refused: node labels of the series to read, and the name of the node.
             window: the window.
         """
-        samples = self._values(expression.samples(window.duration, _STEP), refused)
+        samples = self._values(expression.separate(window.duration, _STEP), refused)
         rates = expression.rates(window.duration, window.end)
         averaged = self._values(rates, refused) if rates else samples
         found: dict[tuple[NodeLabels, Operator], float] = {}
@@ -75,25 +77,32 @@ class RefusedSeries:
         return found, findings
 
     def _valid(
-        self, values: Mapping[NodeLabels, list[float]], labels: NodeLabels, scale: float
+        self, values: Mapping[NodeLabels, _Series], labels: NodeLabels, scale: float
     ) -> tuple[Floats, int, float]:
-        """Return the right values of a node, in percent, shape (1, values), the number of others, and one of them."""
-        percent = np.array(values.get(labels, []))[None] * scale
-        valid, dropped, example = leave_out(percent, self.most_percent)
-        return valid, int(dropped[0]), float(example[0])
+        """Return the right values of a node, in percent, shape (1, times), the number of others, and one of them.
 
-    def _values(self, promql: str, refused: Collection[NodeLabels]) -> dict[NodeLabels, list[float]]:
-        """Return the values of the series of some nodes, replicas together."""
+        At each time they are the mean of all series, such as those of replicas or of devices.
+        """
+        series = values.get(labels, [])
+        times = sorted({at for points in series for at in points})
+        percent = np.array([[points.get(at, math.nan) * scale for at in times] for points in series])
+        valid, dropped, example = leave_out(percent.reshape(1, -1), self.most_percent)
+        counts, computed = statistics(valid.reshape(len(series), len(times)).T, [Operator.AVG])
+        means = np.where(counts > 0, computed[Operator.AVG], math.nan)
+        return means[None], int(dropped[0]), float(example[0])
+
+    def _values(self, promql: str, refused: Collection[NodeLabels]) -> dict[NodeLabels, _Series]:
+        """Return the samples of the series of some nodes."""
         matcher = self._matcher(refused)
         values = self._grouped(self.run(promql, matcher))
         if matcher and set(refused) - values.keys():  # a label of the result need not be one of the series
             values = self._grouped(self.run(promql, ""))
         return values
 
-    def _grouped(self, series: list[dict[str, Any]]) -> dict[NodeLabels, list[float]]:
-        values: dict[NodeLabels, list[float]] = {}
+    def _grouped(self, series: list[dict[str, Any]]) -> dict[NodeLabels, _Series]:
+        values: dict[NodeLabels, _Series] = {}
         for item in series:
-            values.setdefault(self.labels_of(item), []).extend(_floats(item.get("values")))
+            values.setdefault(self.labels_of(item), []).append(_floats(item.get("values")))
         return values
 
     def _matcher(self, refused: Collection[NodeLabels]) -> str:
@@ -106,8 +115,9 @@ class RefusedSeries:
         return ""
 
 
-def _floats(samples: Any) -> list[float]:
+def _floats(samples: Any) -> dict[float, float]:
     try:
-        return [float(text) for _, text in samples or ()]
+        # A NaN is a sample that cannot be right; where there is no sample, there is no text.
+        return {float(at): math.inf if math.isnan(value := float(text)) else value for at, text in samples or ()}
     except (TypeError, ValueError):
-        return []
+        return {}

@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from runtime.http.gather import Deadline
 from watcher.model import Grade, NodeMetrics, Window
 from watcher.providers.node_names import NodeLabels, Resolved, most_by_node
-from watcher.providers.prometheus.answers import LabelNames, Rows
+from watcher.providers.prometheus.answers import Found, LabelNames, Rows
 from watcher.providers.prometheus.node_name_cache import Run
 from watcher.providers.prometheus.queries import Expression, ResourceQuery
 from watcher.providers.prometheus.shared_names import Resolve
+
+_ENDED_SECONDS = 120  # without samples, while another series of the node has newer ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +30,9 @@ class NodesOf:
     resolved: Mapping[NodeLabels, Resolved]
     resolve: Resolve
 
-    def by_node(self, rows: Rows) -> dict[str, float]:
-        """Return the highest value among each node's series; series without a node are left out."""
-        other = [labels for labels, _ in rows if labels not in self.resolved]
+    def by_node(self, rows: Rows, *, only_fetched: bool = False) -> dict[str, float]:
+        """Return the highest value among each node's series, of all series or of those of the fetch."""
+        other = [labels for labels, _ in rows if not only_fetched and labels not in self.resolved]
         return most_by_node(rows, {**self.resolved, **self.resolve(other)} if other else self.resolved)
 
 
@@ -74,21 +76,49 @@ class SampleTimes:
             gaps: result of :meth:`gaps`; None if it is not known, so that the last known grades hold.
             nodes_of: the node of each series.
         """
-        shares = [nodes_of.by_node(rows) for rows in gaps or ()]
+        # Prometheus looks back five minutes for a sample, so it also has shares of series that ended before the window.
+        # Only a user's expression may have other labels than its series.
+        chosen = [self._chosen.get(query) for query in self._queries] if gaps else []
+        shares = [
+            nodes_of.by_node(rows, only_fetched=not (expression and expression.is_custom))
+            for expression, rows in zip(chosen, gaps or (), strict=True)
+        ]
         coverage = {node: share for node, share in _lowest(shares).items() if share < 1}
         for node in coverage.keys() & nodes.keys():
             nodes[node] = replace(nodes[node], metadata={"coverage": round(coverage[node], 4)})
         if gaps is not None:
             self._unchecked = frozenset(
                 node
-                for query, share_of in zip(self._queries, shares, strict=True)
-                if (expression := self._chosen.get(query)) and expression.lists_all_shares
+                for expression, share_of in zip(chosen, shares, strict=True)
+                if expression and expression.lists_all_shares
                 for node in nodes.keys() - share_of.keys()
             )
         for node in self._unchecked & nodes.keys():
             metadata = {**nodes[node].metadata, "grade": Grade.UNCHECKED.value}
             nodes[node] = replace(nodes[node], metadata=metadata)
         return bool(coverage)
+
+    def ended(
+        self, found: Found, resolved: Mapping[NodeLabels, Resolved], window: Window, deadline: Deadline
+    ) -> frozenset[NodeLabels]:
+        """Return the series that ended while another one of their node goes on, as after a node was created again.
+
+        The mean of both would be no machine's load. Series are only asked for their times if a node has several.
+        """
+        ended: set[NodeLabels] = set()
+        asked: set[Expression] = set()
+        for _, answer in found:
+            names = [resolved[labels].name for labels, _ in answer.values]
+            if answer.expression in asked or len(set(names)) == len(names):
+                continue
+            asked.add(answer.expression)
+            if promql := answer.expression.newest(window.duration, self._matchers, self._labels.by):
+                newest = dict(self._labels.rows(self._run(promql, window.end, deadline)))
+                latest = most_by_node(newest.items(), resolved)
+                # A rate of the window's begin may be of a series that has no sample in the window.
+                ended |= {each for each, _ in answer.values
+                          if newest.get(each, 0) < latest.get(resolved[each].name, 0) - _ENDED_SECONDS}  # fmt: skip
+        return frozenset(ended)
 
     def _ask(
         self,
