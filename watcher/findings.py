@@ -45,7 +45,6 @@ class Action(StrEnum):
     REPORTED = "reported"  # nothing was changed
     MARKED = "marked"  # the node's metadata names the kind
     MERGED = "merged"  # one value is used in place of several
-    CLAMPED = "clamped"  # replaced by the nearest possible value
     DROPPED = "dropped"
 
 

@@ -61,15 +61,16 @@ def test_values_that_are_not_finite_are_dropped(value: float) -> None:
     ]
 
 
-@pytest.mark.parametrize("value", [-0.1, -5])
+@pytest.mark.parametrize("value", [-1e-3, -0.1, -5])
 @pytest.mark.parametrize("operator", ["AVG", "Latest", "STD"])
-def test_negative_values_become_0(value: float, operator: str) -> None:
-    """A value slightly below 0 becomes 0, with a finding, as its node would attract all pods."""
+def test_negative_values_are_dropped(value: float, operator: str) -> None:
+    """A value below 0 is not replaced by 0, as an idle node attracts all pods: it is dropped, with a finding."""
     memory = metric(5, name="memory", type_="Memory")
-    left, findings = clean(metric(1), memory, metric(value, operator, memory.name if operator == "STD" else "other"))
-    assert left[-1].value == 0
-    assert [(f.kind, f.node, f.action) for f in findings] == [(Kind.OUT_OF_RANGE, "a", "clamped")]
-    assert findings[0].message == f"{operator} is {value:g} percent of capacity; 0 is used instead"
+    kept = metric(1), memory
+    left, findings = clean(*kept, metric(value, operator, memory.name if operator == "STD" else "other"))
+    assert left == kept
+    assert [(f.kind, f.node, f.action) for f in findings] == [(Kind.OUT_OF_RANGE, "a", "dropped")]
+    assert findings[0].message.startswith(f"{operator} is {value:g} percent of capacity")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from watcher.findings import Action, Kind
+from watcher.findings import Kind
 from watcher.pipeline.round import Round
 from watcher.store import Store
 
@@ -40,12 +40,8 @@ class Judge:
         if self._detector is None:
             self._detector = self._create_detector()
             self._recall(self._detector)
-        # A metric that was dropped with a finding is not missing. Corrected metrics do not explain a missing metric.
-        known = [
-            finding
-            for finding in fetched.findings
-            if finding.action != Action.CLAMPED and finding.kind is not Kind.BAD_LABEL
-        ]
+        # A metric that was dropped with a finding is not missing.
+        known = [finding for finding in fetched.findings if finding.kind is not Kind.BAD_LABEL]
         try:
             judged, findings = self._detector.judge(
                 fetched.timestamp, fetched.snapshots, fetched.newest, known, fetched.second_source

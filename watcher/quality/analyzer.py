@@ -27,10 +27,10 @@ _ROUNDING_PERCENT = 1e-6  # rounding error in a sum of floats around 0
 def clean(nodes: Mapping[str, NodeMetrics], window: str) -> tuple[dict[str, NodeMetrics], list[Finding]]:
     """Remove invalid metrics and labels from a fetch.
 
-    Values that are not finite numbers are dropped. Values outside 0 to 100 percent are clamped to this range if they
-    are outside by at most ``SLACK_PERCENT``, else dropped. Standard deviations without an average, labels that are not
-    text, nodes with invalid names and nodes without remaining metrics are dropped, too. If a node has two metrics with
-    the same name and operator, the first is used.
+    Values that are not finite numbers, values below 0, and values more than ``SLACK_PERCENT`` above 100 percent are
+    dropped. Values slightly above 100 become 100, and rounding errors below 0 become 0. Standard deviations without an
+    average, labels that are not text, nodes with invalid names and nodes without remaining metrics are dropped, too. If
+    a node has two metrics with the same name and operator, the first is used.
 
     Args:
         nodes: node name to metrics, as fetched.
@@ -159,11 +159,8 @@ def _good_metrics(node: str, metrics: tuple[Metric, ...], window: str, findings:
         elif not math.isfinite(value):
             message = f"{metric.operator} is {value}"
             findings.append(Finding(Kind.NOT_FINITE, message, window, node, metric.name, Action.DROPPED))
-        elif -SLACK_PERCENT <= value <= 100 + SLACK_PERCENT:
-            # Above 100 the node is full either way; below 0 its true load is unknown, so there is a finding.
-            if value < -_ROUNDING_PERCENT:
-                message = f"{metric.operator} is {value:g} percent of capacity; 0 is used instead"
-                findings.append(Finding(Kind.OUT_OF_RANGE, message, window, node, metric.name, Action.CLAMPED))
+        elif -_ROUNDING_PERCENT <= value <= 100 + SLACK_PERCENT:
+            # Above 100 the node is full either way; below 0 its true load is unknown, and 0 would attract all pods.
             yield Metric(metric.name, metric.type, metric.operator, metric.rollup, min(100.0, max(0.0, value)))
         else:
             message = f"{metric.operator} is {value:g} percent of capacity; is the query's scale right?"

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from watcher.model import AVERAGES, SLACK_PERCENT, Operator
 from watcher.quality.analyzer import is_node_name
 from watcher.windows.past_metrics import PastMetrics
+from watcher.windows.sample_range import LOWEST_PERCENT
 
 
 def clean_past(past: PastMetrics, max_nodes: int) -> PastMetrics:
@@ -31,5 +32,5 @@ def clean_past(past: PastMetrics, max_nodes: int) -> PastMetrics:
 
 def _percentages(values: NDArray[np.float64]) -> NDArray[np.float64]:
     with np.errstate(invalid="ignore"):
-        possible = (values >= -SLACK_PERCENT) & (values <= 100 + SLACK_PERCENT)
+        possible = (values >= LOWEST_PERCENT) & (values <= 100 + SLACK_PERCENT)
         return np.where(possible, np.clip(values, 0, 100), np.nan)

@@ -97,7 +97,7 @@ class Expression:
         return f"{self._at()}[{window}]" if self.is_selector() else f"({self._at()})[{window}:{step}]"
 
     def separate(self, window: str, step: str) -> str:
-        """Return PromQL for the samples of each series in a window, as far as it is known, with placeholders."""
+        """Return PromQL for the samples of each series in a window, or of their join if ``each`` is unknown."""
         return f"({self.each})[{window}:{step}]" if self.each and not self.is_selector() else self.samples(window, step)
 
     def rates(self, window: str, end: int) -> str:
