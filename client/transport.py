@@ -94,11 +94,7 @@ class Transport:
         self._session.close()
 
     def _try(
-        self,
-        path: str,
-        params: Mapping[str, str | None] | None,
-        headers: Mapping[str, str] | None,
-        deadline: Deadline,
+        self, path: str, params: Mapping[str, str | None] | None, headers: Mapping[str, str] | None, deadline: Deadline
     ) -> requests.Response:
         try:
             seconds = deadline.remaining_seconds()

@@ -50,10 +50,7 @@ class KubeConfig:
                 configuration = client.Configuration()
                 try:
                     config.load_kube_config(  # type: ignore[no-untyped-call]
-                        str(self._file),
-                        context=self._context,
-                        client_configuration=configuration,
-                        persist_config=False,
+                        str(self._file), context=self._context, client_configuration=configuration, persist_config=False
                     )
                 except Exception as error:  # the package documents no exceptions, and its parts raise many
                     raise InvalidApiServerConfig(f"{self._file} cannot be used: {error} ({self._option})") from error

@@ -12,12 +12,7 @@ class TlsContext:
     """TLS settings of a server. Certificates are read again when their files change."""
 
     def __init__(
-        self,
-        certificate: Path,
-        key: Path | None = None,
-        client_ca_file: Path | None = None,
-        *,
-        section: str = "server",
+        self, certificate: Path, key: Path | None = None, client_ca_file: Path | None = None, *, section: str = "server"
     ) -> None:
         """Read the certificates.
 

@@ -18,13 +18,7 @@ from scoring.arguments import check_arguments
 from scoring.arrays import Bools, Int64s
 from scoring.normalization import scaled_to_highest
 from scoring.plugins.base import EVERY_ROW, Rows, Terms, WithoutNodeTerms
-from scoring.plugins.filtering import (
-    ClusterEvent,
-    Dependence,
-    FilterPlugin,
-    FilterVerdict,
-    unresolvable_everywhere,
-)
+from scoring.plugins.filtering import ClusterEvent, Dependence, FilterPlugin, FilterVerdict, unresolvable_everywhere
 from scoring.table.node_table import NodeTable
 
 _NOT_SELECTED = "node(s) didn't match Pod's node affinity/selector"

@@ -8,13 +8,7 @@ from typing import ClassVar
 
 from runtime.kubernetes.objects import Pod
 from scoring.plugins.base import EVERY_ROW, Rows
-from scoring.plugins.filtering import (
-    ClusterEvent,
-    Dependence,
-    FilterPlugin,
-    FilterVerdict,
-    unresolvable_everywhere,
-)
+from scoring.plugins.filtering import ClusterEvent, Dependence, FilterPlugin, FilterVerdict, unresolvable_everywhere
 from scoring.table.node_table import NodeTable
 
 

@@ -18,13 +18,7 @@ from runtime.kubernetes.objects import Pod
 from scoring.arrays import Int64s
 from scoring.normalization import MAX_NODE_SCORE, inverted
 from scoring.plugins.base import EVERY_ROW, Rows, Terms, WithoutNodeTerms
-from scoring.plugins.filtering import (
-    ClusterEvent,
-    Dependence,
-    FilterPlugin,
-    FilterVerdict,
-    unresolvable_everywhere,
-)
+from scoring.plugins.filtering import ClusterEvent, Dependence, FilterPlugin, FilterVerdict, unresolvable_everywhere
 from scoring.table.node_table import NodeTable
 
 

@@ -39,10 +39,7 @@ class ServiceConnection:
 
 
 def examine_service(
-    connection: ServiceConnection,
-    service: str,
-    example: str,
-    examine: Callable[[BoundedSession, str], Iterator[Check]],
+    connection: ServiceConnection, service: str, example: str, examine: Callable[[BoundedSession, str], Iterator[Check]]
 ) -> Iterator[Check]:
     """Yield the steps of the connection, then those of the service; stop after a failed step that rules out the next.
 

@@ -13,12 +13,7 @@ from watcher.settings import ProviderSettings, Settings, without_credentials
 #: The settings of each provider, in addition to its address, that select the cluster or the nodes.
 _SELECTING = {
     "Prometheus": ("prometheus.matchers",),
-    "InfluxDB": (
-        "influxdb.database",
-        "influxdb.retention_policy",
-        "influxdb.organization",
-        "influxdb.bucket",
-    ),
+    "InfluxDB": ("influxdb.database", "influxdb.retention_policy", "influxdb.organization", "influxdb.bucket"),
     "SignalFx": ("signalfx.cluster_dimension", "signalfx.cluster_name"),
     "Datadog": ("datadog.cluster_tag", "datadog.cluster_name"),
     "KubernetesMetricsServer": ("metrics_server.node_selector",),

@@ -9,12 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from runtime import duration
 from runtime.errors import quoted
@@ -289,8 +284,7 @@ class DashboardSettings(Section):
     """Settings of the dashboard for browsers, which needs the extra ``dashboard``."""
 
     enabled: bool = Field(
-        True,
-        description="redirect browsers that open / to the dashboard, which is loaded at the first visit",
+        True, description="redirect browsers that open / to the dashboard, which is loaded at the first visit"
     )
     cluster: bool = Field(
         False,

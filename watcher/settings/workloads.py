@@ -52,8 +52,7 @@ class WorkloadSettings(Section):
         "0 reads nothing",
     )
     rule: RuleName = Field(
-        "vpa",
-        description="rule of recommended requests: vpa, the 90th percentile of CPU use, or krr, the 95th",
+        "vpa", description="rule of recommended requests: vpa, the 90th percentile of CPU use, or krr, the 95th"
     )
 
     def budget(self) -> Budget:

@@ -25,12 +25,7 @@ from trimaran.scheduler.plugins.arguments import finish, whole_number
 from trimaran.scheduler.plugins.preemption.aggregate_constraints import NO_BOUNDS, AggregateConstraints
 from trimaran.scheduler.plugins.preemption.lowest_priorities import LowestPriorities
 from trimaran.scheduler.plugins.preemption.shared_nodes import OwnNodes
-from trimaran.scheduler.plugins.preemption.victims import (
-    NO_VICTIMS,
-    Candidate,
-    DominatedCandidate,
-    VictimSearch,
-)
+from trimaran.scheduler.plugins.preemption.victims import NO_VICTIMS, Candidate, DominatedCandidate, VictimSearch
 
 _LATE_SECONDS = 60.0  # by which a watch may be late
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
@@ -116,11 +111,7 @@ class DefaultPreemption(PostFilterPlugin):
         self._decided: dict[str, tuple[Preemption, float]] = {}  # with its time, by the uid of the pending pod
 
     def post_filter(
-        self,
-        pod: Pod,
-        nodes: NodeTable,
-        verdicts: Mapping[str, FilterVerdict],
-        now: float,
+        self, pod: Pod, nodes: NodeTable, verdicts: Mapping[str, FilterVerdict], now: float
     ) -> Preemption | Rejection:
         """Return the victims and their node, or why preemption cannot help.
 
