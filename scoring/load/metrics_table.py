@@ -125,7 +125,7 @@ class MetricsTable:
             ValueError: a value is NaN or infinite; the message names node, metric and operator.
         """
         names = nodes.names
-        snapshot = _as_listed(snapshot, names)
+        snapshot = as_listed(snapshot, names)
         columns = NodeColumns.of(snapshot.data)
         start = np.full(len(names), snapshot.window.start, np.int64)
         end = np.full(len(names), snapshot.window.end, np.int64)
@@ -195,7 +195,7 @@ class MetricsTable:
         nodes = NodeTable(map(Node, names))
         if self.source is None:
             return type(self).empty(nodes)
-        data = _as_listed(self.source, names).data
+        data = as_listed(self.source, names).data
         metrics_by_node = {name: data[name] for name in names if name in data}
         return type(self).align(replace(self.source, data=metrics_by_node), nodes, as_received=self.as_received)
 
@@ -220,7 +220,7 @@ def _nothing(size: int) -> MeasuredUse:
     return MeasuredUse(valid=false, average=zero, deviation=zero, averaged=false, first=zero, last=zero, percentiles={})
 
 
-def _as_listed(snapshot: WatcherMetrics, names: Sequence[str]) -> WatcherMetrics:
+def as_listed(snapshot: WatcherMetrics, names: Sequence[str]) -> WatcherMetrics:
     """Return the snapshot with the names of listed nodes for those that it has in another case.
 
     Nodes of Kubernetes have lower-case names, while agents may report host names such as ``aks-pool-vmss00000A``.

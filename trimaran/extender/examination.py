@@ -40,8 +40,8 @@ def _steps(status: Mapping[str, Any]) -> Iterator[Check]:
             f"{metrics['nodes']} nodes from {metrics['source'] or 'a source without a name'}, "
             f"window {metrics['window']}, {metrics['age_seconds']} s old"
         )
-        problem = f"{message}; the last refresh failed: {metrics['failure']}" if metrics["failure"] else ""
-        yield _step("metrics", problem, message, "extender.watcher")
+        failed = f"{message}; the last refresh failed: {metrics['failure']}" if metrics["failure"] else ""
+        yield _step("metrics", metrics.get("problem") or failed, message, "extender.watcher")
     else:
         yield _step("metrics", metrics["failure"], "", "extender.watcher")
     kubernetes = status["kubernetes"]

@@ -8,6 +8,7 @@ from flask import Blueprint, Response
 from client import ClientError, Collector
 from runtime.server import responses
 from runtime.server.flask_app import flask_response
+from trimaran.cluster.measured_nodes import why_unmeasured
 from trimaran.cluster.view import ClusterView
 from trimaran.extender import STATUS
 from trimaran.extender.prioritizer import Prioritizer
@@ -94,13 +95,16 @@ class ExtenderStatus:
         try:
             snapshot = self._metrics.snapshot()
         except ClientError as error:
-            return {"nodes": 0, "age_seconds": None, "window": "", "source": "", "failure": str(error)}
+            return {"nodes": 0, "age_seconds": None, "window": "", "source": "", "failure": str(error), "problem": ""}
+        with self._view.reading() as table:
+            problem = why_unmeasured(table.names, snapshot)
         return {
             "nodes": len(snapshot.data),
             "age_seconds": round(snapshot.age_seconds, 1),
             "window": snapshot.window.duration,
             "source": snapshot.source,
             "failure": snapshot.failure,
+            "problem": problem,
         }
 
 

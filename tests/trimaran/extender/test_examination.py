@@ -68,6 +68,12 @@ def test_a_healthy_extender_passes_all_steps(kubernetes: FakeKubernetes, tmp_pat
         bad = pod("bad", "node-2")
         kubernetes.put("pods", {**bad, "spec": {**bad["spec"], "overhead": {"cpu": "much"}}})
         unknown = wait_until(lambda: "FAIL" in (text := doctor(url).output) and text, "the pod is known")
+        for number in (1, 2, 3):
+            kubernetes.delete("nodes", node(f"node-{number}"))
+        kubernetes.put("nodes", node("worker"))
+        other = wait_until(lambda: "FAIL  extender: metrics" in (text := doctor(url).output) and text, "it is known")
+    failed = next(line for line in other.splitlines() if line.startswith("FAIL  extender: metrics"))
+    assert "none of the 1 nodes of the cluster, such as worker, but 3 others, such as node-1; is it for" in failed
     assert "objects: 1 nodes or pods cannot be read, and are not counted: default/bad: " in unknown
     assert "free CPU and memory of 1 nodes are not known: node-2: pod default/bad cannot be read" in unknown
     lines = dict(

@@ -3,7 +3,8 @@
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,14 +12,18 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
-from support.servers import reply, serving
+from support.servers import Service, reply, serving
+from support.waiting import wait_until
 
+from client import connect
 from runtime.kubernetes.constraints import Taint
 from runtime.kubernetes.objects import Node, Pod
+from scoring import FallbackPolicy
 from trimaran.cli.main import main
 from trimaran.scheduler.profiles.configuration import default_document, read_setup
 from trimaran.scheduler.service.event_queue import EventQueue
 from trimaran.scheduler.service.examination import _steps
+from trimaran.scheduler.service.load_reader import LoadReader
 from trimaran.scheduler.service.status import LiveStatus
 
 ROOT = Path(__file__).parents[3]
@@ -157,6 +162,23 @@ def test_a_file_without_a_load_plugin_is_not_scored_by_load(running: Running) ->
     assert gangs
     scheduler = read_setup(yaml.safe_load(gangs[1])).scheduler(seed=0)
     assert [profile.reads_load for profile in scheduler.profiles.values()] == [True]
+
+
+def test_a_watcher_of_other_nodes_is_a_problem(running: Running, watch: Callable[..., Service]) -> None:
+    """The load is not known where the watcher measures no node of the cluster."""
+    watcher = watch("--provider", "Fake")
+    watcher.wait_for("/watcher")
+    with closing(LoadReader(connect(watcher.url), 60, 0, FallbackPolicy())) as reader:
+        reader.start()
+
+        def why() -> str:
+            reader.update(running.scheduler)
+            return reader.why_unknown
+
+        wait_until(lambda: "none of the 2 nodes of the cluster, such as a, but 3 others" in why(), "it was read")
+        running.scheduler.replace_nodes([Node("Node-1"), Node("b")], 0.0)
+        reader._judged_at = float("-inf")
+        assert why() == ""
 
 
 def test_a_waiting_replica_and_shadow_have_no_nodes(running: Running) -> None:

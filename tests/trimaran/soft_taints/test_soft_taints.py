@@ -220,6 +220,21 @@ def test_taints_end_in_an_outage() -> None:
     assert bench.hot() == set()
 
 
+def test_metrics_of_other_nodes_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A watcher for another cluster leaves one line; names in another case are those of the cluster's nodes."""
+    bench = Bench(("a", "b"))
+    for loads in ({"other": 95.0}, {"others": 95.0}):
+        bench.run_cycle(loads)
+    assert [record.__dict__["error"] for record in caplog.records] == [
+        f"the watcher measures none of the 2 nodes of the cluster, such as a, but 1 others, such as {name}; "
+        "is it for another cluster?"
+        for name in ("other", "others")
+    ]
+    for seconds in (30, 300):
+        bench.run_cycle({"A": 95.0, "b": 10.0}, seconds)
+    assert bench.hot() == {"a"}
+
+
 def test_an_outage_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """Cycles without metrics are logged at the first one and after a minute, and once when there are metrics again."""
     caplog.set_level("INFO")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from client import ClientError, Collector, WatcherClient
 from scoring import FallbackPolicy, UseLevels
+from trimaran.cluster.measured_nodes import why_unmeasured
 from trimaran.cluster.workload_use import WorkloadUse
 from trimaran.scheduler.framework.scheduler import Scheduler
 
@@ -65,7 +66,6 @@ class LoadReader:
         snapshot: WatcherMetrics | None = None
         try:
             snapshot = self._collector.snapshot()
-            self.why_unknown = ""
         except ClientError as error:
             self.why_unknown = str(error)
         levels = None if self._use is None else self._use.levels()
@@ -73,5 +73,7 @@ class LoadReader:
         now = self._clock()
         if data is self._used[0] and levels is self._used[1] and abs(now - self._judged_at) < _JUDGE_SECONDS:
             return
+        if snapshot is not None:
+            self.why_unknown = why_unmeasured(scheduler.state.table.names, snapshot)
         scheduler.use_load(self._policy.judge(scheduler.state.table, snapshot, now), levels)
         self._used, self._judged_at = (data, levels), now
