@@ -6,6 +6,7 @@ from pathlib import Path
 
 from control_plane.cluster import ControlPlane
 from control_plane.moving import QUICK, RebalancerProcess
+from control_plane.node_writer import Writer
 from control_plane.processes import Process, numbered
 
 ROOT = Path(__file__).parents[2]
@@ -53,6 +54,21 @@ class Earlier:
     def rebalancer(self, cluster: ControlPlane, watcher: str, *, server: str = "") -> RebalancerProcess:
         """Start its rebalancer in mode act, with the rights of today's manifests."""
         return _EarlierRebalancer(self, cluster, watcher, server)
+
+    def node_writer(self, cluster: ControlPlane, watcher: str, token: str) -> Writer:
+        """Start its ``trimaran nodes``, which writes taints."""
+        return _EarlierWriter(self, cluster, watcher, token)
+
+
+class _EarlierWriter(Writer):
+    def __init__(self, earlier: Earlier, cluster: ControlPlane, watcher: str, token: str) -> None:
+        command = earlier.command(
+            "-m", "trimaran", "nodes", "--taints", "--windows", "15m", "--watcher", watcher, "--port", "0",
+            "--kube-config", str(cluster.kubeconfig("nodes", token=token)),
+        )  # fmt: skip
+        for name, value in {"interval_seconds": 0.5, "lease_seconds": 3, "min_hot_seconds": 1}.items():
+            command += ["--set", f"nodes.{name}={value}"]
+        self.process = Process(command, numbered(cluster.folder, "earlier.log"))
 
 
 class _EarlierRebalancer(RebalancerProcess):

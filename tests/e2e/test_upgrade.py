@@ -13,11 +13,14 @@ from typing import Any
 
 import pytest
 import requests
+from control_plane import node_writer
 from control_plane.cluster import ControlPlane
 from control_plane.earlier import Earlier
+from control_plane.manifests import node
 from control_plane.moving import APPS, HOT, LEDGER, PodUse, RebalancerProcess, hot_cluster, ledger, noted, ready
 from control_plane.processes import Process
 from control_plane.relay import Relay
+from control_plane.rights import grant_rights
 from support.servers import wait_until
 
 from trimaran.rebalancer.brake import BrakeReason
@@ -25,6 +28,7 @@ from trimaran.rebalancer.ledger import Brake, Ledger
 
 pytestmark = pytest.mark.e2e
 
+_NEWEST = "trimaran_nodes_metrics_timestamp_seconds"
 _MOST = 3  # moves an hour, by the settings of both versions
 
 
@@ -39,6 +43,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """Run a cluster with a hot node."""
     with hot_cluster(tmp_path_factory.mktemp("upgrade")) as cluster:
         yield cluster
+
+
+class CoolNodes(PodUse):
+    """A made-up watcher of nodes with little load."""
+
+    def loads(self) -> dict[str, float]:
+        """Return the CPU load of each node, percent."""
+        return dict.fromkeys(super().loads(), 10.0)
 
 
 class Evictions:
@@ -63,6 +75,37 @@ class Evictions:
                 victim, self._victim = self._victim, None
                 victim.process.kill()
                 self._killed.set()
+
+
+def test_a_taint_stands_over_an_upgrade_and_a_rollback(cluster: ControlPlane, earlier: Earlier) -> None:
+    """The next writer leaves the taint of the version before on the hot node, and the last one removes it."""
+    grant_rights(cluster, node_writer.MANIFEST)
+    for name in ("node-8", "node-9"):  # of three nodes none may be hot, as at most a quarter is tainted
+        cluster.api.create(node(name, "8", "32Gi"))
+        cluster.api.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": True}})
+    token = cluster.service_account("trimaran", "trimaran-nodes").token
+
+    def taints() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = cluster.api.get(f"/api/v1/nodes/{HOT}")["spec"].get("taints", [])
+        return found
+
+    with PodUse(cluster) as watcher:
+        first = earlier.node_writer(cluster, watcher.url, token).wait()
+        set_by_first = wait_until(taints, "the hot node is tainted")
+        first.process.terminate()
+        for start in (node_writer.Writer, earlier.node_writer):
+            writer = start(cluster, watcher.url, token).wait()
+            writer.process.wait_until(lambda each=writer: each.metric("trimaran_nodes_writes_here"), "it leads")
+            seen = writer.metric(_NEWEST)
+            writer.process.wait_until(
+                lambda each=writer, at=seen: each.metric(_NEWEST) > at + 1, "it runs a cycle more"
+            )
+            assert taints() == set_by_first
+            writer.process.terminate()
+    with CoolNodes(cluster) as watcher:
+        writer = node_writer.Writer(cluster, watcher.url, token)
+        writer.process.wait_until(lambda: not taints(), "the node has cooled, and today's version removes the taint")
+        writer.process.terminate()
 
 
 def rests(rebalancer: RebalancerProcess) -> bool:
@@ -177,9 +220,9 @@ def test_a_day_of_history_outlives_an_upgrade_and_a_rollback(earlier: Earlier, t
         with Process(command, log) as watcher:
             served = requests.get(f"{watcher.url}/history", params={"since": "23h", "step": "5m"}, timeout=60).json()
         (series,) = (each for each in served["series"] if (each["type"], each["operator"]) == ("CPU", "AVG"))
-        for node, values in zip(served["nodes"], series["values"], strict=True):
+        for name, values in zip(served["nodes"], series["values"], strict=True):
             day = {served["start"] + number * served["step"]: value for number, value in enumerate(values)}
-            kept = recorded.setdefault(node, day)
+            kept = recorded.setdefault(name, day)
             known = [at for at, value in kept.items() if value is not None and at in day]
             assert len(known) > 250
             assert [day[at] for at in known[:250]] == [kept[at] for at in known[:250]]
