@@ -25,6 +25,7 @@ from watcher.history import Steps
 from watcher.model import WatcherMetrics
 from watcher.store import Store
 from watcher.usage.learn.learner_state import load_state
+from watcher.usage.store import UsageTables
 
 FILES = Path(__file__).parents[1] / "data/earlier"
 AT = 1_795_000_200  # Unix seconds of the newest measurement
@@ -116,10 +117,10 @@ def test_the_store_keeps_everything(tmp_path: Path) -> None:
         assert (snapshot.timestamp, sorted(snapshot.data)) == (AT, [f"node-{number}" for number in (1, 2, 3, 4)])
         history = store.load_history(["Fake"], Steps(AT - 3600, 60, 61), None, None, None, AT + 60)
         assert len(history.series) == 4
-        learner = load_state(store.load_workloads("Fake"), 100)
+        learner = load_state(UsageTables(store, "Fake").load_state(), 100)
         learned = {key.workload for key in learner.keys}
         assert len(learned) == 4
         assert Workload("shop", "Deployment", "web-0") in learned
-        assert len(store.load_pod_use("Fake").pods) == 12
+        assert len(UsageTables(store, "Fake").load_pods().pods) == 12
     finally:
         store.close()

@@ -13,6 +13,7 @@ from watcher.usage.learn.learner import WorkloadLearner
 from watcher.usage.learn.learner_state import save_state
 from watcher.usage.learn.use_round import UseRound
 from watcher.usage.sources.pods import ContainerResources, PodKey, PodTemplate, RunningPod
+from watcher.usage.store import UsageTables
 from watcher.windows.container_use import ContainerUse
 from watcher.workload_table import ContainerKey
 
@@ -60,7 +61,9 @@ def fill_workloads(path: Path, count: int, until: int, seed: int = 7) -> list[Wo
             )
         )  # fmt: skip
     store = Store(path)
-    store.save_workloads("Fake", lambda stored: {**save_state(learner, stored), PART: _totals(learner, until).part()})
+    UsageTables(store, "Fake").save_state(
+        lambda stored: {**save_state(learner, stored), PART: _totals(learner, until).part()}
+    )
     store.close()
     return workloads
 
@@ -83,7 +86,7 @@ def fill_pods(path: Path, workloads: Sequence[Workload], nodes: int, until: int,
         )  # fmt: skip
         changes = day.observe(use, pods)
         assert changes is not None
-        store.save_pod_use("Fake", changes)
+        UsageTables(store, "Fake").save_pods(changes)
     store.close()
 
 

@@ -1,4 +1,4 @@
-"""Store of snapshots, history and samples in one local SQLite file; the only package with SQL."""
+"""Store of snapshots, history and samples in one local SQLite file, which also has the tables of pod use."""
 
 from watcher.store.store import Store
 

@@ -22,7 +22,6 @@ from watcher import wire
 from watcher.freshness import PRUNE_BATCH_SIZE
 from watcher.history import History, Steps
 from watcher.model import WatcherMetrics
-from watcher.store import pod_use, workload_state
 from watcher.store.file import StoreFile, is_corrupt
 from watcher.store.schema import HOUR, UNREADABLE, connect
 from watcher.windows.samples import SampleRound
@@ -125,7 +124,7 @@ class Store:
                 "window": window,
                 "timestamp": metrics.timestamp,
                 "source": metrics.source,
-                "origin": self._origins.get(metrics.source, ""),
+                "origin": self.origin(metrics.source),
                 "nodes": len(metrics.data),
                 "body": zlib.compress(encode(metrics), _COMPRESSION),
             }
@@ -140,11 +139,11 @@ class Store:
             if remembered is not None and self.keeps_history:
                 from watcher.store import history  # imports numpy, which is slow
 
-                origin = self._origins.get(remembered.source, "")
+                origin = self.origin(remembered.source)
                 keep_hours = math.ceil(self.keep_seconds / 3600)
                 history.add(db, remembered, origin, keep_hours=keep_hours, max_bytes=self._history_bytes)
 
-        self._write(write)
+        self.write(write)
 
     def load_snapshots(
         self, sources: Sequence[str], windows: Iterable[str], until: float = math.inf
@@ -160,7 +159,7 @@ class Store:
         found: dict[str, WatcherMetrics] = {}
         condition, values = self._origin_condition(sources)
         for window in windows:
-            with self._reading() as db:
+            with self.reading() as db:
                 # One row at a time: the snapshots of a day may not fit into memory.
                 for row in db.table("snapshots").rows_where(
                     f"{condition} and window = ? and timestamp <= ?", [*values, window, until],
@@ -178,7 +177,7 @@ class Store:
 
         Their age is unknown, so they must not be served: they were written while the system clock was ahead.
         """
-        self._write(lambda db: db.table("snapshots").delete_where("timestamp >= ?", [since]))
+        self.write(lambda db: db.table("snapshots").delete_where("timestamp >= ?", [since]))
 
     def load_history(
         self,
@@ -202,7 +201,7 @@ class Store:
         from watcher.store import history  # imports numpy, which is slow
 
         rows = history.HistoryRows({}, [], [], 0)
-        with self._reading() as db:
+        with self.reading() as db:
             rows = history.read(db, *self._origin_condition(sources), steps, node, type_, operator, until)
         return history.unpack(rows, steps)
 
@@ -215,14 +214,14 @@ class Store:
         from watcher.store import history  # imports numpy, which is slow
 
         found: set[tuple[str, str]] = set()
-        with self._reading() as db:
+        with self.reading() as db:
             found |= history.metrics(db, *self._origin_condition(sources))
         return found
 
     @property
     def keeps_history(self) -> bool:
         """True if there is a history: it is enabled, and the file can be used."""
-        return self._history_bytes > 0 and self._path is not None and not self._not_opened
+        return self._history_bytes > 0 and self.has_file
 
     def recorded_minutes(self, sources: Sequence[str], hour: int) -> "NDArray[np.bool_]":
         """Return which minutes of an hour the history has, shape (60,).
@@ -236,7 +235,7 @@ class Store:
         from watcher.store import history_gaps  # imports numpy, which is slow
 
         recorded = np.ones(HOUR, np.bool_)  # if the file cannot be read, nothing is filled
-        with self._reading() as db:
+        with self.reading() as db:
             recorded &= history_gaps.recorded_minutes(db, *self._origin_condition(sources), hour)
         return recorded
 
@@ -250,48 +249,7 @@ class Store:
         from watcher.store import history_gaps  # imports numpy, which is slow
 
         if self.keeps_history and past.series:
-            self._write(lambda db: history_gaps.fill(db, past, source, self._origins.get(source, "")))
-
-    def save_workloads(self, source: str, state: Callable[[set[str]], Mapping[str, bytes | None]]) -> None:
-        """Write the state of the learner of workloads in one transaction; without a file nothing is written.
-
-        Args:
-            source: name of the source of the measurements.
-            state: function that returns the state's parts by name, given the names of the stored parts; None keeps a
-                stored part.
-        """
-        origin = self._origins.get(source, "")
-        if self._path is None or self._not_opened:
-            return
-        stored: set[str] = set()
-        with self._reading() as db:
-            stored = workload_state.names(db, source, origin)
-        parts = state(stored)
-        self._write(lambda db: workload_state.replace(db, source, origin, parts))
-
-    def load_workloads(self, source: str) -> dict[str, bytes]:
-        """Return the parts of the state of the learner of workloads by name; empty if nothing is stored."""
-        parts: dict[str, bytes] = {}
-        with self._reading() as db:
-            parts |= workload_state.load(db, source, self._origins.get(source, ""))
-        return parts
-
-    def save_pod_use(self, source: str, changes: pod_use.PodUseChanges) -> None:
-        """Write the changes of the past use of pods in one transaction; without a file nothing is written.
-
-        Args:
-            source: name of the source of the measurements.
-            changes: the changes of one round.
-        """
-        if self._path is not None and not self._not_opened:
-            self._write(lambda db: pod_use.write(db, source, self._origins.get(source, ""), changes))
-
-    def load_pod_use(self, source: str) -> pod_use.StoredPodUse:
-        """Return the stored pods and the blocks of their past use; empty if nothing is stored."""
-        found: list[pod_use.StoredPodUse] = []
-        with self._reading() as db:
-            found.append(pod_use.load(db, source, self._origins.get(source, "")))
-        return found[0] if found else pod_use.StoredPodUse([], {})
+            self.write(lambda db: history_gaps.fill(db, past, source, self.origin(source)))
 
     def load_recent(self, window: str, limit: int, *sources: str) -> Iterator[WatcherMetrics]:
         """Yield the newest snapshots of a window, newest first; unreadable snapshots are left out.
@@ -302,7 +260,7 @@ class Store:
             sources: names of the sources whose snapshots are loaded.
         """
         bodies: list[bytes] = []
-        with self._reading() as db:
+        with self.reading() as db:
             condition, values = self._origin_condition(sources)
             rows = db.table("snapshots").rows_where(
                 f"{condition} and window = ?", [*values, window], select="body", order_by="timestamp desc", limit=limit
@@ -320,7 +278,7 @@ class Store:
         def write(db: Database) -> None:
             row = {
                 "source": source,
-                "origin": self._origins.get(source, ""),
+                "origin": self.origin(source),
                 "taken_at": samples.taken_at,
                 "body": body,
             }
@@ -329,12 +287,12 @@ class Store:
             # Also delete samples of the future: they remain after the clock was set back.
             db.table("samples").delete_where("taken_at > ?", [samples.taken_at])
 
-        self._write(write)
+        self.write(write)
 
     def load_samples(self, source: str, since: float) -> list[SampleRound]:
         """Return the rounds of samples of a source from ``since`` on, Unix seconds, oldest first."""
         rows: list[dict[str, Any]] = []
-        with self._reading() as db:
+        with self.reading() as db:
             condition, values = self._origin_condition([source])
             rows += db.table("samples").rows_where(
                 f"{condition} and taken_at >= ?", [*values, since], select="taken_at, body", order_by="taken_at"
@@ -354,7 +312,41 @@ class Store:
         Their timestamps are wrong: they were written while the system clock was ahead.
         """
         where = "source = ? and taken_at >= ?"
-        self._write(lambda db: db.table("samples").delete_where(where, [source, since]))
+        self.write(lambda db: db.table("samples").delete_where(where, [source, since]))
+
+    @property
+    def has_file(self) -> bool:
+        """True if there is a file that can be used, so that what is written survives a restart."""
+        return self._path is not None and not self._not_opened
+
+    def origin(self, source: str) -> str:
+        """Return the present origin of a source: text that identifies the system that it reads."""
+        return self._origins.get(source, "")
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Database]:
+        """Lock the database for the queries of the ``with`` block.
+
+        An error of the database is logged and ends the block, so set a result for that case before the block.
+        """
+        with self._lock:
+            try:
+                yield self._db
+            except UNREADABLE as error:
+                _log.error("the store cannot be read", extra={"path": str(self._path), "error": str(error)})
+
+    def write(self, action: Callable[[Database], object]) -> None:
+        """Run an action on the database in one transaction; a failure is logged."""
+        with self._lock:
+            self._reopen()
+            error = self._try(action)
+            if error is not None and is_corrupt(error) and self._file is not None and not self._not_opened:
+                self._change_file(error)
+                error = self._try(action)
+            failure = "" if error is None else str(error) or repr(error)
+            if failure and failure != self._not_written:
+                _log.error("the store cannot be written", extra={"path": str(self._path), "error": failure})
+            self._not_written = failure
 
     def reopen(self) -> None:
         """Open the file again if it was removed or replaced, or could not be opened. Every write does this first."""
@@ -375,7 +367,7 @@ class Store:
         Rows without an origin, from earlier versions, are included.
         """
         condition = " or ".join(["source = ? and (origin is null or origin = ?)"] * len(sources))
-        return f"({condition})", [each for source in sources for each in (source, self._origins.get(source, ""))]
+        return f"({condition})", [each for source in sources for each in (source, self.origin(source))]
 
     def _prune(self, db: Database, now: float) -> None:
         table = db.table("snapshots")
@@ -383,7 +375,7 @@ class Store:
         # After the clock was set back, snapshots of the future remain; they would be loaded at every restart.
         table.delete_where("timestamp > ?", [now])
         # Older snapshots are only needed after a restart; without a file, keep only the newest.
-        allowed = 0 if self._path is None or self._not_opened else self._max_bytes
+        allowed = self._max_bytes if self.has_file else 0
         size, excess = 0, None
         sizes = "select timestamp, sum(length(body)) from snapshots group by timestamp order by timestamp desc"
         for timestamp, length in db.execute(sizes):
@@ -393,26 +385,6 @@ class Store:
                 break
         if excess is not None:
             table.delete_where("timestamp <= ?", [excess])
-
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[Database]:
-        with self._lock:
-            try:
-                yield self._db
-            except UNREADABLE as error:
-                _log.error("the store cannot be read", extra={"path": str(self._path), "error": str(error)})
-
-    def _write(self, action: Callable[[Database], object]) -> None:
-        with self._lock:
-            self._reopen()
-            error = self._try(action)
-            if error is not None and is_corrupt(error) and self._file is not None and not self._not_opened:
-                self._change_file(error)
-                error = self._try(action)
-            failure = "" if error is None else str(error) or repr(error)
-            if failure and failure != self._not_written:
-                _log.error("the store cannot be written", extra={"path": str(self._path), "error": failure})
-            self._not_written = failure
 
     def _try(self, action: Callable[[Database], object]) -> Exception | None:
         try:

@@ -21,6 +21,7 @@ from watcher.usage.learn.use_round import use_round
 from watcher.usage.recommend.recommendation import recommend
 from watcher.usage.sources.known_autoscalers import KnownAutoscalers
 from watcher.usage.sources.pods import ContainerResources, ContainerRestart, PodKey, PodTemplate, RunningPod, Workload
+from watcher.usage.store import UsageTables
 from watcher.windows.container_use import ContainerUse
 
 WEB = Workload("shop", "Deployment", "web")
@@ -102,7 +103,7 @@ def test_a_restarted_watcher_continues(path):
         assert states(learning) == states(running)
         store.close()
         store = Store(path)
-    assert len(store.load_workloads("x")) == 5  # the present part, the totals, and three past days
+    assert len(UsageTables(store, "x").load_state()) == 5  # the present part, the totals, and three past days
     store.close()
 
 
@@ -111,7 +112,7 @@ def test_a_store_without_a_file_keeps_nothing():
     store = Store(None)
     learning = WorkloadLearning(store, "x")
     learning.observe(*measured(0))
-    assert store.load_workloads("x") == {}
+    assert UsageTables(store, "x").load_state() == {}
     assert len(learning.table()) > 10
     store.close()
 
@@ -154,7 +155,7 @@ def test_a_file_without_the_table_is_migrated(path):
     connection.close()
     store = Store(path)
     WorkloadLearning(store, "x").observe(*measured(0))
-    assert (store.set_aside, store.failure, len(store.load_workloads("x"))) == (None, "", 2)
+    assert (store.set_aside, store.failure, len(UsageTables(store, "x").load_state())) == (None, "", 2)
     store.close()
 
 

@@ -20,6 +20,7 @@ from watcher.store import Store
 from watcher.usage.history.persistent_pod_use import PodUseKeeping
 from watcher.usage.history.pod_day import PodUseDay
 from watcher.usage.sources.pods import PodKey
+from watcher.usage.store import UsageTables
 from watcher.wire import WireError
 from watcher.wire.pod_use import decode_pod_use, encode_pod_use
 
@@ -147,8 +148,8 @@ def test_a_gone_pod_keeps_its_use_for_a_day(path):
         kept.observe(use_of_pods(BEGIN + step * ROUND, ("new", "main", 2, 1)), pods)
         assert kept.table(["n1"]).uids == ["uid-new"]
         assert (kept.table([], ["uid-old"]).uids == ["uid-old"]) is (step < STEPS)
-    assert [row[1] for row in store.load_pod_use("x").pods] == ["uid-new"]
-    assert len(store.load_pod_use("x").blocks) == 2  # the hour of the first round is a day old
+    assert [row[1] for row in UsageTables(store, "x").load_pods().pods] == ["uid-new"]
+    assert len(UsageTables(store, "x").load_pods().blocks) == 2  # the hour of the first round is a day old
     store.close()
 
 
@@ -181,7 +182,7 @@ def test_a_clock_that_is_set_back_begins_again(path):
     for at in (BEGIN + 10 * 86400, BEGIN + 10 * 86400 - 600, BEGIN):
         kept.observe(use_of_pods(at, ("web", "main", 1, 1)), pods)
     assert kept.table(["n1"]).timestamp == BEGIN
-    assert list(store.load_pod_use("x").blocks) == [BEGIN // 3600 - 1]
+    assert list(UsageTables(store, "x").load_pods().blocks) == [BEGIN // 3600 - 1]
     assert same(kept.table(NODES), keeping(store).table(NODES)) == []
     store.close()
 
@@ -195,7 +196,7 @@ def test_another_origin_has_pods_of_its_own(path):
         kept.observe(use_of_pods(BEGIN + step * ROUND, (origin, "main", 1, 1)), pods)
         store.close()
     store = Store(path, origins={"x": "east"})
-    assert (store.load_pod_use("x").pods, store.load_pod_use("x").blocks) == ([], {})
+    assert (UsageTables(store, "x").load_pods().pods, UsageTables(store, "x").load_pods().blocks) == ([], {})
     store.close()
 
 
@@ -210,7 +211,7 @@ def test_a_restarted_watcher_continues(path, seconds):
         uids = [f"uid-{pod}" for pod in range(60)]
         assert same(kept.table(NODES, uids), running.table(NODES, uids)) == []
     assert len(kept.table(NODES, uids)) > 20
-    assert len(store.load_pod_use("x").blocks) <= 25
+    assert len(UsageTables(store, "x").load_pods().blocks) <= 25
     store.close()
 
 
@@ -245,7 +246,7 @@ def test_a_file_of_the_previous_version_is_migrated(path):
     connection.close()
     store = Store(path)
     keeping(store).observe(*pod_round(0))
-    assert (store.set_aside, store.failure, len(store.load_pod_use("x").blocks)) == (None, "", 1)
+    assert (store.set_aside, store.failure, len(UsageTables(store, "x").load_pods().blocks)) == (None, "", 1)
     store.close()
 
 

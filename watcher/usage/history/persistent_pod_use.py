@@ -5,27 +5,17 @@ A round is written in one transaction. After a kill the use in all complete roun
 
 import threading
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+
+from watcher.store import Store
+from watcher.usage.store import UsageTables
 
 if TYPE_CHECKING:
     from runtime.kubernetes.workloads import Workload
     from watcher.pod_use_table import Float64s, PodUseTable
-    from watcher.store.pod_use import PodUseChanges, StoredPodUse
     from watcher.usage.history.pod_day import PodUseDay
     from watcher.usage.sources.pods import RunningPods
     from watcher.windows.container_use import ContainerUse
-
-
-class PodUseStore(Protocol):
-    """Part of the watcher's store that holds the past use of pods."""
-
-    def save_pod_use(self, source: str, changes: "PodUseChanges") -> None:
-        """Write the changes of a round in one transaction."""
-        ...
-
-    def load_pod_use(self, source: str) -> "StoredPodUse":
-        """Return the stored pods and blocks."""
-        ...
 
 
 class PodUseKeeping:
@@ -37,8 +27,8 @@ class PodUseKeeping:
         courses: returns the mean use of a pod of each workload in each hour of the day.
     """
 
-    def __init__(self, store: PodUseStore, source: str, courses: "Callable[[], Mapping[Workload, Float64s]]") -> None:
-        self._store, self._source, self._courses = store, source, courses
+    def __init__(self, store: Store, source: str, courses: "Callable[[], Mapping[Workload, Float64s]]") -> None:
+        self._tables, self._courses = UsageTables(store, source), courses
         self._lock = threading.Lock()
         self._loaded: PodUseDay | None = None
 
@@ -47,7 +37,7 @@ class PodUseKeeping:
         with self._lock:
             changes = self._day().observe(use, pods)
             if changes is not None:
-                self._store.save_pod_use(self._source, changes)
+                self._tables.save_pods(changes)
 
     def table(self, nodes: Collection[str], uids: Collection[str] = ()) -> "PodUseTable":
         """Return the use of the pods on some nodes, and of some further pods, over the last day."""
@@ -61,5 +51,5 @@ class PodUseKeeping:
             from watcher.usage.history.pod_day import PodUseDay  # imports numpy, which is slow
 
             self._loaded = PodUseDay()
-            self._loaded.restore(self._store.load_pod_use(self._source))
+            self._loaded.restore(self._tables.load_pods())
         return self._loaded

@@ -9,13 +9,13 @@ import numpy as np
 
 from runtime.kubernetes.workloads import Workload
 from watcher.pod_use_table import HOURS, STEP_SECONDS, STEPS, Float16s, Float64s, PodUseTable
-from watcher.store.pod_use import PodUseChanges, StoredPodUse
 from watcher.usage.array_bytes import UNREADABLE, pack, unpack
 from watcher.usage.history.pod_history import HOUR_STEPS, PodHistory
+from watcher.usage.store.pod_use import PodUseChanges, StoredPodUse
 
 if TYPE_CHECKING:
-    from watcher.store.pod_use import PodRow
     from watcher.usage.sources.pods import RunningPod, RunningPods
+    from watcher.usage.store.pod_use import PodRow
     from watcher.windows.container_use import ContainerUse
 
 _log = logging.getLogger(__name__)

@@ -5,13 +5,16 @@ The store is written in one transaction a round. After a kill the learner goes o
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from watcher.settings.workloads import RuleName
+from watcher.store import Store
 from watcher.usage.sources.known_autoscalers import KnownAutoscalers
+from watcher.usage.store import UsageTables
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from runtime.kubernetes.workloads import Workload
     from watcher.usage.learn.cluster_totals import TotalsHistory
     from watcher.usage.learn.learner import WorkloadLearner
@@ -24,18 +27,6 @@ if TYPE_CHECKING:
 _NO_ROUND = ("throttling, restarts and autoscalers (no round is complete since the start)",)
 _NO_RESTARTS = "restarts and OOM kills (the pods come from kube-state-metrics)"
 _log = logging.getLogger(__name__)
-
-
-class WorkloadStore(Protocol):
-    """Part of the watcher's store that holds the state of the learner."""
-
-    def save_workloads(self, source: str, state: Callable[[set[str]], Mapping[str, bytes | None]]) -> None:
-        """Write the state in one transaction."""
-        ...
-
-    def load_workloads(self, source: str) -> dict[str, bytes]:
-        """Return the stored state."""
-        ...
 
 
 class WorkloadLearning:
@@ -54,13 +45,13 @@ class WorkloadLearning:
 
     def __init__(
         self,
-        store: WorkloadStore,
+        store: Store,
         source: str,
         max_workloads: int = 50_000,
         rule: RuleName = "vpa",
         backfill_days: int = 0,
     ) -> None:
-        self._store, self._source, self._max_workloads = store, source, max_workloads
+        self._tables, self._max_workloads = UsageTables(store, source), max_workloads
         self.rule, self._backfill_days = rule, backfill_days
         self._autoscaling, self._unchecked = KnownAutoscalers(), _NO_ROUND
         self._lock = threading.Lock()
@@ -173,7 +164,7 @@ class WorkloadLearning:
         from watcher.usage.learn.learner_state import save_state
 
         learner, totals = self._learner(), self._day()
-        self._store.save_workloads(self._source, lambda stored: {**save_state(learner, stored), PART: totals.part()})
+        self._tables.save_state(lambda stored: {**save_state(learner, stored), PART: totals.part()})
 
     def _day(self) -> "TotalsHistory":
         """Return the totals, with the stored ones at the first call."""
@@ -189,7 +180,7 @@ class WorkloadLearning:
 
         if self._loaded is None:
             self._loaded = WorkloadLearner(self._max_workloads)
-            parts = self._store.load_workloads(self._source)
+            parts = self._tables.load_state()
             self._totals = TotalsHistory.of_parts(parts)
             if parts:
                 try:
