@@ -32,7 +32,7 @@ from trimaran.rebalancer.plan import plan_moves
 from trimaran.rebalancer.rules import CapLimits, MoveRules, NodeRules
 from watcher.pod_use_table import HOURS, PERIODS, STEPS, Float16s, PodUseTable
 from watcher.store import Store
-from watcher.usage.history.persistent_pod_use import PodUseKeeping
+from watcher.usage.history.persistent_pod_use import PersistentPodUse
 from watcher.usage.sources.pods import PodKey, PodTemplate, RunningPod
 from watcher.windows.container_use import ContainerUse
 from watcher.wire.pod_use import decode_pod_use, encode_pod_use
@@ -59,7 +59,7 @@ def keep(pods: int, nodes: int, _moves: int) -> dict[str, float]:
     times: dict[str, list[float]] = {"copy into an index by pod (baseline)": [], "keep and store a round": []}
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "store.db")
-        keeping = PodUseKeeping(store, "x", dict)
+        keeping = PersistentPodUse(store, "x", dict)
         for number in range(ROUNDS + 1):
             use = ContainerUse(begin + 300 * (number + 1), 300.0, namespaces, pod_names, ["main"] * pods,
                                dice.gamma(2, 0.2, pods), dice.uniform(0.2, 0.8, pods) * GIB)  # fmt: skip
@@ -81,7 +81,7 @@ def keep(pods: int, nodes: int, _moves: int) -> dict[str, float]:
         decode_pod_use(body)
         times["decode them"] = [time.process_time() - start]
         start = time.process_time()
-        PodUseKeeping(store, "x", dict).table(wanted)
+        PersistentPodUse(store, "x", dict).table(wanted)
         times["load after a restart, with an hour"] = [time.process_time() - start]
         store.close()
     return {name: float(np.median(took)) for name, took in times.items()}

@@ -33,12 +33,12 @@ FETCHING = {
     "watcher.providers.kubernetes_metrics_server.KubernetesMetricsServerProvider.pod_use",
     "watcher.usage.rounds._open_sources", "watcher.usage.pod_usage.PodUsage._open_sources",
     "watcher.usage.rounds.PodUseRounds._succeeded",
-    "watcher.usage.learn.learner_service.WorkloadLearning.observe",
-    "watcher.usage.learn.learner_service.WorkloadLearning._learner",
-    "watcher.usage.learn.learner_service.WorkloadLearning._save", "watcher.usage.backfill.WorkloadBackfill._read",
+    "watcher.usage.learn.learner_service.LearnerService.observe",
+    "watcher.usage.learn.learner_service.LearnerService._learner",
+    "watcher.usage.learn.learner_service.LearnerService._save", "watcher.usage.backfill.WorkloadBackfill._read",
     "watcher.usage.backfill.WorkloadBackfill._names",
     "watcher.providers.prometheus.provider.PrometheusProvider.past_pod_use",
-    "watcher.usage.history.persistent_pod_use.PodUseKeeping._day",
+    "watcher.usage.history.persistent_pod_use.PersistentPodUse._day",
     "watcher.providers.fake.FakeProvider.pod_use", "trimaran.extender.trial.promql_value.PromqlValue.ask",
 }  # fmt: skip
 IN_NOTEBOOKS = {
@@ -48,7 +48,7 @@ IN_NOTEBOOKS = {
 # Functions with imports that only the watcher's routes call, whose modules are imported after the first response.
 ROUTES = {
     "watcher.api.node_views.NodeViews.history", "watcher.store.store.Store.history_metrics",
-    "watcher.store.store.Store.load_history", "watcher.usage.learn.learner_service.WorkloadLearning.daily",
+    "watcher.store.store.Store.load_history", "watcher.usage.learn.learner_service.LearnerService.daily",
 }  # fmt: skip
 # Functions with imports that some services do not call.
 HISTORY = {"client.service.ServiceClient.history"}

@@ -22,7 +22,7 @@ _MOST = 100  # nodes, and pods in addition to theirs: with 110 pods on a node so
 
 
 class PastUseOfPods(Protocol):
-    """Part of :class:`watcher.usage.history.persistent_pod_use.PodUseKeeping` that the route reads."""
+    """Part of :class:`watcher.usage.history.persistent_pod_use.PersistentPodUse` that the route reads."""
 
     def table(self, nodes: Collection[str], uids: Collection[str] = ()) -> "PodUseTable":
         """Return the use of the pods on some nodes, and of some further pods, over the last day."""

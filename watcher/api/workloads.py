@@ -37,7 +37,7 @@ _OMITTED = "workloads of namespaces whose pods you may not list are left out"
 
 
 class LearnedWorkloads(Protocol):
-    """Part of :class:`watcher.usage.learn.learner_service.WorkloadLearning` that the routes read."""
+    """Part of :class:`watcher.usage.learn.learner_service.LearnerService` that the routes read."""
 
     def table(self) -> "WorkloadTable":
         """Return the expected use of a pod of each workload; the same object until the next round."""

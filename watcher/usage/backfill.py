@@ -18,7 +18,7 @@ from runtime.http.gather import Deadline
 from watcher.errors import ProviderError
 from watcher.providers.base import PastPodUseProvider, SeriesProvider, close_provider, open_provider
 from watcher.settings import Settings
-from watcher.usage.learn.learner_service import WorkloadLearning
+from watcher.usage.learn.learner_service import LearnerService
 
 if TYPE_CHECKING:
     from runtime.kubernetes.workloads import Workload
@@ -46,7 +46,7 @@ class WorkloadBackfill:
     def __init__(
         self,
         settings: Settings,
-        learning: WorkloadLearning,
+        learning: LearnerService,
         open_past: Callable[[Settings], PastPodUseProvider | None] | None = None,
     ) -> None:
         self._settings, self._learning = settings, learning

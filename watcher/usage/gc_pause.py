@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def paused_collector() -> Iterator[None]:
+def gc_pause() -> Iterator[None]:
     """Pause the collection of reference cycles in all threads.
 
     A round of 100,000 pods creates a million objects without cycles, nearly all of which it drops again. To traverse

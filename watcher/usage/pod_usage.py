@@ -9,8 +9,8 @@ from watcher.settings import Settings
 from watcher.store import Store
 from watcher.telemetry import PodUseState
 from watcher.usage.backfill import WorkloadBackfill
-from watcher.usage.history.persistent_pod_use import PodUseKeeping
-from watcher.usage.learn.learner_service import WorkloadLearning
+from watcher.usage.history.persistent_pod_use import PersistentPodUse
+from watcher.usage.learn.learner_service import LearnerService
 from watcher.usage.rounds import PodUseRounds
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ class PodUsage:
         clock: Callable[[], float] = time.time,
     ) -> None:
         learned = settings.workloads
-        self.workloads = WorkloadLearning(store, source, rule=learned.rule, backfill_days=learned.backfill_days)
-        self.pods = PodUseKeeping(store, source, self.workloads.courses)
+        self.workloads = LearnerService(store, source, rule=learned.rule, backfill_days=learned.backfill_days)
+        self.pods = PersistentPodUse(store, source, self.workloads.courses)
         self._followed = pods
         self._backfill = WorkloadBackfill(settings, self.workloads)
         self._rounds = PodUseRounds(

@@ -20,7 +20,7 @@ from watcher.loop import Loop
 from watcher.model import Window
 from watcher.settings import Settings, WorkloadSettings
 from watcher.telemetry import PodUseState
-from watcher.usage.gc_pause import paused_collector
+from watcher.usage.gc_pause import gc_pause
 
 if TYPE_CHECKING:
     from watcher.usage.sources.known_autoscalers import KnownAutoscalers
@@ -97,7 +97,7 @@ class PodUseRounds:
 
     def run_once(self) -> bool:
         """Run one round; return whether it succeeded. The background thread calls it; tests may call it directly."""
-        with paused_collector():
+        with gc_pause():
             return self._run_once()
 
     def _run_once(self) -> bool:

@@ -18,7 +18,7 @@ from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.extender import Decisions
 from trimaran.dashboard.page_context import PageContext
 from watcher.store import Store
-from watcher.usage.learn.learner_service import WorkloadLearning
+from watcher.usage.learn.learner_service import LearnerService
 from watcher.usage.recommend.recommendation import RULES, recommend
 from watcher.wire import decode
 from watcher.wire.workloads import WorkloadIndex, workload_items
@@ -35,7 +35,7 @@ SNAPSHOT = decode(
         }
     )
 )
-LEARNED = WorkloadLearning(Store(None), "x")
+LEARNED = LearnerService(Store(None), "x")
 LEARNED.observe(*measured(0))
 VALUES = {
     "location.pathname": "/", "location.search": "", "plane-type.data": "CPU", "plane-time.value": 5,

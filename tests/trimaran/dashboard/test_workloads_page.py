@@ -24,7 +24,7 @@ from trimaran.dashboard.page_context import PageContext
 from trimaran.dashboard.totals import totals_text
 from trimaran.dashboard.workload_list import WorkloadList
 from watcher.store import Store
-from watcher.usage.learn.learner_service import WorkloadLearning
+from watcher.usage.learn.learner_service import LearnerService
 from watcher.workload_table import ClusterTotals
 
 ALL = np.arange(40)
@@ -133,7 +133,7 @@ def test_namespaces_have_the_sums_of_their_workloads(tmp_path: Any) -> None:
     """The rows of namespaces add up to those of all workloads, and are sorted by the same columns."""
     names = fill_workloads(tmp_path / "store.db", 60, START)
     with closing(Store(tmp_path / "store.db")) as store:
-        watcher = SimpleNamespace(workloads=WorkloadLearning(store, "Fake"))
+        watcher = SimpleNamespace(workloads=LearnerService(store, "Fake"))
         known = WorkloadList.read(_EmbeddedReader(watcher).workload_document())
     everything = np.arange(len(names))
     rows = known.by_namespace(everything, "waste memory")

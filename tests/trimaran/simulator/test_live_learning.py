@@ -14,7 +14,7 @@ from trimaran.simulator.use_rounds import ROUND_MINUTES
 from trimaran.simulator.windows import Windows, unix_seconds
 from trimaran.traces.trace import PodUse, Trace
 from watcher.store import Store
-from watcher.usage.learn.learner_service import WorkloadLearning
+from watcher.usage.learn.learner_service import LearnerService
 from watcher.usage.sources.pods import ContainerResources, PodKey, PodTemplate, RunningPod
 from watcher.windows.container_use import ContainerUse
 
@@ -86,7 +86,7 @@ def test_live_learning_equals_the_replay(trace: Trace, tmp_path: Path) -> None:
     cluster = Cluster(trace, trace.overcommit)
     history = UseHistory(cluster, SimulatedWatcher(Windows(delay_minutes=0), cluster))
     store = Store(tmp_path / "store.db")
-    live, compared, levels = WorkloadLearning(store, "x"), 0, None
+    live, compared, levels = LearnerService(store, "x"), 0, None
     for minute in range(MINUTES + 1):
         cluster.minute = minute
         for number in [number for number, run in cluster.running.items() if run.end <= minute]:
@@ -95,7 +95,7 @@ def test_live_learning_equals_the_replay(trace: Trace, tmp_path: Path) -> None:
             if minute % 400 == 0:
                 store.close()
                 store = Store(tmp_path / "store.db")
-                live = WorkloadLearning(store, "x")
+                live = LearnerService(store, "x")
             live.observe(*measure(cluster, minute))
             replayed = history.levels()
             levels = UseLevels.of_workloads(live.table(), levels)

@@ -15,7 +15,7 @@ from watcher.errors import ProviderError
 from watcher.store import Store
 from watcher.usage.array_bytes import pack
 from watcher.usage.learn.cluster_totals import PART, TotalsHistory
-from watcher.usage.learn.learner_service import WorkloadLearning
+from watcher.usage.learn.learner_service import LearnerService
 from watcher.usage.sources.kube_state_metrics import KubeStatePods
 from watcher.usage.sources.node_capacity import NodeCapacity
 from watcher.wire import WireError
@@ -54,12 +54,12 @@ def test_a_day_of_rounds_is_kept_in_order():
 def test_totals_survive_a_restart_with_the_learner(tmp_path):
     """Another watcher on the same file begins with the stored rounds; damaged or other bytes are no totals."""
     store = Store(tmp_path / "store.db")
-    learning = WorkloadLearning(store, "x")
+    learning = LearnerService(store, "x")
     for number in range(2):
         learning.observe(*measured(number), CAPACITY)
     store.close()
     with closing(Store(tmp_path / "store.db")) as reopened:
-        again = WorkloadLearning(reopened, "x")
+        again = LearnerService(reopened, "x")
         assert again.totals().capacity.tobytes() == learning.totals().capacity.tobytes()
         assert again.totals().times.tolist() == learning.totals().times.tolist()
     for damaged in (b"", b"x" * 50, pack(rows=np.zeros((3, 2))), pack(other=np.zeros(3))):

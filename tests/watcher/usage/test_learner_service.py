@@ -16,7 +16,7 @@ from support.workload_rounds import GIB, START, STEP, measured
 
 from runtime.kubernetes.workloads import ContainerRole
 from watcher.store import Store
-from watcher.usage.learn.learner_service import WorkloadLearning
+from watcher.usage.learn.learner_service import LearnerService
 from watcher.usage.learn.use_round import use_round
 from watcher.usage.recommend.recommendation import recommend
 from watcher.usage.sources.known_autoscalers import KnownAutoscalers
@@ -73,7 +73,7 @@ def test_containers_of_unknown_pods_are_left_out():
     """A pod that ended, or that is not known yet, is not learned; nor is a pod that starts after the window."""
     late = {PodKey("shop", "late"): RunningPod(TEMPLATE, START + 1.0)}
     use = use_of(("gone", "main", 0.25, GIB), ("late", "main", 0.25, GIB))
-    learning = WorkloadLearning(Store(None), "x")
+    learning = LearnerService(Store(None), "x")
     learning.observe(use, late)
     assert learning.table().workloads == ()
     found = use_round(use, late, 0)
@@ -95,9 +95,9 @@ def test_a_round_covers_the_time_since_the_one_before(since, seconds):
 
 def test_a_restarted_watcher_continues(path):
     """A learner's state survives a restart, bit for bit, and the next rounds are learned as without the restart."""
-    store, running = Store(path), WorkloadLearning(Store(None), "x")
+    store, running = Store(path), LearnerService(Store(None), "x")
     for number in range(6):
-        learning = WorkloadLearning(store, "x")
+        learning = LearnerService(store, "x")
         learning.observe(*measured(number))
         running.observe(*measured(number))
         assert states(learning) == states(running)
@@ -110,7 +110,7 @@ def test_a_restarted_watcher_continues(path):
 def test_a_store_without_a_file_keeps_nothing():
     """In memory the state is not stored, as nothing could read it later."""
     store = Store(None)
-    learning = WorkloadLearning(store, "x")
+    learning = LearnerService(store, "x")
     learning.observe(*measured(0))
     assert UsageTables(store, "x").load_state() == {}
     assert len(learning.table()) > 10
@@ -121,7 +121,7 @@ def test_another_origin_begins_to_learn(path):
     """A source that reads another cluster does not get the workloads of the one before, whose state stays."""
     for origin, rounds in (("http://east", 1), ("http://west", 2), ("http://east", 2)):
         store = Store(path, origins={"x": origin})
-        learning = WorkloadLearning(store, "x")
+        learning = LearnerService(store, "x")
         assert bool(learning.table().workloads) is (rounds == 2 and origin == "http://east")
         learning.observe(*measured(rounds))
         store.close()
@@ -130,18 +130,18 @@ def test_another_origin_begins_to_learn(path):
 def test_an_unreadable_state_is_reported(path, caplog):
     """With a damaged state learning begins from nothing, with a warning, and the next round replaces it."""
     store = Store(path)
-    WorkloadLearning(store, "x").observe(*measured(0))
+    LearnerService(store, "x").observe(*measured(0))
     store.close()
     connection = sqlite3.connect(path)
     with connection:
         connection.execute("update workload_state set body = x'00'")
     connection.close()
     store = Store(path)
-    learning = WorkloadLearning(store, "x")
+    learning = LearnerService(store, "x")
     assert learning.table().workloads == ()
     assert caplog.text.count("the stored use of workloads is unreadable") == 1
     learning.observe(*measured(1))
-    assert states(WorkloadLearning(store, "x")) == states(learning)
+    assert states(LearnerService(store, "x")) == states(learning)
     store.close()
 
 
@@ -154,7 +154,7 @@ def test_a_file_without_the_table_is_migrated(path):
         connection.execute("delete from _sqlite_migrations where name = 'create_workload_state'")
     connection.close()
     store = Store(path)
-    WorkloadLearning(store, "x").observe(*measured(0))
+    LearnerService(store, "x").observe(*measured(0))
     assert (store.set_aside, store.failure, len(UsageTables(store, "x").load_state())) == (None, "", 2)
     store.close()
 
@@ -166,7 +166,7 @@ def test_a_watcher_learns_in_the_background(watch, path):
     wait_until(lambda: "trimaran_pod_use_pods 40.0" in service.get("/metrics").text, "a round was learned")
     service.terminate()
     store = Store(path)
-    learned = WorkloadLearning(store, "Fake").table()
+    learned = LearnerService(store, "Fake").table()
     assert {workload.name for workload in learned.workloads} == {f"app-{number}" for number in range(1, 9)}
     assert learned.pods.tolist() == [5.0] * 8
     assert (learned.use[0] > 0).all()
@@ -179,9 +179,9 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 from support.workload_rounds import measured
 from watcher.store import Store
-from watcher.usage.learn.learner_service import WorkloadLearning
+from watcher.usage.learn.learner_service import LearnerService
 
-learning = WorkloadLearning(Store(Path({path!r})), "x")
+learning = LearnerService(Store(Path({path!r})), "x")
 for number in range(int(sys.argv[1]), 10**5):
     learning.observe(*measured(number))
     print(number, flush=True)
@@ -193,7 +193,7 @@ def test_killed_in_the_middle_of_writes(path, times):
     """After kill -9 the state is that of whole rounds, at least all committed ones, and equal to an unbroken run."""
     program = WRITER.format(tests=str(Path(__file__).parents[2]), path=str(path))
     random_, done = random.Random(35), path.with_name("done")
-    unbroken, next_round = WorkloadLearning(Store(None), "x"), 0
+    unbroken, next_round = LearnerService(Store(None), "x"), 0
     for _ in range(times):
         with done.open("wb") as output:
             process = subprocess.Popen([sys.executable, "-c", program, str(next_round)], stdout=output)
@@ -206,7 +206,7 @@ def test_killed_in_the_middle_of_writes(path, times):
         assert connection.execute("pragma integrity_check").fetchone() == ("ok",)
         connection.close()
         store = Store(path)
-        learning = WorkloadLearning(store, "x")
+        learning = LearnerService(store, "x")
         last = round((learning.table().timestamp - START) / STEP)
         assert last >= committed
         for number in range(next_round, last + 1):
@@ -307,7 +307,7 @@ def test_containers_that_were_never_measured_are_listed_with_the_reason():
         for n in range(2)
     }  # fmt: skip
     pods[PodKey("shop", "web-1")] = RunningPod(TEMPLATE, START - 1000.0, restarts=())
-    learning = WorkloadLearning(Store(None), "x")
+    learning = LearnerService(Store(None), "x")
     learning.observe(use_of(("web-1", "main", 0.25, GIB), ("gone", "main", 0.1, GIB)), pods)
     assert {(each.workload.name, each.container, each.pods): each.reason for each in learning.unmeasured} == {
         ("ended", "main", 2): "it ended 2 minutes ago, before it was measured",
@@ -327,7 +327,7 @@ def test_a_killed_container_is_known_in_a_round_that_measures_no_other(rows):
     pods = {PodKey("shop", "looping-0"): RunningPod(
         template, START - 7000.0, restarts=(ContainerRestart("main", START - 60.0, True),)
     )}  # fmt: skip
-    learning = WorkloadLearning(Store(None), "x")
+    learning = LearnerService(Store(None), "x")
     learning.observe(use_of(*rows), pods)
     assert learning.unmeasured == ()
     table = learning.containers()
@@ -339,7 +339,7 @@ def test_a_killed_container_is_known_in_a_round_that_measures_no_other(rows):
 
 def test_what_a_round_could_not_check_is_known():
     """Before the first round nothing is checked; then the source of the use, of pods and of autoscalers each say so."""
-    learning = WorkloadLearning(Store(None), "x")
+    learning = LearnerService(Store(None), "x")
     assert learning.unchecked == ("throttling, restarts and autoscalers (no round is complete since the start)",)
     use, pods = measured(0)
     learning.note_autoscaling(KnownAutoscalers(unchecked=("HPA (refused)",)))

@@ -17,7 +17,7 @@ from support.servers import wait_until
 
 from watcher.pod_use_table import STEPS, PodUseTable
 from watcher.store import Store
-from watcher.usage.history.persistent_pod_use import PodUseKeeping
+from watcher.usage.history.persistent_pod_use import PersistentPodUse
 from watcher.usage.history.pod_day import PodUseDay
 from watcher.usage.sources.pods import PodKey
 from watcher.usage.store import UsageTables
@@ -30,7 +30,7 @@ COLUMNS = ("timestamp", "uids", "names", "nodes", "workloads", "revisions", "sin
 
 
 def keeping(store, courses=None):
-    return PodUseKeeping(store, "x", lambda: courses or {})
+    return PersistentPodUse(store, "x", lambda: courses or {})
 
 
 def same(one, other):
@@ -256,9 +256,9 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 from support.pod_rounds import pod_round
 from watcher.store import Store
-from watcher.usage.history.persistent_pod_use import PodUseKeeping
+from watcher.usage.history.persistent_pod_use import PersistentPodUse
 
-kept = PodUseKeeping(Store(Path({path!r})), "x", dict)
+kept = PersistentPodUse(Store(Path({path!r})), "x", dict)
 for number in range(int(sys.argv[1]), 10**5):
     kept.observe(*pod_round(number))
     print(number, flush=True)

@@ -18,7 +18,7 @@ from watcher.pipeline.origins import origins
 from watcher.settings import ProviderSettings, Settings
 from watcher.store import Store
 from watcher.usage.backfill import WorkloadBackfill
-from watcher.usage.learn.learner_service import WorkloadLearning
+from watcher.usage.learn.learner_service import LearnerService
 from watcher.usage.learn.learner_state import load_state
 from watcher.usage.rounds import PodUseRounds
 from watcher.usage.sources.pods import ContainerResources, PodKey, PodTemplate, RunningPod, RunningPods
@@ -71,7 +71,7 @@ class Past:
             yield ("shop",), PastContainerUse(ends, ["shop"], [name], ["main"], course, highest)
 
 
-def backfill(learning: WorkloadLearning, past: Past) -> WorkloadBackfill:
+def backfill(learning: LearnerService, past: Past) -> WorkloadBackfill:
     filling = WorkloadBackfill(Settings(), learning, lambda _settings: past)
     filling._running = RUNNING
     return filling
@@ -87,17 +87,17 @@ def known(table: ContainerTable) -> dict[str, object]:
 
 
 @pytest.fixture(scope="module")
-def always() -> WorkloadLearning:
+def always() -> LearnerService:
     """A learner that has learned live for all of three days."""
-    learning = WorkloadLearning(Store(None), "x")
+    learning = LearnerService(Store(None), "x")
     for at in range(20_000 * DAY - 2 * DAY + STEP, NOON + 1, STEP):
         learning.observe(live(at), RUNNING)
     return learning
 
 
-def test_a_filled_learner_knows_what_a_running_one_would(always: WorkloadLearning) -> None:
+def test_a_filled_learner_knows_what_a_running_one_would(always: LearnerService) -> None:
     """After the backfill percentiles, highest memory, times and minutes are those of a learner that always ran."""
-    learning = WorkloadLearning(Store(None), "x", backfill_days=3)
+    learning = LearnerService(Store(None), "x", backfill_days=3)
     learning.observe(live(NOON), RUNNING)
     assert learning.unfilled() == ([20_000, 19_999, 19_998], NOON - STEP)
     assert backfill(learning, Past()).fill_all()
@@ -105,9 +105,9 @@ def test_a_filled_learner_knows_what_a_running_one_would(always: WorkloadLearnin
     assert known(learning.containers()) == known(always.containers())
 
 
-def test_rounds_go_on_during_the_backfill(always: WorkloadLearning) -> None:
+def test_rounds_go_on_during_the_backfill(always: LearnerService) -> None:
     """Days that are filled while rounds are learned, also over midnight, are added to the right days."""
-    learning = WorkloadLearning(Store(None), "x", backfill_days=3)
+    learning = LearnerService(Store(None), "x", backfill_days=3)
     midnight = 20_001 * DAY
     learning.observe(live(midnight - STEP), RUNNING)
     past = Past(fails_at=3)
@@ -117,24 +117,24 @@ def test_rounds_go_on_during_the_backfill(always: WorkloadLearning) -> None:
     learning.observe(live(midnight + STEP), RUNNING)
     past.fails_at = np.inf
     assert backfill(learning, past).fill_all()
-    running = WorkloadLearning(Store(None), "x")
+    running = LearnerService(Store(None), "x")
     for at in range(19_998 * DAY + STEP, midnight + STEP + 1, STEP):
         running.observe(live(at), RUNNING)
     assert known(learning.containers()) == known(running.containers())
 
 
-def test_a_restarted_backfill_adds_no_day_twice(always: WorkloadLearning, tmp_path: Path) -> None:
+def test_a_restarted_backfill_adds_no_day_twice(always: LearnerService, tmp_path: Path) -> None:
     """A backfill that ends in any part goes on with the day of that part, and the result is the same."""
     store = Store(tmp_path / "store.db")
-    WorkloadLearning(store, "x", backfill_days=3).observe(live(NOON), RUNNING)
+    LearnerService(store, "x", backfill_days=3).observe(live(NOON), RUNNING)
     for part in (0, 1, 2, 4):  # the last one fills a day
-        learning = WorkloadLearning(store, "x", backfill_days=3)
+        learning = LearnerService(store, "x", backfill_days=3)
         with pytest.raises(ProviderUnavailable):
             backfill(learning, Past(fails_at=part)).fill_all()
-    learning = WorkloadLearning(store, "x", backfill_days=3)
+    learning = LearnerService(store, "x", backfill_days=3)
     assert backfill(learning, past := Past()).fill_all()
     assert past.read == 6
-    assert known(WorkloadLearning(store, "x").containers()) == known(always.containers())
+    assert known(LearnerService(store, "x").containers()) == known(always.containers())
     assert backfill(learning, Past(fails_at=0)).fill_all()
     store.close()
 
@@ -142,8 +142,8 @@ def test_a_restarted_backfill_adds_no_day_twice(always: WorkloadLearning, tmp_pa
 def test_a_store_that_knows_workloads_is_not_filled(tmp_path: Path) -> None:
     """Only an empty store is filled: a learner that has a state has no unfilled days."""
     store = Store(tmp_path / "store.db")
-    WorkloadLearning(store, "x").observe(live(NOON), RUNNING)
-    learning = WorkloadLearning(store, "x", backfill_days=14)
+    LearnerService(store, "x").observe(live(NOON), RUNNING)
+    learning = LearnerService(store, "x", backfill_days=14)
     learning.observe(live(NOON + STEP), RUNNING)
     assert learning.unfilled()[0] == []
     store.close()
@@ -152,7 +152,7 @@ def test_a_store_that_knows_workloads_is_not_filled(tmp_path: Path) -> None:
 def test_a_backfill_that_fails_is_given_up(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """After three failures without a filled day it stops until the next start, and rounds are learned as before."""
     monkeypatch.setattr("watcher.usage.backfill._RETRY_SECONDS", 0.0)
-    learning = WorkloadLearning(Store(None), "x", backfill_days=14)
+    learning = LearnerService(Store(None), "x", backfill_days=14)
     past = Past(fails_at=4)
     filling = WorkloadBackfill(Settings(), learning, lambda _settings: past)
     learning.observe(live(NOON), RUNNING)
@@ -168,7 +168,7 @@ def test_a_backfill_that_fails_is_given_up(monkeypatch: pytest.MonkeyPatch, capl
 
 def test_the_newest_day_says_what_a_young_container_uses() -> None:
     """A container with one live round is expected to use little else than the mean of its newest day, once."""
-    learning = WorkloadLearning(Store(None), "x", backfill_days=3)
+    learning = LearnerService(Store(None), "x", backfill_days=3)
     requested = {key: pod._replace(template=PodTemplate(WEB, "", ())) for key, pod in RUNNING.items()}
     learning.observe(live(NOON), requested)
     backfill(learning, Past()).fill_all()
@@ -181,7 +181,7 @@ def test_the_newest_day_says_what_a_young_container_uses() -> None:
 
 def test_ended_workloads_begin_with_their_mean() -> None:
     """A workload that has no pods now is expected to use the mean of its newest day, and is seen last on that day."""
-    learning = WorkloadLearning(Store(None), "x", backfill_days=1)
+    learning = LearnerService(Store(None), "x", backfill_days=1)
     other = {PodKey("shop", "api"): RunningPod(PodTemplate(WEB._replace(name="api"), "", ()), 1.0)}
     learning.observe(ContainerUse(NOON, STEP, ["shop"], ["api"], ["main"], np.ones(1), np.ones(1) * MEBI), other)
     backfill(learning, Past()).fill_all()
@@ -204,7 +204,7 @@ def rows_of(table: ContainerTable) -> dict[str, int]:
 def test_days_are_read_from_prometheus(tmp_path: Path) -> None:
     """Pods of earlier revisions and ended jobs count, by their workloads, from the days on which they ran."""
     end = int(time.time()) - 5
-    learning = WorkloadLearning(Store(None), "Prometheus", backfill_days=3)
+    learning = LearnerService(Store(None), "Prometheus", backfill_days=3)
     with run_prometheus(tmp_path, past_days(end)) as url:
         settings = Settings(provider=ProviderSettings(name="Prometheus", address=url))
         filling = WorkloadBackfill(settings, learning)
@@ -259,7 +259,7 @@ def run_until_filled(path: Path, url: str, kills: Sequence[float]) -> ContainerT
     service.terminate()
     settings = Settings(provider=ProviderSettings(name="Prometheus", address=url))
     store = Store(path, origins=origins([settings]))
-    table = WorkloadLearning(store, "Prometheus").containers()
+    table = LearnerService(store, "Prometheus").containers()
     assert store.set_aside is None
     store.close()
     return table

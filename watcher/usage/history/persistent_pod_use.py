@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from watcher.windows.container_use import ContainerUse
 
 
-class PodUseKeeping:
+class PersistentPodUse:
     """Past use of the pods of a watcher, with its stored state. Threads may share it.
 
     Args:

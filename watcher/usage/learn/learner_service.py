@@ -29,7 +29,7 @@ _NO_RESTARTS = "restarts and OOM kills (the pods come from kube-state-metrics)"
 _log = logging.getLogger(__name__)
 
 
-class WorkloadLearning:
+class LearnerService:
     """Learner of a watcher, with its stored state. Threads may share it.
 
     Args:
