@@ -1,7 +1,7 @@
 """Route of single pods: their use over the last day, for named nodes."""
 
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from flask import Blueprint, Response, request
 
@@ -15,21 +15,13 @@ from watcher.wire import MetricsCode
 from watcher.wire.pod_use import encode_pod_use
 
 if TYPE_CHECKING:
-    from watcher.pod_use_table import PodUseTable
+    from watcher.usage.history.persistent_pod_use import PersistentPodUse
 
 _PARAMETERS = ("node", "pod")
 _MOST = 100  # nodes, and pods in addition to theirs: with 110 pods on a node some 11 MB
 
 
-class PastUseOfPods(Protocol):
-    """Part of :class:`watcher.usage.history.persistent_pod_use.PersistentPodUse` that the route reads."""
-
-    def table(self, nodes: Collection[str], uids: Collection[str] = ()) -> "PodUseTable":
-        """Return the use of the pods on some nodes, and of some further pods, over the last day."""
-        ...
-
-
-def pod_routes(past: PastUseOfPods, why_empty: Callable[[], str], access: PodAccess) -> Blueprint:
+def pod_routes(past: "PersistentPodUse", why_empty: Callable[[], str], access: PodAccess) -> Blueprint:
     """Return the route ``/pods/history``.
 
     Args:

@@ -4,11 +4,11 @@ The cluster's totals are another route. :mod:`watcher.api.pod_access` decides wh
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from hashlib import blake2b
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from flask import Blueprint, Response, request
 
@@ -20,15 +20,13 @@ from runtime.server.responses import HttpResponse
 from watcher.api.node_views import UnknownParameter, check_parameters
 from watcher.api.pod_access import TOTALS, AccessRefused, PodAccess, PodCaller
 from watcher.errors import NotServed
-from watcher.settings.workloads import RuleName
 from watcher.usage.recommend.recommendation import RULES, recommend
-from watcher.usage.sources.known_autoscalers import KnownAutoscalers
 from watcher.wire import COLUMNS_TYPE, MetricsCode
 from watcher.wire.workloads import WorkloadIndex, encode_totals, encode_workloads, workload_items
 
 if TYPE_CHECKING:
-    from watcher.usage.learn.unmeasured import UnmeasuredContainer
-    from watcher.workload_table import ClusterTotals, ContainerTable, DailyUse, WorkloadTable
+    from watcher.usage.learn.learner_service import LearnerService
+    from watcher.workload_table import WorkloadTable
 
 _LIMIT, _MAX_LIMIT = 500, 5000
 _MAX_UNMEASURED = 1000
@@ -36,47 +34,7 @@ _FILTERS = ("namespace", "kind", "name")
 _OMITTED = "workloads of namespaces whose pods you may not list are left out"
 
 
-class LearnedWorkloads(Protocol):
-    """Part of :class:`watcher.usage.learn.learner_service.LearnerService` that the routes read."""
-
-    def table(self) -> "WorkloadTable":
-        """Return the expected use of a pod of each workload; the same object until the next round."""
-        ...
-
-    def containers(self) -> "ContainerTable":
-        """Return what is known of each container."""
-        ...
-
-    def daily(self, workload: Workload) -> "DailyUse":
-        """Return the use of a workload's containers by day."""
-        ...
-
-    @property
-    def rule(self) -> RuleName:
-        """Name of the rule of recommended requests."""
-        ...
-
-    @property
-    def autoscaling(self) -> KnownAutoscalers:
-        """Autoscalers of the requests."""
-        ...
-
-    @property
-    def unchecked(self) -> tuple[str, ...]:
-        """Reasons against a lower request that could not be checked."""
-        ...
-
-    @property
-    def unmeasured(self) -> "Sequence[UnmeasuredContainer]":
-        """Containers of running pods that were never measured, sorted."""
-        ...
-
-    def totals(self) -> "ClusterTotals":
-        """Return capacity, requests and use of all pods together in the rounds of the last day."""
-        ...
-
-
-def workload_routes(learned: LearnedWorkloads, why_empty: Callable[[], str], access: PodAccess) -> Blueprint:
+def workload_routes(learned: "LearnerService", why_empty: Callable[[], str], access: PodAccess) -> Blueprint:
     """Return the routes ``/workloads``, ``/workloads/totals`` and ``/workloads/<namespace>/<kind>/<name>``.
 
     Args:
@@ -123,7 +81,7 @@ def workload_routes(learned: LearnedWorkloads, why_empty: Callable[[], str], acc
 class _Views:
     """Responses about workloads; what all responses of a round share is computed once."""
 
-    def __init__(self, learned: LearnedWorkloads, why_empty: Callable[[], str]) -> None:
+    def __init__(self, learned: "LearnerService", why_empty: Callable[[], str]) -> None:
         self._learned, self._why_empty = learned, why_empty
         self._index: WorkloadIndex | None = None
         self._compact: tuple[WorkloadTable | None, bytes, str] = (None, b"", "")
