@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Float64s = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Texts = npt.NDArray[np.str_]
 
 
 class ContainerKey(NamedTuple):
@@ -138,6 +139,27 @@ class ContainerTable:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recommendations:
+    """Recommended requests of the containers of a table; CPU first and memory second.
+
+    Attributes:
+        requests: recommended requests, cores and bytes, shape (2, containers); NaN if unknown. It is the present
+            request where the rule gives less and a reason forbids that.
+        verdicts: changes that the requests need: lower, raise, keep, or "" if unknown, shape (2, containers).
+        reasons: reasons why a request is not lowered or not known, shape (2, containers); "" without one.
+        limits: limits that fit the recommended requests, cores and bytes, shape (2, containers); NaN without a limit.
+        wasted: requests minus use, at least 0, times the pods that run now, cores and bytes, shape (2, containers);
+            NaN if the use is unknown.
+    """
+
+    requests: Float64s
+    verdicts: Texts
+    reasons: Texts
+    limits: Float64s
+    wasted: Float64s
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from runtime.errors import SettingsError
+from runtime.masking import MIN_TOKEN_LENGTH
 from runtime.server.reloading import ReloadingValue
 
 _log = logging.getLogger(__name__)
 
-MIN_TOKEN_LENGTH = 16
 _PROBES = frozenset({"/livez", "/readyz"})
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
-from runtime.server.access import MIN_TOKEN_LENGTH
+from runtime.masking import MIN_TOKEN_LENGTH
 from runtime.settings.fields import Secret, Section
 
 

@@ -6,17 +6,23 @@ Amounts are cores and bytes of one pod or container; times are Unix seconds. A m
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import orjson
 
 from runtime.kubernetes.workloads import ContainerRole, Workload
 from watcher.wire.errors import WireError
-from watcher.workload_table import ClusterTotals, ContainerKey, ContainerTable, DailyUse, Float64s, WorkloadTable
-
-if TYPE_CHECKING:
-    from watcher.usage.recommend.recommendation import Recommendations, Texts
+from watcher.workload_table import (
+    ClusterTotals,
+    ContainerKey,
+    ContainerTable,
+    DailyUse,
+    Float64s,
+    Recommendations,
+    Texts,
+    WorkloadTable,
+)
 
 _NAMES = Workload._fields
 _RESOURCES = ("cpu_cores", "memory_bytes")
@@ -43,13 +49,13 @@ class WorkloadIndex:
 
     table: WorkloadTable
     containers: ContainerTable
-    recommended: "Recommendations"
+    recommended: Recommendations
     workloads: Sequence[Workload]
     places: Mapping[Workload, int]
     rows: Mapping[Workload, Sequence[int]]
 
     @classmethod
-    def of(cls, table: WorkloadTable, containers: ContainerTable, recommended: "Recommendations") -> Self:
+    def of(cls, table: WorkloadTable, containers: ContainerTable, recommended: Recommendations) -> Self:
         """Return the index of the tables of one round."""
         places = {workload: place for place, workload in enumerate(table.workloads)}
         rows: dict[Workload, list[int]] = {}
@@ -132,9 +138,7 @@ def workload_items(
     ]
 
 
-def _container(
-    table: ContainerTable, recommended: "Recommendations", row: int, daily: DailyUse | None
-) -> dict[str, Any]:
+def _container(table: ContainerTable, recommended: Recommendations, row: int, daily: DailyUse | None) -> dict[str, Any]:
     percentiles = {
         _percent(quantile): _number(table.cpu_percentiles[place, row]) for place, quantile in enumerate(table.quantiles)
     }
@@ -182,7 +186,7 @@ def _amounts(values: Float64s) -> Mapping[str, float | None]:
     return {name: _number(value) for name, value in zip(_RESOURCES, values, strict=True)}
 
 
-def _texts(values: "Texts") -> Mapping[str, str | None]:
+def _texts(values: Texts) -> Mapping[str, str | None]:
     return {name: text or None for name, text in zip(_RESOURCES, values.tolist(), strict=True)}
 
 

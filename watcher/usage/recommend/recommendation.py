@@ -17,12 +17,11 @@ from enum import StrEnum
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from watcher.usage.recommend.blockers import blockers, is_recent
 from watcher.usage.sources.known_autoscalers import KnownAutoscalers
 from watcher.usage.sources.pods import RECENT_SECONDS
-from watcher.workload_table import ContainerTable, Float64s
+from watcher.workload_table import ContainerTable, Float64s, Recommendations, Texts
 
 _MIB = 2.0**20
 _KEPT = 0.1  # relative difference from the request up to which a change is not worth a rollout
@@ -30,8 +29,6 @@ _ROUNDING_ERROR = 1e-9
 NO_REQUEST = "no request is set"
 POD_REQUEST = "the pod has a request as a whole"
 """Reason to leave the requests of its containers: they share it, and their sum must not exceed it."""
-
-Texts = npt.NDArray[np.str_]
 
 
 class RequestVerdict(StrEnum):
@@ -69,27 +66,6 @@ class RecommendationRule:
 RULES: Final = {"vpa": RecommendationRule(), "krr": RecommendationRule(quantile=0.95, cpu_margin=0.0)}
 """Rules that a setting can name."""
 _NO_AUTOSCALERS = KnownAutoscalers(unchecked=())
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Recommendations:
-    """Recommended requests of the containers of a table; CPU first and memory second.
-
-    Attributes:
-        requests: recommended requests, cores and bytes, shape (2, containers); NaN if unknown. It is the present
-            request where the rule gives less and a reason forbids that.
-        verdicts: a :class:`RequestVerdict` for each request, shape (2, containers).
-        reasons: reasons why a request is not lowered or not known, shape (2, containers); "" without one.
-        limits: limits that fit the recommended requests, cores and bytes, shape (2, containers); NaN without a limit.
-        wasted: requests minus use, at least 0, times the pods that run now, cores and bytes, shape (2, containers);
-            NaN if the use is unknown.
-    """
-
-    requests: Float64s
-    verdicts: Texts
-    reasons: Texts
-    limits: Float64s
-    wasted: Float64s
 
 
 def recommend(

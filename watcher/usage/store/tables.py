@@ -48,6 +48,7 @@ class UsageTables:
 
     def load_pods(self) -> pod_use.StoredPodUse:
         """Return the stored pods and the blocks of their past use; empty if nothing is stored."""
+        found: list[pod_use.StoredPodUse] = []
         with self._store.reading() as db:
-            return pod_use.load(db, *self._key)
-        return pod_use.StoredPodUse([], {})
+            found.append(pod_use.load(db, *self._key))
+        return found[0] if found else pod_use.StoredPodUse([], {})
