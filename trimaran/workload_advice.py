@@ -24,7 +24,7 @@ class AdvisedContainer(NamedTuple):
         role: ``container``, ``sidecar`` or ``init``; None if unknown.
         requests: present requests; 0 without one.
         limits: present limits; 0 without one.
-        use: expected use of one pod.
+        use: expected use of one pod; 0 if it was never measured.
         recommended: recommended requests; None if unknown.
         recommended_limits: limits that fit the recommended requests; None without one.
         verdict: ``lower``, ``raise`` or ``keep``; None if unknown.
@@ -93,6 +93,7 @@ def _container(item: Mapping[str, Any], *, is_running: bool) -> AdvisedContainer
     days = (float(item["last_seen"]) - float(item["first_seen"])) / 86400
     p90, highest = _amount(percentiles.get("90") or 0), _amount(item["highest_memory_bytes"] or 0)
     # Measured amounts are above 0; the use of a container that was killed before it was measured is only expected.
+    use = {"cpu_cores": use["cpu_cores"] if p90 else 0.0, "memory_bytes": use["memory_bytes"] if highest else 0.0}
     more = (
         cpu_quantity(use["cpu_cores"]) if p90 else "-",
         memory_quantity(use["memory_bytes"]) if highest else "-",

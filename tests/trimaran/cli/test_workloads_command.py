@@ -133,7 +133,7 @@ def test_what_was_never_measured_is_listed(serve: Callable[..., str], known: int
 
 
 def test_wide_adds_the_measurements(serve: Callable[..., str]) -> None:
-    """``-o wide`` adds use, its percentile, the highest memory and the history's length; "-" if never measured."""
+    """``-o wide`` adds use, its percentile, highest memory and history; "-" and no use if never measured."""
     result = run("--watcher", serve(workload("web")), "-o", "wide")
     header, row, *_ = result.stdout.splitlines()
     wide = dict(zip(cells(header), cells(row), strict=True))
@@ -141,8 +141,9 @@ def test_wide_adds_the_measurements(serve: Callable[..., str]) -> None:
         "250m", "384Mi", "300m", "410Mi", "10.0d",
     ]  # fmt: skip
     never = workload("loop", cpu_cores_percentiles={"90": 0.0}, highest_memory_bytes=0.0)
-    header, row, *_ = run("--watcher", serve(never), "-o", "wide").stdout.splitlines()
+    header, row, _, total, *_ = run("--watcher", serve(never), "-o", "wide").stdout.splitlines()
     wide = dict(zip(cells(header), cells(row), strict=True))
+    assert "0.0 CPUs and 0.0 GiB used" in total
     assert {wide[name] for name in ("CPU USE", "MEMORY USE", "CPU P90", "HIGHEST MEMORY")} == {"-"}
 
 

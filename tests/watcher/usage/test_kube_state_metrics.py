@@ -143,6 +143,8 @@ PARTS = {
     ],
     "kube_pod_resource_limit": [('pod="whole",resource="memory",unit="bytes"', 4e9)],
     "kube_pod_overhead_cpu_cores": [('pod="plain"', 0.25)],
+    "kube_pod_start_time": [('pod="mesh"', 1_700_000_100)],
+    "kube_pod_init_container_status_last_terminated_reason": [('pod="mesh",container="proxy",reason="OOMKilled"', 1)],
     "kube_pod_container_status_last_terminated_reason": [('pod="crash",container="main",reason="OOMKilled"', 1)],
     "kube_pod_container_status_last_terminated_timestamp": [('pod="crash",container="main"', 1_700_000_500)],
 }  # fmt: skip
@@ -204,9 +206,10 @@ def test_requests_of_a_pod_as_a_whole_come_from_kube_scheduler(parts: dict[str, 
 
 
 def test_restarts_come_from_kube_state_metrics(parts: dict[str, RunningPod]) -> None:
-    """With the times of the last ends of containers, restarts and kills are known of all pods."""
+    """With the times of the last ends of containers, restarts and kills are known; a sidecar's from its pod's start."""
     assert parts["crash"].restarts == (ContainerRestart("main", 1_700_000_500.0, was_out_of_memory=True),)
-    assert parts["mesh"].restarts == ()
+    assert parts["mesh"].restarts == (ContainerRestart("proxy", 1_700_000_100.0, was_out_of_memory=True),)
+    assert parts["plain"].restarts == ()
 
 
 def test_an_ephemeral_container_is_none_of_its_workload(parts: dict[str, RunningPod]) -> None:

@@ -134,9 +134,18 @@ def read_containers(
 
 
 def read_restarts(
-    ask: Ask, wanted: Container[PodKey], matchers: str
+    ask: Ask, wanted: Container[PodKey], matchers: str, started: Mapping[PodKey, float]
 ) -> Mapping[PodKey, tuple[ContainerRestart, ...]] | None:
     """Return the last restart of each container that ended before; None if their times are not exported.
+
+    kube-state-metrics has no times for sidecars. A kill of a sidecar counts from the start of its pod: with a later
+    time in each round, an in-place resize would be followed by a higher recommendation again and again.
+
+    Args:
+        ask: queries one metric.
+        wanted: the pods.
+        matchers: label matchers for all series.
+        started: start of each pod, Unix seconds.
 
     Raises:
         Exception: ``ask`` failed.
@@ -145,16 +154,20 @@ def read_restarts(
     ends = list(ask(series_selector(f"{last}_timestamp", matchers), _CONTAINER))
     if not ends:
         return None
-    killed = {
-        (key_of_series(labels), labels.get("container", ""))
-        for labels, value in ask(series_selector(f"{last}_reason", 'reason="OOMKilled"', matchers), _CONTAINER)
-        if value == 1
-    }
+
+    def of_killed(metric: str) -> set[tuple[PodKey, str]]:
+        series = ask(series_selector(metric, 'reason="OOMKilled"', matchers), _CONTAINER)
+        return {(key_of_series(labels), labels.get("container", "")) for labels, value in series if value == 1}
+
+    killed = of_killed(f"{last}_reason")
     restarts: dict[PodKey, list[ContainerRestart]] = defaultdict(list)
     for labels, ended_at in ends:
         key, name = key_of_series(labels), labels.get("container", "")
         if key in wanted and ended_at > 0:
             restarts[key].append(ContainerRestart(name, ended_at, (key, name) in killed))
+    for key, name in of_killed("kube_pod_init_container_status_last_terminated_reason"):
+        if key in wanted and key in started:
+            restarts[key].append(ContainerRestart(name, started[key], was_out_of_memory=True))
     return {key: tuple(rows) for key, rows in restarts.items()}
 
 

@@ -155,7 +155,7 @@ class KubeStatePods:
         started = {
             key_of_series(labels): at for labels, at in own(series_selector("kube_pod_start_time", self._matchers), POD)
         }
-        restarts = read_restarts(own, described, self._matchers)
+        restarts = read_restarts(own, described, self._matchers, started)
         templates: dict[PodTemplate, PodTemplate] = {}
         pods = {}
         for key, pod in described.items():
