@@ -6,13 +6,14 @@ the scheduler calls all of them, the others say by :func:`uncalled` what they do
 
 import inspect
 from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import is_dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
 from runtime.errors import quoted
-from scoring import CongestionCost, SchedulerConfiguration, read_configuration
+from scoring import ClusterEvent, CongestionCost, SchedulerConfiguration, read_configuration
 from scoring.kubernetes_version import LATEST_VERSION
 from scoring.plugins.base import Plugin, points_of
 
@@ -92,4 +93,7 @@ def _load(entry: EntryPoint) -> type[Plugin]:
         raise ValueError(f"{where} does not define {missing}, which its base classes require")
     if getattr(loaded, "name", None) != entry.name:
         raise ValueError(f"{where} must have the same name as the class, got {quoted(getattr(loaded, 'name', None))}")
+    events = getattr(loaded, "requeued_by", frozenset())
+    if not (isinstance(events, AbstractSet) and all(isinstance(event, ClusterEvent) for event in events)):
+        raise ValueError(f"{where}: requeued_by must be a set of scoring.ClusterEvent, got {quoted(events)}")
     return loaded

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -150,10 +151,9 @@ def _checked_traces(traces: Any) -> list[Trace]:
 
 
 def _check_numbers(seed: int, seeds: int, overcommit: tuple[float, float] | None, jobs: int) -> None:
-    if seed < 0:
-        raise ValueError(f"seed: must be at least 0, got {seed}")
-    if seeds < 1:
-        raise ValueError(f"seeds: must be at least 1, got {seeds}")
+    for name, number, least in (("seed", seed, 0), ("seeds", seeds, 1), ("jobs", jobs, -1)):
+        if not isinstance(number, Integral) or number < least:
+            raise ValueError(f"{name}: must be a whole number of at least {least}, got {quoted(number)}")
     if jobs == 0:
         raise ValueError("jobs: 0 is not a number of processes; -1 is one for each processor")
     if overcommit is not None:
@@ -162,7 +162,8 @@ def _check_numbers(seed: int, seeds: int, overcommit: tuple[float, float] | None
 
 def _check_overcommit(overcommit: Any) -> None:
     factors = overcommit if isinstance(overcommit, tuple | list) else ()
-    if len(factors) != 2 or not all(MIN_OVERCOMMIT <= factor <= MAX_OVERCOMMIT for factor in factors):
+    valid = [each for each in factors if isinstance(each, Real) and MIN_OVERCOMMIT <= each <= MAX_OVERCOMMIT]
+    if len(factors) != 2 or len(valid) != 2:
         wanted = f"two numbers from {MIN_OVERCOMMIT:g} to {MAX_OVERCOMMIT:g}, for CPU and memory"
         raise ValueError(f"overcommit: must be {wanted}, got {quoted(overcommit)}")
 
