@@ -18,7 +18,7 @@ from support.influxdb_server import SHARED_SECRET, InfluxDb, run_influxdb
 from support.servers import reply, serving
 
 from runtime.http.gather import Deadline
-from runtime.settings.loading import display, environment_variable, load, setting_names
+from runtime.settings.loading import display, load
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable, SettingsError
 from watcher.model import NodeMetrics, Window
 from watcher.providers.base import Check, Fetched
@@ -405,14 +405,6 @@ def test_queries_on_the_page(influxdb, database, tmp_path):
     found = values(fetched.nodes["a"])
     averages = {type_: value for (type_, operator), value in found.items() if operator == "AVG"}
     assert averages == pytest.approx({"Storage": 30, "GPU": 30, "Bandwidth": 10})
-
-
-def test_page_has_every_setting():
-    """docs/providers/influxdb.md and fake.md have each setting with its variable."""
-    for name in setting_names(WatcherSettings):
-        section, _, _ = name.partition(".")
-        if section in {"influxdb", "fake"}:
-            assert f"| `{name}` | `{environment_variable(name)}` |" in PAGE.with_stem(section).read_text()
 
 
 @pytest.mark.server

@@ -1,8 +1,5 @@
 """Settings that there are no longer: refused by every program that reads their section, with what holds instead."""
 
-import re
-from pathlib import Path
-
 import pytest
 
 from runtime.errors import SettingsError
@@ -18,7 +15,6 @@ MODELS: dict[str, type[Settings]] = {
     "extender": ExtenderSettings, "nodes": NodesSettings, "rebalance": RebalanceSettings,
     "scheduler": SchedulerSettings,
 }  # fmt: skip
-PAGE = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
 MOST_SETTINGS = 207
 
 
@@ -30,12 +26,6 @@ def test_a_removed_setting_is_refused_with_what_holds_instead(name: str) -> None
     with pytest.raises(SettingsError) as caught:
         load(model, {name: "1"})
     assert caught.value.problems == (f"{name} (command line): is no longer a setting: {REMOVED[name]}",)
-
-
-def test_each_is_documented() -> None:
-    """The page has the table of removed settings."""
-    rows = re.findall(r"^\| `([a-z_.]+)` \| (.+?) \|$", PAGE.partition("## Removed")[2], re.MULTILINE)
-    assert dict(rows) == dict(REMOVED)
 
 
 def test_there_are_no_more_settings_than_a_person_can_know() -> None:
