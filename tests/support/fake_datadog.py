@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from support.servers import reply, serving
 
-_QUERY = re.compile(r"(avg|max|min|sum):([\w.]+)\{([^}]+)\} by \{([\w.,/-]+)\}\.rollup\((avg|max), (\d+)\)")
+_QUERY = re.compile(r"(avg|max|min|sum):([\w.]+)\{([^}]+)\} by \{([\w.,/-]+)\}\.rollup\((avg|min|max), (\d+)\)")
 
 
 @dataclass
@@ -118,7 +118,7 @@ class FakeDatadog:
         assert match is not None
         aggregate, metric, scope, tag, method, seconds = match.groups()
         space = {"avg": np.mean, "max": np.max, "min": np.min, "sum": np.sum}[aggregate]
-        time = {"avg": np.mean, "max": np.max}[method]
+        time = {"avg": np.mean, "min": np.min, "max": np.max}[method]
         step = int(seconds) * 1000
         groups: dict[str, list[dict[int, float]]] = {}
         for each in self.series:
@@ -141,10 +141,13 @@ class FakeDatadog:
 
 
 def in_scope(scope: str, tags: dict[str, str]) -> bool:
-    """Return whether tags match a scope: ``*``, or ``key:value`` parts that must all match."""
-    for part in scope.split(","):
+    """Return whether tags match a scope: ``*``, or parts ``key:value`` and ``key IN (...)`` that must all match."""
+    for part in re.split(r",(?![^()]*\))", scope):
         key, _, wanted = part.strip().partition(":")
-        if key != "*" and not fnmatch.fnmatchcase(tags.get(key, ""), wanted):
+        if listed := re.fullmatch(r"(\S+) IN \(([^()]*)\)", part.strip()):
+            if tags.get(listed[1], "") not in listed[2].split(","):
+                return False
+        elif key != "*" and not fnmatch.fnmatchcase(tags.get(key, ""), wanted):
             return False
     return True
 

@@ -117,7 +117,7 @@ def test_request() -> None:
     with provider_over(fake) as provider:
         fetched = fetch(provider)
     assert {query for query, _ in fake.queries} == {
-        f"{name}{{*}} by {{host}}.rollup(avg, 60)" for name in (CPU, MEMORY)
+        f"{name}{{*}} by {{host}}.rollup({method}, 60)" for name in (CPU, MEMORY) for method in ("avg", "min", "max")
     }
     for _, attributes in fake.queries:
         assert (attributes["from"], attributes["to"]) == ((NOW - 899) * 1000, (NOW + 1) * 1000)
@@ -172,8 +172,9 @@ def test_arithmetic_between_metrics() -> None:
         found = values(fetch(provider))
     assert found["CPU", "AVG"] == pytest.approx(WAVE[-15:].mean() * 1.25)
     asked = next(attributes for text, attributes in fake.queries if "system.cpu.user" in text)
-    assert asked["formulas"] == [{"formula": "(query1 + query2) * 1"}]
-    assert [each["query"].partition(" by")[0] for each in asked["queries"]] == [
+    names = [("query", "query"), ("low", "low"), ("low", "high"), ("high", "low"), ("high", "high")]
+    assert asked["formulas"] == [{"formula": f"({first}1 + {second}2) * 1"} for first, second in names]
+    assert [each["query"].partition(" by")[0] for each in asked["queries"]] == 3 * [
         "avg:system.cpu.user{env:prod}", "max:system.cpu.system{*}",
     ]  # fmt: skip
 
@@ -225,6 +226,68 @@ def test_other_tags_for_node_and_cluster() -> None:
     own = {"node_tag": "kube_node", "cluster_tag": "kube_cluster_name", "cluster_name": "p"}
     with provider_over(FakeDatadog(held + host("i-3")), **own) as provider:
         assert set(fetch(provider).nodes) == {"a.x", "a.y"}
+
+
+SAMPLED = NOW - 15 * np.arange(480, dtype=float)[::-1]
+FORMS = {
+    "max:cpu.utilization": ("cpu.utilization", 1.0, 0.0),
+    "100 - avg:system.cpu.idle": ("system.cpu.idle", -1.0, 100.0),
+    "avg:own.user + avg:own.system - avg:own.steal": ("own.user", 1.0, 0.0),
+}
+
+
+@pytest.mark.parametrize("bad", [-30.0, 190.0, 1e9])
+@pytest.mark.parametrize("query", FORMS)
+@pytest.mark.parametrize(("name", "step"), [("4m", 1), ("15m", 1), ("1h", 10)])
+def test_samples_that_cannot_be_right_are_left_out(query: str, bad: float, name: str, step: int) -> None:
+    """Samples that the averages of steps hide are left out and counted; only their hosts are asked again."""
+    metric, sign, offset = FORMS[query]
+    truth = 30 + 5 * np.sin(SAMPLED / 200)
+    wrong = np.arange(len(SAMPLED)) % 3 == 1
+    held = [series for each in ("good", "bad") for series in host(each)[1:]]
+    for each, levels in (("good", truth), ("bad", np.where(wrong, bad, truth))):
+        tags = {"host": each, "cluster_name": "c1"}
+        held.append(Series(metric, tags, SAMPLED, (levels - offset) / sign))
+        held += [Series(f"own.{mode}", tags, SAMPLED, 0 * SAMPLED) for mode in ("system", "steal")]
+    fake = FakeDatadog(held)
+    with provider_over(fake, cpu_query=query, cluster_name="c1") as provider:
+        fetched = fetch(provider, name)
+        usual = [text for text, _ in fake.queries if " IN " not in text]
+        again = [text for text, _ in fake.queries if " IN " in text]
+    inside = NOW - duration.seconds(name) < SAMPLED
+    assert values(fetched, "bad")["CPU", "AVG"] == pytest.approx(truth[inside & ~wrong].mean(), abs=0.5)
+    assert values(fetched, "good")["CPU", "AVG"] == pytest.approx(truth[inside].mean(), abs=0.5)
+    (finding,) = fetched.findings
+    assert (finding.kind, finding.node, finding.action) == (Kind.OUT_OF_RANGE, "bad", "dropped")
+    assert finding.message.startswith(f"{(inside & wrong).sum()} of {inside.sum()} samples are below 0 or above 150")
+    assert all(f"{{cluster_name:c1,host IN (bad)}} by {{host}}.rollup(avg, {step})" in text for text in again)
+    terms = query.count(":")
+    assert (len(usual), len(again)) == (3 * (terms + 1), terms)
+
+
+def test_samples_hidden_in_the_finest_averages_are_a_finding() -> None:
+    """A finding says that Datadog averages the samples of a long window even in its finest steps."""
+    times = NOW - 15 * np.arange(5760, dtype=float)[::-1]
+    levels = np.where(np.arange(len(times)) % 4 == 1, -10.0, 30.0)
+    fake = FakeDatadog([*host("good"), Series("cpu.utilization", {"host": "bad"}, times, levels)])
+    with provider_over(fake) as provider:
+        fetched = fetch(provider, "24h")
+    (finding,) = fetched.findings
+    assert (finding.kind, finding.node, finding.action) == (Kind.OUT_OF_RANGE, "bad", "reported")
+    assert "hidden in averages over 60 s" in finding.message
+
+
+def test_samples_that_cannot_be_read_again_are_a_finding() -> None:
+    """If the request for samples fails, the averages are served, with a finding that says why."""
+    levels = np.where(np.arange(len(SAMPLED)) % 3 == 1, -10.0, 30.0)
+    fake = FakeDatadog([*host("node-1")[1:], Series("cpu.utilization", {"host": "node-1"}, SAMPLED, levels)])
+    fake.fail[" IN "] = (500, {})
+    with provider_over(fake) as provider:
+        fetched = fetch(provider)
+    assert values(fetched)["CPU", "AVG"] == pytest.approx(levels[-60:].mean(), abs=2)
+    (finding,) = fetched.findings
+    assert finding.kind is Kind.QUERY_FAILED
+    assert "samples out of range cannot be left out" in finding.message
 
 
 def test_nulls_are_not_points() -> None:

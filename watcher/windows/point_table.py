@@ -85,7 +85,8 @@ class PointTable:
         self.name = name
         self.type = type_
         self._most_percent = most_percent
-        self._left_out: dict[str, tuple[int, int, float]] = {}  # node to number of points left out, of all, and one
+        # Node to number of points left out, of all, and one; and length of the steps that these are averages of.
+        self._left_out: dict[str, tuple[int, int, float, int]] = {}
         self._window = window
         self._step = step_seconds
         # Two more columns: for the step that contains the window's start, and for a step that begins at its end.
@@ -95,7 +96,7 @@ class PointTable:
         self._series: dict[str, int] = {}
         self.newest: dict[str, float] = {}
 
-    def add(self, node: str, times: Floats, values: Floats) -> bool:
+    def add(self, node: str, times: Floats, values: Floats, step_seconds: int | None = None) -> bool:
         """Add a series of a node; return whether the series has points in the window.
 
         A node is not added by a series without points in the window, since the node may no longer exist.
@@ -104,12 +105,14 @@ class PointTable:
             node: the node's name.
             times: Unix seconds, shape (points,).
             values: percent, shape (points,); a NaN is ignored.
+            step_seconds: length of the steps that the points are averages of, if it is shorter than the table's.
         """
-        keep = ~np.isnan(values) & (times > self._window.start - self._step) & (times <= self._window.end)
+        step = self._step if step_seconds is None else step_seconds
+        keep = ~np.isnan(values) & (times > self._window.start - step) & (times <= self._window.end)
         valid, dropped, example = leave_out(np.where(keep, values, np.nan)[None], self._most_percent)
         if dropped[0]:
-            before, total, _ = self._left_out.get(node, (0, 0, 0.0))
-            self._left_out[node] = before + int(dropped[0]), total + int(keep.sum()), float(example[0])
+            before, total, *_ = self._left_out.get(node, (0, 0, 0.0, 0))
+            self._left_out[node] = before + int(dropped[0]), total + int(keep.sum()), float(example[0]), step
             keep &= ~np.isnan(valid[0])
         if not keep.any():
             return False
@@ -117,7 +120,7 @@ class PointTable:
         slots = np.floor_divide(times[keep] - (self._window.start - self._step), self._step)
         self._parts.append((row, slots.astype(np.intp), values[keep]))
         self._series[node] = self._series.get(node, 0) + 1
-        end = min(float(times[keep].max()) + self._step, float(self._window.end))
+        end = min(float(times[keep].max()) + step, float(self._window.end))
         self.newest[node] = max(end, self.newest.get(node, end))
         return True
 
@@ -154,8 +157,10 @@ class PointTable:
     def findings(self) -> list[Finding]:
         """Return a finding for each node with points that were left out."""
         return [
-            left_out(node, self.name, self._window.duration, *numbers, self._most_percent, self._step)
-            for node, numbers in self._left_out.items()
+            left_out(
+                node, self.name, self._window.duration, few, total, one, self._most_percent, step if step > 1 else 0
+            )
+            for node, (few, total, one, step) in self._left_out.items()
         ]
 
     def _expected(self, values: Floats) -> int:

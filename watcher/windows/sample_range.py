@@ -13,9 +13,21 @@ import numpy as np
 from watcher.findings import Action, Finding, Kind
 from watcher.windows.operators import Counts, Floats
 
+Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+
 DEFAULT_PERCENT = 150.0
 LOWEST_PERCENT = -1e-6
 """Rounding error of a sum of floats around 0: a lower value is a wrong one."""
+
+
+def are_wrong(values: Floats, most_percent: float) -> Flags:
+    """Return which values cannot be right; a NaN is no sample.
+
+    Args:
+        values: percent of capacity.
+        most_percent: the largest possible sample, percent of capacity.
+    """
+    return ~((values >= LOWEST_PERCENT) & (values <= most_percent) | np.isnan(values))
 
 
 def leave_out(values: Floats, most_percent: float = DEFAULT_PERCENT) -> tuple[Floats, Counts, Floats]:
@@ -29,8 +41,8 @@ def leave_out(values: Floats, most_percent: float = DEFAULT_PERCENT) -> tuple[Fl
         The values, the number of samples that were left out of each row, shape (nodes,), and one of them, shape
         (nodes,); NaN where none was.
     """
-    right = (values >= LOWEST_PERCENT) & (values <= most_percent)
-    wrong = ~right & ~np.isnan(values) & right.any(axis=1, keepdims=True)
+    wrong = are_wrong(values, most_percent)
+    wrong &= (~wrong & ~np.isnan(values)).any(axis=1, keepdims=True)
     counts = wrong.sum(axis=1)
     if not counts.any():
         return values, counts, np.full(len(values), np.nan)
@@ -52,15 +64,19 @@ def left_out(
         total: number of all samples.
         example: one of the samples that were left out, percent of capacity.
         most_percent: the largest possible sample, percent of capacity.
-        step_seconds: time over which the source averages samples before it returns them; 0 if it does not. The samples
-            themselves are unknown then, so the other averages may contain wrong ones.
+        step_seconds: time over which the source averages samples before it returns them; 0 or 1 if it does not. The
+            samples themselves are unknown then, so the other averages may contain wrong ones.
     """
-    unseen = (
-        f"; each is an average over {step_seconds} s, and wrong samples in others are not seen" if step_seconds else ""
-    )
+    unseen = f"; each is an average over {step_seconds} s, and wrong samples in others are not seen"
     shown = f"{example:.4g}" if math.isfinite(example) else "infinity or NaN"
     message = (
         f"{dropped} of {total} samples are below 0 or above {most_percent:g} percent of capacity, such as "
-        f"{shown}: they are left out{unseen} (watch.max_sample_ratio)"
+        f"{shown}: they are left out{unseen if step_seconds > 1 else ''} (watch.max_sample_ratio)"
     )
     return Finding(Kind.OUT_OF_RANGE, message, window, node, metric, Action.DROPPED)
+
+
+def hidden_in_averages(node: str, metric: str, window: str, step_seconds: int) -> Finding:
+    """Return the finding about samples that cannot be right, in a source that returns averages over steps only."""
+    message = f"samples out of range are hidden in averages over {step_seconds} s: they cannot be left out"
+    return Finding(Kind.OUT_OF_RANGE, message, window, node, metric, Action.REPORTED)

@@ -24,18 +24,21 @@ from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, 
 from watcher.findings import Action, Finding, Kind
 from watcher.model import Window
 from watcher.providers.base import Check, Fetched
+from watcher.providers.datadog.answers import Answer, read_answer
 from watcher.providers.datadog.queries import AGENT_QUERIES, DatadogQuery, read_queries
 from watcher.providers.node_names import without_port
 from watcher.providers.session import ProviderSession, provider_error, read_token
 from watcher.settings import Settings, without_credentials
-from watcher.windows.point_table import PointTable, averages_text, choose_step, combine, newest, step_tags, to_floats
+from watcher.windows.point_table import PointTable, choose_step, combine, newest, step_tags, to_floats
+from watcher.windows.sample_range import hidden_in_averages
 
 DEFAULT_ADDRESS = "https://api.datadoghq.com"
 _STEPS = (60, 300, 3600)
 _SHORT_STEP, _SHORT_SPAN = 20, 300
+_FINE_STEPS, _MOST_POINTS = (1, 10, 60, 300), 1500  # Datadog returns at most so many points of a series
+_MOST_NAMED = 100  # hosts that a query names; for more it asks for all
 _SITE = re.compile(r"(?:app\.)?((?:(?:us|ap|uk)\d\.)?(?:datadoghq\.(?:com|eu)|ddog-gov\.com))")
 _RATE_LIMIT = ("Name", "Limit", "Period", "Reset")
-_PARTS = ("times", "series", "values")
 _SHOWN = 5
 
 
@@ -68,10 +71,11 @@ class DatadogProvider:
         """
         scope = self._scope()
         answers = gather(
-            {query: partial(self._ask, query, window, deadline, scope) for query in self._queries},
+            {query: partial(self._ask, query, window, deadline, scope, has_extremes=True) for query in self._queries},
             deadline,
             give_up=self._session.abort,
         )
+        samples = self._samples_of_refused(answers, window, deadline, scope)
         findings: list[Finding] = []
         tables: list[PointTable] = []
         failures: list[ProviderError] = []
@@ -81,7 +85,7 @@ class DatadogProvider:
                 message = f"{query.type}: {failures[-1]}"
                 findings.append(Finding(Kind.QUERY_FAILED, message, window.duration, metric=query.text))
                 continue
-            table, table_findings = self._table(query, answer, window)
+            table, table_findings = self._table(query, answer, samples.get(query), window)
             tables.append(table)
             findings += table_findings
         tags = step_tags(_step(window))
@@ -110,7 +114,7 @@ class DatadogProvider:
             try:
                 hosts = self._hosts(query, window, deadline, self._scope())
                 if hosts:
-                    message = f"{query.text}: {len(hosts)} hosts, such as {hosts[0]}; {averages_text(_step(window))}"
+                    message = f"{query.text}: {len(hosts)} hosts, such as {hosts[0]}"
                     yield Check(step, ok=True, message=message)
                 else:
                     yield self._diagnose(step, query, window, deadline)
@@ -141,7 +145,7 @@ class DatadogProvider:
 
     def _hosts(self, query: DatadogQuery, window: Window, deadline: Deadline, scope: str) -> list[str]:
         ask = partial(self._ask, query, window, deadline, scope)
-        attributes = within(ask, deadline, self._session.abort)[0]
+        attributes = within(ask, deadline, self._session.abort).parts
         hosts = {self._host(series) for series in attributes["series"]}
         return sorted(host for host in hosts if host)
 
@@ -149,75 +153,107 @@ class DatadogProvider:
         return self._session.get(f"{self._address}/api/v1/validate", timeout=deadline.remaining_seconds()).json()
 
     def _ask(
-        self, query: DatadogQuery, window: Window, deadline: Deadline, scope: str
-    ) -> tuple[Mapping[str, list[Any]], str]:
-        """Run a query over a window.
-
-        Returns:
-            The response's lists by name: ``times``, ``series`` and ``values``; and its error messages as one text,
-            empty without errors.
+        self,
+        query: DatadogQuery,
+        window: Window,
+        deadline: Deadline,
+        scope: str,
+        step: int | None = None,
+        *,
+        has_extremes: bool = False,
+    ) -> Answer:
+        """Run a query over a window, with steps of a length in seconds, or of that for the window.
 
         Raises:
             ProviderAnswerError: the response has no series.
         """
-        step = _step(window)
-        terms = [
-            {
-                "data_source": "metrics",
-                "name": f"query{number}",
-                "query": f"{metric}{{{_joined(own_scope, scope)}}} by {{{self._options.node_tag}}}.rollup(avg, {step})",
-            }
-            for number, (metric, own_scope) in enumerate(query.terms, 1)
-        ]
+        step = _step(window) if step is None else step
         attributes = {
             # Datadog includes the start and excludes the end; our windows do the opposite.
             "from": (window.start + 1) * 1000,
             "to": (window.end + 1) * 1000,
             "interval": step * 1000,
-            "queries": terms,
-            "formulas": [{"formula": query.formula}],
+            **query.request(scope, self._options.node_tag, step, has_extremes=has_extremes),
         }
         answer = self._session.post(
             f"{self._address}/api/v2/query/timeseries",
             json={"data": {"type": "timeseries_request", "attributes": attributes}},
             timeout=max(0.1, deadline.remaining_seconds()),
         ).json()
-        errors = answer.get("errors") if isinstance(answer, dict) else None
-        error_text = (", ".join(map(str, errors)) if isinstance(errors, list) else str(errors or ""))[:300]
-        data = answer.get("data") if isinstance(answer, dict) else None
-        content = data.get("attributes") if isinstance(data, dict) else None
-        parts = (
-            {key: content[key] for key in _PARTS if isinstance(content.get(key), list)}
-            if isinstance(content, dict)
-            else {}
-        )
-        if len(parts) < len(_PARTS) or (error_text and not parts["series"]):
-            problem = f"answered {query.text} without series{error_text and ': '}{error_text}"
+        found = read_answer(answer, step, self._most_percent, self._host)
+        if found is None or (found.errors and not found.parts["series"]):
+            problem = f"answered {query.text} without series{f': {found.errors}' if found and found.errors else ''}"
             raise ProviderAnswerError(f"Datadog at {self._shown} {problem} ({query.setting})")
-        return parts, error_text
+        return found
+
+    def _samples_of_refused(
+        self, answers: Mapping[DatadogQuery, Answer | Exception], window: Window, deadline: Deadline, scope: str
+    ) -> Mapping[DatadogQuery, Answer | Exception]:
+        """Return the samples of hosts of which some cannot be right, as far as Datadog does not average them."""
+        span = window.end - window.start
+        step = next((each for each in _FINE_STEPS if span <= each * _MOST_POINTS), _FINE_STEPS[-1])
+        calls = {}
+        for query, answer in answers.items():
+            if isinstance(answer, Answer) and answer.refused and step < answer.step:
+                hosts = sorted(answer.refused) if len(answer.refused) <= _MOST_NAMED else []
+                only = f"{self._options.node_tag} IN ({','.join(hosts)})" if hosts else ""
+                calls[query] = partial(self._ask, query, window, deadline, ",".join(filter(None, (scope, only))), step)
+        return gather(calls, deadline, give_up=self._session.abort) if calls else {}
 
     def _table(
-        self, query: DatadogQuery, answer: tuple[Mapping[str, list[Any]], str], window: Window
+        self, query: DatadogQuery, answer: Answer, samples: Answer | Exception | None, window: Window
     ) -> tuple[PointTable, list[Finding]]:
-        """Return a table of a query's points by node, and findings about points that belong to no node."""
-        attributes, error_text = answer
-        table = PointTable(query.text, query.type, window, _step(window), self._most_percent)
-        times = to_floats(attributes["times"]) / 1000
+        """Return a table of a query's points by node, and findings about points that belong to no node.
+
+        Args:
+            query: the query.
+            answer: the averages of each step.
+            samples: the samples of the hosts that were asked for them, which replace the averages.
+            window: the window.
+        """
+        table = PointTable(query.text, query.type, window, answer.step, self._most_percent)
         unmatched: list[str] = []
-        unusable = ["without a series"] * abs(len(attributes["series"]) - len(attributes["values"]))
-        for series, points in zip(attributes["series"], attributes["values"], strict=False):
-            host = self._host(series)
-            node = without_port(host).removesuffix(self._options.host_name_suffix)
-            values = to_floats(points)
-            if not node:
-                unmatched.append(str(series.get("group_tags") if isinstance(series, dict) else series)[:100])
-            elif len(values) != len(times):
-                unusable.append(node)
-            else:
-                table.add(node, times, values)
+        unusable = ["without a series"] * abs(len(answer.parts["series"]) - len(answer.parts["values"]))
+        finer = samples if isinstance(samples, Answer) else None
+        again = answer.refused & {self._host(series) for series in finer.parts["series"]} if finer else set()
+        for each in filter(None, (answer, finer)):
+            times = to_floats(each.parts["times"]) / 1000
+            for series, points in zip(each.parts["series"], each.parts["values"], strict=False):
+                host = self._host(series)
+                if (host in again) == (each is answer):
+                    continue
+                node = self._node(host)
+                values = to_floats(points)
+                if not node:
+                    unmatched.append(str(series.get("group_tags") if isinstance(series, dict) else series)[:100])
+                elif len(values) != len(times):
+                    unusable.append(node)
+                else:
+                    table.add(node, times, values, each.step)
+        findings = self._problems(query, answer, samples, unusable, unmatched, window)
+        if (
+            finer and finer.step > 1 and len(query.terms) == 1
+        ):  # of several terms the bounds are not those of the samples
+            hidden = again - {finding.node for finding in table.findings()}
+            findings += [hidden_in_averages(each, query.text, window.duration, finer.step) for each in sorted(hidden)]
+        return table, findings
+
+    def _problems(
+        self,
+        query: DatadogQuery,
+        answer: Answer,
+        samples: Answer | Exception | None,
+        unusable: list[str],
+        unmatched: list[str],
+        window: Window,
+    ) -> list[Finding]:
+        """Return a finding for each kind of problem in the answers to a query."""
         messages = []
-        if error_text:
-            messages.append((Kind.PARTIAL_ANSWER, f"Datadog reports: {error_text}", Action.REPORTED))
+        if isinstance(samples, Exception):
+            message = f"samples out of range cannot be left out: {self._translated(samples)}"
+            messages.append((Kind.QUERY_FAILED, message, Action.REPORTED))
+        if answer.errors:
+            messages.append((Kind.PARTIAL_ANSWER, f"Datadog reports: {answer.errors}", Action.REPORTED))
         if unusable:
             shown = ", ".join(sorted(unusable)[:_SHOWN])
             message = f"{len(unusable)} series do not have the same number of values as of times: {shown}"
@@ -226,11 +262,11 @@ class DatadogProvider:
             shown = ", ".join(sorted(unmatched)[:_SHOWN])
             message = f"{len(unmatched)} series have no tag {self._options.node_tag}: {shown} (datadog.node_tag)"
             messages.append((Kind.UNMATCHED_NODE, message, Action.DROPPED))
-        if not attributes["series"]:
+        if not answer.parts["series"]:
             messages.append(
                 (Kind.QUERY_FAILED, f"there are no series of {query.type} ({query.setting})", Action.REPORTED)
             )
-        return table, [
+        return [
             Finding(kind, message, window.duration, metric=query.text, action=action)
             for kind, message, action in messages
         ]
@@ -242,6 +278,9 @@ class DatadogProvider:
         tags = tags if isinstance(tags, list) else []
         hosts = [tag.removeprefix(prefix) for tag in tags if isinstance(tag, str) and tag.startswith(prefix)]
         return hosts[0] if hosts and hosts[0] != "N/A" else ""
+
+    def _node(self, host: str) -> str:
+        return without_port(host).removesuffix(self._options.host_name_suffix)
 
     def _scope(self) -> str:
         options = self._options
@@ -293,7 +332,3 @@ def api_address(address: str) -> str:
 
 def _step(window: Window) -> int:
     return _SHORT_STEP if window.end - window.start < _SHORT_SPAN else choose_step(window, _STEPS)
-
-
-def _joined(own_scope: str, scope: str) -> str:
-    return ",".join(filter(None, (own_scope.strip(), scope))) or "*"

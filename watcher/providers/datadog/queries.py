@@ -1,8 +1,9 @@
 """Datadog queries of the settings, parsed into metrics and arithmetic."""
 
+import itertools
 import re
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from watcher.model import MetricType
 from watcher.settings import DatadogSettings
@@ -13,6 +14,7 @@ AGENT_QUERIES = {
     MetricType.MEMORY: "100 - 100 * avg:system.mem.pct_usable",
 }
 _TERM = re.compile(r"\b(?P<metric>(?:avg|max|min|sum):[A-Za-z][\w.]*)(?:\{(?P<scope>[^{}]*)\})?")
+_MOST_TERMS = 3  # of which all combinations of lowest and highest values are asked for
 _ARITHMETIC = re.compile(r"[\w\s.,+\-*/()]+")
 
 
@@ -50,6 +52,42 @@ class DatadogQuery:
                 "grouping by host and rollup are added automatically"
             )
         return cls(text, type_, setting, formula, terms)
+
+    def request(self, scope: str, tag: str, step: int, *, has_extremes: bool) -> dict[str, Any]:
+        """Return the queries and formulas of a request: the averages of each step, and then bounds of the samples.
+
+        Where a term is subtracted, the highest sample follows from its lowest value, so each combination is asked for.
+
+        Args:
+            scope: the filter of hosts, in addition to that of each term.
+            tag: the tag with the host.
+            step: length of a step, seconds.
+            has_extremes: whether the lowest and the highest sample of each step are asked for, too.
+        """
+        methods = {"query": "avg", "low": "min", "high": "max"} if has_extremes else {"query": "avg"}
+        queries = [
+            {
+                "data_source": "metrics",
+                "name": f"{name}{number}",
+                "query": f"{metric}{{{_joined(own_scope, scope)}}} by {{{tag}}}.rollup({method}, {step})",
+            }
+            for name, method in methods.items()
+            for number, (metric, own_scope) in enumerate(self.terms, 1)
+        ]
+        count = len(self.terms)
+        bounds = itertools.product(("low", "high"), repeat=count)
+        corners = bounds if count <= _MOST_TERMS else zip(*[("low", "high")] * count, strict=True)
+        names = [("query",) * count, *(corners if has_extremes else ())]
+        formulas = [{"formula": self._named(each)} for each in names]
+        return {"queries": queries, "formulas": formulas}
+
+    def _named(self, names: tuple[str, ...]) -> str:
+        """Return the arithmetic over queries of other names, one for each term."""
+        return re.sub(r"\bquery(\d+)", lambda match: f"{names[int(match[1]) - 1]}{match[1]}", self.formula)
+
+
+def _joined(own_scope: str, scope: str) -> str:
+    return ",".join(filter(None, (own_scope.strip(), scope))) or "*"
 
 
 def read_queries(options: DatadogSettings) -> tuple[list[DatadogQuery], list[str]]:

@@ -1,0 +1,57 @@
+"""Responses of Datadog's timeseries endpoint: the averages of each step, and bounds of the samples in it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from watcher.windows.point_table import to_floats
+from watcher.windows.sample_range import are_wrong
+
+_PARTS = ("times", "series", "values")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Response to a query.
+
+    Attributes:
+        parts: the response's lists by name: ``times``, ``series`` and ``values``, without those of bounds.
+        errors: its error messages as one text, empty without errors.
+        step: length of its steps, seconds.
+        refused: the hosts with samples that cannot be right.
+    """
+
+    parts: Mapping[str, list[Any]]
+    errors: str
+    step: int
+    refused: frozenset[str]
+
+
+def read_answer(document: Any, step: int, most_percent: float, host_of: Callable[[Any], str]) -> Answer | None:
+    """Parse a response; return None if it lacks a list of times, series or values.
+
+    Args:
+        document: the response.
+        step: length of its steps, seconds.
+        most_percent: the largest possible sample, percent of capacity.
+        host_of: returns the host of a series; empty if it has none.
+    """
+    errors = document.get("errors") if isinstance(document, dict) else None
+    error_text = (", ".join(map(str, errors)) if isinstance(errors, list) else str(errors or ""))[:300]
+    data = document.get("data") if isinstance(document, dict) else None
+    content = data.get("attributes") if isinstance(data, dict) else None
+    parts: dict[str, list[Any]] = {}
+    if isinstance(content, dict):
+        parts = {key: content[key] for key in _PARTS if isinstance(content.get(key), list)}
+    if len(parts) < len(_PARTS):
+        return Answer({"series": []}, error_text, step, frozenset()) if error_text else None
+    series, values = parts["series"], parts["values"]
+    bounds = {number for number, each in enumerate(series) if isinstance(each, dict) and each.get("query_index")}
+    refused = {
+        host_of(series[number])
+        for number in bounds
+        if number < len(values) and are_wrong(to_floats(values[number]), most_percent).any()
+    }
+    for key in ("series", "values"):
+        parts[key] = [each for number, each in enumerate(parts[key]) if number not in bounds]
+    return Answer(parts, error_text, step, frozenset(refused - {""}))
