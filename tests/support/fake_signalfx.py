@@ -114,8 +114,15 @@ class FakeSignalFx:
 
 
 def matches(query: str, series: Series) -> bool:
-    """Return whether a series matches a query of ``key:value`` terms joined by AND; ``*`` is a wildcard if unquoted."""
+    """Return whether a series matches a query of ``key:value`` terms joined by AND, or by OR within parentheses.
+
+    ``*`` is a wildcard if unquoted.
+    """
     for term in query.split(" AND "):
+        if term.startswith("("):
+            if not any(matches(option, series) for option in term.strip("()").split(" OR ")):
+                return False
+            continue
         key, _, wanted = term.partition(":")
         value = series.metric if key == "sf_metric" else series.dimensions.get(key)
         quoted = wanted.startswith('"')

@@ -112,6 +112,8 @@ def test_resolution_depends_on_the_window(name: str, resolution: int) -> None:
     fake = FakeSignalFx(held)
     with provider_over(fake) as provider:
         fetched = fetch(provider, name)
+        fake.requests.clear()
+        assert fetch(provider, name) == fetched
     assert {query["resolution"] for path, query in fake.requests if path == POINTS} == {str(resolution)}
     steps = held[0].times * 1000 // resolution * resolution / 1000
     inside = (steps > NOW - duration.seconds(name)) & (steps <= NOW)
@@ -119,6 +121,51 @@ def test_resolution_depends_on_the_window(name: str, resolution: int) -> None:
     found = {each.operator: each.value for each in fetched.nodes["node-1"].metrics if each.name == CPU}
     assert found == pytest.approx({"AVG": means.mean(), "STD": means.std()}, rel=1e-9)
     assert Kind.LOW_COVERAGE not in kinds(fetched)
+
+
+SAMPLED = np.arange(360, dtype=float)[::-1] * 10
+
+
+@pytest.mark.parametrize("bad", [-30.0, 190.0, 1e9])
+@pytest.mark.parametrize("name", ["4m", "5m", "15m", "1h"])
+def test_samples_that_cannot_be_right_are_left_out(name: str, bad: float) -> None:
+    """Samples that the averages of steps hide are left out and counted; only their hosts are asked again."""
+    truth = 30 + 5 * np.sin(SAMPLED / 200)
+    wrong = np.arange(len(SAMPLED)) % 6 == 1
+    held = []
+    for node, levels in (("good", truth), ("bad", np.where(wrong, bad, truth))):
+        series = host(node)
+        series[0].times, series[0].values = NOW - SAMPLED, levels
+        held += series
+    fake = FakeSignalFx(held)
+    with provider_over(fake) as provider:
+        found = [fetch(provider, name), fetch(provider, name)]
+    inside = duration.seconds(name) > SAMPLED
+    for fetched in found:
+        assert averages(fetched)["bad"] == pytest.approx(truth[inside & ~wrong].mean(), abs=0.5)
+        assert averages(fetched)["good"] == pytest.approx(truth[inside].mean(), abs=0.5)
+        (finding,) = fetched.findings
+        assert (finding.kind, finding.node, finding.action) == (Kind.OUT_OF_RANGE, "bad", "dropped")
+        assert finding.message.startswith(
+            f"{(inside & wrong).sum()} of {inside.sum()} samples are below 0 or above 150"
+        )
+    again = [query for _, query in fake.requests if "(host" in query["query"]]
+    assert all('AND (host:"bad")' in query["query"] and query["resolution"] == "1000" for query in again)
+    assert len(again) == (0 if name == "4m" else 2)
+
+
+def test_samples_that_cannot_be_read_again_are_a_finding() -> None:
+    """If the request for samples fails, the averages are served, with a finding that says why."""
+    series = host("node-1")
+    series[0].times, series[0].values = NOW - SAMPLED, np.where(np.arange(len(SAMPLED)) % 6 == 1, -30.0, 30.0)
+    fake = FakeSignalFx(series)
+    fake.fail["(host"] = 500
+    with provider_over(fake) as provider:
+        fetched = fetch(provider)
+    assert averages(fetched)["node-1"] == pytest.approx(20, abs=1)
+    (finding,) = fetched.findings
+    assert finding.kind is Kind.QUERY_FAILED
+    assert "samples out of range cannot be left out" in finding.message
 
 
 def test_point_at_the_windows_start_is_excluded() -> None:
@@ -167,7 +214,8 @@ def test_metadata_are_read_once() -> None:
                 thread.start()
             for thread in threads:
                 thread.join()
-    assert (fake.count(METADATA), fake.count(POINTS)) == (2, 12)
+    looks = 6  # at the samples of each window, once an hour
+    assert (fake.count(METADATA), fake.count(POINTS)) == (2, 12 + looks)
 
 
 def test_metadata_expire() -> None:

@@ -34,7 +34,7 @@ def choose_step(window: Window, steps: Sequence[int]) -> int:
 
 def averages_text(step_seconds: int) -> str:
     """Return the note for ``trimaran doctor`` that the source averages samples over steps of this length."""
-    return f"each point is an average over {step_seconds} s, in which samples out of range cannot be left out"
+    return f"each point is an average over {step_seconds} s, in which samples out of range are looked for once an hour"
 
 
 def step_tags(step_seconds: int) -> dict[str, str]:

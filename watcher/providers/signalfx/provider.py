@@ -10,7 +10,7 @@ so its result is cached until it expires or an unknown series appears.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,11 +27,14 @@ from watcher.providers.session import ProviderSession, provider_error, read_toke
 from watcher.providers.signalfx.metadata import MOST_SERIES, MetadataCache, SeriesHosts
 from watcher.settings import Settings, without_credentials
 from watcher.windows.point_table import PointTable, averages_text, choose_step, combine, newest, step_tags, to_floats
+from watcher.windows.sample_range import are_wrong
 
 DEFAULT_ADDRESS = "https://api.signalfx.com"
 METRICS = {"cpu.utilization": MetricType.CPU, "memory.utilization": MetricType.MEMORY}
 _STEPS = (1, 60, 300, 3600)
 _SHOWN = 5
+_LOOK_SECONDS, _LOOKS_EVERY = 300, 3600.0  # the samples of so many seconds are looked at, once an hour
+_MOST_NAMED = 100  # hosts that a query names; for more it asks for all
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,8 @@ class SignalFxProvider:
             self._address, self._session, queries, self._options.node_dimension, self._options.metadata_seconds
         )
         self._unmatched: dict[str, frozenset[str]] = {}
+        self._look_at: dict[str, float] = {}  # window to time of the next look at samples, on the monotonic clock
+        self._wrong: dict[tuple[str, str], frozenset[str]] = {}  # metric and window to series with wrong samples
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
         """Return every node's metrics over the window. If one query fails, the others are used.
@@ -75,6 +80,10 @@ class SignalFxProvider:
         began = time.monotonic()
         points = {("points", metric): partial(self._ask_points, metric, window, deadline) for metric in METRICS}
         names = {("names", metric): partial(self._metadata.names, metric, deadline) for metric in METRICS}
+        if choose_step(window, _STEPS) > 1 and began >= self._look_at.get(window.duration, 0.0):
+            self._look_at[window.duration] = began + _LOOKS_EVERY
+            recent = Window(window.duration, window.end - _LOOK_SECONDS, window.end)
+            points |= {("look", metric): partial(self._ask_points, metric, recent, deadline, 1) for metric in METRICS}
         answers: dict[Any, Any] = gather({**points, **names}, deadline, give_up=self._session.abort)
         # A series that is newer than the cached metadata belongs to a new node: read the metadata again at once.
         refreshed_names = {
@@ -85,6 +94,7 @@ class SignalFxProvider:
         if refreshed_names:
             answers |= gather(refreshed_names, deadline, give_up=self._session.abort)
         findings: list[Finding] = []
+        answers |= self._samples(answers, window, deadline, findings)
         tables = [self._table(metric, answers, window, findings) for metric in METRICS]
         tags = step_tags(choose_step(window, _STEPS))
         hint = "signalfx.cluster_name, signalfx.node_dimension"
@@ -124,6 +134,39 @@ class SignalFxProvider:
         """Abort requests in progress and close the connections."""
         self._session.abort()
         self._session.close()
+
+    def _samples(
+        self, answers: Mapping[Any, Any], window: Window, deadline: Deadline, findings: list[Finding]
+    ) -> dict[Any, Any]:
+        """Return the samples of series that have some out of range, by ``("samples", metric)``; add failures.
+
+        SignalFx returns no extremes of its averages. So a look at the samples of the last minutes, once an hour, finds
+        such series, and averages out of range do at any time.
+        """
+        calls = {}
+        for metric in METRICS:
+            points, look, names = (answers.get((part, metric)) for part in ("points", "look", "names"))
+            if isinstance(look, _Points):
+                self._wrong[metric, window.duration] = self._out_of_range(look)
+            if isinstance(points, _Points) and isinstance(names, SeriesHosts) and choose_step(window, _STEPS) > 1:
+                wrong = self._out_of_range(points) | self._wrong.get((metric, window.duration), frozenset())
+                hosts = sorted({names.hosts[key] for key in wrong & points.series.keys() if key in names.hosts})
+                if hosts:
+                    calls["samples", metric] = partial(self._ask_points, metric, window, deadline, 1, hosts)
+        samples = gather(calls, deadline, give_up=self._session.abort) if calls else {}
+        for (_, metric), answer in samples.items():
+            if isinstance(answer, Exception):
+                message = f"samples out of range cannot be left out: {self._translated(answer)}"
+                findings.append(Finding(Kind.QUERY_FAILED, message, window.duration, metric=_published(metric)))
+        return samples
+
+    def _out_of_range(self, points: _Points) -> frozenset[str]:
+        """Return the series that have points that cannot be right."""
+        return frozenset(
+            key
+            for key, pairs in points.series.items()
+            if are_wrong(to_floats(pairs, columns=2)[:, 1], self._most_percent).any()
+        )
 
     def _within(self, deadline: Deadline, call: Callable[[], Value]) -> Value:
         return within(call, deadline, self._session.abort)
@@ -173,7 +216,9 @@ class SignalFxProvider:
             message = "more series match than one response holds: nodes may be missing (signalfx.cluster_name)"
             note(Kind.PARTIAL_ANSWER, message)
         unmatched = []
-        for key, pairs in points.series.items():
+        samples = answers.get(("samples", metric))
+        finer = samples.series if isinstance(samples, _Points) else {}
+        for key, pairs in {**points.series, **finer}.items():
             host = names.hosts.get(key, "")
             node = without_port(host).removesuffix(self._options.host_name_suffix)
             if not node:
@@ -185,7 +230,7 @@ class SignalFxProvider:
             times, values = to_floats(pairs, columns=2).T
             times = times / 1000
             values[times <= window.start] = float("nan")
-            table.add(node, times, values)
+            table.add(node, times, values, 1 if key in finer else step)
         self._unmatched[metric] = frozenset(points.series.keys() - names.hosts.keys())
         if unmatched:
             shown = ", ".join(sorted(unmatched)[:_SHOWN])
@@ -199,14 +244,25 @@ class SignalFxProvider:
             return False
         return bool(points.series.keys() - names.hosts.keys() - self._unmatched.get(metric, frozenset()))
 
-    def _ask_points(self, metric: str, window: Window, deadline: Deadline) -> _Points:
+    def _ask_points(
+        self, metric: str, window: Window, deadline: Deadline, step: int | None = None, hosts: Sequence[str] = ()
+    ) -> _Points:
+        """Return the points of a metric, in steps of a length in seconds, or of that for the window.
+
+        Args:
+            metric: the metric.
+            window: the window.
+            deadline: time at which everything must have been read.
+            step: length of the steps.
+            hosts: the only hosts to ask for, unless there are too many to name; empty for all.
+        """
         answer = self._session.get(
             f"{self._address}/v1/timeserieswindow",
             params={
-                "query": self._query(metric),
+                "query": self._query(metric, hosts),
                 "startMs": str(window.start * 1000),
                 "endMs": str(window.end * 1000),
-                "resolution": str(choose_step(window, _STEPS) * 1000),
+                "resolution": str((step or choose_step(window, _STEPS)) * 1000),
             },
             timeout=max(0.1, deadline.remaining_seconds()),
         ).json()
@@ -218,11 +274,14 @@ class SignalFxProvider:
             raise ProviderAnswerError(f"SignalFx at {self._shown}: {problem}")
         return _Points(series, error_text[:300])
 
-    def _query(self, metric: str) -> str:
+    def _query(self, metric: str, hosts: Sequence[str] = ()) -> str:
         options = self._options
         terms = [f"{options.node_dimension}:*{options.host_name_suffix}", f'sf_metric:"{metric}"']
         if options.cluster_name:
             terms.insert(1, f'{options.cluster_dimension}:"{options.cluster_name}"')
+        if 0 < len(hosts) <= _MOST_NAMED:
+            named = " OR ".join(f'{options.node_dimension}:"{host}"' for host in hosts)
+            terms.append(f"({named})")
         return " AND ".join(terms)
 
     def _describe_empty_result(self, answers: Mapping[Any, Any], window: Window) -> str:
