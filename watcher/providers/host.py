@@ -70,13 +70,14 @@ class HostProvider:
 
 
 def _readings(before: _Counters, now: _Counters) -> Iterator[Reading]:
+    # Of counters that were reset the difference means nothing: a window leaves values out of range out and counts them.
     elapsed = now.at - before.at
     cpu_seconds = now.cpu_seconds - before.cpu_seconds
     if cpu_seconds > 0:
         busy = now.cpu_busy_seconds - before.cpu_busy_seconds
-        yield Reading("host:cpu:percent", MetricType.CPU, _percent(busy / cpu_seconds))
+        yield Reading("host:cpu:percent", MetricType.CPU, 100 * busy / cpu_seconds)
     memory = psutil.virtual_memory()
-    yield Reading("host:memory:percent", MetricType.MEMORY, _percent(1 - memory.available / memory.total))
+    yield Reading("host:memory:percent", MetricType.MEMORY, 100 - 100 * memory.available / memory.total)
     if elapsed <= 0:
         return
     disks = [
@@ -85,7 +86,7 @@ def _readings(before: _Counters, now: _Counters) -> Iterator[Reading]:
         if disk in before.disk_busy_seconds
     ]
     if disks:
-        yield Reading("host:disk_busy:percent", MetricType.STORAGE, _percent(max(disks)))
+        yield Reading("host:disk_busy:percent", MetricType.STORAGE, 100 * max(disks))
     speeds = {link: status.speed for link, status in psutil.net_if_stats().items() if status.speed > 0}
     links = [
         max(new - old for new, old in zip(now.link_bytes[link], before.link_bytes[link], strict=True))
@@ -94,11 +95,11 @@ def _readings(before: _Counters, now: _Counters) -> Iterator[Reading]:
         if link in now.link_bytes and link in before.link_bytes
     ]  # fmt: skip
     if links:
-        yield Reading("host:network:percent", MetricType.BANDWIDTH, _percent(max(links)))
+        yield Reading("host:network:percent", MetricType.BANDWIDTH, 100 * max(links))
     for type_, seconds in now.pressure_seconds.items():
         if type_ in before.pressure_seconds:
             share = (seconds - before.pressure_seconds[type_]) / elapsed
-            yield Reading(_PRESSURE_NAMES[type_], type_, _percent(share))
+            yield Reading(_PRESSURE_NAMES[type_], type_, 100 * share)
 
 
 def _count() -> _Counters:
@@ -122,8 +123,3 @@ def _count() -> _Counters:
         link_bytes={link: (counters.bytes_sent, counters.bytes_recv) for link, counters in links.items()},
         pressure_seconds=read_pressure().seconds,
     )
-
-
-def _percent(ratio: float) -> float:
-    """Return a ratio in percent, clamped to 0 to 100, because counters are not all read at the same instant."""
-    return min(100.0, max(0.0, ratio * 100))

@@ -563,6 +563,29 @@ def test_clusters_that_no_label_tells_apart_are_no_longer_served(tmp_path: Path)
     assert "CPU is 80 and 10 percent" in steps["one machine for each name"].message
 
 
+def kubelet(number: int, load: float, **labels: str) -> Iterator[One]:
+    """Yield cAdvisor's series of a node with four processors and 16 GB; load in percent."""
+    own = {"instance": f"10.0.0.{number}:10250", "node": f"node-{number}", "job": "kubelet", **labels}
+    yield counter("container_cpu_usage_seconds_total", load / 25, {**own, "id": "/", "cpu": "total"})
+    yield constant("container_memory_working_set_bytes", 16e9 * load / 100, id="/", **own)
+    yield constant("machine_cpu_cores", 4, **own, machine_id="m", boot_id="b", system_uuid="s")
+    yield constant("machine_memory_bytes", 16e9, **own, machine_id="m", boot_id="b", system_uuid="s")
+
+
+@pytest.mark.parametrize(("label", "factor", "suspect"), [("cluster", 0.25, "duplicate"), ("replica", 1, None)])
+def test_kubelets_of_two_clusters_are_a_finding(tmp_path: Path, label: str, factor: float, suspect: str | None) -> None:
+    """Without node_exporter, kubelets of equal node names are found as well; replicas of one cluster are no finding."""
+    series: list[One] = list(state())
+    for number, load in LOADS.items():
+        series += shifted(kubelet(number, load), 0, **{label: "a"})
+        series += shifted(kubelet(number, load * factor), 7, **{label: "b"})
+    with run_prometheus(tmp_path, lines(series)) as url:
+        found = fetched(provider_at(url))
+    marks = {node: metrics.metadata.get("suspect") for node, metrics in found.nodes.items()}
+    assert marks["node-1"] == suspect
+    assert bool(found.findings) == bool(suspect)
+
+
 @pytest.mark.parametrize("query", ["own_ratio{$matchers}", "own_ratio * 1", "sum by (node, cluster) (own_ratio)"])
 def test_custom_series_of_two_clusters_are_a_finding(tmp_path: Path, query: str) -> None:
     """A custom query with a series for each cluster does not give the mean of both without saying so."""

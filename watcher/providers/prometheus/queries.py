@@ -272,12 +272,15 @@ _RAW_MEMORY = Expression(
     each="1 - node_memory_MemAvailable_bytes{$matchers} / node_memory_MemTotal_bytes{$matchers}",
 )
 # The kubelets alone, without node_exporter: the root cgroup, and the machine's size.
+_MACHINE = "sum without (machine_id, system_uuid, boot_id) ({})"
 _KUBELET_CPU = Expression(
     "instance:node_cpu:ratio",
     'max by ($labels) (rate(container_cpu_usage_seconds_total{id="/",$matchers}[5m]$at))'
     " / max by ($labels) (machine_cpu_cores{$matchers}$at)",
     "5m",
     source='container_cpu_usage_seconds_total{id="/",$matchers}',
+    each='sum without (id, cpu) (rate(container_cpu_usage_seconds_total{id="/",$matchers}[5m])) / '
+    + _MACHINE.format("machine_cpu_cores{$matchers}"),
 )
 _KUBELET_MEMORY = Expression(
     "instance:node_memory_utilisation:ratio",
@@ -286,6 +289,8 @@ _KUBELET_MEMORY = Expression(
     source='container_memory_working_set_bytes{id="/",$matchers}',
     gauge='max by ($labels) ($function(container_memory_working_set_bytes{id="/",$matchers}[$window]))'
     " / max by ($labels) (machine_memory_bytes{$matchers})",
+    each='sum without (id) (container_memory_working_set_bytes{id="/",$matchers}) / '
+    + _MACHINE.format("machine_memory_bytes{$matchers}"),
 )
 _DISK = Expression(
     "instance_device:node_disk_io_time_seconds:rate5m",

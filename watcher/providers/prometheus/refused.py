@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from watcher.findings import Finding
+from watcher.findings import Finding, Kind
 from watcher.model import Operator, Window
 from watcher.providers.node_names import NodeLabels
 from watcher.providers.prometheus.queries import Expression, ResourceQuery
@@ -64,6 +64,10 @@ class RefusedSeries:
         found: dict[tuple[NodeLabels, Operator], float] = {}
         findings = []
         for labels, node in refused.items():
+            if not samples.get(labels):  # the series may have labels by which they do not match
+                message = "samples out of range cannot be left out: the series has none of its labels"
+                findings.append(Finding(Kind.OUT_OF_RANGE, message, window.duration, node, expression.name))
+                continue
             valid, dropped, example = self._valid(samples, labels, query.scale)
             if dropped:
                 numbers = dropped, dropped + int((~np.isnan(valid)).sum()), example
