@@ -98,11 +98,12 @@ class FakeDatadog:
                 result = eval(formula["formula"], {"__builtins__": {}}, names)  # arithmetic from the test itself
                 missing = np.all([[at not in groups[group] for at in times] for groups in results.values()], axis=0)
                 points = [None if absent else value for value, absent in zip(result.tolist(), missing, strict=True)]
-                copies = ("one", "two") if group.partition(":")[2] in self.twice else ("",)
+                host = group[0].partition(":")[2]
+                copies = ("one", "two") if host in self.twice else ("",)
                 for copy in copies:
-                    tags = [f"org:{copy}", group] if copy else [group]
+                    tags = [f"org:{copy}", *group] if copy else [*group]
                     series.append({"group_tags": tags, "query_index": index, "unit": None})
-                    values.append({"points": "much"} if group.partition(":")[2] in self.broken else points)
+                    values.append({"points": "much"} if host in self.broken else points)
         answer: dict[str, Any] = {
             "data": {
                 "id": "0",
@@ -112,7 +113,7 @@ class FakeDatadog:
         }
         return {**answer, "errors": self.errors} if self.errors else answer
 
-    def _run(self, text: str, attributes: dict[str, Any]) -> dict[str, dict[int, float]]:
+    def _run(self, text: str, attributes: dict[str, Any]) -> dict[tuple[str, ...], dict[int, float]]:
         """Return a map of group to milliseconds to value, rolled up per step, then aggregated over a group's series."""
         match = _QUERY.fullmatch(text)
         assert match is not None
@@ -120,7 +121,7 @@ class FakeDatadog:
         space = {"avg": np.mean, "max": np.max, "min": np.min, "sum": np.sum}[aggregate]
         time = {"avg": np.mean, "min": np.min, "max": np.max}[method]
         step = int(seconds) * 1000
-        groups: dict[str, list[dict[int, float]]] = {}
+        groups: dict[tuple[str, ...], list[dict[int, float]]] = {}
         for each in self.series:
             if each.metric != metric or not in_scope(scope, each.tags):
                 continue
@@ -130,7 +131,8 @@ class FakeDatadog:
                     steps.setdefault(int(at) // step * step, []).append(value)
             if steps:
                 rolled = {at: float(time(values)) for at, values in steps.items()}
-                groups.setdefault(f"{tag}:{each.tags.get(tag, 'N/A')}", []).append(rolled)
+                group = tuple(f"{key}:{each.tags.get(key, 'N/A')}" for key in tag.split(","))
+                groups.setdefault(group, []).append(rolled)
         return {
             group: {
                 at: float(space([series[at] for series in members if at in series]))

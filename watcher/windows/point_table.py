@@ -1,8 +1,7 @@
 """Computation of a window's metrics from the data points that a source with history returns.
 
 A table contains the points of one metric as an array of shape (nodes, steps of time). If a node has several series,
-they are averaged at each step: a host that was registered again in the middle of a window has two series, each for one
-half of the window.
+they are averaged at each step, but a series that ended while another one goes on is of an earlier machine.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,8 +14,10 @@ from watcher.findings import Action, Finding, Kind
 from watcher.model import Metric, NodeMetrics, Operator, Window
 from watcher.windows.operators import Floats, statistics
 from watcher.windows.sample_range import DEFAULT_PERCENT, leave_out, left_out
+from watcher.windows.shared_names import LEAST_PERCENT, SharedNameMemory, mark_shared_names
 
 _MAX_POINTS = 288  # in one series: 4.8 hours at 1 minute, one day at 5 minutes
+_ENDED_SECONDS = 120  # without points, while another series of the node has newer ones
 _STEP_NAMES = {3600: "h", 60: "m", 1: "s"}
 
 
@@ -150,6 +151,31 @@ class PointTable:
             ]
             yield node, metrics, min(1.0, int(counts[row]) / expected)
 
+    def separate(self, least_percent: float) -> dict[str, str]:
+        """Drop series that ended while another one of their node goes on; return the names that several machines have.
+
+        Args:
+            least_percent: smallest distance between the ranges of two machines, percentage points.
+
+        Returns:
+            Node name to the values that differ, as text for a finding.
+        """
+        still = max(2, -(-_ENDED_SECONDS // self._step))
+        shared = {}
+        for node in self.duplicates():
+            row = self._rows[node]
+            own = [part for part in self._parts if part[0] == row]
+            last = max(int(slots.max()) for _, slots, _ in own)
+            going = [part for part in own if part[1].max() >= last - still]
+            self._parts = [part for part in self._parts if part[0] != row] + going
+            self._series[node] = len(going)
+            low, high = (
+                choose(bound(values) for *_, values in going) for choose, bound in ((min, np.max), (max, np.min))
+            )
+            if high > low + least_percent:
+                shared[node] = f"several machines have this name: {self.type} is {high:.0f} and {low:.0f} percent"
+        return shared
+
     def duplicates(self) -> dict[str, int]:
         """Return node name to number of series, for the nodes that have more than one series."""
         return {node: count for node, count in self._series.items() if count > 1}
@@ -175,7 +201,12 @@ class PointTable:
 
 
 def combine(
-    tables: Iterable[PointTable], window: Window, operators: Sequence[Operator], tags: dict[str, str], hint: str
+    tables: Iterable[PointTable],
+    window: Window,
+    operators: Sequence[Operator],
+    tags: dict[str, str],
+    hint: str,
+    memory: SharedNameMemory | None = None,
 ) -> tuple[dict[str, NodeMetrics], list[Finding]]:
     """Compute the metrics of each node from several tables.
 
@@ -185,6 +216,7 @@ def combine(
         operators: the operators to compute.
         tags: tags to give to each node, see :func:`step_tags`.
         hint: remedy for nodes with several series, as text for the finding: the settings that select one of the series.
+        memory: the names that several machines had in earlier fetches; None for none.
 
     Returns:
         The metrics by node name, and a finding for each node that has several series, or points that were left out.
@@ -192,12 +224,16 @@ def combine(
     metrics: dict[str, list[Metric]] = {}
     coverages: dict[str, float] = {}
     findings: list[Finding] = []
+    shared: dict[str, str] = {}
     for table in tables:
+        shared |= {node: f"{text} ({hint})" for node, text in table.separate(LEAST_PERCENT).items()}
         for node, computed, coverage in table.compute(operators):
             metrics.setdefault(node, []).extend(computed)
             coverages[node] = min(coverage, coverages.get(node, 1.0))
         findings += table.findings()
         for node, count in table.duplicates().items():
+            if node in shared:
+                continue
             message = f"this node has {count} series: they are averaged at each step ({hint})"
             findings.append(Finding(Kind.DUPLICATE, message, window.duration, node, table.name, Action.MERGED))
     nodes = {
@@ -206,6 +242,7 @@ def combine(
         )
         for node, computed in metrics.items()
     }
+    mark_shared_names(nodes, (memory or SharedNameMemory()).noticed(shared, window), window, findings)
     return nodes, findings
 
 

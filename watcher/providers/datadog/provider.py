@@ -31,6 +31,7 @@ from watcher.providers.session import ProviderSession, provider_error, read_toke
 from watcher.settings import Settings, without_credentials
 from watcher.windows.point_table import PointTable, choose_step, combine, newest, step_tags, to_floats
 from watcher.windows.sample_range import hidden_in_averages
+from watcher.windows.shared_names import SharedNameMemory
 
 DEFAULT_ADDRESS = "https://api.datadoghq.com"
 _STEPS = (60, 300, 3600)
@@ -61,6 +62,7 @@ class DatadogProvider:
         self._most_percent = 100 * settings.watch.max_sample_ratio
         self._address = api_address(settings.provider.address or DEFAULT_ADDRESS)
         self._shown = without_credentials(self._address)
+        self._memory = SharedNameMemory()
         self._session = ProviderSession(settings.provider, self._authenticate)
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
@@ -89,7 +91,9 @@ class DatadogProvider:
             tables.append(table)
             findings += table_findings
         tags = step_tags(_step(window))
-        nodes, duplicates = combine(tables, window, self._operators, tags, "datadog.node_tag, datadog.cluster_name")
+        nodes, duplicates = combine(
+            tables, window, self._operators, tags, "datadog.node_tag, datadog.cluster_name", self._memory
+        )
         if not nodes:
             raise failures[0] if failures else ProviderAnswerError(self._describe_empty_result(findings))
         return Fetched(nodes, (*findings, *duplicates), newest=newest(tables))
@@ -173,7 +177,7 @@ class DatadogProvider:
             "from": (window.start + 1) * 1000,
             "to": (window.end + 1) * 1000,
             "interval": step * 1000,
-            **query.request(scope, self._options.node_tag, step, has_extremes=has_extremes),
+            **query.request(scope, self._tags(query), step, has_extremes=has_extremes),
         }
         answer = self._session.post(
             f"{self._address}/api/v2/query/timeseries",
@@ -278,6 +282,11 @@ class DatadogProvider:
         tags = tags if isinstance(tags, list) else []
         hosts = [tag.removeprefix(prefix) for tag in tags if isinstance(tag, str) and tag.startswith(prefix)]
         return hosts[0] if hosts and hosts[0] != "N/A" else ""
+
+    def _tags(self, query: DatadogQuery) -> str:
+        """Return the tags to group by: with that of the cluster, unless it is set, or arithmetic needs equal groups."""
+        is_apart = len(query.terms) == 1 and not self._options.cluster_name
+        return f"{self._options.node_tag},{self._options.cluster_tag}" if is_apart else self._options.node_tag
 
     def _node(self, host: str) -> str:
         return without_port(host).removesuffix(self._options.host_name_suffix)

@@ -15,7 +15,7 @@ from watcher.providers.prometheus.connection import PrometheusConnection
 from watcher.providers.prometheus.node_name_cache import NodeNameCache
 from watcher.providers.prometheus.node_queries import NodeQueries
 from watcher.providers.prometheus.queries import Expression, ResourceQuery
-from watcher.providers.prometheus.shared_names import SharedName
+from watcher.windows.shared_names import SharedName
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from runtime import duration
 from runtime.http.gather import Deadline, gather
 from watcher.errors import ProviderAnswerError
-from watcher.findings import Action, Finding, Kind
+from watcher.findings import Finding, Kind
 from watcher.model import NodeMetrics, Window
 from watcher.providers.base import Check, Fetched
 from watcher.providers.node_names import Resolved
@@ -26,8 +26,9 @@ from watcher.providers.prometheus.node_name_cache import NodeNameCache
 from watcher.providers.prometheus.node_queries import NodeQueries
 from watcher.providers.prometheus.queries import NO_PRESSURE, queries, value_of
 from watcher.providers.prometheus.sample_times import NodesOf, SampleTimes
-from watcher.providers.prometheus.shared_names import SharedName, SharedNames
+from watcher.providers.prometheus.shared_names import SharedNames
 from watcher.settings import Settings
+from watcher.windows.shared_names import SharedName, mark_shared_names
 
 if TYPE_CHECKING:
     from watcher.providers.prometheus.past import PastQueries
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 DEFAULT_ADDRESS = "http://prometheus-k8s:9090"
 _NODE_LABELS = ("node", "Hostname", "instance")
-_SHARED_SECONDS = 3600  # for which a node is served although several machines have its name
 
 #: Queries in addition to the metrics, and their names in findings.
 _EXTRA_QUERIES = {
@@ -210,29 +210,14 @@ class PrometheusProvider:
     def _mark_shared_names(
         self, nodes: dict[str, NodeMetrics], window: Window, deadline: Deadline, findings: list[Finding]
     ) -> None:
-        """Mark nodes whose name several machines have; remove them an hour later, unless they are half of the nodes.
-
-        Of two clusters with equal names, a node that only one of them has must not be all that is served.
-        """
+        """Mark nodes whose name several machines have, or remove them."""
         try:
             shared = self._find_shared_names(window.end, deadline)
         except Exception as error:  # noqa: BLE001  the metrics are usable, and the next fetch tries again
             message = f"machines with one name cannot be looked for: {self._connection.translated(error)}"
             findings.append(Finding(Kind.QUERY_FAILED, message, window.duration))
             return
-        marked = nodes.keys() & shared.keys()
-        are_few = 2 * len(marked) < len(nodes)
-        for node in marked:
-            name = shared[node]
-            is_over = are_few and window.end - name.since >= _SHARED_SECONDS
-            if is_over:
-                del nodes[node]
-            else:
-                metadata = {**nodes[node].metadata, "suspect": str(Kind.DUPLICATE)}
-                nodes[node] = replace(nodes[node], metadata=metadata)
-            action = Action.DROPPED if is_over else Action.MARKED
-            message = f"not served for that reason: {name.message}" if is_over else name.message
-            findings.append(Finding(Kind.DUPLICATE, message, window.duration, node, "", action, name.since))
+        mark_shared_names(nodes, shared, window, findings)
 
     def _find_shared_names(self, at: int, deadline: Deadline) -> Mapping[str, SharedName]:
         return self._shared_names.names(self._queries.required(), self._names.resolve, at, deadline)

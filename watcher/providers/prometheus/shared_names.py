@@ -9,35 +9,21 @@ same labels, their samples alternate in one series: its counter falls again and 
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from runtime.http.gather import Deadline
 from watcher.providers.node_names import NodeLabels, Resolved
 from watcher.providers.prometheus.queries import Expression, ResourceQuery, value_of
+from watcher.windows.shared_names import LEAST_PERCENT, SharedName
 
 _INTERVAL_SECONDS = 3600.0
 _SPAN = "5m"
-_LEAST_PERCENT = 5.0  # between the ranges of two machines
 _MOST_RESETS = 2  # of a counter of one machine in the span
 _NO_LABEL = "no label tells them apart: let each Prometheus add a label of its cluster, and set prometheus.matchers"
 _CLUSTERS = ("cluster", "cluster_name", "cluster_id", "k8s_cluster", "kubernetes_cluster", "environment", "region")
 
 Run = Callable[[str, int | None, Deadline], list[dict[str, Any]]]
 Resolve = Callable[[Iterable[NodeLabels]], Mapping[NodeLabels, Resolved]]
-
-
-@dataclass(frozen=True, slots=True)
-class SharedName:
-    """Name that several machines have.
-
-    Attributes:
-        message: the values that differ, the label that tells the machines apart, and the setting.
-        since: when this was noticed, Unix seconds.
-    """
-
-    message: str
-    since: int
 
 
 class SharedNames:
@@ -103,7 +89,7 @@ class SharedNames:
         found = {}
         for node, machines in by_node.items():
             hot, cool = max(machines, key=lambda each: each[1]), min(machines, key=lambda each: each[2])
-            if hot[1] - cool[2] > _LEAST_PERCENT:
+            if hot[1] - cool[2] > LEAST_PERCENT:
                 found[node] = (
                     f"several machines have this name: {query.type} is {hot[1]:.0f} and {cool[2]:.0f} percent; "
                     f"{_difference(hot[0], cool[0])}"

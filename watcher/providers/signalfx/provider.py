@@ -28,6 +28,7 @@ from watcher.providers.signalfx.metadata import MOST_SERIES, MetadataCache, Seri
 from watcher.settings import Settings, without_credentials
 from watcher.windows.point_table import PointTable, averages_text, choose_step, combine, newest, step_tags, to_floats
 from watcher.windows.sample_range import are_wrong
+from watcher.windows.shared_names import SharedNameMemory
 
 DEFAULT_ADDRESS = "https://api.signalfx.com"
 METRICS = {"cpu.utilization": MetricType.CPU, "memory.utilization": MetricType.MEMORY}
@@ -62,6 +63,7 @@ class SignalFxProvider:
         self._most_percent = 100 * settings.watch.max_sample_ratio
         self._address = settings.provider.address or DEFAULT_ADDRESS
         self._shown = without_credentials(self._address)
+        self._memory = SharedNameMemory()
         self._session = ProviderSession(settings.provider, self._authenticate)
         queries = {metric: self._query(metric) for metric in METRICS}
         self._metadata = MetadataCache(
@@ -98,7 +100,7 @@ class SignalFxProvider:
         tables = [self._table(metric, answers, window, findings) for metric in METRICS]
         tags = step_tags(choose_step(window, _STEPS))
         hint = "signalfx.cluster_name, signalfx.node_dimension"
-        nodes, duplicates = combine(tables, window, self._operators, tags, hint)
+        nodes, duplicates = combine(tables, window, self._operators, tags, hint, self._memory)
         if not nodes:
             failures = [answer for answer in answers.values() if isinstance(answer, Exception)]
             if failures:
