@@ -93,7 +93,7 @@ def _load(entry: EntryPoint) -> type[Plugin]:
         raise ValueError(f"{where} does not define {missing}, which its base classes require")
     if getattr(loaded, "name", None) != entry.name:
         raise ValueError(f"{where} must have the same name as the class, got {quoted(getattr(loaded, 'name', None))}")
-    events = getattr(loaded, "requeued_by", frozenset())
+    events: Any = getattr(loaded, "requeued_by", frozenset())
     if not (isinstance(events, AbstractSet) and all(isinstance(event, ClusterEvent) for event in events)):
         raise ValueError(f"{where}: requeued_by must be a set of scoring.ClusterEvent, got {quoted(events)}")
     return loaded

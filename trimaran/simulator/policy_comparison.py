@@ -150,7 +150,7 @@ def _checked_traces(traces: Any) -> list[Trace]:
     return worlds
 
 
-def _check_numbers(seed: int, seeds: int, overcommit: tuple[float, float] | None, jobs: int) -> None:
+def _check_numbers(seed: Any, seeds: Any, overcommit: Any, jobs: Any) -> None:
     for name, number, least in (("seed", seed, 0), ("seeds", seeds, 1), ("jobs", jobs, -1)):
         if not isinstance(number, Integral) or number < least:
             raise ValueError(f"{name}: must be a whole number of at least {least}, got {quoted(number)}")
@@ -162,7 +162,7 @@ def _check_numbers(seed: int, seeds: int, overcommit: tuple[float, float] | None
 
 def _check_overcommit(overcommit: Any) -> None:
     factors = overcommit if isinstance(overcommit, tuple | list) else ()
-    valid = [each for each in factors if isinstance(each, Real) and MIN_OVERCOMMIT <= each <= MAX_OVERCOMMIT]
+    valid = [each for each in factors if isinstance(each, Real) and MIN_OVERCOMMIT <= float(each) <= MAX_OVERCOMMIT]
     if len(factors) != 2 or len(valid) != 2:
         wanted = f"two numbers from {MIN_OVERCOMMIT:g} to {MAX_OVERCOMMIT:g}, for CPU and memory"
         raise ValueError(f"overcommit: must be {wanted}, got {quoted(overcommit)}")

@@ -24,6 +24,8 @@ from watcher.model import MetricType, Window
 from watcher.providers.base import Fetched
 from watcher.providers.prometheus import PrometheusProvider
 from watcher.settings import PrometheusQuery, PrometheusSettings, ProviderSettings, Settings
+from watcher.usage.sources.kube_state_metrics import KubeStatePods
+from watcher.usage.sources.pods import PodKey
 from watcher.wire import Dialect
 
 if TYPE_CHECKING:
