@@ -32,13 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Start the guard; a fixture, so that the folder of tmp_path is there.
-
-    Not yet for runs with a control plane: it has not passed a whole one.
-    """
-    if any(item.get_closest_marker("e2e") for item in request.session.items):
-        yield
-        return
+    """Start the guard; a fixture, so that the folder of tmp_path is there."""
     base = tmp_path_factory.getbasetemp()
     with pytest.MonkeyPatch.context() as patch:
         folder = request.config.stash[_FOLDER]
