@@ -18,8 +18,50 @@ from runtime.kubernetes.rbac import needed_rule
 #: The API server takes Events about objects without a namespace, such as nodes, in this namespace only.
 CLUSTER_NAMESPACE = "default"
 _LONGEST_NAME = 200  # of the object's part in an Event's name, which has at most 253 characters
-_LONGEST_MESSAGE = 1000  # the API server takes 1024
+_LONGEST_NOTE = 1024  # bytes of UTF-8: the API server refuses an Event with a longer note
+# Version of the API, field of the object, and field of the note, by the kind in runtime.kubernetes.paths.
+_FORMS = {
+    "Event": ("v1", "involvedObject", "message"),
+    "Event.events.k8s.io": ("events.k8s.io/v1", "regarding", "note"),
+}
 _log = logging.getLogger(__name__)
+
+
+def create_event(
+    api: Sender,
+    kind: str,
+    subject: Mapping[str, str],
+    note: str,
+    fields: Mapping[str, Any],
+    deadline: Deadline,
+    *,
+    namespace: str,
+) -> None:
+    """Create an Event with a name of its own and a note that the API server accepts. Every Event is written here.
+
+    Args:
+        api: Kubernetes API.
+        kind: form of the Event, ``Event`` or ``Event.events.k8s.io``.
+        subject: reference to the object that the Event is about.
+        note: text for people, which is cut if it is too long.
+        fields: further fields of the Event.
+        deadline: time limit of the request.
+        namespace: namespace of the Event.
+    """
+    version, subject_field, note_field = _FORMS[kind]
+    event = {
+        "apiVersion": version,
+        "kind": "Event",
+        "metadata": {
+            "name": f"{subject['name'][:_LONGEST_NAME].rstrip('-.')}.{time.time_ns():x}",
+            "namespace": namespace,
+        },
+        subject_field: dict(subject),
+        # A character of several bytes at the end is cut as a whole.
+        note_field: note.encode(errors="replace")[:_LONGEST_NOTE].decode(errors="ignore"),
+        **fields,
+    }
+    api.send("POST", list_path(kind, namespace), deadline, event)
 
 
 class EventWriter:
@@ -52,31 +94,23 @@ class EventWriter:
         if not self._is_allowed:
             return
         namespace = subject.get("namespace") or self._namespace
-        path = list_path("Event", namespace)
         try:
-            self._api.send("POST", path, deadline, self._event(subject, namespace, reason, message, kind))
+            fields = self._fields(reason, kind)
+            create_event(self._api, "Event", subject, message, fields, deadline, namespace=namespace)
         except REQUEST_FAILURES as error:
             failure = describe(error)
             extra = {"namespace": namespace, "object": subject["name"], "error": failure.reason}
             if failure.status == requests.codes.forbidden:
                 self._is_allowed = False
-                remedy = needed_rule(path, "create") + self._alternative
+                remedy = needed_rule(list_path("Event", namespace), "create") + self._alternative
                 _log.warning("no Events are written", extra={**extra, "remedy": remedy})
             else:
                 _log.warning("an Event could not be written", extra=extra)
 
-    def _event(
-        self, subject: Mapping[str, str], namespace: str, reason: str, message: str, kind: str
-    ) -> dict[str, Any]:
-        name = f"{subject['name'][:_LONGEST_NAME].rstrip('-.')}.{time.time_ns():x}"
+    def _fields(self, reason: str, kind: str) -> dict[str, Any]:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": name, "namespace": namespace},
-            "involvedObject": dict(subject),
             "reason": reason,
-            "message": message[:_LONGEST_MESSAGE],
             "type": kind,
             "source": {"component": self._component, "host": socket.gethostname()},
             "reportingComponent": self._component,

@@ -22,6 +22,7 @@ import requests
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
+from runtime.kubernetes.events import create_event
 from runtime.kubernetes.objects import Pod
 from runtime.kubernetes.paths import list_path
 from runtime.kubernetes.rbac import needed_rule
@@ -30,8 +31,7 @@ _REPEAT_SECONDS = 300.0
 _MOST_REMEMBERED = 20_000
 _QUEUE = 5_000
 _BURST_SECONDS = 5.0  # of the rate
-_LONGEST_NAME = 200  # of the pod's part in an Event's name, which has at most 253 characters
-_LONGEST_NOTE = 1024
+_KIND = "Event.events.k8s.io"
 _JOIN_SECONDS = 3.0
 _WRITE_SECONDS = 10.0
 _log = logging.getLogger(__name__)
@@ -150,40 +150,34 @@ class PodEventWriter:
                 _log.exception("an Event could not be written")
 
     def _send(self, event: PodEvent) -> None:
-        path = list_path("Event.events.k8s.io", event.pod.namespace)
+        pod, deadline = event.pod, Deadline.after(_WRITE_SECONDS)
         try:
-            self._connection.send("POST", path, Deadline.after(_WRITE_SECONDS), self._document(event))
+            create_event(
+                self._connection, _KIND, _reference(pod), event.note, self._fields(event), deadline,
+                namespace=pod.namespace,
+            )  # fmt: skip
         except REQUEST_FAILURES as error:
             self.dropped += 1
             failure = describe(error)
             if failure.status == requests.codes.forbidden:
                 self._is_allowed = False
-                remedy = needed_rule(list_path("Event.events.k8s.io"), "create")
+                remedy = needed_rule(list_path(_KIND), "create")
                 _log.warning("no Events are written", extra={"error": failure.reason, "remedy": remedy})
             elif failure.status != requests.codes.not_found:  # the namespace has been deleted
                 _log.info("an Event could not be written", extra={"error": failure.reason})
 
-    def _document(self, event: PodEvent) -> dict[str, Any]:
-        pod = event.pod
-        document = {
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": {
-                "name": f"{pod.name[:_LONGEST_NAME].rstrip('-.')}.{time.time_ns():x}",
-                "namespace": pod.namespace,
-            },
+    def _fields(self, event: PodEvent) -> dict[str, Any]:
+        fields: dict[str, Any] = {
             "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "reportingController": self._component,
             "reportingInstance": f"{self._component}-{self._host}"[:128],
-            "regarding": _reference(pod),
             "reason": event.reason,
             "action": event.action,
-            "note": event.note[:_LONGEST_NOTE],
             "type": event.kind,
         }
         if event.related is not None:
-            document["related"] = _reference(event.related)
-        return document
+            fields["related"] = _reference(event.related)
+        return fields
 
 
 def _reference(pod: Pod) -> dict[str, str]:
