@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -173,17 +174,39 @@ def test_single_sample_has_deviation_0(influxdb, database):
 
 
 @pytest.mark.server
-def test_changed_tags_are_one_node(influxdb, database):
-    """Two successive series of one host give mean and deviation of all samples, and a finding."""
+@pytest.mark.parametrize("seconds", [900, 600])
+def test_series_that_follow_each_other_are_the_newest(influxdb, database, seconds):
+    """Of two successive series of one host only the newest counts, also in a window that is not the longest."""
     used = RANDOM.uniform(5, 95, len(TIMES))
-    influxdb.write(points("mem,host=a,pool=old", "used_percent", TIMES[:10], used[:10]), database)
-    influxdb.write(points("mem,host=a,pool=new", "used_percent", TIMES[10:], used[10:]), database)
-    fetched = fetch(influxdb.url, database=database, operators=["AVG", "STD", "MAX"])
+    influxdb.write(points("mem,host=a,pool=old", "used_percent", TIMES[:30], used[:30]), database)
+    influxdb.write(points("mem,host=a,pool=new", "used_percent", TIMES[30:], used[30:]), database)
+    fetched = fetch(influxdb.url, f"{seconds // 60}m", seconds, database=database, operators=["AVG", "STD", "MAX"])
     found = values(fetched.nodes["a"])
-    assert found["Memory", "AVG"] == pytest.approx(used.mean(), rel=1e-9)
-    assert found["Memory", "STD"] == pytest.approx(used.std(), rel=1e-9)
-    assert found["Memory", "MAX"] == pytest.approx(used.max(), rel=1e-12)
-    assert [each.node for each in fetched.findings if each.kind == "duplicate"] == ["a"]
+    assert found["Memory", "AVG"] == pytest.approx(used[30:].mean(), rel=1e-9)
+    assert found["Memory", "STD"] == pytest.approx(used[30:].std(), rel=1e-9)
+    assert found["Memory", "MAX"] == pytest.approx(used[30:].max(), rel=1e-12)
+    assert not fetched.findings or {each.kind for each in fetched.findings} == {"query_failed"}
+
+
+@pytest.mark.server
+def test_hosts_of_two_clusters_are_no_node(influxdb, database):
+    """Machines of one name are a suspect node, with tag and setting; doctor says so; an hour later it is not served."""
+    for host, cluster, use in (("a", "c1", 90.0), ("a", "c2", 10.0), ("b", "c1", 20.0), ("c", "c1", 20.0)):
+        samples = np.full(len(TIMES), use)
+        influxdb.write(points(f"mem,host={host},cluster={cluster}", "used_percent", TIMES, samples), database)
+    window = Window("15m", NOW - 900, NOW)
+    with provider(influxdb.url, database=database) as opened:
+        fetched = opened.fetch(window, Deadline.after(20))
+        names = opened._memory._names["15m"]
+        opened._memory._names["15m"] = {node: replace(name, since=0) for node, name in names.items()}
+        later = opened.fetch(window, Deadline.after(20))
+        failed = [step.message for step in opened.check() if not step.ok]
+    (finding,) = (each for each in fetched.findings if each.kind == "duplicate")
+    assert (finding.node, finding.action) == ("a", "marked")
+    assert '90 and 10 percent, and differ in cluster "c1" and "c2" (influxdb.queries, where)' in finding.message
+    assert fetched.nodes["a"].metadata == {"suspect": "duplicate"}
+    assert set(later.nodes) == {"b", "c"}
+    assert any(message.startswith("a: several machines have this name") for message in failed)
 
 
 @pytest.mark.server

@@ -8,7 +8,7 @@ and population deviation are exact. All queries run concurrently; if some fail, 
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -33,10 +33,12 @@ from watcher.providers.influxdb.queries import (
     influxql_newest,
     percent,
     queries,
+    separated,
 )
 from watcher.providers.influxdb.results import InfiniteValueError, QueryResult
 from watcher.providers.node_names import NodeLabels, NodeNames, Resolved, most_by_node
 from watcher.settings import InfluxDbQuery, Settings
+from watcher.windows.shared_names import SharedNameMemory, mark_shared_names
 
 _CHECK_SECONDS = 10
 
@@ -76,6 +78,7 @@ class InfluxDbProvider:
         self._most_percent = 100 * settings.watch.max_sample_ratio
         self._timed_window = max(settings.watch.windows, key=duration.seconds)  # one window per fetch is enough
         self._names = NodeNames.unknown()
+        self._memory = SharedNameMemory()
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
         """Return every node's metrics over the window.
@@ -88,6 +91,7 @@ class InfluxDbProvider:
         findings: list[Finding] = []
         failures: list[ProviderError] = []
         nodes: dict[str, list[Metric]] = {}
+        shared: dict[str, str] = {}
         newest: dict[str, float] = {}
         for name, answer in answers.items():
             if isinstance(answer, ProviderError):
@@ -98,7 +102,9 @@ class InfluxDbProvider:
                 message = f"there are no samples of {_fields(self._queries[name])} (influxdb.queries)"
                 findings.append(Finding(Kind.QUERY_FAILED, message, window.duration, metric=name))
             resolved = self._names.resolve_all(labels for labels, _ in answer.series)
-            for node, statistics in self._by_node(name, answer, resolved, window, findings).items():
+            of_nodes, of_several = self._by_node(name, answer, resolved, window, findings)
+            shared |= of_several
+            for node, statistics in of_nodes.items():
                 nodes.setdefault(node, []).extend(
                     Metric(name, answer.query.type, operator, window.duration, statistics.values[operator])
                     for operator in self._operators
@@ -112,9 +118,9 @@ class InfluxDbProvider:
             if failures:
                 raise failures[0]
             raise ProviderAnswerError(self._describe_empty_result(version, window, answers))
-        return Fetched(
-            {node: NodeMetrics(tuple(metrics)) for node, metrics in nodes.items()}, tuple(findings), newest=newest
-        )
+        served = {node: NodeMetrics(tuple(metrics)) for node, metrics in nodes.items()}
+        mark_shared_names(served, self._memory.noticed(shared, window), window, findings)
+        return Fetched(served, tuple(findings), newest=newest)
 
     def check(self) -> Iterator[Check]:
         """Yield the connection with its version, then for each query the nodes, their names and the range of values."""
@@ -137,7 +143,8 @@ class InfluxDbProvider:
                 continue
             findings: list[Finding] = []
             resolved = self._names.resolve_all(labels for labels, _ in answer.series)
-            nodes = self._by_node(name, answer, resolved, window, findings)
+            nodes, shared = self._by_node(name, answer, resolved, window, findings)
+            findings += [Finding(Kind.DUPLICATE, message, node=node) for node, message in shared.items()]
             averages = [
                 statistics.values[Operator.AVG] for statistics in nodes.values() if Operator.AVG in statistics.values
             ]
@@ -191,11 +198,18 @@ class InfluxDbProvider:
             findings.append(Finding(Kind.PARTIAL_ANSWER, message, window.duration, metric=name))
         findings += self._without_wrong_samples(name, query, version, window, answer, deadline)
         rows = [(tags, percent(query, columns, sample_deviation=version == "1")) for tags, columns in answer.series]
-        series = [(self._host(tags), statistics) for tags, statistics in rows if statistics is not None]
+        series = [(self._host(tags), replace(each, tags=tags)) for tags, each in rows if each is not None]
         newest: list[tuple[NodeLabels, float]] = []
-        if series and window.duration == self._timed_window:
+        has_several = query.combine == "one" and len({labels for labels, _ in series}) < len(series)
+        if series and (has_several or window.duration == self._timed_window):
             try:
-                newest = self._ask_newest(query, version, window, deadline)
+                times = self._ask_newest(query, version, window, deadline)
+                newest = [(self._host(tags), at) for tags, at in times if window.duration == self._timed_window]
+                by_tags = {tuple(sorted(tags.items())): at for tags, at in times}
+                series = [
+                    (labels, replace(each, newest=by_tags.get(tuple(sorted(each.tags.items())), 0.0)))
+                    for labels, each in series
+                ]
             except Exception as error:  # noqa: BLE001  translated
                 message = f"the times of the newest samples cannot be read: {self._api.translated(error)}"
                 findings.append(Finding(Kind.QUERY_FAILED, message, window.duration, metric=name))
@@ -247,8 +261,8 @@ class InfluxDbProvider:
 
     def _ask_newest(
         self, query: InfluxDbQuery, version: Version, window: Window, deadline: Deadline
-    ) -> list[tuple[NodeLabels, float]]:
-        """Return the time of each series' newest sample, to detect stopped series.
+    ) -> list[tuple[Mapping[str, Any], float]]:
+        """Return the tags of each series and the time of its newest sample, to detect stopped series.
 
         A window's average does not show this: it remains for a whole window after the series has stopped. The time has
         a request of its own, because InfluxDB 1.6 does not report why one of several statements in a request failed.
@@ -257,7 +271,7 @@ class InfluxDbProvider:
             answer = self._api.flux(flux_newest(query, window, self._options.bucket), deadline)
         else:
             answer = self._api.influxql(influxql_newest(query, window, self._options.retention_policy), deadline)
-        return [(self._host(tags), columns[TIME]) for tags, columns in answer.series if TIME in columns]
+        return [(tags, columns[TIME]) for tags, columns in answer.series if TIME in columns]
 
     def _by_node(
         self,
@@ -266,8 +280,8 @@ class InfluxDbProvider:
         resolved: Mapping[NodeLabels, Resolved],
         window: Window,
         findings: list[Finding],
-    ) -> dict[str, Statistics]:
-        """Return the statistics of each node; problems are added to the findings."""
+    ) -> tuple[dict[str, Statistics], dict[str, str]]:
+        """Return the statistics of each node, and the names that several machines have; add problems to findings."""
         findings += result.findings
         for labels, node_name in resolved.items():
             if node_name.problem:
@@ -277,15 +291,19 @@ class InfluxDbProvider:
         for labels, statistics in result.series:
             if resolved[labels].name:
                 series.setdefault(resolved[labels].name, []).append(statistics)
+        shared: dict[str, str] = {}
+        if result.query.combine == "one":
+            for node, parts in series.items():
+                series[node], shared[node] = separated(parts)
         nodes = {node: combined(result.query, node_series) for node, node_series in series.items()}
         for node, statistics in nodes.items():
-            if len(series[node]) > 1 and result.query.combine == "one":
+            if len(series[node]) > 1 and not shared.get(node) and result.query.combine == "one":
                 message = f"this node has {len(series[node])} series: all their samples are used (influxdb.queries)"
                 findings.append(Finding(Kind.DUPLICATE, message, window.duration, node, name, Action.MERGED))
             if statistics.count == 1:
                 message = "there is only one sample: its deviation of 0 has no meaning"
                 findings.append(Finding(Kind.LOW_COVERAGE, message, window.duration, node, name))
-        return nodes
+        return nodes, {node: message for node, message in shared.items() if message}
 
     def _host(self, tags: Mapping[str, Any]) -> NodeLabels:
         tag = tags.get(self._options.host_tag)

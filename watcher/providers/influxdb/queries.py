@@ -7,17 +7,19 @@ the highest CPU use is the lowest idle time.
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from watcher.model import QUANTILES, MetricType, Operator, Window
 from watcher.settings import InfluxDbQuery, InfluxDbSettings
+from watcher.windows.shared_names import LEAST_PERCENT
 
 #: Additional columns: the number of samples, the lowest sample, the newest sample, and its time.
 COUNT, LOWEST, NEWEST, TIME = "COUNT", "LOWEST", "NEWEST", "time"
 
 SMALLEST, LARGEST = "SMALLEST", "LARGEST"  # columns with the samples that decide whether all can be right
 
+_ENDED_SECONDS = 120  # without samples, while another series of the node has newer ones
 _MOST_NAMED = 100  # hosts that a query names; for more it asks for all
 _OPERATORS = {str(operator): operator for operator in Operator}
 _ROUNDING_PERCENT = -1e-6  # as sample_range, which imports numpy
@@ -81,10 +83,18 @@ class Statistics:
     Attributes:
         count: the number of samples.
         values: operator to value; STD is the population deviation.
+        lowest: the lowest sample, percent.
+        highest: the highest sample, percent.
+        tags: the tags of the series, if it is a single one.
+        newest: time of the newest sample, Unix seconds; 0 if unknown.
     """
 
     count: int
     values: Mapping[Operator, float]
+    lowest: float = math.nan
+    highest: float = math.nan
+    tags: Mapping[str, str] = field(default_factory=dict)
+    newest: float = 0.0
 
 
 def queries(settings: InfluxDbSettings) -> dict[str, tuple[InfluxDbQuery, ...]]:
@@ -197,7 +207,28 @@ def percent(query: InfluxDbQuery, columns: Mapping[str, float], *, sample_deviat
         # With few samples, a low rank is before the first sample: InfluxQL returns null instead of that sample.
         for operator in QUANTILES:
             values.setdefault(operator, query.offset + query.scale * columns[LOWEST])
-    return Statistics(count, values)
+    low, high = sorted(query.offset + query.scale * columns.get(column, math.nan) for column in (SMALLEST, LARGEST))
+    return Statistics(count, values, low, high)
+
+
+def separated(parts: Sequence[Statistics]) -> tuple[list[Statistics], str]:
+    """Return the series of a node without those that ended while another one goes on, and the machines' difference.
+
+    Args:
+        parts: the statistics of each series, at least one.
+
+    Returns:
+        The series of the newest machine, and text for a finding if they are of several machines; otherwise empty.
+    """
+    newest = max(part.newest for part in parts)
+    parts = [part for part in parts if part.newest >= newest - _ENDED_SECONDS]
+    hot, cool = max(parts, key=lambda part: part.lowest), min(parts, key=lambda part: part.highest)
+    if not hot.lowest > cool.highest + LEAST_PERCENT:
+        return parts, ""
+    tags = sorted(tag for tag in {**hot.tags, **cool.tags} if hot.tags.get(tag) != cool.tags.get(tag))
+    shown = ", ".join(f'{tag} "{hot.tags.get(tag, "")}" and "{cool.tags.get(tag, "")}"' for tag in tags[:3])
+    difference = f"they are {hot.lowest:.0f} and {cool.highest:.0f} percent, and differ in {shown}"
+    return parts, f"several machines have this name: {difference} (influxdb.queries, where)"
 
 
 def combined(query: InfluxDbQuery, parts: Sequence[Statistics]) -> Statistics:
