@@ -481,6 +481,25 @@ def test_a_node_that_was_created_again_is_its_newest_machine(
             )
 
 
+@pytest.mark.parametrize("is_again", [False, True], ids=["deleted", "created again"])
+@pytest.mark.parametrize("kind", [machine, ruled], ids=["raw", "rules"])
+def test_series_of_a_machine_that_is_gone_are_no_finding(
+    tmp_path: Path, kind: Callable[..., Iterator[One]], is_again: bool
+) -> None:
+    """The addresses of deleted machines stay in windows for a while, and are neither a node nor a finding."""
+    gone = (MINUTES - 8) * 60
+    series: list[One] = [constant("kube_node_info", node=f"node-{n}", internal_ip=f"10.0.0.{n}") for n in LOADS]
+    series += [one for number, load in LOADS.items() for one in kind(load, instance=f"10.0.0.{number}:9100")]
+    series += part(kind(70, instance="10.0.0.9:9100"), 0, gone)
+    earlier = constant("kube_node_info", node="node-1" if is_again else "node-9", internal_ip="10.0.0.9")
+    series += part([earlier], 0, gone)
+    with run_prometheus(tmp_path, lines(series)) as url:
+        provider = provider_at(url)
+        found = [fetched(provider, window) for window in (15, 10, 5)]
+    for each in found:
+        assert (loads(each), each.findings) == (NODES, ())
+
+
 def state(honored: bool = True) -> Iterator[One]:
     """Yield kube-state-metrics' series of nodes and a pod, with cAdvisor's of the pod."""
     pod = "web-5d4c7b9f6-aaaa1"

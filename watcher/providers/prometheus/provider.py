@@ -17,7 +17,7 @@ from watcher.errors import ProviderAnswerError
 from watcher.findings import Finding, Kind
 from watcher.model import NodeMetrics, Window
 from watcher.providers.base import Check, Fetched
-from watcher.providers.node_names import Resolved
+from watcher.providers.node_names import NodeLabels, Resolved
 from watcher.providers.own_labels import both_forms
 from watcher.providers.prometheus.answers import LabelNames, QueryAnswer, labels_of, node_metrics
 from watcher.providers.prometheus.checks import Checks
@@ -109,8 +109,10 @@ class PrometheusProvider:
         if further := self._queries.ask_further(succeeded, resolved, self._names, window, deadline):
             found += further
             resolved = self._names.resolve(labels_of(found))
-        with contextlib.suppress(Exception):  # a finding names each node with several series
-            if ended := self._times.ended(found, resolved, window, deadline):
+        ended: frozenset[NodeLabels] = frozenset()
+        with contextlib.suppress(Exception):  # findings name nodes with several series, and series without a node
+            rows = gaps if isinstance(gaps, list) else []
+            if ended := self._times.ended(found, resolved, rows, window, deadline):
                 resolved = {**resolved, **dict.fromkeys(ended, Resolved(""))}
                 for _, each in found:
                     each.values[:] = [row for row in each.values if row[0] not in ended]
@@ -124,7 +126,7 @@ class PrometheusProvider:
         self._mark_shared_names(nodes, window, deadline, findings)
         newest = {}
         if is_longest:
-            self._has_gaps = has_gaps or not isinstance(gaps, list)
+            self._has_gaps = has_gaps or bool(ended) or not isinstance(gaps, list)
             # Only windows with gaps can have a stopped node, so the times need no queries in most fetches.
             if has_gaps:
                 with contextlib.suppress(Exception):  # the gaps are reported already

@@ -99,25 +99,44 @@ class SampleTimes:
         return bool(coverage)
 
     def ended(
-        self, found: Found, resolved: Mapping[NodeLabels, Resolved], window: Window, deadline: Deadline
+        self,
+        found: Found,
+        resolved: Mapping[NodeLabels, Resolved],
+        gaps: Sequence[Rows],
+        window: Window,
+        deadline: Deadline,
     ) -> frozenset[NodeLabels]:
-        """Return the series that ended while another one of their node goes on, as after a node was created again.
+        """Return the series of machines that are gone: those of a deleted node, or of one that was created again.
 
-        The mean of both would be no machine's load. Series are only asked for their times if a node has several.
+        The mean of an earlier machine and of the present one would be no machine's load. Series are only asked for
+        their times if a node has several, or if one with gaps is of no node.
+
+        Args:
+            found: the answers of the fetch.
+            resolved: the node of each series.
+            gaps: result of :meth:`gaps`.
+            window: the window.
+            deadline: the deadline of the fetch.
         """
         ended: set[NodeLabels] = set()
         asked: set[Expression] = set()
+        with_gaps = {labels for rows in gaps for labels, _ in rows}
         for _, answer in found:
-            names = [resolved[labels].name for labels, _ in answer.values]
-            if answer.expression in asked or len(set(names)) == len(names):
+            series = [labels for labels, _ in answer.values]
+            unmatched = {labels for labels in with_gaps.intersection(series) if resolved[labels].problem}
+            has_several = len({resolved[labels].name for labels in series}) < len(series)
+            if answer.expression in asked or not (unmatched or has_several):
                 continue
             asked.add(answer.expression)
             if promql := answer.expression.newest(window.duration, self._matchers, self._labels.by):
                 newest = dict(self._labels.rows(self._run(promql, window.end, deadline)))
                 latest = most_by_node(newest.items(), resolved)
-                # A rate of the window's begin may be of a series that has no sample in the window.
-                ended |= {each for each, _ in answer.values
-                          if newest.get(each, 0) < latest.get(resolved[each].name, 0) - _ENDED_SECONDS}  # fmt: skip
+                of_all = max(newest.values(), default=0)
+                for each in series:
+                    last = of_all if each in unmatched else latest.get(resolved[each].name, 0)
+                    # A rate of the window's begin may be of a series that has no sample in the window.
+                    if newest.get(each, 0) < last - _ENDED_SECONDS:
+                        ended.add(each)
         return frozenset(ended)
 
     def _ask(
