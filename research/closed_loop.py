@@ -33,6 +33,7 @@ from control_plane.manifests import container, node, pod
 from control_plane.processes import Process
 from control_plane.scheduler import Scheduler
 from control_plane.usage import CPU_ANNOTATION, MEMORY_ANNOTATION, Kwok, MetricsServer
+from control_plane.varied import varied
 from support.servers import Service
 
 from trimaran.extender.answer import PrioritizeOutcome
@@ -42,6 +43,7 @@ from trimaran.plugins import DEFAULT_PLUGIN
 NODES, CORES, HOT_PERCENT = 100, 8, 80
 PODS_A_SECOND, SECONDS_OF_LIFE = 3, 200
 WINDOW = "30s"
+_TAINTS = {"interval_seconds": 3, "min_hot_seconds": 30, "max_hot_fraction": 0.5}
 RUNS = ("kube-scheduler alone", "with the extender", "with soft taints alone")
 CONFIGURATION = {
     "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -153,11 +155,11 @@ def loop(folder: Path, run: str) -> Iterator[ControlPlane]:
             config = render_config(CONFIGURATION, ExtenderEndpoint(extender.url))
         if run == RUNS[2]:
             command = [
-                sys.executable, "-m", "trimaran", "nodes", "--taints", "--watcher", service.url, "--port", "0",
-                "--kube-config", str(cluster.kubeconfig()), "--set", "nodes.interval_seconds=3",
-                "--set", "nodes.min_hot_seconds=30", "--set", "nodes.writes_per_minute=120",
+                *varied("trimaran.soft_taints.settings:NodesSection", _TAINTS), "nodes", "--taints",
+                "--watcher", service.url, "--port", "0",
+                "--kube-config", str(cluster.kubeconfig()), "--set", "nodes.writes_per_minute=120",
                 "--set", "nodes.lease_namespace=default", "--set", "nodes.hot_percent=70",
-                "--set", "nodes.cool_percent=60", "--set", "nodes.max_hot_fraction=0.5",
+                "--set", "nodes.cool_percent=60",
             ]  # fmt: skip
             process = Process(command, folder / "nodes.log")
             stack.callback(process.terminate)

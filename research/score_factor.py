@@ -1,7 +1,7 @@
 """Study of the extender's factor: how much should our plugins count next to kube-scheduler's own?
 
 ``trimaran extender config`` keeps the weights of kube-scheduler's plugins, and the extender multiplies its scores by
-``extender.score_factor``. This script replays plugins with several factors in worlds (traces that the simulator
+the extender's score factor. This script replays plugins with several factors in worlds (traces that the simulator
 replays) with several seeds, and prints how far each closes the gap in hot minutes at 80 percent between the default
 scheduler and the clairvoyant policy: the mean over worlds with its 95 percent bootstrap interval. The results of the
 seeds of a world are averaged first. CongestionCost scores by requests here, as the extender does.

@@ -11,6 +11,7 @@ import yaml
 from control_plane.cluster import ControlPlane
 from control_plane.processes import Process, numbered
 from control_plane.scheduler import Scheduler
+from control_plane.varied import varied
 
 from trimaran.extender.kube_scheduler import ExtenderEndpoint, render_config
 
@@ -42,6 +43,7 @@ class Extender:
         client_certificate: client certificate of the tests and, by default, of the scheduler.
         environment: environment variables in addition to those of this process.
         program: command that stands for ``trimaran``.
+        constants: constants of the section that are no settings, and their other values.
         settings: further settings, as ``section__key``.
 
     Attributes:
@@ -62,6 +64,7 @@ class Extender:
         client_certificate: Path | None = None,
         environment: Mapping[str, str] | None = None,
         program: Sequence[str] = (sys.executable, "-m", "trimaran"),
+        constants: Mapping[str, float] | None = None,
         **settings: object,
     ) -> None:
         self._cluster = cluster
@@ -70,6 +73,8 @@ class Extender:
         self._client_certificate = client_certificate
         self._file = numbered(cluster.folder, "extender.yaml")
         self._file.write_text(yaml.safe_dump(dict(configuration)))
+        if constants:
+            program = varied("trimaran.extender.settings:ExtenderSection", constants)
         self._command = [
             *program, "extender", "--config", str(self._file),
             "--kube-config", str(kubeconfig or cluster.kubeconfig()), "--port", "0",

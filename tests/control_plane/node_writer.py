@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +11,14 @@ from control_plane.cluster import ControlPlane
 from control_plane.manifests import node
 from control_plane.processes import Process, numbered
 from control_plane.rights import grant_rights
+from control_plane.varied import varied
 from support.servers import Service
 
 MANIFEST = Path(__file__).parents[2] / "deploy/kubernetes/nodes.yaml"
 NODES = 12
 HOT = ("node-3", "node-7")
+SECTION = "trimaran.soft_taints.settings:NodesSection"
+QUICK = {"interval_seconds": 0.5, "lease_seconds": 3, "min_hot_seconds": 1}
 
 
 def create_account_and_nodes(cluster: ControlPlane) -> None:
@@ -66,13 +68,9 @@ class Writer:
         **settings: object,
     ) -> None:  # fmt: skip
         windows = str(settings.pop("windows", "15m"))
-        section = "trimaran.soft_taints.settings:NodesSection"
         command = [
-            sys.executable, str(Path(__file__).with_name("varied.py")),
-            *(f"{section}.{name}={value}" for name, value in (constants or {}).items()),
-            "--", "nodes", "--taints", "--windows", windows, "--watcher", watcher,
-            "--kube-config", str(cluster.kubeconfig("nodes", token=token)), "--port", "0",
-            "--set", "nodes.interval_seconds=0.5", "--set", "nodes.lease_seconds=3", "--set", "nodes.min_hot_seconds=1",
+            *varied(SECTION, {**QUICK, **(constants or {})}), "nodes", "--taints", "--windows", windows,
+            "--watcher", watcher, "--kube-config", str(cluster.kubeconfig("nodes", token=token)), "--port", "0",
         ]  # fmt: skip
         for name, value in settings.items():
             command += ["--set", f"nodes.{name}={value}"]
@@ -119,7 +117,6 @@ def annotated(cluster: ControlPlane) -> dict[str, dict[str, str]]:
 def clear(kubeconfig: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """Run ``trimaran nodes --clear`` with a Lease of three seconds; return the finished process."""
     command = [
-        sys.executable, "-m", "trimaran", "nodes", "--clear", "--kube-config", str(kubeconfig),
-        "--set", "nodes.lease_seconds=3", *arguments,
+        *varied(SECTION, {"lease_seconds": 3}), "nodes", "--clear", "--kube-config", str(kubeconfig), *arguments,
     ]  # fmt: skip
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

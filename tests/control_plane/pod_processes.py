@@ -3,6 +3,7 @@
 import contextlib
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Any, Self
 
 import requests
@@ -23,13 +24,15 @@ class PodProcesses:
         cluster: cluster with the pods.
         namespace: namespace of the pods.
         components: labels ``app.kubernetes.io/component`` of the pods to run.
+        program: command that stands for ``trimaran``.
 
     Attributes:
         logs: output of the processes so far, by component.
     """
 
-    def __init__(self, cluster: ControlPlane, namespace: str, *components: str) -> None:
+    def __init__(self, cluster: ControlPlane, namespace: str, *components: str, program: Sequence[str] = ()) -> None:
         self._cluster, self._namespace, self._components = cluster, namespace, components
+        self._program = program or (sys.executable, "-m", "trimaran")
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
         self._running: dict[str, Process] = {}
         self._stop = threading.Event()
@@ -70,7 +73,7 @@ class PodProcesses:
         environment = {each["name"]: each.get("value", self._namespace) for each in container.get("env", ())}
         job = {"kind": "Job", "metadata": pod["metadata"], "spec": {"template": {"spec": pod["spec"]}}}
         runner = PodRunner(self._cluster, [job], self._namespace)
-        return runner.run(sys.executable, "-m", "trimaran", *container["args"], **environment)
+        return runner.run(*self._program, *container["args"], **environment)
 
     def _report(self, name: str, phase: str) -> None:
         with contextlib.suppress(requests.HTTPError):  # the pod was deleted meanwhile

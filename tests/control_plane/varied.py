@@ -9,6 +9,7 @@ dataclass, by their paths: ``trimaran.rebalancer.rules:RULES={"nodes.bad_looks":
 import importlib
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +31,11 @@ def vary(assignment: str) -> None:
     for each in classes:
         owner = getattr(owner, each)
     setattr(owner, constant, changed(getattr(owner, constant), value) if isinstance(value, dict) else value)
+
+
+def varied(place: str, constants: Mapping[str, object]) -> list[str]:
+    """Return the command that stands for ``trimaran`` with other constants of a class, ``MODULE:CLASS``."""
+    return [sys.executable, __file__, *(f"{place}.{name}={json.dumps(each)}" for name, each in constants.items()), "--"]
 
 
 def main() -> None:

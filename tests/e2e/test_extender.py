@@ -32,7 +32,11 @@ pytestmark = pytest.mark.e2e
 NODES = 100
 PODS = 6 * len(SHAPES)
 BURST = 500
-PATIENT = {"extender__deadline_seconds": 5, "extender__max_age_seconds": 3600, "extender__seed": 1}
+PATIENT: Mapping[str, Any] = {
+    "extender__deadline_seconds": 5,
+    "extender__max_age_seconds": 3600,
+    "constants": {"seed": 1},
+}
 CONFIGURATION: Mapping[str, Any] = {
     "apiVersion": "kubescheduler.config.k8s.io/v1",
     "kind": "KubeSchedulerConfiguration",

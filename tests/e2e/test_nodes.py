@@ -32,7 +32,7 @@ def test_a_stock_scheduler_avoids_hot_nodes(
     """One of two writers taints hot nodes; pods avoid these nodes unless all nodes are hot."""
     token = cluster.service_account("trimaran", "trimaran-nodes").token
     with watching(watch, tmp_path) as (watcher, load):
-        writers = [Writer(cluster, watcher, token, max_hot_fraction=1).wait() for _ in range(2)]
+        writers = [Writer(cluster, watcher, token, {"max_hot_fraction": 1}).wait() for _ in range(2)]
         try:
             wait_until(lambda: tainted(cluster) == set(HOT), "the hot nodes are tainted")
             wait_until(lambda: sum(each.metric("trimaran_nodes_writes_here") for each in writers) == 1, "one writes")

@@ -102,13 +102,12 @@ def test_faults_of_the_api_bind_no_pod_twice_and_lose_none(
     """
     with Relay(cluster) as relay:
         faults = Faults(relay)
-        settings = (f"scheduler.timeout_seconds={BIND_SECONDS}", f"scheduler.lease_seconds={KEPT_SECONDS:g}")
+        constants = {"timeout_seconds": BIND_SECONDS, "lease_seconds": KEPT_SECONDS}
         placed = ("--config", str(gang_configuration(tmp_path))) if in_gangs else ("--name", NAME)
-        options = (*placed, *(word for each in settings for word in ("--set", each)))
         make = member if in_gangs else pending
         if in_gangs:
             create_groups(cluster)
-        scheduler = RunningScheduler(cluster, relay.url, options)
+        scheduler = RunningScheduler(cluster, relay.url, placed, constants)
         try:
             scheduler.process.wait_until(lambda: scheduler.leads, "it leads", 300)
             figures = []

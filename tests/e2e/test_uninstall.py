@@ -13,18 +13,16 @@ from control_plane.api import path_of
 from control_plane.builds import binary
 from control_plane.cluster import ControlPlane
 from control_plane.controllers import ControllerManager
-from control_plane.node_writer import HOT, NODES, annotated, clear, create_nodes, tainted, watching
+from control_plane.node_writer import HOT, NODES, QUICK, SECTION, annotated, clear, create_nodes, tainted, watching
 from control_plane.pod_processes import PodProcesses
 from control_plane.rights import was_forbidden
+from control_plane.varied import varied
 from support.servers import Service, wait_until
 
 pytestmark = pytest.mark.e2e
 
 CHART = Path(__file__).parents[2] / "deploy/helm/trimaran"
-VALUES = (
-    "nodes.enabled=true,nodes.replicas=1,nodes.windows={15m},nodes.settings.nodes\\.interval_seconds=0.5,"
-    "nodes.settings.nodes\\.lease_seconds=3,nodes.settings.nodes\\.min_hot_seconds=1,dashboard.inWatcher=false"
-)
+VALUES = "nodes.enabled=true,nodes.replicas=1,nodes.windows={15m},dashboard.inWatcher=false"
 RELEASE = ("trimaran", "--namespace", "trimaran")
 PORT = 2020  # of the watcher, in the chart
 
@@ -64,7 +62,7 @@ def test_uninstalling_clears_the_nodes(cluster: ControlPlane, watch: Callable[..
     with (
         watching(watch, tmp_path, port=PORT),
         ControllerManager(cluster),
-        PodProcesses(cluster, "trimaran", "nodes", "nodes-clear") as pods,
+        PodProcesses(cluster, "trimaran", "nodes", "nodes-clear", program=varied(SECTION, QUICK)) as pods,
     ):
         install(cluster)
         wait_until(lambda: tainted(cluster) == set(HOT) and len(annotated(cluster)) == NODES, "nodes are marked")

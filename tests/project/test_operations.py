@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import orjson
 import pytest
@@ -30,7 +31,7 @@ from trimaran.rebalancer.settings import RebalanceSettings
 from trimaran.rebalancer.worker import RebalancerWorker
 from trimaran.scheduler.service.app import create_app
 from trimaran.scheduler.service.telemetry import SchedulerTelemetry
-from trimaran.soft_taints.settings import NodesSettings
+from trimaran.soft_taints.settings import NodesSection, NodesSettings
 from trimaran.soft_taints.worker import SoftTaintsWorker
 
 ROOT = Path(__file__).parents[2]
@@ -77,10 +78,9 @@ def node_writer(watcher: str, token_file: Path) -> Iterator[str]:
     """Serve the worker of ``trimaran nodes``; yield its address."""
     flags = {
         "nodes.taints": True, "nodes.watcher": watcher, "nodes.watcher_token_file": str(token_file),
-        "nodes.interval_seconds": 0.5,
     }  # fmt: skip
     worker = SoftTaintsWorker(load(NodesSettings, flags).settings, Writable(), AccessCheck())
-    with closing(worker), served_app(worker.start()) as url:
+    with patch.object(NodesSection, "interval_seconds", 0.5), closing(worker), served_app(worker.start()) as url:
         yield url
 
 

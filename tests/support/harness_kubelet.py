@@ -53,7 +53,7 @@ class Harness:
         """Return settings that connect directly to an API server."""
         return Settings(
             provider=ProviderSettings(name=self.name, address=address, token="right-token", **more),
-            kubelet=KubeletSettings(timeout_seconds=2),
+            kubelet=KubeletSettings().model_copy(update={"timeout_seconds": 2}),
         )
 
 

@@ -1,8 +1,7 @@
 """``trimaran scheduler`` as a process on a control plane, and checks of where the pods of a test are."""
 
-import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,12 @@ from control_plane.cluster import ControlPlane
 from control_plane.manifests import container, node, pod
 from control_plane.processes import Process, numbered
 from control_plane.usage import Kwok
+from control_plane.varied import varied
 from support.ports import nowhere
 
 MANIFEST = Path(__file__).parents[2] / "deploy/kubernetes/standalone-scheduler.yaml"
 NAME = "trimaran-standalone"
+SECTION = "trimaran.scheduler.service.settings:SchedulerSection"
 LEASE_SECONDS = 9  # a busy machine takes seconds to renew it
 CORES = 4  # of each node
 _RIGHTS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
@@ -41,15 +42,18 @@ class RunningScheduler:
         cluster: the cluster.
         server: address of the API server, such as a relay's; by default the cluster's own.
         options: options of the command; by default it places the pods that name it.
+        constants: constants of the section that are no settings, and their other values.
     """
 
-    def __init__(self, cluster: ControlPlane, server: str = "", options: Sequence[str] = ("--name", NAME)) -> None:
+    def __init__(
+        self, cluster: ControlPlane, server: str = "", options: Sequence[str] = ("--name", NAME),
+        constants: Mapping[str, float] | None = None,
+    ) -> None:  # fmt: skip
         token = cluster.service_account("trimaran", "trimaran-standalone").token
         command = [
-            sys.executable, "-m", "trimaran", "scheduler", "--port", "0",
+            *varied(SECTION, {"lease_seconds": LEASE_SECONDS, **(constants or {})}), "scheduler", "--port", "0",
             "--kube-config", str(cluster.kubeconfig("standalone", token=token, server=server)),
-            "--watcher", nowhere(), "--set", f"scheduler.lease_seconds={LEASE_SECONDS}",
-            *options,
+            "--watcher", nowhere(), *options,
         ]  # fmt: skip
         self.process = Process(command, numbered(cluster.folder, "scheduler.log"))
 

@@ -17,9 +17,9 @@ from runtime.settings.loading import load
 from trimaran.rebalancer.settings import RebalanceSettings
 from trimaran.rebalancer.worker import RebalancerWorker
 from trimaran.scheduler.profiles.configuration import default_document, read_setup
-from trimaran.scheduler.service.settings import SchedulerSettings
+from trimaran.scheduler.service.settings import SchedulerSection, SchedulerSettings
 from trimaran.scheduler.service.worker import SchedulerWorker
-from trimaran.soft_taints.settings import NodesSettings
+from trimaran.soft_taints.settings import NodesSection, NodesSettings
 from trimaran.soft_taints.worker import SoftTaintsWorker
 
 WATCHER = "http://127.0.0.1:9"
@@ -42,7 +42,7 @@ class Namespaceless(ScriptedApi):
 
 
 def soft_taints(api: Any) -> Any:
-    flags = {"nodes.taints": True, "nodes.watcher": WATCHER, "nodes.lease_seconds": 3}
+    flags = {"nodes.taints": True, "nodes.watcher": WATCHER}
     return SoftTaintsWorker(load(NodesSettings, flags).settings, api, AccessCheck())
 
 
@@ -53,7 +53,7 @@ def rebalancer(api: Any) -> Any:
 
 
 def scheduler(api: Any) -> Any:
-    flags = {"scheduler.name": "ours", "scheduler.watcher": WATCHER, "scheduler.lease_seconds": 3}
+    flags = {"scheduler.name": "ours", "scheduler.watcher": WATCHER}
     settings = load(SchedulerSettings, flags).settings
     return SchedulerWorker(settings, read_setup(default_document("ours")), [api, api], AccessCheck())
 
@@ -69,9 +69,12 @@ def scheduler(api: Any) -> Any:
     ("status", "remedy"), [(404, "create the namespace trimaran, or set"), (403, "grant the right to get, create")]
 )
 def test_a_lease_that_cannot_be_acquired_is_not_ready(
-    make: Callable[[Any], Any], setting: str, status: int, remedy: str, caplog: pytest.LogCaptureFixture
-) -> None:
+    make: Callable[[Any], Any], setting: str, status: int, remedy: str, caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """/readyz has the reason and the setting, the log one line, not one for each attempt; a remedy makes it ready."""
+    for section in (NodesSection, SchedulerSection):
+        monkeypatch.setattr(section, "lease_seconds", 3.0)
     api = Namespaceless(status)
     worker = make(api)
     with closing(worker):

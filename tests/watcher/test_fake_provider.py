@@ -20,8 +20,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "providers" / "fake.md"
 
 
 def fetch(window: str = "15m", operators: tuple[str, ...] = ("AVG", "STD"), **own: object) -> Fetched:
-    """Fetch once."""
-    settings = Settings(fake=FakeSettings.model_validate(own), watch=WatchSettings(operators=list(operators)))
+    """Fetch once; a constant may be another one."""
+    windows = own.pop("failing_windows", ())
+    fake = FakeSettings.model_validate(own).model_copy(update={"failing_windows": windows})
+    settings = Settings(fake=fake, watch=WatchSettings(operators=list(operators)))
     return FakeProvider(settings).fetch(Window(window, 0, 900), Deadline.after(5))
 
 
@@ -109,12 +111,12 @@ def test_missing_file(tmp_path):
     [("unavailable", ProviderUnavailable), ("refused", ProviderRefused), ("unusable", ProviderAnswerError)],
 )
 def test_simulated_failures(failure, expected):
-    """Each failure raises its kind of ProviderError, in the configured windows."""
+    """Each failure raises its kind of ProviderError, in each window that fails."""
     with pytest.raises(expected, match=r"fake\.failure"):
         fetch(failure=failure)
     with pytest.raises(expected):
-        fetch("15m", failure=failure, failing_windows="15m,10m")
-    assert fetch("5m", failure=failure, failing_windows="15m,10m").nodes
+        fetch("15m", failure=failure, failing_windows=("15m", "10m"))
+    assert fetch("5m", failure=failure, failing_windows=("15m", "10m")).nodes
 
 
 def test_empty_result_is_a_failure():
@@ -139,8 +141,8 @@ def test_slow_ends_at_the_deadline():
 
 
 def test_failing_window_is_replaced():
-    """With fake.failing_windows the watcher serves the next shorter window with a grade."""
-    fake = FakeSettings(failure="unavailable", failing_windows=["15m"])
+    """If one window fails, the watcher serves the next shorter window with a grade."""
+    fake = FakeSettings(failure="unavailable").model_copy(update={"failing_windows": ("15m",)})
     with LibraryClient(Settings(provider=ProviderSettings(name="Fake"), fake=fake)) as client:
         served = client.metrics()
     assert served.window.duration == "10m"

@@ -116,7 +116,7 @@ def test_failures_name_the_remedy(fake: FakeKubernetes, provider: KubernetesMetr
 def test_the_memory_of_a_response_is_bounded(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
     """A response above the budget is an error that names the setting, and leaves nothing charged."""
     fake.pod_metrics = {str(number): pod_metrics(f"web-{number}", NOW, ("main", "1", "1Mi")) for number in range(2000)}
-    budget = Budget(100_000, "the responses are", "workloads.max_megabytes")
-    with use_budget(budget), pytest.raises(ProviderAnswerError, match=r"workloads\.max_megabytes"):
+    budget = Budget(100_000, "the responses are", "watch.max_fetch_megabytes")
+    with use_budget(budget), pytest.raises(ProviderAnswerError, match=r"watch\.max_fetch_megabytes"):
         read(provider)
     budget.charge_bytes(99_999)

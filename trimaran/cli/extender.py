@@ -59,7 +59,7 @@ def extender(context: click.Context, start: ServiceStart) -> None:
         with problems.collect():
             if section.config is None:
                 raise SettingsError(["extender.config: no file; name a KubeSchedulerConfiguration with --config"])
-            profiles = service.read_profiles(section.config, section.score_factor, section.allow_plugins)
+            profiles = service.read_profiles(section.config, section.allow_plugins)
         with problems.collect():
             section.check_watcher(settings, "extender")  # fail here, not in a worker process
         problems.raise_any()

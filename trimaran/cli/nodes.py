@@ -24,7 +24,7 @@ def nodes(start: ServiceStart, *, taints: bool | None, clear: bool, force: bool)
     \b
     Example: trimaran nodes --taints --windows 15m --watcher http://trimaran:2020
 
-    --clear waits for up to 45 seconds (three times nodes.lease_seconds) for the replica that writes to stop.
+    --clear waits for up to 45 seconds (three times the duration of the Lease) for the replica that writes to stop.
 
     Exit status: 0 if stopped by a signal or cleared, 1 if it cannot listen or clear, 2 if the settings are invalid.
     """

@@ -64,12 +64,11 @@ def serve(loaded: "LoadedSettings[ExtenderSettings]", profiles: Profiles) -> Non
     service.serve(ControllerService(open_worker), [listener], threads=threads, max_body_bytes=MAX_BODY_BYTES)
 
 
-def read_profiles(file: Path, factor: int, allow: Collection[str] = ()) -> Profiles:
+def read_profiles(file: Path, allow: Collection[str] = ()) -> Profiles:
     """Read the KubeSchedulerConfiguration to score by; warn of its unknown keys.
 
     Args:
         file: the KubeSchedulerConfiguration.
-        factor: factor of the answers, ``extender.score_factor``.
         allow: names of plugins that trimaran does not know, ``extender.allow_plugins``.
 
     Raises:
@@ -77,7 +76,7 @@ def read_profiles(file: Path, factor: int, allow: Collection[str] = ()) -> Profi
     """
     try:
         with scheduler_file(file, "--set extender.allow_plugins=") as read:
-            profiles = Profiles.read(read.document, factor, allow)
+            profiles = Profiles.read(read.document, allow=allow)
             for warning in read.unknown_keys(profiles.configuration.notes):
                 _log.warning("%s", warning)
             return profiles

@@ -11,7 +11,6 @@ from runtime.settings.sections import ServerSettings
 from scoring import FallbackPolicy
 from scoring.kubernetes_version import known_version
 from trimaran.cluster.settings import ClusterSection
-from trimaran.extender.profiles import DEFAULT_SCORE_FACTOR
 from trimaran.extender.trial.outcomes import LoadThresholds
 from trimaran.extender.trial.schedule import TrialSchedule
 from trimaran.extender.trial.state import TrialPlan
@@ -62,13 +61,6 @@ class ExtenderSection(ClusterSection):
         description="expect pods to use what the watcher has learned of their workloads, instead of their requests; "
         "CongestionCost scores by it",
     )
-    score_factor: int = Field(
-        DEFAULT_SCORE_FACTOR,
-        ge=1,
-        le=1000,
-        description="factor of the scores: how much they count next to kube-scheduler's own plugins with their usual "
-        "weights",
-    )
     deadline_seconds: float = Field(
         0.04,
         gt=0,
@@ -86,9 +78,6 @@ class ExtenderSection(ClusterSection):
     )
     assume: bool = Field(
         True, description="add a scored pod's requests to its most likely node until its binding is seen"
-    )
-    seed: int | None = Field(
-        None, description="seed for the choice of the most likely node among equally good ones; by default random"
     )
     filter: Literal["off", "open", "closed"] = Field(
         "off",
@@ -144,6 +133,7 @@ class ExtenderSection(ClusterSection):
     workloads_refresh_seconds: ClassVar[float] = 60.0
     bad_ratio: ClassVar[float] = 0.5
     assume_seconds: ClassVar[float] = 30.0
+    seed: ClassVar[int | None] = None
 
     def trial_plan(self) -> TrialPlan:
         """Return the settings of the field trial."""

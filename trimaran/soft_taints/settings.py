@@ -1,10 +1,10 @@
 """Settings of ``trimaran nodes``: the section ``nodes``, and the sections of the watcher that it can embed."""
 
-from collections.abc import Mapping
 from typing import Annotated, ClassVar, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from runtime.kubernetes.leader_election import LEASE_SECONDS
 from runtime.settings.fields import comma_separated, duration_text
 from runtime.settings.sections import ServerSettings
 from trimaran.cluster.settings import ClusterSection
@@ -25,11 +25,6 @@ class NodesServerSettings(ServerSettings):
 class NodesSection(ClusterSection):
     """Section ``nodes``: settings of the taints and annotations that are written on nodes."""
 
-    rejected_keys: ClassVar[Mapping[str, str]] = {
-        "hold_seconds": "renamed to nodes.min_hot_seconds",
-        "most_share": "renamed to nodes.max_hot_fraction",
-    }
-
     taints: bool = Field(False, description="taint hot nodes with PreferNoSchedule")
     windows: Annotated[list[Annotated[str, AfterValidator(duration_text)]], BeforeValidator(comma_separated)] = Field(
         [], description="windows whose average load is written as annotations, comma-separated, such as 15m,5m"
@@ -39,10 +34,6 @@ class NodesSection(ClusterSection):
     )
     cool_percent: float = Field(
         70, gt=0, le=100, description="load in percent below which a hot node counts as normal again"
-    )
-    min_hot_seconds: float = Field(300, ge=0, le=86400, description="shortest time that a node stays hot")
-    max_hot_fraction: float = Field(
-        0.25, ge=0, le=1, description="largest share of nodes that may be marked hot at the same time"
     )
     taint_key: str = Field(
         "trimaran.io/hot", pattern=r"^[a-z0-9][-a-z0-9./]{0,120}$", description="key of the taint on hot nodes"
@@ -56,18 +47,18 @@ class NodesSection(ClusterSection):
     whole_number: bool = Field(
         False, description="also annotate the higher load of each window as one whole number, per mille"
     )
-    step_percent: float = Field(5, gt=0, le=50, description="step in percent to which annotated loads are rounded")
     writes_per_minute: float = Field(60, ge=1, le=100_000, description="largest number of node patches per minute")
-    interval_seconds: float = Field(30, ge=0.1, le=600, description="time between two update cycles")
     lease_namespace: str = Field("trimaran", pattern=_LABEL, description="namespace of the leader election Lease")
     lease_name: str = Field("trimaran-nodes", pattern=_LABEL, description="name of the leader election Lease")
-    lease_seconds: float = Field(
-        15, ge=3, le=600, description="time after which another replica takes over a Lease that is not renewed"
-    )
 
     # Fixed: watcher/settings/removed.py has the reasons.
     max_age_seconds: ClassVar[float] = 300.0
     refresh_seconds: ClassVar[float] = 600.0
+    lease_seconds: ClassVar[float] = LEASE_SECONDS
+    interval_seconds: ClassVar[float] = 30.0
+    step_percent: ClassVar[float] = 5.0
+    min_hot_seconds: ClassVar[float] = 300.0
+    max_hot_fraction: ClassVar[float] = 0.25
 
     @model_validator(mode="after")
     def _settings_go_together(self) -> Self:

@@ -39,7 +39,7 @@ def examine_pods(settings: Settings, now: float, failed: Collection[str] = ()) -
     try:
         if sources.name in failed:
             return
-        with use_budget(settings.workloads.budget()):
+        with use_budget(settings.watch.usage_budget()):
             yield from _examine(sources, settings, int(now))
     except ProviderError as error:
         has_no_pods = isinstance(error, ProviderAnswerError)

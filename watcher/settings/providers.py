@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
-from runtime.settings.fields import KEY, NAME_PART, Section, comma_separated, parsed_json
+from runtime.settings.fields import KEY, NAME_PART, Section, parsed_json
 from watcher.model import MetricType
 
 
@@ -127,9 +127,9 @@ class FakeSettings(Section):
     failure: Literal["", "unavailable", "refused", "unusable", "empty", "slow"] = Field(
         "", description="simulated failure of fetches; empty: fetches succeed"
     )
-    failing_windows: Annotated[list[str], BeforeValidator(comma_separated)] = Field(
-        [], description="windows whose fetches fail if fake.failure is set, comma-separated; empty: all"
-    )
+
+    # Fixed: watcher/settings/removed.py has the reasons.
+    failing_windows: ClassVar[tuple[str, ...]] = ()
 
 
 class MetricsServerSettings(Section):
@@ -167,12 +167,12 @@ class KubeletSettings(Section):
     only_cpu_and_memory: bool = Field(
         False, description="ask for the shorter summaries, which have no IOPressure and IOFullPressure"
     )
-    timeout_seconds: float = Field(5, gt=0, le=300, description="seconds that a single kubelet may take to answer")
     node_selector: str = Field("", description="label selector of the nodes to watch; empty: all")
 
     # Fixed: watcher/settings/removed.py has the reasons.
     refresh_seconds: ClassVar[float] = 60.0
     concurrency: ClassVar[int] = 32
+    timeout_seconds: ClassVar[float] = 5.0
 
 
 class SignalFxSettings(Section):

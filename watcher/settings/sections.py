@@ -143,8 +143,8 @@ class WatchSettings(Section):
         256,
         ge=1,
         le=1_000_000,
-        description="memory in MiB for the responses of one fetch, decompressed and parsed; a fetch that needs "
-        "more fails",
+        description="memory in MiB for the responses of one fetch, and again for those of one measurement of pods, "
+        "decompressed and parsed; one that needs more fails",
     )
     max_nodes: int = Field(
         20_000,
@@ -190,6 +190,12 @@ class WatchSettings(Section):
         """Return a new budget for the memory that the HTTP responses of one fetch may take."""
         return Budget(
             self.max_fetch_megabytes * 1024**2, "the responses of this fetch are", "watch.max_fetch_megabytes"
+        )
+
+    def usage_budget(self) -> Budget:
+        """Return a new budget, of the same size, for the responses of one measurement of pods."""
+        return Budget(
+            self.max_fetch_megabytes * 1024**2, "the responses with the use of pods are", "watch.max_fetch_megabytes"
         )
 
     def fallback_order(self) -> list[str]:

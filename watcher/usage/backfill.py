@@ -130,7 +130,7 @@ class WorkloadBackfill:
         parts = iter(provider.past_pod_use(ends, timeout))
         while not self._stopped.is_set():
             began = time.monotonic()
-            with use_budget(self._settings.workloads.budget()):
+            with use_budget(self._settings.watch.usage_budget()):
                 part = next(parts, None)
                 if part is None:
                     break

@@ -106,7 +106,7 @@ class PodUseRounds:
             if self._sources is None:
                 self._sources = self._open(self._settings)
             window = Window(f"{self._workloads.interval_seconds:g}s", now - int(self._workloads.interval_seconds), now)
-            with use_budget(self._workloads.budget()):
+            with use_budget(self._settings.watch.usage_budget()):
                 deadline = Deadline.after(self._workloads.timeout_seconds)
                 use, pods = self._sources.read(window, deadline)
                 capacity = self._sources.capacity(deadline)

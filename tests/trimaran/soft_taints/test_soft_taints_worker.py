@@ -1,6 +1,5 @@
 """Worker of ``trimaran nodes``: threads that survive odd answers, a truthful liveness probe, and suspension."""
 
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import pytest
 import requests
 import yaml
 from control_plane.processes import Process
+from control_plane.varied import varied
 from support.extending import snapshot_of
 from support.nodes_api import NodesApi
 from support.scripted_api import SILENCE, ScriptedApi
@@ -24,7 +24,7 @@ from runtime.controller.leader_threads import LeaderThreads
 from runtime.kubernetes.api import ListPage
 from runtime.server.access import AccessCheck
 from runtime.settings.loading import load
-from trimaran.soft_taints.settings import NodesSettings
+from trimaran.soft_taints.settings import NodesSection, NodesSettings
 from trimaran.soft_taints.worker import SoftTaintsWorker
 
 LEASE_SECONDS = 3.0
@@ -47,10 +47,15 @@ class WorkerApi(ScriptedApi):
         self.abort()
 
 
+@pytest.fixture(autouse=True)
+def _short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NodesSection, "lease_seconds", LEASE_SECONDS)
+
+
 @contextmanager
 def running(api: WorkerApi) -> Iterator[Client]:
     """Run a worker; yield a client of its routes."""
-    flags = {"nodes.taints": True, "nodes.watcher": "http://127.0.0.1:9", "nodes.lease_seconds": LEASE_SECONDS}
+    flags = {"nodes.taints": True, "nodes.watcher": "http://127.0.0.1:9"}
     worker = SoftTaintsWorker(load(NodesSettings, flags).settings, api, AccessCheck())
     try:
         yield Client(worker.start())
@@ -162,10 +167,11 @@ def test_a_resumed_writer_writes_nothing_more_of_its_cycle(tmp_path: Path, succe
             "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
         })
     )  # fmt: skip
-    settings = ("max_hot_fraction=1", "writes_per_minute=1000", f"lease_seconds={LEASE_SECONDS}")
+    constants = {"max_hot_fraction": 1, "lease_seconds": LEASE_SECONDS}
     command = [
-        sys.executable, "-m", "trimaran", "nodes", "--taints", "--watcher", cluster.url, "--port", "0",
-        "--kube-config", kubeconfig, *(each for setting in settings for each in ("--set", f"nodes.{setting}")),
+        *varied("trimaran.soft_taints.settings:NodesSection", constants), "nodes", "--taints",
+        "--watcher", cluster.url, "--port", "0",
+        "--kube-config", kubeconfig, "--set", "nodes.writes_per_minute=1000",
     ]  # fmt: skip
     with run_server(cluster), Process(command, tmp_path / "nodes.log") as process:
         process.wait_until(lambda: cluster.patched, "a cycle has begun")

@@ -187,7 +187,7 @@ def test_nodes_are_served_while_pods_hang(watch: Any) -> None:
     """A failing measurement of pods is counted, and leaves the nodes' health as it was."""
     service: Service = watch(
         "--provider", "Prometheus", "--address", "http://127.0.0.1:9",
-        TRIMARAN_FALLBACK__PROVIDERS='[{"name": "Fake"}]', TRIMARAN_WORKLOADS__TIMEOUT_SECONDS="1",
+        TRIMARAN_FALLBACK__PROVIDERS='[{"name": "Fake"}]',
     )  # fmt: skip
     service.wait_for("/watcher/node-1")
     wait_until(lambda: "trimaran_pod_use_failures_total 1.0" in service.get("/metrics").text, "a round has failed")

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
+from runtime.kubernetes.leader_election import LEASE_SECONDS
 from runtime.settings.fields import comma_separated
 from runtime.settings.sections import ServerSettings
 from scoring import FallbackPolicy
@@ -54,16 +55,8 @@ class SchedulerSection(ClusterSection):
         description="write the status of ElasticQuotas of scheduling.x-k8s.io, as the controller of scheduler-plugins "
         "does",
     )
-    bind_threads: int = Field(4, ge=1, le=64, description="Bindings that are sent at a time")
-    timeout_seconds: float = Field(10, ge=1, le=60, description="time limit of a request that changes something")
-    restart_if_stuck: bool = Field(
-        False, description="let /livez fail while a plugin does not return, so that the kubelet restarts the pod"
-    )
     lease_namespace: str = Field("trimaran", pattern=_LABEL, description="namespace of the Lease")
     lease_name: str = Field("trimaran-standalone", pattern=_LABEL, description="name of the Lease")
-    lease_seconds: float = Field(
-        15, ge=3, le=600, description="time after which another replica takes over a Lease that is not renewed"
-    )
 
     # Fixed: watcher/settings/removed.py has the reasons.
     max_age_seconds: ClassVar[float] = 300.0
@@ -71,6 +64,9 @@ class SchedulerSection(ClusterSection):
     seed: ClassVar[int | None] = None
     events_per_second: ClassVar[float] = 200.0
     workloads_refresh_seconds: ClassVar[float] = 60.0
+    bind_threads: ClassVar[int] = 4
+    timeout_seconds: ClassVar[float] = 10.0
+    lease_seconds: ClassVar[float] = LEASE_SECONDS
 
     def policy(self) -> FallbackPolicy:
         """Return the policy that decides for each node whether its metrics are trusted."""

@@ -126,8 +126,7 @@ class SchedulerWorker:
 
         def is_alive() -> bool:
             parts = (loop, executor, leadership, *self._status_writers)
-            is_stuck = section.restart_if_stuck and bool(loop.why_stuck())
-            return not is_stuck and all(part is None or part.is_alive() for part in parts)
+            return all(part is None or part.is_alive() for part in parts)
 
         def why_not_ready() -> str:  # a replica without the Lease is ready to take over, unless nobody can have it
             return _why_not_ready(feed, loop) if leads() else lease_problem()

@@ -149,7 +149,7 @@ class Kubelets:
         remedies = {
             FailureKind.UNTRUSTED_CERTIFICATE: "set kubelet.ca_file, or let the cluster's CA sign the certificates of "
             "kubelets (serverTLSBootstrap); kubelet.insecure_skip_verify sends the token to any host that answers",
-            FailureKind.TIMEOUT: "it did not answer in time (kubelet.timeout_seconds, watch.fetch_timeout_seconds)",
+            FailureKind.TIMEOUT: "it did not answer within 5 s, or in time (watch.fetch_timeout_seconds)",
             FailureKind.UNREACHABLE: "does a firewall or network policy block the kubelet's port?",
         }
         remedy = remedies.get(failure.kind, "")

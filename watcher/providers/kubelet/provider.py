@@ -47,8 +47,8 @@ _MEASUREMENT_SECONDS, _POLL_SECONDS = 20, 0.5  # kubelets measure every 10 to 15
 # Setting that a failed kubelet may need; the text of other failures has its remedy.
 _SETTINGS: Final = {
     FailureKind.UNTRUSTED_CERTIFICATE: "kubelet.ca_file",
-    FailureKind.TIMEOUT: "kubelet.timeout_seconds",
-    FailureKind.HANDSHAKE_TIMEOUT: "kubelet.timeout_seconds",
+    FailureKind.TIMEOUT: "watch.fetch_timeout_seconds",
+    FailureKind.HANDSHAKE_TIMEOUT: "watch.fetch_timeout_seconds",
 }
 _SHOWN = 3
 _NO_PRESSURE = (

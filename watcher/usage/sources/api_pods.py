@@ -66,7 +66,7 @@ class ApiPods:
                     self._reflector.start()
         self._wait(deadline)
         if not self._reflector.synced.is_set():
-            reason = self._reflector.failure or "the list has not arrived in time (workloads.timeout_seconds)"
+            reason = self._reflector.failure or "the list has not arrived within 120 s"
             raise ProviderUnavailable(f"the pods of the Kubernetes API are not known: {reason}")
         if self._reflector.age_seconds > _STALE_SECONDS:
             raise ProviderUnavailable(
