@@ -1,7 +1,10 @@
 """Validation of arguments, so that an invalid number raises at the call and not later in a background thread."""
 
+from collections.abc import Collection
 from numbers import Integral, Real
 from typing import Any
+
+from runtime.errors import quoted
 
 _MAX_SECONDS = 31_536_000  # one year, which every clock and socket accepts
 _MAX_RETRIES = 100
@@ -31,3 +34,23 @@ def retries(value: Any) -> int:
 
 def _is(kind: type, value: Any) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)  # accepts numbers of numpy
+
+
+def check_text(argument: str, value: object) -> None:
+    """Check that an argument is a string.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{argument}: must be a string, got {quoted(value)}")
+
+
+def check_names(argument: str, names: object) -> None:
+    """Check that an argument is a collection of names, not one name, which would be taken for its letters.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if isinstance(names, str) or not isinstance(names, Collection):
+        raise TypeError(f"{argument}: must be a list of names, such as ['node-1'], got {quoted(names)}")

@@ -128,7 +128,7 @@ def connect(
         TypeError: both an address and settings were passed, since the service has settings of its own; or an argument
             has another type.
     """
-    if address:
+    if address is not None:
         if settings is not None:
             raise TypeError("settings are for an embedded watcher; a watcher at an address has its own settings")
         return ServiceClient(address, **options)

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from client import errors
+from client import arguments, errors
 from runtime.errors import SettingsError
 from runtime.settings.loading import load
 from watcher import wire
@@ -121,6 +121,8 @@ class LibraryClient:
 
     def pod_history(self, nodes: Collection[str], pods: Collection[str] = ()) -> "PodUseTable":
         """Return the use of single pods over the last day; see :class:`~client.WatcherClient`."""
+        arguments.check_names("nodes", nodes)
+        arguments.check_names("pods", pods)
         self._watcher.usage.start()
         table = self._watcher.pod_use.table(nodes, pods)
         if not table.timestamp:

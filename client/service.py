@@ -24,6 +24,7 @@ from client.errors import (
 )
 from client.transport import Transport
 from runtime import masking
+from runtime.errors import quoted
 from runtime.http.credentials import bearer, prepare_token, read_token
 from runtime.http.session import BoundedSession
 from watcher import wire
@@ -119,6 +120,7 @@ class ServiceClient:
     def node_metrics(self, node: str, window: str | None = None) -> WatcherMetrics:
         """Return the metrics of one node; see :class:`~client.WatcherClient`."""
         # In the query, not the path: a node may be called "health", and the Go service supports only the query.
+        arguments.check_text("node", node)
         metrics = self._decode(self._get("/watcher", {"host": node, "window": window}), window, node)
         if node not in metrics.data:
             raise UnknownNode(f"{self._transport.where} has no metrics for node {node[:80]!r}")
@@ -175,6 +177,8 @@ class ServiceClient:
         """Return the use of single pods over the last day; see :class:`~client.WatcherClient`."""
         from watcher.pod_use_table import PodUseTable  # imports numpy
 
+        arguments.check_names("nodes", nodes)
+        arguments.check_names("pods", pods)
         for _ in range(_TIMES_OF_POD_HISTORY):
             parts = [self._pod_history(query) for query in _chunks(nodes, pods)]
             if len({part.timestamp for part in parts}) <= 1:  # else the watcher has measured in between
@@ -226,6 +230,8 @@ class ServiceClient:
         Raises:
             NoMetrics: the use of no workload is known, or not yet; the message has the reason.
         """
+        if not isinstance(workload, tuple):
+            raise TypeError(f"workload: must be a scoring.Workload, got {quoted(workload)}")
         path = "/".join(quote(part.encode("utf-8", "replace"), safe="") for part in workload)
         response, where = self._get(f"/workloads/{path}"), self._transport.where
         if response.status_code == 404 and self._error_of(response)[0] == wire.MetricsCode.UNKNOWN_WORKLOAD:
@@ -329,6 +335,9 @@ class ServiceClient:
         headers: Mapping[str, str] | None = None,
         retries: int | None = None,
     ) -> requests.Response:
+        for name, value in (params or {}).items():
+            if value is not None:
+                arguments.check_text(name, value)
         # Text that is not valid Unicode is sent with replacement characters; the watcher answers that it is unknown.
         query = {key: value and value.encode("utf-8", "replace").decode() for key, value in (params or {}).items()}
         response = self._transport.get(path, query, headers, retries=retries)

@@ -7,6 +7,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import requests
 
+from client import arguments
 from client.errors import AccessDenied, BadAnswer, ClientError, WatcherUnavailable
 from runtime import masking
 from runtime.http.credentials import UnusableToken
@@ -39,6 +40,7 @@ class Transport:
         Raises:
             ValueError: the address is not an HTTP URL.
         """
+        arguments.check_text("address", address)
         shown = masking.without_credentials(address)
         parts = _split(address)
         if parts is None:

@@ -97,12 +97,7 @@ class WatcherTelemetry:
         )  # fmt: skip
         for kind in Kind:  # creates every series at 0, so that rates include the first increment
             self._opened.labels(kind)
-        build = Gauge(
-            "trimaran_build_info",
-            "versions; always 1",
-            ["version", "python"],
-            registry=self._registry,
-        )
+        build = Gauge("trimaran_build_info", "versions; always 1", ["version", "python"], registry=self._registry)
         build.labels(metadata.version("trimaran"), platform.python_version()).set(1)
         ProcessCollector(registry=self._registry)
         Gauge("trimaran_start_time_seconds", "Unix time of the start", registry=self._registry).set(time.time())

@@ -22,7 +22,16 @@ from runtime.kubernetes.constraints import (
     read_taints,
     read_tolerations,
 )
-from runtime.kubernetes.k8s_fields import check_spelling, decoder, get, get_list, get_texts, get_whole, unix_seconds
+from runtime.kubernetes.k8s_fields import (
+    check_spelling,
+    decoder,
+    get,
+    get_list,
+    get_text,
+    get_texts,
+    get_whole,
+    unix_seconds,
+)
 from runtime.kubernetes.kinds import check_kind, kind_of, pod_of
 from runtime.kubernetes.quantity import MAX_INT64
 from runtime.kubernetes.scheduling_rules import NO_RULES, SchedulingRules, read_scheduling_rules
@@ -48,6 +57,7 @@ MAX_AMOUNT: Final = 2**53
 
 _NANO = 10**9
 _WHOLE_POD = frozenset({CPU, MEMORY})
+_NATIVE = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
 _HUGE_PAGES = "hugepages-"
 # Fields that are read. A misspelled one in a file raises, because requests that nobody counts would overfill a node.
 # The API server drops it, and an object of a newer one may have a field whose name is nearly one of these.
@@ -349,8 +359,10 @@ class Pod:
         """
         given, pod = pod, pod_of(pod)
         metadata, spec, status = get(pod, "metadata"), get(pod, "spec"), get(pod, "status")
-        namespace, name = get(metadata, "namespace") or "default", get(metadata, "name") or ""
-        uid, prefix = get(metadata, "uid") or "", get(metadata, "generateName") or ""
+        namespace, name, uid, prefix = (
+            get_text(metadata, key, "pod: metadata") for key in ("namespace", "name", "uid", "generateName")
+        )
+        namespace = namespace or "default"
         title = f"pod {namespace}/{name or prefix}"
         where = f"{title}: spec"
         if not uid:
@@ -452,7 +464,7 @@ class Node:
         """
         node = check_kind(node, "Node")
         metadata, spec, status = get(node, "metadata"), get(node, "spec"), get(node, "status")
-        name = get(metadata, "name")
+        name = get_text(metadata, "name", "node: metadata")
         if not get(metadata, "uid"):
             check_spelling(node, _OBJECT, "node")
             check_spelling(spec, _NODE_SPEC, f"node {name}: spec")
@@ -497,6 +509,15 @@ def _check_pod_spelling(pod: Any, spec: Any, where: str) -> None:
         for index, container in enumerate(get_list(spec, kind, where)):
             check_spelling(container, _CONTAINER, f"{where}.{kind}[{index}]")
             check_spelling(get(container, "resources"), _RESOURCES, f"{where}.{kind}[{index}].resources")
+            _check_resource_names(container, f"{where}.{kind}[{index}].resources")
+
+
+def _check_resource_names(container: Any, path: str) -> None:
+    """Refuse a misspelled resource, such as ``memroy``: the API server admits no other name without a domain."""
+    for kind, amounts in zip(("requests", "limits"), _written(container, path), strict=True):
+        for name in amounts:
+            if "/" not in name and name not in _NATIVE and not name.startswith(_HUGE_PAGES):
+                raise ValueError(f"{path}.{kind}.{name}: is no resource; those of devices are as in example.com/gpu")
 
 
 def _containers(spec: Any, kind: str, status: Any, where: str) -> tuple[Container, ...]:

@@ -37,6 +37,7 @@ from scoring.table.placed_pods import DepartedPod, PlacedPod
 from scoring.table.placed_rules import PlacedRules, SelectorSources
 
 Number = TypeVar("Number", np.int64, np.float64)
+Kind = TypeVar("Kind")
 
 
 class NodeTable:
@@ -49,14 +50,15 @@ class NodeTable:
 
     Raises:
         ValueError: two nodes have the same name.
+        TypeError: a node or pod is something else, such as a manifest.
 
     Attributes:
         occupancy: contents of the table: the nodes and the pods on them.
     """
 
     def __init__(self, nodes: Iterable[Node] | Occupancy, pods: Iterable[Pod] = ()) -> None:
-        self.occupancy = nodes if isinstance(nodes, Occupancy) else Occupancy.empty(NodeRows.of(nodes))
-        for pod in pods:
+        self.occupancy = nodes if isinstance(nodes, Occupancy) else Occupancy.empty(NodeRows.of(_checked(nodes, Node)))
+        for pod in _checked(pods, Pod):
             if pod.node_name in self:
                 self.add(pod)
             elif not pod.node_name and not pod.finished and pod.nominated_node_name in self:
@@ -420,3 +422,11 @@ def _read_only(array: NDArray[Number]) -> NDArray[Number]:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+def _checked(objects: Iterable[Any], kind: type[Kind]) -> Iterator[Kind]:
+    for each in objects:
+        if not isinstance(each, kind):
+            wanted = f"must be {kind.__name__} objects, got a {type(each).__name__}"
+            raise TypeError(f"{kind.__name__.lower()}s: {wanted}: NodeTable.from_k8s reads manifests")
+        yield each

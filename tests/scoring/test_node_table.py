@@ -62,6 +62,18 @@ def test_duplicate_node_names_are_refused():
         NodeTable([node("a"), node("a")])
 
 
+def test_manifests_in_place_of_objects_are_named():
+    """A manifest, or a pod in place of a node, is an error with the function that reads manifests."""
+    with pytest.raises(
+        TypeError, match=r"nodes: must be Node objects, got a dict: NodeTable\.from_k8s reads manifests"
+    ):
+        NodeTable([{"metadata": {"name": "a"}}])
+    with pytest.raises(TypeError, match="nodes: must be Node objects, got a Pod"):
+        NodeTable([pod("a")])
+    with pytest.raises(TypeError, match="pods: must be Pod objects, got a dict"):
+        NodeTable([node("a")], [{"metadata": {"name": "a"}}])
+
+
 def test_only_running_pods_of_these_nodes_count():
     """Finished pods, pending pods and pods on other nodes are not counted; nominated pods are counted as nominated."""
     others = [

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +140,7 @@ def compare(
 
 
 def _checked_traces(traces: Any) -> list[Trace]:
-    if isinstance(traces, Trace | str | Path):
+    if isinstance(traces, Trace | str | Path) or not isinstance(traces, Iterable):
         raise ValueError("traces: must be a list of traces, such as [read_trace('worlds/a')]")  # noqa: TRY004
     worlds = list(traces)
     for trace in worlds:
@@ -161,8 +161,8 @@ def _check_numbers(seed: Any, seeds: Any, overcommit: Any, jobs: Any) -> None:
 
 
 def _check_overcommit(overcommit: Any) -> None:
-    factors = overcommit if isinstance(overcommit, tuple | list) else ()
-    valid = [each for each in factors if isinstance(each, Real) and MIN_OVERCOMMIT <= float(each) <= MAX_OVERCOMMIT]
+    factors: Any = overcommit if isinstance(overcommit, tuple | list) else ()
+    valid = [each for each in factors if isinstance(each, int | float) and MIN_OVERCOMMIT <= each <= MAX_OVERCOMMIT]
     if len(factors) != 2 or len(valid) != 2:
         wanted = f"two numbers from {MIN_OVERCOMMIT:g} to {MAX_OVERCOMMIT:g}, for CPU and memory"
         raise ValueError(f"overcommit: must be {wanted}, got {quoted(overcommit)}")

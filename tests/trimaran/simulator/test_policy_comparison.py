@@ -157,6 +157,7 @@ def test_mistakes_are_named(worlds, names, arguments, problem):
     [
         (str, {}, r"traces: must be a list of traces, such as \[read_trace\('worlds/a'\)\]"),
         (read_trace, {}, "traces: must be a list of traces"),
+        (lambda _: None, {}, "traces: must be a list of traces"),
         (lambda folder: folder, {}, "traces: must be a list of traces"),
         (lambda folder: [folder], {}, "traces: must be Trace objects, got .*; use read_trace to read a folder"),
         (lambda folder: [read_trace(folder)], {"baselines": "default"}, "list of names, such as .'default'"),

@@ -1,0 +1,37 @@
+"""Arguments of another type raise at the call, with their name; none is an empty result."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.servers import Service
+
+from client import connect
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        (lambda client: client.pod_history("node-1"), r"nodes: must be a list of names, such as \['node-1'\], got 'n"),
+        (lambda client: client.pod_history(None), "nodes: must be a list of names"),
+        (lambda client: client.pod_history(["node-1"], "web"), "pods: must be a list of names"),
+        (lambda client: client.workload_detail("web"), "workload: must be a scoring.Workload, got 'web'"),
+        (lambda client: client.workload_document(5), "namespace: must be a string, got 5"),
+        (lambda client: client.metrics(5), "window: must be a string, got 5"),
+        (lambda client: client.node_metrics(None), "node: must be a string, got None"),
+        (lambda client: client.history(["node-1"]), "host: must be a string"),
+        (lambda _: connect(5), "address: must be a string, got 5"),
+    ],
+)
+def test_an_argument_of_another_type_is_named(
+    watch: Callable[..., Service], call: Callable[[Any], object], problem: str
+) -> None:
+    """A name for a list of names would be taken for its letters, and find nothing."""
+    with connect(watch("--provider", "Fake").url) as client, pytest.raises(TypeError, match=problem):
+        call(client)
+
+
+def test_an_empty_address_is_no_embedded_watcher() -> None:
+    """An address that was not set must not start a watcher of this machine."""
+    with pytest.raises(ValueError, match="looks like http://trimaran:2020, not ''"):
+        connect("")
