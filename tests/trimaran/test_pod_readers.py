@@ -14,9 +14,6 @@ import pytest
 import yaml
 from kubernetes.client import ApiClient
 from support.servers import run_prometheus
-from watcher.workloads.kube_state_metrics import KubeStatePods
-from watcher.workloads.manifests import ManifestReader
-from watcher.workloads.pods import PodKey, RunningPod, requested
 
 from runtime.http.gather import Deadline
 from runtime.http.session import BoundedSession
@@ -36,6 +33,9 @@ from trimaran.traces.recording.pods import PodSpec, specs_from_api, specs_from_k
 from trimaran.traces.trace import write_trace
 from watcher.providers.prometheus import PrometheusProvider
 from watcher.settings import ProviderSettings, Settings
+from watcher.usage.sources.kube_state_metrics import KubeStatePods
+from watcher.usage.sources.manifests import ManifestReader
+from watcher.usage.sources.pods import PodKey, RunningPod, requested
 
 Manifest = dict[str, Any]
 Amounts = tuple[int, int, str]  # millicores, MiB, QoS class
