@@ -17,6 +17,7 @@ from typing import Protocol
 
 from client import ClientError, Collector, Snapshot, connect
 from scoring import FilterPlugin, FilterVerdict, MetricsTable, NodeTable, Pod, Rows
+from trimaran.cluster.settings import ClusterSection
 from trimaran.scheduler.profiles.configuration import SchedulerSetup, default_document
 from trimaran.scheduler.service.service import serve
 from trimaran.scheduler.service.settings import SchedulerSection, SchedulerServerSettings, SchedulerSettings
@@ -95,8 +96,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not options.watcher:
         parser.error("--watcher is needed, or --replay")
     mode = "shadow" if options.shadow else "bind"
-    section = SchedulerSection(name=options.name, watcher=options.watcher, kube_config=options.kube_config, mode=mode)
-    settings = SchedulerSettings(scheduler=section, server=SchedulerServerSettings(port=options.port))
+    settings = SchedulerSettings(
+        scheduler=SchedulerSection(name=options.name, mode=mode),
+        cluster=ClusterSection(watcher=options.watcher, kube_config=options.kube_config),
+        server=SchedulerServerSettings(port=options.port),
+    )
     serve(settings, lambda setup: with_plugin(setup, started(Collector(connect(options.watcher)))))
 
 

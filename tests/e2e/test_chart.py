@@ -104,7 +104,7 @@ def test_the_extender_sends_its_own_token_to_a_watcher_that_reviews() -> None:
     def token_file(*arguments: str) -> str | None:
         objects = render("--set", "extender.enabled=true,extender.tlsSecret=tls", *arguments)
         variables = {each["name"]: each.get("value") for each in container(objects, "extender").get("env", ())}
-        return variables.get("TRIMARAN_EXTENDER__WATCHER_TOKEN_FILE")
+        return variables.get("TRIMARAN_CLUSTER__WATCHER_TOKEN_FILE")
 
     assert token_file() is None
     learns = r"extender.settings.extender\.learned_use=true"
@@ -136,9 +136,9 @@ def test_environment_variables_are_valid_settings():
     assert settings.store.history_megabytes == 64
     assert watcher["resources"]["requests"]["memory"] == "384Mi"
     for part, name in (("scheduler", "extender"), ("extender", "extender")):
-        extender = ExtenderSettings.model_validate(settings_of(container(objects, part, name))).extender
-        assert str(extender.watcher_token_file) == "/run/watcher/token"
-        assert extender.filter_cpu_percent == (85 if part == "scheduler" else 90)
+        extender = ExtenderSettings.model_validate(settings_of(container(objects, part, name)))
+        assert str(extender.cluster.watcher_token_file) == "/run/watcher/token"
+        assert extender.extender.filter_cpu_percent == (85 if part == "scheduler" else 90)
     (clearing,) = objects["Job", "trimaran-nodes-clear"]["spec"]["template"]["spec"]["containers"]
     for each in (container(objects, "nodes"), clearing):
         nodes = NodesSettings.model_validate(settings_of(each)).nodes

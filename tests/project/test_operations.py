@@ -77,7 +77,7 @@ class Writable(ScriptedApi):
 def node_writer(watcher: str, token_file: Path) -> Iterator[str]:
     """Serve the worker of ``trimaran nodes``; yield its address."""
     flags = {
-        "nodes.taints": True, "nodes.watcher": watcher, "nodes.watcher_token_file": str(token_file),
+        "nodes.taints": True, "cluster.watcher": watcher, "cluster.watcher_token_file": str(token_file),
     }  # fmt: skip
     worker = SoftTaintsWorker(load(NodesSettings, flags).settings, Writable(), AccessCheck())
     with patch.object(NodesSection, "interval_seconds", 0.5), closing(worker), served_app(worker.start()) as url:
@@ -87,7 +87,7 @@ def node_writer(watcher: str, token_file: Path) -> Iterator[str]:
 @contextmanager
 def rebalancer(watcher: str, token_file: Path) -> Iterator[str]:
     """Serve the worker of ``trimaran rebalance``, which observes; yield its address."""
-    flags = {"rebalance.watcher": watcher, "rebalance.watcher_token_file": str(token_file)}
+    flags = {"cluster.watcher": watcher, "cluster.watcher_token_file": str(token_file)}
     settings = load(RebalanceSettings, flags).settings
     worker = RebalancerWorker(settings, [Writable() for _ in range(3)], AccessCheck(), cycle_seconds=0.5)
     with closing(worker), served_app(worker.start()) as url:
@@ -133,7 +133,7 @@ def services(folder: Path) -> Iterator[dict[str, str]]:
     try:
         service.wait_for("/readyz")
         settings = (
-            f"extender.watcher_token_file={token_file}", "extender.filter=open", "extender.refresh_seconds=0.5",
+            f"cluster.watcher_token_file={token_file}", "extender.filter=open", "extender.refresh_seconds=0.5",
             "extender.learned_use=true",
         )  # fmt: skip
         with (

@@ -42,18 +42,18 @@ class Namespaceless(ScriptedApi):
 
 
 def soft_taints(api: Any) -> Any:
-    flags = {"nodes.taints": True, "nodes.watcher": WATCHER}
+    flags = {"nodes.taints": True, "cluster.watcher": WATCHER}
     return SoftTaintsWorker(load(NodesSettings, flags).settings, api, AccessCheck())
 
 
 def rebalancer(api: Any) -> Any:
-    flags = {"rebalance.mode": "act", "rebalance.watcher": WATCHER}
+    flags = {"rebalance.mode": "act", "cluster.watcher": WATCHER}
     settings = load(RebalanceSettings, flags).settings
     return RebalancerWorker(settings, [api, api, api], AccessCheck(), lease_seconds=3)
 
 
 def scheduler(api: Any) -> Any:
-    flags = {"scheduler.name": "ours", "scheduler.watcher": WATCHER}
+    flags = {"scheduler.name": "ours", "cluster.watcher": WATCHER}
     settings = load(SchedulerSettings, flags).settings
     return SchedulerWorker(settings, read_setup(default_document("ours")), [api, api], AccessCheck())
 

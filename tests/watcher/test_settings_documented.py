@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.documented import check_each_setting_is_documented
 
 from runtime.settings.loading import FILE_VARIABLE, display, environment_variable, load, setting_names
+from trimaran.cluster.settings import ClusterSection
 from trimaran.extender.settings import ExtenderSection
 from trimaran.rebalancer.settings import RebalanceSection
 from trimaran.scheduler.service.settings import SchedulerSection
@@ -20,7 +22,9 @@ TEXT = (DOCS / "settings.md").read_text(encoding="utf-8").partition("## Removed"
 ROWS = {
     row[0].strip("`"): row[1:]
     for line in TEXT.splitlines()
-    if line.startswith("| `") and (row := [cell.strip() for cell in line.strip("|").split(" | ")])
+    if line.startswith("| `")
+    and not line.startswith("| `cluster.")
+    and (row := [cell.strip() for cell in line.strip("|").split(" | ")])
 }
 COMPUTED = {"provider.name", "provider.address", "host.node_name", "store.path", "watch.default_window"}
 
@@ -43,6 +47,11 @@ def test_documented_settings_exist() -> None:
     assert set(ROWS) == set(setting_names(WatcherSettings))
 
 
+def test_the_section_of_all_controllers_is_documented() -> None:
+    """Every setting of the section ``cluster`` has one row."""
+    check_each_setting_is_documented("settings.md", "cluster", ClusterSection())
+
+
 def test_the_files_variable_is_documented() -> None:
     """The environment variable that names the settings file is documented."""
     assert FILE_VARIABLE in TEXT
@@ -52,6 +61,7 @@ def test_every_page_names_settings_that_exist() -> None:
     """Every name on a page that looks like a setting is a setting or a value of the Helm chart."""
     known = {
         *setting_names(WatcherSettings),
+        *(f"cluster.{key}" for key in ClusterSection.model_fields),
         *(f"extender.{key}" for key in ExtenderSection.model_fields),
         *(f"nodes.{key}" for key in NodesSection.model_fields),
         *(f"scheduler.{key}" for key in SchedulerSection.model_fields),

@@ -37,9 +37,7 @@ _CONFIGZ_SECONDS = 10.0
 
 
 @click.group(invoke_without_command=True)
-@controller_options(
-    "extender", 2021, ("--config", "extender.config", "KubeSchedulerConfiguration with the plugins to score by.")
-)
+@controller_options(2021, ("--config", "extender.config", "KubeSchedulerConfiguration with the plugins to score by."))
 @click.pass_context
 def extender(context: click.Context, start: ServiceStart) -> None:
     """Serve a scheduler extender that scores nodes for a stock kube-scheduler (POST /prioritize).
@@ -61,7 +59,7 @@ def extender(context: click.Context, start: ServiceStart) -> None:
                 raise SettingsError(["extender.config: no file; name a KubeSchedulerConfiguration with --config"])
             profiles = service.read_profiles(section.config, section.allow_plugins)
         with problems.collect():
-            section.check_watcher(settings, "extender")  # fail here, not in a worker process
+            settings.cluster.check_watcher(settings)  # fail here, not in a worker process
         problems.raise_any()
         service.serve(loaded, profiles)
 

@@ -14,7 +14,7 @@ from watcher.commands import ServiceStart, errors_or_exit
 @click.option("--clear", is_flag=True, help="Remove all taints and annotations of trimaran from all nodes, and exit.")
 @click.option("--force", is_flag=True, help="With --clear: do not wait until the replica that writes has stopped.")
 @controller_options(
-    "nodes", 2023, ("--windows", "nodes.windows", "Annotate nodes with their load in these windows, such as 15m,5m.")
+    2023, ("--windows", "nodes.windows", "Annotate nodes with their load in these windows, such as 15m,5m.")
 )
 def nodes(start: ServiceStart, *, taints: bool | None, clear: bool, force: bool) -> None:
     """Mark nodes with their load: soft taints on hot nodes, and annotations.
@@ -42,6 +42,6 @@ def nodes(start: ServiceStart, *, taints: bool | None, clear: bool, force: bool)
             if not (settings.nodes.taints or settings.nodes.windows):
                 raise SettingsError(["nodes.taints, nodes.windows: nothing to write; give --taints or --windows"])
         with problems.collect():
-            settings.nodes.check_watcher(settings, "nodes")  # fail here, not in a worker process
+            settings.cluster.check_watcher(settings)  # fail here, not in a worker process
         problems.raise_any()
         service.serve(settings)

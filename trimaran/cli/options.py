@@ -67,19 +67,18 @@ def credential_options(server: str, prefix: str = "", argument: str = "access") 
     return decorate
 
 
-def controller_options(section: str, port: int, *others: tuple[str, str, str]) -> Decorator:
+def controller_options(port: int, *others: tuple[str, str, str]) -> Decorator:
     """Return a decorator that adds the options of a service that reads a watcher and a cluster.
 
     Args:
-        section: section of its settings.
         port: default port.
         others: options that set one setting each: option, setting, help.
     """
     return service_options(
         port,
         *others,
-        ("--watcher", f"{section}.watcher", "Address of a watcher. [default: an embedded watcher]"),
-        ("--kube-config", f"{section}.kube_config", "Kubeconfig file. [default: the pod's service account]"),
+        ("--watcher", "cluster.watcher", "Address of a watcher. [default: an embedded watcher]"),
+        ("--kube-config", "cluster.kube_config", "Kubeconfig file. [default: the pod's service account]"),
     )
 
 

@@ -20,7 +20,6 @@ _kube_option = click.option("--kube-config", help="Kubeconfig file. [default: th
 
 @click.group(invoke_without_command=True)
 @controller_options(
-    "rebalance",
     2024,
     ("--mode", "rebalance.mode", "observe plans only and writes nothing; act moves pods. [default: observe]"),
 )
@@ -44,7 +43,7 @@ def rebalance(context: click.Context, start: ServiceStart) -> None:
     with errors_or_exit(settings.log.format):
         problems = SettingsProblems()
         with problems.collect():
-            settings.rebalance.check_watcher(settings, "rebalance")  # fail here, not in a worker process
+            settings.cluster.check_watcher(settings)  # fail here, not in a worker process
         problems.raise_any()
         service.serve(settings)
 
@@ -105,11 +104,11 @@ def stop(kube_config: str | None, file: Path | None, assignments: tuple[str, ...
 
     Exit status: 0 if it is stopped, 1 if the API server refuses or does not answer, 2 if the settings are invalid.
     """
-    settings = load_or_exit(RebalanceSettings, file, assignments, {"rebalance.kube_config": kube_config}).settings
+    settings = load_or_exit(RebalanceSettings, file, assignments, {"cluster.kube_config": kube_config}).settings
     from trimaran.rebalancer import stopping  # imports the HTTP client
 
     with errors_or_exit(settings.log.format):
-        result = stopping.stop(settings.rebalance, clean=clean)
+        result = stopping.stop(settings, clean=clean)
         cleaned = f"; the notes on {result.notes} pods are removed" if clean else ""
         echo(f"trimaran: stopped; the replacements of {result.open} evicted pods are awaited{cleaned}")
 
@@ -122,11 +121,11 @@ def resume(kube_config: str | None, file: Path | None, assignments: tuple[str, .
 
     Exit status: 0 if it is released, 1 if the API server refuses or does not answer, 2 if the settings are invalid.
     """
-    settings = load_or_exit(RebalanceSettings, file, assignments, {"rebalance.kube_config": kube_config}).settings
+    settings = load_or_exit(RebalanceSettings, file, assignments, {"cluster.kube_config": kube_config}).settings
     from trimaran.rebalancer import stopping  # imports the HTTP client
 
     with errors_or_exit(settings.log.format):
-        was_set = stopping.resume(settings.rebalance)
+        was_set = stopping.resume(settings)
         echo("trimaran: the brake is released" if was_set else "trimaran: the brake was not set")
 
 

@@ -12,7 +12,7 @@ from trimaran.scheduler.service.settings import SchedulerSettings
 from watcher.commands import ServiceStart, errors_or_exit
 
 if TYPE_CHECKING:
-    from trimaran.scheduler.service.settings import SchedulerSection
+    from trimaran.cluster.settings import ClusterSection
 
 _LIST_SECONDS = 120.0
 
@@ -23,7 +23,6 @@ _LIST_SECONDS = 120.0
 )
 @click.option("--check", is_flag=True, help="Only check that the scheduler's nodes are its own, and exit.")
 @controller_options(
-    "scheduler",
     2025,
     ("--config", "scheduler.config", "KubeSchedulerConfiguration with the profiles."),
     ("--name", "scheduler.name", "Without a file: schedulerName of the pods to place, with the default profile."),
@@ -50,14 +49,14 @@ def scheduler(start: ServiceStart, *, shadow: bool, check: bool) -> None:
             setup = service.setup_of(settings.scheduler)
         with problems.collect():
             if not check:
-                settings.scheduler.check_watcher(settings, "scheduler")  # fail here, not in a worker process
+                settings.cluster.check_watcher(settings)  # fail here, not in a worker process
         problems.raise_any()
         if check:
-            _check(settings.scheduler, setup.scheduler_names)
+            _check(settings.cluster, setup.scheduler_names)
         service.serve(settings)
 
 
-def _check(section: "SchedulerSection", names: tuple[str, ...]) -> NoReturn:
+def _check(access: "ClusterSection", names: tuple[str, ...]) -> NoReturn:
     """Print the problems of the scheduler's nodes, and exit with status 1 if there are any."""
     from runtime.http.failures import describe
     from runtime.http.gather import Deadline
@@ -65,7 +64,7 @@ def _check(section: "SchedulerSection", names: tuple[str, ...]) -> NoReturn:
     from runtime.kubernetes.objects import Node, Pod
     from trimaran.scheduler.plugins.preemption.shared_nodes import node_sharing
 
-    api, deadline = section.open_api("scheduler"), Deadline.after(_LIST_SECONDS)
+    api, deadline = access.open_api(), Deadline.after(_LIST_SECONDS)
     try:
         nodes = [Node.from_k8s(each) for each in api.list_items(NODES, deadline)]
         sharing = node_sharing(nodes, map(Pod.from_k8s, api.list_items(PODS, deadline)), names)

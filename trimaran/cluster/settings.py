@@ -1,4 +1,4 @@
-"""Settings that the extender and ``trimaran nodes`` share: access to the watcher and to the Kubernetes API."""
+"""Settings that all controllers share: the section ``cluster``, access to the watcher and to the Kubernetes API."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 
 class ClusterSection(Section):
-    """Settings of a service that uses the watcher and the Kubernetes API.
-
-    Base class of the sections of the extender and of ``trimaran nodes``.
-    """
+    """Section ``cluster``: access of a controller to the watcher and to the Kubernetes API."""
 
     watcher: Annotated[str, AfterValidator(http_address)] | None = Field(
         None, description="URL of the watcher; without one the process embeds a watcher"
@@ -30,11 +27,8 @@ class ClusterSection(Section):
         None, description="kubeconfig file; in a cluster the default is the pod's service account"
     )
 
-    def open_api(self, section: str) -> "KubernetesApi":
+    def open_api(self) -> "KubernetesApi":
         """Return a client of the Kubernetes API.
-
-        Args:
-            section: name of this section in the settings, such as ``extender``, for error messages.
 
         Raises:
             SettingsError: no kubeconfig or service account can be used.
@@ -42,18 +36,17 @@ class ClusterSection(Section):
         from runtime.http.credentials import InvalidApiServerConfig  # not needed for a command's options
         from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
 
-        names = {"kube_config": f"{section}.kube_config (--kube-config)"}
+        names = {"kube_config": "cluster.kube_config (--kube-config)"}
         try:
             return KubernetesApi(ApiServerConfig(kube_config=self.kube_config, option_names=names))
         except InvalidApiServerConfig as error:
             raise SettingsError([str(error)]) from error
 
-    def check_watcher(self, settings: Settings, section: str) -> None:
+    def check_watcher(self, settings: Settings) -> None:
         """Check the access to the watcher at the start, before a worker process opens it; send nothing.
 
         Args:
             settings: all settings, for an embedded watcher.
-            section: name of this section in the settings, for error messages.
 
         Raises:
             SettingsError: the token file or CA file cannot be used, or a provider of an embedded watcher.
@@ -69,9 +62,9 @@ class ClusterSection(Section):
             if self.watcher_token_file is not None:
                 read_token(self.watcher_token_file)
         except UnusableToken as error:
-            problems.append(f"{section}.watcher_token_file: {error}")
+            problems.append(f"cluster.watcher_token_file: {error}")
         if self.watcher_ca_file is not None and not self.watcher_ca_file.exists():
-            problems.append(f"{section}.watcher_ca_file: {self.watcher_ca_file} does not exist")
+            problems.append(f"cluster.watcher_ca_file: {self.watcher_ca_file} does not exist")
         if problems:
             raise SettingsError(problems)
 
@@ -87,3 +80,9 @@ class ClusterSection(Section):
         if self.watcher:
             return connect(self.watcher, token_file=self.watcher_token_file, ca_file=self.watcher_ca_file)
         return connect(settings=settings, pods=pods)
+
+
+class ControllerSettings(Settings):
+    """Base class of all settings of a controller, which can embed a watcher."""
+
+    cluster: ClusterSection = Field(default_factory=ClusterSection)

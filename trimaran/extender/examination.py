@@ -41,9 +41,9 @@ def _steps(status: Mapping[str, Any]) -> Iterator[Check]:
             f"window {metrics['window']}, {metrics['age_seconds']} s old"
         )
         failed = f"{message}; the last refresh failed: {metrics['failure']}" if metrics["failure"] else ""
-        yield _step("metrics", metrics.get("problem") or failed, message, "extender.watcher")
+        yield _step("metrics", metrics.get("problem") or failed, message, "cluster.watcher")
     else:
-        yield _step("metrics", metrics["failure"], "", "extender.watcher")
+        yield _step("metrics", metrics["failure"], "", "cluster.watcher")
     kubernetes = status["kubernetes"]
     version = f"the API server has version {kubernetes['server']}" if kubernetes["server"] else "version not read yet"
     rules = f"rules of kube-scheduler {kubernetes['rules']}; {version}"
@@ -63,6 +63,6 @@ def _cluster_steps(cluster: Mapping[str, Any]) -> Iterator[Check]:
     heard = "was heard" if is_heard else "has never been heard since the start,"
     message = f"{seen}; the API server {heard} {cluster['age_seconds']} s ago"
     failures = [*([] if cluster["synced"] else ["the first full lists have not arrived"]), *cluster["failures"]]
-    yield cluster_step("extender", message, failures, cluster["age_seconds"], "extender.kube_config")
+    yield cluster_step("extender", message, failures, cluster["age_seconds"], "cluster.kube_config")
     yield from unreadable_steps("extender", cluster["unreadable"])
     yield from unknown_node_steps("extender", cluster.get("unknown_nodes", {}))  # an older extender does not say

@@ -36,7 +36,7 @@ def serve(loaded: "LoadedSettings[ExtenderSettings]", profiles: Profiles) -> Non
     settings = loaded.settings
     reviewed = POD_ROUTES if settings.extender.explain == "review" else ()
     access = service.open_access(settings.server, tokenless_routes=reviewed)
-    api = settings.extender.open_api("extender")
+    api = settings.cluster.open_api()
 
     def open_worker() -> "ExtenderWorker":
         from trimaran.extender.worker import ExtenderWorker

@@ -1,4 +1,4 @@
-"""Settings of ``trimaran extender``: the section ``extender``, and the sections of the watcher that it can embed."""
+"""Settings of ``trimaran extender``: the sections ``extender`` and ``cluster``, and those of an embedded watcher."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,15 +6,14 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from runtime.settings.fields import comma_separated, http_address
+from runtime.settings.fields import Section, comma_separated, http_address
 from runtime.settings.sections import ServerSettings
 from scoring import FallbackPolicy
 from scoring.kubernetes_version import known_version
-from trimaran.cluster.settings import ClusterSection
+from trimaran.cluster.settings import ControllerSettings
 from trimaran.extender.trial.outcomes import LoadThresholds
 from trimaran.extender.trial.schedule import TrialSchedule
 from trimaran.extender.trial.state import TrialPlan
-from watcher.settings import Settings
 
 DEFAULT_PORT = 2021
 
@@ -30,7 +29,7 @@ class ExtenderServerSettings(ServerSettings):
     port: int = Field(DEFAULT_PORT, ge=0, le=65535, description="the port to listen on; 0 selects any free port")
 
 
-class ExtenderSection(ClusterSection):
+class ExtenderSection(Section):
     """Section ``extender``: settings of the scores, of the filter and of the recorded decisions."""
 
     rejected_keys: ClassVar[Mapping[str, str]] = {"outage": "renamed to extender.on_outage"}
@@ -155,7 +154,7 @@ class ExtenderSection(ClusterSection):
         return pod_namespace() or "default" if self.events_namespace is None else self.events_namespace
 
 
-class ExtenderSettings(Settings):
+class ExtenderSettings(ControllerSettings):
     """All settings of ``trimaran extender``."""
 
     server: ExtenderServerSettings = Field(default_factory=ExtenderServerSettings)

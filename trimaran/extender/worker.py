@@ -67,7 +67,7 @@ class ExtenderWorker:
         section = self._settings.extender
         self._closing.callback(self._api.close)
         shared_pods = self._pods_to_share()
-        watcher = section.open_watcher(self._settings, shared_pods)
+        watcher = self._settings.cluster.open_watcher(self._settings, shared_pods)
         collector = Collector(
             watcher, interval_seconds=section.refresh_seconds, max_age_seconds=section.max_age_seconds
         )
@@ -150,10 +150,10 @@ class ExtenderWorker:
 
     def _pods_to_share(self) -> ApiPods | None:
         """Return the source of pods of an embedded watcher, which gets the pods of the cluster view; else None."""
-        section = self._settings.extender
-        if section.watcher or not section.learned_use:
+        access = self._settings.cluster
+        if access.watcher or not self._settings.extender.learned_use:
             return None
-        return ApiPods(section.open_api("extender"), self._settings.workloads.owner_labels)
+        return ApiPods(access.open_api(), self._settings.workloads.owner_labels)
 
     def _why_by_requests(self, use: WorkloadUse) -> str:
         """Return the reason why pods are scored by their requests."""

@@ -44,7 +44,7 @@ def _steps(status: Mapping[str, Any]) -> Iterator[Check]:
     brake = status["brake"]
     problem = "" if brake is None else f"nothing moves: {brake['text']}; trimaran rebalance resume releases it"
     yield _step("brake", problem, "not set")
-    yield _step("search", status["nothing"], f"{len(status['planned'])} moves are planned", "rebalance.watcher")
+    yield _step("search", status["nothing"], f"{len(status['planned'])} moves are planned", "cluster.watcher")
     yield from unknown_node_steps("rebalancer", status["unknown_nodes"])
 
 
@@ -52,4 +52,4 @@ def _right_steps(rights: Mapping[str, Any]) -> Iterator[Check]:
     """Yield the step about the rights of the rebalancer's account."""
     missing = [f"may not {right}; {rule}" for right, rule in rights["missing"].items()]
     problem = f"the rights are not known: {rights['failure']}" if rights["failure"] else "; ".join(missing)
-    yield _step("rights", problem, f"those of mode {rights['mode']}", "rebalance.kube_config")
+    yield _step("rights", problem, f"those of mode {rights['mode']}", "cluster.kube_config")

@@ -21,7 +21,7 @@ def serve(settings: "RebalanceSettings") -> None:
         SettingsError: the tokens, the certificates or the access to the Kubernetes API cannot be used.
     """
     access = service.open_access(settings.server)
-    apis = [settings.rebalance.open_api("rebalance") for _ in range(3)]
+    apis = [settings.cluster.open_api() for _ in range(3)]
 
     def open_worker() -> "RebalancerWorker":
         from trimaran.rebalancer.worker import RebalancerWorker

@@ -1,4 +1,4 @@
-"""Settings of ``trimaran rebalance``: the section ``rebalance``, and the sections of the watcher that it can embed."""
+"""Settings of ``trimaran rebalance``: the sections ``rebalance`` and ``cluster``, and those of an embedded watcher."""
 
 from dataclasses import replace
 from operator import attrgetter
@@ -7,12 +7,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from runtime.errors import quoted
-from runtime.settings.fields import comma_separated
+from runtime.settings.fields import Section, comma_separated
 from runtime.settings.sections import ServerSettings
-from trimaran.cluster.settings import ClusterSection
+from trimaran.cluster.settings import ControllerSettings
 from trimaran.planning.move_triggers import Trigger
 from trimaran.rebalancer.rules import RULES, MoveRules
-from watcher.settings import Settings
 
 DEFAULT_PORT = 2024
 _LABEL = r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"
@@ -49,7 +48,7 @@ def _limit(rule: str, description: str, **bounds: Any) -> Any:
     return Field(shown, description=description, json_schema_extra={"rule": rule}, **bounds)
 
 
-class RebalanceSection(ClusterSection):
+class RebalanceSection(Section):
     """Section ``rebalance``: settings of the moves of running pods. All other rules are constants of ``rules``."""
 
     mode: Literal["observe", "act"] = Field("observe", description="observe plans only and writes nothing; act moves")
@@ -112,7 +111,7 @@ class RebalanceSection(ClusterSection):
         )
 
 
-class RebalanceSettings(Settings):
+class RebalanceSettings(ControllerSettings):
     """All settings of ``trimaran rebalance``."""
 
     server: RebalanceServerSettings = Field(default_factory=RebalanceServerSettings)

@@ -20,7 +20,7 @@ from trimaran.rebalancer.evictions import Evictor
 from trimaran.rebalancer.ledger import Brake, Ledger
 from trimaran.rebalancer.ledger_store import LedgerConflict, LedgerStore, UnreadableLedger
 from trimaran.rebalancer.moves import MoveState
-from trimaran.rebalancer.settings import RebalanceSection
+from trimaran.rebalancer.settings import RebalanceSection, RebalanceSettings
 
 _TRIES = 5
 _LIST_SECONDS = 120.0
@@ -41,14 +41,14 @@ class StopResult:
     notes: int
 
 
-def stop(section: RebalanceSection, *, clean: bool) -> StopResult:
+def stop(settings: RebalanceSettings, *, clean: bool) -> StopResult:
     """Set the brake; with ``clean`` also remove the notes from pods that stay.
 
     Raises:
         SettingsError: the settings give no access to the Kubernetes API.
         TrimaranError: the ledger or a pod cannot be read or written.
     """
-    api = section.open_api("rebalance")
+    section, api = settings.rebalance, settings.cluster.open_api()
     try:
         ledger = _write(api, section, Brake(BrakeReason.STOPPED, _STOP_TEXT, time.time()))
         planned = [record for record in ledger.records if record.state is MoveState.PLANNED]
@@ -62,14 +62,14 @@ def stop(section: RebalanceSection, *, clean: bool) -> StopResult:
         api.close()
 
 
-def resume(section: RebalanceSection) -> bool:
+def resume(settings: RebalanceSettings) -> bool:
     """Release the brake; return whether it was set.
 
     Raises:
         SettingsError: the settings give no access to the Kubernetes API.
         TrimaranError: the ledger cannot be read or written.
     """
-    api = section.open_api("rebalance")
+    section, api = settings.rebalance, settings.cluster.open_api()
     try:
         before = _read(LedgerStore(api, section.lease_namespace, section.lease_name))
         if before.brake is not None:

@@ -57,7 +57,7 @@ class RebalancerWorker:
         """Start the threads, and return the WSGI application without waiting for the cluster or the use of pods."""
         section, api = self._settings.rebalance, self._apis[2]
         acts, rules, counts = section.mode == "act", section.rules(), RebalancerCounts()
-        source = section.open_watcher(self._settings)
+        source = self._settings.cluster.open_watcher(self._settings)
         watch = ClusterWatch(self._apis[0], self._apis[1])
         lease = open_lease(api, section, "rebalance", self._lease_seconds)
         store = LedgerStore(api, section.lease_namespace, section.lease_name)

@@ -64,8 +64,7 @@ def clear(settings: NodesSettings, *, force: bool = False) -> ClearedNodes:
         SettingsError: the settings give no access to the Kubernetes API.
         TrimaranError: a replica of the writer runs, the nodes cannot be read, or a node could not be written.
     """
-    section = settings.nodes
-    api = section.open_api("nodes")
+    section, api = settings.nodes, settings.cluster.open_api()
     seconds = max(section.lease_seconds, _MIN_LEASE_SECONDS)
     lease = Lease(api, section.lease_namespace, section.lease_name, _IDENTITY, seconds)
     try:
@@ -123,7 +122,7 @@ def _may_pass(failure: Failure) -> bool:
 def _api_error(api: KubernetesApi, problem: str, failure: Failure) -> TrimaranError:
     """Return an error that names the API server, and the source of its address and credentials."""
     server = f"{api.address} of {api.source}" if api.address else api.source
-    return TrimaranError(f"{problem}: {failure.reason} (API server {server}; see nodes.kube_config)")
+    return TrimaranError(f"{problem}: {failure.reason} (API server {server}; see cluster.kube_config)")
 
 
 class _NodeCleaner:

@@ -21,7 +21,7 @@ def serve(settings: "NodesSettings") -> None:
         SettingsError: the tokens, the certificates or the access to the Kubernetes API cannot be used.
     """
     access = service.open_access(settings.server)
-    api = settings.nodes.open_api("nodes")
+    api = settings.cluster.open_api()
 
     def open_worker() -> "SoftTaintsWorker":
         from trimaran.soft_taints.worker import SoftTaintsWorker

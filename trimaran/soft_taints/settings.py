@@ -1,16 +1,15 @@
-"""Settings of ``trimaran nodes``: the section ``nodes``, and the sections of the watcher that it can embed."""
+"""Settings of ``trimaran nodes``: the sections ``nodes`` and ``cluster``, and those of an embedded watcher."""
 
 from typing import Annotated, ClassVar, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from runtime.kubernetes.leader_election import LEASE_SECONDS
-from runtime.settings.fields import comma_separated, duration_text
+from runtime.settings.fields import Section, comma_separated, duration_text
 from runtime.settings.sections import ServerSettings
-from trimaran.cluster.settings import ClusterSection
+from trimaran.cluster.settings import ControllerSettings
 from trimaran.soft_taints.hysteresis import HotNodeRule
 from trimaran.soft_taints.writer import WRITE_SECONDS, WritePlan
-from watcher.settings import Settings
 
 DEFAULT_PORT = 2023
 _LABEL = r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"
@@ -22,7 +21,7 @@ class NodesServerSettings(ServerSettings):
     port: int = Field(DEFAULT_PORT, ge=0, le=65535, description="the port to listen on; 0 selects any free port")
 
 
-class NodesSection(ClusterSection):
+class NodesSection(Section):
     """Section ``nodes``: settings of the taints and annotations that are written on nodes."""
 
     taints: bool = Field(False, description="taint hot nodes with PreferNoSchedule")
@@ -82,7 +81,7 @@ class NodesSection(ClusterSection):
         )  # fmt: skip
 
 
-class NodesSettings(Settings):
+class NodesSettings(ControllerSettings):
     """All settings of ``trimaran nodes``."""
 
     server: NodesServerSettings = Field(default_factory=NodesServerSettings)

@@ -34,7 +34,7 @@ class SoftTaintsWorker:
     def start(self) -> FastPath:
         """Start the threads, and return the WSGI application without waiting for the nodes or the metrics."""
         section = self._settings.nodes
-        watcher = section.open_watcher(self._settings)
+        watcher = self._settings.cluster.open_watcher(self._settings)
         nodes = NodeStateCache()
         reflector = Reflector(self._api, NODES, nodes)
         lease = open_lease(self._api, section, "nodes", section.lease_seconds)

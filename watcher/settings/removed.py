@@ -1,13 +1,19 @@
 """Settings that there are no longer: what holds instead, and why. They are refused with this text, not ignored."""
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Final
 
 _CONTEXT = "the current context of the kubeconfig applies; `kubectl config use-context` sets it"
 _OPT_IN = 'only pods with the annotation rebalancer.trimaran.io/move: "true", as their owner knows the cost'
+_MOVED = product(
+    ("extender", "nodes", "rebalance", "scheduler"),
+    ("watcher", "watcher_token_file", "watcher_ca_file", "kube_config"),
+)
 
 #: Text for each setting, as ``section.key``.
 REMOVED: Final[Mapping[str, str]] = {
+    **{f"{section}.{key}": f"renamed to cluster.{key}, which all controllers share" for section, key in _MOVED},
     "extender.assume_seconds": "always 30 s, within which the watch shows a binding or kube-scheduler has given up",
     "extender.bad_ratio": "always a half, as the design of Trimaran has it",
     "extender.decisions": "always the last 10000, in at most 64 MB",

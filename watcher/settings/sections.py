@@ -377,7 +377,7 @@ class Settings(SettingsModel):
 
     environment_variables: ClassVar[Mapping[str, str]] = UPSTREAM_VARIABLES
     removed: ClassVar[Mapping[str, str]] = REMOVED
-    sections_of_others: ClassVar[frozenset[str]] = frozenset({"extender", "nodes", "rebalance", "scheduler"})
+    sections_of_others: ClassVar[frozenset[str]] = frozenset({"cluster", "extender", "nodes", "rebalance", "scheduler"})
 
     provider: ProviderSettings = Field(default_factory=ProviderSettings)
     fallback: FallbackSettings = Field(default_factory=FallbackSettings)

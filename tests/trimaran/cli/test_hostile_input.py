@@ -29,7 +29,7 @@ KUBECTL = f"--pod={EXAMPLES / 'pod.yaml'}", f"--nodes={EXAMPLES / 'nodes.yaml'}"
         ("place", "--nodes={}", "--pods={}"),
         ("config", "check", "{}"),
         ("extender", "config", "{}", "--url=http://127.0.0.1:1", "--kubernetes-version=1.37"),
-        ("extender", "--set=extender.config={}", "--set=extender.watcher=http://127.0.0.1:1"),
+        ("extender", "--set=extender.config={}", "--set=cluster.watcher=http://127.0.0.1:1"),
         ("doctor", "--provider=Fake", "--nodes={}"),
         ("doctor", "--provider=KubernetesMetricsServer", "--set=provider.kube_config={}"),
     ],

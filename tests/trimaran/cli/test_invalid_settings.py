@@ -54,21 +54,15 @@ def test_tokens_and_providers_are_reported_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "command"),
-    [
-        ("scheduler", ("scheduler", "--name", "ours")),
-        ("extender", ("extender",)),
-        ("rebalance", ("rebalance",)),
-        ("nodes", ("nodes", "--taints")),
-    ],
+    "command", [("scheduler", "--name", "ours"), ("extender",), ("rebalance",), ("nodes", "--taints")]
 )
-def test_credentials_for_the_watcher_are_checked_at_the_start(section: str, command: tuple[str, ...]) -> None:
+def test_credentials_for_the_watcher_are_checked_at_the_start(command: tuple[str, ...]) -> None:
     """A token file or CA file that does not exist is an error, not a service that never gets metrics."""
-    files = [f"--set={section}.watcher_{kind}_file=/none/{kind}" for kind in ("token", "ca")]
+    files = [f"--set=cluster.watcher_{kind}_file=/none/{kind}" for kind in ("token", "ca")]
     done = CliRunner().invoke(main, [*command, "--watcher", "http://127.0.0.1:9", *files])
     assert done.exit_code == 2
-    assert f"{section}.watcher_token_file: the token file /none/token cannot be read" in done.output
-    assert f"{section}.watcher_ca_file: /none/ca does not exist" in done.output
+    assert "cluster.watcher_token_file: the token file /none/token cannot be read" in done.output
+    assert "cluster.watcher_ca_file: /none/ca does not exist" in done.output
 
 
 def test_extender_reports_its_file_and_the_provider_together() -> None:

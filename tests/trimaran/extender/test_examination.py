@@ -111,7 +111,7 @@ def test_a_missing_right_is_named(kubernetes: FakeKubernetes, tmp_path: Path) ->
         assert RULE in text
     failed = [line for line in after.output.splitlines() if line.startswith("FAIL")]
     assert [line[6:].split(": ")[1] for line in failed] == ["metrics"]
-    assert "extender.watcher (TRIMARAN_EXTENDER__WATCHER)" in failed[0]
+    assert "cluster.watcher (TRIMARAN_CLUSTER__WATCHER)" in failed[0]
 
 
 def test_an_api_server_that_never_answered_is_named(kubernetes: FakeKubernetes, tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ def test_a_missing_kubeconfig_is_reported(files: tuple[Path, Path]) -> None:
     """Outside a cluster the error names the missing setting with its option, and nothing that cannot be set."""
     done = CliRunner().invoke(main, ["extender", "--config", str(files[0]), "--watcher", "http://127.0.0.1:9"])
     assert done.exit_code == 2
-    assert done.output.endswith("set extender.kube_config (--kube-config), for example to ~/.kube/config\n")
+    assert done.output.endswith("set cluster.kube_config (--kube-config), for example to ~/.kube/config\n")
 
 
 class Refusing:

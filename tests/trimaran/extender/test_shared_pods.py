@@ -68,11 +68,11 @@ def test_an_extender_with_an_embedded_watcher_lists_pods_once(
     monkeypatch.setattr("watcher.usage.rounds._DELAY_SECONDS", 0.05)
     config = str(fake.kube_config())
     flags = {
-        "provider.name": "KubernetesMetricsServer", "provider.kube_config": config, "extender.kube_config": config,
+        "provider.name": "KubernetesMetricsServer", "provider.kube_config": config, "cluster.kube_config": config,
         "extender.learned_use": True,
     }  # fmt: skip
     loaded = load(ExtenderSettings, flags)
-    api = loaded.settings.extender.open_api("extender")
+    api = loaded.settings.cluster.open_api()
     worker = ExtenderWorker(loaded, Profiles.read(CONFIGURATION), api, AccessCheck())
     worker.start()
     try:

@@ -9,11 +9,11 @@ from support.moving_api import MovingApi
 from support.rebalancing import NOW, hot_and_cold
 
 from trimaran.cli.main import main
+from trimaran.cluster.settings import ClusterSection
 from trimaran.cluster.target_note import TargetNote
 from trimaran.rebalancer import stopping
 from trimaran.rebalancer.brake import BrakeReason
 from trimaran.rebalancer.moves import MoveRecord
-from trimaran.rebalancer.settings import RebalanceSection
 
 
 class StoppedApi(MovingApi):
@@ -32,7 +32,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> StoppedApi:
     """The API that the commands use, with a note on a pod that was left behind."""
     api = StoppedApi(hot_and_cold())
     api.world.pods[0]["metadata"]["annotations"] = TargetNote("node-idle", "node-hot", 1.8e9).annotations()
-    monkeypatch.setattr(RebalanceSection, "open_api", lambda _self, _section: api)
+    monkeypatch.setattr(ClusterSection, "open_api", lambda _self: api)
     return api
 
 

@@ -153,9 +153,11 @@ def test_an_unreachable_api_server_ends_the_command_at_once(tmp_path: Path, opti
         "users: [{name: u, user: {token: t}}]\ncurrent-context: x\n"
     )
     began = time.monotonic()
-    done = CliRunner().invoke(main, ["nodes", "--clear", *options, "--set", f"nodes.kube_config={kubeconfig}"])
+    done = CliRunner().invoke(main, ["nodes", "--clear", *options, "--set", f"cluster.kube_config={kubeconfig}"])
     assert (done.exit_code, time.monotonic() - began < LIMIT_SECONDS) == (1, True)
-    assert f"Connection refused (API server {server} of kubeconfig {kubeconfig}; see nodes.kube_config)" in done.output
+    assert (
+        f"Connection refused (API server {server} of kubeconfig {kubeconfig}; see cluster.kube_config)" in done.output
+    )
     assert "use --force" not in done.output
 
 

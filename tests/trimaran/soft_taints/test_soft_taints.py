@@ -688,7 +688,7 @@ def test_each_setting_is_documented() -> None:
     ("arguments", "why"),
     [
         ((), "nothing to write"),
-        (("--taints", "--watcher", "http://127.0.0.1:9"), "nodes.kube_config"),
+        (("--taints", "--watcher", "http://127.0.0.1:9"), "cluster.kube_config"),
         (("--windows", "soon"), "nodes.windows"),
         (("--taints", "--set", "nodes.warm_percent=-2"), "nodes.warm_percent"),
         (("--taints", "--set", "nodes.lease_name=../x"), "nodes.lease_name"),

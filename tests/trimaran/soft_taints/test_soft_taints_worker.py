@@ -55,7 +55,7 @@ def _short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def running(api: WorkerApi) -> Iterator[Client]:
     """Run a worker; yield a client of its routes."""
-    flags = {"nodes.taints": True, "nodes.watcher": "http://127.0.0.1:9"}
+    flags = {"nodes.taints": True, "cluster.watcher": "http://127.0.0.1:9"}
     worker = SoftTaintsWorker(load(NodesSettings, flags).settings, api, AccessCheck())
     try:
         yield Client(worker.start())

@@ -43,7 +43,7 @@ def _steps(status: Mapping[str, Any]) -> Iterator[Check]:
     yield _step("Lease", "", "not needed in shadow" if status["mode"] == "shadow" else "this replica places pods")
     cluster = status["cluster"]
     message = f"{cluster['nodes']} nodes; the API server was heard {cluster['age_seconds']} s ago"
-    yield cluster_step("scheduler", message, cluster["failures"], cluster["age_seconds"], "scheduler.kube_config")
+    yield cluster_step("scheduler", message, cluster["failures"], cluster["age_seconds"], "cluster.kube_config")
     yield from unreadable_steps("scheduler", cluster["unreadable"])
     yield from unknown_node_steps("scheduler", cluster.get("unknown_nodes", {}))  # an older scheduler does not say
     quotas = status.get("unreadable_quotas") or {}
@@ -71,4 +71,4 @@ def _load_step(status: Mapping[str, Any]) -> Check:
     if blind:
         text = f"no score plugin of {', '.join(blind)} reads the load, as CongestionCost does: it does not count"
     problem = "" if set(blind) >= set(status["schedulers"]) else status["load_problem"]
-    return _step("load", problem, text, "scheduler.watcher")
+    return _step("load", problem, text, "cluster.watcher")

@@ -33,7 +33,7 @@ def serve(settings: "SchedulerSettings", adapt: "Callable[[SchedulerSetup], Sche
             used.
     """
     setup, access = setup_of(settings.scheduler), service.open_access(settings.server)
-    apis = [settings.scheduler.open_api("scheduler") for _ in range(2)]
+    apis = [settings.cluster.open_api() for _ in range(2)]
 
     def open_worker() -> "SchedulerWorker":
         from trimaran.scheduler.service.worker import SchedulerWorker

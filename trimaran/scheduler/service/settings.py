@@ -1,4 +1,4 @@
-"""Settings of ``trimaran scheduler``: the section ``scheduler``, and the sections of the watcher that it can embed."""
+"""Settings of ``trimaran scheduler``: the sections ``scheduler`` and ``cluster``, and those of an embedded watcher."""
 
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -6,12 +6,11 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from runtime.kubernetes.leader_election import LEASE_SECONDS
-from runtime.settings.fields import comma_separated
+from runtime.settings.fields import Section, comma_separated
 from runtime.settings.sections import ServerSettings
 from scoring import FallbackPolicy
 from scoring.kubernetes_version import LATEST_VERSION, known_version
-from trimaran.cluster.settings import ClusterSection
-from watcher.settings import Settings
+from trimaran.cluster.settings import ControllerSettings
 
 DEFAULT_PORT = 2025
 _LABEL = r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"
@@ -24,7 +23,7 @@ class SchedulerServerSettings(ServerSettings):
     port: int = Field(DEFAULT_PORT, ge=0, le=65535, description="the port to listen on; 0 selects any free port")
 
 
-class SchedulerSection(ClusterSection):
+class SchedulerSection(Section):
     """Section ``scheduler``: settings of the scheduler that needs no kube-scheduler."""
 
     config: Path | None = Field(None, description="KubeSchedulerConfiguration file with the profiles")
@@ -73,7 +72,7 @@ class SchedulerSection(ClusterSection):
         return FallbackPolicy(max_age_seconds=self.max_age_seconds)
 
 
-class SchedulerSettings(Settings):
+class SchedulerSettings(ControllerSettings):
     """All settings of ``trimaran scheduler``."""
 
     server: SchedulerServerSettings = Field(default_factory=SchedulerServerSettings)

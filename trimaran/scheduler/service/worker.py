@@ -73,8 +73,8 @@ class SchedulerWorker:
         telemetry, event_queue = SchedulerTelemetry(), EventQueue()
         scheduler = self._setup.scheduler(section.seed)
         load = LoadReader(
-            section.open_watcher(self._settings), section.refresh_seconds, section.workloads_refresh_seconds,
-            section.policy(),
+            self._settings.cluster.open_watcher(self._settings), section.refresh_seconds,
+            section.workloads_refresh_seconds, section.policy(),
         )  # fmt: skip
         self._closing.callback(load.close)
         leadership, executor, rejections = None, None, None

@@ -130,10 +130,10 @@ readinessProbe:
 {{- if eq (toString (get . "extender.learned_use")) "true" }}{{ $readers = append $readers "extender" }}{{ end -}}
 {{- end -}}
 {{- if $key }}
-- {name: TRIMARAN_{{ $section | upper }}__WATCHER_TOKEN_FILE, value: {{ printf "/run/watcher/%s" $key | quote }}}
+- {name: TRIMARAN_CLUSTER__WATCHER_TOKEN_FILE, value: {{ printf "/run/watcher/%s" $key | quote }}}
 {{- else if and (has $section $readers) (include "trimaran.reviewsAccess" (index . 0)) }}
 # The watcher reviews this account, which may list all pods.
-- {name: TRIMARAN_{{ $section | upper }}__WATCHER_TOKEN_FILE, value: /var/run/secrets/kubernetes.io/serviceaccount/token}
+- {name: TRIMARAN_CLUSTER__WATCHER_TOKEN_FILE, value: /var/run/secrets/kubernetes.io/serviceaccount/token}
 {{- end }}
 {{- end -}}
 
