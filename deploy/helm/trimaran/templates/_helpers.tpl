@@ -29,7 +29,7 @@ labels:
 http://{{ (index . 0).Release.Name }}.{{ (index . 0).Release.Namespace }}:2020
 {{- end -}}
 
-{{/* Requests and limits of a part's container, by the number of nodes; docs/deploy.md has the measurements. */}}
+{{/* Requests and limits of a part's container, by the number of nodes; docs/sizing.md has the measurements. */}}
 {{- define "trimaran.resources" -}}
 {{- $ := index . 0 -}}
 {{- $part := index . 1 -}}
