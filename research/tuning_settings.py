@@ -12,6 +12,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from rivals.crane import USAGE_METRICS, Crane
+from rivals.koordinator import KoordinatorLoadAware
+from rivals.volcano import VolcanoUsage
+
 from runtime.kubernetes.objects import CPU, MEMORY
 from scoring.load.measured_resource import CPU_LOAD
 from scoring.plugins.congestion_cost import CONGESTED_CPU_AND_MEMORY, CongestedResource, CongestionCost
@@ -29,11 +33,8 @@ from trimaran.rebalancer.rules import MoveRules
 from trimaran.simulator.moving.by_cost import CostMovePolicy
 from trimaran.simulator.moving.low_node_utilization import LowNodeUtilization
 from trimaran.simulator.policies.catalogue import CONGESTION, DEFAULT, UniformPowerModels, policies
-from trimaran.simulator.policies.crane import USAGE_METRICS, Crane
-from trimaran.simulator.policies.koordinator import KoordinatorLoadAware
 from trimaran.simulator.policies.profiles import KUBE_SCHEDULER, ProfilePolicy
 from trimaran.simulator.policies.soft_taints import SoftTaints
-from trimaran.simulator.policies.volcano import VolcanoUsage
 from trimaran.simulator.policy import Policy
 from trimaran.soft_taints.hysteresis import HotNodeRule
 from trimaran.traces.trace import Trace

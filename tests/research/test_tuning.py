@@ -31,7 +31,7 @@ def tuning(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 def test_every_policy_has_as_many_settings_and_the_first_is_the_shipped_one(tuning: ModuleType) -> None:
     """Eight different ones each; every policy with a setting is there."""
     trace = Synthetic(1, 4, 120, 30).trace()
-    known = policies(trace)
+    known = {**policies(trace), **sys.modules["rivals"].rivals()}
     assert set(known) - set(tuning.TUNED_POLICIES) == {
         "random", "clairvoyant", "oracle", "congestion-cost+right-sized",
     }  # fmt: skip
@@ -117,8 +117,10 @@ def test_a_study_runs_and_resumes(
     assert (capsys.readouterr().out, len(finished)) == (printed, count)
 
     trace = read_trace(worlds[1])
+    rival = sys.modules["rivals"].rivals()["volcano"]
     default, volcano, clairvoyant = (
-        measures(Replay(trace, policies(trace)[name]).run()) for name in ("default", "volcano", "clairvoyant")
+        measures(Replay(trace, policy).run())
+        for policy in (policies(trace)["default"], rival, policies(trace)["clairvoyant"])
     )
     row = next(line for line in printed.splitlines() if line.startswith("| `volcano` |"))
     cells = [cell.strip() for cell in row.strip("|").split("|")]

@@ -102,7 +102,7 @@ def test_metrics_follow_the_nodes() -> None:
     assert by_minute[130][2] == (pytest.approx(20, rel=1e-3), {})
 
 
-@pytest.mark.parametrize("policy", ["congestion-cost+moves", "clairvoyant", "peaks", "crane", "default+soft-taints"])
+@pytest.mark.parametrize("policy", ["congestion-cost+moves", "clairvoyant", "peaks", "default+soft-taints"])
 def test_every_minute_of_a_pod_is_on_one_existing_node(policy: str) -> None:
     """Every policy keeps pods on existing nodes while nodes fail and join."""
     trace = Synthetic(seed=2, nodes=6, minutes=300, warm_up_minutes=60).trace()

@@ -16,12 +16,9 @@ from trimaran.plugins import DEFAULT_PLUGIN
 from trimaran.simulator.moving.by_cost import CostMovePolicy
 from trimaran.simulator.moving.low_node_utilization import LowNodeUtilization
 from trimaran.simulator.policies.clairvoyant import Clairvoyant, Random
-from trimaran.simulator.policies.crane import Crane
-from trimaran.simulator.policies.koordinator import KoordinatorLoadAware
 from trimaran.simulator.policies.oracle import Oracle
 from trimaran.simulator.policies.profiles import KUBE_SCHEDULER, ProfilePolicy, extender_profile
 from trimaran.simulator.policies.soft_taints import SoftTaints
-from trimaran.simulator.policies.volcano import VolcanoUsage
 from trimaran.simulator.policy import Policy
 from trimaran.traces.trace import Trace
 
@@ -69,8 +66,6 @@ def policies(trace: Trace | None) -> dict[str, Policy]:
         ),
         "peaks": _with_power(_by_extender(Peaks.name), UniformPowerModels(power, trace.nodes if trace else ())),
         "low-risk-over-commitment": _by_extender(LowRiskOverCommitment.name),
-        "koordinator": Profile.of(KoordinatorLoadAware()),
-        "volcano": Profile((*KUBE_SCHEDULER.plugins, WeightedPlugin(VolcanoUsage(), 5))),
     }
     result: list[Policy] = [ProfilePolicy(name, profile) for name, profile in profiles.items()]
     result.append(ProfilePolicy(RIGHT_SIZED, profiles[DEFAULT], right_sized=True))
@@ -84,7 +79,6 @@ def policies(trace: Trace | None) -> dict[str, Policy]:
         ProfilePolicy("default+moves", profiles[DEFAULT], move_policy=CostMovePolicy()),
         ProfilePolicy("default+low-node-utilization", profiles[DEFAULT], move_policy=LowNodeUtilization()),
         SoftTaints("default+soft-taints", profiles[DEFAULT]),
-        Crane("crane", profiles[DEFAULT]),
         Random(),
         Clairvoyant(CLAIRVOYANT),
         Oracle(ORACLE),

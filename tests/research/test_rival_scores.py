@@ -1,5 +1,8 @@
 """Scores of other load-aware schedulers, compared with values computed by hand from the formulas of their sources."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from support.worlds import GIB, small_world
@@ -7,10 +10,15 @@ from support.worlds import GIB, small_world
 from runtime.kubernetes.objects import CPU, MEMORY
 from scoring import Container, MetricsTable, Node, NodeTable, Pod, Profile, ResourceList
 from trimaran.simulator.cluster import Cluster
-from trimaran.simulator.policies import crane
-from trimaran.simulator.policies.koordinator import KoordinatorLoadAware
-from trimaran.simulator.policies.volcano import VolcanoUsage
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "research"))  # scripts there import each other so
+try:
+    from rivals import crane
+    from rivals.koordinator import KoordinatorLoadAware
+    from rivals.volcano import VolcanoUsage
+finally:
+    sys.path.pop(0)
 
 NOW = 1_700_000_000
 
