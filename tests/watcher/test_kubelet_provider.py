@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fake_kubelet import FakeKubelet, run_fake_kubelet, stats, summary
+from support.fake_kubelet import FakeKubelet, rfc3339, run_fake_kubelet, stats, summary
 from support.fake_kubernetes import TOKEN, FakeKubernetes, make_certificates, run_fake_kubernetes
 from support.harness_kubernetes_metrics_server import certificate_folder
 from support.waiting import LIMIT_SECONDS
@@ -106,6 +106,23 @@ def test_the_kubelets_own_rate_is_the_first(cluster: Cluster) -> None:
     kubelet, provider = cluster.node(), cluster.provider()
     kubelet.summary = summary(AT, cpu=900 * SECOND, memory=4 * GIBIBYTE, usageNanoCores=2 * SECOND)
     assert values(sample(provider)) == {"CPU": 50.0, "Memory": 25.0}
+
+
+def test_a_node_that_was_away_has_its_capacity_read_again(cluster: Cluster) -> None:
+    """A node that was created again with half of the capacity is right in its first sample, with the time of that."""
+    cluster.node("other").summary = summary(AT, cpu=SECOND, memory=GIBIBYTE, usageNanoCores=SECOND)
+    kubelet, provider = cluster.node(), cluster.provider()
+    kubelet.summary = summary(AT, cpu=900 * SECOND, memory=4 * GIBIBYTE, usageNanoCores=SECOND)
+    assert values(sample(provider)) == pytest.approx({"CPU": 25.0, "Memory": 25.0})
+    kubelet.summary = 503
+    assert set(sample(provider)) == {"other"}
+    node = cluster.api.nodes["node-1"]
+    node["status"]["capacity"] = {"cpu": "2", "memory": "8Gi"}
+    node["metadata"]["creationTimestamp"] = rfc3339(AT + 30)
+    kubelet.summary = summary(AT + 60, cpu=9000 * SECOND, memory=4 * GIBIBYTE, usageNanoCores=SECOND)
+    found = sample(provider)
+    assert values(found) == pytest.approx({"CPU": 50.0, "Memory": 50.0})
+    assert found["node-1"].since == AT + 30
 
 
 def test_a_repeated_measurement_is_the_same_sample(cluster: Cluster) -> None:

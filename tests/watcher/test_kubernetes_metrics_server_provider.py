@@ -124,9 +124,11 @@ def test_a_node_that_was_away_has_its_capacity_read_again(
     assert set(sample(provider)) == {"a"}
     add(fake, "b")
     fake.nodes["b"] = node("b", cpu="2", memory="8Gi")
+    fake.nodes["b"]["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z"
     asked_before = len(asked(fake, f"{NODES}/b"))
     after = [values(sample(provider), "b") for _ in range(2)]
     assert after[0] == after[1] == {name: 2 * value for name, value in before.items()}
+    assert sample(provider)["b"].since == 1767312000  # the samples of the earlier machine do not count
     assert len(asked(fake, f"{NODES}/b")) == asked_before + 1
 
 

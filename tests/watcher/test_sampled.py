@@ -121,6 +121,32 @@ def test_a_sample_that_cannot_be_right_is_left_out(bad: float) -> None:
     bench.store.close()
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_samples_of_an_earlier_machine_do_not_count(tmp_path: Path, restart: bool) -> None:
+    """A window of a node that was created again has the samples of its newest machine only, also after a restart."""
+    bench = Bench(tmp_path / "store").without_thread()
+
+    def take(second: int, value: float, since: float) -> None:
+        bench.now = START + second
+        readings = (Reading("cpu", "CPU", value),)
+        samples = {"a": Sample(bench.now, readings, since), "b": Sample(bench.now, readings)}
+        bench.source.answer = lambda: samples
+        bench.sampled.sample_once()
+
+    for second in range(0, 150, 15):
+        take(second, 90.0, START - 1000)
+    for second in range(180, 300, 15):
+        if restart and second == 240:
+            bench.store.close()
+            bench = Bench(tmp_path / "store").without_thread()
+        take(second, 10.0, START + 170)
+    nodes = bench.fetch().nodes
+    assert values(nodes["a"])["cpu", "AVG"] == 10
+    assert values(nodes["b"])["cpu", "AVG"] > 50
+    assert nodes["a"].metadata["coverage"] < 0.5
+    bench.store.close()
+
+
 def test_sampled_is_a_window_provider(bench: Bench) -> None:
     """The class satisfies the WindowProvider protocol."""
     assert isinstance(bench.sampled, WindowProvider)

@@ -271,7 +271,7 @@ def _sample(name: str, item: dict[str, Any], node: ListedNode) -> tuple[Sample |
             readings.append(Reading(metric, type_, 100 * amount / node.capacity[resource]))
         else:
             problems.append(_bad_value(name, f"{name}: status.capacity.{resource} of the node is missing or 0", metric))
-    return Sample(timestamp, tuple(readings)) if readings else None, problems
+    return Sample(timestamp, tuple(readings), node.created) if readings else None, problems
 
 
 def _timestamp(item: dict[str, Any]) -> float | None:

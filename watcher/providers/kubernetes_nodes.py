@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from runtime.http.gather import Deadline
@@ -27,6 +28,7 @@ class ListedNode:
         address: the node's InternalIP, which may be any text; empty if it has none.
         kubelet_port: port of the node's kubelet.
         resource_path: path of the node's ``/metrics/resource`` if it has an unusual one.
+        created: time at which the node was created, Unix seconds; 0 if it is unknown.
     """
 
     capacity: Mapping[str, int]
@@ -34,6 +36,7 @@ class ListedNode:
     address: str = ""
     kubelet_port: int = _KUBELET_PORT
     resource_path: str = ""
+    created: float = 0.0
 
 
 def list_nodes(api: KubernetesApi, selector: str, deadline: Deadline) -> dict[str, ListedNode]:
@@ -79,12 +82,16 @@ def read_node(item: Any) -> ListedNode:
     )
     port = member(member(member(status, "daemonEndpoints"), "kubeletEndpoint"), "Port")
     path = member(member(member(item, "metadata"), "annotations"), PATH_ANNOTATION)
+    created = 0.0
+    with contextlib.suppress(TypeError, ValueError):
+        created = datetime.fromisoformat(member(member(item, "metadata"), "creationTimestamp")).timestamp()
     return ListedNode(
         capacity,
         is_ready,
         str(next(internal, None) or ""),
         port if isinstance(port, int) and port > 0 else _KUBELET_PORT,
         path if isinstance(path, str) and path.startswith("/") else "",
+        created,
     )
 
 

@@ -58,6 +58,7 @@ class Sampled:
         self._clock = clock
         self._rounds: deque[SampleRound] = deque()
         self._seen: dict[str, dict[float, bool]] = {}  # node name to its last timestamps, the newest last
+        self._since: dict[str, float] = {}  # node name to the time at which the node was created
         self._findings: tuple[Finding, ...] = ()
         self._failure: ProviderError | None = None
         self._loaded_from: int | None = None  # the store's times_opened at the last load
@@ -139,6 +140,10 @@ class Sampled:
         with self._changed:
             self._failure = None
             self._findings = (*(answer.findings if isinstance(answer, Samples) else ()), *unreadable)
+            since = {node: getattr(each, "since", 0.0) for node, each in new_samples.items()}
+            if created := {node: at for node, at in since.items() if at > self._since.get(node, 0.0)}:
+                self._since |= created  # the earlier samples of its name are of another machine
+                self._rounds = deque(each.without_earlier(created) for each in self._rounds)
             if new_samples:
                 self._remember(round_)
                 self._sampled_at = time.monotonic()
@@ -203,6 +208,7 @@ class Sampled:
         for round_ in stored:
             for node, timestamp in round_.timestamps.items():
                 self._is_new(node, timestamp)
+        self._since = {}
         rounds = {round_.taken_at: round_ for round_ in (*stored, *self._rounds)}
         self._rounds = deque(rounds[taken_at] for taken_at in sorted(rounds))
 
@@ -224,6 +230,7 @@ class Sampled:
         if gone:  # forget a node once no round has its samples; not by time, as the source's clock may differ
             for node in gone.difference(*(round_.timestamps for round_ in self._rounds)):
                 del self._seen[node]
+                self._since.pop(node, None)
         return {node: sample for node, sample in samples.items() if self._is_new(node, sample.timestamp)}
 
     def _is_new(self, node: str, timestamp: float) -> bool:

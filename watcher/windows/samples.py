@@ -37,10 +37,13 @@ class Sample:
         timestamp: Unix seconds by the source's clock. If a source returns the same time again, its values have not been
             updated, and the repeated sample is not counted.
         readings: the values.
+        since: time at which the node was created, Unix seconds; 0 if it is unknown. Earlier samples of its name are of
+            another machine.
     """
 
     timestamp: float
     readings: tuple[Reading, ...]
+    since: float = 0.0
 
 
 class Samples(dict[str, Sample]):
@@ -86,6 +89,21 @@ class SampleRound:
                 if math.isfinite(value):  # other values count as a gap; JSON cannot store them
                     values.setdefault((reading.name, reading.type), {})[node] = value
         return cls(taken_at, {node: float(sample.timestamp) for node, sample in samples.items()}, values)
+
+    def without_earlier(self, since: Mapping[str, float]) -> Self:
+        """Return the round without samples that are older than the time that their node has.
+
+        Args:
+            since: node name to Unix seconds by the source's clock; other nodes keep their samples.
+        """
+        gone = {node for node in since if self.timestamps.get(node, math.inf) < since[node]}
+        if not gone:
+            return self
+        timestamps, *values = (
+            {node: each for node, each in mapping.items() if node not in gone}
+            for mapping in (self.timestamps, *self.values.values())
+        )
+        return type(self)(self.taken_at, timestamps, dict(zip(self.values, values, strict=True)))
 
 
 class SampleStore(Protocol):

@@ -70,6 +70,7 @@ class KubeletProvider:
         self._list_due_at = -math.inf  # on the monotonic clock
         self._previous: dict[str, NodeReading] = {}
         self._samples: dict[str, Sample] = {}
+        self._failed: set[str] = set()  # nodes that could not be read for the last sample
         self._containers: ContainerRates | None = None
         self._lock, self._pods_lock, self._nodes_lock = threading.Lock(), threading.Lock(), threading.Lock()
         if options.through_api_server:
@@ -102,6 +103,8 @@ class KubeletProvider:
                 findings.append(Finding(Kind.UNVERIFIED, message))
             samples: dict[str, Sample] = {}
             results = self._kubelets.read_each(nodes, self._kubelets.read_node, deadline)
+            nodes, problems = self._listed_again(nodes, results, deadline)
+            findings += problems
             for name, result in results.items():
                 if isinstance(result, Exception):
                     findings.append(self._unread(name, nodes[name], result))
@@ -216,9 +219,24 @@ class KubeletProvider:
             self._kubelets.retry_summaries()
             return self._nodes, []
 
+    def _listed_again(
+        self, nodes: Mapping[str, ListedNode], results: Mapping[str, object], deadline: Deadline
+    ) -> tuple[Mapping[str, ListedNode], list[Finding]]:
+        """Return the nodes, listed again if one is back that could not be read: it may have another capacity now."""
+        failed = {name for name, result in results.items() if isinstance(result, Exception)}
+        is_back = not self._failed.isdisjoint(results.keys() - failed)
+        self._failed = failed
+        if not is_back:
+            return nodes, []
+        self._list_due_at = -math.inf
+        listed, findings = self._read_nodes(deadline)
+        return {**nodes, **listed}, findings
+
     def _sample(self, name: str, node: ListedNode, now: NodeReading) -> tuple[Sample | None, str]:
         """Return a node's load since its previous reading, and a problem; the previous sample if there is no news."""
         before = self._previous.get(name)
+        if before is not None and before.at < node.created:  # of an earlier machine of this name
+            before = None
         if before is not None and before.at == now.at and name in self._samples:
             return self._samples[name], ""
         elapsed = now.at - before.at if before is not None else 0.0
@@ -244,7 +262,7 @@ class KubeletProvider:
             share = now.memory_bytes / (node.capacity["memory"] * _NANO)
             readings.append(Reading(_MEMORY, MetricType.MEMORY, 100 * share))
         readings += [Reading(_PRESSURE_NAMES[type_], type_, 100 * share) for type_, share in pressures.items()]
-        sample = self._samples[name] = Sample(now.at, tuple(readings))
+        sample = self._samples[name] = Sample(now.at, tuple(readings), node.created)
         return sample, "" if len(readings) > 1 else "its kubelet reports no working set of memory"
 
     def _unread(self, name: str, node: ListedNode, error: Exception) -> Finding:
