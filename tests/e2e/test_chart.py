@@ -147,9 +147,9 @@ def test_environment_variables_are_valid_settings():
     assert (dashboard_settings.enabled, dashboard_settings.cluster) == (True, True)
     assert dashboard_settings.extender == "https://trimaran-extender.trimaran.svc:2021"
     assert files_of(objects, "watcher") == {
-        str(dashboard_settings.extender_token_file): ("reader", "token"),
-        str(dashboard_settings.extender_ca_file): ("trimaran-extender-tls", "ca.crt"),
-        str(dashboard_settings.extender_client_certificate): ("reader", "client.pem"),
+        str(dashboard_settings.token_file): ("reader", "token"),
+        str(dashboard_settings.ca_file): ("trimaran-extender-tls", "ca.crt"),
+        str(dashboard_settings.client_certificate): ("reader", "client.pem"),
     }
     open_to_all = render("--set", ALL)
     assert WatcherSettings.model_validate(settings_of(container(open_to_all, "watcher"))).server.metrics_open

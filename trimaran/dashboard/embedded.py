@@ -72,8 +72,19 @@ def _open_service(section: DashboardSettings, name: str) -> JsonService | None:
     address = getattr(section, name)
     if not address:
         return None
-    files = ("token_file", "ca_file", "client_certificate")
-    return JsonService(SERVICES[name], address, **{each: getattr(section, f"{name}_{each}") for each in files})
+    if name == "alerts":
+        access = section.alerts_token_file, section.alerts_ca_file, section.alerts_client_certificate
+    elif address.startswith("http:") and any(
+        map(_is_encrypted, (section.extender, section.rebalancer, section.scheduler))
+    ):
+        access = None, None, None  # a token that is meant for an encrypted service would be sent in the clear
+    else:
+        access = section.token_file, section.ca_file, section.client_certificate
+    return JsonService(SERVICES[name], address, *access)
+
+
+def _is_encrypted(address: str | None) -> bool:
+    return (address or "").startswith("https:")
 
 
 class _EmbeddedAccess:

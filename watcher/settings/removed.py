@@ -10,10 +10,15 @@ _MOVED = product(
     ("extender", "nodes", "rebalance", "scheduler"),
     ("watcher", "watcher_token_file", "watcher_ca_file", "kube_config"),
 )
+_SHARED = product(("extender", "rebalancer", "scheduler"), ("token_file", "ca_file", "client_certificate"))
 
 #: Text for each setting, as ``section.key``.
 REMOVED: Final[Mapping[str, str]] = {
     **{f"{section}.{key}": f"renamed to cluster.{key}, which all controllers share" for section, key in _MOVED},
+    **{
+        f"dashboard.{service}_{file}": f"renamed to dashboard.{file}, for extender, rebalancer and scheduler"
+        for service, file in _SHARED
+    },
     "extender.assume_seconds": "always 30 s, within which the watch shows a binding or kube-scheduler has given up",
     "extender.bad_ratio": "always a half, as the design of Trimaran has it",
     "extender.decisions": "always the last 10000, in at most 64 MB",

@@ -300,32 +300,18 @@ class DashboardSettings(Section):
     extender: Annotated[str, AfterValidator(http_address)] | None = Field(
         None, description="the address of an extender; the dashboard shows its decisions"
     )
-    extender_token_file: Path | None = Field(None, description="file with the bearer token for the extender")
-    extender_ca_file: Path | None = Field(
-        None, description="PEM file with the certificate authorities to trust for the extender"
-    )
-    extender_client_certificate: Path | None = Field(
-        None, description="PEM file with the client certificate for the extender and its private key"
-    )
     rebalancer: Annotated[str, AfterValidator(http_address)] | None = Field(
         None, description="the address of a rebalancer; the dashboard shows its moves"
-    )
-    rebalancer_token_file: Path | None = Field(None, description="file with the bearer token for the rebalancer")
-    rebalancer_ca_file: Path | None = Field(
-        None, description="PEM file with the certificate authorities to trust for the rebalancer"
-    )
-    rebalancer_client_certificate: Path | None = Field(
-        None, description="PEM file with the client certificate for the rebalancer and its private key"
     )
     scheduler: Annotated[str, AfterValidator(http_address)] | None = Field(
         None, description="the address of trimaran scheduler; the dashboard shows what it places"
     )
-    scheduler_token_file: Path | None = Field(None, description="file with the bearer token for the scheduler")
-    scheduler_ca_file: Path | None = Field(
-        None, description="PEM file with the certificate authorities to trust for the scheduler"
+    token_file: Path | None = Field(
+        None, description="file with the bearer token for the extender, the rebalancer and the scheduler"
     )
-    scheduler_client_certificate: Path | None = Field(
-        None, description="PEM file with the client certificate for the scheduler and its private key"
+    ca_file: Path | None = Field(None, description="PEM file with the certificate authorities to trust for these three")
+    client_certificate: Path | None = Field(
+        None, description="PEM file with the client certificate for these three and its private key"
     )
     alerts: Annotated[str, AfterValidator(http_address)] | None = Field(
         None,

@@ -1,6 +1,7 @@
 """Services that the dashboard shows next to the watcher: a scheduler's state and a Prometheus' alerts, over HTTP."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -15,9 +16,11 @@ from runtime.http.json_service import JsonService, ServiceUnavailable
 from trimaran.dashboard import decisions, overview
 from trimaran.dashboard.actors import actor_tiles
 from trimaran.dashboard.alerts import Alerts
+from trimaran.dashboard.embedded import _open_service
 from trimaran.dashboard.page_context import PageContext
 from trimaran.dashboard.scheduler_state import SchedulerState
 from trimaran.scheduler.service.telemetry import AttemptResult
+from watcher.settings import DashboardSettings
 
 ATTEMPTS = {AttemptResult.SCHEDULED: 3, AttemptResult.UNSCHEDULABLE: 1, AttemptResult.ERROR: 1}
 SHADOW = {
@@ -46,6 +49,37 @@ def test_a_scheduler_that_binds_is_shown() -> None:
         assert text in tile
     for text in ("Mode bind: it places pods", "unschedulable", "backoff", "error"):
         assert text in page
+
+
+@pytest.mark.parametrize(
+    ("name", "extender", "sent"),
+    [
+        ("scheduler", None, "Bearer shared"), ("scheduler", "http://e", "Bearer shared"),
+        ("scheduler", "https://e", None), ("alerts", "https://e", "Bearer alerts"),
+    ],
+)  # fmt: skip
+def test_a_token_for_an_encrypted_service_is_not_sent_in_the_clear(
+    tmp_path: Path, name: str, extender: str | None, sent: str | None
+) -> None:
+    """The watcher's page sends the shared token to a service without TLS only if none of the three has TLS."""
+    files = {each: tmp_path / each for each in ("shared", "alerts")}
+    for token, file in files.items():
+        file.write_text(token)
+    asked: list[str | None] = []
+
+    def answer(environ: Any, start: Any) -> Any:
+        asked.append(environ.get("HTTP_AUTHORIZATION"))
+        return Response("{}", content_type="application/json")(environ, start)
+
+    with served_app(answer) as url:
+        section = DashboardSettings.model_validate({
+            "extender": extender, name: url, "token_file": files["shared"], "alerts_token_file": files["alerts"]
+        })  # fmt: skip
+        service = _open_service(section, name)
+        assert service is not None
+        service.get("/status")
+        service.close()
+    assert asked == [sent]
 
 
 def test_the_leader_is_found_among_replicas() -> None:

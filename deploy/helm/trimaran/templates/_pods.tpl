@@ -176,6 +176,19 @@ readinessProbe:
 {{- toYaml $files -}}
 {{- end -}}
 
+{{/* The same files by the watcher's settings: one token, CA and certificate for extender, rebalancer and scheduler. */}}
+{{- define "trimaran.watcherFiles" -}}
+{{- $files := dict -}}
+{{- $secrets := dict -}}
+{{- range $name, $secret := include "trimaran.dashboardFiles" . | fromYaml -}}
+{{- $setting := regexReplaceAll "^(extender|rebalancer|scheduler)_" $name "" -}}
+{{- if ne (get $secrets $setting | default $secret | toJson) (toJson $secret) }}{{ fail (printf "dashboard.%s: the watcher has one for the extender, the rebalancer and the scheduler, but their secrets differ; use the same, or set dashboard.enabled and dashboard.inWatcher=false" $setting) }}{{ end -}}
+{{- $_ := set $secrets $setting $secret -}}
+{{- $_ := set $files $setting $name -}}
+{{- end -}}
+{{- toYaml $files -}}
+{{- end -}}
+
 {{- define "trimaran.dashboardMount" -}}
 {{- if include "trimaran.dashboardFiles" . | fromYaml }}
 - {name: services, mountPath: /run/dashboard, readOnly: true}
