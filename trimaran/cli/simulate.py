@@ -150,10 +150,9 @@ def sweep(factors: tuple[float, ...], output: str, **shared: Any) -> None:
 def overcommit(factors: tuple[float, ...], output: str, **shared: Any) -> None:
     """Show how far one may overcommit: what other requests would have done on recorded days.
 
-    Each row is a rule by which pods are admitted: their requests divided by a factor, the requests that the watcher
-    recommends, or the predicted peak of each node (n-sigma, sum-of-percentiles). Each cell has the value with the
-    default scheduler, then with congestion-cost. Output as JSON or YAML: {world: {rule: {scheduler: {measure:
-    number}}}}.
+    Each row is a rule for the pods' requests: divided by a factor, or those that the watcher recommends. Each cell has
+    the value with the default scheduler, then with congestion-cost. Output as JSON or YAML: {world: {rule: {scheduler:
+    {measure: number}}}}.
 
     \b
     Example: trimaran record days; trimaran simulate overcommit days --jobs -1

@@ -1,12 +1,11 @@
 """Answer to how far one may overcommit: what other requests would have done on recorded days, as one table.
 
-Each rule admits pods in another way: by requests divided by a factor, by the requests that the watcher recommends, or
-by the predicted peaks of nodes. The default scheduler and ours place the pods under each rule.
+Each rule gives pods other requests: divided by a factor, or those that the watcher recommends. The default scheduler and
+ours place the pods under each rule.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from trimaran.simulator.peak_admission import PeakPredictor
 from trimaran.simulator.policies.catalogue import CONGESTION, CONGESTION_RIGHT_SIZED, DEFAULT, RIGHT_SIZED
 from trimaran.simulator.replay_batch import ReplayVariant
 from trimaran.simulator.report.section import ReportSection
@@ -32,11 +31,10 @@ _COLUMNS = {
 
 
 def rules(factors: Sequence[float]) -> dict[str, ReplayVariant]:
-    """Return the replays of each rule by its name: division by the factors, recommended requests, and predictors."""
+    """Return the replays of each rule by its name: division by the factors, and recommended requests."""
     return {
         **{f"{factor:g}": ReplayVariant(SCHEDULERS, (factor, factor)) for factor in factors},
         RECOMMENDED: ReplayVariant(_RIGHT_SIZED, _AS_WRITTEN),
-        **{each.value: ReplayVariant(SCHEDULERS, _AS_WRITTEN, each) for each in PeakPredictor},
     }
 
 

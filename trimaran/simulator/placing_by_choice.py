@@ -3,10 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from runtime.kubernetes.objects import Pod
-from scoring.arrays import Bools
 from trimaran.scheduler.framework.node_sampling import NodeSampling
 from trimaran.simulator.cluster import Cluster
-from trimaran.simulator.peak_admission import PeakAdmission
 from trimaran.simulator.policy import Chooser, Placement, Placing
 from trimaran.traces.events import Amounts
 
@@ -18,22 +16,15 @@ class PlacingByChoice(Placing):
         cluster: the simulated cluster.
         chooser: chooses among the feasible nodes.
         percent_of_nodes: percentage of the nodes for which feasibility is checked; 0 means kube-scheduler's rule.
-        admission: decides by predicted peaks which nodes have room; None decides by requests.
     """
 
-    def __init__(
-        self, cluster: Cluster, chooser: Chooser, percent_of_nodes: int, admission: PeakAdmission | None
-    ) -> None:
-        self._cluster, self._chooser, self._admission = cluster, chooser, admission
+    def __init__(self, cluster: Cluster, chooser: Chooser, percent_of_nodes: int) -> None:
+        self._cluster, self._chooser = cluster, chooser
         self._sampling = NodeSampling(percent_of_nodes)
 
     def admit(self, number: int) -> Pod:
         """Return a new pod as the chooser admits it."""
         return self._chooser.admit(number)
-
-    def has_news(self) -> bool:
-        """Return whether predicted peaks have fallen."""
-        return self._admission is not None and self._admission.refresh()
 
     def place(self, numbers: Sequence[int]) -> Iterator[Placement]:
         """Try to place queued pods in the given order; yield the placements."""
@@ -44,17 +35,13 @@ class PlacingByChoice(Placing):
             queued = cluster.queue[number]
             if queued.ready > cluster.minute or _is_at_least(queued.requests, too_large):
                 continue
-            candidates = self._sampling.candidates(self._feasible(queued.pod, queued.requests))
+            candidates = self._sampling.candidates(cluster.nodes.feasible(queued.pod))
             if candidates.size:
                 yield Placement(number, self._chooser.choose(number, queued.pod, candidates))
                 continue
             # Keep only the smallest failed requests.
             smaller = [amounts for amounts in too_large if not _is_at_least(amounts, [queued.requests])]
             too_large = [*smaller, queued.requests]
-
-    def _feasible(self, pod: Pod, requests: Amounts) -> Bools:
-        """Return a mask of the nodes that have room for a pod, by their requests or by their predicted peaks."""
-        return self._cluster.nodes.feasible(pod) if self._admission is None else self._admission.feasible(requests)
 
 
 def _is_at_least(requests: Amounts, others: Iterable[Amounts]) -> bool:

@@ -59,9 +59,9 @@ class Placing(ABC):
     def admit(self, number: int) -> Pod:
         """Return a new pod as it enters the queue."""
 
-    @abstractmethod
     def has_news(self) -> bool:
-        """Return whether queued pods may get a node now although no capacity was freed."""
+        """Return whether queued pods may get a node now although no capacity was freed; never by default."""
+        return False
 
     @abstractmethod
     def place(self, numbers: Sequence[int]) -> Iterator[Placement | Victim]:

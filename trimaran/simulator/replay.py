@@ -32,7 +32,6 @@ from trimaran.simulator.ceiling import CpuCeiling
 from trimaran.simulator.cluster import Cluster, PodRun, QueuedPod, requested
 from trimaran.simulator.faults import Fault
 from trimaran.simulator.moving.base import Mover
-from trimaran.simulator.peak_admission import PeakAdmission, PeakPredictor
 from trimaran.simulator.placing_by_choice import PlacingByChoice
 from trimaran.simulator.policy import Placing, Policy, Victim
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
@@ -57,7 +56,6 @@ class ReplayOptions:
         percent_of_nodes: percentage of the nodes for which feasibility is checked; 0 means kube-scheduler's rule: 50
             less one for each 125 nodes, at least 5 percent and at least 100 nodes.
         move_triggers: triggers of all move policies; empty means each policy's own.
-        peak_predictor: predictor of the nodes' peaks, by which pods are admitted instead of by requests.
         objects: further objects of the cluster, as the API server shows them; only standalone policies read them.
         startup_seconds: time from the eviction of a moved pod until it works again; whole minutes are without use.
         ceiling: whether pods use no more than their node's CPU (:mod:`trimaran.simulator.ceiling`).
@@ -73,7 +71,6 @@ class ReplayOptions:
     autoscaling: Autoscaling | None = None
     percent_of_nodes: int = 0
     move_triggers: tuple[Trigger, ...] = ()
-    peak_predictor: PeakPredictor | None = None
     startup_seconds: float = 0.0
     ceiling: bool = True
     learned_use: bool = False
@@ -181,12 +178,10 @@ class Replay:
         )
 
     def _begin(self, rng: np.random.Generator) -> Placing:
-        cluster, watcher, predictor = self.cluster, self._watcher, self.options.peak_predictor
-        begun = self._policy.begin(cluster, watcher, rng)
-        if isinstance(begun, Placing):
-            return begun
-        admission = None if predictor is None else PeakAdmission(cluster, watcher, predictor)
-        return PlacingByChoice(cluster, begun, self.options.percent_of_nodes, admission)
+        begun = self._policy.begin(self.cluster, self._watcher, rng)
+        return (
+            begun if isinstance(begun, Placing) else PlacingByChoice(self.cluster, begun, self.options.percent_of_nodes)
+        )
 
     def _end_pods(self) -> bool:
         """End the pods whose time is over and drop queued pods that give up.

@@ -22,7 +22,6 @@ from trimaran.simulator.comparison import (
     world_names,
 )
 from trimaran.simulator.faults import check_faults
-from trimaran.simulator.peak_admission import PeakPredictor
 from trimaran.simulator.replay import ReplayOptions
 from trimaran.simulator.report.section import ReportSection
 from trimaran.simulator.report.statistics import over_seeds
@@ -182,8 +181,7 @@ class ReplayBatch:
         """Return the options of a variant's replays with each seed."""
         first = self.options.seed
         return [
-            replace(self.options, overcommit=variant.overcommit, peak_predictor=variant.peak_predictor, seed=seed)
-            for seed in range(first, first + self.seeds)
+            replace(self.options, overcommit=variant.overcommit, seed=seed) for seed in range(first, first + self.seeds)
         ]
 
     def _open_store(self) -> ResultStore:
@@ -221,9 +219,7 @@ class ReplayBatch:
         parts = [world, result.task.policy]
         if self.seeds > 1:
             parts.append(f"seed {options.seed}")
-        if options.peak_predictor is not None:
-            parts.append(options.peak_predictor.value)
-        elif options.overcommit is not None:
+        if options.overcommit is not None:
             parts.append(f"overcommit {','.join(f'{value:g}' for value in dict.fromkeys(options.overcommit))}")
         return ", ".join([*parts, f"{result.processor_seconds:.0f} s"])
 
@@ -245,17 +241,15 @@ def _with_same_seeds(policies: Mapping[str, Mapping[int, Mapping[str, float]]]) 
 
 @dataclass(frozen=True, slots=True)
 class ReplayVariant:
-    """Replays of a batch that differ from its other ones in how pods are admitted.
+    """Replays of a batch that differ from its other ones in what pods request.
 
     Attributes:
         policies: names of the policies.
         overcommit: overcommit of CPU and of memory; None means each trace's own.
-        peak_predictor: predictor of the nodes' peaks that admits pods; None admits them by requests.
     """
 
     policies: tuple[str, ...]
     overcommit: Factor = None
-    peak_predictor: PeakPredictor | None = None
 
 
 @dataclass(frozen=True, slots=True)
