@@ -9,7 +9,7 @@ a large cluster would take longer than all computations with the values.
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from html import escape
@@ -236,6 +236,22 @@ class WatcherMetrics:
 
     def __getitem__(self, node: str) -> NodeMetrics:
         return self.data[node]
+
+    def as_listed(self, names: Iterable[str]) -> Self:
+        """Return the snapshot with the names of listed nodes for those that it has in another case.
+
+        Nodes of Kubernetes have lower-case names, while agents may report host names such as ``aks-pool-vmss00000A``.
+
+        Args:
+            names: the names of the cluster's nodes.
+        """
+        missing = {name.lower(): name for name in names if name not in self.data}
+        spellings: dict[str, list[str]] = {}
+        for name in self.data if missing else ():
+            if (lower := name.lower()) != name and lower in missing:
+                spellings.setdefault(lower, []).append(name)
+        alone = {missing[lower]: self.data[found[0]] for lower, found in spellings.items() if len(found) == 1}
+        return replace(self, data={**self.data, **alone}) if alone else self
 
     def to_frame(self) -> "pd.DataFrame":
         """Return a data frame with one row per node, and a column per metric (``CPU AVG``) and per metadata key.

@@ -125,7 +125,7 @@ class MetricsTable:
             ValueError: a value is NaN or infinite; the message names node, metric and operator.
         """
         names = nodes.names
-        snapshot = as_listed(snapshot, names)
+        snapshot = snapshot.as_listed(names)
         columns = NodeColumns.of(snapshot.data)
         start = np.full(len(names), snapshot.window.start, np.int64)
         end = np.full(len(names), snapshot.window.end, np.int64)
@@ -195,7 +195,7 @@ class MetricsTable:
         nodes = NodeTable(map(Node, names))
         if self.source is None:
             return type(self).empty(nodes)
-        data = as_listed(self.source, names).data
+        data = self.source.as_listed(names).data
         metrics_by_node = {name: data[name] for name in names if name in data}
         return type(self).align(replace(self.source, data=metrics_by_node), nodes, as_received=self.as_received)
 
@@ -218,21 +218,6 @@ def _nothing(size: int) -> MeasuredUse:
     """Return the metrics of nodes without any measurement, for a number of nodes."""
     false, zero = _frozen(np.zeros(size, np.bool_)), _frozen(np.zeros(size))
     return MeasuredUse(valid=false, average=zero, deviation=zero, averaged=false, first=zero, last=zero, percentiles={})
-
-
-def as_listed(snapshot: WatcherMetrics, names: Sequence[str]) -> WatcherMetrics:
-    """Return the snapshot with the names of listed nodes for those that it has in another case.
-
-    Nodes of Kubernetes have lower-case names, while agents may report host names such as ``aks-pool-vmss00000A``.
-    """
-    data = snapshot.data
-    missing = {name.lower(): name for name in names if name not in data}
-    spellings: dict[str, list[str]] = {}
-    for name in data if missing else ():
-        if (lower := name.lower()) != name and lower in missing:
-            spellings.setdefault(lower, []).append(name)
-    alone = {missing[lower]: data[found[0]] for lower, found in spellings.items() if len(found) == 1}
-    return replace(snapshot, data={**data, **alone}) if alone else snapshot
 
 
 def _node_window(name: str, metadata: Mapping[str, str | float]) -> tuple[int, int]:

@@ -55,7 +55,7 @@ class UseReader:
         """
         try:
             self.pods = self._source.pod_history(nodes, gone)
-            snapshot = self._source.metrics()
+            snapshot = self._source.metrics().as_listed(nodes)
         except ClientError as error:
             return f"the watcher has no use of pods or nodes: {error}"
         is_fresh = abs(self._clock() - snapshot.timestamp) <= self._max_age

@@ -1,7 +1,7 @@
 """Answer to how far one may overcommit: what other requests would have done on recorded days, as one table.
 
-Each rule gives pods other requests: divided by a factor, or those that the watcher recommends. The default scheduler and
-ours place the pods under each rule.
+Each rule gives pods other requests: divided by a factor, or those that the watcher recommends. The default scheduler
+and ours place the pods under each rule.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -9,7 +9,7 @@ and an Event on the node; Events are written after all patches of a cycle, so th
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,7 +23,6 @@ from runtime.kubernetes.api import MERGE_PATCH, REQUEST_FAILURES, Sender
 from runtime.kubernetes.events import EventWriter
 from runtime.kubernetes.paths import object_path
 from runtime.outage_log import OutageLog
-from scoring.load.metrics_table import as_listed
 from trimaran.cluster.measured_nodes import why_unmeasured
 from trimaran.soft_taints import annotations
 from trimaran.soft_taints.backoff import NodeBackoff
@@ -219,12 +218,11 @@ class NodeWriter:
         """Yield sort key, node name and patch of each node that needs a patch; the lowest key is written first."""
         now = self._monotonic()
         waiting = {name for name in states if self._backoff.is_waiting(name, now)}
-        names = list(states)
-        snapshot = self._fresh_snapshot(None, names) if self._plan.taints else None
+        snapshot = self._fresh_snapshot(None, states) if self._plan.taints else None
         for level in self._levels:
             level.decide(states, snapshot, waiting, now)
         self.counts.hot, self.counts.warm = map(len, self._levels)
-        snapshots = {window: self._fresh_snapshot(window, names) for window in self._plan.windows}
+        snapshots = {window: self._fresh_snapshot(window, states) for window in self._plan.windows}
         self._measured_at |= {window: each.timestamp for window, each in snapshots.items() if each is not None}
         for name, state in states.items():
             if name in waiting:
@@ -272,18 +270,17 @@ class NodeWriter:
                     change |= {name: None for name in (key, number_key) if name in written}
         return change
 
-    def _fresh_snapshot(self, window: str | None, names: Sequence[str]) -> WatcherMetrics | None:
+    def _fresh_snapshot(self, window: str | None, nodes: Collection[str]) -> WatcherMetrics | None:
         try:
-            snapshot = self._watcher.metrics(window)
+            snapshot = self._watcher.metrics(window).as_listed(nodes)
         except ClientError as error:
             self._outages[window].failed(str(error), window=window or "")
             return None
-        if problem := why_unmeasured(names, snapshot):
+        if problem := why_unmeasured(nodes, snapshot):
             self._outages[window].failed(problem, window=window or "")
         else:
             self._outages[window].worked()
         self.counts.metrics_at = snapshot.timestamp
-        snapshot = as_listed(snapshot, names)
         return snapshot if abs(self._clock() - snapshot.timestamp) <= self._plan.max_age_seconds else None
 
     def _refill_tokens(self) -> None:

@@ -129,6 +129,16 @@ def test_metrics_of_nodes_that_cannot_be_trusted_are_none(metadata: dict[str, st
     assert reader.loads == {"node-b": 60.0}
 
 
+def test_loads_are_those_of_nodes_in_any_case() -> None:
+    """A node has the load of the host name that the source reports in another case."""
+    source = FakeSource(NOW)
+    upper = source.metrics()
+    source.metrics = lambda window=None: replace(upper, data={name.upper(): each for name, each in upper.data.items()})  # type: ignore[method-assign,misc]
+    reader = UseReader(source, 900, lambda: NOW)
+    assert reader.refresh(("node-a", "node-b"), ()) == ""
+    assert (reader.loads["node-a"], reader.loads["node-b"]) == (50.0, 60.0)
+
+
 def test_a_watcher_that_fails_is_a_reason() -> None:
     """Without an answer of the watcher there is a reason, and no use."""
     assert "no use of pods or nodes: gone" in UseReader(FakeSource(NOW, "gone"), 900, lambda: NOW).refresh((), ())

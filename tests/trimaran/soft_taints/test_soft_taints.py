@@ -207,6 +207,14 @@ def test_hot_nodes_are_tainted_until_they_cool() -> None:
     assert bench.writer.counts.taints == len(bench.api.writes) == 2
 
 
+def test_node_names_have_no_case() -> None:
+    """A node has the load, taint and annotation of the host name that the source reports in another case."""
+    bench = Bench(plan=WritePlan(rule=RULE, windows=("15m",)))
+    bench.run_cycle({"A": 90.0, "b": 10.0})
+    assert bench.hot() == {"a"}
+    assert "load.trimaran.io/15m" in bench.api.nodes["a"]["metadata"]["annotations"]
+
+
 def test_taints_end_in_an_outage() -> None:
     """Without metrics, or with old metrics, no node becomes hot, and taints end after the minimum time."""
     bench = Bench()
