@@ -82,9 +82,7 @@ class FakeProvider:
                 },
                 "spec": {
                     "nodeName": f"node-{number % max(self._settings.nodes, 1) + 1}",
-                    "containers": [
-                        {"name": _CONTAINER, "resources": {"requests": {"cpu": "500m", "memory": "256Mi"}}},
-                    ],
+                    "containers": [{"name": _CONTAINER, "resources": {"requests": {"cpu": "500m", "memory": "256Mi"}}}],
                 },
                 "status": {"phase": "Running"},
             }

@@ -80,8 +80,7 @@ class Sampled:
                 self._thread = threading.Thread(target=self._run, name="sampling", daemon=True)
                 self._thread.start()
             self._changed.wait_for(
-                lambda: self._can_serve(window) or self._failure or self._stop.is_set(),
-                deadline.remaining_seconds(),
+                lambda: self._can_serve(window) or self._failure or self._stop.is_set(), deadline.remaining_seconds()
             )
             # Samples newer than the window's end are used too: they arrived while the first fetch was waiting.
             latest = self._clock() + CLOCK_CORRECTION_SECONDS

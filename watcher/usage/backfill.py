@@ -139,10 +139,7 @@ class WorkloadBackfill:
             running = self._running
 
             def workload_of(
-                namespace: str,
-                pod: str,
-                named: "Mapping[PodKey, Workload]" = named,
-                running: "RunningPods" = running,
+                namespace: str, pod: str, named: "Mapping[PodKey, Workload]" = named, running: "RunningPods" = running
             ) -> "Workload | None":
                 key: PodKey = (namespace, pod)  # type: ignore[assignment]  # equals a PodKey
                 return running[key].template.workload if key in running else named.get(key)

@@ -63,8 +63,7 @@ def aggregate(
     coverage = dict(zip(nodes, _coverage(taken_at, timestamps, window, interval_seconds).tolist(), strict=True))
     computed_nodes = {
         node: NodeMetrics(
-            tuple(metrics[node]),
-            metadata={} if coverage[node] >= 1 else {"coverage": round(coverage[node], 4)},
+            tuple(metrics[node]), metadata={} if coverage[node] >= 1 else {"coverage": round(coverage[node], 4)}
         )
         for node in nodes
         if metrics[node]

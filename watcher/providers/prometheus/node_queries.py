@@ -181,12 +181,7 @@ class NodeQueries:
         return [(query, self.chosen[query]) for query in self.queries if query.required and query in self.chosen]
 
     def _ask_one(
-        self,
-        query: ResourceQuery,
-        expression: Expression,
-        operator: Operator,
-        window: Window,
-        deadline: Deadline,
+        self, query: ResourceQuery, expression: Expression, operator: Operator, window: Window, deadline: Deadline
     ) -> QueryAnswer:
         self._connection.forget_warnings()
         is_checked = window.duration == self._longest or self._has_refused

@@ -41,10 +41,7 @@ DEFAULT_ADDRESS = "http://prometheus-k8s:9090"
 _NODE_LABELS = ("node", "Hostname", "instance")
 
 #: Queries in addition to the metrics, and their names in findings.
-_EXTRA_QUERIES = {
-    "names": "the nodes' names",
-    "gaps": "the coverage of the window",
-}
+_EXTRA_QUERIES = {"names": "the nodes' names", "gaps": "the coverage of the window"}
 
 
 class PrometheusProvider:

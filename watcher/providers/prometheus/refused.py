@@ -44,11 +44,7 @@ class RefusedSeries:
     most_percent: float
 
     def read(
-        self,
-        query: ResourceQuery,
-        expression: Expression,
-        refused: Mapping[NodeLabels, str],
-        window: Window,
+        self, query: ResourceQuery, expression: Expression, refused: Mapping[NodeLabels, str], window: Window
     ) -> tuple[dict[tuple[NodeLabels, Operator], float], list[Finding]]:
         """Return the statistics of nodes, in the expression's unit, and a finding for each of them.
 
