@@ -79,11 +79,13 @@ class ServiceClient:
             headers: headers of every request.
 
         Raises:
-            ValueError: the address is not an HTTP URL, the token cannot be sent in a header, or a number is out of
-                range.
+            ValueError: the address is not an HTTP URL, the token cannot be sent in a header, a number is out of range,
+                or the CA file does not exist.
         """
         retries = arguments.retries(retries)
         timeout_seconds = arguments.seconds("timeout_seconds", timeout_seconds)
+        if ca_file is not None and not Path(ca_file).exists():
+            raise ValueError(f"ca_file: {ca_file} does not exist")
         certificate = None
         if client_certificate is not None:
             pair = client_certificate if isinstance(client_certificate, tuple) else (client_certificate,)

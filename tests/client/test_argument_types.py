@@ -31,6 +31,12 @@ def test_an_argument_of_another_type_is_named(
         call(client)
 
 
+def test_a_missing_ca_file_is_named_at_once() -> None:
+    """Also for an address without TLS, where the file would never be read."""
+    with pytest.raises(ValueError, match=r"ca_file: nowhere\.pem does not exist"):
+        connect("http://127.0.0.1:9", ca_file="nowhere.pem")
+
+
 def test_an_empty_address_is_no_embedded_watcher() -> None:
     """An address that was not set must not start a watcher of this machine."""
     with pytest.raises(ValueError, match="looks like http://trimaran:2020, not ''"):

@@ -14,7 +14,7 @@ import click
 
 from runtime import masking
 from runtime.terminal import echo, echo_document, echo_table, output_option
-from trimaran.cli.options import credential_options, fail, option
+from trimaran.cli.options import credential_options, fail, option, pod_argument
 from trimaran.extender.decisions import EXPLAIN, REGRET
 
 _TOKEN_NEEDED = "the extender needs a Kubernetes token that may get the pod"  # noqa: S105  a message
@@ -36,15 +36,8 @@ def extender_options(command: Callable[..., None]) -> Callable[..., None]:
     )(decorated)
 
 
-def _checked_pod(_context: click.Context, _argument: click.Parameter, pod: str) -> str:
-    """Return the argument; exit with a usage error if it is not a namespace and a name."""
-    if [bool(part) for part in pod.split("/")] != [True, True]:
-        raise click.BadParameter(f"{pod!r} is not NAMESPACE/NAME, such as default/web-7d4b9")
-    return pod
-
-
 @click.command()
-@click.argument("pod", metavar="NAMESPACE/NAME", callback=_checked_pod)
+@pod_argument
 @extender_options
 def explain(pod: str, address: str, access: dict[str, Path | None], output: str) -> None:
     """Explain a pod's placement: its candidate nodes, their scores and terms, and the load afterwards.

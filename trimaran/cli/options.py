@@ -111,6 +111,17 @@ def kubernetes_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_kubernetes
 
 
+def _checked_pod(_context: click.Context, _argument: click.Parameter, pod: str) -> str:
+    """Return the argument; exit with a usage error if it is not a namespace and a name."""
+    if [bool(part) for part in pod.split("/")] != [True, True]:
+        raise click.BadParameter(f"{pod!r} is not NAMESPACE/NAME, such as default/web-7d4b9")
+    return pod
+
+
+pod_argument = click.argument("pod", metavar="NAMESPACE/NAME", callback=_checked_pod)
+"""Argument that names a pod."""
+
+
 class KubernetesVersion(click.ParamType[str]):
     """Click parameter type: a Kubernetes version whose rules of scoring are known, such as ``1.37`` or ``v1.37.2``."""
 

@@ -9,7 +9,7 @@ import orjson
 
 from runtime.errors import SettingsProblems
 from runtime.terminal import echo
-from trimaran.cli.options import controller_options, fail, option
+from trimaran.cli.options import controller_options, fail, option, pod_argument
 from trimaran.rebalancer.settings import RebalanceSettings
 from watcher.commands import ServiceStart, errors_or_exit, load_or_exit, setting_options
 
@@ -66,7 +66,7 @@ def status(url: str, token_file: Path | None, *, as_json: bool) -> None:
 
 
 @rebalance.command(short_help="Explain why a pod moves or stays.")
-@click.argument("pod", metavar="NAMESPACE/NAME")
+@pod_argument
 @_url_option
 @_token_option
 def explain(pod: str, url: str, token_file: Path | None) -> None:
@@ -75,7 +75,7 @@ def explain(pod: str, url: str, token_file: Path | None) -> None:
     \b
     Example: trimaran rebalance explain default/web-5d8f7c9b64-x2x8p --url http://trimaran-rebalancer:2024
 
-    Exit status: 0 if it was explained, 1 if the pod is unknown or the rebalancer does not answer.
+    Exit status: 0 if it was explained, 1 if the pod is unknown or the rebalancer does not answer, 2 without a name.
     """
     found = _get(url, "/explain", token_file, pod=pod)
     if found["moves"]:

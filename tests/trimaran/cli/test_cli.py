@@ -55,9 +55,10 @@ def test_an_unknown_command_names_the_nearest(name: str, hint: str) -> None:
 
 
 @pytest.mark.parametrize("pod", ["web", "default/", "/web", "a/b/c"])
-def test_explain_needs_a_namespace_before_an_extender(pod: str) -> None:
-    """A pod without a namespace and a name is a usage error, even if no extender runs."""
-    done = call("explain", pod, "--extender", "http://127.0.0.1:1")
+@pytest.mark.parametrize("command", [("explain", "--extender"), ("rebalance explain", "--url")])
+def test_explain_needs_a_namespace_before_a_service(command: tuple[str, str], pod: str) -> None:
+    """A pod without a namespace and a name is a usage error, even if neither extender nor rebalancer runs."""
+    done = call(*command[0].split(), pod, command[1], "http://127.0.0.1:1")
     assert (done.exit_code, "NAMESPACE/NAME, such as default/web" in done.output) == (2, True), done.output
 
 
