@@ -14,6 +14,7 @@ from control_plane.scheduler import Scheduler
 from control_plane.varied import varied
 
 from trimaran.extender.kube_scheduler import ExtenderEndpoint, render_config
+from trimaran.extender.settings import ExtenderSection
 
 #: A profile "load-aware" that scores with LoadVariationRiskBalancing and its default arguments.
 LOAD_AWARE: Mapping[str, Any] = {
@@ -27,6 +28,8 @@ LOAD_AWARE: Mapping[str, Any] = {
     ],
 }
 
+_SECTION = "trimaran.extender.settings:ExtenderSection"
+_CONSTANTS = {f"extender__{name}" for name in ExtenderSection.__class_vars__}
 _SAMPLE = re.compile(r"^(\w+(?:\{[^}]*\})?) (\S+)$", re.MULTILINE)
 
 
@@ -43,8 +46,7 @@ class Extender:
         client_certificate: client certificate of the tests and, by default, of the scheduler.
         environment: environment variables in addition to those of this process.
         program: command that stands for ``trimaran``.
-        constants: constants of the section that are no settings, and their other values.
-        settings: further settings, as ``section__key``.
+        settings: further settings, as ``section__key``, or constants of the section ``extender``.
 
     Attributes:
         process: the process.
@@ -64,7 +66,6 @@ class Extender:
         client_certificate: Path | None = None,
         environment: Mapping[str, str] | None = None,
         program: Sequence[str] = (sys.executable, "-m", "trimaran"),
-        constants: Mapping[str, float] | None = None,
         **settings: object,
     ) -> None:
         self._cluster = cluster
@@ -73,8 +74,9 @@ class Extender:
         self._client_certificate = client_certificate
         self._file = numbered(cluster.folder, "extender.yaml")
         self._file.write_text(yaml.safe_dump(dict(configuration)))
-        if constants:
-            program = varied("trimaran.extender.settings:ExtenderSection", constants)
+        if constants := {name: value for name, value in settings.items() if name in _CONSTANTS}:
+            program = varied(_SECTION, {name.partition("__")[2]: value for name, value in constants.items()})
+            settings = {name: value for name, value in settings.items() if name not in constants}
         self._command = [
             *program, "extender", "--config", str(self._file),
             "--kube-config", str(kubeconfig or cluster.kubeconfig()), "--port", "0",

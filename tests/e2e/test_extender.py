@@ -35,7 +35,7 @@ BURST = 500
 PATIENT: Mapping[str, Any] = {
     "extender__deadline_seconds": 5,
     "extender__max_age_seconds": 3600,
-    "constants": {"seed": 1},
+    "extender__seed": 1,
 }
 CONFIGURATION: Mapping[str, Any] = {
     "apiVersion": "kubescheduler.config.k8s.io/v1",

@@ -133,7 +133,7 @@ def services(folder: Path) -> Iterator[dict[str, str]]:
     try:
         service.wait_for("/readyz")
         settings = (
-            f"cluster.watcher_token_file={token_file}", "extender.filter=open", "extender.refresh_seconds=0.5",
+            f"cluster.watcher_token_file={token_file}", "extender.filter=open",
             "extender.learned_use=true",
         )  # fmt: skip
         with (

@@ -56,11 +56,12 @@ def _percent(at: float) -> float:
 
 
 def _watcher(folder: Path, provider: _Tide, clock: list[float], **store: float) -> Watcher:
+    """Return a watcher with settings of the store, or constants that are none."""
     path = folder / "store.sqlite"
     settings = Settings(
         provider=ProviderSettings(name="Tide"),
         watch=WatchSettings(windows=["15m"]),
-        store=StoreSettings(path=path, **store),
+        store=StoreSettings(path=path).model_copy(update=store),
     )
     return open_watcher(settings, path, provider=provider, clock=lambda: clock[0])
 
@@ -264,7 +265,7 @@ def _history(store: Path, address: str, times: list[int], hours: float) -> Histo
     settings = Settings(
         provider=ProviderSettings(name="Prometheus", address=address),
         watch=WatchSettings(windows=["5m"]),
-        store=StoreSettings(path=store, backfill_hours=hours),
+        store=StoreSettings(path=store).model_copy(update={"backfill_hours": hours}),
     )
     clock = [0.0]
     watcher = open_watcher(settings, store, clock=lambda: clock[0])

@@ -70,8 +70,8 @@ def test_the_default_window_is_named(watch: dict[str, object], message: str) -> 
     ("settings", "message"),
     [
         ({}, "gaps in the last 24 hours are filled from Prometheus"),
-        ({"store": {"backfill_hours": 48, "keep_hours": 36}}, "gaps in the last 36 hours are filled from Prometheus"),
-        ({"store": {"backfill_hours": 0}}, "the past is not read (store.backfill_hours, store.history_megabytes)"),
+        ({"store": {"keep_hours": 12}}, "gaps in the last 12 hours are filled from Prometheus"),
+        ({"store": {"history_megabytes": 0}}, "the past is not read (store.history_megabytes)"),
         (
             {"provider": {"name": "Fake"}},
             "it begins with the first fetch, as the provider Fake cannot read the past",

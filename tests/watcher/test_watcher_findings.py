@@ -77,7 +77,7 @@ def test_samples_that_are_old_are_stale_in_all_windows(bench: Bench) -> None:
 
 def test_a_wrong_scale_can_be_dropped() -> None:
     """With wrong_scale_action=drop, a fetch of ratios fails, and the last good snapshot is served."""
-    bench = Bench(quality=QualitySettings(wrong_scale_action=Reaction.DROP))
+    bench = Bench(quality=QualitySettings().model_copy(update={"wrong_scale_action": Reaction.DROP}))
     for scale, works in ((1.0, True), (0.01, False)):
         nodes = {
             f"n{number}": NodeMetrics((Metric("memory", "Memory", "AVG", "15m", scale * (20 + number)),))

@@ -36,7 +36,7 @@ RELATED_SETTINGS = {
     Kind.LOW_COVERAGE: "watch.sample_interval_seconds",
     Kind.STALE: "quality.stale_seconds",
     Kind.FROZEN: "quality.frozen_action",
-    Kind.WRONG_SCALE: "prometheus.queries, quality.wrong_scale_action",
+    Kind.WRONG_SCALE: "prometheus.queries",
     Kind.DOUBLE_SMOOTHING: "prometheus.queries",
     Kind.DUPLICATE_NODE: "prometheus.node_label",
 }

@@ -67,16 +67,9 @@ class ExtenderSection(Section):
         description="deadline for scores, after which all nodes get the same score; must be below "
         "kube-scheduler's timeout",
     )
-    refresh_seconds: float = Field(15, ge=0.1, le=600, description="time between two reads of the watcher")
-    max_age_seconds: float = Field(
-        300, gt=0, le=86400, description="maximum age of the metrics; older metrics count as missing"
-    )
     on_outage: Literal["neutral", "allocation"] = Field(
         "neutral",
         description="scores if metrics are missing; neutral: the same for all nodes, allocation: best fit by requests",
-    )
-    assume: bool = Field(
-        True, description="add a scored pod's requests to its most likely node until its binding is seen"
     )
     filter: Literal["off", "open", "closed"] = Field(
         "off",
@@ -133,6 +126,9 @@ class ExtenderSection(Section):
     bad_ratio: ClassVar[float] = 0.5
     assume_seconds: ClassVar[float] = 30.0
     seed: ClassVar[int | None] = None
+    refresh_seconds: ClassVar[float] = 15.0
+    max_age_seconds: ClassVar[float] = 300.0
+    assume: ClassVar[bool] = True
 
     def trial_plan(self) -> TrialPlan:
         """Return the settings of the field trial."""

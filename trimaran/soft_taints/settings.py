@@ -40,9 +40,6 @@ class NodesSection(Section):
     warm_percent: float = Field(
         0, ge=0, le=100, description="load in percent at which a node gets the taint of warm nodes; 0 for no such taint"
     )
-    warm_taint_key: str = Field(
-        "trimaran.io/warm", pattern=r"^[a-z0-9][-a-z0-9./]{0,120}$", description="key of the taint on warm nodes"
-    )
     whole_number: bool = Field(
         False, description="also annotate the higher load of each window as one whole number, per mille"
     )
@@ -58,6 +55,7 @@ class NodesSection(Section):
     step_percent: ClassVar[float] = 5.0
     min_hot_seconds: ClassVar[float] = 300.0
     max_hot_fraction: ClassVar[float] = 0.25
+    warm_taint_key: ClassVar[str] = "trimaran.io/warm"
 
     @model_validator(mode="after")
     def _settings_go_together(self) -> Self:
@@ -70,7 +68,7 @@ class NodesSection(Section):
         if self.warm_percent >= self.hot_percent:
             raise ValueError(f"warm_percent {self.warm_percent:g} is not below hot_percent {self.hot_percent:g}")
         if self.warm_taint_key == self.taint_key:
-            raise ValueError(f"warm_taint_key is {self.taint_key}, the key of the taint on hot nodes")
+            raise ValueError(f"taint_key is {self.taint_key}, the key of the taint on warm nodes")
         windows = tuple(dict.fromkeys(self.windows))
         # A term is two thirds of the Lease's duration: a write that begins at its end ends before another term begins.
         seconds = min(WRITE_SECONDS, self.lease_seconds / 3)

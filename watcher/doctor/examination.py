@@ -74,8 +74,8 @@ def _name_history_start(provider: WindowProvider | SampleProvider, settings: Set
     hours = min(settings.store.backfill_hours, settings.store.keep_hours)
     if not isinstance(provider, PastProvider):
         message = f"it begins with the first fetch, as the provider {settings.provider.name} cannot read the past"
-    elif not hours or not settings.store.history_megabytes:
-        message = "the past is not read (store.backfill_hours, store.history_megabytes)"
+    elif not settings.store.history_megabytes:
+        message = "the past is not read (store.history_megabytes)"
     else:
         message = f"gaps in the last {hours:g} hours are filled from {settings.provider.name}"
     return Check("history", ok=True, message=message)

@@ -1,29 +1,33 @@
 """Settings that there are no longer: what holds instead, and why. They are refused with this text, not ignored."""
 
 from collections.abc import Mapping
-from itertools import product
 from typing import Final
 
 _CONTEXT = "the current context of the kubeconfig applies; `kubectl config use-context` sets it"
 _OPT_IN = 'only pods with the annotation rebalancer.trimaran.io/move: "true", as their owner knows the cost'
-_MOVED = product(
-    ("extender", "nodes", "rebalance", "scheduler"),
-    ("watcher", "watcher_token_file", "watcher_ca_file", "kube_config"),
-)
-_SHARED = product(("extender", "rebalancer", "scheduler"), ("token_file", "ca_file", "client_certificate"))
+_MOVED = {
+    f"{section}.{key}": f"renamed to cluster.{key}, which all controllers share"
+    for section in ("extender", "nodes", "rebalance", "scheduler")
+    for key in ("watcher", "watcher_token_file", "watcher_ca_file", "kube_config")
+}
+_SHARED = {
+    f"dashboard.{service}_{file}": f"renamed to dashboard.{file}, for extender, rebalancer and scheduler"
+    for service in ("extender", "rebalancer", "scheduler")
+    for file in ("token_file", "ca_file", "client_certificate")
+}
 
 #: Text for each setting, as ``section.key``.
 REMOVED: Final[Mapping[str, str]] = {
-    **{f"{section}.{key}": f"renamed to cluster.{key}, which all controllers share" for section, key in _MOVED},
-    **{
-        f"dashboard.{service}_{file}": f"renamed to dashboard.{file}, for extender, rebalancer and scheduler"
-        for service, file in _SHARED
-    },
+    **_MOVED,
+    **_SHARED,
+    "extender.assume": "always true; without it a burst of pods goes to one node",
     "extender.assume_seconds": "always 30 s, within which the watch shows a binding or kube-scheduler has given up",
     "extender.bad_ratio": "always a half, as the design of Trimaran has it",
     "extender.decisions": "always the last 10000, in at most 64 MB",
     "extender.hot_percent": "always 80 %, the load at which a node counts as hot everywhere",
     "extender.kube_context": _CONTEXT,
+    "extender.max_age_seconds": "always 300 s, as watch.expiry_seconds",
+    "extender.refresh_seconds": "always 15 s, a fourth of the time between two fetches",
     "extender.score_factor": "always 5; the weights of plugins in extender.config do the same",
     "extender.seed": "always random, so that replicas do not choose the same node",
     "extender.trial_harm_points": "always 35 points, which two blocks of equal placement do not reach by chance",
@@ -42,8 +46,10 @@ REMOVED: Final[Mapping[str, str]] = {
     "nodes.min_hot_seconds": "always 300 s, a window of the metrics, so that a taint does not flap",
     "nodes.refresh_seconds": "always 600 s, so that a reader knows that an unchanged load is not an old one",
     "nodes.step_percent": "always 5 %; less is within what a load differs by itself",
+    "nodes.warm_taint_key": "always trimaran.io/warm",
     "quality.anomaly_action": "always report, as few of these findings are faults",
     "quality.clock_skew_seconds": "always 60 s, more than any delay and less than a window",
+    "quality.disagreement_action": "always mark; quality.corroborate = off has no second source",
     "quality.disagreement_percent": "always 10 points, more than two sources differ by their windows",
     "quality.duplicate_node_action": "always mark",
     "quality.flatline_action": "always mark",
@@ -55,6 +61,7 @@ REMOVED: Final[Mapping[str, str]] = {
     "quality.smoothing_ratio": "always 4, the ratio of a random walk",
     "quality.spike_action": "always report, as a spike is often true",
     "quality.spike_factor": "always 1.5 times the fastest change that a window allows",
+    "quality.wrong_scale_action": "always mark, so that schedulers avoid the nodes",
     "rebalance.bad_looks": "always 3, as a single search may see a spike",
     "rebalance.brake_factor": "always 2; less is within what start-ups and waits differ by themselves",
     "rebalance.brake_restarts": "always 3 of the last 20 replacements; more than by chance",
@@ -97,6 +104,7 @@ REMOVED: Final[Mapping[str, str]] = {
     "scheduler.timeout_seconds": "always 10 s, less than the Lease, so that no request outlives the leader's term",
     "scheduler.workloads_refresh_seconds": "always 60 s; the watcher learns once in workloads.interval_seconds",
     "signalfx.metadata_seconds": "always 600 s; a new series is mapped at once",
+    "store.backfill_hours": "always 24 h, the day that the dashboard shows; without store.history_megabytes none",
     "workloads.max_megabytes": "as watch.max_fetch_megabytes, which limits the responses of pods, too",
     "workloads.timeout_seconds": "always 120 s, less than half of the default interval",
 }

@@ -155,18 +155,19 @@ class WatchSettings(Section):
     sample_interval_seconds: float = Field(
         15, ge=0.1, le=600, description="seconds between two samples of a provider that only reports the present load"
     )
+    expiry_seconds: int = Field(
+        300,
+        gt=0,
+        description="age in seconds above which metrics are never served as fresh; must be longer than "
+        "watch.interval_seconds",
+    )
+
     max_sample_ratio: float = Field(
         1.5,
         ge=1,
         le=10_000,
         description="multiple of a node's capacity; a sample above it, or below 0, cannot be right and is left out of "
         "its window",
-    )
-    expiry_seconds: int = Field(
-        300,
-        gt=0,
-        description="age in seconds above which metrics are never served as fresh; must be longer than "
-        "watch.interval_seconds",
     )
 
     @model_validator(mode="after")
@@ -239,12 +240,6 @@ class QualitySettings(Section):
         Reaction.MARK,
         description="action on metrics that have been frozen for an hour; for 18 hours where values are often constant",
     )
-    wrong_scale_action: Reaction = Field(
-        Reaction.MARK, description="action on metrics that are in the wrong unit at all nodes of a fetch"
-    )
-    disagreement_action: Reaction = Field(
-        Reaction.MARK, description="action on metrics that the second source contradicts"
-    )
 
     # Fixed: watcher/settings/removed.py has the reasons.
     duplicate_node_action: ClassVar[Reaction] = Reaction.MARK
@@ -260,6 +255,8 @@ class QualitySettings(Section):
     min_coverage: ClassVar[float] = 0.5
     missing_seconds: ClassVar[float] = 3600.0
     history_fetches: ClassVar[int] = 60
+    wrong_scale_action: ClassVar[Reaction] = Reaction.MARK
+    disagreement_action: ClassVar[Reaction] = Reaction.MARK
 
 
 class WatcherServerSettings(ServerSettings):
@@ -345,13 +342,9 @@ class StoreSettings(Section):
         le=1_000_000,
         description="size in MiB above which the oldest hours of the history are deleted; 0 stores no history",
     )
-    backfill_hours: float = Field(
-        24,
-        ge=0,
-        le=744,
-        description="hours of history to read from a provider that knows the past, where the watcher did not run; "
-        "0 reads none",
-    )
+
+    # Fixed: watcher/settings/removed.py has the reasons.
+    backfill_hours: ClassVar[float] = 24.0
 
 
 class Settings(SettingsModel):
