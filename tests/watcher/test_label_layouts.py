@@ -479,6 +479,12 @@ def test_a_node_that_was_created_again_is_its_newest_machine(
             assert found.nodes["node-1"].metadata.get("coverage", 1) == pytest.approx(
                 min(1, minutes / window), abs=1 / window
             )
+        end = int(time.time()) // 60 * 60
+        past = provider.past("15m", range(end - 1800, end, 60), Deadline.after(20))
+    (past_cpu,) = (
+        values[0] for (type_, operator, _), values in past.series.items() if (type_, operator) == ("CPU", "AVG")
+    )
+    assert set(past_cpu[np.isfinite(past_cpu)].round(1)) <= {90.0, 10.0}
 
 
 @pytest.mark.parametrize("is_again", [False, True], ids=["deleted", "created again"])

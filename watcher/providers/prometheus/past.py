@@ -105,11 +105,19 @@ def _values(series: dict[str, Any], ends: range, bounds: tuple[float, float] | N
 
 
 def _mean(rows: list[tuple[int, _Values]], shape: tuple[int, int]) -> _Values:
-    """Return the mean of all series of each node, shape (nodes, ends); NaN where no series has a value."""
-    sums, counts = np.zeros(shape), np.zeros(shape, np.int64)
+    """Return the mean of all series of each node, shape (nodes, ends); NaN where no series has a value.
+
+    Of two series of which one begins later, as of a node that was created again, only the later counts from then on.
+    """
+    by_row: dict[int, list[_Values]] = {}
     for row, values in rows:
-        known = np.isfinite(values)
-        np.add(sums[row], values, out=sums[row], where=known)
-        counts[row] += known
-    means: _Values = np.divide(sums, counts, out=np.full(shape, np.nan), where=counts > 0)
+        by_row.setdefault(row, []).append(values)
+    means = np.full(shape, np.nan)
+    for row, each in by_row.items():
+        series = np.array(each)
+        known = np.isfinite(series)
+        begins = np.where(known, known.argmax(axis=1)[:, None], -1)
+        counted = known & (begins == begins.max(axis=0))
+        sums = np.where(counted, series, 0.0).sum(axis=0)
+        np.divide(sums, counted.sum(axis=0), out=means[row], where=counted.any(axis=0))
     return means
