@@ -37,20 +37,12 @@ def _is(kind: type, value: Any) -> bool:
 
 
 def check_text(argument: str, value: object) -> None:
-    """Check that an argument is a string.
-
-    Raises:
-        TypeError: it is something else.
-    """
+    """Raise a TypeError unless an argument is a string."""
     if not isinstance(value, str):
         raise TypeError(f"{argument}: must be a string, got {quoted(value)}")
 
 
 def check_names(argument: str, names: object) -> None:
-    """Check that an argument is a collection of names, not one name, which would be taken for its letters.
-
-    Raises:
-        TypeError: it is something else.
-    """
+    """Raise a TypeError unless an argument is a collection of names: one name would be taken for its letters."""
     if isinstance(names, str) or not isinstance(names, Collection):
         raise TypeError(f"{argument}: must be a list of names, such as ['node-1'], got {quoted(names)}")
