@@ -95,17 +95,17 @@ def _user_of(content: Any, context: str | None) -> dict[str, Any]:
     """Return the user of a context, or of the current one, from the content of a valid kubeconfig."""
     contexts = {each["name"]: each["context"] for each in content["contexts"]}
     users = {each["name"]: each["user"] for each in content.get("users") or ()}
-    user = users.get(contexts[context or content["current-context"]].get("user"))
+    user = users.get(contexts[content["current-context"]].get("user"))
     return user if isinstance(user, dict) else {}
 
 
-def cluster_server(file: Path, context: str) -> str:
-    """Return the server's URL of a context, or of the current one; empty if the file cannot be read."""
+def cluster_server(file: Path) -> str:
+    """Return the server's URL of the current context; empty if the file cannot be read."""
     try:
         content = _content(file)
         contexts = {each["name"]: each["context"] for each in content["contexts"]}
         clusters = {each["name"]: each["cluster"] for each in content["clusters"]}
-        return str(clusters[contexts[context or content["current-context"]]["cluster"]]["server"])
+        return str(clusters[contexts[content["current-context"]]["cluster"]]["server"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 

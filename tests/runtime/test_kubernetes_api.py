@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -47,9 +48,9 @@ def in_cluster(monkeypatch: pytest.MonkeyPatch, fake: FakeKubernetes, tmp_path: 
     return account
 
 
-def names(settings: ProviderSettings, context: str = "") -> list[str]:
+def names(settings: ProviderSettings) -> list[str]:
     """Return the names of the nodes that the API lists, with access by these settings."""
-    api = open_kubernetes(settings, context)
+    api = open_kubernetes(settings)
     try:
         return [item["metadata"]["name"] for item in api.list_items("/api/v1/nodes", Deadline.after(10))]
     finally:
@@ -63,9 +64,9 @@ def failure(settings: ProviderSettings) -> ProviderError:
     return provider_error("test", settings.address or "", caught.value)
 
 
-def problem(settings: ProviderSettings, context: str = "") -> str:
+def problem(settings: ProviderSettings) -> str:
     with pytest.raises(SettingsError) as caught:
-        open_kubernetes(settings, context)
+        open_kubernetes(settings)
     return str(caught.value)
 
 
@@ -286,12 +287,12 @@ def test_settings_override_the_kubeconfig(fake: FakeKubernetes) -> None:
 
 
 def test_a_context_can_be_selected(fake: FakeKubernetes) -> None:
-    """metrics_server.kube_context selects a context, and the error about an unknown one lists the contexts."""
-    path = fake.kube_config()
-    assert names(ProviderSettings(kube_config=path), "fake") == ["a"]
-    message = problem(ProviderSettings(kube_config=path), "prod")
-    assert "metrics_server.kube_context" in message
-    assert "it has: fake" in message
+    """A context is selected by its name, and the error about an unknown one lists the contexts."""
+    with closing(KubernetesApi(ApiServerConfig(kube_config=fake.kube_config(), context="fake"))) as api:
+        assert [item["metadata"]["name"] for item in api.list_items("/api/v1/nodes", Deadline.after(10))] == ["a"]
+    config = ApiServerConfig(kube_config=fake.kube_config(), context="prod", option_names={"context": "--kube-context"})
+    with pytest.raises(InvalidApiServerConfig, match=r"--kube-context.*it has: fake"):
+        KubernetesApi(config)
 
 
 @pytest.mark.parametrize(

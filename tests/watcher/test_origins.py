@@ -109,12 +109,11 @@ def test_origins_contain_no_secrets(tmp_path: Path) -> None:
 
 
 def test_origin_of_a_kubeconfig_is_its_cluster(tmp_path: Path) -> None:
-    """The origin is the cluster of the current or the set context, and the file's path if it cannot be read."""
+    """The origin is the cluster of the current context, and the file's path if it cannot be read."""
     kube_config = tmp_path / "kubeconfig"
     kube_config.write_text(KUBE_CONFIG)
     provider = {"kube_config": kube_config}
-    west = {"kube_context": "west"}
-    assert origin("KubernetesMetricsServer", provider=provider, metrics_server=west) == "https://west:6443"
+    assert origin("KubernetesMetricsServer", provider=provider) == "https://east:6443"
     kube_config.write_text(KUBE_CONFIG.replace("current-context: east", "current-context: west"))
     assert origin("KubernetesMetricsServer", provider=provider) == "https://west:6443"
     for broken in ("", "[]", "current-context: x", "{"):

@@ -58,7 +58,6 @@ DEFAULTS = {
     "kubelet.only_cpu_and_memory": False,
     "kubelet.node_selector": "",
     "metrics_server.node_selector": "",
-    "metrics_server.kube_context": "",
     "influxdb.version": "auto",
     "influxdb.database": "telegraf",
     "influxdb.retention_policy": "",

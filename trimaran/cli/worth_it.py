@@ -59,9 +59,7 @@ def _read_cluster(settings: Settings) -> NodeTable:
     """Return the nodes and pods of the cluster; exit with status 1 or 2 if they cannot be read."""
     try:
         file = settings.provider.kube_config or kubernetes.default_kubeconfig()
-        with contextlib.closing(
-            open_kubernetes(ProviderSettings(kube_config=file), settings.metrics_server.kube_context)
-        ) as api:
+        with contextlib.closing(open_kubernetes(ProviderSettings(kube_config=file))) as api:
             deadline = Deadline.after(_LIST_SECONDS)
             nodes = [Node.from_k8s(item) for item in api.list_items(NODES, deadline)]
             return NodeTable(nodes, (Pod.from_k8s(item) for item in api.list_items(PODS, deadline)))

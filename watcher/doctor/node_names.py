@@ -42,7 +42,7 @@ def list_node_names(settings: Settings) -> frozenset[str]:
     """
     try:
         file = settings.provider.kube_config or kubernetes.default_kubeconfig()
-        api = open_kubernetes(ProviderSettings(kube_config=file), settings.metrics_server.kube_context)
+        api = open_kubernetes(ProviderSettings(kube_config=file))
         try:
             return _names(api.list_items(NODES, Deadline.after(_SECONDS)))
         finally:

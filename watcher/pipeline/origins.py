@@ -49,9 +49,7 @@ def _origin(settings: Settings) -> str:
     if provider.kube_config is not None:
         from runtime.kubernetes.kubeconfig import cluster_server  # only kubeconfigs need it
 
-        context = settings.metrics_server.kube_context
-        file = provider.kube_config
-        parts.append(without_credentials(cluster_server(file, context)) or f"{file} {context}".rstrip())
+        parts.append(without_credentials(cluster_server(provider.kube_config)) or str(provider.kube_config))
     for name in _SELECTING.get(provider.name, ()):
         section, _, key = name.partition(".")
         if value := getattr(getattr(settings, section), key):

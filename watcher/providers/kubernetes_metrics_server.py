@@ -63,7 +63,7 @@ class KubernetesMetricsServerProvider:
 
     def __init__(self, settings: Settings) -> None:
         options = settings.metrics_server
-        self._api = open_kubernetes(settings.provider, options.kube_context)
+        self._api = open_kubernetes(settings.provider)
         # For the doctor's first steps. They use the certificates in the settings, not those of a pod or a kubeconfig.
         self.address = (settings.provider.address or "") if settings.provider.kube_config is None else ""
         self._chose_not_to_verify = settings.provider.insecure_skip_verify  # unverified() reports this

@@ -19,7 +19,6 @@ from watcher.settings import ProviderSettings
 _NAMES = {
     "address": "provider.address (METRICS_PROVIDER_ADDRESS)",
     "kube_config": "provider.kube_config (KUBE_CONFIG)",
-    "context": "metrics_server.kube_context (TRIMARAN_METRICS_SERVER__KUBE_CONTEXT)",
     "token_file": "provider.token_file (TRIMARAN_PROVIDER__TOKEN_FILE)",
     "ca_file": "provider.ca_file (TRIMARAN_PROVIDER__CA_FILE)",
 }
@@ -128,13 +127,12 @@ def client_certificate(settings: ProviderSettings) -> str | tuple[str, str] | No
     return str(certificate) if key is None else (str(certificate), str(key))
 
 
-def open_kubernetes(settings: ProviderSettings, context: str = "") -> KubernetesApi:
+def open_kubernetes(settings: ProviderSettings) -> KubernetesApi:
     """Return a client for the Kubernetes API that the settings name; no request is sent yet.
 
     Args:
         settings: ``kube_config`` has priority, then ``address``, then the pod's service account. Tokens and
             certificates in the settings override those found with the address.
-        context: the kubeconfig's context; empty for its current context.
 
     Raises:
         SettingsError: there is no access to an API, or it is unusable.
@@ -146,7 +144,6 @@ def open_kubernetes(settings: ProviderSettings, context: str = "") -> Kubernetes
     access = ApiServerConfig(
         address=settings.address or "",
         kube_config=settings.kube_config,
-        context=context,
         token=settings.token.get_secret_value() if settings.token and file is None else "",
         token_file=file,
         ca_file=Path(verify) if isinstance(verify, str) else None,

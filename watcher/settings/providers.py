@@ -138,9 +138,6 @@ class MetricsServerSettings(Section):
     node_selector: str = Field(
         "", description="label selector of the nodes to watch, such as type!=virtual-kubelet; empty: all"
     )
-    kube_context: str = Field(
-        "", description="the context of provider.kube_config to use; empty: the file's current context"
-    )
 
     # Fixed: watcher/settings/removed.py has the reasons.
     capacity_refresh_seconds: ClassVar[float] = 300.0

@@ -38,6 +38,7 @@ REMOVED: Final[Mapping[str, str]] = {
     "kubelet.refresh_seconds": "always 60 s; new nodes are read at once",
     "kubelet.timeout_seconds": "always 5 s; a slow kubelet costs one node, watch.fetch_timeout_seconds limits all",
     "metrics_server.capacity_refresh_seconds": "always 300 s; new nodes are read at once",
+    "metrics_server.kube_context": _CONTEXT,
     "nodes.interval_seconds": "always 30 s, half of the time between two fetches",
     "nodes.kube_context": _CONTEXT,
     "nodes.lease_seconds": "always 15 s, as kube-scheduler's Lease",

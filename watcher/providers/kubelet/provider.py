@@ -63,7 +63,7 @@ class KubeletProvider:
 
     def __init__(self, settings: Settings) -> None:
         options = self._options = settings.kubelet
-        self._api = open_kubernetes(settings.provider, settings.metrics_server.kube_context)
+        self._api = open_kubernetes(settings.provider)
         self._kubelets = Kubelets(self._api, options, settings.provider, client_certificate(settings.provider))
         self.address = (settings.provider.address or "") if settings.provider.kube_config is None else ""
         self._nodes: dict[str, ListedNode] = {}

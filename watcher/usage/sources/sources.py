@@ -147,7 +147,7 @@ def open_cluster_api(settings: Settings) -> KubernetesApi:
     provider = settings.provider
     if provider.name not in {KUBELET, METRICS_SERVER}:
         provider = ProviderSettings(kube_config=provider.kube_config)
-    return open_kubernetes(provider, settings.metrics_server.kube_context)
+    return open_kubernetes(provider)
 
 
 @dataclass(frozen=True, slots=True)
