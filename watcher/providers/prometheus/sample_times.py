@@ -119,16 +119,15 @@ class SampleTimes:
             deadline: the deadline of the fetch.
         """
         ended: set[NodeLabels] = set()
-        asked: set[Expression] = set()
         with_gaps = {labels for rows in gaps for labels, _ in rows}
+        series_of: dict[Expression, set[NodeLabels]] = {}  # a deviation may look further back than an average
         for _, answer in found:
-            series = [labels for labels, _ in answer.values]
-            unmatched = {labels for labels in with_gaps.intersection(series) if resolved[labels].problem}
-            has_several = len({resolved[labels].name for labels in series}) < len(series)
-            if answer.expression in asked or not (unmatched or has_several):
+            series_of.setdefault(answer.expression, set()).update(labels for labels, _ in answer.values)
+        for expression, series in series_of.items():
+            unmatched = {labels for labels in with_gaps & series if resolved[labels].problem}
+            if not unmatched and len({resolved[labels].name for labels in series}) == len(series):
                 continue
-            asked.add(answer.expression)
-            if promql := answer.expression.newest(window.duration, self._matchers, self._labels.by):
+            if promql := expression.newest(window.duration, self._matchers, self._labels.by):
                 newest = dict(self._labels.rows(self._run(promql, window.end, deadline)))
                 latest = most_by_node(newest.items(), resolved)
                 of_all = max(newest.values(), default=0)
