@@ -144,7 +144,7 @@ class Bench:
         command = [
             sys.executable, "-m", "trimaran", "scheduler", "--name", NAME, "--watcher", self._watcher, "--port",
             "0", "--kube-config", str(self._cluster.kubeconfig()),
-            "--set", "scheduler.lease_namespace=default",
+            "--set", "cluster.lease_namespace=default",
         ]  # fmt: skip
         process = Process(command, self._cluster.folder / "ours.log")
         try:

@@ -158,7 +158,7 @@ def loop(folder: Path, run: str) -> Iterator[ControlPlane]:
                 *varied("trimaran.soft_taints.settings:NodesSection", _TAINTS), "nodes", "--taints",
                 "--watcher", service.url, "--port", "0",
                 "--kube-config", str(cluster.kubeconfig()), "--set", "nodes.writes_per_minute=120",
-                "--set", "nodes.lease_namespace=default", "--set", "nodes.hot_percent=70",
+                "--set", "cluster.lease_namespace=default", "--set", "nodes.hot_percent=70",
                 "--set", "nodes.cool_percent=60",
             ]  # fmt: skip
             process = Process(command, folder / "nodes.log")

@@ -106,7 +106,7 @@ def test_force_clears_under_a_held_lease(cluster: ControlPlane) -> None:
     spec = {"holderIdentity": "somebody", "leaseDurationSeconds": 3600}
     metadata = {"name": "trimaran-nodes", "namespace": "trimaran"}
     cluster.api.create({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec})
-    for arguments in (("--force",), ("--set", "nodes.lease_namespace=gone")):
+    for arguments in (("--force",), ("--set", "cluster.lease_namespace=gone")):
         cluster.api.patch("/api/v1/nodes/node-1", {"metadata": {"annotations": {KEY: "cpu=40", "theirs": "kept"}}})
         done = clear(cluster.kubeconfig(), *arguments)
         assert (done.returncode, annotated(cluster)) == (0, {}), done.stderr

@@ -61,8 +61,8 @@ def scheduler(api: Any) -> Any:
 @pytest.mark.parametrize(
     ("make", "setting"),
     [
-        (soft_taints, "nodes.lease_namespace"), (rebalancer, "rebalance.lease_namespace"),
-        (scheduler, "scheduler.lease_namespace"),
+        (soft_taints, "cluster.lease_namespace"), (rebalancer, "cluster.lease_namespace"),
+        (scheduler, "cluster.lease_namespace"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize(

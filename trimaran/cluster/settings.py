@@ -26,6 +26,11 @@ class ClusterSection(Section):
     kube_config: Path | None = Field(
         None, description="kubeconfig file; in a cluster the default is the pod's service account"
     )
+    lease_namespace: str = Field(
+        "trimaran",
+        pattern=r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$",
+        description="namespace of the Leases, and of the rebalancer's ConfigMap",
+    )
 
     def open_api(self) -> "KubernetesApi":
         """Return a client of the Kubernetes API.

@@ -84,7 +84,6 @@ class RebalanceSection(Section):
         "brake.max_failures", "most of the last 20 moves that may have gained nothing; one more sets the brake",
         ge=0, le=20,
     )  # fmt: skip
-    lease_namespace: str = Field("trimaran", pattern=_LABEL, description="namespace of the Lease and of the ConfigMap")
     lease_name: str = Field("trimaran-rebalancer", pattern=_LABEL, description="name of the Lease and of the ConfigMap")
 
     @model_validator(mode="after")

@@ -20,7 +20,7 @@ from trimaran.rebalancer.evictions import Evictor
 from trimaran.rebalancer.ledger import Brake, Ledger
 from trimaran.rebalancer.ledger_store import LedgerConflict, LedgerStore, UnreadableLedger
 from trimaran.rebalancer.moves import MoveState
-from trimaran.rebalancer.settings import RebalanceSection, RebalanceSettings
+from trimaran.rebalancer.settings import RebalanceSettings
 
 _TRIES = 5
 _LIST_SECONDS = 120.0
@@ -48,9 +48,9 @@ def stop(settings: RebalanceSettings, *, clean: bool) -> StopResult:
         SettingsError: the settings give no access to the Kubernetes API.
         TrimaranError: the ledger or a pod cannot be read or written.
     """
-    section, api = settings.rebalance, settings.cluster.open_api()
+    api = settings.cluster.open_api()
     try:
-        ledger = _write(api, section, Brake(BrakeReason.STOPPED, _STOP_TEXT, time.time()))
+        ledger = _write(_store(api, settings), Brake(BrakeReason.STOPPED, _STOP_TEXT, time.time()))
         planned = [record for record in ledger.records if record.state is MoveState.PLANNED]
         if clean and planned:
             newest = max(record.planned_at for record in planned)
@@ -69,14 +69,19 @@ def resume(settings: RebalanceSettings) -> bool:
         SettingsError: the settings give no access to the Kubernetes API.
         TrimaranError: the ledger cannot be read or written.
     """
-    section, api = settings.rebalance, settings.cluster.open_api()
+    api = settings.cluster.open_api()
     try:
-        before = _read(LedgerStore(api, section.lease_namespace, section.lease_name))
+        store = _store(api, settings)
+        before = _read(store)
         if before.brake is not None:
-            _write(api, section, None)
+            _write(store, None)
         return before.brake is not None
     finally:
         api.close()
+
+
+def _store(api: KubernetesApi, settings: RebalanceSettings) -> LedgerStore:
+    return LedgerStore(api, settings.cluster.lease_namespace, settings.rebalance.lease_name)
 
 
 def _read(store: LedgerStore) -> Ledger:
@@ -88,9 +93,8 @@ def _read(store: LedgerStore) -> Ledger:
         raise TrimaranError(f"the {store.where} cannot be read: {describe(error).reason}") from error
 
 
-def _write(api: KubernetesApi, section: RebalanceSection, brake: Brake | None) -> Ledger:
+def _write(store: LedgerStore, brake: Brake | None) -> Ledger:
     """Write the ledger with another brake; return it."""
-    store = LedgerStore(api, section.lease_namespace, section.lease_name)
     for _ in range(_TRIES):
         ledger = _read(store).with_brake(brake)
         try:

@@ -59,11 +59,10 @@ class RebalancerWorker:
         acts, rules, counts = section.mode == "act", section.rules(), RebalancerCounts()
         source = self._settings.cluster.open_watcher(self._settings)
         watch = ClusterWatch(self._apis[0], self._apis[1])
-        lease = open_lease(api, section, "rebalance", self._lease_seconds)
-        store = LedgerStore(api, section.lease_namespace, section.lease_name)
-        reference = {
-            "apiVersion": "v1", "kind": "ConfigMap", "namespace": section.lease_namespace, "name": section.lease_name,
-        }  # fmt: skip
+        namespace, name = self._settings.cluster.lease_namespace, section.lease_name
+        lease = open_lease(api, namespace, name, self._lease_seconds)
+        store = LedgerStore(api, namespace, name)
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "namespace": namespace, "name": name}
         reporter = MoveReporter(EventWriter(api, COMPONENT) if acts else None, reference)
         # A term is two thirds of the Lease's duration: a write that begins at its end ends before another term begins.
         evictor = Evictor(api, min(_MAX_WRITE_SECONDS, self._lease_seconds / 3))

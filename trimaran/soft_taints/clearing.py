@@ -20,7 +20,7 @@ from runtime.kubernetes.leader_election import Lease
 from runtime.kubernetes.paths import NODES, list_path, object_path
 from runtime.kubernetes.rbac import needed_rule
 from trimaran.soft_taints.node_state import NodeState, Object, node_reference
-from trimaran.soft_taints.settings import NodesSection, NodesSettings
+from trimaran.soft_taints.settings import NodesSettings
 from trimaran.soft_taints.writer import COMPONENT, WRITE_SECONDS
 
 _IDENTITY = "trimaran-nodes-clear"  # the same for every run, so that a second run need not wait for the first one's
@@ -66,9 +66,9 @@ def clear(settings: NodesSettings, *, force: bool = False) -> ClearedNodes:
     """
     section, api = settings.nodes, settings.cluster.open_api()
     seconds = max(section.lease_seconds, _MIN_LEASE_SECONDS)
-    lease = Lease(api, section.lease_namespace, section.lease_name, _IDENTITY, seconds)
+    lease = Lease(api, settings.cluster.lease_namespace, section.lease_name, _IDENTITY, seconds)
     try:
-        is_taken = not force and _take(api, lease, section)
+        is_taken = not force and _take(api, lease, settings)
         keys = section.taint_key, section.warm_taint_key
         return _NodeCleaner(api, keys, lease if is_taken else None).run()
     except TrimaranError:
@@ -78,13 +78,14 @@ def clear(settings: NodesSettings, *, force: bool = False) -> ClearedNodes:
         api.close()
 
 
-def _take(api: KubernetesApi, lease: Lease, section: NodesSection) -> bool:
+def _take(api: KubernetesApi, lease: Lease, settings: NodesSettings) -> bool:
     """Wait for the Lease; return False if its namespace does not exist, so that no replica can run.
 
     Raises:
         TrimaranError: another process keeps the Lease, or it cannot be read or written.
     """
-    name = f"{section.lease_namespace}/{section.lease_name}"
+    section, namespace = settings.nodes, settings.cluster.lease_namespace
+    name = f"{namespace}/{section.lease_name}"
     until = time.monotonic() + _WAIT_LEASES * section.lease_seconds
     known_holder = ""
     while True:
@@ -106,11 +107,11 @@ def _take(api: KubernetesApi, lease: Lease, section: NodesSection) -> bool:
     if failure is not None:
         if failure.status != requests.codes.forbidden:
             raise _api_error(api, f"the Lease {name} cannot be read or written", failure)
-        rule = needed_rule(list_path("Lease", section.lease_namespace), "get", "create", "update")
+        rule = needed_rule(list_path("Lease", namespace), "get", "create", "update")
         raise TrimaranError(f"no access to the Lease {name}: {failure.reason}; {rule}; if no replica runs, use --force")
     raise TrimaranError(
         f"the Lease {name} is held by {lease.holder}, which would mark the nodes again. Stop the replicas, as with "
-        f"kubectl -n {section.lease_namespace} scale deployment {section.lease_name} --replicas=0; or use --force"
+        f"kubectl -n {namespace} scale deployment {section.lease_name} --replicas=0; or use --force"
     )
 
 

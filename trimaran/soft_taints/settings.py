@@ -44,7 +44,6 @@ class NodesSection(Section):
         False, description="also annotate the higher load of each window as one whole number, per mille"
     )
     writes_per_minute: float = Field(60, ge=1, le=100_000, description="largest number of node patches per minute")
-    lease_namespace: str = Field("trimaran", pattern=_LABEL, description="namespace of the leader election Lease")
     lease_name: str = Field("trimaran-nodes", pattern=_LABEL, description="name of the leader election Lease")
 
     # Fixed: watcher/settings/removed.py has the reasons.

@@ -37,7 +37,7 @@ class SoftTaintsWorker:
         watcher = self._settings.cluster.open_watcher(self._settings)
         nodes = NodeStateCache()
         reflector = Reflector(self._api, NODES, nodes)
-        lease = open_lease(self._api, section, "nodes", section.lease_seconds)
+        lease = open_lease(self._api, self._settings.cluster.lease_namespace, section.lease_name, section.lease_seconds)
         writer = NodeWriter(self._api, nodes, watcher, section.plan(), lambda: lease.term)
         reflector.start()
         cycle = partial(self._cycle, writer, reflector)

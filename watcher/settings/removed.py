@@ -8,7 +8,8 @@ _OPT_IN = 'only pods with the annotation rebalancer.trimaran.io/move: "true", as
 _MOVED = {
     f"{section}.{key}": f"renamed to cluster.{key}, which all controllers share"
     for section in ("extender", "nodes", "rebalance", "scheduler")
-    for key in ("watcher", "watcher_token_file", "watcher_ca_file", "kube_config")
+    for key in ("watcher", "watcher_token_file", "watcher_ca_file", "kube_config", "lease_namespace")
+    if (section, key) != ("extender", "lease_namespace")
 }
 _SHARED = {
     f"dashboard.{service}_{file}": f"renamed to dashboard.{file}, for extender, rebalancer and scheduler"

@@ -61,8 +61,8 @@ class WorkerApi(WatchedApi):
 @contextmanager
 def serving(api: WorkerApi, mode: str, lease_seconds: float = 3, **more: float | str) -> Iterator[FastPath]:
     """Run a worker whose watcher does not answer; yield its application."""
-    flags = {"mode": mode, "watcher": "http://127.0.0.1:9", **more}
-    settings = load(RebalanceSettings, {f"rebalance.{name}": value for name, value in flags.items()}).settings
+    flags = {f"rebalance.{name}": value for name, value in {"mode": mode, **more}.items()}
+    settings = load(RebalanceSettings, {"cluster.watcher": "http://127.0.0.1:9", **flags}).settings
     worker = RebalancerWorker(settings, [api] * 3, AccessCheck(), lease_seconds=lease_seconds, cycle_seconds=0.1)
     try:
         yield worker.start()
@@ -167,7 +167,7 @@ def test_doctor_names_the_brake_and_asks_for_needed_rights_only() -> None:
     api.lacks.clear()
     brake = Brake(BrakeReason.STOPPED, "stopped by a person", 1.0)
     with serving(api, "act") as app, served_app(app) as url:
-        wait_until(lambda: "rebalance.lease_namespace" in failed_steps(url).get("Lease", ""), "it cannot lead")
+        wait_until(lambda: "cluster.lease_namespace" in failed_steps(url).get("Lease", ""), "it cannot lead")
         assert list(failed_steps(url)) == ["Lease"]
         LedgerStore(api, "trimaran", "trimaran-rebalancer").write(Ledger().with_brake(brake))
         api.may_lead = True

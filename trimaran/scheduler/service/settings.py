@@ -54,7 +54,6 @@ class SchedulerSection(Section):
         description="write the status of ElasticQuotas of scheduling.x-k8s.io, as the controller of scheduler-plugins "
         "does",
     )
-    lease_namespace: str = Field("trimaran", pattern=_LABEL, description="namespace of the Lease")
     lease_name: str = Field("trimaran-standalone", pattern=_LABEL, description="name of the Lease")
 
     # Fixed: watcher/settings/removed.py has the reasons.

@@ -151,8 +151,8 @@ class SchedulerWorker:
             feed.start()
 
     def _leadership(self) -> Leadership:
-        section = self._settings.scheduler
-        lease = open_lease(self._api, section, "scheduler", section.lease_seconds)
+        section, namespace = self._settings.scheduler, self._settings.cluster.lease_namespace
+        lease = open_lease(self._api, namespace, section.lease_name, section.lease_seconds)
         return Leadership(lease, section.lease_seconds, _end_process)
 
     def _feeds(self, feed: ClusterFeed, leadership: Leadership | None) -> tuple[ReflectorGroup, ...]:
