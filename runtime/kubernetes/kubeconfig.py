@@ -95,7 +95,7 @@ def _user_of(content: Any, context: str | None) -> dict[str, Any]:
     """Return the user of a context, or of the current one, from the content of a valid kubeconfig."""
     contexts = {each["name"]: each["context"] for each in content["contexts"]}
     users = {each["name"]: each["user"] for each in content.get("users") or ()}
-    user = users.get(contexts[content["current-context"]].get("user"))
+    user = users.get(contexts[context or content["current-context"]].get("user"))
     return user if isinstance(user, dict) else {}
 
 

@@ -295,6 +295,22 @@ def test_a_context_can_be_selected(fake: FakeKubernetes) -> None:
         KubernetesApi(config)
 
 
+def test_the_token_file_is_that_of_the_selected_context(tmp_path: Path) -> None:
+    """With another context selected, the current one's user is not asked."""
+    for name in ("one", "two"):
+        (tmp_path / name).write_text(f"token-of-{name}")
+    file = tmp_path / "config"
+    config = {
+        "apiVersion": "v1", "kind": "Config", "current-context": "one",
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": name, "user": {"tokenFile": name}} for name in ("one", "two")],
+        "contexts": [{"name": name, "context": {"cluster": "c", "user": name}} for name in ("one", "two")],
+    }  # fmt: skip
+    file.write_text(json.dumps(config))
+    for context, name in (("", "one"), ("two", "two")):
+        assert kubeconfig.KubeConfig(file, context, "file", "context").token() == f"Bearer token-of-{name}"
+
+
 @pytest.mark.parametrize(
     "content", ["", "[]", "{", "kind: Config", "contexts: [3]", "contexts: {}", "{contexts: [], current-context: x}"]
 )
