@@ -104,6 +104,14 @@ def test_unreachable_api_server(service: Service, kubernetes: FakeKubernetes, mo
     assert "the API server did not list the nodes: " in result.output
 
 
+@pytest.mark.parametrize("service", ["watcher", "extender", "scheduler", "rebalancer"])
+def test_an_empty_address_is_a_failed_step(service: str) -> None:
+    """An address that was not set, as of an unset variable, does not check this machine's provider instead."""
+    result = CliRunner().invoke(main, ["doctor", f"--{service}", "", "--provider", "Host"])
+    assert result.exit_code == 1, result.output
+    assert result.output.startswith(f"FAIL  {service}: the address of a")
+
+
 def test_findings_about_coverage_name_their_window() -> None:
     """Low coverage is reported for each window, with its name; a problem in all windows is reported once."""
     found = [

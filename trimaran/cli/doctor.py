@@ -91,10 +91,10 @@ def doctor(
     is likely, 3 if none is, 4 if harm is, 1 if the cluster or its load cannot be read.
     """
     services = {"--extender": extender, "--scheduler": scheduler, "--rebalancer": rebalancer}
-    given = [option for option, url in services.items() if url]
+    given = [option for option, url in services.items() if url is not None]
     if worth_it and (given or nodes_file):
         raise click.UsageError(f"--worth-it reads the cluster: leave out {', '.join(services)} and --nodes")
-    if given and (running or nodes_file or cluster or len(given) > 1):
+    if given and (running is not None or nodes_file or cluster or len(given) > 1):
         others = ", ".join(option for option in services if option != given[0])
         raise click.UsageError(
             f"{given[0]} checks one service alone: leave out {others}, --watcher, --nodes and --cluster"
@@ -110,7 +110,7 @@ def doctor(
     if given:
         steps = _service(given[0], str(services[given[0]]), access)
     else:
-        steps = _watcher(running, access, nodes) if running else _providers(settings, nodes)
+        steps = _watcher(running, access, nodes) if running is not None else _providers(settings, nodes)
     checks = []
     for check in steps:
         checks.append(check)
