@@ -656,8 +656,7 @@ def test_a_wrong_sample_of_one_device_or_replica_is_left_out(tmp_path: Path, nam
     assert loads(found, MetricType.GPU if is_gpu else MetricType.MEMORY) == dict.fromkeys(
         NODES, 90.0 if is_gpu else 50.0
     )
-    left_out = [finding for finding in found.findings if finding.kind is Kind.OUT_OF_RANGE]
-    assert [finding.node for finding in left_out] == ["node-1"]
+    assert [(finding.kind, finding.node) for finding in found.findings] == [(Kind.OUT_OF_RANGE, "node-1")]
 
 
 def test_series_in_which_two_machines_alternate_are_a_finding(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from watcher.windows.shared_names import LEAST_PERCENT, SharedName
 
 _INTERVAL_SECONDS = 3600.0
 _SPAN = "5m"
+_MOST_PERCENT = 150.0  # of a possible sample
 _MOST_RESETS = 2  # of a counter of one machine in the span
 _NO_LABEL = "no label tells them apart: let each Prometheus add a label of its cluster, and set prometheus.matchers"
 _CLUSTERS = ("cluster", "cluster_name", "cluster_id", "k8s_cluster", "kubernetes_cluster", "environment", "region")
@@ -79,7 +80,12 @@ class SharedNames:
             promql = f"{function}(({inner})[{_SPAN}:1m]) and ({inner}) and {before}"
             for item in self._run(promql, at, deadline):
                 ranges.setdefault(tuple(sorted(item["metric"].items())), []).append(value_of(item) * query.scale)
-        whole = [(dict(labels), bounds[0], bounds[1]) for labels, bounds in ranges.items() if len(bounds) == 2]
+        # A range with a sample that cannot be right says nothing of the machine.
+        whole = [
+            (dict(labels), bounds[0], bounds[1])
+            for labels, bounds in ranges.items()
+            if len(bounds) == 2 and bounds[0] > -LEAST_PERCENT and bounds[1] <= _MOST_PERCENT
+        ]
         node_labels = [self._labels_of({"metric": labels}) for labels, *_ in whole]
         resolved = resolve(node_labels)
         by_node: dict[str, list[tuple[dict[str, str], float, float]]] = {}
