@@ -79,13 +79,14 @@ def explanation(published: PublishedPlan, pod: str) -> dict[str, Any] | None:
     planned = next((move for move in plan.moves if f"{move.record.namespace}/{move.record.name}" == pod), None)
     if planned is not None:
         return {"pod": pod, "moves": True, "reason": "planned", "text": "a move is planned", **_move(planned)}
-    if plan.nothing or look is None:
-        return {"pod": pod, "moves": False, "reason": "no_search", "text": plan.nothing}
+    no_search = {"pod": pod, "moves": False, "reason": "no_search", "text": plan.nothing}
+    if look is None:
+        return no_search
     found = next(
         ((row, each.pod) for row, each in look.running if f"{each.pod.namespace}/{each.pod.name}" == pod), None
     )
-    if found is None:
-        return None
+    if found is None or plan.nothing:
+        return None if found is None else no_search
     row, node = found[1], look.table.names[found[0]]
     reason = plan.stays.get(row.uid)
     word, text = (reason, REASONS[reason]) if reason is not None else _no_move(published, row.uid, node)

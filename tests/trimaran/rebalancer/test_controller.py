@@ -19,6 +19,7 @@ from trimaran.rebalancer.brake import BrakeReason
 from trimaran.rebalancer.ledger import Brake, Ledger
 from trimaran.rebalancer.measured_use import is_fragmented
 from trimaran.rebalancer.moves import MoveState
+from trimaran.rebalancer.plan import MovePlan
 from trimaran.rebalancer.rules import CapLimits, NodeRules, PodRules
 from trimaran.rebalancer.status import explanation, status_document
 
@@ -627,6 +628,11 @@ def test_the_state_and_the_explanation() -> None:
     assert stays is not None
     assert "rebalance.source_percent" in stays["text"]
     assert explanation(published, "default/unknown") is None
+    blind = replace(published, plan=MovePlan(nothing="nothing is measured"))
+    found = explanation(blind, "default/app-a-idle")
+    assert found is not None
+    assert (found["reason"], found["text"]) == ("no_search", "nothing is measured")
+    assert explanation(blind, "default/unknown") is None
 
 
 def test_the_explanation_has_the_numbers_that_decide() -> None:
