@@ -42,6 +42,13 @@ def check_text(argument: str, value: object) -> None:
         raise TypeError(f"{argument}: must be a string, got {quoted(value)}")
 
 
+def check_texts(**arguments: object) -> None:
+    """Raise a TypeError unless each argument is a string or None."""
+    for name, value in arguments.items():
+        if value is not None:
+            check_text(name, value)
+
+
 def check_names(argument: str, names: object) -> None:
     """Raise a TypeError unless an argument is a collection of names: one name would be taken for its letters."""
     if isinstance(names, str) or not isinstance(names, Collection):

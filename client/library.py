@@ -89,6 +89,7 @@ class LibraryClient:
 
     def node_metrics(self, node: str, window: str | None = None) -> WatcherMetrics:
         """Return the metrics of one node; see :class:`~client.WatcherClient`."""
+        arguments.check_text("node", node)
         body = self._published(window).node_body(node, Dialect.DOCUMENTED)
         if body is None:
             raise errors.UnknownNode(f"the embedded watcher has no metrics for node {node[:80]!r}")
@@ -104,6 +105,7 @@ class LibraryClient:
         step: int | str | None = None,
     ) -> "History":
         """Return the use of nodes over the last hours; see :class:`~client.WatcherClient`. Empty without a store."""
+        arguments.check_texts(host=node, type=type, operator=operator)
         history = self._watcher.history(node, type, operator, since=since, step=step)
         if node is not None and not history.nodes:
             raise errors.UnknownNode(f"the embedded watcher has no such history of node {node[:80]!r}")
@@ -153,6 +155,7 @@ class LibraryClient:
         self.close()
 
     def _published(self, window: str | None) -> "Published":
+        arguments.check_texts(window=window)
         try:
             try:
                 return self._watcher.published(window)

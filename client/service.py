@@ -337,9 +337,7 @@ class ServiceClient:
         headers: Mapping[str, str] | None = None,
         retries: int | None = None,
     ) -> requests.Response:
-        for name, value in (params or {}).items():
-            if value is not None:
-                arguments.check_text(name, value)
+        arguments.check_texts(**(params or {}))
         # Text that is not valid Unicode is sent with replacement characters; the watcher answers that it is unknown.
         query = {key: value and value.encode("utf-8", "replace").decode() for key, value in (params or {}).items()}
         response = self._transport.get(path, query, headers, retries=retries)

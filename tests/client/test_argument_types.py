@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.servers import Service
 
 from client import connect
+from watcher.settings import ProviderSettings, Settings
 
 
 @pytest.mark.parametrize(
@@ -15,20 +15,29 @@ from client import connect
         (lambda client: client.pod_history("node-1"), r"nodes: must be a list of names, such as \['node-1'\], got 'n"),
         (lambda client: client.pod_history(None), "nodes: must be a list of names"),
         (lambda client: client.pod_history(["node-1"], "web"), "pods: must be a list of names"),
-        (lambda client: client.workload_detail("web"), "workload: must be a scoring.Workload, got 'web'"),
-        (lambda client: client.workload_document(5), "namespace: must be a string, got 5"),
         (lambda client: client.metrics(5), "window: must be a string, got 5"),
         (lambda client: client.node_metrics(None), "node: must be a string, got None"),
         (lambda client: client.history(["node-1"]), "host: must be a string"),
-        (lambda _: connect(5), "address: must be a string, got 5"),
+        (lambda client: client.history(type=5), "type: must be a string, got 5"),
     ],
 )
-def test_an_argument_of_another_type_is_named(
-    watch: Callable[..., Service], call: Callable[[Any], object], problem: str
-) -> None:
+@pytest.mark.parametrize("address", ["http://127.0.0.1:9", None], ids=["service", "embedded"])
+def test_an_argument_of_another_type_is_named(address: str | None, call: Callable[[Any], object], problem: str) -> None:
     """A name for a list of names would be taken for its letters, and find nothing."""
-    with connect(watch("--provider", "Fake").url) as client, pytest.raises(TypeError, match=problem):
+    settings = None if address else Settings(provider=ProviderSettings(name="Fake"))
+    with connect(address, settings=settings) as client, pytest.raises(TypeError, match=problem):
         call(client)
+
+
+def test_arguments_about_workloads_have_a_type() -> None:
+    """A text is no workload, although it may have three letters."""
+    with connect("http://127.0.0.1:9") as client:
+        with pytest.raises(TypeError, match=r"workload: must be a scoring\.Workload, got 'web'"):
+            client.workload_detail("web")
+        with pytest.raises(TypeError, match="namespace: must be a string, got 5"):
+            client.workload_document(5)
+    with pytest.raises(TypeError, match="address: must be a string, got 5"):
+        connect(5)
 
 
 def test_a_missing_ca_file_is_named_at_once() -> None:
