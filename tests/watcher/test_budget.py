@@ -182,11 +182,11 @@ def test_discarded_pages_do_not_count() -> None:
 
 
 def test_too_many_nodes_are_dropped_by_name() -> None:
-    """The first nodes by name are kept in every fetch, and a finding names the setting."""
+    """The first nodes by name are kept in every fetch, and a finding has both numbers."""
     node = NodeMetrics((Metric("cpu", "CPU", Operator.AVG, "5m", 1.0),))
     nodes = {f"node-{number}": node for number in (3, 1, 2)}
     kept, (finding,) = analyzer.limit(nodes, "5m", 2)
     assert list(kept) == ["node-1", "node-2"]
     assert finding.kind is Kind.TOO_MANY_NODES
-    assert "watch.max_nodes" in finding.message
+    assert "there are 3 nodes: all but the first 2" in finding.message
     assert analyzer.limit(nodes, "5m", 3) == (nodes, [])

@@ -71,7 +71,7 @@ class Fetcher:
         return Round(now, snapshots, {}, (*self._standing, *findings), newest, second_source).with_failures(failures)
 
     def _fetch(self, name: str, now: int, deadline: Deadline) -> Fetched:
-        """Fetch one window, and remove metrics that cannot be used and nodes beyond ``watch.max_nodes``.
+        """Fetch one window, and remove metrics that cannot be used and nodes beyond the first 20,000.
 
         Args:
             name: the window, such as ``15m``.

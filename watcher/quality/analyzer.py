@@ -79,7 +79,7 @@ def limit(nodes: Mapping[str, NodeMetrics], window: str, most: int) -> tuple[Map
     if len(nodes) <= most:
         return nodes, []
     first_nodes = {name: nodes[name] for name in sorted(nodes, key=str)[:most]}
-    message = f"there are {len(nodes)} nodes: all but the first {most} by name are dropped (watch.max_nodes)"
+    message = f"there are {len(nodes)} nodes: all but the first {most} by name are dropped"
     return first_nodes, [Finding(Kind.TOO_MANY_NODES, message, window, action=Action.DROPPED)]
 
 

@@ -55,6 +55,7 @@ REMOVED: Final[Mapping[str, str]] = {
     "quality.disagreement_percent": "always 10 points, more than two sources differ by their windows",
     "quality.duplicate_node_action": "always mark",
     "quality.flatline_action": "always mark",
+    "quality.frozen_action": "always mark after an hour, or 18 hours where values are often constant",
     "quality.frozen_resting_seconds": "always 6 h, as values that rest are often constant",
     "quality.frozen_seconds": "always 1200 s and 20 fetches; real CPU use is never constant for so long",
     "quality.history_fetches": "always 60 fetches, an hour by default",
@@ -63,6 +64,7 @@ REMOVED: Final[Mapping[str, str]] = {
     "quality.smoothing_ratio": "always 4, the ratio of a random walk",
     "quality.spike_action": "always report, as a spike is often true",
     "quality.spike_factor": "always 1.5 times the fastest change that a window allows",
+    "quality.stale_action": "always mark, so that schedulers avoid the node",
     "quality.wrong_scale_action": "always mark, so that schedulers avoid the nodes",
     "rebalance.bad_looks": "always 3, as a single search may see a spike",
     "rebalance.brake_factor": "always 2; less is within what start-ups and waits differ by themselves",
@@ -107,6 +109,7 @@ REMOVED: Final[Mapping[str, str]] = {
     "scheduler.workloads_refresh_seconds": "always 60 s; the watcher learns once in workloads.interval_seconds",
     "signalfx.metadata_seconds": "always 600 s; a new series is mapped at once",
     "store.backfill_hours": "always 24 h, the day that the dashboard shows; without store.history_megabytes none",
+    "watch.max_nodes": "always 20000, more than was measured; Kubernetes supports 5000",
     "workloads.max_megabytes": "as watch.max_fetch_megabytes, which limits the responses of pods, too",
     "workloads.timeout_seconds": "always 120 s, less than half of the default interval",
 }

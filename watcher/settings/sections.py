@@ -146,12 +146,6 @@ class WatchSettings(Section):
         description="memory in MiB for the responses of one fetch, and again for those of one measurement of pods, "
         "decompressed and parsed; one that needs more fails",
     )
-    max_nodes: int = Field(
-        20_000,
-        ge=1,
-        le=1_000_000,
-        description="largest number of nodes; if there are more, the last in alphabetical order are dropped",
-    )
     sample_interval_seconds: float = Field(
         15, ge=0.1, le=600, description="seconds between two samples of a provider that only reports the present load"
     )
@@ -169,6 +163,9 @@ class WatchSettings(Section):
         description="multiple of a node's capacity; a sample above it, or below 0, cannot be right and is left out of "
         "its window",
     )
+
+    # Fixed: watcher/settings/removed.py has the reasons.
+    max_nodes: ClassVar[int] = 20_000
 
     @model_validator(mode="after")
     def _settings_go_together(self) -> Self:
@@ -235,13 +232,9 @@ class QualitySettings(Section):
         description="second source, with which CPU and Memory are compared; auto: the metrics server, if in a cluster; "
         "fallback: the first of fallback.providers; off: no second source",
     )
-    stale_action: Reaction = Field(Reaction.MARK, description="action on nodes whose newest sample is stale")
-    frozen_action: Reaction = Field(
-        Reaction.MARK,
-        description="action on metrics that have been frozen for an hour; for 18 hours where values are often constant",
-    )
 
     # Fixed: watcher/settings/removed.py has the reasons.
+    frozen_action: ClassVar[Reaction] = Reaction.MARK
     duplicate_node_action: ClassVar[Reaction] = Reaction.MARK
     flatline_action: ClassVar[Reaction] = Reaction.MARK
     anomaly_action: ClassVar[Reaction] = Reaction.REPORT
@@ -257,6 +250,7 @@ class QualitySettings(Section):
     history_fetches: ClassVar[int] = 60
     wrong_scale_action: ClassVar[Reaction] = Reaction.MARK
     disagreement_action: ClassVar[Reaction] = Reaction.MARK
+    stale_action: ClassVar[Reaction] = Reaction.MARK
 
 
 class WatcherServerSettings(ServerSettings):
