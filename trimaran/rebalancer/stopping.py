@@ -102,7 +102,7 @@ def _write(store: LedgerStore, brake: Brake | None) -> Ledger:
         except LedgerConflict:
             continue  # the leader has written: read again
         except REQUEST_FAILURES as error:
-            why = f"{describe(error).reason}; rebalance.lease_namespace names its namespace"
+            why = f"{describe(error).reason}; cluster.lease_namespace names its namespace"
             raise TrimaranError(f"the {store.where} cannot be written: {why}") from error
         return ledger
     raise TrimaranError(f"the {store.where} is written too often; run the command again")

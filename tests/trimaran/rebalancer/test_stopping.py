@@ -85,7 +85,7 @@ def test_a_refused_stop_is_an_error(api: StoppedApi) -> None:
     status, output = call("stop")
     assert status == 1
     assert "ConfigMap trimaran/trimaran-rebalancer cannot be written: 403" in output
-    assert "rebalance.lease_namespace" in output
+    assert "cluster.lease_namespace" in output
 
 
 def test_a_clean_up_leaves_other_pods_alone(api: StoppedApi) -> None:
