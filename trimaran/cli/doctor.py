@@ -37,15 +37,11 @@ if TYPE_CHECKING:
 @click.option("--scheduler", metavar="URL", help="Check the running trimaran scheduler at this URL, and its nodes.")
 @click.option("--rebalancer", metavar="URL", help="Check the running rebalancer at this URL, and its rights.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="File with the bearer token for the service.")
-@click.option(
-    "--ca-file",
-    type=click.Path(path_type=Path),
-    help="PEM file with the certificate authorities to trust for the service.",
-)
+@click.option("--ca-file", type=click.Path(path_type=Path), help="Certificate authorities to trust for the service.")
 @click.option(
     "--client-certificate",
     type=click.Path(path_type=Path),
-    help="PEM file with the client certificate for the service and its private key.",
+    help="PEM file with a certificate and its key.",
 )
 @click.option(
     "--worth-it",

@@ -14,7 +14,7 @@ import click
 
 from runtime import masking
 from runtime.terminal import echo, echo_document, echo_table, output_option
-from trimaran.cli.options import credential_options, fail, option, pod_argument
+from trimaran.cli.options import checked_url, credential_options, fail, option, pod_argument
 from trimaran.extender.decisions import EXPLAIN, REGRET
 
 _TOKEN_NEEDED = "the extender needs a Kubernetes token that may get the pod"  # noqa: S105  a message
@@ -27,13 +27,9 @@ def extender_options(command: Callable[..., None]) -> Callable[..., None]:
     """
     decorated = credential_options("extender")(output_option("text", "json", "yaml")(command))
     return option(
-        "--extender",
-        "address",
-        envvar="TRIMARAN_EXTENDER_ADDRESS",
-        default="http://127.0.0.1:2021",
-        show_envvar=True,
-        help="Address of the extender.",
-    )(decorated)
+        "--extender", "address", envvar="TRIMARAN_EXTENDER_ADDRESS", show_envvar=True, callback=checked_url,
+        default="http://127.0.0.1:2021", help="Address of the extender.",
+    )(decorated)  # fmt: skip
 
 
 @click.command()

@@ -118,6 +118,13 @@ def _checked_pod(_context: click.Context, _argument: click.Parameter, pod: str) 
     return pod
 
 
+def checked_url(_context: click.Context, _option: click.Parameter, url: str) -> str:
+    """Return an option; exit with a usage error if it is not an HTTP URL."""
+    if not url.startswith(("http://", "https://")):
+        raise click.BadParameter(f"{url!r} does not start with http:// or https://")
+    return url
+
+
 pod_argument = click.argument("pod", metavar="NAMESPACE/NAME", callback=_checked_pod)
 """Argument that names a pod."""
 

@@ -9,19 +9,18 @@ import orjson
 
 from runtime.errors import SettingsProblems
 from runtime.terminal import echo
-from trimaran.cli.options import controller_options, fail, option, pod_argument
+from trimaran.cli.options import checked_url, controller_options, fail, option, pod_argument
 from trimaran.rebalancer.settings import RebalanceSettings
 from watcher.commands import ServiceStart, errors_or_exit, load_or_exit, setting_options
 
-_url_option = option("--url", default="http://127.0.0.1:2024", help="URL of the rebalancer.")
+_url_option = option("--url", default="http://127.0.0.1:2024", callback=checked_url, help="URL of the rebalancer.")
 _token_option = click.option("--token-file", type=click.Path(path_type=Path), help="File with the rebalancer's token.")
 _kube_option = click.option("--kube-config", help="Kubeconfig file. [default: the pod's service account]")
 
 
 @click.group(invoke_without_command=True)
 @controller_options(
-    2024,
-    ("--mode", "rebalance.mode", "observe plans only and writes nothing; act moves pods. [default: observe]"),
+    2024, ("--mode", "rebalance.mode", "observe plans only and writes nothing; act moves pods. [default: observe]")
 )
 @click.pass_context
 def rebalance(context: click.Context, start: ServiceStart) -> None:

@@ -62,6 +62,17 @@ def test_explain_needs_a_namespace_before_a_service(command: tuple[str, str], po
     assert (done.exit_code, "NAMESPACE/NAME, such as default/web" in done.output) == (2, True), done.output
 
 
+@pytest.mark.parametrize("url", ["", "trimaran:2021"])
+@pytest.mark.parametrize(
+    "command",
+    ["explain a/b --extender", "extender trial --extender", "rebalance explain a/b --url", "rebalance status --url"],
+)
+def test_an_address_without_a_scheme_is_a_usage_error(command: str, url: str) -> None:
+    """An address that was not set, or has no scheme, is named with what it must begin with."""
+    done = call(*command.split(), url)
+    assert (done.exit_code, f"{url!r} does not start with http:// or https://" in done.output) == (2, True), done.output
+
+
 def test_help_of_a_command_names_its_options() -> None:
     """``trimaran watch --help`` lists the options for settings."""
     text = call("watch", "--help").stdout
