@@ -47,7 +47,7 @@ def read(paths: list[Path]) -> Comparison:
     """Return the combined comparisons of some files, for the worlds (replayed traces) that have all policies."""
     replays: dict[str, dict[str, list[Measures]]] = defaultdict(lambda: defaultdict(list))
     for path in paths:
-        for world, by_policy in json.loads(path.read_text()).items():
+        for world, by_policy in _worlds(path).items():
             for policy, measures in by_policy.items():
                 replays[world][policy].append(measures)
     names = set().union(*replays.values())
@@ -56,6 +56,16 @@ def read(paths: list[Path]) -> Comparison:
         for world, by_policy in replays.items()
         if by_policy.keys() == names
     }
+
+
+def _worlds(path: Path) -> dict[str, dict[str, Measures]]:
+    try:
+        worlds = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"{path}: {error}; write it by trimaran simulate compare -o json") from None
+    if not (isinstance(worlds, dict) and worlds and all(isinstance(each, dict) for each in worlds.values())):
+        raise SystemExit(f"{path}: has no worlds; write it by trimaran simulate compare -o json")
+    return worlds
 
 
 def _mean(replays: list[Measures]) -> dict[str, float]:

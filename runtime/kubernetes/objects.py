@@ -89,6 +89,8 @@ class ResourceList(Mapping[str, int]):
 
     def __init__(self, amounts: Mapping[str, int] | None = None) -> None:
         self._amounts: Mapping[str, int] = dict(amounts or {})
+        if any(isinstance(each, str) for each in self._amounts.values()):
+            raise TypeError(f"amounts must be numbers, got {quoted(amounts)}; ResourceList.from_k8s reads quantities")
         self._nano: Mapping[str, int] = {}
 
     @classmethod

@@ -293,6 +293,12 @@ def test_the_creation_time_of_a_node(moment):
     assert Node.from_k8s({"metadata": {"name": "n1"}}).created_at is None
 
 
+def test_quantities_are_no_amounts() -> None:
+    """A quantity where a number belongs is refused with the name of what reads it, not compared as a text later."""
+    with pytest.raises(TypeError, match=r"'cpu': '1'.*ResourceList\.from_k8s"):
+        ResourceList({"cpu": "1"})  # type: ignore[dict-item]
+
+
 def test_resource_lists_compare_exact_amounts() -> None:
     """Resource lists that differ by half a millicore are different."""
     half, whole = (ResourceList.from_k8s({"cpu": written}, "x") for written in ("100.5m", "101m"))
