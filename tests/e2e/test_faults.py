@@ -170,7 +170,6 @@ def watching(folder: Path, interval: str = "3000", clock: Clock | None = None, p
     """Start a watcher of the loads in the folder; cold, as a forked process keeps the machine's clock and network."""
     environment = {
         "TRIMARAN_FAKE__FILE": str(folder / "loads.json"), "TRIMARAN_WATCH__EXPIRY_SECONDS": "3600",
-        "TRIMARAN_QUALITY__FROZEN_ACTION": "report",  # these loads are constant
         **(clock.environment if clock else {}),
     }  # fmt: skip
     arguments = ("--provider", "Fake", "--interval", interval)

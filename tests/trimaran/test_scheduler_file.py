@@ -88,7 +88,7 @@ def test_others_warn_of_an_unknown_argument(tmp_path, caplog):
     """The extender and replays of kube-scheduler warn of a typo, with its line, and go on."""
     file = tmp_path / "scheduler.yaml"
     file.write_text(TYPO)
-    read_profiles(file, 1)
+    read_profiles(file)
     assert caplog.messages == [f"{file}{UNKNOWN} is ignored: there is no such key"]
     done = CliRunner().invoke(main, f"simulate compare --policy mine={file} --policy nosuch".split())
     assert done.stderr.startswith(f"trimaran: warning: {file}{UNKNOWN} is ignored: there is no such key\n")

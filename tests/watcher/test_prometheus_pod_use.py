@@ -227,7 +227,7 @@ def test_a_slow_server_ends_at_the_deadline() -> None:
     released = threading.Event()
     with serving(lambda handler: released.wait(2 * LIMIT_SECONDS) and None) as fake:
         began = time.monotonic()
-        with pytest.raises(ProviderUnavailable, match=r"workloads\.timeout_seconds"):
+        with pytest.raises(ProviderUnavailable, match=r"watch\.fetch_timeout_seconds"):
             provider_at(fake.url).pod_use(Window("5m", 0, 300), Deadline.after(0.3))
         assert time.monotonic() - began < LIMIT_SECONDS
         released.set()
