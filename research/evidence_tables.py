@@ -63,7 +63,7 @@ def _worlds(path: Path) -> dict[str, dict[str, Measures]]:
         worlds = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise SystemExit(f"{path}: {error}; write it by trimaran simulate compare -o json") from None
-    if not (isinstance(worlds, dict) and worlds and all(isinstance(each, dict) for each in worlds.values())):
+    if not (isinstance(worlds, dict) and all(isinstance(each, dict) for each in worlds.values())):
         raise SystemExit(f"{path}: has no worlds; write it by trimaran simulate compare -o json")
     return worlds
 

@@ -38,7 +38,8 @@ class Windows:
         window_minutes: length of the window.
         interval_minutes: minutes between two fetches.
         delay_minutes: age of a window's end when it is served, through scraping, rules and fetching.
-        smoothing_minutes: span over which each CPU sample is a rate, as in recording rules for node_exporter.
+        smoothing_minutes: span over which each CPU sample is a rate, as in recording rules for node_exporter. It
+            changes deviation and percentiles; the mean is that of the window, as the provider Prometheus computes it.
         percentiles: operators in addition to average and deviation: P90, P95, P99, MAX.
 
     Raises:
@@ -107,9 +108,11 @@ class Windows:
 
     def _values(self, ledger: UseLedger, resource: int, numbers: Int64s, span: "_Span") -> dict[Operator, Float64s]:
         """Return a resource's metrics by operator (average, deviation, ...): percent of capacity, shape (nodes,)."""
-        smoothing = self.smoothing_minutes if resource == CPU_ROW else 1
-        percent = _samples(ledger.use[resource], numbers, ledger.capacity[resource, numbers], span, smoothing)
-        values = {Operator.AVG: percent.mean(axis=1), Operator.STD: percent.std(axis=1)}
+        use, capacity = ledger.use[resource], ledger.capacity[resource, numbers]
+        exact = percent = _samples(use, numbers, capacity, span, 1)
+        if resource == CPU_ROW:  # live, rates span exactly the window for its mean, and are samples for the rest
+            percent = _samples(use, numbers, capacity, span, self.smoothing_minutes)
+        values = {Operator.AVG: exact.mean(axis=1), Operator.STD: percent.std(axis=1)}
         for operator in self.percentiles:
             values[Operator(operator)] = np.percentile(percent, _PERCENTILES[Operator(operator)], axis=1)
         return values

@@ -508,15 +508,15 @@ def test_an_unwritable_report_is_refused(worlds: list[Path], monkeypatch: pytest
 
 def test_options_of_metrics(worlds: list[Path]) -> None:
     """Each option of metrics has the same effect as the option in the library."""
-    command = ("run", "--trace", worlds[0], "--policy", "target-load-packing", "--json")
+    command = ("run", "--trace", worlds[0], "--policy", "load-variation-risk-balancing", "--json")
     plain = run(*command).stdout
     for name in ("window", "interval", "delay", "smoothing"):
         other = getattr(Windows, f"{name}_minutes") + 3
         answered = run(*command, f"--{name}-minutes", other)
         trace = read_trace(worlds[0])
         options = ReplayOptions(windows=Windows(**{f"{name}_minutes": other}))
-        expected = measures(Replay(trace, policies(trace)["target-load-packing"], options).run())
-        assert json.loads(answered.stdout) == {"one": {"target-load-packing": expected}}
+        expected = measures(Replay(trace, policies(trace)["load-variation-risk-balancing"], options).run())
+        assert json.loads(answered.stdout) == {"one": {"load-variation-risk-balancing": expected}}
         assert answered.stdout != plain, name
 
 

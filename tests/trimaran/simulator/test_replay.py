@@ -80,7 +80,7 @@ def test_a_snapshot_is_of_the_past(trace: Trace) -> None:
 
 
 def test_cpu_samples_are_rates_over_minutes(trace: Trace) -> None:
-    """With smoothing a sample is the mean of the minutes up to it, which lowers the deviation."""
+    """With smoothing a sample is the mean of the minutes up to it, which lowers the deviation; the mean stays exact."""
     cluster = replayed(trace, "default").cluster
     values = {}
     for smoothing in (1, 5):
@@ -89,7 +89,8 @@ def test_cpu_samples_are_rates_over_minutes(trace: Trace) -> None:
         values[smoothing] = [m.value for m in snapshot.data[cluster.nodes.names[0]].metrics if m.type == "CPU"]
     use = np.minimum(cluster.ledger.cpu_milli[0, 281:300] / cluster.capacity[0, 0], 1) * 100
     rates = np.convolve(use, np.full(5, 0.2), "valid")
-    assert values[5] == pytest.approx([rates.mean(), rates.std()])
+    assert values[5] == pytest.approx([use[4:].mean(), rates.std()])
+    assert values[1][0] == values[5][0]
     assert values[5][1] < values[1][1]
 
 
