@@ -4,8 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 UV ?= uv
 DOCKER ?= docker
-# Number of tests that run in parallel: by default one per processor.
-WORKERS ?= $(shell nproc)
+# Number of tests that run in parallel: up to eight two per processor, as they often wait for servers.
+WORKERS ?= $(shell n=$$(nproc); echo $$((n > 8 ? n : n > 4 ? 8 : 2 * n)))
 # Tests start Python some hundred times, so its bytecode is kept even if the environment disables this.
 unexport PYTHONDONTWRITEBYTECODE
 # It is written at the first import: most of what pip would compile is never imported.
