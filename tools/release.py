@@ -19,6 +19,8 @@ import tarfile
 from pathlib import Path
 from typing import Final
 
+from version import current
+
 ROOT = Path(__file__).parent.parent
 CHART = ROOT / "deploy" / "helm" / "trimaran"
 CHECKSUMS = "SHA256SUMS"
@@ -64,14 +66,6 @@ spec:
 """
 
 
-def version() -> str:
-    """Return the version of ``trimaran/__init__.py``."""
-    found = re.search(r'^__version__ = "(.*)"$', (ROOT / "trimaran" / "__init__.py").read_text(), re.MULTILINE)
-    if found is None:
-        raise SystemExit('trimaran/__init__.py: no line __version__ = "X.Y.Z"')
-    return found[1]
-
-
 def section(changelog: str, name: str) -> str:
     """Return the text of a version in the changelog, without its heading; "" if it has none."""
     found = re.search(rf"(?ms)^## \[{re.escape(name)}\][^\n]*\n(.*?)(?=^## \[|\Z)", changelog)
@@ -80,7 +74,7 @@ def section(changelog: str, name: str) -> str:
 
 def faults(root: Path) -> list[str]:
     """Return why this commit cannot be released; empty if it can."""
-    changelog, name = (root / "CHANGELOG.md").read_text(), version()
+    changelog, name = (root / "CHANGELOG.md").read_text(), current()
     found = []
     if not section(changelog, name):
         found.append(f"CHANGELOG.md: no section [{name}] with what changed")
@@ -98,7 +92,7 @@ def faults(root: Path) -> list[str]:
 def write(folder: Path, image: str, url: str) -> None:
     """Write chart, kubectl plugin, krew manifest and the checksums of all files of the folder, which has the wheel."""
     (wheel,) = folder.glob("*.whl")
-    name, url = version(), url.rstrip("/")
+    name, url = current(), url.rstrip("/")
     values = _REPOSITORY.sub(rf"\g<1>{image}", (CHART / "values.yaml").read_text()).encode()
     chart = {
         f"trimaran/{path.relative_to(CHART)}": path.read_bytes() for path in sorted(CHART.rglob("*")) if path.is_file()
@@ -150,9 +144,9 @@ def main() -> int:
             if found := faults(ROOT):
                 print(*found, sep="\n", file=sys.stderr)
                 return 1
-            print(f"{version()} can be released")
+            print(f"{current()} can be released")
         case "notes":
-            print(section((ROOT / "CHANGELOG.md").read_text(), version()))
+            print(section((ROOT / "CHANGELOG.md").read_text(), current()))
     return 0
 
 

@@ -21,16 +21,21 @@ PLACES = {
 }
 
 
+def current() -> str:
+    """Return the version of ``trimaran/__init__.py``."""
+    text = (ROOT / "trimaran" / "__init__.py").read_text(encoding="utf-8")
+    found = re.search(rf'^__version__ = "({SEMANTIC})"$', text, re.MULTILINE)
+    if found is None:
+        raise SystemExit('trimaran/__init__.py: no line __version__ = "X.Y.Z"')
+    return found[1]
+
+
 def main() -> int:
     """Write the version, or with ``--check`` name the files that have another one and return 1."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; end with status 1 where versions differ")
     check = parser.parse_args().check
-    text = (ROOT / "trimaran" / "__init__.py").read_text(encoding="utf-8")
-    found = re.search(rf'^__version__ = "({SEMANTIC})"$', text, re.MULTILINE)
-    if found is None:
-        raise SystemExit('trimaran/__init__.py: no line __version__ = "X.Y.Z"')
-    version, differs = found[1], False
+    version, differs = current(), False
     for pattern, before in PLACES.items():
         for path in sorted(ROOT.glob(pattern)):
             old = path.read_text(encoding="utf-8")

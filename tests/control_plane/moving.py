@@ -237,6 +237,13 @@ class RebalancerProcess:
         """Return whether this rebalancer holds the Lease."""
         return bool(self.status().get("leads"))
 
+    def is_at_rest(self) -> bool:
+        """Return whether this rebalancer leads, has searched twice, has no open move and plans none."""
+        state = self.status()
+        return bool(
+            state.get("leads") and state["searches"] >= 2 and not state["planned"] and state["caps"]["open"][0] == 0
+        )
+
     def metric(self, name: str) -> float:
         """Return the value of a metric; 0 if it has none."""
         text = requests.get(f"{self.url}/metrics", timeout=60).text

@@ -100,7 +100,7 @@ def test_a_kill_at_any_step_exceeds_no_cap_and_leaves_nothing(cluster: ControlPl
         relay.on_request = lambda method, path, *, answered: used.add(right(method, path))
         rebalancer = RebalancerProcess(cluster, watcher.url, "act", server=relay.url)
         try:
-            rebalancer.process.wait_until(lambda: done(rebalancer), "the moves are made", 120)
+            rebalancer.process.wait_until(rebalancer.is_at_rest, "the moves are made", 120)
             wait_until(lambda: len(ready(cluster)) == 2 * len(APPS), "all pods are ready")
             wait_until(lambda: not noted(cluster), "no note is left")
             assert rebalancer.status()["brake"] is None
@@ -116,12 +116,6 @@ def test_a_kill_at_any_step_exceeds_no_cap_and_leaves_nothing(cluster: ControlPl
     made = [move for move in ledger(cluster) if move.is_made and move.state is not MoveState.PLANNED]
     assert {move.name for move in made} == moved
     assert {move.landed_on for move in made} <= set(COLD)
-
-
-def done(rebalancer: RebalancerProcess) -> bool:
-    """Return whether no move is open, and none is planned any more."""
-    state = rebalancer.status()
-    return bool(state and state["searches"] >= 2 and not state["planned"] and state["caps"]["open"][0] == 0)
 
 
 def right(method: str, path: str) -> tuple[str, str]:

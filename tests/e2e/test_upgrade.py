@@ -108,14 +108,6 @@ def test_a_taint_stands_over_an_upgrade_and_a_rollback(cluster: ControlPlane, ea
         writer.process.terminate()
 
 
-def rests(rebalancer: RebalancerProcess) -> bool:
-    """Return whether a rebalancer leads, has searched twice, has no open move and plans none."""
-    state = rebalancer.status()
-    return bool(
-        state.get("leads") and state["searches"] >= 2 and not state["planned"] and state["caps"]["open"][0] == 0
-    )
-
-
 def test_a_move_goes_on_over_an_upgrade_and_a_rollback(cluster: ControlPlane, earlier: Earlier) -> None:
     """Each version is killed when it has evicted a pod and has not recorded that; the other one finishes the move.
 
@@ -128,7 +120,7 @@ def test_a_move_goes_on_over_an_upgrade_and_a_rollback(cluster: ControlPlane, ea
         evictions.kill_after_the_next(RebalancerProcess(cluster, watcher.url, "act", server=relay.url))
         back = earlier.rebalancer(cluster, watcher.url, server=relay.url)
         try:
-            back.process.wait_until(lambda: rests(back), "the moves are made", 180)
+            back.process.wait_until(back.is_at_rest, "the moves are made", 180)
             wait_until(lambda: len(ready(cluster)) == 2 * len(APPS), "all pods are ready")
             wait_until(lambda: not noted(cluster), "no note is left")
             assert back.status()["brake"] is None

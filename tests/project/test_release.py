@@ -16,15 +16,16 @@ URL = "https://files.example.com/v1"
 
 
 @pytest.fixture
-def release() -> dict[str, Any]:
+def release(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Return the names of tools/release.py."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))  # where Python finds its neighbours when it runs the script
     return runpy.run_path(str(ROOT / "tools" / "release.py"))
 
 
 @pytest.fixture
 def dist(release: dict[str, Any], tmp_path: Path) -> Path:
     """Return a folder with the files of a release; its wheel is any file, as only its name matters."""
-    (tmp_path / f"trimaran-{release['version']()}-py3-none-any.whl").write_bytes(b"wheel")
+    (tmp_path / f"trimaran-{release['current']()}-py3-none-any.whl").write_bytes(b"wheel")
     release["write"](tmp_path, "registry.example.com/us/trimaran", f"{URL}/")
     return tmp_path
 
@@ -38,7 +39,7 @@ def unpacked(archive: Path, folder: Path) -> Path:
 
 def test_the_chart_has_the_image_and_nothing_else_is_changed(dist: Path, release: dict[str, Any]) -> None:
     """image.repository is the one line in which the chart of a release differs from the repository's."""
-    chart = unpacked(dist / f"trimaran-{release['version']()}.tgz", dist / "chart") / "trimaran"
+    chart = unpacked(dist / f"trimaran-{release['current']()}.tgz", dist / "chart") / "trimaran"
     ours = ROOT / "deploy/helm/trimaran"
     files = {path.relative_to(ours) for path in ours.rglob("*") if path.is_file()}
     assert {path.relative_to(chart) for path in chart.rglob("*") if path.is_file()} == files
@@ -67,7 +68,7 @@ def test_checksums_are_those_that_people_check_with(dist: Path) -> None:
 def test_krew_gets_the_plugin_of_this_release(dist: Path, release: dict[str, Any]) -> None:
     """The manifest points at the archive, with its checksum and the files that are in it."""
     spec = yaml.safe_load((dist / "krew.yaml").read_text())["spec"]
-    assert spec["version"] == f"v{release['version']()}"
+    assert spec["version"] == f"v{release['current']()}"
     assert len(spec["shortDescription"]) <= 50  # krew's own rule
     (platform,) = spec["platforms"]
     archive = dist / platform["uri"].removeprefix(f"{URL}/")
@@ -79,7 +80,7 @@ def test_krew_gets_the_plugin_of_this_release(dist: Path, release: dict[str, Any
 
 def test_the_kubectl_plugin_runs_trimaran_or_says_what_it_needs(dist: Path, release: dict[str, Any]) -> None:
     """It runs the command on PATH with its arguments; without it, uv and pipx, one line says how to install it."""
-    version = release["version"]()
+    version = release["current"]()
     plugin = unpacked(dist / f"kubectl-trimaran-{version}.tar.gz", dist / "plugin") / "kubectl-trimaran"
     shell = ["/bin/sh", str(plugin), "--version"]
     path = str(Path(sys.executable).parent)
@@ -93,7 +94,7 @@ def test_the_kubectl_plugin_runs_trimaran_or_says_what_it_needs(dist: Path, rele
 
 def test_a_commit_that_is_not_ready_is_named(release: dict[str, Any], tmp_path: Path) -> None:
     """No section, no date, entries that are left, a tag that exists and changes each give one line."""
-    version, changelog = release["version"](), tmp_path / "CHANGELOG.md"
+    version, changelog = release["current"](), tmp_path / "CHANGELOG.md"
 
     def faults(text: str) -> list[str]:
         changelog.write_text(text)
