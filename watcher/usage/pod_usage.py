@@ -55,7 +55,7 @@ class PodUsage:
             [self.workloads, self.pods, self._backfill],  # courses of the learner first, the backfill after both
             self._open_sources,
             clock,
-            note_autoscaling=self.workloads.note_autoscaling if recommends else None,
+            self.workloads if recommends else None,
         )
         self._is_started, self._lock = False, threading.Lock()
 

@@ -23,7 +23,7 @@ from watcher.telemetry import PodUseState
 from watcher.usage.gc_pause import gc_pause
 
 if TYPE_CHECKING:
-    from watcher.usage.sources.known_autoscalers import KnownAutoscalers
+    from watcher.usage.learn.learner_service import LearnerService
     from watcher.usage.sources.pods import RunningPods, UseObserver
     from watcher.usage.sources.sources import PodUseSources
     from watcher.windows.container_use import ContainerUse
@@ -48,7 +48,7 @@ class PodUseRounds:
         observers: consumers of each round's use, in order.
         sources: opens what a round reads; called by the first round.
         clock: returns Unix seconds.
-        note_autoscaling: called with the autoscalers before each round is observed; None to list none.
+        learner: gets autoscalers and killed pods before each round is observed; None to list none.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class PodUseRounds:
         observers: "Sequence[UseObserver]" = (),
         sources: "Callable[[Settings], PodUseSources]" = _open_sources,
         clock: Callable[[], float] = time.time,
-        note_autoscaling: "Callable[[KnownAutoscalers], None] | None" = None,
+        learner: "LearnerService | None" = None,
     ) -> None:
         self._settings, self._workloads = settings, settings.workloads
         self._observers, self._open, self._clock = tuple(observers), sources, clock
-        self._note_autoscaling = note_autoscaling
+        self._learner = learner
         self._sources: PodUseSources | None = None
         self._state = PodUseState()
         self._outage = OutageLog(_log, "the use of pods cannot be measured", "the use of pods is measured again")
@@ -110,7 +110,8 @@ class PodUseRounds:
                 deadline = Deadline.after(self._workloads.timeout_seconds)
                 use, pods = self._sources.read(window, deadline)
                 capacity = self._sources.capacity(deadline)
-                autoscaling = self._sources.autoscaling(deadline) if self._note_autoscaling else None
+                if self._learner is not None:
+                    self._learner.note(self._sources.autoscaling(deadline), self._sources.killed(deadline))
         except SettingsError as error:
             _log.info("the use of pods is not measured", extra={"reason": "; ".join(error.problems)})
             self._loop.stop()  # no later round could succeed
@@ -122,8 +123,6 @@ class PodUseRounds:
         except Exception as error:
             self._failed(f"the provider failed unexpectedly: {type(error).__name__}: {error}")
             raise  # the loop logs it
-        if self._note_autoscaling and autoscaling is not None:
-            self._note_autoscaling(autoscaling)
         for observer in self._observers:
             observer.observe(use, pods, capacity)
         self._succeeded(use, pods, time.monotonic() - began)

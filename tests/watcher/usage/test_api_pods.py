@@ -11,7 +11,7 @@ from support.servers import wait_until
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
 from runtime.kubernetes.workloads import ContainerRole, Workload
-from watcher.errors import ProviderUnavailable
+from watcher.errors import ProviderError, ProviderUnavailable
 from watcher.usage.sources.api_pods import ApiPods
 from watcher.usage.sources.manifests import ManifestReader
 from watcher.usage.sources.pods import ContainerResources, ContainerRestart, PodKey
@@ -82,6 +82,22 @@ def test_finished_and_unbound_pods_are_left_out(fake: FakeKubernetes, source: Ap
     fake.delete("pods", fake.pods["shop/b"])
     fake.put("pods", pod("pending"))
     wait_until(lambda: names(source).keys() == {"pending"}, "the changes are seen")
+
+
+def test_killed_pods_that_do_not_start_again_are_known(fake: FakeKubernetes, source: ApiPods) -> None:
+    """A Job's pod that was killed and has failed is among the killed ones, an evicted one is not."""
+    ended = {"terminated": {"reason": "OOMKilled", "exitCode": 137, "finishedAt": "2026-11-25T12:30:00Z"}}
+    killed = pod("save-x", "Job", "save-29038120", phase="Failed")
+    killed["status"]["containerStatuses"] = [{"name": "app", "restartCount": 0, "state": ended}]
+    for each in (killed, pod("evicted", phase="Failed"), pod("running")):
+        fake.put("pods", each)
+    (found,) = source.killed(Deadline.after(10))
+    assert found.template.workload == Workload("shop", "CronJob", "save")
+    assert found.restarts == (ContainerRestart("app", 1795609800.0, was_out_of_memory=True),)
+    assert names(source).keys() == {"running"}
+    fake.forbidden = {("", "pods", "list")}
+    with pytest.raises(ProviderError, match='cannot list resource "pods"'):
+        source.killed(Deadline.after(10))
 
 
 def test_owners_are_looked_up_when_they_arrive(fake: FakeKubernetes, source: ApiPods) -> None:

@@ -212,6 +212,25 @@ def test_restarts_come_from_kube_state_metrics(parts: dict[str, RunningPod]) -> 
     assert parts["plain"].restarts == ()
 
 
+def test_killed_pods_that_do_not_start_again_are_known(tmp_path: Path) -> None:
+    """A Job's pod that was killed and has failed is among the killed ones; one that failed otherwise is not."""
+    reason = "kube_pod_container_status_terminated_reason"
+    series = {
+        **SERIES,
+        "kube_pod_status_phase": [('pod="save-1-x",phase="Failed"', 1), ('pod="alone-x7k2p",phase="Failed"', 1),
+                                  ('pod="etl-exec-1",phase="Running"', 1)],
+        reason: [('pod="save-1-x",container="main",reason="OOMKilled"', 1),
+                 ('pod="alone-x7k2p",container="main",reason="OOMKilled"', 0)],
+        "kube_pod_completion_time": [('pod="save-1-x"', 1_700_000_500), ('pod="alone-x7k2p"', 1_700_000_500)],
+    }  # fmt: skip
+    with run_prometheus(tmp_path, lines(int(time.time()) - 30, series)) as url:
+        provider = PrometheusProvider(Settings(provider=ProviderSettings(name="Prometheus", address=url)))
+        with contextlib.closing(provider):
+            (found,) = KubeStatePods(provider.series, "").killed(Deadline.after(10))
+    assert found.template.workload == Workload("shop", "CronJob", "save")
+    assert found.restarts == (ContainerRestart("main", 1_700_000_500.0, was_out_of_memory=True),)
+
+
 def test_an_ephemeral_container_is_none_of_its_workload(parts: dict[str, RunningPod]) -> None:
     """A measured container that the pod's specification does not name is left out, but not where it may be unnamed."""
     rows = [("mesh", "main"), ("mesh", "shell"), ("hidden", "main"), ("hidden", "proxy"), ("hidden", "debugger-x7k2p")]

@@ -337,18 +337,40 @@ def test_a_killed_container_is_known_in_a_round_that_measures_no_other(rows):
     assert len(learning.totals().times) == 0  # no use was measured
 
 
+def test_a_killed_pod_that_does_not_start_again_is_known():
+    """A Job's pod that was killed and has failed raises its container's request, whether it was measured or not."""
+    job = PodTemplate(Workload("shop", "CronJob", "nightly"), "", (LIMITED,))
+    killed = RunningPod(job, START - 7000.0, restarts=(ContainerRestart("main", START - 60.0, True),))
+    learning = LearnerService(Store(None), "x")
+    learning.note(KnownAutoscalers(), [killed])
+    learning.observe(use_of(("web-1", "main", 0.25, GIB)), {PodKey("shop", "web-1"): RunningPod(TEMPLATE, START)})
+    table = learning.containers()
+    place = [key.workload.name for key in table.keys].index("nightly")
+    assert (table.requests[:, place].tolist(), table.pods[place]) == ([0.5, GIB], 0.0)
+    assert table.first_seen[place] == table.last_seen[place] == START - 60.0
+    assert recommend(table).verdicts[:, place].tolist() == ["", "raise"]
+    measured = LearnerService(Store(None), "x")
+    measured.observe(
+        use_of(("nightly-1", "main", 0.25, GIB / 2)), {PodKey("shop", "nightly-1"): RunningPod(job, START)}
+    )
+    assert not measured.containers().killed_at.any()
+    measured.note(KnownAutoscalers(), [killed])
+    measured.observe(use_of(timestamp=START + 300), {})
+    assert measured.containers().killed_at.tolist() == [START - 60.0]
+
+
 def test_what_a_round_could_not_check_is_known():
     """Before the first round nothing is checked; then the source of the use, of pods and of autoscalers each say so."""
     learning = LearnerService(Store(None), "x")
     assert learning.unchecked == ("throttling, restarts and autoscalers (no round is complete since the start)",)
     use, pods = measured(0)
-    learning.note_autoscaling(KnownAutoscalers(unchecked=("HPA (refused)",)))
+    learning.note(KnownAutoscalers(unchecked=("HPA (refused)",)))
     learning.observe(use, pods)
     assert learning.unchecked == (
         "throttling of CPU: only Prometheus knows it", "waiting for CPU (PSI): only Prometheus knows it",
         "restarts and OOM kills (the pods come from kube-state-metrics)", "HPA (refused)",
     )  # fmt: skip
     known = {key: pod._replace(restarts=()) for key, pod in pods.items()}
-    learning.note_autoscaling(KnownAutoscalers(unchecked=()))
+    learning.note(KnownAutoscalers(unchecked=()))
     learning.observe(replace(use, timestamp=use.timestamp + 300, unchecked=()), known)
     assert learning.unchecked == ()

@@ -47,6 +47,9 @@ class Failing:
             raise self.error
         return {}
 
+    def killed(self, deadline: Deadline) -> tuple[RunningPod, ...]:
+        return ()
+
     def capacity(self, deadline: Deadline) -> Capacity:
         if self.capacity_error is not None:
             raise self.capacity_error

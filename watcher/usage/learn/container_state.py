@@ -125,10 +125,13 @@ def note_facts(table: Rows, rows: Sequence[int | None], facts: ContainerFacts, n
 
 
 def _note_unmeasured(table: Rows, at: Int64s, facts: ContainerFacts, places: Sequence[int], now: float) -> None:
-    """Follow the containers that were never measured, such as those killed at each start, by their running pods."""
+    """Follow the containers that were never measured, such as those killed at each start, by their pods and kills."""
     chosen = np.asarray(places, np.int64)
-    unmeasured = (table["pod_minutes"][at] == 0) & (facts.pods[chosen] > 0)
-    rows, chosen = at[unmeasured], chosen[unmeasured]
+    seen_at = np.where(facts.pods > 0, now, facts.killed_at)[chosen]
+    unmeasured = (table["pod_minutes"][at] == 0) & (seen_at > 0)
+    rows, chosen, seen_at = at[unmeasured], chosen[unmeasured], seen_at[unmeasured]
     requests = np.where(facts.requests <= MAX_USE, facts.requests, 0.0)[:, chosen].T
     table["requests"][rows] = table["first_requests"][rows] = requests
-    table["pods"][rows], table["last_seen"][rows] = facts.pods[chosen], now
+    table["pods"][rows] = facts.pods[chosen]
+    table["first_seen"][rows] = np.minimum(table["first_seen"][rows], seen_at)
+    table["last_seen"][rows] = np.maximum(table["last_seen"][rows], seen_at)

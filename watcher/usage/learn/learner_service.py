@@ -13,14 +13,14 @@ from watcher.usage.sources.known_autoscalers import KnownAutoscalers
 from watcher.usage.store import UsageTables
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from runtime.kubernetes.workloads import Workload
     from watcher.usage.learn.cluster_totals import TotalsHistory
     from watcher.usage.learn.learner import WorkloadLearner
     from watcher.usage.learn.past_days import FilledDay
     from watcher.usage.learn.unmeasured import UnmeasuredContainer
-    from watcher.usage.sources.pods import Capacity, RunningPods
+    from watcher.usage.sources.pods import Capacity, RunningPod, RunningPods
     from watcher.windows.container_use import ContainerUse
     from watcher.workload_table import ClusterTotals, ContainerTable, DailyUse, Float64s, WorkloadTable
 
@@ -54,6 +54,7 @@ class LearnerService:
         self._tables, self._max_workloads = UsageTables(store, source), max_workloads
         self.rule, self._backfill_days = rule, backfill_days
         self._autoscaling, self._unchecked = KnownAutoscalers(), _NO_ROUND
+        self._killed: Sequence[RunningPod] = ()
         self._lock = threading.Lock()
         self._loaded: WorkloadLearner | None = None
         self._totals: TotalsHistory | None = None
@@ -61,10 +62,13 @@ class LearnerService:
         self._courses: Mapping[Workload, Float64s] | None = None
         self._unmeasured: tuple[UnmeasuredContainer, ...] = ()
 
-    def note_autoscaling(self, autoscaling: KnownAutoscalers) -> None:
-        """Replace the known autoscalers; the next recommendations follow them."""
+    def note(self, autoscaling: KnownAutoscalers, killed: "Sequence[RunningPod]" = ()) -> None:
+        """Replace the known autoscalers, and the pods that were killed and have not started again.
+
+        The next round and its recommendations follow them.
+        """
         with self._lock:
-            self._autoscaling = autoscaling
+            self._autoscaling, self._killed = autoscaling, killed
 
     def observe(self, use: "ContainerUse", pods: "RunningPods", capacity: "Capacity | None" = None) -> None:
         """Learn from a round of pod use, and store what is known then."""
@@ -73,7 +77,7 @@ class LearnerService:
 
         with self._lock:
             learner = self._learner()
-            measured = use_round(use, pods, learner.time)
+            measured = use_round(use, pods, learner.time, self._killed)
             if measured is None:
                 return
             is_first = not learner.time

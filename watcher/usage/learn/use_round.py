@@ -12,7 +12,7 @@ from runtime.kubernetes.workloads import ContainerRole, Workload
 from watcher.workload_table import Bools, ContainerKey, Float64s, Int64s
 
 if TYPE_CHECKING:
-    from watcher.usage.sources.pods import ContainerRestart, PodTemplate, RunningPods
+    from watcher.usage.sources.pods import ContainerRestart, PodTemplate, RunningPod, RunningPods
     from watcher.windows.container_use import ContainerUse
 
 MAX_USE = np.array([[10_000.0], [2.0**53]])
@@ -115,7 +115,9 @@ class _Template:
     is_guaranteed: bool
 
 
-def use_round(use: "ContainerUse", pods: "RunningPods", since: float) -> UseRound | None:
+def use_round(
+    use: "ContainerUse", pods: "RunningPods", since: float, killed: "Sequence[RunningPod]" = ()
+) -> UseRound | None:
     """Return a round of pod use as the learner's input; None if it is the same round as before.
 
     Containers of pods that do not run, or are not known yet, are left out.
@@ -124,6 +126,7 @@ def use_round(use: "ContainerUse", pods: "RunningPods", since: float) -> UseRoun
         use: use of all containers.
         pods: the running pods.
         since: end of the round before, Unix seconds; 0 for the first one.
+        killed: pods that do not run any more, with the kills of their containers.
     """
     seconds = use.timestamp - since
     if seconds == 0:
@@ -155,7 +158,7 @@ def use_round(use: "ContainerUse", pods: "RunningPods", since: float) -> UseRoun
         if pod.started_at is not None:
             started_at[row] = pod.started_at
             measured_seconds[row] = min(seconds, use.timestamp - pod.started_at)
-    facts = _facts(pods, templates, index, use.timestamp)
+    facts = _facts(pods, killed, templates, index, use.timestamp)
     return UseRound(
         time=float(use.timestamp),
         seconds=float(seconds),
@@ -173,11 +176,15 @@ def use_round(use: "ContainerUse", pods: "RunningPods", since: float) -> UseRoun
 
 
 def _facts(
-    pods: "RunningPods", templates: dict[int, _Template], index: dict[ContainerKey, int], now: float
+    pods: "RunningPods",
+    ended: "Sequence[RunningPod]",
+    templates: dict[int, _Template],
+    index: dict[ContainerKey, int],
+    now: float,
 ) -> ContainerFacts:
-    """Return the state of the containers; those that restarted and are not measured now are added to the index."""
+    """Return the state of the containers; those that ended and are not measured now are added to the index."""
     newest: dict[int, tuple[float, ...]] = {}  # time of restart and kill, request and limit, by index
-    for pod in pods.values():
+    for pod in (*pods.values(), *ended):
         if pod.restarts and id(pod.template) not in templates:
             templates[id(pod.template)] = _read(pod.template, index)
         for restart in pod.restarts or ():

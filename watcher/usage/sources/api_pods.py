@@ -5,21 +5,26 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 from runtime.http.gather import Deadline
-from runtime.kubernetes.api import KubernetesApi
+from runtime.kubernetes.api import REQUEST_FAILURES, KubernetesApi
 from runtime.kubernetes.metadata import MetadataApi
 from runtime.kubernetes.owners import OwnerLookup
 from runtime.kubernetes.paths import PODS
 from runtime.kubernetes.reflector import Object, Reflector
 from runtime.kubernetes.workloads import PARENT_KINDS
 from watcher.errors import ProviderUnavailable
+from watcher.providers.session import provider_error
 from watcher.usage.sources.manifests import ManifestReader, PodIdentity, key_of
 from watcher.usage.sources.node_capacity import NodeCapacity
 from watcher.usage.sources.pods import Capacity, PodKey, RunningPod, RunningPods
 
 _log = logging.getLogger(__name__)
 _RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
+_FAILED = "status.phase=Failed"
+_MOST_FAILED = 2000
+"""Pods that are read at most: a cluster may keep 12,500 that were evicted."""
 _STALE_SECONDS = 900.0
 _PAUSE_SECONDS = 0.02
 
@@ -75,6 +80,21 @@ class ApiPods:
             )
         return self._store.running()
 
+    def killed(self, deadline: Deadline) -> Sequence[RunningPod]:
+        """Return pods that have failed and still exist, with the kills for lack of memory of their containers.
+
+        The watch leaves them out: it ends for a pod before its last state arrives.
+
+        Raises:
+            ProviderError: they cannot be listed.
+        """
+        failed = _PodStore(self._store.reader, failed=True)
+        try:
+            failed.replace(islice(self.api.list_items(PODS, deadline, fieldSelector=_FAILED), _MOST_FAILED))
+        except REQUEST_FAILURES as error:
+            raise provider_error("Kubernetes", self.api.address or self.api.source, error) from error
+        return [pod for pod in failed.running().values() if any(each.was_out_of_memory for each in pod.restarts or ())]
+
     def capacity(self, deadline: Deadline) -> Capacity:
         """Return what pods may request on all nodes together.
 
@@ -109,10 +129,14 @@ class _PodStore:
     """Copy of the running pods, as the store or an observer of a reflector.
 
     A pod whose ReplicaSet or Job is not known yet is named again when the pods are read.
+
+    Args:
+        reader: reader of the manifests.
+        failed: whether it holds pods that have failed, instead of running ones.
     """
 
-    def __init__(self, reader: ManifestReader) -> None:
-        self._reader = reader
+    def __init__(self, reader: ManifestReader, *, failed: bool = False) -> None:
+        self.reader, self._failed = reader, failed
         self._pods: dict[PodKey, RunningPod] = {}
         self._provisional: dict[PodKey, PodIdentity] = {}
         self._lock = threading.Lock()
@@ -121,14 +145,14 @@ class _PodStore:
         """Return a copy."""
         with self._lock:
             for key, identity in self._provisional.items():
-                self._pods[key] = self._reader.renamed(self._pods[key], identity)
+                self._pods[key] = self.reader.renamed(self._pods[key], identity)
             return dict(self._pods)
 
     def replace(self, objects: Iterable[Object]) -> None:
         deque(self.follow(objects), maxlen=0)
 
     def follow(self, objects: Iterable[Object]) -> Iterator[Object]:
-        listed = _PodStore(self._reader)
+        listed = _PodStore(self.reader, failed=self._failed)
         for item in objects:
             listed.put(item)
             yield item
@@ -137,7 +161,7 @@ class _PodStore:
 
     def put(self, changed: Object) -> None:
         try:
-            read = self._reader.read(changed)
+            read = self.reader.read(changed, failed=self._failed)
         except ValueError as error:
             _log.warning("the use of a pod is not counted: it cannot be read", extra={"error": str(error)})
             read = None

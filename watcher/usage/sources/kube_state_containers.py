@@ -21,7 +21,7 @@ Ask = Callable[[str, str], Iterable[tuple[Labels, float]]]
 """Function that returns labels and value of the series of a selector, of which it keeps some labels only."""
 
 POD: Final = "namespace,pod"
-_CONTAINER = "namespace,pod,container"
+CONTAINER: Final = "namespace,pod,container"
 _SCALES = {CPU: 1000, MEMORY: 1}
 _COLUMNS = tuple((kind, resource) for kind in ("requests", "limits") for resource in _SCALES)
 _OVERHEAD = {CPU: "kube_pod_overhead_cpu_cores", MEMORY: "kube_pod_overhead_memory_bytes"}
@@ -93,7 +93,7 @@ def read_containers(
     Raises:
         Exception: ``ask`` failed.
     """
-    names = _names(ask(series_selector("kube_pod_container_info", matchers), _CONTAINER), wanted)
+    names = _names(ask(series_selector("kube_pod_container_info", matchers), CONTAINER), wanted)
     main = _amounts(ask, "kube_pod_container_resource", wanted, matchers)
     init = _amounts(ask, "kube_pod_init_container_resource", wanted, matchers)
     inits = _init_containers(ask, wanted, matchers, are_running=are_running)
@@ -151,12 +151,12 @@ def read_restarts(
         Exception: ``ask`` failed.
     """
     last = "kube_pod_container_status_last_terminated"
-    ends = list(ask(series_selector(f"{last}_timestamp", matchers), _CONTAINER))
+    ends = list(ask(series_selector(f"{last}_timestamp", matchers), CONTAINER))
     if not ends:
         return None
 
     def of_killed(metric: str) -> set[tuple[PodKey, str]]:
-        series = ask(series_selector(metric, 'reason="OOMKilled"', matchers), _CONTAINER)
+        series = ask(series_selector(metric, 'reason="OOMKilled"', matchers), CONTAINER)
         return {(key_of_series(labels), labels.get("container", "")) for labels, value in series if value == 1}
 
     killed = of_killed(f"{last}_reason")
@@ -180,11 +180,11 @@ def _names(series: Iterable[tuple[Labels, float]], wanted: Container[PodKey]) ->
 
 
 def _init_containers(ask: Ask, wanted: Container[PodKey], matchers: str, *, are_running: bool) -> _InitContainers:
-    infos = list(ask(series_selector("kube_pod_init_container_info", matchers), f"{_CONTAINER},restart_policy"))
+    infos = list(ask(series_selector("kube_pod_init_container_info", matchers), f"{CONTAINER},restart_policy"))
     always = _names((row for row in infos if row[0].get("restart_policy") == "Always"), wanted)
     if are_running and infos:
         running = f"{series_selector('kube_pod_init_container_status_running', matchers)} == 1"
-        for key, names in _names(ask(running, _CONTAINER), wanted).items():
+        for key, names in _names(ask(running, CONTAINER), wanted).items():
             always.setdefault(key, set()).update(names)
     return _InitContainers(_names(infos, wanted), always)
 
@@ -193,7 +193,7 @@ def _amounts(ask: Ask, prefix: str, wanted: Container[PodKey], matchers: str) ->
     """Return the requests and limits of containers; those without any are left out."""
     amounts: _Amounts = {}
     for column, (kind, resource) in enumerate(_COLUMNS):
-        for labels, value in ask(series_selector(f"{prefix}_{kind}", f'resource="{resource}"', matchers), _CONTAINER):
+        for labels, value in ask(series_selector(f"{prefix}_{kind}", f'resource="{resource}"', matchers), CONTAINER):
             key, amount = key_of_series(labels), _amount(value, resource)
             if key in wanted and amount is not None:
                 row = amounts.setdefault(key, {}).setdefault(labels.get("container", ""), list(_NO_AMOUNTS))

@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +14,7 @@ from runtime.kubernetes.workloads import NAMING_LABELS, Owner, Workload, revisio
 from watcher.errors import ProviderAnswerError
 from watcher.providers.own_labels import both_forms, own_label
 from watcher.usage.sources.kube_state_containers import (
+    CONTAINER,
     POD,
     Ask,
     Labels,
@@ -22,7 +24,7 @@ from watcher.usage.sources.kube_state_containers import (
     read_restarts,
     series_selector,
 )
-from watcher.usage.sources.pods import Capacity, PodKey, PodTemplate, RunningPod, RunningPods
+from watcher.usage.sources.pods import Capacity, ContainerRestart, PodKey, PodTemplate, RunningPod, RunningPods
 
 Series = Callable[[str, Deadline], Iterable[tuple[Labels, float]]]
 """Function that returns labels and value of the series of a PromQL expression."""
@@ -138,45 +140,42 @@ class KubeStatePods:
         Raises:
             ProviderError: a query failed, or there are no series.
         """
-
-        def ask(selector: str, keep: str) -> list[tuple[Labels, float]]:
-            with budget.released():
-                return list(self._series(f"max by ({keep}) ({selector})", deadline))
-
+        ask = self._asking(deadline)
         own = _with_own_labels(ask)
-        phase = series_selector("kube_pod_status_phase", 'phase="Running"', self._matchers)
-        running = {key_of_series(labels) for labels, _ in own(f"{phase} == 1", POD)}
+        running = self._in_phase("Running", own)
         described = read_pods(ask, self._matchers, self._owner_labels, running, are_running=True)
         if not described:
             raise ProviderAnswerError(
                 "Prometheus has no series of kube_pod_info and kube_pod_status_phase: does it scrape "
                 "kube-state-metrics? (prometheus.matchers)"
             )
-        started = {
-            key_of_series(labels): at for labels, at in own(series_selector("kube_pod_start_time", self._matchers), POD)
-        }
+        started = dict(self._times("kube_pod_start_time", own))
         restarts = read_restarts(own, described, self._matchers, started)
-        templates: dict[PodTemplate, PodTemplate] = {}
-        pods = {}
-        for key, pod in described.items():
-            template = PodTemplate(
-                pod.workload,
-                pod.revision,
-                pod.parts.containers,
-                tuple(each.name for each in pod.parts.init_containers),
-                is_guaranteed=pod.parts.is_guaranteed,
-                pod=pod.parts.pod,
-                is_complete=pod.parts.is_complete,
-                requests=pod.parts.requests,
-            )
-            pods[key] = RunningPod(
-                templates.setdefault(template, template),
-                started.get(key),
-                pod.uid,
-                pod.node,
-                None if restarts is None else restarts.get(key, ()),
-            )
-        return pods
+        return _pods(described, started, restarts)
+
+    def killed(self, deadline: Deadline) -> Sequence[RunningPod]:
+        """Return pods that have failed and still exist, with the kills for lack of memory of their containers.
+
+        Raises:
+            ProviderError: a query failed.
+        """
+        ask = self._asking(deadline)
+        own = _with_own_labels(ask)
+        if not (failed := self._in_phase("Failed", own)):
+            return ()
+        kills = series_selector("kube_pod_container_status_terminated_reason", 'reason="OOMKilled"', self._matchers)
+        containers: dict[PodKey, list[str]] = defaultdict(list)
+        for labels, _ in own(f"{kills} == 1", CONTAINER):
+            if (key := key_of_series(labels)) in failed:
+                containers[key].append(labels.get("container", ""))
+        ended = dict(self._times("kube_pod_completion_time", own))
+        restarts = {
+            key: tuple(ContainerRestart(name, ended[key], was_out_of_memory=True) for name in sorted(names))
+            for key, names in containers.items()
+            if key in ended
+        }
+        described = read_pods(ask, self._matchers, self._owner_labels, restarts) if restarts else {}
+        return tuple(_pods(described, {}, restarts).values())
 
     def capacity(self, deadline: Deadline) -> Capacity | None:
         """Return what pods may request on all nodes together; None without series of the nodes.
@@ -201,6 +200,50 @@ class KubeStatePods:
 
     def close(self) -> None:
         """Do nothing: the provider closes its connections."""
+
+    def _asking(self, deadline: Deadline) -> Ask:
+        def ask(selector: str, keep: str) -> list[tuple[Labels, float]]:
+            with budget.released():
+                return list(self._series(f"max by ({keep}) ({selector})", deadline))
+
+        return ask
+
+    def _in_phase(self, phase: str, own: Ask) -> set[PodKey]:
+        selector = series_selector("kube_pod_status_phase", f'phase="{phase}"', self._matchers)
+        return {key_of_series(labels) for labels, _ in own(f"{selector} == 1", POD)}
+
+    def _times(self, metric: str, own: Ask) -> Iterator[tuple[PodKey, float]]:
+        for labels, at in own(series_selector(metric, self._matchers), POD):
+            yield key_of_series(labels), at
+
+
+def _pods(
+    described: Mapping[PodKey, KubeStatePod],
+    started: Mapping[PodKey, float],
+    restarts: Mapping[PodKey, tuple[ContainerRestart, ...]] | None,
+) -> dict[PodKey, RunningPod]:
+    """Return pods with their shared templates, starts and restarts; None if restarts are unknown."""
+    templates: dict[PodTemplate, PodTemplate] = {}
+    pods = {}
+    for key, pod in described.items():
+        template = PodTemplate(
+            pod.workload,
+            pod.revision,
+            pod.parts.containers,
+            tuple(each.name for each in pod.parts.init_containers),
+            is_guaranteed=pod.parts.is_guaranteed,
+            pod=pod.parts.pod,
+            is_complete=pod.parts.is_complete,
+            requests=pod.parts.requests,
+        )
+        pods[key] = RunningPod(
+            templates.setdefault(template, template),
+            started.get(key),
+            pod.uid,
+            pod.node,
+            None if restarts is None else restarts.get(key, ()),
+        )
+    return pods
 
 
 def _with_own_labels(ask: Ask) -> Ask:

@@ -69,14 +69,17 @@ class ManifestReader:
         self._nodes: dict[str, str] = {}  # one text for all pods of a node
 
     @decoder("pod")
-    def read(self, manifest: Mapping[str, Any]) -> tuple[RunningPod, PodIdentity] | None:
+    def read(self, manifest: Mapping[str, Any], *, failed: bool = False) -> tuple[RunningPod, PodIdentity] | None:
         """Return a pod, and the metadata that name it; None if it is not bound to a node, or has finished.
+
+        With ``failed`` the pod has failed; None for others.
 
         Raises:
             ValueError: a field has another type than in Kubernetes.
         """
         metadata, spec, status = (_mapping(manifest.get(key)) for key in ("metadata", "spec", "status"))
-        if not (node_name := spec.get("nodeName")) or status.get("phase") in _FINISHED:
+        phase = status.get("phase")
+        if not (node_name := spec.get("nodeName")) or (phase != "Failed" if failed else phase in _FINISHED):
             return None
         identity = PodIdentity.of(metadata)
         whole = None if _is_plain(spec, status) else _whole(manifest)

@@ -1,7 +1,7 @@
 """Running pods: the workload, the revision and the containers' requests of each."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -139,6 +139,14 @@ class PodSource(Protocol):
 
         Raises:
             ProviderError: the pods are not known; the message has the reason and the remedy.
+        """
+        ...
+
+    def killed(self, deadline: Deadline) -> Sequence[RunningPod]:
+        """Return pods that have failed and still exist, with the kills for lack of memory of their containers.
+
+        Raises:
+            ProviderError: they cannot be read; the message has the reason.
         """
         ...
 

@@ -4,9 +4,9 @@ The pods come from the Kubernetes API, else from kube-state-metrics in the provi
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from runtime.errors import SettingsError
 from runtime.http.gather import Deadline
@@ -23,13 +23,14 @@ from watcher.usage.sources.autoscalers import AutoscalerLists
 from watcher.usage.sources.known_autoscalers import KnownAutoscalers
 from watcher.usage.sources.kube_state_metrics import KubeStatePods
 from watcher.usage.sources.manifests import ManifestReader
-from watcher.usage.sources.pods import Capacity, PodSource, RunningPods
+from watcher.usage.sources.pods import Capacity, PodSource, RunningPod, RunningPods
 
 if TYPE_CHECKING:
     from watcher.windows.container_use import ContainerUse
 
 _ABLE = (KUBELET, METRICS_SERVER, "Prometheus")
 _log = logging.getLogger(__name__)
+_Read = TypeVar("_Read")
 _PODS_SHARE = 0.5  # of a round's time, for the running pods
 
 
@@ -64,13 +65,20 @@ class FirstWorking:
             return pods
         raise (ProviderAnswerError if all_answered else ProviderUnavailable)("; ".join(problems))
 
+    def killed(self, deadline: Deadline) -> Sequence[RunningPod]:
+        """Return pods that were killed and have not started again, from the first source that answers."""
+        return self._first(lambda source: source.killed(deadline), "killed pods are not known") or ()
+
     def capacity(self, deadline: Deadline) -> Capacity | None:
         """Return what pods may request on all nodes together, from the first source that knows the nodes."""
+        return self._first(lambda source: source.capacity(deadline), "the capacity of the nodes is not known")
+
+    def _first(self, read: Callable[[PodSource], _Read | None], failure: str) -> _Read | None:
         for source in self._sources:
             try:
-                known = source.capacity(deadline)
+                known = read(source)
             except ProviderError as error:
-                _log.debug("the capacity of the nodes is not known", extra={"reason": str(error)})
+                _log.debug(failure, extra={"reason": str(error)})
                 continue
             if known is not None:
                 return known
@@ -96,6 +104,9 @@ class _ManifestPods:
     def running(self, _deadline: Deadline) -> RunningPods:
         read = (self._reader.read(manifest) for manifest in self._provider.pod_manifests())
         return {identity.key: pod for pod, identity in filter(None, read)}
+
+    def killed(self, _deadline: Deadline) -> Sequence[RunningPod]:
+        return ()
 
     def capacity(self, _deadline: Deadline) -> None:
         return None
@@ -174,6 +185,10 @@ class PodUseSources:
         """
         pods = self.pods.running(Deadline.after(_PODS_SHARE * deadline.remaining_seconds()))
         return self.provider.pod_use(window, deadline), pods
+
+    def killed(self, deadline: Deadline) -> Sequence[RunningPod]:
+        """Return pods that were killed and have not started again; if they are unknown, no round fails."""
+        return self.pods.killed(deadline)
 
     def capacity(self, deadline: Deadline) -> Capacity | None:
         """Return what pods may request on all nodes together; None if unknown, which fails no round."""
