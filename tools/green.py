@@ -107,7 +107,7 @@ def _run(folder: Path, name: str, command: str) -> tuple[int, str]:
         ).returncode
     summaries = [line.strip("= ") for line in log.read_text().splitlines() if line.startswith("=") and " in " in line]
     if not status:
-        shutil.rmtree(clone)
+        shutil.rmtree(clone, ignore_errors=True)
     return status, "; ".join(summaries)
 
 

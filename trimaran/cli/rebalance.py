@@ -124,8 +124,9 @@ def resume(kube_config: str | None, file: Path | None, assignments: tuple[str, .
     from trimaran.rebalancer import stopping  # imports the HTTP client
 
     with errors_or_exit(settings.log.format):
-        was_set = stopping.resume(settings)
-        echo("trimaran: the brake is released" if was_set else "trimaran: the brake was not set")
+        was_set, where = stopping.resume(settings)
+        unset = f"the brake was not set in the {where} (cluster.lease_namespace, rebalance.lease_name)"
+        echo("trimaran: the brake is released" if was_set else f"trimaran: {unset}")
 
 
 def _get(url: str, path: str, token_file: Path | None, **query: str) -> dict[str, Any]:

@@ -62,8 +62,8 @@ def stop(settings: RebalanceSettings, *, clean: bool) -> StopResult:
         api.close()
 
 
-def resume(settings: RebalanceSettings) -> bool:
-    """Release the brake; return whether it was set.
+def resume(settings: RebalanceSettings) -> tuple[bool, str]:
+    """Release the brake; return whether it was set, and the name of the ledger.
 
     Raises:
         SettingsError: the settings give no access to the Kubernetes API.
@@ -75,7 +75,7 @@ def resume(settings: RebalanceSettings) -> bool:
         before = _read(store)
         if before.brake is not None:
             _write(store, None)
-        return before.brake is not None
+        return before.brake is not None, store.where
     finally:
         api.close()
 

@@ -54,12 +54,13 @@ def test_a_stop_sets_the_brake_and_cleans(api: StoppedApi) -> None:
 
 
 def test_resume_releases_the_brake(api: StoppedApi) -> None:
-    """Resume releases the brake once; without one it says so and writes nothing."""
+    """Resume releases the brake once; without one it says where it looked, and writes nothing."""
     call("stop")
     assert call("resume") == (0, "trimaran: the brake is released\n")
     assert api.ledger().brake is None
     sent = list(api.sent)
-    assert call("resume") == (0, "trimaran: the brake was not set\n")
+    status, text = call("resume")
+    assert (status, "not set in the ConfigMap trimaran/" in text, "cluster.lease_namespace" in text) == (0, True, True)
     assert api.sent == sent
 
 
