@@ -84,7 +84,7 @@ class OwnerIndex:
         return OwnersOnRows(order, np.concatenate([places for places, _ in sums]), amounts[0], amounts[1:])
 
     def _summed(self, nodes: NodeTable, row: int, resources: tuple[str, ...]) -> tuple[Int64s, Float64s]:
-        """Return the place of each owner in a row, and its number of pods and their requests by resource.
+        """Return the positions of owners in the sums, and per owner the number of its pods and their requests.
 
         The latter have the shape (1 + resources, sums).
         """

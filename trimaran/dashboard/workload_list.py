@@ -144,7 +144,7 @@ class WorkloadList:
         ]
 
     def by_namespace(self, chosen: Int64s, sort: str) -> list[WorkloadRow]:
-        """Return a row for each namespace of some workloads, in the order of a column, the largest first."""
+        """Return a row for each namespace, summed over its workloads, sorted by a column, the largest first."""
         names = sorted({self.workloads[place].namespace for place in chosen.tolist()})
         number = {name: row for row, name in enumerate(names)}
         group = np.array([number[self.workloads[place].namespace] for place in chosen.tolist()], np.int64)

@@ -15,7 +15,7 @@ STEP: Final = 100_000
 def with_planned_node(points: Int64s, names: Sequence[str], note: TargetNote) -> Int64s:
     """Return answers that prefer the planned node to all others, and all others to the node that the pod has left.
 
-    Among the other nodes the order stays. It decides where the planned node is not among the candidates.
+    The order of the other nodes stays: it decides if the planned node is not among the candidates.
 
     Args:
         points: answers by score, shape (nodes,).

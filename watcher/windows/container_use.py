@@ -89,7 +89,7 @@ class ContainerUseBuilder:
         column[row] = value if math.isnan(known) or value > known else known
 
     def add_strain(self, kind: int, strained: Iterable[tuple[str, str, str, float]]) -> None:
-        """Add the strain of containers whose use was added; all others had none.
+        """Add throttling or waiting of containers whose use was added before; containers that are not named had none.
 
         Args:
             kind: row of the strain: 0 for throttling, 1 for waiting.

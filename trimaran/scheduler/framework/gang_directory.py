@@ -139,7 +139,7 @@ def placed_pods(gang: Gang, is_assumed: Callable[[str], bool]) -> int:
 
 
 def _read_labels(gang: Gang, pod: Pod) -> None:
-    """Take the least number of pods from the labels of a pod; the largest number counts if pods disagree."""
+    """Read the gang's minimum number of pods from a pod's labels; if its pods disagree, the largest counts."""
     try:
         group = labelled_group(pod)
     except ValueError as error:

@@ -20,7 +20,7 @@ def checked(answer: Answer, *kinds: type) -> Answer:
     """Return what a plugin has answered.
 
     Raises:
-        PluginResultError: it is of none of these types; ``type(None)`` stands for None.
+        PluginResultError: it has another type than these; ``type(None)`` stands for None.
     """
     if isinstance(answer, kinds):
         return answer

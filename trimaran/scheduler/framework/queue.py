@@ -57,7 +57,7 @@ class QueueOptions:
 
 @dataclass(slots=True)
 class _Heap:
-    """Entries by key, with removal by uid: removed items stay in the list until they come up."""
+    """Heap of entries by key; one that is removed by its uid stays in the list, and is skipped when it comes up."""
 
     items: list[tuple[Any, int, QueueEntry]] = field(default_factory=list)
     by_uid: dict[str, int] = field(default_factory=dict)

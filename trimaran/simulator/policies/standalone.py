@@ -127,7 +127,7 @@ class SchedulerPlacing(Placing, ClusterObserver):
     # Changes of the cluster
 
     def admit(self, number: int) -> Pod:
-        """Return the pod of the trace."""
+        """Return a pod that arrives, by its number in the trace."""
         return self._cluster.pod(number)
 
     def joined(self, node: Node) -> None:

@@ -164,7 +164,7 @@ class PodSource(Protocol):
         ...
 
     def close(self) -> None:
-        """Stop to follow the pods."""
+        """Stop following the pods."""
         ...
 
 
